@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from .anomalies import AnomalyRecord as AnomalyRecord
 from .bucket import STAGES as STAGES
+from .bucket import UNIT_KINDS as UNIT_KINDS
 from .bucket import BucketLayout as BucketLayout
 from .bucket import BucketRecord as BucketRecord
 from .bucket import Clock as Clock

@@ -58,6 +58,10 @@ Members = tuple[Rank, RankCount, Annotated[int, Meta(ge=1, lt=MOST_RANKS)]]
 """The ranks of a process group, as ``range`` takes them: those of a device mesh always are one."""
 
 
+UNIT_KINDS = ("all-gather (forward)", "all-gather (backward)", "reduce-scatter", "all-reduce")
+"""What ``Unit.kind`` may be, in the order in which a step has them."""
+
+
 class Unit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Which collective of which unit of a sharded model (FSDP2) takes a bucket's place.
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from ...records import LayoutRecord
-from ..run import STAGE_NAMES, Run, models_beside
+from ..run import STAGE_NAMES, UNKNOWN, Ints, Run, models_beside
 from ..run.dense import Floats, StepArrays, known_middle, settled_steps
 from ..run.late import late_ranks
 from ..run.parts import KINDS, StepParts, step_parts
@@ -72,21 +72,20 @@ def measure(
 
 def _why_unknown(arrays: StepArrays) -> str | None:
     """Return why it is not known what of the wire is waiting, a clause."""
-    if arrays.waited.why_unknown is not None:
-        return arrays.waited.why_unknown
+    if arrays.wait_unknown is not None:
+        return arrays.wait_unknown
     waited = np.concatenate([_wire_waits(arrays, i) for i in range(len(arrays.ranks))])
-    if np.count_nonzero(np.isnan(waited)) > MOST_UNKNOWN * len(waited):
+    if np.count_nonzero(waited == UNKNOWN) > MOST_UNKNOWN * len(waited):
         return "not all ranks are in each collective"
     return None
 
 
-def _wire_waits(arrays: StepArrays, i: int) -> Floats:
-    """Return how long each wire stage of a rank waited; NaN where that is not known."""
-    track, rows, step, bucket = arrays.rows_of_rank(i)
-    stages, of = track.stages_of(rows)
+def _wire_waits(arrays: StepArrays, i: int) -> Ints:
+    """Return how long each wire stage of a rank waited; ``UNKNOWN`` where that is not known."""
+    track, rows, _, _ = arrays.rows_of_rank(i)
+    stages, _ = track.stages_of(rows)
     is_wire = track.stages.name[stages] == STAGE_NAMES.index("wire")
-    of = of[is_wire]
-    return arrays.waited.of_stages(i, stages[is_wire], step[of], bucket[of])
+    return arrays.waits.of_stages(i, stages[is_wire]).ns
 
 
 def _series(arrays: StepArrays, parts: StepParts) -> dict[str, Series]:

@@ -49,9 +49,15 @@ _LABEL = 9
 
 
 def show(console: Console, document: Iterable[Node]) -> None:
-    """Print a document."""
-    for node in document:
-        _show(node, console)
+    """Print a document; what goes to a pipe or a file has no spaces at the ends of its lines."""
+    if console.is_terminal:
+        for node in document:
+            _show(node, console)
+        return
+    with console.capture() as shown:
+        for node in document:
+            _show(node, console)
+    console.file.writelines(f"{line.rstrip()}\n" for line in shown.get().splitlines())
 
 
 @singledispatch

@@ -22,7 +22,7 @@ from ..document.html import STYLE
 from ..document.svg import WIDTH
 from ..report import RunReport
 from ..report.facts import ModelFacts
-from ..report.pictures import step_picture, typical_step
+from ..report.pictures import step_picture
 from ..report.tables import stages_of
 from ..run import Run
 from ..run import dense as report_arrays
@@ -70,7 +70,7 @@ def picture_of(run: Run, report: RunReport, step: int | None, model: str | None)
         why = report.missing[-1] if report.missing else "no step has settled"
         raise UsageError(f"there is no step to draw: {why}; train for more steps")
     arrays, facts = named[0].arrays, named[0].facts
-    at = typical_step(arrays) if step is None else _place(arrays, step)
+    at = arrays.typical if step is None else _place(arrays, step)
     if at is None:
         raise UsageError("no step has its buckets in the files; record with a larger max_bytes")
     title = f"step {arrays.steps[at]} of {facts.model}: {facts.hook}, {len(facts.ranks)} ranks, "

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ...records import RunInfo
 from ..run import COUNTS, STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, Run, reasons, waits
+from ..run.waits import Waited
 
 Array = npt.NDArray[Any]
 _T = TypeVar("_T")
@@ -60,11 +61,8 @@ class _Rank:
         self._is_placed = self._clock.is_known or None not in (tables.reference, own)
         self._wall_is_own = tables.reference is None
         self._to_wall = None if anchor is None else anchor.wall_anchor_ns - anchor.host_anchor_ns
-        stages = len(self.track.stages)
-        self.waited, self.last = np.full(stages, UNKNOWN), np.full(stages, UNKNOWN)
-        for found in tables.waits:
-            mine = found.ns[index] != UNKNOWN
-            self.waited[mine], self.last[mine] = found.ns[index][mine], found.last[index][mine]
+        self.waited = _of_any([found.whole(index) for found in tables.waits])
+        self.bucket_waited = _of_any([found.by_bucket(index) for found in tables.waits])
 
     def times(self, column: str, host: Ints, known: Bools | None = None) -> Made:
         """Return times of day by rank 0's clock, under a name."""
@@ -95,6 +93,11 @@ class _Rank:
     def category(self, column: str, names: list[str], codes: Ints) -> Values:
         """Return a column of names, each of which stands once."""
         return self._tables.category(column, names, codes)
+
+
+def _of_any(of_models: list[Waited]) -> Waited:
+    """Return the waits of all models; each row is of one of them, and unknown of the others."""
+    return Waited(*np.max(of_models, axis=0))
 
 
 class _AllRanks:
@@ -226,7 +229,9 @@ def _buckets(own: _Rank) -> Made:
     buckets, track = own.track.buckets, own.track
     timed = ~buckets.having("untimed")
     sized = np.array([fact.dtype != "unknown" for fact in track.facts], np.bool_)[buckets.facts]
-    wait, transfer = _split_of_buckets(own)
+    wait = own.bucket_waited.ns
+    wires = track.time_in_stages()[:, STAGE_NAMES.index("wire")]
+    transfer = np.where(wait == UNKNOWN, UNKNOWN, wires - wait)
     return {
         **own.whose(
             buckets.model, step=buckets.step, generation=buckets.generation, bucket=buckets.bucket
@@ -255,7 +260,8 @@ def _stages(own: _Rank) -> Made:
     buckets, stages, of = own.track.buckets, own.track.stages, own.track.bucket_of_stages()
     timed, ready = ~buckets.having("untimed")[of], buckets.ready[of]
     length = stages.end.astype(np.int64) - stages.start
-    transfer = np.where(own.waited == UNKNOWN, UNKNOWN, length - own.waited)
+    waited, last = own.waited
+    transfer = np.where(waited == UNKNOWN, UNKNOWN, length - waited)
     ranks = np.array([track.rank for track in own._tables.run.tracks])
     return {
         **own.whose(
@@ -269,8 +275,8 @@ def _stages(own: _Rank) -> Made:
         **own.times("start_ns", ready + stages.start, timed),
         **own.times("end_ns", ready + stages.end, timed),
         "duration_ns": Values(length, timed),
-        **_known({"wait_ns": own.waited, "transfer_ns": transfer}),
-        "waited_for": Values(ranks[own.last], own.last != UNKNOWN),
+        **_known({"wait_ns": waited, "transfer_ns": transfer}),
+        "waited_for": Values(ranks[last], last != UNKNOWN),
         "derived": Values(stages.derived),
     }
 
@@ -279,24 +285,6 @@ def _waits(own: _Rank) -> Made:
     """Return the wire stages."""
     rows = own.track.stages.name == STAGE_NAMES.index("wire")
     return {name: values.at(rows) for name, values in _stages(own).items()}
-
-
-def _split_of_buckets(own: _Rank) -> tuple[Ints, Ints]:
-    """Return wait and transfer of each bucket; of none of whose collectives one is not known."""
-    track, stages, count = own.track, own.track.stages, len(own.track.buckets)
-    of, wire = track.bucket_of_stages(), stages.name == STAGE_NAMES.index("wire")
-    known = own.waited != UNKNOWN
-
-    def summed(values: Ints, rows: Bools) -> Ints:
-        return np.bincount(of[rows], weights=values[rows], minlength=count).astype(np.int64)
-
-    ones = np.ones(len(stages), np.int64)
-    whole = (summed(ones, wire & known) == summed(ones, wire)) & (summed(ones, wire) > 0)
-    wait, wires = (
-        summed(own.waited, wire & known),
-        summed(stages.end.astype(np.int64) - stages.start, wire),
-    )
-    return np.where(whole, wait, UNKNOWN), np.where(whole, wires - wait, UNKNOWN)
 
 
 def _of_errors(track: RankTrack, field: str) -> Values:

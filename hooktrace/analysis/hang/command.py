@@ -10,19 +10,11 @@ import msgspec
 from rich.console import Console
 
 from ...records.hang import hang_kind
+from ..document.terminal import show
 from ..run import Hang, Run, hangs
 from ..run.files import read_run
-from .explain import (
-    EarlierHang,
-    behind,
-    dump_lines,
-    earlier_hangs,
-    earlier_lines,
-    end_lines,
-    hang_lines,
-    missing_lines,
-    rank_ends,
-)
+from .ends import EarlierHang, behind, earlier_hangs, rank_ends
+from .view import document
 
 SCHEMA = 1
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
@@ -42,28 +34,19 @@ def run_hang(path: str | os.PathLike[str], *, stacks: bool = False, as_json: boo
     if as_json:
         Console().file.write(hang_json(run, found))
     else:
-        console = Console(highlight=False, markup=False, soft_wrap=True)
-        for line in _lines(run, found, stacks):
-            console.print(line)
+        dumps = {one.record.hang: _dumps(run, one) for one in found} if stacks else None
+        nodes = document(run, found, time.time_ns(), earlier=_earlier(run), dumps=dumps)
+        show(_console(), nodes)
     if found:
         return LASTS if not all(one.went_on for one in found) else NONE
     ends = rank_ends(run)
     return APART if behind(ends) and not all(end.closed for end in ends) else NONE
 
 
-def _lines(run: Run, found: list[Hang], stacks: bool) -> list[str]:
-    ends = rank_ends(run)
-    lines: list[str] = []
-    for one in found:
-        told = hang_lines(one, ends, time.time_ns(), stacks=stacks)
-        lines += [*([""] if lines else []), *told]
-        lines += dump_lines(_dumps(run, one)) if stacks else []
-    if not found:
-        lines += end_lines(ends, behind(ends))
-    size = run.world_size or 0
-    others = [track.rank for track in run.other_runs]
-    lines += missing_lines([end.rank for end in ends], others, size, run.unread)
-    return [*lines, *earlier_lines(_earlier(run))]
+def _console() -> Console:
+    """Return the terminal; in a pipe or a file each thing that is said is one line."""
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=10_000)
 
 
 def _folders(run: Run) -> list[Path]:

@@ -1,6 +1,6 @@
 """``hooktrace export``: the picture that Perfetto and ``chrome://tracing`` show of a run.
 
-    Run --placed: who passes which bucket on to whom--> PlacedRank of each
+    Run --tied: who passes which bucket on to whom--> TiedRank of each
              --rank_events.py: one rank's rows, slices and marks--> events
              --export.py: one rank after another--> file, gzip as it is written
 

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from ..run import Run, hangs, reasons
-from .rank_events import Event, RankEvents, first_time, placed
+from .rank_events import Event, RankEvents, first_time, tied
 
 _BLOCK = 1 << 20
 _encode = msgspec.json.Encoder().encode
@@ -70,7 +70,7 @@ def _pieces(run: Run, found: Exported) -> Iterator[bytes]:
         "ranks_with_unknown_clock": run.unaligned,
     }
     yield b'{"displayTimeUnit":"ms","otherData":%b,"traceEvents":[' % _line(other)
-    ranks = placed(run)
+    ranks = tied(run)
     found.arrows = sum(int(np.count_nonzero(one.phase > 1)) for one in ranks)
     hung = hangs(run)
     origin, separator = first_time(ranks, hung), b"\n"

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records import LayoutRecord, Members, SkewRecord, Unit
+from ...records import UNIT_KINDS, LayoutRecord, Members, SkewRecord, Unit
 from ..run import (
     COUNTS,
     REASONS,
@@ -30,11 +30,13 @@ from ..run import (
     Run,
     groups_of,
 )
+from ..run.columns import KEY_BITS
+from ..run.placed import Placed, placed
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedRank:
-    """A rank with arrays by row of its buckets; times in rank 0's clock, ns.
+class TiedRank:
+    """A rank, where its buckets and steps lie, and its buckets' way through the ranks.
 
     ``phase``: 0 where no other rank has the bucket or it has no length, else 1 on the rank that is
     ready first, 3 on the last one, 2 between.  ``flow``: the same number for the same bucket of the
@@ -44,28 +46,24 @@ class PlacedRank:
 
     track: RankTrack
     clock: RankClock
-    start: Ints
-    end: Ints
+    at: Placed
     phase: Ints
     flow: Ints
 
 
-def placed(run: Run) -> list[PlacedRank]:
+def tied(run: Run) -> list[TiedRank]:
     """Return each rank with the way of its buckets through the ranks."""
-    models = {name: i for i, name in enumerate(run.model_names)}
-    starts, ends, keys = [], [], []
-    for track, clock in zip(run.tracks, run.clocks, strict=True):
-        columns = track.buckets
-        # What the clock adds to the host's time of the call, which device times are moved by too.
-        start = columns.ready + clock.common(columns.called) - columns.called
-        starts.append(start)
-        ends.append(start + np.maximum(columns.done - columns.ready, 0))
+    models, times = {name: i for i, name in enumerate(run.model_names)}, placed(run)
+    keys = []
+    for track in run.tracks:
         ids = np.array([models[name] for name, _ in track.models] or [0])
-        keys.append(ids[columns.model] << 52 | columns.step << 20 | columns.bucket)
+        key = ids[track.buckets.model] << 32 | track.buckets.step
+        keys.append(key << KEY_BITS | track.buckets.bucket)
+    starts, ends = [one.ready for one in times], [one.done for one in times]
     phase, flow = _ties(*map(np.concatenate, (keys, _groups(run), starts, ends)))
     cuts = np.cumsum([len(one) for one in keys])[:-1]
-    parts = (starts, ends, np.split(phase, cuts), np.split(flow, cuts))
-    return list(map(PlacedRank, run.tracks, run.clocks, *parts))
+    parts = times, np.split(phase, cuts), np.split(flow, cuts)
+    return list(map(TiedRank, run.tracks, run.clocks, *parts))
 
 
 def _groups(run: Run) -> list[Ints]:
@@ -93,13 +91,13 @@ def _ties(key: Ints, group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return phase, flow
 
 
-def first_time(ranks: list[PlacedRank], hangs: Sequence[Hang] = ()) -> int:
+def first_time(ranks: list[TiedRank], hangs: Sequence[Hang] = ()) -> int:
     """Return the first of all times that are drawn."""
     times = [np.array([one.start for one in hangs], np.int64)]
     for one in ranks:
         marks = np.array([a.time_ns for a in one.track.records.anomalies], np.int64)
         host = np.concatenate([one.track.steps.first_ready, marks])
-        times += [one.start, one.clock.common(host)]
+        times += [one.at.ready, one.clock.common(host)]
     return int(np.concatenate(times).min(initial=np.iinfo(np.int64).max))
 
 
@@ -118,7 +116,7 @@ class RankEvents:
     ``why``: of each of its steps the place in ``REASONS``.
     """
 
-    placed: PlacedRank
+    rank: TiedRank
     origin_ns: int
     why: Ints
     hangs: Sequence[Hang] = ()
@@ -126,11 +124,11 @@ class RankEvents:
 
     def events(self) -> Iterator[Event]:
         """Yield the rank's events; a slice comes before those within it."""
-        rank, run = self.placed.track.rank, self.placed.track.records.run
-        name = f"rank {rank}" if run is None else f"rank {rank} ({run.host})"
-        known = self.placed.clock.is_known
+        number, run = self.rank.track.rank, self.rank.track.records.run
+        name = f"rank {number}" if run is None else f"rank {number} ({run.host})"
+        known = self.rank.clock.is_known
         yield self._meta("process_name", name=name if known else f"{name}, clock unknown")
-        yield self._meta("process_sort_index", sort_index=rank)
+        yield self._meta("process_sort_index", sort_index=number)
         if not known:
             yield self._meta("process_labels", labels="clock unknown: placed by wall clock")
         yield from self._steps()
@@ -139,11 +137,11 @@ class RankEvents:
         yield from self._hangs()
 
     def _meta(self, name: str, tid: int = 0, /, **args: object) -> Event:
-        return {"ph": "M", "name": name, "pid": self.placed.track.rank, "tid": tid, "args": args}
+        return {"ph": "M", "name": name, "pid": self.rank.track.rank, "tid": tid, "args": args}
 
     def _at(self, common_ns: int, ph: str, **fields: object) -> Event:
         ts = (common_ns - self.origin_ns) / 1000
-        return {"ph": ph, "pid": self.placed.track.rank, "ts": ts, **fields}
+        return {"ph": ph, "pid": self.rank.track.rank, "ts": ts, **fields}
 
     def _slice(self, start: int, end: int, **fields: object) -> Event:
         return self._at(start, "X", dur=(end - start) / 1000, **fields)
@@ -153,7 +151,7 @@ class RankEvents:
         return self._at(common_ns, "i", s=scope, tid=tid, **fields)
 
     def _counter(self, common_ns: int, model: int, name: str, **value: float) -> Event:
-        title = f"{self.placed.track.models[model][0]} {name}"
+        title = f"{self.rank.track.models[model][0]} {name}"
         return self._at(common_ns, "C", cat="counter", name=title, args=value)
 
     def _row(
@@ -167,7 +165,7 @@ class RankEvents:
             overlap += 1
         names = []
         if tid not in self._ends:
-            title = f"{self.placed.track.models[model][0]}: {title}"
+            title = f"{self.rank.track.models[model][0]}: {title}"
             title += f" (overlap {overlap})" if overlap else ""
             names = [
                 self._meta("thread_name", tid, name=title),
@@ -177,11 +175,10 @@ class RankEvents:
         return tid, names
 
     def _steps(self) -> Iterator[Event]:
-        steps = self.placed.track.steps
-        starts = self.placed.clock.common(steps.first_ready)
+        steps, at = self.rank.track.steps, self.rank.at
         columns = (
-            *(steps.model, steps.step, starts, self._ends_of_steps(starts), steps.exposed),
-            *(steps.wire_bytes, steps.gradient_bytes, self._last_ready(starts)),
+            *(steps.model, steps.step, at.first_ready, at.ended, steps.exposed),
+            *(steps.wire_bytes, steps.gradient_bytes, at.last_ready),
             *(steps.bus_bytes, steps.wire_busy, steps.having("sharded"), self.why),
         )
         for values in zip(*(column.tolist() for column in columns), strict=True):
@@ -204,28 +201,8 @@ class RankEvents:
             if on_bus > 0 and busy > 0:
                 yield self._counter(start, model, "busbw with waits", **{"GB/s": on_bus / busy})
 
-    def _ends_of_steps(self, starts: Ints) -> Ints:
-        steps = self.placed.track.steps
-        ends = np.maximum(starts + (steps.done - steps.first_ready), starts)
-        return self._last_of_device(starts, ends, self.placed.end)
-
-    def _last_ready(self, starts: Ints) -> Ints:
-        steps = self.placed.track.steps
-        ready = starts + (steps.last_ready - steps.first_ready)
-        return self._last_of_device(starts, ready, self.placed.start)
-
-    def _last_of_device(self, starts: Ints, found: Ints, of_buckets: Ints) -> Ints:
-        """Return a moment of each step: on a device, which the host does not see, its buckets'."""
-        steps, buckets = self.placed.track.steps, self.placed.track.buckets
-        on_device = np.flatnonzero(buckets.having("device"))
-        of_step = steps.rows_of(buckets.model[on_device], buckets.step[on_device])
-        on_device, of_step = on_device[of_step != UNKNOWN], of_step[of_step != UNKNOWN]
-        found[of_step] = starts[of_step]
-        np.maximum.at(found, of_step, of_buckets[on_device])
-        return found
-
     def _buckets(self) -> Iterator[Event]:
-        track, placed = self.placed.track, self.placed
+        track, placed = self.rank.track, self.rank.at
         buckets, of_stages = track.buckets, track.stages
         fields = (of_stages.name, of_stages.start, of_stages.end, of_stages.derived)
         stages = list(zip(*(one.tolist() for one in fields), strict=True))
@@ -234,12 +211,12 @@ class RankEvents:
         rows = np.array(
             [row_of(*one)[0] for one in zip(units, buckets.bucket.tolist(), strict=True)], np.int64
         )
-        order = np.lexsort((placed.start, rows, buckets.model))
+        order = np.lexsort((placed.ready, rows, buckets.model))
         columns = (
             *(np.arange(len(order)), buckets.model, buckets.step, buckets.bucket),
             *(buckets.gradient_bytes, buckets.wire_bytes, buckets.having("untimed")),
             *(buckets.first_stage, buckets.stages),
-            *(placed.start, placed.end, placed.phase, placed.flow, buckets.exposed),
+            *(placed.ready, placed.done, self.rank.phase, self.rank.flow, buckets.exposed),
         )
         for values in zip(*(column[order].tolist() for column in columns), strict=True):
             row, model, step, bucket, gradients, sent, untimed, first, count, *times = values
@@ -276,7 +253,7 @@ class RankEvents:
                 cursor = finish
 
     def _marks(self) -> Iterator[Event]:
-        records = self.placed.track.records
+        records = self.rank.track.records
         for anomaly in records.anomalies:
             args = {"message": anomaly.message, "step": anomaly.step, "bucket": anomaly.bucket}
             at = self._common(anomaly.time_ns)
@@ -288,7 +265,7 @@ class RankEvents:
         for skew in records.skews:
             name = f"{self._what(skew)}: ready {skew.lag_ns / 1e6:.3f} ms after the first rank"
             marks.append(("skew", name, skew))
-        rows = {model: self._first_row(i) for i, model in enumerate(self.placed.track.models)}
+        rows = {model: self._first_row(i) for i, model in enumerate(self.rank.track.models)}
         for cat, name, record in marks:
             tid = rows.get((record.model, record.hook))
             if tid in self._ends:
@@ -298,7 +275,7 @@ class RankEvents:
 
     def _what(self, skew: SkewRecord) -> str:
         """Return what a skew is of: a bucket, or a unit's collective."""
-        for layout in self.placed.track.records.layouts:
+        for layout in self.rank.track.records.layouts:
             if (layout.model, layout.generation) == (skew.model, skew.generation):
                 for bucket in layout.buckets:
                     if bucket.bucket == skew.bucket and bucket.unit is not None:
@@ -306,9 +283,9 @@ class RankEvents:
         return f"bucket {skew.bucket}"
 
     def _hangs(self) -> Iterator[Event]:
-        after = self._first_row(len(self.placed.track.models))
+        after = self._first_row(len(self.rank.track.models))
         named = set()
-        for one in hang_slices(self.hangs, self.placed.track.rank):
+        for one in hang_slices(self.hangs, self.rank.track.rank):
             tid = after + one.row
             if tid not in named:
                 named.add(tid)
@@ -321,23 +298,19 @@ class RankEvents:
                 yield self._slice(one.start, one.end, **fields)
 
     def _common(self, host_ns: int) -> int:
-        return int(self.placed.clock.common(np.array([host_ns]))[0])
+        return int(self.rank.clock.common(np.array([host_ns]))[0])
 
     def _first_row(self, model: int) -> int:
         # Perfetto shows threads in the order of their tids.  They start above the pid: a thread
         # whose tid is its pid counts as the process's main thread.
-        return self.placed.track.rank + 1 + model * _ROWS_PER_MODEL
-
-
-_KINDS = ("all-gather (forward)", "all-gather (backward)", "reduce-scatter", "all-reduce")
-"""Of a sharded model's collectives, in the order of their rows."""
+        return self.rank.track.rank + 1 + model * _ROWS_PER_MODEL
 
 
 def row_of(unit: Unit | None, bucket: int) -> tuple[int, str]:
     """Return which row of a model's a bucket has, or a unit's collective, and its title."""
     if unit is None:
         return 1 + bucket, f"bucket {bucket}"
-    return 1 + _KINDS.index(unit.kind), unit.kind
+    return 1 + UNIT_KINDS.index(unit.kind), unit.kind
 
 
 def _named(unit: Unit | None, bucket: int) -> dict[str, str]:

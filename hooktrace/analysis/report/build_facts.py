@@ -42,7 +42,7 @@ from .units import (
 def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts:
     """Return the facts of a model, which ``source`` tells the steps of."""
     sample = arrays.sample
-    wait_unknown = sample.waited.why_unknown  # first: what it takes in between, others have later
+    wait_unknown = sample.wait_unknown  # first: what it takes in between, others have later
     period, exposed = _spread(arrays.period), _spread(arrays.exposed)
     wire_busy, sent, waits = arrays.by_step("wire_busy"), arrays.sent(), step_waits(sample)
     layouts = [
@@ -100,7 +100,7 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
     duration, call = arrays.done - arrays.ready, arrays.column("launched_after")
     gradient_bytes = arrays.bucket_bytes
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
-    on_bus, waited, exposed = arrays.column("bus_bytes"), arrays.waited.ns, arrays.exposed_in
+    on_bus, waited, exposed = arrays.column("bus_bytes"), arrays.waited, arrays.exposed_in
     transfer = wire - waited
     shares, in_steps = tail_shares(arrays), shares_of_steps(arrays)
     of_generation = (x for x in reversed(layouts) if x.generation == arrays.generation)
@@ -140,7 +140,7 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
 
 
 def _waits_for(arrays: StepArrays, b: int) -> WaitsFor | None:
-    shares, steps = arrays.waited.for_ranks(b)
+    shares, steps = arrays.waits_for(b)
     i = int(shares.argmax())
     is_often = shares[i] >= often(len(shares), steps)
     return WaitsFor(arrays.ranks[i], float(shares[i])) if is_often else None

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...records.units import bandwidth, mb, milliseconds, ms
 from ..document.svg import WIDTH, Scale, Svg, box, curve
-from ..run import STAGE_NAMES, Bools, RankTrack
-from ..run.dense import Floats, StepArrays, medians, middle
+from ..run import STAGE_NAMES, RankTrack
+from ..run.dense import Floats, StepArrays
 from .facts import BucketFacts, ModelFacts
 from .tables import stages_of
 
@@ -224,7 +224,7 @@ def step_pictures(arrays: StepArrays) -> list[tuple[str, Svg]]:
     Only one where they are the same.  A step's length is its period: its own communication, and the
     forward pass after it.
     """
-    usual, lengths = typical_step(arrays), _lengths(arrays)
+    usual, lengths = arrays.typical, arrays.lengths
     if usual is None:
         return []
     if np.isnan(lengths).all():
@@ -239,31 +239,9 @@ def step_pictures(arrays: StepArrays) -> list[tuple[str, Svg]]:
     return found
 
 
-def typical_step(arrays: StepArrays) -> int | None:
-    """Return the place of the step whose length is nearest to the median of those with buckets.
-
-    The first one where no length is known; ``None`` where none has its buckets in the files.
-    """
-    drawn, lengths = _is_drawn(arrays.sample), _lengths(arrays.sample)
-    if not drawn.any():
-        return None
-    if np.isnan(lengths).all():
-        return int(np.argmax(drawn))
-    return int(np.nanargmin(np.abs(lengths - middle(lengths))))
-
-
 def step_picture(arrays: StepArrays, s: int) -> Svg:
     """Return the picture of the ``s``-th step, which has its buckets in the files."""
     return _draw(arrays, s, float(np.nanmax(arrays.done[:, s])))
-
-
-def _is_drawn(arrays: StepArrays) -> Bools:
-    return np.asarray((~np.isnan(arrays.done)).any(axis=(0, 2)))
-
-
-def _lengths(arrays: StepArrays) -> Floats:
-    """Return how long the steps with buckets took, (S,)."""
-    return np.where(_is_drawn(arrays), medians(arrays.period, axis=0), np.nan)
 
 
 def _lanes(ready: Floats, done: Floats) -> list[int]:
@@ -353,7 +331,7 @@ def _boxes(arrays: StepArrays, at: tuple[int, int], across: Scale, tops: Floats)
         if np.isnan(ready):
             continue
         for k in range(first[row], first[row] + count[row]):
-            for name, begin, end in _step_parts(arrays, track, (*at, b), k):
+            for name, begin, end in _step_parts(arrays, track, at[0], k):
                 left = across(ready + begin)
                 width = max(across(ready + end) - left, 0.1)
                 found.setdefault(name, []).append((left, tops[b], width))
@@ -361,14 +339,13 @@ def _boxes(arrays: StepArrays, at: tuple[int, int], across: Scale, tops: Floats)
 
 
 def _step_parts(
-    arrays: StepArrays, track: RankTrack, at: tuple[int, int, int], k: int
+    arrays: StepArrays, track: RankTrack, i: int, k: int
 ) -> Iterator[tuple[str, float, float]]:
     """Yield the parts of a stage: of wire what waits, and the transfer after it."""
     begin, end = float(track.stages.start[k]), float(track.stages.end[k])
     name = STAGE_NAMES[track.stages.name[k]]
     if name == "wire":
-        i, *places = at
-        (waited,) = arrays.waited.of_stages(i, *(np.array([x]) for x in (k, *places))).tolist()
+        (waited,) = arrays.waits.of_stages(i, np.array([k])).ns.tolist()
         if waited > 0:
             yield "wait", begin, begin + waited
             begin += waited

@@ -7,17 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...records import Unit
+from ...records import UNIT_KINDS
 from ..run.dense import Floats, StepArrays, known, known_middle, mean, middle, sums
 from .facts import KindFacts, ModelFacts
-
-KINDS = (
-    ("all_gather", "forward"),
-    ("all_gather", "backward"),
-    ("reduce_scatter", "backward"),
-    ("all_reduce", "backward"),
-)
-"""In the order in which a step has them."""
 
 
 def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
@@ -31,11 +23,13 @@ def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
     units = [arrays.units.get(index) for index in arrays.buckets.tolist()]
     there = np.where(np.isnan(arrays.called), np.nan, 1.0)
     payload, duration = arrays.column("gradient_bytes"), arrays.done - arrays.ready
-    columns = there, payload, duration, arrays.exposed_in, arrays.waited.ns
+    columns = there, payload, duration, arrays.exposed_in, arrays.waited
     unknown = np.isnan(arrays.exposed_in) & ~np.isnan(there)  # as is then what all of them expose
     found = []
-    for name in dict.fromkeys(u.kind for u in sorted(filter(None, units), key=in_order)):
+    for name in UNIT_KINDS:
         at = np.array([u is not None and u.kind == name for u in units])
+        if not at.any():
+            continue
         calls, size, took, exposed, wait = (sums(values[..., at]) for values in columns)
         exposed = np.where(unknown[..., at].any(axis=2), np.nan, exposed)
         kind = KindFacts(
@@ -69,12 +63,6 @@ def reduced_bytes(arrays: StepArrays) -> int | None:
     return None if found is None else round(found)
 
 
-def in_order(unit: Unit) -> int:
-    """Return the place of a unit's kind of collective in a step."""
-    at = unit.collective, unit.phase
-    return KINDS.index(at) if at in KINDS else len(KINDS)
-
-
 def is_synchronous(arrays: StepArrays) -> bool:
     """Return whether training waits for all of each unit's collective, from its call to its end.
 
@@ -90,8 +78,8 @@ def is_synchronous(arrays: StepArrays) -> bool:
 def step_waits(arrays: StepArrays) -> Floats:
     """Return what ranks wait for the last one at the last bucket, or at all units, (R, S)."""
     if arrays.is_sharded:
-        return sums(arrays.waited.ns)
-    return sums(arrays.waited.ns[..., arrays.buckets == arrays.last])
+        return sums(arrays.waited)
+    return sums(arrays.waited[..., arrays.buckets == arrays.last])
 
 
 def net_of_waits(exposed: Floats, waited: Floats) -> Floats:

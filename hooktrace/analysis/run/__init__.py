@@ -60,6 +60,4 @@ from .run import load as load
 from .run import newest_run as newest_run
 from .run import run_of as run_of
 from .waits import Waits as Waits
-from .waits import WireWaits as WireWaits
 from .waits import waits as waits
-from .waits import wire_waits as wire_waits

@@ -26,7 +26,7 @@ from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
 from .counts import COUNTS, HANG, PROBED, reasons
 from .groups import Together, is_of_all, together_in, units_by_number, unlike_numbers
 from .run import Run, once
-from .waits import Waited, waited
+from .waits import Waits, waits
 
 
 class RankRows(NamedTuple):
@@ -370,11 +370,71 @@ class StepArrays:
             found[STAGE_NAMES[at]] = np.where(np.isnan(self.done), np.nan, values)
         return found
 
-    @cached_property
-    def waited(self) -> Waited:
+    @property
+    def waits(self) -> Waits:
         """What of the wire stages was waiting for the last rank."""
-        rows = [own.buckets for own in self._rows]
-        return waited(self._run, self.model, rows, lambda ns: self._by_bucket(_known(ns)))
+        return waits(self._run, self.model)
+
+    @cached_property
+    def _waited(self) -> tuple[Floats, Floats]:
+        found = [self.waits.by_bucket(i) for i in range(len(self._rows))]
+        pairs = list(zip(found, self._rows, strict=True))
+        ns = self._by_bucket(_known(np.concatenate([one.ns[own.buckets] for one, own in pairs])))
+        last = self._by_bucket(
+            _known(np.concatenate([one.last[own.buckets] for one, own in pairs]))
+        )
+        longest = np.nan_to_num(ns, nan=-1.0).argmax(axis=0)[None]
+        return ns, np.take_along_axis(last, longest, axis=0)[0]
+
+    @property
+    def waited(self) -> Floats:
+        """How long each bucket waited on the wire, (R, S, B)."""
+        return self._waited[0]
+
+    @property
+    def waited_for(self) -> Floats:
+        """For which rank, as a place, the one that waited longest did, (S, B).
+
+        NaN where nobody waited, and where clocks do not tell.
+        """
+        return self._waited[1]
+
+    @property
+    def wait_unknown(self) -> str | None:
+        """Why no bucket's wait is known, a clause; ``None`` where one is."""
+        if self.waits.why_unknown is None and np.isnan(self.waited).all():
+            return "no collective had all ranks in it at once"
+        return self.waits.why_unknown
+
+    def waits_for(self, b: int) -> tuple[Floats, int]:
+        """Return the share of steps in which a bucket waits for each rank, and their count."""
+        whom = self.waited_for[:, b]
+        steps = int(np.count_nonzero(~np.isnan(self.waited[..., b]).all(axis=0)))
+        places = whom[~np.isnan(whom)].astype(np.int64)
+        return np.bincount(places, minlength=len(self.ranks)) / max(1, steps), steps
+
+    @property
+    def has_buckets(self) -> Bools:
+        """Which steps have buckets with times on any rank, (S,)."""
+        return np.asarray((~np.isnan(self.done)).any(axis=(0, 2)))
+
+    @property
+    def lengths(self) -> Floats:
+        """How long the steps with buckets took, (S,): the median of their ranks' periods."""
+        return np.where(self.has_buckets, medians(self.period, axis=0), np.nan)
+
+    @property
+    def typical(self) -> int | None:
+        """The place of the step whose length is nearest to the median, of those that stand for all.
+
+        The first one where no length is known; ``None`` where none has its buckets in the files.
+        """
+        has_buckets, lengths = self.sample.has_buckets, self.sample.lengths
+        if not has_buckets.any():
+            return None
+        if np.isnan(lengths).all():
+            return int(np.argmax(has_buckets))
+        return int(np.nanargmin(np.abs(lengths - middle(lengths))))
 
     def sent(self, bucket: int | None = None) -> Floats:
         """Return the wire bytes of all steps, or of a bucket in them, probed ones too, flat."""

@@ -120,7 +120,7 @@ def _at_buckets(arrays: StepArrays, one: LastOfGroup, i: int) -> LateRank | None
     after = called[i] - called[waiting].max(axis=0)
     if arrays.is_on_device:
         # A host that comes late may still be ahead of its device: others wait as their stages say.
-        longest = np.nan_to_num(sums(arrays.waited.ns[waiting])).max(axis=0)
+        longest = np.nan_to_num(sums(arrays.waited[waiting])).max(axis=0)
         after = np.minimum(after, longest)
     waited = float(np.where(own[:, worst], after, 0.0).sum() / one.seen[worst])
     if waited < WORTH * middle(arrays.period):

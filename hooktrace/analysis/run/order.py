@@ -141,7 +141,7 @@ def waited_elsewhere(arrays: StepArrays, group: Together) -> Elsewhere:
     joins = joins[order]
     called = ~np.isnan(arrays.called[ranks][..., order])
     there = called & ~joins
-    waited = np.minimum(arrays.waited.ns, arrays.exposed_in)[ranks][..., order]
+    waited = np.minimum(arrays.waited, arrays.exposed_in)[ranks][..., order]
     sums = [
         _until(values)
         for values in (np.where(there, np.nan_to_num(waited), 0.0), there, there & np.isnan(waited))

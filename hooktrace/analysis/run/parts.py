@@ -23,6 +23,7 @@ import numpy as np
 from ...records import STAGES
 from .columns import Bools, Ints
 from .dense import Floats, StepArrays, middle, sums
+from .intervals import union_of_groups
 
 KINDS = (*(name for name in STAGES if name != "wire"), "wait", "transfer", "between")
 """What a bucket may be in while others have ended: its stages, wire as wait and transfer, or none.
@@ -164,11 +165,11 @@ def transfer_busy(arrays: StepArrays) -> Floats:
     """Return the ns with at least one transfer under way, (R, S); NaN where waits are not known."""
     shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
     found = np.full((len(arrays.ranks), len(arrays.steps)), np.nan)
-    if arrays.waited.why_unknown is not None:
+    if arrays.wait_unknown is not None:
         return found
     for i in range(len(arrays.ranks)):
         busy = _busy(_pieces(arrays, i), arrays.ready[i], shape)[_TRANSFER]
-        found[i] = np.where(np.isnan(arrays.waited.ns[i]).all(axis=1), np.nan, busy)
+        found[i] = np.where(np.isnan(arrays.waited[i]).all(axis=1), np.nan, busy)
     return found
 
 
@@ -218,9 +219,8 @@ def _pieces(arrays: StepArrays, i: int) -> _Pieces:
     kind = _KIND_OF_STAGE[track.stages.name[stages]]
     start, end = (x[stages].astype(np.float64) for x in (track.stages.start, track.stages.end))
     waited, is_wire = np.zeros(len(stages)), kind == _TRANSFER
-    own = of[is_wire]
-    known = arrays.waited.of_stages(i, stages[is_wire], step[own], bucket[own])
-    waited[is_wire] = np.nan_to_num(known)  # all of it is transfer then
+    known = arrays.waits.of_stages(i, stages[is_wire]).ns
+    waited[is_wire] = np.maximum(known, 0)  # where it is not known, all of it is transfer
     waits_too = waited > 0
     between = np.minimum(start + waited, end)
     return _Pieces(
@@ -237,8 +237,8 @@ def _until_last_rank(arrays: StepArrays) -> Floats:
 
     Of a sharded model the waits of its collectives are all: each is waited for by itself.
     """
-    waited = arrays.waited
-    if waited.why_unknown is not None or waited.why_no_clock is not None or arrays.is_sharded:
+    is_unknown = arrays.wait_unknown is not None or arrays.waits.why_no_clock is not None
+    if is_unknown or arrays.is_sharded:
         return np.zeros_like(arrays.ready)
     unsure = np.fmax.reduce(arrays.uncertainty, axis=2, initial=np.nan)
     surely = arrays.last_ready - np.nan_to_num(unsure)
@@ -269,15 +269,9 @@ def _busy(pieces: _Pieces, ready: Floats, shape: tuple[int, int, int]) -> Floats
     origin = np.fmin.reduce(ready, axis=1, initial=np.nan)
     at = (ready - origin[:, None])[pieces.step, pieces.bucket]
     known = ~np.isnan(at)
-    group, start = group[known], (at + pieces.start)[known]
-    end = np.maximum((at + pieces.end)[known], start)
-    apart = float(end.max(initial=0.0) - start.min(initial=0.0)) + 1  # so that groups never meet
-    order = np.argsort(group * apart + start, kind="stable")
-    group, start, end = group[order], start[order], end[order]
-    reached = np.maximum.accumulate(end + group * apart) - group * apart
-    before = np.concatenate([[-np.inf], reached[:-1] + (group[:-1] - group[1:]) * apart])
-    new = np.clip(end - np.maximum(start, before[: len(end)]), 0, None)
-    return _sums(group, new, shape[0] * shape[1]).reshape(shape[:2])
+    start, end = ((at + times)[known] for times in (pieces.start, pieces.end))
+    found = union_of_groups(group[known], start, end, shape[0] * shape[1])
+    return found.reshape(shape[:2])
 
 
 def _compress_in_calls(pieces: _Pieces, call: Floats, shape: tuple[int, int, int]) -> Floats:

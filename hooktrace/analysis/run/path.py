@@ -26,11 +26,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ...records import Members, Unit
-from .clock import RankClock, last_rank
-from .columns import STAGE_NAMES, UNKNOWN, BucketColumns, Ints, RankTrack
+from .clock import last_rank
+from .columns import STAGE_NAMES, UNKNOWN, BucketColumns, Ints
 from .groups import groups_of, units_by_number
+from .placed import placed
 from .run import Run
-from .waits import Waits, waits
+from .waits import Waited, waits
 
 
 class CallStage(NamedTuple):
@@ -80,15 +81,13 @@ class StepTimes(NamedTuple):
 class _RankRows:
     """The rows of a rank's buckets of a model that have times, by step."""
 
-    def __init__(
-        self, track: RankTrack, clock: RankClock, model: str, world_size: int | None
-    ) -> None:
-        columns, self._groups = track.buckets, groups_of(track, world_size)
+    def __init__(self, run: Run, model: str, index: int) -> None:
+        (track, clock), at = run.ranks[index], placed(run)[index]
+        columns, self._groups = track.buckets, groups_of(track, run.world_size)
         rows = np.flatnonzero(track.is_of(columns, model) & ~columns.having("untimed"))
         rows = rows[np.argsort(columns.step[rows], kind="stable")]
         self._track, self._rows = track, rows
-        self._ready = clock.common(columns.ready[rows])
-        self._done = self._ready + columns.done_after[rows] - columns.ready_after[rows]
+        self._ready, self._done = at.ready[rows], at.done[rows]
         self._first_stage = columns.first_stage
         # A step has a stretch of the rows.
         self.steps, self._begins = np.unique(columns.step[rows], return_index=True)
@@ -173,8 +172,7 @@ class StepCalls:
     """The steps of one model; ranks by their row in the run."""
 
     def __init__(self, run: Run, model: str) -> None:
-        pairs = zip(run.tracks, run.clocks, strict=True)
-        self._ranks = [_RankRows(track, clock, model, run.world_size) for track, clock in pairs]
+        self._ranks = [_RankRows(run, model, index) for index in range(len(run.tracks))]
 
     def of(self, lane: int, step: int) -> dict[int, Call]:
         """Return a rank's calls of a step by bucket."""
@@ -237,11 +235,12 @@ class _BrokenError(Exception):
 
 
 class CriticalPaths:
-    """Finds the paths of a model's steps; ``found``: its waits, where they are at hand."""
+    """Finds the paths of a model's steps."""
 
-    def __init__(self, run: Run, model: str, found: Waits | None = None) -> None:
+    def __init__(self, run: Run, model: str) -> None:
         self._run = run
-        self._waits = waits(run, model) if found is None else found
+        self._waits = waits(run, model)
+        self._waited = [self._waits.whole(i) for i in range(len(run.tracks))]
         self._calls = StepCalls(run, model)
         self.units = units_by_bucket(run, model)
         """Of a sharded model what each bucket is."""
@@ -258,7 +257,7 @@ class CriticalPaths:
             return CriticalPath(step, 0, 0, (), why)
         start, end = self._start(step, times), max(one.done for one in times)
         ranks = _Ranks([track.rank for track in self._run.tracks], self.units)
-        walk = _Walk(ranks, self._waits, partial(self._calls.of, step=step), start)
+        walk = _Walk(ranks, self._waited, partial(self._calls.of, step=step), start)
         try:
             segments = tuple(reversed(list(walk.back(times))))
         except _BrokenError as broken:
@@ -292,9 +291,9 @@ class _Ranks(NamedTuple):
 class _Walk:
     """One step, from its end towards ``start``; segments come last first."""
 
-    def __init__(self, ranks: _Ranks, found: Waits, calls: _CallsOf, start: int) -> None:
+    def __init__(self, ranks: _Ranks, found: list[Waited], calls: _CallsOf, start: int) -> None:
         self._ranks, self._units = ranks, ranks.units
-        self._waits, self._of, self._start = found, lru_cache(None)(calls), start
+        self._waited, self._of, self._start = found, lru_cache(None)(calls), start
 
     def back(self, times: list[StepTimes]) -> Iterator[Segment]:
         """Yield the segments, from the last bucket done on any rank."""
@@ -349,11 +348,11 @@ class _Walk:
 
     def _transfer(self, call: Call, stage: CallStage) -> _Walking:
         """Yield a collective's transfer, and go on where its last rank began it."""
-        if self._waits.ns[self._lane][stage.row] == UNKNOWN:
+        if self._waited[self._lane].ns[stage.row] == UNKNOWN:
             raise _BrokenError(f"nobody knows which rank began {self._called(call)} last")
         lane, start = self._last_to_begin(call, stage)
         yield from self._until(min(start, self._at), "transfer", call.bucket)
-        self._follow(lane, self._waits.last[self._lane][stage.row] != UNKNOWN)
+        self._follow(lane, self._waited[self._lane].last[stage.row] != UNKNOWN)
         return self._calls[call.bucket]
 
     def _called(self, call: Call) -> str:
@@ -362,9 +361,9 @@ class _Walk:
 
     def _last_to_begin(self, call: Call, stage: CallStage) -> tuple[int, int]:
         """Return the row of the rank that began a collective last, and when; of several, of one."""
-        last = int(self._waits.last[self._lane][stage.row])
+        last = int(self._waited[self._lane].last[stage.row])
         # Who did not wait is one of the last.
-        is_last = self._waits.ns[self._lane][stage.row] == 0
+        is_last = self._waited[self._lane].ns[stage.row] == 0
         own = [self._lane] if is_last else self._ranks.within(call)
         lanes = own if last == UNKNOWN else [last]
         turn = call.wires.index(stage)

@@ -22,7 +22,6 @@ from .columns import UNKNOWN, Bools, Ints, RankTrack, StepColumns
 from .counts import COUNTS, reasons
 from .path import CriticalPaths, Kind, Segment
 from .run import Run, once
-from .waits import Waits
 
 _MOST_STEPS = 100
 _LEAST_SHARE = 0.05
@@ -61,16 +60,14 @@ def sums_of(segments: Iterable[Segment]) -> Counter[tuple[Kind, int, int]]:
     return found
 
 
-def critical_path_sums(
-    run: Run, model: str, *, found: Waits | None = None, most: int = _MOST_STEPS
-) -> PathSums:
+def critical_path_sums(run: Run, model: str, *, most: int = _MOST_STEPS) -> PathSums:
     """Return what the paths of a model's steps consist of, of at most ``most`` steps.
 
     They are chosen by chance, always the same, of those that stand for all where the files have the
     buckets of some only.  Only steps count whose times count on all ranks
     (``counts.py``), without those that stalled: one would be longer than all others together.
     """
-    paths = CriticalPaths(run, model, found)
+    paths = CriticalPaths(run, model)
     steps = _counted(run, model)
     of = np.intersect1d(steps, _standing_for(run, model))
     # Not every k-th: jobs repeat themselves, and a step of a kind would be all, or none.
@@ -146,7 +143,7 @@ class PathPart(NamedTuple):
             return _buckets(self.buckets)
         names = list(dict.fromkeys(unit.name for unit in self.units))
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        return f"{_what(self.units[0])} of {', '.join(names[:_MOST_NAMES])}{more}"
+        return f"{self.units[0].kind} of {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def parts(
@@ -161,7 +158,7 @@ def parts(
     """
     grouped: dict[tuple[Kind, int, str], Counter[int]] = {}
     for (kind, rank, bucket), ns in sums.items():
-        what = _what(units[bucket]) if bucket in units and kind in _BY_BUCKET else ""
+        what = units[bucket].kind if bucket in units and kind in _BY_BUCKET else ""
         of = kind, rank if kind in _OF_RANK else UNKNOWN, what
         grouped.setdefault(of, Counter())[bucket] += ns
     found = [
@@ -185,11 +182,6 @@ def sentence(found: PathSums, *, most: int = 4) -> str:
     left = 1 - sum(part.ns for part in every[:most]) / max(1, found.length_ns)
     rest = [f"the rest ({percent(left)}) elsewhere"] if left >= 0.01 else []
     return f"of {ms(found.length_ns / found.steps)}: " + ", ".join([*told, *rest])
-
-
-def _what(unit: Unit) -> str:
-    phase = f" ({unit.phase})" if unit.collective == "all_gather" else ""
-    return unit.collective.replace("_", "-") + phase
 
 
 def _largest(by_bucket: Counter[int]) -> tuple[int, ...]:

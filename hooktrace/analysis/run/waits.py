@@ -1,8 +1,7 @@
-"""What of a collective is waiting for its last rank, and what is transfer.
+"""What of a collective is waiting for its last rank, and what is transfer: the one answer.
 
-    Run --wire_waits--> WireWaits of one model: of each wire stage ns of waiting, for whom
-             --waits--> Waits: the same, of each stage
-             --waited--> Waited: of the buckets that count, (R, S, B)
+    Run, model --waits--> Waits: of each wire stage ns of waiting, and for whom
+    Waits --of_stages, whole, by_bucket--> the same of some stages, of all of a rank, of its buckets
 
 A collective cannot end before its last rank has begun it.  So a rank's wire stage is *wait* until
 the last rank begins its own, and *transfer* from then on.  The k-th wire stage of a bucket is the
@@ -16,12 +15,10 @@ time.  Of a sharded model's unit that a part of the ranks communicates nothing i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ...records.units import named_ranks
 from .clock import RankClock, last_rank
@@ -29,6 +26,7 @@ from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, bucket_keys
 from .groups import RowGroups, groups_of, ranks_within, unlike_numbers
 from .run import Run, once
 
+_WIRE = STAGE_NAMES.index("wire")
 _ROUND_BITS = 6
 _MAX_ROUNDS = (1 << _ROUND_BITS) - 1
 _AT_ONCE = 4096
@@ -38,19 +36,28 @@ _AT_ONCE = 4096
 ONE_RANK = "one rank waits for nobody"
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """The waiting in the wire stages of one model; lists have an entry a rank, in its order.
+class Waited(NamedTuple):
+    """``ns``: how long wire stages waited, from their start; ``last``: for whom.
 
-    ``ns``: of each row of the rank's ``stages`` how long it waited, from the stage's start;
-    ``UNKNOWN`` where that is not known, and for all but wire stages of the model.  ``last``: for
-    whom, as a row among the ranks; ``UNKNOWN`` where the clocks tell it from no other.
-    ``why_no_clock``: a clause, where it rests on what stages take and not on clocks, so that nobody
-    is named.  ``why_unknown``: a clause, where nothing is known.
+    ``last`` is a row among the ranks, ``UNKNOWN`` where the clocks tell it from no other.
     """
 
-    ns: list[Ints]
-    last: list[Ints]
+    ns: Ints
+    last: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The waiting in the wire stages of one model of which it is known; lists have an entry a rank.
+
+    ``rows``: in the rank's ``stages``, ascending.  ``waited``: of each of them.  ``why_no_clock``:
+    a clause, where it rests on what stages take and not on clocks, so that nobody is named.
+    ``why_unknown``: a clause, where nothing is known.
+    """
+
+    tracks: list[RankTrack]
+    rows: list[Ints]
+    waited: list[Waited]
     why_no_clock: str | None
     why_unknown: str | None
 
@@ -59,29 +66,41 @@ class Waits:
         """The same, but ``None`` in a job of one rank: there is nothing to be known."""
         return None if self.why_unknown == ONE_RANK else self.why_unknown
 
-    def by_bucket(self, track: RankTrack, index: int) -> Ints:
-        """Return the waiting of each row in a rank's ``buckets``; ``UNKNOWN`` if of no stage."""
-        known = self.ns[index] != UNKNOWN
-        rows = track.bucket_of_stages()[known]
-        count = np.bincount(rows, minlength=len(track.buckets))
-        sums = np.bincount(rows, weights=self.ns[index][known], minlength=len(track.buckets))
-        found: Ints = np.where(count > 0, sums.astype(np.int64), UNKNOWN)
+    def of_stages(self, i: int, rows: Ints) -> Waited:
+        """Return it of some of the ``i``-th rank's stages; ``UNKNOWN`` where it is not known."""
+        there, found = self.rows[i], self.waited[i]
+        if not len(there):
+            return Waited(np.full(len(rows), UNKNOWN), np.full(len(rows), UNKNOWN))
+        at = np.searchsorted(there, rows).clip(max=len(there) - 1)
+        known = there[at] == rows
+        return Waited(*(np.where(known, values[at], UNKNOWN) for values in found))
+
+    def whole(self, i: int) -> Waited:
+        """Return it of all of the ``i``-th rank's stages."""
+        size = len(self.tracks[i].stages)
+        found = Waited(np.full(size, UNKNOWN), np.full(size, UNKNOWN))
+        found.ns[self.rows[i]], found.last[self.rows[i]] = self.waited[i]
         return found
 
+    def by_bucket(self, i: int) -> Waited:
+        """Return it of each of the ``i``-th rank's buckets, where it is known of all its stages.
 
-@dataclass(frozen=True, slots=True)
-class WireWaits:
-    """``Waits`` of those wire stages alone of which it is known; lists have an entry a rank.
-
-    ``rows``: in the rank's ``stages``, ascending by step and bucket.  ``ns``, ``last``: of each of
-    them; ``last`` is the same array for all ranks that are in these collectives.
-    """
-
-    rows: list[Ints]
-    ns: list[Ints]
-    last: list[Ints]
-    why_no_clock: str | None
-    why_unknown: str | None
+        Of several stages that waited, ``last`` is for whom the longest one did.
+        """
+        track, rows, (ns, last) = self.tracks[i], self.rows[i], self.waited[i]
+        count = len(track.buckets)
+        of = np.searchsorted(track.buckets.first_stage, rows, side="right") - 1
+        known = np.bincount(of, minlength=count)
+        wires, is_wire = known, track.stages.name == _WIRE
+        if len(rows) < np.count_nonzero(is_wire):
+            wires = np.bincount(track.bucket_of_stages()[is_wire], minlength=count)
+        sums = np.bincount(of, weights=ns, minlength=count).astype(np.int64)
+        if known.max(initial=0) > 1:
+            order = np.argsort(ns, kind="stable")
+            of, ns, last = of[order], ns[order], last[order]
+        whom = np.full(count, UNKNOWN)
+        whom[of] = np.where(ns > 0, last, UNKNOWN)  # of several the longest, which comes last
+        return Waited(np.where((known > 0) & (known == wires), sums, UNKNOWN), whom)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +114,13 @@ class _Wires:
     unsure: Ints
 
 
-class _Part(NamedTuple):
-    """What a rank waited in the collectives of one group, as ``WireWaits`` has it."""
-
-    rows: Ints
-    ns: Ints
-    last: Ints
+_Part = tuple[Ints, Ints, Ints]
+"""What a rank waited in the collectives of one group: rows, ns, and for whom."""
 
 
 @once
 def waits(run: Run, model: str) -> Waits:
     """Return what the ranks of a model waited for each other, in collectives that all were in."""
-    known = wire_waits(run, model)
-    found = Waits(
-        ns=[np.full(len(track.stages), UNKNOWN) for track in run.tracks],
-        last=[np.full(len(track.stages), UNKNOWN) for track in run.tracks],
-        why_no_clock=known.why_no_clock,
-        why_unknown=known.why_unknown,
-    )
-    for i, rows in enumerate(known.rows):
-        found.ns[i][rows], found.last[i][rows] = known.ns[i], known.last[i]
-    return found
-
-
-def wire_waits(run: Run, model: str) -> WireWaits:
-    """Return the same of the collectives' own stages, in a tenth of the memory."""
     tracks = run.tracks
     ours = [i for i, t in enumerate(tracks) if t.is_of(t.buckets, model).any()]
     why_no_clock = _why_no_clock(run, ours, model)
@@ -138,18 +139,26 @@ def wire_waits(run: Run, model: str) -> WireWaits:
         waited, whom = _waited(wires, at, by_clock=why_no_clock is None)
         whom = np.where(whom >= 0, np.asarray(within)[whom], UNKNOWN)
         for i, one, own, own_ns in zip(within, wires, at, waited, strict=True):
-            parts[i].append(_Part(one.rows[own], own_ns, whom))
-    rows, ns, last = zip(*map(_joined, parts), strict=True) if parts else ((), (), ())
-    return WireWaits([*rows], [*ns], [*last], why_no_clock, why_unknown)
+            known = own_ns != UNKNOWN
+            parts[i].append((one.rows[own][known], own_ns[known], whom[known]))
+    joined = [_joined(of_rank) for of_rank in parts]
+    return Waits(
+        tracks=tracks,
+        rows=[rows for rows, _, _ in joined],
+        waited=[Waited(ns, last) for _, ns, last in joined],
+        why_no_clock=why_no_clock,
+        why_unknown=why_unknown,
+    )
 
 
 def _joined(parts: list[_Part]) -> _Part:
-    """Return what one rank waited in the collectives of all its groups."""
-    some = [one for one in parts if len(one.rows)] or [_Part(*[np.zeros(0, np.int64)] * 3)]
-    if len(some) == 1:
-        return some[0]
-    order = np.argsort(np.concatenate([one.rows for one in some]), kind="stable")
-    return _Part(*(np.concatenate(columns)[order] for columns in zip(*some, strict=True)))
+    """Return what one rank waited in the collectives of all its groups, by row."""
+    nothing = np.zeros(0, np.int64)
+    rows, ns, last = (np.concatenate(some) for some in zip((nothing,) * 3, *parts, strict=True))
+    if not (np.diff(rows) < 0).any():
+        return rows, ns, last
+    order = np.argsort(rows, kind="stable")
+    return rows[order], ns[order], last[order]
 
 
 def _of_all(wires: list[_Wires]) -> list[Ints | slice]:
@@ -197,8 +206,7 @@ def _why_unknown(run: Run, ours: list[int]) -> str | None:
         return f"{count} have a file here, and the last one may be among the others"
     if len(ours) < 2:
         return ONE_RANK if size == 1 else "there is one rank"
-    wire = STAGE_NAMES.index("wire")
-    if not all((run.tracks[i].stages.name == wire).any() for i in ours):
+    if not all((run.tracks[i].stages.name == _WIRE).any() for i in ours):
         return "of an opaque hook nobody sees its collectives"
     return None
 
@@ -224,7 +232,7 @@ def _wires_of(track: RankTrack, clock: RankClock, model: str, among: Bools) -> _
     columns, stages = track.buckets, track.stages
     bucket = track.bucket_of_stages()
     timed = track.is_of(columns, model) & ~columns.having("untimed") & among
-    rows = np.flatnonzero((stages.name == STAGE_NAMES.index("wire")) & timed[bucket])
+    rows = np.flatnonzero((stages.name == _WIRE) & timed[bucket])
     of = bucket[rows]
     first = np.flatnonzero(np.diff(of, prepend=-1))
     counts = np.diff(np.append(first, len(of)))
@@ -266,88 +274,3 @@ def _by_clocks(start: Ints, end: Ints, unsure: Ints) -> tuple[Ints, Ints]:
     # Whoever was done before the last one began did not wait for it: not all ranks were in it.
     apart = np.any(end + margin < begun, axis=0)
     return np.where(apart, UNKNOWN, ns), np.where(apart, UNKNOWN, last)
-
-
-Floats = npt.NDArray[np.float64]
-Dense = Callable[[Ints], Floats]
-"""Makes an array (R, S, B) of a value a bucket, one rank after another; ``UNKNOWN`` becomes NaN."""
-
-_NOT_TOGETHER = "no collective had all ranks in it at once"
-
-
-@dataclass(frozen=True, slots=True)
-class Waited:
-    """``ns``: what each bucket waited, (R, S, B), NaN where it is not known.
-
-    ``whom``: for which rank, as a place among them, the one that waited longest did, (S, B); NaN
-    where nobody waited, and where clocks do not tell.  ``why_unknown``: a clause, where nothing is
-    known at all.  ``why_no_clock``: a clause, where it rests on what stages take.
-    """
-
-    ns: Floats
-    whom: Floats
-    why_unknown: str | None
-    why_no_clock: str | None
-    _stages: WireWaits | None
-    """Where a bucket has several wire stages; of one alone ``ns`` says it."""
-
-    def of_stages(self, i: int, rows: Ints, steps: Ints, buckets: Ints) -> Floats:
-        """Return how long wire stages of the ``i``-th rank waited; NaN where that is not known.
-
-        ``rows``: the stages' among their rank's; ``steps``, ``buckets``: their buckets' places.
-        """
-        if self._stages is None:
-            found: Floats = self.ns[i, steps, buckets]
-            return found
-        known = self._stages.ns[i] != UNKNOWN
-        there, ns = self._stages.rows[i][known], self._stages.ns[i][known]
-        own = np.isin(rows, there)
-        found = np.full(len(rows), np.nan)
-        found[own] = ns[np.searchsorted(there, rows[own])]
-        return found
-
-    def for_ranks(self, b: int) -> tuple[Floats, int]:
-        """Return the share of steps in which a bucket waits for each rank, and their count."""
-        whom = self.whom[:, b]
-        steps = int(np.count_nonzero(~np.isnan(self.ns[..., b]).all(axis=0)))
-        places = whom[~np.isnan(whom)].astype(np.int64)
-        return np.bincount(places, minlength=len(self.ns)) / max(1, steps), steps
-
-
-class _OfRank(NamedTuple):
-    """What each of a rank's buckets waited, and for whom; rounds that a bucket has at most."""
-
-    ns: Ints
-    whom: Ints
-    rounds: int
-
-
-def waited(run: Run, model: str, counted: Sequence[npt.NDArray[np.bool_]], dense: Dense) -> Waited:
-    """Return the waits of a model; ``counted``: which of the buckets of each rank to take."""
-    found = wire_waits(run, model)
-    ranks = [_of_rank(found, run, i) for i in range(len(run.tracks))]
-    ns = dense(np.concatenate([one.ns[rows] for one, rows in zip(ranks, counted, strict=True)]))
-    last = dense(np.concatenate([one.whom[rows] for one, rows in zip(ranks, counted, strict=True)]))
-    longest = np.nan_to_num(ns, nan=-1.0).argmax(axis=0)[None]
-    whom = np.take_along_axis(last, longest, axis=0)[0]
-    why = found.why_unknown
-    if why is None and np.isnan(ns).all():
-        why = _NOT_TOGETHER
-    several = any(one.rounds > 1 for one in ranks)
-    return Waited(ns, whom, why, found.why_no_clock, found if several else None)
-
-
-def _of_rank(found: WireWaits, run: Run, i: int) -> _OfRank:
-    known = found.ns[i] != UNKNOWN
-    ns, last = found.ns[i][known], found.last[i][known]
-    first = run.tracks[i].buckets.first_stage
-    of = np.searchsorted(first, found.rows[i][known], side="right") - 1
-    rounds = np.bincount(of, minlength=len(first))
-    sums = np.bincount(of, weights=ns, minlength=len(first)).astype(np.int64)
-    most = int(rounds.max(initial=0))
-    if most > 1:
-        order = np.argsort(ns, kind="stable")
-        of, ns, last = of[order], ns[order], last[order]
-    whom = np.full(len(first), UNKNOWN)
-    whom[of] = np.where(ns > 0, last, UNKNOWN)  # of several the longest, which comes last
-    return _OfRank(np.where(rounds > 0, sums, UNKNOWN), whom, most)

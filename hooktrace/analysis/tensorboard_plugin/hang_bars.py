@@ -1,7 +1,7 @@
 """Hangs as bars, and late ranks: on those that wait from when they did, and where for whom.
 
 Hang, rows of a rank's buckets --hang_bars--> HangBar of each that the rank has a part in
-Run, model --late_in--> LateBars: where others waited for each rank that the report names
+Run, model --late_bars--> LateBars: where others waited for each rank that the report names
 
 A bar without an end is drawn to the end of the picture, and torn off there: nobody knows how long
 it took.
@@ -19,6 +19,7 @@ from ..run import Hang, Ints, Run, bucket_keys
 from ..run.dense import StepArrays, settled_steps
 from ..run.late import LateRank, late_ranks, why_nobody
 from ..run.order import LastOfGroup, is_order_known, last_of_groups
+from ..run.run import once
 
 _LEAST_SHARE = 0.1
 """Of the run that an open bar has at its end, at least, so that it can be seen."""
@@ -113,7 +114,8 @@ class LateBars:
     keys: Ints
 
 
-def late_in(run: Run, model: str) -> tuple[list[LateBars], str]:
+@once
+def late_bars(run: Run, model: str) -> tuple[list[LateBars], str]:
     """Return the late ranks, the worst first, and of several ranks why none is named."""
     if len(run.tracks) < 2:
         return [], ""
@@ -150,8 +152,8 @@ def _bars_of(arrays: StepArrays, groups: Sequence[LastOfGroup], late: LateRank) 
 
 
 def _note(arrays: StepArrays) -> str:
-    if arrays.is_sharded and not arrays.together and arrays.waited.why_unknown is not None:
-        return f"Not known: {arrays.waited.why_unknown}."
+    if arrays.is_sharded and not arrays.together and arrays.wait_unknown is not None:
+        return f"Not known: {arrays.wait_unknown}."
     why = why_nobody(
         is_order_known=is_order_known(arrays),
         is_sharded=arrays.is_sharded,

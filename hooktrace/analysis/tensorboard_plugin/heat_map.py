@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..run import STAGE_NAMES, UNKNOWN, Arrivals, Ints, Run
+from ..run.intervals import union_of_groups
 from .runs import NotThereError
 from .scene import RankScene, Scene
 
@@ -148,28 +149,11 @@ def _part(rank: RankScene, is_wait: bool) -> Ints:
     begin = columns.ready[bucket] + stages.start[rows]
     turn = begin + np.maximum(waited, 0)
     end = columns.ready[bucket] + stages.end[rows]
-    part = union_of_groups(step, *((begin, turn) if is_wait else (turn, end)), len(track.steps))
+    ends = (begin, turn) if is_wait else (turn, end)
+    part = union_of_groups(step, *ends, len(track.steps)).astype(np.int64)
     part[np.bincount(step, minlength=len(track.steps)) == 0] = UNKNOWN
     part[step[waited == UNKNOWN]] = UNKNOWN
     return part
-
-
-def union_of_groups(group: Ints, start: Ints, end: Ints, groups: int) -> Ints:
-    """Return the length of the union of the intervals of each of ``groups`` groups, ns."""
-    if not len(group):
-        return np.zeros(groups, np.int64)
-    order = np.lexsort((start, group))
-    group, start, end = group[order], start[order], np.maximum(start, end)[order]
-    firsts = np.flatnonzero(np.diff(group, prepend=-1))
-    begun = np.repeat(start[firsts], np.diff(np.append(firsts, len(group))))
-    # Each group in a stretch of its own, so that one running maximum serves all of them.
-    start, end = start - begun, end - begun
-    apart = group * (int(end.max()) + 1)
-    start, end = start + apart, end + apart
-    until = np.maximum.accumulate(np.concatenate(([np.iinfo(np.int64).min], end)))[:-1]
-    covered = np.maximum(end - np.maximum(start, until), 0)
-    found: Ints = np.bincount(group, weights=covered, minlength=groups).astype(np.int64)
-    return found
 
 
 def _clocks_unsure(scene: Scene) -> int:

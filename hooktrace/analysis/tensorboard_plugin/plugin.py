@@ -140,9 +140,9 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         return {**found, **summary_of(scene)}
 
     def _serve_step(self, request: wrappers.Request) -> dict[str, Any]:
-        _, scene = self._scene(request)
+        snapshot, scene = self._scene(request)
         is_named = "step" in request.args
-        return step_of(scene, _number(request, "step") if is_named else None)
+        return step_of(snapshot.run, scene, _number(request, "step") if is_named else None)
 
     def _serve_heat(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)

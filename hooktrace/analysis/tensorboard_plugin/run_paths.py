@@ -32,7 +32,7 @@ class RunPaths:
 
     @cached_property
     def _paths(self) -> CriticalPaths:
-        return CriticalPaths(self._run, self._scene.model, self._scene.waits)
+        return CriticalPaths(self._run, self._scene.model)
 
     @cached_property
     def _beside(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class RunPaths:
     def sums(self) -> dict[str, Any]:
         """What the paths of a sample of settled steps consist of, a usual step; and the waiting."""
         scene = self._scene
-        found = critical_path_sums(self._run, scene.model, found=scene.waits)
+        found = critical_path_sums(self._run, scene.model)
         return {
             "steps": found.steps,
             "of": found.of,

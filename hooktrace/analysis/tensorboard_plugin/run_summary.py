@@ -12,7 +12,8 @@ import numpy as np
 
 from ...records import LayoutRecord
 from ...records.units import named_ranks
-from ..run import Ints
+from ..run import Ints, Run
+from ..run.dense import settled_steps
 from .runs import NotThereError
 from .scene import RankScene, Scene
 from .units import call_name
@@ -46,31 +47,22 @@ def wrong_of(scene: Scene) -> list[dict[str, Any]]:
     return [*_hangs(scene), *_anomalies(scene)]
 
 
-def step_of(scene: Scene, step: int | None) -> dict[str, int]:
+def step_of(run: Run, scene: Scene, step: int | None) -> dict[str, int]:
     """Return where a step is, or the nearest one, and its largest period and exposed time.
 
-    Those are -1 where they are not known.  ``None``: a typical step.  Raises ``NotThereError``
-    where there are no steps, or none that is typical.
+    Those are -1 where they are not known.  ``None``: the report's typical step.  Raises
+    ``NotThereError`` where there are no steps, or none that is typical.
     """
     steps = _merged(scene)
     if not len(steps["step"]):
         raise NotThereError("there are no steps yet")
-    at = _typical(scene, steps) if step is None else int(np.abs(steps["step"] - step).argmin())
+    if step is None:
+        arrays = settled_steps(run, scene.model)
+        if arrays is None or arrays.typical is None:
+            raise NotThereError("no step counts yet")
+        step = int(arrays.steps[arrays.typical])
+    at = int(np.abs(steps["step"] - step).argmin())
     return {name: int(steps[name][at]) for name in ("step", "start", "end", "period", "exposed")}
-
-
-def _typical(scene: Scene, steps: dict[str, Ints]) -> int:
-    """Return the row of the step whose period is the median of those that count, or nearest to it.
-
-    Of those whose buckets were kept on the most ranks: others are empty in the picture.
-    """
-    counted = np.flatnonzero(steps["period"] >= 0)
-    if not len(counted):
-        raise NotThereError("no step counts yet")
-    periods = steps["period"][counted]
-    held = np.sum([np.isin(steps["step"][counted], r.step) for r in scene.ranks], axis=0)
-    away = np.where(held == held.max(), np.abs(periods - np.median(periods)), np.inf)
-    return int(counted[away.argmin()])
 
 
 def _merged(scene: Scene) -> dict[str, Ints]:

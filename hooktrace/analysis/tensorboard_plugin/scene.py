@@ -8,9 +8,7 @@ A device bucket is where the Perfetto file puts it: after its step's first ready
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -26,7 +24,6 @@ from ..run import (
     Bools,
     Hang,
     Ints,
-    RankClock,
     RankTrack,
     Run,
     Waits,
@@ -36,7 +33,8 @@ from ..run import (
 from ..run import arrivals as arrivals_of
 from ..run import hangs as hangs_of
 from ..run import waits as waits_of
-from .hang_bars import HangBar, LateBars, extent_with, hang_bars, lane_in, late_in
+from ..run.placed import placed
+from .hang_bars import HangBar, LateBars, extent_with, hang_bars, lane_in, late_bars
 from .units import MAX_ROWS, Spans, exposed_at, index_of, rows_by_kind, rows_of, units_of
 
 LATE = 1 << 10
@@ -47,7 +45,6 @@ KINDS = (*STAGE_NAMES, "wait", "other")
 ``wire`` then is without; ``other`` is in no stage."""
 
 Floats = npt.NDArray[np.float64]
-_Clock = Callable[[Ints], Ints]
 _Record = TypeVar("_Record", AnomalyRecord, LayoutRecord)
 
 
@@ -118,25 +115,10 @@ class Scene:
 
 def scene_of(run: Run, model: str) -> Scene:
     """Return the scene of a model; an empty one where the run does not have it."""
-    (late, late_note), every_hang = late_in(run, model), hangs_of(run)
-    waits = waits_of(run, model)
-    numbers = np.array([*(track.rank for track in run.tracks), UNKNOWN])
-    ranks = list(zip(run.tracks, run.clocks, reasons(run), strict=True))
-    hangs = [one for one in every_hang if one.record.model in (model, "")]
-    firsts = (
-        int(clock.common(times.min(keepdims=True))[0])
-        for track, clock, _ in ranks
-        for times in (_ready(track, model), _first_ready(track, model))
-        if len(times)
-    )
-    origin = min((*firsts, *(one.start for one in hangs)), default=0)
-    scenes, units = [], units_of(run, model)
-    for index, (track, clock, why) in enumerate(ranks):
-        seen = partial(_since, clock, origin), units
-        waited = waits.ns[index], numbers[waits.last[index]]
-        own = (one.keys for one in late if one.rank == track.rank)
-        found = next(own, np.zeros(0, np.int64)), why == COUNTS
-        scenes.append(_rank_scene(track, model, seen, found, waited))
+    late, late_note = late_bars(run, model)
+    hangs = [one for one in hangs_of(run) if one.record.model in (model, "")]
+    units, origin = units_of(run, model), _origin(run, model, hangs)
+    scenes = [_rank_scene(run, model, i, origin) for i in range(len(run.tracks))]
     lanes, titles = rows_by_kind([(r.unit, r.step, r.buckets) for r in scenes], units)
     if any((r.flags & FLAGS["sharded"]).any() for r in scenes):
         scenes = [replace(one, lane=lane) for one, lane in zip(scenes, lanes, strict=True)]
@@ -155,11 +137,20 @@ def scene_of(run: Run, model: str) -> Scene:
         late=late,
         late_note=late_note,
         hangs=[(one.start - origin, one) for one in hangs],
-        waits=waits,
+        waits=waits_of(run, model),
         origin=origin,
         units=units,
         titles=titles,
     )
+
+
+def _origin(run: Run, model: str, hangs: list[Hang]) -> int:
+    """Return the first time of a model that any rank has, in rank 0's clock."""
+    firsts = [one.start for one in hangs]
+    for track, at in zip(run.tracks, placed(run), strict=True):
+        steps = at.first_ready[track.is_of(track.steps, model)]
+        firsts += [int(x.min()) for x in (at.ready[_rows(track, model)], steps) if len(x)]
+    return min(firsts, default=0)
 
 
 def _with_hangs(rank: RankScene, hangs: list[Hang], origin: int, most: int) -> RankScene:
@@ -178,41 +169,26 @@ def _rows(track: RankTrack, model: str) -> Ints:
     return np.flatnonzero(track.is_of(track.buckets, model) & ~track.buckets.having("untimed"))
 
 
-def _ready(track: RankTrack, model: str) -> Ints:
-    return track.buckets.ready[_rows(track, model)]
-
-
-def _first_ready(track: RankTrack, model: str) -> Ints:
-    return track.steps.first_ready[track.is_of(track.steps, model)]
-
-
-def _since(clock: RankClock, origin: int, host_ns: Ints) -> Ints:
-    return clock.common(host_ns) - origin
-
-
-def _rank_scene(
-    track: RankTrack,
-    model: str,
-    seen: tuple[_Clock, list[Unit]],
-    found: tuple[Ints, Bools],
-    waits: tuple[Ints, Ints],
-) -> RankScene:
-    """Return a rank; ``seen``: host times to ns since the origin, and what units there are.
-
-    ``found``: keys of buckets that wait for it, which is late, and which of its steps count.
-    ``waits``: of each stage how long, and for which rank.
-    """
-    columns, steps = track.buckets, track.steps
-    (since, units), (late, counts) = seen, found
-    row, start = _rows(track, model), since(_ready(track, model))
-    buckets = Spans(row, start, start + (columns.done_after - columns.ready_after)[row])
+def _rank_scene(run: Run, model: str, index: int, origin: int) -> RankScene:
+    """Return a rank, without its hangs."""
+    (track, clock), at = run.ranks[index], placed(run)[index]
+    columns, steps, rows = track.buckets, track.steps, _rows(track, model)
+    buckets = Spans(rows, at.ready[rows] - origin, at.done[rows] - origin)
     row, step, bucket = buckets.row, columns.step[buckets.row], columns.bucket[buckets.row]
-    is_late = np.isin(bucket_keys(step, bucket), late)
-    done = _with_device(track, buckets, buckets.end, since(steps.done))
-    last_ready = _with_device(track, buckets, buckets.start, since(steps.last_ready))
-    of_model = np.flatnonzero(track.is_of(steps, model))
-    of_steps = Spans(of_model, since(steps.first_ready[of_model]), done[of_model])
+    late, _ = late_bars(run, model)
+    keys = next((one.keys for one in late if one.rank == track.rank), np.zeros(0, np.int64))
+    is_late = np.isin(bucket_keys(step, bucket), keys)
+    rows = np.flatnonzero(track.is_of(steps, model))
+    of_steps = Spans(rows, at.first_ready[rows] - origin, at.ended[rows] - origin)
     exposed = np.clip(steps.exposed[of_steps.row], -1, of_steps.end - of_steps.start)
+    waited = waits_of(run, model).whole(index)
+    numbers = np.array([*(track.rank for track in run.tracks), UNKNOWN])
+
+    def moments(records: list[_Record]) -> list[tuple[int, _Record]]:
+        own = [record for record in records if record.model == model]
+        times = clock.common(np.array([record.time_ns for record in own], np.int64)) - origin
+        return list(zip(times.tolist(), own, strict=True))
+
     return RankScene(
         track=track,
         buckets=buckets,
@@ -220,19 +196,19 @@ def _rank_scene(
         bucket=bucket,
         lane=rows_of(step, bucket, buckets.start, buckets.end),
         flags=columns.flags[row] | is_late * LATE,
-        spent=_spent(track, buckets, waits[0]),
-        waited=waits[0],
-        waited_for=waits[1],
+        spent=_spent(track, buckets, waited.ns),
+        waited=waited.ns,
+        waited_for=numbers[waited.last],
         steps=of_steps,
         number=steps.step[of_steps.row],
-        counts=counts[of_steps.row],
+        counts=(reasons(run)[index] == COUNTS)[of_steps.row],
         exposed=exposed,
         exposed_at=exposed_at(track, buckets, of_steps, exposed),
-        last_ready=last_ready[of_steps.row],
-        anomalies=_moments(track.records.anomalies, model, since),
-        layouts=_moments(track.records.layouts, model, since),
+        last_ready=at.last_ready[of_steps.row] - origin,
+        anomalies=moments(track.records.anomalies),
+        layouts=moments(track.records.layouts),
         hangs=[],
-        unit=index_of(track, row, units),
+        unit=index_of(track, row, units_of(run, model)),
     )
 
 
@@ -246,23 +222,3 @@ def _spent(track: RankTrack, buckets: Spans, waited: Ints) -> Floats:
     spent = np.column_stack([spent, wait])[buckets.row]
     rest = np.clip(buckets.end - buckets.start - spent.sum(axis=1), 0, None)
     return np.column_stack([spent, rest]).astype(np.float64)
-
-
-def _with_device(track: RankTrack, buckets: Spans, of_buckets: Ints, of_steps: Ints) -> Ints:
-    """Return a moment of each step: on a device, which the host does not see, its last bucket's."""
-    columns = track.buckets
-    at = np.flatnonzero(columns.having("device")[buckets.row])
-    row = buckets.row[at]
-    step = track.steps.rows_of(columns.model[row], columns.step[row])
-    known = step != UNKNOWN
-    found = of_steps.copy()
-    found[step[known]] = np.iinfo(np.int64).min
-    np.maximum.at(found, step[known], of_buckets[at[known]])
-    return found
-
-
-def _moments(records: list[_Record], model: str, since: _Clock) -> list[tuple[int, _Record]]:
-    """Return a model's records, each with when it was."""
-    own = [record for record in records if record.model == model]
-    times = since(np.array([record.time_ns for record in own], np.int64))
-    return list(zip(times.tolist(), own, strict=True))

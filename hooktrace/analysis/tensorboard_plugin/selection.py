@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..run import STAGE_NAMES, UNKNOWN, Ints
-from .heat_map import union_of_groups
+from ..run.intervals import union_of_groups
 from .scene import RankScene, Scene
 
 MAX_BUCKETS = 300

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...records import Unit
+from ...records import UNIT_KINDS, Unit
 from ..run import UNKNOWN, Ints, RankTrack, Run
+from ..run.run import once
 
 MAX_ROWS = 12
 """Rows of buckets in a rank's lane, at most."""
@@ -74,13 +75,14 @@ class Spans:
 
 
 KINDS = ("all-gather fwd", "all-gather bwd", "reduce-scatter", "all-reduce", "not known")
-"""Of collectives, as the rows are titled; the last: of a file whose layout is not there."""
+"""Of ``UNIT_KINDS``, as the rows are titled; the last: of a file whose layout is not there."""
 
 _NOTHING = np.zeros(0, np.int64)
 
 EXPOSED_UNKNOWN = "not known: its record does not say what training waited for it"
 
 
+@once
 def units_of(run: Run, model: str) -> list[Unit]:
     """Return what the collectives of a model are, on all ranks; nothing where it is not sharded."""
     found: dict[Unit, None] = {}
@@ -120,13 +122,6 @@ def index_of(track: RankTrack, rows: Ints, units: list[Unit]) -> Ints:
     return found
 
 
-def kind_of(unit: Unit) -> int:
-    """Return which of ``KINDS`` a unit's collective is."""
-    if unit.collective == "all_gather":
-        return 0 if unit.phase == "forward" else 1
-    return 2 if unit.collective == "reduce_scatter" else 3
-
-
 def rows_by_kind(
     ranks: list[tuple[Ints, Ints, Spans]], units: list[Unit]
 ) -> tuple[list[Ints], list[str]]:
@@ -135,7 +130,7 @@ def rows_by_kind(
     ``ranks``: of each rank which of ``units``, which step, and when.  Collectives of one kind that
     are under way at once have a row each; kinds that no rank has take no room.
     """
-    of_unit = np.array([*map(kind_of, units), KINDS.index("not known")])
+    of_unit = np.array([*(UNIT_KINDS.index(one.kind) for one in units), len(UNIT_KINDS)])
     kinds = [of_unit[unit] for unit, _, _ in ranks]
     rows = [
         _subrows(kind, step, spans) for kind, (_, step, spans) in zip(kinds, ranks, strict=True)

@@ -57,7 +57,7 @@ def test_stacks_are_shown_on_demand(tmp_path: Path) -> None:
     """Of every rank, with its process."""
     write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
     lines = call(tmp_path, "--stacks").output.splitlines()
-    at = lines.index("  rank 2 (pid 1002 on host-0, running)")
+    at = lines.index("rank 2 (pid 1002 on host-0, running)")
     assert lines[at + 1 : at + 4] == [
         "    MainThread",
         "      train.py:12 main",
@@ -78,8 +78,8 @@ def test_dumps_of_this_run_are_named(tmp_path: Path) -> None:
         path.touch()
         os.utime(path, ns=(0, record.since_wall_ns + seconds * 10**9))
     output = call(tmp_path, "--stacks").output
-    assert [line for line in output.splitlines() if "dump" in line] == [
-        f"  dump      {folder / 'hang000-rank00000.txt'}"
+    assert [line.split() for line in output.splitlines() if "dump" in line] == [
+        ["dump", str(folder / "hang000-rank00000.txt")]
     ]
     assert "dump" not in call(tmp_path).output
 
@@ -136,7 +136,7 @@ def test_ranks_that_stopped_apart_are_told_and_not_explained(tmp_path: Path) -> 
         "no hang is recorded in this run, but its ranks' files end apart: rank 2 with step 9, "
         "others with step 10 of synthetic"
     )
-    assert others[-1] == "  no file   of rank 3; the run has 4 ranks"
+    assert others[-1].split(maxsplit=2)[2] == "of rank 3; the run has 4 ranks"
     behind = json.loads(call(tmp_path, "--json").output)["behind"]
     assert behind == [{"model": "synthetic", "ranks": [2], "step": 9, "furthest": 10}]
 
@@ -150,7 +150,7 @@ def test_ranks_that_were_closed_apart_are_no_hang(tmp_path: Path) -> None:
     path.write_text("".join([*lines[:at], *lines[at + 1 :]]))
     result = call(tmp_path)
     assert result.exit_code == 0
-    assert "rank 1    last whole step: 19 of synthetic" in result.output
+    assert "rank 1 last whole step: 19 of synthetic" in result.output
 
 
 def test_the_docs_show_what_it_prints(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_step_without_a_collective_does_not_join_its_ranks(tmp_path: Path) -> 
 def test_a_wait_that_is_not_known_makes_it_unknown(tmp_path: Path) -> None:
     """Of a hook of the user's that is called after the all-reduce, for one."""
     arrays = arrays_of(job_run(ShardedJob(ranks=4, replicas=2), tmp_path))
-    arrays.waited.ns[3, :, SCATTER] = np.nan
+    arrays.waited[3, :, SCATTER] = np.nan
     held = elsewhere(arrays, (1, 3), REDUCE)
     assert np.isnan(held.ns[1]).all()
     assert held.ns[0, 1:] == pytest.approx(0.0)

@@ -15,7 +15,6 @@ from hooktrace.analysis.run import (
     Run,
     Waits,
     waits,
-    wire_waits,
 )
 from hooktrace.records import CompletedStep, Stage
 from hooktrace.records.files import find_records
@@ -55,8 +54,8 @@ def write(
 def of_wire(run: Run, found: Waits) -> tuple[list[list[int]], list[list[int]]]:
     own = [track.stages.name == WIRE for track in run.tracks]
     return (
-        [ns[rows].tolist() for ns, rows in zip(found.ns, own, strict=True)],
-        [last[rows].tolist() for last, rows in zip(found.last, own, strict=True)],
+        [found.whole(i).ns[rows].tolist() for i, rows in enumerate(own)],
+        [found.whole(i).last[rows].tolist() for i, rows in enumerate(own)],
     )
 
 
@@ -65,10 +64,10 @@ def test_all_wait_until_the_last_rank_begins(tmp_path: Path) -> None:
     run, found = waits_of(tmp_path)
     assert of_wire(run, found) == ([[12 * MS], [8 * MS], [0]], [[2], [2], [2]])
     assert (found.why_no_clock, found.why_unknown) == (None, None)
-    assert [found.by_bucket(t, i).tolist() for i, t in enumerate(run.tracks)] == [
+    assert [found.by_bucket(i).ns.tolist() for i in range(3)] == [
         [12 * MS], [8 * MS], [0],
     ]  # fmt: skip
-    others = [ns[t.stages.name != WIRE] for ns, t in zip(found.ns, run.tracks, strict=True)]
+    others = [found.whole(i).ns[t.stages.name != WIRE] for i, t in enumerate(run.tracks)]
     assert all((one == UNKNOWN).all() for one in others)
 
 
@@ -78,14 +77,13 @@ def test_of_two_groups_each_waits_for_its_own_last_rank(tmp_path: Path) -> None:
     run = job_run(job, tmp_path)
     found = waits(run, job.model)
     assert found.why_unknown is None
-    ns = [found.by_bucket(track, i) for i, track in enumerate(run.tracks)]
+    ns = [found.by_bucket(i).ns for i in range(len(run.tracks))]
     assert [(own[4], own[6]) for own in ns] == [
         (0, 50 * MS), (0, 50 * MS), (0, 0), (50 * MS, 0),
     ]  # fmt: skip
-    last = [found.last[i][[4, 6]].tolist() for i in range(4)]
+    last = [found.whole(i).last[[4, 6]].tolist() for i in range(4)]
     assert last == [[UNKNOWN, 2], [UNKNOWN, 3], [2, 2], [2, 3]]
-    rows = wire_waits(run, job.model).rows
-    assert all((np.diff(own) > 0).all() for own in rows)
+    assert all((np.diff(own) > 0).all() for own in found.rows)
 
 
 def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path) -> None:
@@ -97,7 +95,7 @@ def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path)
     path.write_bytes(b"".join(kept))
     run = run_in(tmp_path)
     found = waits(run, job.model)
-    known = [(own[[4, 6]] != UNKNOWN).tolist() for own in found.ns[:3]]
+    known = [(found.whole(i).ns[[4, 6]] != UNKNOWN).tolist() for i in range(3)]
     assert known == [[True, True], [True, False], [False, True]]
 
 
@@ -117,7 +115,8 @@ def test_without_clocks_a_wait_is_what_is_longer_than_the_shortest(tmp_path: Pat
     write_job(SyntheticJob(ranks=3, steps=3, clocks=False, late_ms={1: 9.0}), tmp_path)
     run, found = waits_of(tmp_path)
     assert found.why_no_clock == "nobody measured the clock of ranks 1, 2"
-    for track, ns, last in zip(run.tracks, found.ns, found.last, strict=True):
+    for i, track in enumerate(run.tracks):
+        ns, last = found.whole(i)
         own = track.stages.name == WIRE
         assert (last == UNKNOWN).all()
         assert (np.median(ns[own]) == 0) == (track.rank == 1)

@@ -35,7 +35,7 @@ def test_ranks_that_take_turns_wait_all_the_same(tmp_path: Path) -> None:
     """Who is last waits for nobody: of two ranks half of all waits are zero, and so is a median."""
     job = SyntheticJob(ranks=2, steps=40, bucket_bytes=(4_000_000,) * 3, jitter_ms=5.0)
     model = model_of(job, tmp_path)
-    ns = arrays_of(run_in(tmp_path)).waited.ns
+    ns = arrays_of(run_in(tmp_path)).waited
     assert np.median(ns[..., 0]) < 0.1 * MS
     assert [b.wait_ns for b in model.buckets] == pytest.approx(ns.mean(axis=(0, 1)).tolist())
     assert all(b.wait_ns is not None and b.wait_ns > 0.5 * MS for b in model.buckets)
@@ -64,11 +64,9 @@ def test_of_several_rounds_each_has_its_own_wait(tmp_path: Path) -> None:
     row, place = rows[4]
     first = track.buckets.first_stage[row]
     stages = first + np.arange(track.buckets.stages[row])
-    of_stages = arrays.waited.of_stages(
-        0, stages, np.full_like(stages, 5), np.full_like(stages, place)
-    )
+    of_stages = arrays.waits.of_stages(0, stages).ns
     assert of_stages[of_stages > 0].tolist() == [7 * MS]
-    assert arrays.waited.ns[0, 5, place] == 7 * MS
+    assert arrays.waited[0, 5, place] == 7 * MS
 
 
 def _second_round(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
@@ -103,8 +101,8 @@ def test_transfer_and_wait_are_the_wire_time(tmp_path: Path, clocks: bool) -> No
     """On each rank, in each step; without clocks nobody is named."""
     write_job(dataclasses.replace(LATE, clocks=clocks, jitter_ms=0.2), tmp_path)
     arrays = arrays_of(run_in(tmp_path))
-    waited, wire = arrays.waited.ns, arrays.stages["wire"]
+    waited, wire = arrays.waited, arrays.stages["wire"]
     assert (waited >= 0).all()
     assert (waited <= wire).all()
     assert (waited[2] < 1 * MS).all()
-    assert np.isnan(arrays.waited.whom[:, 4]).all() == (not clocks)
+    assert np.isnan(arrays.waited_for[:, 4]).all() == (not clocks)

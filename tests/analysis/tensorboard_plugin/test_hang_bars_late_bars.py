@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.analysis.tensorboard_plugin.hang_bars import LateBars, late_in
+from hooktrace.analysis.tensorboard_plugin.hang_bars import LateBars, late_bars
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.jobs import nobody_waits
 from tests.analysis.report.jobs import write_changed
@@ -20,7 +20,7 @@ JOB = SyntheticJob(steps=40, late_ms={2: 2.6}, late_from=3)
 
 def late_of(folder: Path, model: str = JOB.model) -> tuple[list[LateBars], str]:
     """Return what is said of a folder."""
-    return late_in(run_in(folder), model)
+    return late_bars(run_in(folder), model)
 
 
 def test_bars_are_marked_where_others_wait_often(tmp_path: Path) -> None:

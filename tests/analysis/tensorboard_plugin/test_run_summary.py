@@ -11,8 +11,8 @@ from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_o
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.analysis.tensorboard_plugin.scene import LATE
 from hooktrace.testing.synthetic import SyntheticJob, simulate
-from tests.analysis.run.files import steps_of
-from tests.analysis.runs import job_run, tab_of
+from tests.analysis.run.files import Completed, steps_of
+from tests.analysis.runs import job_run, run_in, tab_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import MS, scene
 
 
@@ -22,7 +22,8 @@ def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
         steps=100, bucket_bytes=(4_000_000,) * 3, late_ms={2: 2.0}, late_every=2, jitter_ms=0.0,
         slow_every=97, forward_ms=10.0, backward_ms=30.0,
     )  # fmt: skip
-    made = tab_of(job_run(job, tmp_path))
+    run = job_run(job, tmp_path)
+    made = tab_of(run)
     for rank in made.ranks:
         late = sorted(set(rank.step[(rank.flags & LATE) != 0].tolist()))
         assert late == (list(range(1, 101, 2)) if rank.rank == 2 else [])
@@ -34,18 +35,25 @@ def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
     longest = max(steps.values(), key=lambda step: step.exposed_ns or 0).step
     assert summary["exposed"][0]["step"] == summary["slowest"][0]["step"] == longest
     start = steps[longest].first_ready_ns - steps[1].first_ready_ns
-    assert step_of(made, longest)["start"] == start
-    assert step_of(made, 10**6)["step"] == 100
+    assert step_of(run, made, longest)["start"] == start
+    assert step_of(run, made, 10**6)["step"] == 100
 
 
 def test_a_typical_step_is_as_long_as_the_median(tmp_path: Path) -> None:
     """Each third one is slow: none of these."""
-    made = tab_of(job_run(SyntheticJob(ranks=2, steps=40, slow_every=3), tmp_path))
-    every = [step_of(made, number) for number in range(1, 41)]
+    run = job_run(SyntheticJob(ranks=2, steps=40, slow_every=3), tmp_path)
+    made = tab_of(run)
+    every = [step_of(run, made, number) for number in range(1, 41)]
     periods = sorted(step["period"] for step in every if step["period"] >= 0)
-    found = step_of(made, None)
+    found = step_of(run, made, None)
     assert found in every
     assert found["period"] in periods[len(periods) // 2 - 1 : len(periods) // 2 + 1]
+
+
+def typical_in(folder: Path, steps: list[Completed]) -> int:
+    """Return the typical step of a rank's file."""
+    made = scene(folder, steps)
+    return step_of(run_in(folder), made, None)["step"]
 
 
 def test_a_typical_step_has_its_buckets_in_the_file(tmp_path: Path) -> None:
@@ -57,9 +65,9 @@ def test_a_typical_step_has_its_buckets_in_the_file(tmp_path: Path) -> None:
             else (replace(record, detail_kept=False), ())
             for record, buckets in steps_of(6)
         ]
-        assert step_of(scene(tmp_path / str(kept), steps), None)["step"] == kept
+        assert typical_in(tmp_path / str(kept), steps) == kept
     with pytest.raises(NotThereError, match="no step counts yet"):
-        step_of(scene(tmp_path / "begun", steps_of(1)), None)
+        typical_in(tmp_path / "begun", steps_of(1))
 
 
 def test_steps_without_detail_are_in_the_lists(tmp_path: Path) -> None:

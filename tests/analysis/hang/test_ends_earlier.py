@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from hooktrace.__main__ import main
-from hooktrace.analysis.hang.explain import earlier_hangs
+from hooktrace.analysis.hang.ends import earlier_hangs
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
@@ -32,7 +32,7 @@ def test_a_job_that_hung_and_was_started_again(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.output.splitlines() == [
         "no hang is recorded in this run",
-        f"  earlier   2026-11-18 11:06:41.203 UTC, rank00000.1.jsonl: {record.message}",
+        f" earlier 2026-11-18 11:06:41.203 UTC, rank00000.1.jsonl: {record.message}",
     ]
     content = json.loads(CliRunner().invoke(main, ["hang", str(tmp_path), "--json"]).output)
     assert [one["sentence"] for one in content["earlier"]] == [record.message]

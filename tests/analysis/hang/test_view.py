@@ -1,15 +1,19 @@
-"""The lines that explain a hang: nothing in them that the files do not say."""
+"""The rows that explain a hang: nothing in them that the files do not say."""
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from msgspec.structs import replace
 
-from hooktrace.analysis.hang.explain import RankEnd, hang_lines, missing_lines
+from hooktrace.analysis.hang.ends import RankEnd
+from hooktrace.analysis.hang.view import hang_rows, missing_rows
 from hooktrace.analysis.run import Hang
-from hooktrace.testing.synthetic import SyntheticJob
+from hooktrace.records.files import record_path
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang
+from tests.analysis.runs import run_in
 
 RECORD = SyntheticHang(step=120).record(SyntheticJob(), 5_000_000_000)
 HANG = Hang(
@@ -26,8 +30,7 @@ NOW = RECORD.since_wall_ns + 95_400_000_000
 
 def rows(hang: Hang) -> dict[str, str]:
     """Return the rows below the sentence by their name."""
-    _, *lines = hang_lines(hang, [], NOW)
-    return {line[:11].strip(): line[12:] for line in lines}
+    return dict(hang_rows(hang, [], NOW))
 
 
 def end_of(rank: int, *, closed: bool) -> RankEnd:
@@ -37,10 +40,10 @@ def end_of(rank: int, *, closed: bool) -> RankEnd:
 
 def test_a_hang_that_may_last_is_told_with_how_long_it_has_by_now() -> None:
     """The sentence still says for how long it had when it was told."""
-    first, second, *_ = hang_lines(HANG, [end_of(0, closed=False)], NOW)
-    assert first == RECORD.message
-    assert "has waited 31 s" in first
-    assert second == "  by now    95 s, unless its processes were killed meanwhile"
+    assert HANG.sentence == RECORD.message
+    assert "has waited 31 s" in HANG.sentence
+    first, *_ = hang_rows(HANG, [end_of(0, closed=False)], NOW)
+    assert first == ("by now", "95 s, unless its processes were killed meanwhile")
 
 
 def test_of_a_hang_that_is_over_or_whose_files_were_closed_no_time_goes_on() -> None:
@@ -51,7 +54,7 @@ def test_of_a_hang_that_is_over_or_whose_files_were_closed_no_time_goes_on() -> 
         (over, end_of(0, closed=False)),
         (HANG, end_of(7, closed=False)),
     ):
-        assert not any(line.startswith("  by now") for line in hang_lines(hang, [end], NOW))
+        assert "by now" not in dict(hang_rows(hang, [end], NOW))
 
 
 def test_a_unit_is_told_by_its_name() -> None:
@@ -74,24 +77,23 @@ def test_what_is_not_known_is_said() -> None:
     assert (found["waits"], found["for"]) == ("nobody known", "not known")
     assert found["where"] == "step 120"
     assert found["recorded"] == "in the file of rank 3"
-    assert [*hang_lines(hang, [], NOW, stacks=True)][-1] == "  stacks    none are recorded"
 
 
 def test_a_remedy_is_said_once() -> None:
     """A message ends in what to do; the first line is the sentence alone."""
     record = replace(RECORD, message=f"{RECORD.message}; {rows(HANG)['remedy']}\nand more")
     hang = dataclasses.replace(HANG, record=record)
-    assert next(hang_lines(hang, [], NOW)) == RECORD.message
+    assert hang.sentence == RECORD.message
     assert rows(hang) == rows(HANG)
 
 
 def test_a_rank_whose_file_lacks_the_record_is_named() -> None:
     """With how far it came."""
     end = RankEnd(rank=2, host=None, last=(), closed=False)
-    *_, last = hang_lines(dataclasses.replace(HANG, ranks=(0, 1, 3)), [end], NOW)
-    assert last == (
-        "  rank 2    its file does not have it; last whole step: no whole step; the file has no "
-        "end: the process was killed, or it still runs"
+    found = dict(hang_rows(dataclasses.replace(HANG, ranks=(0, 1, 3)), [end], NOW))
+    assert found["rank 2"] == (
+        "its file does not have it; last whole step: no whole step; the file has no end: the "
+        "process was killed, or it still runs"
     )
 
 
@@ -103,10 +105,15 @@ def test_times_of_a_damaged_file_do_no_harm() -> None:
     assert rows(dataclasses.replace(HANG, record=record))["since"].startswith("1823-")
 
 
-def test_ranks_without_a_file_of_the_run_are_named() -> None:
+def test_ranks_without_a_file_of_the_run_are_named(tmp_path: Path) -> None:
     """Apart from those whose file is of an earlier run."""
-    assert [*missing_lines([0, 1], [3], 5)] == [
-        "  no file   of ranks 2, 4; the run has 5 ranks",
-        "  left out  the file of rank 3, of an earlier run",
+    job = SyntheticJob(ranks=5, steps=3)
+    write_job(job, tmp_path)
+    for rank in (2, 4):
+        record_path(tmp_path, rank).unlink()
+    older = record_path(tmp_path, 3)
+    older.write_text(older.read_text().replace('"run_id":"synthetic"', '"run_id":"older"'))
+    assert [*missing_rows(run_in(tmp_path))] == [
+        ("no file", "of ranks 2, 4; the run has 5 ranks"),
+        ("left out", "the file of rank 3, of an earlier run"),
     ]
-    assert [*missing_lines([0, 1], [], 2)] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hooktrace.analysis.hang.explain import Behind, LastStep, behind, rank_ends
+from hooktrace.analysis.hang.ends import Behind, LastStep, behind, rank_ends
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 from tests.analysis.runs import run_in
 

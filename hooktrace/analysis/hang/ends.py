@@ -1,0 +1,143 @@
+"""How far each rank came, and hangs of the runs before, in the same folder.
+
+Run --rank_ends--> RankEnd of each rank --behind--> who is behind the rank that came furthest
+older runs' files in the same folder --earlier_hangs--> EarlierHang of each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ...records import HangRecord
+from ...records.codec import UNREADABLE, decode_line
+from ...records.files import ranks_files
+from ...records.hang import hang_kind
+from ...records.reader import read_blocks
+from ..run import RankTrack, Run
+
+
+class LastStep(msgspec.Struct, frozen=True):
+    """The last whole step of one model; ``wall_ns``: when it was done, since the Unix epoch."""
+
+    model: str
+    step: int
+    wall_ns: int | None
+
+
+class RankEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of one rank's files.
+
+    ``closed``: whether the writer ended in order; if not, the process was killed, or still runs.
+    """
+
+    rank: int
+    host: str | None
+    last: tuple[LastStep, ...]
+    closed: bool
+
+
+class Behind(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of which ``ranks`` ended after step ``step`` and others after ``furthest``.
+
+    ``step`` is ``None`` of ranks without a whole step of any model.
+    """
+
+    model: str
+    ranks: tuple[int, ...]
+    step: int | None
+    furthest: int
+
+
+def rank_ends(run: Run) -> list[RankEnd]:
+    """Return where each rank's files end."""
+    return [
+        RankEnd(
+            rank=track.rank,
+            host=None if track.records.run is None else track.records.run.host,
+            last=tuple(_last_steps(track)),
+            closed=track.records.closed,
+        )
+        for track in run.tracks
+    ]
+
+
+def _last_steps(track: RankTrack) -> Iterator[LastStep]:
+    run, steps = track.records.run, track.steps
+    for model in dict.fromkeys(name for name, _ in track.models):
+        whole = np.flatnonzero(track.is_of(steps, model) & ~steps.having("incomplete"))
+        if len(whole):
+            at = whole[steps.step[whole].argmax()]
+            wall = None if run is None else run.wall_ns(int(steps.done[at]))
+            yield LastStep(model, int(steps.step[at]), wall)
+
+
+def behind(ends: Sequence[RankEnd]) -> list[Behind]:
+    """Return who is behind the rank that came furthest, the furthest behind first."""
+    steps: dict[str, dict[int, list[int]]] = {}
+    for end in ends:
+        for last in end.last:
+            steps.setdefault(last.model, {}).setdefault(last.step, []).append(end.rank)
+    nowhere = tuple(end.rank for end in ends if not end.last)
+    found = [
+        Behind(model=model, ranks=nowhere, step=None, furthest=max(by_step))
+        for model, by_step in list(steps.items())[: len(nowhere) and 1]
+    ]
+    return found + [
+        Behind(model=model, ranks=tuple(by_step[step]), step=step, furthest=max(by_step))
+        for model, by_step in steps.items()
+        for step in sorted(by_step)[:-1]
+    ]
+
+
+_BEGINNING = b'{"kind":"hang"'
+
+
+class EarlierHang(msgspec.Struct, frozen=True):
+    """What an older run's file says of its last hang; ``over``: that it was over too."""
+
+    file: str
+    sentence: str
+    since_wall_ns: int
+    over: bool
+
+
+def earlier_hangs(folder: Path) -> list[EarlierHang]:
+    """Return the last hang of each older run in a folder, the newest run first.
+
+    Of each run the lowest rank's files are read: every rank gets the record.  What cannot be read
+    says nothing.
+    """
+    older: dict[int, dict[int, list[Path]]] = {}
+    for name, path in ranks_files(folder):
+        if name.age:
+            older.setdefault(name.age, {}).setdefault(name.rank, []).append(path)
+    found = [_last_of(ranks[min(ranks)]) for _, ranks in sorted(older.items())]
+    return [one for one in found if one is not None]
+
+
+def _last_of(paths: list[Path]) -> EarlierHang | None:
+    records = [(path, record) for path in paths for record in _hangs_in(path)]
+    if not records:
+        return None
+    path, last = records[-1]
+    over = last.ended_after_ns is not None
+    said = next((r for _, r in reversed(records) if r.ended_after_ns is None), last)
+    remedy = hang_kind(said.kind).remedy_of(said.unit)
+    sentence = said.message.partition("\n")[0].removesuffix(f"; {remedy}")
+    return EarlierHang(path.name, sentence, said.since_wall_ns, over)
+
+
+def _hangs_in(path: Path) -> list[HangRecord]:
+    found = []
+    with suppress(OSError):
+        for block in read_blocks(path):
+            for line in block.splitlines() if _BEGINNING in block else ():
+                if line.startswith(_BEGINNING):
+                    with suppress(*UNREADABLE, ValueError):
+                        found.append(decode_line(line))
+    return [record for record in found if isinstance(record, HangRecord)]

@@ -1,0 +1,132 @@
+"""Hangs as a document: each hang, its sentence first, or how far each rank came.
+
+Run, its Hangs --> the sentence; who waits for whom, since when, what to do; stacks; what is missing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ...records.hang import called, hang_kind
+from ...records.units import named_ranks
+from ..document.tree import Code, Heading, Node, Pairs, Text
+from ..run import Hang, Run
+from .ends import Behind, EarlierHang, LastStep, RankEnd, behind, rank_ends
+
+Row = tuple[str, str]
+
+
+def document(
+    run: Run,
+    found: Sequence[Hang],
+    now_ns: int,
+    *,
+    earlier: Sequence[EarlierHang] = (),
+    dumps: Mapping[int, Sequence[Path]] | None = None,
+) -> Iterator[Node]:
+    """Yield what is known of the hangs of a run; ``now_ns``: since the Unix epoch.
+
+    ``dumps``: where ranks have left all that they knew, by a hang's number: then stacks are told.
+    """
+    ends = rank_ends(run)
+    for i, one in enumerate(found):
+        yield Heading(one.sentence) if i else Text(one.sentence, "strong")
+        rows = [*hang_rows(one, ends, now_ns)]
+        if dumps is not None:
+            rows += [("dump", str(path)) for path in dumps.get(one.record.hang, ())]
+            rows += [] if one.record.stacks else [("stacks", "none are recorded")]
+        yield Pairs(rows)
+        for stack in one.record.stacks if dumps is not None else ():
+            yield Text(f"rank {stack.rank} (pid {stack.pid} on {stack.host}, {stack.state})")
+            yield Code(stack.text.splitlines())
+    rows = [] if found else [*end_rows(ends)]
+    if not found:
+        apart = "; ".join(map(_behind, behind(ends)))
+        is_open = any(not end.closed for end in ends)
+        said = f", but its ranks' files end apart: {apart}" if apart and is_open else ""
+        yield Text(f"no hang is recorded in this run{said}", "strong")
+    rows += [*missing_rows(run), *map(_earlier, earlier)]
+    if rows:
+        yield Pairs(rows)
+
+
+_NOT_CLOSED = "has no end: the process was killed, or it still runs"
+
+
+def hang_rows(hang: Hang, ends: Sequence[RankEnd], now_ns: int) -> Iterator[Row]:
+    """Yield what is known of a hang, but for its sentence.
+
+    The sentence has how long it had lasted when it was told, and ``by now`` how long until now.
+    """
+    record, kind = hang.record, hang_kind(hang.record.kind)
+    # No end is known, and a file is open: it may go on at this moment.
+    if hang.end is None and any(e.rank in hang.ranks and not e.closed for e in ends):
+        by_now = max(0, now_ns - record.since_wall_ns) / 1e9
+        yield "by now", f"{by_now:,.0f} s, unless its processes were killed meanwhile"
+    where = [record.model, record.hook, f"step {record.step}"]
+    where += [called(record.bucket, record.unit)] if record.bucket >= 0 else []
+    yield "what", f"{kind.sentence} ({record.kind})"
+    yield "where", ", ".join(filter(None, where))
+    yield "waits", named_ranks(record.waiting) if record.waiting else "nobody known"
+    yield "for", named_ranks(record.ranks) if record.ranks else "not known"
+    yield "since", _time(record.since_wall_ns)
+    yield "ended", hang.outcome
+    if remedy := kind.remedy_of(record.unit):
+        yield "remedy", remedy
+    yield "recorded", f"in the {_files(hang.ranks)}"
+    for end in ends:
+        if end.rank not in hang.ranks:
+            yield f"rank {end.rank}", f"its file does not have it; {_end(end)}"
+
+
+def end_rows(ends: Sequence[RankEnd]) -> Iterator[Row]:
+    """Yield how far each rank came, where ranks are apart or files have no end."""
+    if behind(ends) or any(not end.closed for end in ends):
+        for end in ends:
+            yield f"rank {end.rank}", _end(end)
+
+
+def missing_rows(run: Run) -> Iterator[Row]:
+    """Yield which ranks have no file of this run, or one that cannot be read."""
+    others = [track.rank for track in run.other_runs]
+    present = {track.rank for track in run.tracks} | {one.rank for one in run.unread}
+    if absent := set(range(run.world_size or 0)) - present - set(others):
+        yield "no file", f"of {named_ranks(absent)}; the run has {run.world_size} ranks"
+    if others:
+        yield "left out", f"the {_files(others)}, of an earlier run"
+    for one in run.unread:
+        yield "not read", f"{one.file}: {one.why}"
+
+
+def _earlier(one: EarlierHang) -> Row:
+    over = "; it is over" if one.over else ""
+    return "earlier", f"{_time(one.since_wall_ns)}, {one.file}: {one.sentence}{over}"
+
+
+def _behind(one: Behind) -> str:
+    own = "without a whole step" if one.step is None else f"with step {one.step}"
+    return f"{named_ranks(one.ranks)} {own}, others with step {one.furthest} of {one.model}"
+
+
+def _end(end: RankEnd) -> str:
+    last = ", ".join(map(_last, end.last)) or "no whole step"
+    return f"last whole step: {last}; the file " + ("was closed" if end.closed else _NOT_CLOSED)
+
+
+def _last(last: LastStep) -> str:
+    at = "" if last.wall_ns is None else f", {_time(last.wall_ns)}"
+    return f"{last.step} of {last.model}{at}"
+
+
+def _files(of: Collection[int]) -> str:
+    return f"file{'' if len(of) == 1 else 's'} of {named_ranks(of)}"
+
+
+def _time(wall_ns: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(wall_ns / 1e9, UTC)
+    except (ValueError, OverflowError, OSError):  # a damaged file's
+        return "a time that is none"
+    return moment.isoformat(" ", "milliseconds").replace("+00:00", " UTC")
