@@ -118,7 +118,11 @@ def _against(found: Found) -> str:
 def winner(tuned: Tuned) -> Setting | None:
     """Return the shortest step, where it is shorter than the job's by more than the noise."""
     best = _best(tuned)
-    return best if best and 1 - best.found.ratio > _noise(best, tuned) else None
+    return best if best and _beats_own(best, tuned) else None
+
+
+def _beats_own(one: Setting, tuned: Tuned) -> bool:
+    return not _is_own(one, tuned) and 1 - one.found.ratio > _noise(one, tuned)
 
 
 def _best(tuned: Tuned) -> Setting | None:
@@ -130,16 +134,16 @@ def _is_own(one: Setting, tuned: Tuned) -> bool:
     return one.hook == OWN and one.cap == tuned.own_cap
 
 
-def _noise(best: Setting, tuned: Tuned) -> float:
-    """Return what a gain has to be above, a share of the step.
+def _noise(one: Setting, tuned: Tuned) -> float:
+    """Return what a setting's gain has to be above, a share of the step.
 
     The upper half of its interval, which is wider for being the best of many (Bonferroni); by how
     much the job as it is drifts; and what its own hook differs by in the place of itself, where
     nothing should.
     """
     wider = NormalDist().inv_cdf(1 - 0.025 / len(tuned.settings)) / NormalDist().inv_cdf(0.975)
-    itself = (one.found.ratio - 1 for one in tuned.settings if _is_own(one, tuned))
-    spread = (best.found.high - best.found.ratio) * wider
+    itself = (x.found.ratio - 1 for x in tuned.settings if _is_own(x, tuned))
+    spread = (one.found.high - one.found.ratio) * wider
     return max(spread, abs((tuned.drift or 1.0) - 1), *(max(0.0, -shift) for shift in itself))
 
 
@@ -183,8 +187,8 @@ def _remarks(tuned: Tuned) -> list[str]:
             "It loses a part of the gradients. Whether the model learns as well was not tried: "
             "that takes a training to its end."
         )
-        other = next((one for one in tuned.settings if one.hook in lossless), None)
-        if other is not None and other.found.high < 1:
+        others = (one for one in tuned.settings if one.hook in lossless and _beats_own(one, tuned))
+        if (other := next(others, None)) is not None:
             name = "the plain average" if other.hook == OWN else other.hook
             found.append(f"Nothing is lost by {name}{_at(other)}: {_against(other.found)}.")
     if won is not None and "powersgd" in won.hook:

@@ -119,6 +119,14 @@ def test_a_winner_and_its_lines() -> None:
     assert "It averages plainly before start_powerSGD_iter, 1,000 steps by default." in text
 
 
+@pytest.mark.parametrize("other", [setting(OWN, 0.94, 0.01), setting("allreduce", 0.97, 0.01)])
+def test_nothing_lossless_beside_the_winner_but_what_wins_too(other: Setting) -> None:
+    """The job as it is is not faster than itself, and what is within that is noise."""
+    found = tuned(setting("fp16", 0.5, 0.02, error=2e-4), other, setting(OWN, 0.945, 0.01))
+    assert winner(found) is not None
+    assert "Nothing is lost by" not in as_text(found)
+
+
 def test_the_jobs_own_hook_is_no_plain_average() -> None:
     """It may lose something; without one it is torch's average that is faster in other buckets."""
     own = setting(OWN, 0.8, 0.02, error=2e-4, cap=5.0)
