@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -24,6 +25,19 @@ needs_frameworks = pytest.mark.skipif(
     not PYTHON,
     reason="HOOKTRACE_TEST_FRAMEWORKS names no Python with what .ci/frameworks.txt lists",
 )
+
+
+ALONE = ("unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh")
+"""Starts a command whose network is its own loopback: Ray listens on the host's address."""
+
+
+def check_namespaces() -> None:
+    """Skip the test where ``ALONE`` cannot be."""
+    for program in ("unshare", "ip"):
+        if shutil.which(program) is None:
+            pytest.skip(f"no {program}")
+    if subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no network namespace can be made")
 
 
 def run(arguments: Sequence[str | Path], folder: Path, *, within: Sequence[str] = ()) -> str:

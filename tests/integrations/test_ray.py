@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from hooktrace.records.reader import read_parts
 from tests.distributed.harness import REPOSITORY
 from tests.docs.pages import Page
-from tests.integrations.frameworks import needs_frameworks, run
+from tests.integrations.frameworks import ALONE, check_namespaces, needs_frameworks, run
 from tests.integrations.rows import Framework, shows
 
 pytestmark = [pytest.mark.slow, needs_frameworks]
@@ -31,18 +30,12 @@ def test_the_example(tmp_path: Path) -> None:
     assert 0 < float(error) < 0.01
 
 
-ALONE = ("unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh")
-"""Starts a command whose network is its own loopback: Ray listens on the host's address."""
-
-
 @shows(RAY, "metrics beside Ray's own, in the Prometheus of its dashboard")
 def test_the_prometheus_of_rays_dashboard(tmp_path: Path) -> None:
     """With the page's lines in the file that Ray writes, it scrapes Ray and both ranks."""
-    for program in ("prometheus", "unshare", "ip"):
-        if shutil.which(program) is None:
-            pytest.skip(f"no {program}")
-    if subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no network namespace can be made")
+    if shutil.which("prometheus") is None:
+        pytest.skip("no prometheus")
+    check_namespaces()
     page = Page(REPOSITORY / "docs" / "frameworks.md")
     (job,) = [block.text for block in page.blocks if "file_sd_configs" in block.text]
     tmp_path.joinpath("job.yml").write_text(job)

@@ -13,6 +13,7 @@ from rich.text import Text
 from ...records.errors import UsageError
 from ..document.terminal import show
 from ..report.command import check_writable, write_page
+from ..run.engines import LOCAL
 from ..run.files import fetched, is_url, read_run
 from .compare_runs import compare_runs
 from .comparison import Comparison
@@ -29,13 +30,18 @@ def run_compare(
     html: Path | None = None,
     model: str | None = None,
     as_json: bool = False,
+    on: str = LOCAL,
+    every: int = 1,
 ) -> None:
-    """Compare runs with the first one, each a path or several of one set-up, joined by commas."""
+    """Compare runs with the first one, each a path or several of one set-up, joined by commas.
+
+    ``on``, ``every``: as ``run.load``.
+    """
     if len(sides) < 2:
         raise UsageError("one run alone is nothing to compare; pass two or more")
     if html is not None:
         check_writable(html)
-    found = compare_sides([paths_of(side) for side in sides], model)
+    found = compare_sides([paths_of(side) for side in sides], model, on=on, every=every)
     console = Console(highlight=False, markup=False)
     if as_json:
         console.file.write(comparisons_json(found))
@@ -77,14 +83,16 @@ class _Run(NamedTuple):
     measured: Callable[[str], Measures | None]
 
 
-def _read(name: str, path: Path) -> _Run:
-    run = read_run(path)
+def _read(name: str, path: Path, on: str, every: int) -> _Run:
+    run = read_run(path, on=on, every=every)
     return _Run(name, run.model_names, lambda model: measure(run, model, name, losses(path)))
 
 
-def compare_sides(sides: Sequence[Sequence[Path]], model: str | None) -> list[Comparison]:
+def compare_sides(
+    sides: Sequence[Sequence[Path]], model: str | None, *, on: str = LOCAL, every: int = 1
+) -> list[Comparison]:
     """Return the comparisons of all sides but the first with it, one a model."""
-    runs = [[_read(_name(path, sides), path) for path in side] for side in sides]
+    runs = [[_read(_name(path, sides), path, on, every) for path in side] for side in sides]
     found = []
     for other in runs[1:]:
         for ours, theirs in _models(runs[0], other, model):

@@ -37,8 +37,9 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``most_wire_bytes``: of any step.  ``unaligned``: ranks whose clock nobody measured.
     ``waits_unknown``: why wire cannot be told apart into wait and transfer, a clause, or ``None``.
     ``late``: who comes last, the worst first.  ``closed``: whether all files have their end.
-    ``is_sharded``: a model under FSDP2, whose ``buckets`` are units' collectives.  ``beside``:
-    other models that communicate within its steps.
+    ``is_sharded``: a model under FSDP2, whose ``buckets`` are units' collectives.  ``every``: the
+    buckets of steps whose number it divides alone were read.  ``beside``: other models that
+    communicate within its steps.
     """
 
     name: str
@@ -64,6 +65,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     late: tuple[LateRank, ...]
     closed: bool
     is_sharded: bool = False
+    every: int = 1
     beside: tuple[str, ...] = ()
 
 

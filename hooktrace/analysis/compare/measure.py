@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ...records import LayoutRecord
 from ..run import STAGE_NAMES, UNKNOWN, Ints, Run, models_beside
 from ..run.dense import Floats, StepArrays, known_middle, settled_steps
 from ..run.late import late_ranks
@@ -132,15 +131,15 @@ def _errors(arrays: StepArrays) -> Series:
 
 
 def _facts(run: Run, arrays: StepArrays, name: str, waits_unknown: str | None) -> RunFacts:
-    info, sent, layouts = run.info, arrays.sent(), arrays.layouts
+    info, sent, layout = run.info, arrays.sent(), arrays.layout
     hosts = {t.records.run.host for t in run.tracks if t.records.run is not None}
     return RunFacts(
         name=name,
         run_id=info.run_id if info else "",
         model=arrays.model,
         hook=arrays.hook,
-        hook_options=layouts[-1].hook_options if layouts else (),
-        bucket_cap_bytes=layouts[-1].bucket_cap_bytes if layouts else None,
+        hook_options=layout.hook_options if layout else (),
+        bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
         ranks=tuple(arrays.ranks),
         world_size=run.world_size or 0,
         hosts=tuple(sorted(hosts)),
@@ -152,18 +151,19 @@ def _facts(run: Run, arrays: StepArrays, name: str, waits_unknown: str | None) -
         gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
         least_wire_bytes=known_middle(sent, 0.0),
         most_wire_bytes=known_middle(sent, 1.0),
-        buckets=_buckets(layouts, arrays),
+        buckets=_buckets(arrays),
         unaligned=tuple(run.unaligned),
         waits_unknown=waits_unknown,
         late=late_ranks(arrays),
         closed=all(track.records.closed for track in run.tracks),
         is_sharded=arrays.is_sharded,
+        every=run.every,
         beside=models_beside(run, arrays.model),
     )
 
 
-def _buckets(layouts: list[LayoutRecord], arrays: StepArrays) -> tuple[BucketKey, ...]:
-    known = {b.bucket: b for layout in layouts for b in layout.buckets}
+def _buckets(arrays: StepArrays) -> tuple[BucketKey, ...]:
+    known = arrays.entries
     sizes = arrays.bucket_bytes.tolist()
     return tuple(
         BucketKey(

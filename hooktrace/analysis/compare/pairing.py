@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from ...records.units import mb, ms, named_ranks, percent
+from ...records.units import mb, ms, named_ranks, ordinal, percent
 from ..run.waits import ONE_RANK
 from .comparison import BucketKey, Comparison, RunFacts, Side
 from .differences import MOST_RUNS
@@ -248,6 +248,11 @@ def _of_run(run: RunFacts) -> Iterator[str]:
         yield (
             f"{run.name}: {' and '.join(run.beside)} {may} within the steps of {run.model} too: "
             "what is outside of communication here holds the collectives of other models"
+        )
+    if run.every > 1:
+        yield (
+            f"{run.name}: the buckets of every {ordinal(run.every)} step alone were read "
+            "(--every): stages and buckets are of these"
         )
     if not run.closed:
         yield f"{run.name}: a file has no end: the process was killed, or it still runs"

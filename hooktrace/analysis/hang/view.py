@@ -91,9 +91,8 @@ def end_rows(ends: Sequence[RankEnd]) -> Iterator[Row]:
 def missing_rows(run: Run) -> Iterator[Row]:
     """Yield which ranks have no file of this run, or one that cannot be read."""
     others = [track.rank for track in run.other_runs]
-    present = {track.rank for track in run.tracks} | {one.rank for one in run.unread}
-    if absent := set(range(run.world_size or 0)) - present - set(others):
-        yield "no file", f"of {named_ranks(absent)}; the run has {run.world_size} ranks"
+    if run.absent:
+        yield "no file", f"of {named_ranks(run.absent)}; the run has {run.world_size} ranks"
     if others:
         yield "left out", f"the {_files(others)}, of an earlier run"
     for one in run.unread:

@@ -275,11 +275,9 @@ class RankEvents:
 
     def _what(self, skew: SkewRecord) -> str:
         """Return what a skew is of: a bucket, or a unit's collective."""
-        for layout in self.rank.track.records.layouts:
-            if (layout.model, layout.generation) == (skew.model, skew.generation):
-                for bucket in layout.buckets:
-                    if bucket.bucket == skew.bucket and bucket.unit is not None:
-                        return str(bucket.unit)
+        entry = self.rank.track.entries.get((skew.model, skew.generation, skew.bucket))
+        if entry is not None and entry.unit is not None:
+            return str(entry.unit)
         return f"bucket {skew.bucket}"
 
     def _hangs(self) -> Iterator[Event]:

@@ -11,8 +11,8 @@ from math import prod
 
 import numpy as np
 
-from ...records import AnomalyRecord, ErrorRecord, LayoutRecord, Unit
-from ..run import Hang, RankTrack, Run, hangs, models_beside
+from ...records import AnomalyRecord, ErrorRecord, Unit
+from ..run import Hang, Run, hangs, models_beside
 from ..run.dense import Floats, StepArrays, known, known_middle, mean, medians, middle, sums
 from ..run.late import late_ranks
 from ..run.order import is_order_known, often
@@ -45,13 +45,10 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
     wait_unknown = sample.wait_unknown  # first: what it takes in between, others have later
     period, exposed = _spread(arrays.period), _spread(arrays.exposed)
     wire_busy, sent, waits = arrays.by_step("wire_busy"), arrays.sent(), step_waits(sample)
-    layouts = [
-        layout
-        for track in run.tracks
-        for layout in reversed(track.records.layouts)
-        if layout.model == arrays.model
-    ]
-    widths = {b.gradient_bytes / b.numel for x in layouts for b in x.buckets if b.numel}
+    entries = (item for track in run.tracks for item in track.entries.items())
+    widths = {
+        b.gradient_bytes / b.numel for (of, _, _), b in entries if of == arrays.model and b.numel
+    }
     return ModelFacts(
         model=arrays.model,
         hook=arrays.hook,
@@ -78,7 +75,7 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
         is_whole=run.is_whole,
         is_order_known=is_order_known(arrays),
         wait_unknown=wait_unknown,
-        buckets=_bucket_facts(sample, layouts),
+        buckets=_bucket_facts(sample),
         ranks=rank_facts(run, sample),
         late=late_ranks(sample),
         slow=slow_steps(arrays),
@@ -95,7 +92,7 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
     )
 
 
-def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[BucketFacts, ...]:
+def _bucket_facts(arrays: StepArrays) -> tuple[BucketFacts, ...]:
     ready = arrays.ready - arrays.first_ready[..., None]
     duration, call = arrays.done - arrays.ready, arrays.column("launched_after")
     gradient_bytes = arrays.bucket_bytes
@@ -103,13 +100,12 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
     on_bus, waited, exposed = arrays.column("bus_bytes"), arrays.waited, arrays.exposed_in
     transfer = wire - waited
     shares, in_steps = tail_shares(arrays), shares_of_steps(arrays)
-    of_generation = (x for x in reversed(layouts) if x.generation == arrays.generation)
-    parameters = {b.bucket: b.parameters for x in of_generation for b in x.buckets if b.parameters}
     found = []
     for b, index in enumerate(arrays.buckets.tolist()):
         if arrays.is_sharded and index not in arrays.units:
             continue  # of one unit on one rank, and of another on another
-        sizes = [(prod(one.shape), one.name) for one in parameters.get(index, ())]
+        entry = arrays.entries.get(index)
+        sizes = [(prod(one.shape), one.name) for one in (entry.parameters if entry else ())]
         medians = {name: known_middle(values[..., b]) for name, values in arrays.stages.items()}
         stages = {name: ns for name, ns in medians.items() if ns is not None}
         found.append(
@@ -227,10 +223,10 @@ def anomaly_facts(run: Run, models: Collection[str]) -> tuple[AnomalyFacts, ...]
     """Return the anomalies of some models, those that began first in front."""
     by_kind: dict[str, list[tuple[AnomalyRecord, Unit | None]]] = {}
     for track in run.tracks:
-        units = _units_of(track)
         for one in track.records.anomalies:
             if one.model in models:
-                unit = units.get((one.model, one.generation, one.bucket))
+                entry = track.entries.get((one.model, one.generation, one.bucket))
+                unit = None if entry is None else entry.unit
                 by_kind.setdefault(one.kind, []).append((one, unit))
     return tuple(sorted(map(_of_kind, by_kind.values()), key=lambda one: one.first.step))
 
@@ -247,16 +243,6 @@ def _of_kind(seen: list[tuple[AnomalyRecord, Unit | None]]) -> AnomalyFacts:
         unit=unit,
         units=tuple(dict.fromkeys(one for _, one in seen if one is not None)),
     )
-
-
-def _units_of(track: RankTrack) -> dict[tuple[str, int, int], Unit]:
-    """Return which unit's collective each bucket of a rank is, by model and generation."""
-    return {
-        (layout.model, layout.generation, bucket.bucket): bucket.unit
-        for layout in track.records.layouts
-        for bucket in layout.buckets
-        if bucket.unit is not None
-    }
 
 
 def _busbw(on_bus: Floats, transfer: Floats, wire: Floats) -> float | None:

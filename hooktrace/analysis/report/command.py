@@ -15,6 +15,7 @@ from ...records.units import named_ranks
 from ..document.terminal import show
 from ..document.tree import Node
 from ..perfetto import export
+from ..run.engines import LOCAL
 from ..run.files import progress_bar, read_run
 from .run_report import build_report, report_json
 from .view import document
@@ -26,15 +27,17 @@ def run_report(
     html: Path | None = None,
     model: str | None = None,
     as_json: bool = False,
+    on: str = LOCAL,
+    every: int = 1,
 ) -> None:
     """Print the report of a run, and write it as one HTML file; raises ``UsageError``.
 
-    ``as_json``: print it for programs, and nothing else.
+    ``as_json``: print it for programs, and nothing else.  ``on``, ``every``: as ``run.load``.
     """
     console = Console(highlight=False, markup=False)
     if html is not None:
         check_writable(html)
-    run = read_run(path)
+    run = read_run(path, on=on, every=every)
     if model is not None and model not in run.model_names:
         raise UsageError(
             f"no model is called {model!r}; pass --model one of {', '.join(run.model_names)}"

@@ -85,7 +85,7 @@ def run_source(run: Run, path: str | None) -> RunSource:
 
 def model_source(run: Run, arrays: StepArrays) -> ModelSource:
     """Return what the files say of a model."""
-    layout = _last_layout(run, arrays)
+    layout = arrays.layout
     # A sharded model's parameter is in each of its unit's collectives.
     shapes = list(_shapes(layout, once=arrays.is_sharded)) if layout else None
     seen, left_out = _left_out(run, arrays.model)
@@ -119,18 +119,6 @@ def _gradient_bytes(arrays: StepArrays, layout: LayoutRecord | None) -> int | No
     if arrays.is_sharded:
         return reduced_bytes(arrays)
     return sum(b.gradient_bytes for b in layout.buckets) if layout else None
-
-
-def _last_layout(run: Run, arrays: StepArrays) -> LayoutRecord | None:
-    return next(
-        (
-            layout
-            for track in run.tracks
-            for layout in reversed(track.records.layouts)
-            if (layout.model, layout.generation) == (arrays.model, arrays.generation)
-        ),
-        None,
-    )
 
 
 def _left_out(run: Run, model: str) -> tuple[int, dict[str, int]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ...records import RunInfo
-from ...records.units import named_ranks
+from ...records.units import named_ranks, ordinal
 from ..run import PROBED, RankTrack, Run, hangs, reasons, units_by_number
 from ..run.dense import StepArrays, settled_steps
 from .build_facts import anomaly_facts, hang_facts, model_facts
@@ -163,13 +163,15 @@ def not_of_units(model: ModelFacts) -> Iterator[str]:
 
 
 def _missing(run: Run) -> Iterator[str]:
-    ranks = {track.rank for track in run.tracks}
-    size = run.world_size or len(ranks)
-    unread = {one.rank for one in run.unread}
-    if absent := set(range(size)) - ranks - unread:
+    if run.absent:
         yield (
-            f"{named_ranks(absent)}: no record file; the run has {size} ranks, so whoever is late "
-            "among them is not seen"
+            f"{named_ranks(run.absent)}: no record file; the run has {run.world_size} ranks, so "
+            "whoever is late among them is not seen"
+        )
+    if run.every > 1:
+        yield (
+            f"the buckets of every {ordinal(run.every)} step alone were read (--every): what is "
+            "said of single buckets, of waits and of who is late is of these"
         )
     if run.unaligned:
         yield (

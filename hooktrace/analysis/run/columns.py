@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...records import STAGES, ErrorRecord, Unit
+from ...records import STAGES, BucketLayout, ErrorRecord, Unit
 from ...records.content import RankRecords
 from ...records.files import RecordFileName
 from ...records.lines import BucketFacts
@@ -186,7 +187,7 @@ class StepColumns(_Columns):
         return found
 
 
-@dataclass(slots=True)
+@dataclass
 class RankTrack:
     """What one rank's record files hold.
 
@@ -215,6 +216,15 @@ class RankTrack:
             return self.records.run.rank
         named = RecordFileName.of(Path(self.paths[0])) if self.paths else None
         return 0 if named is None else named.rank
+
+    @cached_property
+    def entries(self) -> dict[tuple[str, int, int], BucketLayout]:
+        """What layouts say of a bucket, by model, generation and number."""
+        return {
+            (layout.model, layout.generation, bucket.bucket): bucket
+            for layout in self.records.layouts
+            for bucket in layout.buckets
+        }
 
     def is_of(self, columns: BucketColumns | StepColumns, model: str) -> Bools:
         """Return which rows are a model's, whatever hook it had."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...records import ErrorRecord, LayoutRecord, Unit
+from ...records import BucketLayout, ErrorRecord, LayoutRecord, Unit
 from .clock import RankClock
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
 from .counts import COUNTS, HANG, PROBED, reasons
@@ -56,6 +56,11 @@ class RankRows(NamedTuple):
             return self.track.steps.wire_bytes[self.all_steps]
         own: Bools = self.all_buckets & (self.track.buckets.bucket == bucket)
         return self.track.buckets.wire_bytes[own]
+
+    def layouts(self, of: StepArrays) -> list[LayoutRecord]:
+        """Return the layouts of a model's generation, oldest first."""
+        every = self.track.records.layouts
+        return [x for x in every if (x.model, x.generation) == (of.model, of.generation)]
 
     def errors(self) -> Iterator[tuple[int, int, ErrorRecord]]:
         """Yield what each probe found, with its step and bucket."""
@@ -245,14 +250,15 @@ class StepArrays:
         return together_in(self._counted, self._world_size, self.buckets, self.units)
 
     @cached_property
-    def layouts(self) -> list[LayoutRecord]:
-        """The layouts of this generation, those of the last rank last."""
-        return [
-            layout
-            for own in self._rows
-            for layout in own.track.records.layouts
-            if (layout.model, layout.generation) == (self.model, self.generation)
-        ]
+    def layout(self) -> LayoutRecord | None:
+        """The newest layout of this generation, of the lowest rank that has one."""
+        return next((own.layouts(self)[-1] for own in self._rows if own.layouts(self)), None)
+
+    @cached_property
+    def entries(self) -> dict[int, BucketLayout]:
+        """What layouts of this generation say of each bucket, by its number."""
+        found = [layout for own in reversed(self._rows) for layout in own.layouts(self)]
+        return {bucket.bucket: bucket for layout in found for bucket in layout.buckets}
 
     @property
     def bucket_bytes(self) -> Floats:

@@ -9,6 +9,7 @@ import os
 import re
 import tempfile
 from importlib import import_module
+from math import ceil
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,6 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 from ...records.errors import UsageError
 from ...records.files import RecordFileName, find_records, has_old_traces, size_of
 from ...records.units import listed
+from .engines import LOCAL, check_engine
 from .run import Run, load
 
 
@@ -36,13 +38,24 @@ def progress_bar() -> Progress:
 
 
 def read_run(
-    path: str | os.PathLike[str], rank: int | None = None, *, processes: int | None = None
+    path: str | os.PathLike[str],
+    rank: int | None = None,
+    *,
+    processes: int | None = None,
+    on: str = LOCAL,
+    every: int = 1,
 ) -> Run:
     """Read the record files under a logdir, here or at a URL (``fetched``), or of one rank.
 
-    ``processes``: how many read at once, at most; as many as there are cores.  Raises
-    ``UsageError`` where there is none, or nothing in them can be read.
+    ``processes``: how many read at once, at most; as many as there are cores.  ``on``, ``every``:
+    as ``load``.  Raises ``UsageError`` where there is none, nothing in them can be read, or there
+    is no memory for them.
     """
+    check_engine(on)
+    if every < 1:
+        raise UsageError(f"--every {every} keeps no step; pass 1 or more")
+    if on != LOCAL and is_url(path):
+        raise UsageError(f"workers of {on} do not see a copy of {os.fspath(path)}; pass a path")
     folder = fetched(path)
     traces = files_of(folder)
     if rank is not None and rank not in traces:
@@ -51,10 +64,13 @@ def read_run(
         traces = {rank: traces[rank]}
     with progress_bar() as bar:
         size = sum(map(size_of, traces.values()))
+        _check_memory(size, every)
         task = bar.add_task(f"reading {len(traces)} ranks", total=size)
         run = load(
             traces,
             processes=processes,
+            on=on,
+            every=every,
             progress=lambda done, _: bar.update(task, completed=done),
         )
     if not any(
@@ -62,6 +78,28 @@ def read_run(
     ):
         raise UsageError(_nothing_read(run, folder))
     return run
+
+
+_A_LINE = 240
+"""Bytes of a bucket's line in a file."""
+_A_BUCKET = 300
+"""Bytes that a report takes for a bucket, with its arrays."""
+
+
+def _check_memory(size: int, every: int) -> None:
+    """Raise ``UsageError`` where the buckets of so many bytes of files do not fit, by /proc."""
+    try:
+        free = int(re.findall(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())[0]) << 10
+    except (OSError, IndexError):
+        return
+    needed = size / _A_LINE * _A_BUCKET
+    if needed / every > free:
+        raise UsageError(
+            f"the files, {size / 2**30:.1f} GiB, hold about {size / _A_LINE / every:,.0f} buckets "
+            f"to read, which take {needed / every / 2**30:.1f} GiB of memory, and "
+            f"{free / 2**30:.1f} are free; pass --every {ceil(2 * needed / free)}, or more, for "
+            "the buckets of a part of the steps"
+        )
 
 
 def files_of(run: Path) -> dict[int, list[Path]]:

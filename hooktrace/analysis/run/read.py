@@ -43,12 +43,15 @@ from .columns import (
 )
 
 
-def read_track(paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
+def read_track(paths: Sequence[str | os.PathLike[str]], *, every: int = 1) -> RankTrack:
     """Read the record files of one rank and run, oldest first.
+
+    ``every``: of the steps whose number it divides the buckets are kept; those of the others are
+    read and left out, as a writer leaves out what its file has no room for.
 
     Lines and files that cannot be read are skipped and named in ``records.skipped``.
     """
-    builder = ColumnBuilder()
+    builder = ColumnBuilder(every)
     return builder.track(read_parts(paths, builder.reader), paths)
 
 
@@ -79,7 +82,8 @@ class _Table:
 class ColumnBuilder:
     """Rows in the making; ``track`` returns what was read, also before all is."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: int = 1) -> None:
+        self._every = every
         self._models: dict[tuple[str, str], int] = {}
         self._facts: dict[tuple[str, BucketFacts], int] = {}
         self._buckets, self._stages, self._steps = _Table(), _Table(), _Table()
@@ -109,6 +113,8 @@ class ColumnBuilder:
         self, lines: Sequence[BucketLine], layouts: LayoutFacts, sends: Sends
     ) -> None:
         """Add buckets.  What raises does so before anything is added: no half row stays behind."""
+        if self._every > 1:
+            lines = [line for line in lines if line.step % self._every == 0]
         devices = list(map(_DEVICE, lines))
         on_device = devices.count(None) < len(devices)
         timed = [d or line for d, line in zip(devices, lines, strict=True)] if on_device else lines
@@ -163,6 +169,12 @@ class ColumnBuilder:
         rows["model"] = _ints((self._model(x.model, x.hook) for x in steps), len(steps))
         rows["on_device"] = _ints((x.clock == "device" for x in steps), len(steps))
         rows["kept"] = _ints((_KEPT.get(x.kept_for, 0) for x in steps), len(steps))
+        if self._every > 1:
+            is_kept = rows["step"] % self._every == 0
+            whole = (rows["detail_kept"] != 0) & (rows["kept"] == 0)
+            rows["kept"] = np.where(is_kept, rows["kept"], 0)
+            rows["kept"] |= np.where(whole & is_kept, FLAGS["kept_by_window"], 0)
+            rows["detail_kept"] &= is_kept
         self._steps.add(rows)
         self._unknown_bytes.update((x.model, x.sent_unknown) for x in steps if x.sent_unknown)
 

@@ -6,10 +6,9 @@ what several views ask of a run --once--> worked out once
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -19,8 +18,7 @@ from ...records.base import MOST_RANKS
 from ...records.files import size_of
 from .clock import RankClock
 from .columns import RankTrack
-from .follow import processes_for
-from .read import read_track
+from .engines import LOCAL, each_on
 
 
 class Unread(NamedTuple):
@@ -36,13 +34,14 @@ class Run:
     """The ranks of one run, in ascending order, each with its clock.
 
     ``other_runs``: tracks of earlier runs, which are not among ``tracks``.  ``unread``: files of
-    which nothing is, each with the reason.
+    which nothing is, each with the reason.  ``every``: as ``load`` was asked.
     """
 
     tracks: list[RankTrack]
     clocks: list[RankClock]
     other_runs: list[RankTrack]
     unread: list[Unread] = field(default_factory=list)
+    every: int = 1
     _known: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -59,6 +58,13 @@ class Run:
     def is_whole(self) -> bool:
         """Whether all ranks of the job have a file."""
         return self.world_size == len(self.tracks)
+
+    @property
+    def absent(self) -> list[int]:
+        """The ranks of the job that have no file here, of this run or another, read or not."""
+        there = {one.rank for one in (*self.tracks, *self.other_runs)}
+        there |= {one.rank for one in self.unread}
+        return sorted(set(range(self.world_size or 0)) - there)
 
     @property
     def ranks(self) -> list[tuple[RankTrack, RankClock]]:
@@ -105,42 +111,26 @@ def load(
     *,
     processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    on: str = LOCAL,
+    every: int = 1,
 ) -> Run:
     """Read the files of many ranks, in ``processes`` at once: as many as there are cores.
 
-    ``progress`` is told, after each rank, how many bytes of how many have been read.
+    ``progress`` is told, after each rank, how many bytes of how many have been read.  ``on``: who
+    reads (``engines.py``).  ``every``: of the steps whose number it divides the buckets are read,
+    of all others their own line alone.
     """
     files = [traces[rank] for rank in sorted(traces)]
     sizes = [size_of(paths) for paths in files]
     total, done = sum(sizes), 0
     tracks = []
-    for track, size in zip(_tracks(files, total, processes), sizes, strict=True):
+    found = each_on(on, files, total, processes=processes, every=every)
+    for track, size in zip(found, sizes, strict=True):
         tracks.append(track)
         done += size
         if progress is not None:
             progress(done, total)
-    return run_of(tracks)
-
-
-def _tracks(files: list[list[Path]], size: int, processes: int | None) -> Iterator[RankTrack]:
-    processes = min(processes or len(files), processes_for(size, len(files)))
-    if processes < 2:
-        yield from map(read_track, files)
-        return
-    # Imported here: readers that a page waits for have no use for it.
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_read_in_own_process, files)
-
-
-def _read_in_own_process(paths: list[Path]) -> RankTrack:
-    """Look for cycles once a rank, and not each time that some hundred lines were decoded."""
-    gc.disable()
-    track = read_track(paths)
-    gc.collect()
-    return track
+    return replace(run_of(tracks), every=every)
 
 
 def run_of(tracks: Sequence[RankTrack]) -> Run:

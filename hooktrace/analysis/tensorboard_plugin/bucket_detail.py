@@ -40,7 +40,7 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
     hidden = () if unit is None else ("sharded", "is_last")  # all of them, and none of them
     flags = [n for n, bit in FLAGS.items() if columns.flags[row] & bit and n not in hidden]
     error = track.errors.get(row)
-    names = _parameters(own, row)
+    names = _parameters(own, scene.model, row)
     return {
         "id": row,
         "call": call_name(track, row),
@@ -190,15 +190,12 @@ def _error(error: ErrorRecord, unit: Unit | None) -> list[list[str]]:
     ]
 
 
-def _parameters(own: RankScene, row: int) -> list[str]:
+def _parameters(own: RankScene, model: str, row: int) -> list[str]:
     columns = own.track.buckets
+    entry = own.track.entries.get((model, int(columns.generation[row]), int(columns.bucket[row])))
     return [
         f"{one.name} ({' by '.join(map(str, one.shape)) or 'scalar'})"
-        for _, layout in own.layouts
-        if layout.generation == columns.generation[row]
-        for entry in layout.buckets
-        if entry.bucket == columns.bucket[row]
-        for one in entry.parameters
+        for one in (entry.parameters if entry is not None else ())
     ]
 
 

@@ -20,11 +20,18 @@ def report(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print findings and facts as JSON, for programs.")
     ] = False,
+    on: Annotated[
+        str,
+        typer.Option(help="Who reads the files: local, dask://HOST:PORT or ray://HOST:PORT."),
+    ] = "local",
+    every: Annotated[
+        int, typer.Option(help="Read the buckets of every K-th step alone, of a large run.")
+    ] = 1,
 ) -> None:
     """Say what is exposed and why, who is late, what is lost: findings from record files."""
     from ...analysis.report.command import run_report
 
-    run_report(run, html=html, model=model, as_json=as_json)
+    run_report(run, html=html, model=model, as_json=as_json, on=on, every=every)
 
 
 def compare(
@@ -46,11 +53,18 @@ def compare(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print differences as JSON, for programs.")
     ] = False,
+    on: Annotated[
+        str,
+        typer.Option(help="Who reads the files: local, dask://HOST:PORT or ray://HOST:PORT."),
+    ] = "local",
+    every: Annotated[
+        int, typer.Option(help="Read the buckets of every K-th step alone, of a large run.")
+    ] = 1,
 ) -> None:
     """Say what differs between runs, by how much, and which stages and buckets account for it."""
     from ...analysis.compare.command import run_compare
 
-    run_compare(runs, html=html, model=model, as_json=as_json)
+    run_compare(runs, html=html, model=model, as_json=as_json, on=on, every=every)
 
 
 def hang(

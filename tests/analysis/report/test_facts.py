@@ -28,7 +28,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     }
     write_ranks(tmp_path, texts)
     said = "\n".join(report_of(tmp_path).missing)
-    assert "ranks 2 to 4: no record file; the run has 5 ranks" in said
+    assert "ranks 3, 4: no record file; the run has 5 ranks" in said
     assert "rank 1: the file has no end" in said
     assert "rank 2: the file is of an earlier run" in said
     assert "rank 0: line 4 could not be read (not JSON" in said

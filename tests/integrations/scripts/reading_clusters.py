@@ -1,0 +1,78 @@
+"""Print what report and compare say of two runs, read here, by Dask and by Ray, as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from distributed import LocalCluster
+
+from hooktrace.analysis.compare.command import run_compare
+from hooktrace.analysis.report.command import run_report
+from tests.exporters.processes import running
+from tests.ports import free_port
+
+A, B = map(Path, sys.argv[1:])
+
+
+def said(on: str) -> list[object]:
+    """Return both as they are printed."""
+    found = []
+    for shown in (
+        lambda: run_report(A, as_json=True, on=on, every=4),
+        lambda: run_compare([str(A), str(B)], as_json=True, on=on, every=4),
+    ):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            shown()
+        found.append(json.loads(out.getvalue()))
+    return found
+
+
+@contextlib.contextmanager
+def dask_cluster() -> Iterator[str]:
+    """Two processes on loopback."""
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        yield cluster.scheduler_address.replace("tcp://", "dask://")
+
+
+@contextlib.contextmanager
+def ray_cluster() -> Iterator[str]:
+    """A head on loopback with two workers, to which others connect by Ray's client."""
+    os.environ["RAY_AUTH_MODE"] = "disabled"  # nobody else is on this network
+    port = free_port()
+    head = (
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        *("--node-ip-address", "127.0.0.1", "--port", str(free_port()), "--num-cpus", "2"),
+        *("--include-dashboard", "false", "--ray-client-server-port", str(port)),
+    )
+    with running(head, log=Path("ray.log")):
+        until_connected(port)
+        yield f"ray://127.0.0.1:{port}"
+
+
+def until_connected(port: int) -> None:
+    """Wait until somebody listens."""
+    end = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        assert time.monotonic() < end, Path("ray.log").read_text()
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    answers = {"local": said("local")}
+    with dask_cluster() as address:
+        answers["dask"] = said(address)
+    with ray_cluster() as address:
+        answers["ray"] = said(address)
+    print(json.dumps(answers))
