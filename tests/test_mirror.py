@@ -22,6 +22,7 @@ CROSS_CUTTING = {
     "test_mirror.py": "the tree of tests",
     "test_ports.py": "the ports that tests are given",
     "test_private_names.py": "torch's private names: one home each, and what is without them",
+    "analysis/test_golden.py": "what all views say of many jobs",
     "analysis/test_same_answers.py": "which steps count, and who is late, wherever it is shown",
     "analysis/report/test_any_file.py": "report and export of whatever a file may hold",
     "analysis/report/test_silence.py": "in which runs each rule speaks",
