@@ -384,13 +384,15 @@ class StepArrays:
     @cached_property
     def _waited(self) -> tuple[Floats, Floats]:
         found = [self.waits.by_bucket(i) for i in range(len(self._rows))]
-        pairs = list(zip(found, self._rows, strict=True))
+        pairs = zip(found, self._rows, strict=True)
         ns = self._by_bucket(_known(np.concatenate([one.ns[own.buckets] for one, own in pairs])))
-        last = self._by_bucket(
-            _known(np.concatenate([one.last[own.buckets] for one, own in pairs]))
-        )
-        longest = np.nan_to_num(ns, nan=-1.0).argmax(axis=0)[None]
-        return ns, np.take_along_axis(last, longest, axis=0)[0]
+        longest = np.nan_to_num(ns, nan=-1.0).argmax(axis=0)
+        whom = np.full(longest.shape, np.nan)
+        for i, one in enumerate(found):
+            _, rows, step, bucket = self.rows_of_rank(i)
+            own = longest[step, bucket] == i
+            whom[step[own], bucket[own]] = _known(one.last[rows[own]])
+        return ns, whom
 
     @property
     def waited(self) -> Floats:

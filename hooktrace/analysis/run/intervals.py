@@ -25,7 +25,12 @@ def union_of_groups(
     """
     if not len(group):
         return np.zeros(groups)
-    order = np.lexsort((start, group))
+    low, length = start.min(), end.max() - start.min() + 1
+    # One key is sorted in half the time of two; a double holds it exactly below 2^53.
+    if groups * length < 1 << 52:
+        order = np.argsort(group * length + (start - low), kind="stable")
+    else:
+        order = np.lexsort((start, group))
     group, start, end = group[order], start[order], np.maximum(start, end)[order]
     firsts = np.flatnonzero(np.diff(group, prepend=-1))
     begun = np.repeat(start[firsts], np.diff(np.append(firsts, len(group))))

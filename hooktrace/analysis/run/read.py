@@ -213,7 +213,9 @@ class ColumnBuilder:
             | found["kept"]
         )
         names = {"model", *_OF_STEPS, *_KNOWN_OF_STEPS} & set(StepColumns.__dataclass_fields__)
-        return StepColumns(**{name: found[name] for name in names}, flags=flags)
+        whole = {name: found[name] for name in names if name in _MOMENTS}
+        small = {name: packed(found[name]) for name in names if name not in _MOMENTS}
+        return StepColumns(**whole, **small, flags=packed(flags))
 
     def _bucket_columns(self, steps: StepColumns) -> BucketColumns:
         """Return the buckets; steps whose buckets are there after all are told so."""
@@ -265,6 +267,8 @@ _OF_STEPS = {
     **{name: name for name in ("shadow", "warmup", "complete", "probed", "sharded", "detail_kept")},
     **{name: f"{name}_ns" for name in ("first_ready", "last_ready", "done")},
 }
+_MOMENTS = ("step", "first_ready", "last_ready", "done")
+"""Which are added to numbers that four bytes do not hold."""
 _KNOWN_OF_STEPS = {
     **{name: name for name in ("wire_bytes", "bus_bytes")},
     **{name: f"{name}_ns" for name in ("busy", "exposed", "wire_busy", "previous_period")},

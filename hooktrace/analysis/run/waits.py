@@ -22,7 +22,7 @@ import numpy as np
 
 from ...records.units import named_ranks
 from .clock import RankClock, last_rank
-from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, bucket_keys
+from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, bucket_keys, packed
 from .groups import RowGroups, groups_of, ranks_within, unlike_numbers
 from .run import Run, once
 
@@ -100,7 +100,8 @@ class Waits:
             of, ns, last = of[order], ns[order], last[order]
         whom = np.full(count, UNKNOWN)
         whom[of] = np.where(ns > 0, last, UNKNOWN)  # of several the longest, which comes last
-        return Waited(np.where((known > 0) & (known == wires), sums, UNKNOWN), whom)
+        ns = np.where((known > 0) & (known == wires), sums, UNKNOWN)
+        return Waited(packed(ns), packed(whom))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +140,13 @@ def waits(run: Run, model: str) -> Waits:
         waited, whom = _waited(wires, at, by_clock=why_no_clock is None)
         whom = np.where(whom >= 0, np.asarray(within)[whom], UNKNOWN)
         for i, one, own, own_ns in zip(within, wires, at, waited, strict=True):
-            known = own_ns != UNKNOWN
-            parts[i].append((one.rows[own][known], own_ns[known], whom[known]))
+            part, known = (one.rows[own], own_ns, whom), own_ns != UNKNOWN
+            parts[i].append(part if known.all() else tuple(x[known] for x in part))
     joined = [_joined(of_rank) for of_rank in parts]
     return Waits(
         tracks=tracks,
-        rows=[rows for rows, _, _ in joined],
-        waited=[Waited(ns, last) for _, ns, last in joined],
+        rows=[packed(rows) for rows, _, _ in joined],
+        waited=[Waited(packed(ns), packed(last)) for _, ns, last in joined],
         why_no_clock=why_no_clock,
         why_unknown=why_unknown,
     )
@@ -153,12 +154,14 @@ def waits(run: Run, model: str) -> Waits:
 
 def _joined(parts: list[_Part]) -> _Part:
     """Return what one rank waited in the collectives of all its groups, by row."""
-    nothing = np.zeros(0, np.int64)
-    rows, ns, last = (np.concatenate(some) for some in zip((nothing,) * 3, *parts, strict=True))
-    if not (np.diff(rows) < 0).any():
-        return rows, ns, last
-    order = np.argsort(rows, kind="stable")
-    return rows[order], ns[order], last[order]
+    found = parts[0] if len(parts) == 1 else (np.zeros(0, np.int64),) * 3
+    if len(parts) > 1:
+        rows, ns, last = (np.concatenate(some) for some in zip(*parts, strict=True))
+        found = rows, ns, last
+    if not (np.diff(found[0]) < 0).any():
+        return found
+    order = np.argsort(found[0], kind="stable")
+    return found[0][order], found[1][order], found[2][order]
 
 
 def _of_all(wires: list[_Wires]) -> list[Ints | slice]:
