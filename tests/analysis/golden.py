@@ -34,7 +34,7 @@ from tests.analysis.shown import printed
 
 HERE = Path(__file__).with_name("golden")
 RECORDED = Path(__file__).with_name("recorded")
-"""Record files of real runs, a zip archive each."""
+"""Record files of real runs, a zip archive each (``record.py``)."""
 
 COMPARED: dict[str, tuple[SyntheticJob, SyntheticJob]] = {
     name: (replace(_BASE, **a), replace(_BASE, seed=1, **b))
@@ -54,9 +54,12 @@ COMPARED: dict[str, tuple[SyntheticJob, SyntheticJob]] = {
 _WIDTH = 150
 
 
+REAL = sorted(path.stem for path in RECORDED.glob("*.zip"))
+
+
 def names() -> list[str]:
-    """Return the jobs, made-up and recorded."""
-    return [*JOBS, *COMPARED, *sorted(path.stem for path in RECORDED.glob("*.zip"))]
+    """Return the jobs, made-up and recorded, and the comparisons."""
+    return [*JOBS, *REAL, *COMPARED]
 
 
 def write(name: str, folder: Path) -> None:

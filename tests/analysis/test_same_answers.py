@@ -31,6 +31,7 @@ from hooktrace.records import Batch
 from hooktrace.records import metrics as m
 from hooktrace.testing.synthetic import simulate
 from hooktrace.testing.synthetic_hangs import SyntheticHang
+from tests.analysis.golden import REAL, write
 from tests.analysis.jobs import JOBS, RUNS
 from tests.analysis.perfetto.trace_events import read, validate
 from tests.analysis.report.jobs import write_changed
@@ -43,7 +44,7 @@ Counts = dict[tuple[int, int], str]
 LATE_IN = {
     "late", "late by 1.9 ms of 106", "late by 2.6 ms from bucket 3 on", "late and probed",
     "buckets rebuilt", "incomplete steps", "join", "two models", "on devices", "sharded",
-    "sharded, in replicas",
+    "sharded, in replicas", "real-late",
 }  # fmt: skip
 
 
@@ -117,11 +118,11 @@ class Answers:
         }
 
 
-@pytest.fixture(scope="module", params=JOBS)
+@pytest.fixture(scope="module", params=[*JOBS, *REAL])
 def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Answers:
     """What the five say of each job."""
     folder = tmp_path_factory.mktemp("job")
-    JOBS[request.param](folder)
+    write(request.param, folder)
     return Answers(request.param, folder)
 
 

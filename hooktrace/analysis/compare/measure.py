@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from ..run import STAGE_NAMES, UNKNOWN, Ints, Run, models_beside
+from ..run.counts import steps_left_out
 from ..run.dense import Floats, StepArrays, known_middle, settled_steps
 from ..run.late import late_ranks
 from ..run.parts import KINDS, StepParts, step_parts
@@ -147,7 +148,7 @@ def _facts(run: Run, arrays: StepArrays, name: str, waits_unknown: str | None) -
         backend=info.backend if info else "",
         clock="device" if arrays.is_on_device else "host",
         steps=len(arrays.steps),
-        probed=len(arrays.probed),
+        probed=steps_left_out(run, arrays.model)[1].get("probed", 0),
         gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
         least_wire_bytes=known_middle(sent, 0.0),
         most_wire_bytes=known_middle(sent, 1.0),

@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from math import prod
 
 import msgspec
-import numpy as np
 
 from ...records import LayoutRecord, Options
 from ...records.units import mb
-from ..run import REASONS, Run, reasons
+from ..run import Run
+from ..run.counts import steps_left_out
 from ..run.dense import StepArrays
 from .units import reduced_bytes
 
@@ -88,7 +88,7 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
     layout = arrays.layout
     # A sharded model's parameter is in each of its unit's collectives.
     shapes = list(_shapes(layout, once=arrays.is_sharded)) if layout else None
-    seen, left_out = _left_out(run, arrays.model)
+    seen, left_out = steps_left_out(run, arrays.model)
     return ModelSource(
         hook_options=layout.hook_options if layout else (),
         bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
@@ -119,19 +119,6 @@ def _gradient_bytes(arrays: StepArrays, layout: LayoutRecord | None) -> int | No
     if arrays.is_sharded:
         return reduced_bytes(arrays)
     return sum(b.gradient_bytes for b in layout.buckets) if layout else None
-
-
-def _left_out(run: Run, model: str) -> tuple[int, dict[str, int]]:
-    """Return how many steps there are, and how many count on no rank, by the first reason."""
-    own = [track.is_of(track.steps, model) for track in run.tracks]
-    ranks = list(zip(run.tracks, own, reasons(run), strict=True))
-    numbers = np.concatenate([track.steps.step[rows] for track, rows, _ in ranks])
-    seen, place = np.unique(numbers, return_inverse=True)
-    first = np.full(len(seen), len(REASONS))
-    np.minimum.at(first, place, np.concatenate([why[rows] for _, rows, why in ranks]))
-    counts = dict(zip(REASONS, np.bincount(first, minlength=len(REASONS)).tolist(), strict=True))
-    del counts["counts"]
-    return len(seen), {reason: count for reason, count in counts.items() if count}
 
 
 def run_lines(source: RunSource) -> Iterator[tuple[str, str]]:

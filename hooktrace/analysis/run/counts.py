@@ -46,6 +46,19 @@ def reasons(run: Run) -> list[Ints]:
     return found
 
 
+def steps_left_out(run: Run, model: str) -> tuple[int, dict[str, int]]:
+    """Return how many steps a model has, and how many count on no rank, by the first reason."""
+    own = [track.is_of(track.steps, model) for track in run.tracks]
+    ranks = list(zip(run.tracks, own, reasons(run), strict=True))
+    numbers = np.concatenate([track.steps.step[rows] for track, rows, _ in ranks])
+    seen, place = np.unique(numbers, return_inverse=True)
+    first = np.full(len(seen), len(REASONS))
+    np.minimum.at(first, place, np.concatenate([why[rows] for _, rows, why in ranks]))
+    counts = dict(zip(REASONS, np.bincount(first, minlength=len(REASONS)).tolist(), strict=True))
+    del counts["counts"]
+    return len(seen), {reason: count for reason, count in counts.items() if count}
+
+
 def _last_generation(track: RankTrack, rows: Bools) -> int:
     """Return the last generation that has a step with times of training as it is."""
     for flag in (WARMUP, SHADOW, INCOMPLETE, PROBED):
