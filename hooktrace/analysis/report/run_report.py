@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import msgspec
 
 from ...records import RunInfo
-from ...records.units import named_ranks, ordinal
-from ..run import PROBED, RankTrack, Run, hangs, reasons, units_by_number
+from ..run import PROBED, Run, hangs, reasons, units_by_number
 from ..run.dense import StepArrays, settled_steps
+from ..run.missing import missing
 from .build_facts import anomaly_facts, hang_facts, model_facts
 from .facts import Finding, ModelFacts
 from .findings import anomaly_findings, findings, hang_findings
@@ -94,8 +94,7 @@ def build_report(run: Run, *, model: str | None = None, path: str | None = None)
             *anomaly_findings(anomaly_facts(run, unsettled)),
         ],
         missing=[
-            *_missing(run),
-            *_missing_of_ranks(run),
+            *missing(run),
             *unsampled,
             *never_settled,
             *(one for m in models for one in not_of_units(m.facts)),
@@ -160,66 +159,3 @@ def not_of_units(model: ModelFacts) -> Iterator[str]:
             f"what {unknown} of {len(model.buckets)} collectives of {model.model} wait for their "
             "last rank: not known, as not all ranks are in them, or not in all steps"
         )
-
-
-def _missing(run: Run) -> Iterator[str]:
-    if run.absent:
-        yield (
-            f"{named_ranks(run.absent)}: no record file; the run has {run.world_size} ranks, so "
-            "whoever is late among them is not seen"
-        )
-    if run.every > 1:
-        yield (
-            f"the buckets of every {ordinal(run.every)} step alone were read (--every): what is "
-            "said of single buckets, of waits and of who is late is of these"
-        )
-    if run.unaligned:
-        yield (
-            f"{named_ranks(run.unaligned)}: the clock was not measured against rank 0's; it "
-            "is placed by its wall clock, and no rank is called late by it"
-        )
-    if run.other_runs:
-        others = named_ranks(track.rank for track in run.other_runs)
-        yield f"{others}: the file is of an earlier run and was left out"
-    for one in run.unread:
-        yield f"nothing of {one.file} is here: {one.why}"
-
-
-def _missing_of_ranks(run: Run) -> list[str]:
-    ranks: dict[str, list[int]] = {}
-    for track in run.tracks:
-        for text in missing_of(track):
-            ranks.setdefault(text, []).append(track.rank)
-    return [f"{named_ranks(of_text)}: {text}" for text, of_text in ranks.items()]
-
-
-def missing_of(track: RankTrack) -> Iterator[str]:
-    """Yield what one rank's files do not say, a sentence each."""
-    records = track.records
-    if records.skipped:
-        line, reason = records.skipped[0]
-        left = len(records.skipped) - 1 + records.unnamed
-        more = f", and {left:,} more lines" if left else ""
-        what = f"line {line}" if line else "a file"
-        yield f"{what} could not be read ({reason}){more}"
-    if records.lost:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(records.lost.items()))
-        yield (
-            f"{kinds} are too large for a part of the file and were not written; pass a larger "
-            "max_bytes to RecordFileExporter"
-        )
-    if gone := records.removed.get("steps"):
-        yield (
-            f"{gone:,} steps went with the oldest parts of the file when it had reached its limit, "
-            "and nothing here is of them; pass a larger max_bytes to RecordFileExporter"
-        )
-    for (model, why), count in track.unknown_bytes.most_common(1):
-        yield f"what {model} sends is not known, in {count} sampled steps: {why}"
-    if not records.closed:
-        yield "the file has no end: the process was killed, or it still runs"
-    if incomplete := track.steps.having("incomplete").sum():
-        yield f"steps that are not complete, out of all numbers: {incomplete}"
-    if shadows := track.steps.having("shadow").sum():
-        yield f"steps after it had run out of data (join), out of all numbers: {shadows}"
-    if untimed := track.buckets.having("untimed").sum():
-        yield f"buckets on a device that have no times: {untimed}"

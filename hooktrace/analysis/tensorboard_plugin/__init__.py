@@ -11,6 +11,7 @@ In go the record files under TensorBoard's logdir; out come JSON answers that th
                                        bucket_detail.py    all numbers of one bucket
                                        search.py           what a text finds
                                        run_summary.py      slow steps, anomalies, late ranks
+                                       words.py            lists, paths, selections as text
 
 TensorBoard finds it by the entry point group ``tensorboard_plugins``.
 """

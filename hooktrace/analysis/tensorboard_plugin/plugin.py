@@ -33,6 +33,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from ...records.units import named_ranks
+from ..run.missing import missing
 from .bucket_detail import bucket_detail, row_of
 from .cache import RunCache, Snapshot
 from .heat_map import heat_map, run_bands
@@ -42,6 +43,7 @@ from .runs import NotThereError, Runs
 from .scene import RankScene, Scene
 from .search import search
 from .selection import selection
+from .words import heat_note, lists_of, path_sums_words, path_words, selection_words
 
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css"}
@@ -123,6 +125,10 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
                 *([name, why] for name, why in snapshot.errors.items()),
                 *([one.file, one.why] for one in run.unread),
             ],
+            "notes": [
+                *(f"{name}: {why}" for name, why in snapshot.errors.items()),
+                *missing(run),
+            ],
         }
 
     def _serve_view(self, request: wrappers.Request) -> dict[str, Any]:
@@ -137,7 +143,9 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         snapshot, scene = self._scene(request)
         bands = run_bands(snapshot.run, scene)
         found = {"version": snapshot.version, "extent": scene.extent, "bands": bands}
-        return {**found, **summary_of(scene)}
+        summary = summary_of(scene)
+        noun = "collective" if scene.is_sharded else "bucket"
+        return {**found, **summary, "lists": lists_of(summary, noun)}
 
     def _serve_step(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
@@ -147,13 +155,16 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
     def _serve_heat(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
         value, columns = request.args.get("value", ""), _number(request, "columns")
-        return {**_progress(snapshot), **heat_map(snapshot.run, scene, value, columns)}
+        found = heat_map(snapshot.run, scene, value, columns)
+        return {**_progress(snapshot), **found, "note": heat_note(found)}
 
     def _serve_selection(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
         some = of_ranks(scene, ranks_of(request.args.get("ranks", "")))
         t0, t1 = _number(request, "t0"), _number(request, "t1")
-        return {**_progress(snapshot), **selection(some, t0, t1)}
+        found = selection(some, t0, t1)
+        words = selection_words(found, is_sharded=scene.is_sharded)
+        return {**_progress(snapshot), **found, **words}
 
     def _serve_search(self, request: wrappers.Request) -> dict[str, Any]:
         _, scene = self._scene(request)
@@ -169,10 +180,12 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _serve_path(self, request: wrappers.Request) -> dict[str, Any]:
         paths = self._snapshot(request).paths(request.args.get("model", ""))
-        return paths.step(_number(request, "step"))
+        found = paths.step(_number(request, "step"))
+        return {**found, **path_words(found)}
 
     def _serve_path_sums(self, request: wrappers.Request) -> dict[str, Any]:
-        return self._snapshot(request).paths(request.args.get("model", "")).sums
+        sums = self._snapshot(request).paths(request.args.get("model", "")).sums
+        return {**sums, **path_sums_words(sums)}
 
     def _scene(self, request: wrappers.Request) -> tuple[Snapshot, Scene]:
         """Return the run as far as it was read, and its model that is asked for."""
