@@ -8,6 +8,7 @@ In go the record files under TensorBoard's logdir; out come JSON answers that th
                                        cache.py            a run's files -> Run, as they grow
                                        scene.py            one model of a Run -> sorted arrays
                                        level_of_detail.py  a stretch and a width -> what to draw
+                                       pieces.py           stages of a bar, and who waited for whom
                                        bucket_detail.py    all numbers of one bucket
                                        search.py           what a text finds
                                        run_summary.py      slow steps, anomalies, late ranks

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..run import STAGE_NAMES, Ints
+from ..run import Ints
+from .pieces import collectives, pieces_of
 from .run_summary import layout_text
 from .scene import KINDS, LATE, Floats, RankScene, Scene
 from .units import Spans
@@ -48,13 +49,14 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
     ]
     narrowest_ns = _narrowest(durations, px_ns)
     narrow = [rows[d < narrowest_ns] for rows, d in zip(inside, durations, strict=True)]
+    wide = [rows[d >= narrowest_ns] for rows, d in zip(inside, durations, strict=True)]
     grid = _grid(scene, narrow, t0, t1, width)
     of_steps = [r.steps.inside(t0, t1) for r in scene.ranks]
     with_steps = sum(len(i) for i in of_steps) <= MAX_STEPS
     ranks = [
         {
             "rank": rank.rank,
-            "bars": _bars(rank, rows[duration >= narrowest_ns], t0),
+            "bars": _bars(rank, single, t0),
             "bins": _bins(rank, merged, grid),
             "steps": _steps(rank, steps if with_steps else steps[:0], t0),
             "exposed": _binned(rank.exposed_at, t0, t1, width)
@@ -63,16 +65,15 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
             "marks": _marks(rank, t0, t1),
             "hangs": _hangs(rank, t0, t1),
         }
-        for rank, rows, duration, merged, steps in zip(
-            scene.ranks, inside, durations, narrow, of_steps, strict=True
-        )
+        for rank, single, merged, steps in zip(scene.ranks, wide, narrow, of_steps, strict=True)
     ]
     return {
         "t0": t0,
         "t1": t1,
         "bin_ns": grid.bin_ns,
         "merged": sum(map(len, narrow)),
-        "single": sum(map(len, inside)) - sum(map(len, narrow)),
+        "single": sum(map(len, wide)),
+        "collectives": collectives(zip(scene.ranks, wide, strict=True)),
         "wait_unknown": scene.waits.why_missing,
         "ruler": _ruler(scene, of_steps, t0, width),
         "units": [{"name": one.name, "call": str(one), "turn": one.turn} for one in scene.units],
@@ -90,30 +91,20 @@ def _narrowest(durations: list[Ints], px_ns: float) -> float:
 
 
 def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
-    stages, row = rank.track.stages, rank.buckets.row[at]
-    index, of_bar = rank.track.stages_of(row)
-    start, end = rank.buckets.start[at], rank.buckets.end[at]
-    begin, last = start[of_bar], end[of_bar]
-    # Cut to the bucket, as in the Perfetto file.
-    from_ns = np.clip(begin + stages.start[index], begin, last)
-    to_ns = np.clip(begin + stages.end[index], from_ns, last)
-    wires = index[stages.name[index] == STAGE_NAMES.index("wire")]
+    pieces = pieces_of(rank, at)
     return {
-        "id": row.tolist(),
+        "id": rank.buckets.row[at].tolist(),
         "lane": rank.lane[at].tolist(),
-        "start": (start - t0).tolist(),
-        "end": (end - t0).tolist(),
+        "start": (rank.buckets.start[at] - t0).tolist(),
+        "end": (rank.buckets.end[at] - t0).tolist(),
         "step": rank.step[at].tolist(),
         "bucket": rank.bucket[at].tolist(),
         "unit": rank.unit[at].tolist(),
         "flags": rank.flags[at].tolist(),
-        "stages": rank.track.buckets.stages[row].tolist(),
-        "stage": stages.name[index].tolist(),
-        "stage_start": (from_ns - t0).tolist(),
-        "stage_end": (to_ns - t0).tolist(),
-        # An entry a wire stage.
-        "wait": rank.waited[wires].tolist(),
-        "wait_for": rank.waited_for[wires].tolist(),
+        "stages": pieces.counts.tolist(),
+        "stage": pieces.kind.tolist(),
+        "stage_start": (pieces.start - t0).tolist(),
+        "stage_end": (pieces.end - t0).tolist(),
     }
 
 

@@ -112,6 +112,12 @@ def test_an_empty_stretch_is_refused(tmp_path: Path) -> None:
             picture(made, t0, t1, width)
 
 
+def waits(bars: dict[str, Any], wait: int) -> set[int]:
+    """Return how long the waits in some bars are."""
+    columns = zip(bars["stage"], bars["stage_start"], bars["stage_end"], strict=True)
+    return {end - start for kind, start, end in columns if kind == wait}
+
+
 def test_waits_are_told_of_each_wire_and_have_a_share_of_what_is_merged(tmp_path: Path) -> None:
     """Rank 2 is 12 ms late: the others wait for it, in bars and in bins."""
     made = tab_of(
@@ -119,11 +125,11 @@ def test_waits_are_told_of_each_wire_and_have_a_share_of_what_is_merged(tmp_path
     )
     near = picture(made, 0, made.extent // 4, 4000)
     assert near["wait_unknown"] is None
-    waits = [set(r["bars"]["wait"]) for r in near["ranks"]]
-    assert waits == [{12 * MS}, {12 * MS}, {0}]
-    assert [set(r["bars"]["wait_for"]) for r in near["ranks"]] == [{2}] * 3
-    far = picture(made, 0, made.extent, 8)
     wait, wire = KINDS.index("wait"), KINDS.index("wire")
+    assert [waits(r["bars"], wait) for r in near["ranks"]] == [{12 * MS}, {12 * MS}, set()]
+    assert {one["last"] for one in near["collectives"]} == {2}
+    assert [[w["rank"] for w in one["waiting"]] for one in near["collectives"]] == [[0, 1]] * 8
+    far = picture(made, 0, made.extent, 8)
     for rank in far["ranks"]:
         shares = rank["bins"]["shares"]
         of_wait, of_wire = shares[wait :: len(KINDS)], shares[wire :: len(KINDS)]

@@ -3,7 +3,7 @@
 import { KINDS } from "./theme.js";
 
 const LATE = 1024;
-const OTHER = KINDS.indexOf("other"), WIRE = KINDS.indexOf("wire"), WAIT = KINDS.indexOf("wait");
+const OTHER = KINDS.indexOf("other");
 
 // Times become ns since the run's origin.  `px_ns`: the ns a pixel stands for in the picture.
 export function prepare(answer, px_ns) {
@@ -11,7 +11,7 @@ export function prepare(answer, px_ns) {
   const ranks = answer.ranks.map((r) => prepareRank(r, t0, bin_ns, units));
   return {
     t0, t1, px_ns, lanes, extent: answer.extent, read_bytes: answer.read_bytes,
-    version: answer.version, waitUnknown: answer.wait_unknown, collectives: collectives(ranks),
+    version: answer.version, waitUnknown: answer.wait_unknown, collectives: answer.collectives,
     ruler: { every: ruler.every, step: ruler.step, start: ruler.start.map((t) => t + t0) },
     // A file without its first line passes for rank 0: the first one is the rank's own.
     ranks, byRank: new Map(ranks.toReversed().map((r) => [r.rank, r])),
@@ -32,7 +32,7 @@ function prepareRank({ rank, bars, bins, steps, exposed, marks, hangs }, t0, bin
     isLate: bars.flags.map((f) => (f & LATE) !== 0),
     isLast: bars.flags.map((f) => (f & 1) !== 0),
     failed: bars.flags.map((f) => (f & 8) !== 0),
-    ...stageRects(bars, t0),
+    stageRects: stageRects(bars, t0),
     bins: prepareBins(bins, t0, bin_ns),
     steps: {
       ...steps, start: steps.start.map((t) => t + t0), end: steps.end.map((t) => t + t0),
@@ -44,45 +44,19 @@ function prepareRank({ rank, bars, bins, steps, exposed, marks, hangs }, t0, bin
   };
 }
 
-// `stageRects`: for each kind, start, end, lane, three numbers a rectangle; of a wire stage what
-// waits for the last rank, and the rest.  `waits`: where each wait ends, and for whom it was.
+// For each kind: start, end, lane, three numbers a rectangle.
 function stageRects(bars, t0) {
-  const rects = KINDS.map(() => []), waits = [];
-  let at = 0, wire = 0;
+  const rects = KINDS.map(() => []);
+  let at = 0;
   for (let bar = 0; bar < bars.id.length; bar += 1) {
     const lane = bars.lane[bar];
-    let turn = 0;
     rects[OTHER].push(bars.start[bar] + t0, bars.end[bar] + t0, lane);
     for (const last = at + bars.stages[bar]; at < last; at += 1) {
       const start = bars.stage_start[at] + t0, end = bars.stage_end[at] + t0;
-      let from = start;
-      if (bars.stage[at] === WIRE) {
-        from = Math.min(end, start + Math.max(0, bars.wait[wire]));
-        if (from > start) rects[WAIT].push(start, from, lane);
-        waits.push({ bar, turn, start, at: from, rank: bars.wait_for[wire] });
-        wire += 1;
-        turn += 1;
-      }
-      if (end > from) rects[bars.stage[at]].push(from, end, lane);
+      if (end > start) rects[bars.stage[at]].push(start, end, lane);
     }
   }
-  return { stageRects: rects.map((r) => Float64Array.from(r)), waits };
-}
-
-// The collectives whose last rank is known: who began it when, and who waited until then.
-function collectives(ranks) {
-  const found = new Map();
-  for (const rank of ranks) {
-    for (const { bar, turn, start, at, rank: last } of rank.waits) {
-      if (last < 0) continue;
-      const step = rank.step[bar], bucket = rank.bucket[bar], key = `${step}/${bucket}/${turn}/${last}`;
-      if (!found.has(key)) found.set(key, { step, bucket, last, at: null, lane: 0, waiting: [] });
-      const one = found.get(key);
-      if (rank.rank === last) Object.assign(one, { at: start, lane: rank.lane[bar] });
-      else if (at > start) one.waiting.push({ rank: rank.rank, lane: rank.lane[bar], start, at });
-    }
-  }
-  return [...found.values()].filter((one) => one.waiting.length);
+  return rects.map((r) => Float64Array.from(r));
 }
 
 // For each kind: start, end, lane, and from where to where of the row's height, in parts of 1.
