@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ..analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from ..analysis.run.files import run_of, steps_of, text_of, write_ranks
 from ..once import made_once
 from .page import Timeline
 from .scalars import HALF, write_scalars

@@ -19,7 +19,7 @@ from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 
-from ..analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from ..analysis.run.files import run_of, steps_of, text_of, write_ranks
 from ..exporters.records_sample import make_anomaly, make_layout
 from .servers import RANKS, STEPS, tensorboard
 

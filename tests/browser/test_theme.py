@@ -11,10 +11,12 @@ import pytest
 
 from hooktrace.analysis import tensorboard_plugin
 from hooktrace.analysis.document.html import STYLE
+from hooktrace.analysis.tensorboard_plugin.scene import KINDS
 
 from .colors import difference, lab
 
-THEME = (Path(tensorboard_plugin.__file__).parent / "static/theme.js").read_text()
+SHEET = (Path(tensorboard_plugin.__file__).parent / "static/style.css").read_text()
+BLOCKS = {"LIGHT": ":root {", "DARK": ':root[data-theme="dark"] {'}
 APART = 15.0
 """CIEDE2000 of any two stages and of each to the ground: some times what is just seen side by side,
 as bars of a few px are."""
@@ -25,14 +27,11 @@ OF_OTHER = 10.0
 
 def colors(theme: str) -> tuple[dict[str, str], list[str]]:
     """Return the colour of each kind of time, and the two grounds of a theme."""
-    text = THEME.split(f"const {theme} = ")[1].split("};")[0]
-    names = re.findall(r'"(\w+)"', THEME.split("KINDS = [")[1].split("]")[0])
-    kinds = re.findall(r"#[0-9a-f]{6}", text.split("kinds:")[1])
-    found = dict(zip(names, kinds, strict=True))
-    assert found.pop("wait") == found["wire"]  # hatched
-    grounds = re.search(r'background: "(#\w+)", lane: "(#\w+)"', text)
-    assert grounds is not None
-    return found, list(grounds.groups())
+    block = SHEET.split(BLOCKS[theme])[1].split("}")[0]
+    shown = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", block))
+    assert "--wait: repeating-linear-gradient(135deg, var(--wire)" in SHEET  # hatched
+    found = {name: shown[name] for name in KINDS if name != "wait"}
+    return found, [shown["background"], shown["lane"]]
 
 
 @pytest.mark.parametrize("theme", ["LIGHT", "DARK"])

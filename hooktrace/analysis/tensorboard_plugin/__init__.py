@@ -14,5 +14,9 @@ In go the record files under TensorBoard's logdir; out come JSON answers that th
                                        run_summary.py      slow steps, anomalies, late ranks
                                        words.py            lists, paths, selections as text
 
+The page imports what both must agree on (stages, flags, values of a heat map) from
+``static/definitions.js``, which ``plugin.py`` makes.  Each file of ``static/`` begins with the idea
+that it holds.
+
 TensorBoard finds it by the entry point group ``tensorboard_plugins``.
 """

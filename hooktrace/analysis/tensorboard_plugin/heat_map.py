@@ -187,6 +187,16 @@ VALUES: dict[str, Callable[[Scene], _Rows]] = {
 """Exposed time; behind the middle rank; period; with at least one bucket on the wire, and of that
 waiting for a last rank, or transferring.  All in ns."""
 
+TITLES = {
+    "exposed": "exposed time",
+    "lag": "behind the middle rank",
+    "period": "period",
+    "wire": "on the wire",
+    "wait": "wire: waiting for the last rank",
+    "transfer": "wire: transfer",
+}
+"""What the page calls each of ``VALUES``, in the order in which it offers them."""
+
 MAX_BINS = 300
 """Stretches of steps; a run with fewer steps has one a step."""
 _SHARES = (0.05, 0.5, 0.95)

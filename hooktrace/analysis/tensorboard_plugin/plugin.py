@@ -13,6 +13,7 @@
     GET bucket?run&model&rank&step&bucket  -> the same, of who does not know its id
     GET path?run&model&step                -> the critical path of a step (run_paths.py)
     GET path_sums?run&model                -> of a sample of steps, and who is waited for
+    GET static/definitions.js              -> what page and server must agree on
 
 Anything that names nothing is answered with 404, a number that is none with 400; ``error`` says
 why.  Answers hold names from files as they are: the page writes them as text, never as markup.
@@ -34,19 +35,26 @@ from werkzeug import wrappers
 
 from ...records.units import named_ranks
 from ..run.missing import missing
+from ..run import FLAGS
 from .bucket_detail import bucket_detail, row_of
 from .cache import RunCache, Snapshot
-from .heat_map import heat_map, run_bands
+from .heat_map import TITLES, heat_map, run_bands
 from .level_of_detail import picture
 from .run_summary import step_of, summary_of
 from .runs import NotThereError, Runs
-from .scene import RankScene, Scene
+from .scene import KINDS, LATE, RankScene, Scene
 from .search import search
 from .selection import selection
 from .words import heat_note, lists_of, path_sums_words, path_words, selection_words
 
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css"}
+_DEFINITIONS = {
+    "KINDS": KINDS,
+    "FLAGS": {**FLAGS, "late": LATE},
+    "HEAT_VALUES": list(TITLES.items()),
+}
+"""What page and server must agree on; the page imports it as ``definitions.js``."""
 _BUDGET_S = 0.4
 """How long a request for ``run`` reads: what is left is read by the next one."""
 _MAX_WIDTH_PX = 20_000
@@ -74,7 +82,8 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         }
         for path in _STATIC.iterdir():
             if path.suffix in _TYPES:
-                apps[f"/static/{path.name}"] = _serving_file(path)
+                apps[f"/static/{path.name}"] = _serving_file(path.read_bytes, _TYPES[path.suffix])
+        apps["/static/definitions.js"] = _serving_file(_definitions, _TYPES[".js"])
         return apps
 
     def is_active(self) -> bool:
@@ -251,12 +260,17 @@ def _serving(answer: Answer) -> Any:
     return serve
 
 
-def _serving_file(path: Path) -> Any:
+def _serving_file(content: Callable[[], bytes], content_type: str) -> Any:
     @wrappers.Request.application
     def serve(request: wrappers.Request) -> Any:
-        return http_util.Respond(request, path.read_bytes(), _TYPES[path.suffix])
+        return http_util.Respond(request, content(), content_type)
 
     return serve
+
+
+def _definitions() -> bytes:
+    lines = [f"export const {name} = {json.dumps(it)};\n" for name, it in _DEFINITIONS.items()]
+    return "".join(lines).encode()
 
 
 _MOST_RANKS = 100_000

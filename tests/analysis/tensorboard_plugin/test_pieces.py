@@ -8,7 +8,7 @@ import pytest
 from hooktrace.analysis.tensorboard_plugin.pieces import collectives, pieces_of
 from hooktrace.analysis.tensorboard_plugin.scene import KINDS, Scene
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.runs import tab_of, timeline_of
+from tests.analysis.runs import job_run, tab_of
 
 JOB = SyntheticJob(ranks=4, steps=6, late_ms={2: 12.0}, jitter_ms=0.0)
 WIRE, WAIT = KINDS.index("wire"), KINDS.index("wait")
@@ -16,7 +16,7 @@ WIRE, WAIT = KINDS.index("wire"), KINDS.index("wait")
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return tab_of(timeline_of(JOB, tmp_path_factory.mktemp("run")))
+    return tab_of(job_run(JOB, tmp_path_factory.mktemp("run")))
 
 
 def test_a_wire_stage_that_waited_is_two_pieces(scene: Scene) -> None:

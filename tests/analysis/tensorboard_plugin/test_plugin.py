@@ -14,8 +14,10 @@ from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
 from hooktrace.analysis import tensorboard_plugin
+from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
-from hooktrace.analysis.tensorboard_plugin.scene import KINDS
+from hooktrace.analysis.tensorboard_plugin.scene import KINDS, LATE
+from hooktrace.analysis.run import FLAGS
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 
 
@@ -85,14 +87,20 @@ def test_the_page_s_files_have_routes_of_their_own(plugin: CommTimeline) -> None
     assert b"export function render" in response.get_data()
 
 
-def test_the_page_knows_every_stage_by_its_number() -> None:
-    """And has a colour for each, in light and in dark; the last one is time in none."""
-    theme = (Path(tensorboard_plugin.__file__).parent / "static" / "theme.js").read_text()
-    kinds = re.search(r"KINDS = \[(.*?)\]", theme, re.DOTALL)
-    assert kinds is not None
-    assert re.findall(r'"(\w+)"', kinds[1]) == list(KINDS)
-    found = re.findall(r"kinds: \[(.*?)\]", theme, re.DOTALL)
-    assert [len(re.findall("#", colours)) for colours in found] == [len(KINDS)] * 2
+def test_the_page_has_the_server_s_definitions_and_a_colour_for_each_stage(
+    plugin: CommTimeline,
+) -> None:
+    """In light and in dark; what a wire stage waits is hatched in the wire's."""
+    route = "/static/definitions.js"
+    response = Client(plugin.get_plugin_apps()[route]).get(route)
+    assert response.mimetype == "text/javascript"
+    found = dict(re.findall(r"^export const (\w+) = (.*);$", response.text, re.MULTILINE))
+    assert json.loads(found["KINDS"]) == list(KINDS)
+    assert json.loads(found["FLAGS"]) == {**FLAGS, "late": LATE}
+    assert [value for value, _ in json.loads(found["HEAT_VALUES"])] == list(VALUES)
+    sheet = (Path(tensorboard_plugin.__file__).parent / "static" / "style.css").read_text()
+    for name in set(KINDS) - {"wait"}:
+        assert len(re.findall(rf"--{name}: #[0-9a-f]{{6}};", sheet)) == 2, name
 
 
 def test_without_a_local_logdir_the_tab_is_inactive() -> None:

@@ -149,10 +149,11 @@ function decoded(text) {
   }
 }
 
-function outermost() {
+// The window of TensorBoard, or where that is of another origin the frame's own.
+export function outermost() {
   try {
-    return window.parent.location.hash === null ? window : window.parent;
+    return window.parent.document ? window.parent : window;
   } catch {
-    return window; // TensorBoard is of another origin
+    return window;
   }
 }

@@ -29,7 +29,7 @@ function drawOverview(canvas, summary) {
   const { context: c, theme, view } = canvas;
   canvas.bands.draw(canvas);
   if (!summary || !view.extent) return;
-  c.fillStyle = theme.anomaly;
+  c.fillStyle = theme.bad;
   for (const { at } of summary.anomalies) {
     c.fillRect(canvas.left + at / summary.extent * canvas.lanesWidth - 1, 1, 2, 5);
   }

@@ -52,7 +52,7 @@ export class Bands {
     for (let i = 0; i < bins.start.length; i += 1) {
       const left = x(bins.start[i]), width = wide(i);
       c.globalAlpha = 0.32;
-      c.fillStyle = theme.last;
+      c.fillStyle = theme.late;
       c.fillRect(left, y(bins.p95[i]), width, Math.max(1, y(bins.p5[i]) - y(bins.p95[i])));
       c.globalAlpha = 1;
       c.fillRect(left, y(bins.p50[i]) - 0.75, width, 1.5);
@@ -87,7 +87,7 @@ export class Bands {
     c.font = FONT;
     c.textAlign = "left";
     c.globalAlpha = 0.32;
-    c.fillStyle = theme.last;
+    c.fillStyle = theme.late;
     c.fillRect(8, y - 4, 9, 8);
     c.globalAlpha = 1;
     c.fillRect(8, y - 0.75, 9, 1.5);

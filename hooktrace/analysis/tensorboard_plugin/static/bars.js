@@ -1,6 +1,6 @@
 // Draws a rank's buckets: bars with their stages where they are wide enough, else merged ones.
 
-import { KINDS } from "./theme.js";
+import { KINDS } from "./definitions.js";
 import { fillOf } from "./waits.js";
 
 const WAIT = KINDS.indexOf("wait"), OTHER = KINDS.indexOf("other");
@@ -71,7 +71,7 @@ export function drawBars(canvas, rank, y, counts) {
       else c.strokeRect(x + 0.5, at + 0.5, Math.max(1, right - x - 1), height - 1);
     }
     if (rank.failed[i]) {
-      c.fillStyle = theme.anomaly;
+      c.fillStyle = theme.bad;
       c.fillRect(x, at, Math.max(2, right - x), 2);
     }
     if (h >= 11 && right - x > 34) labelBar(canvas, rank, i, x, right, at, height);

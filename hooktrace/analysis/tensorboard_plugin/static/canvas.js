@@ -10,7 +10,7 @@ import { dimOthers } from "./lit.js";
 import { drawExposed, drawLastReady, drawMarks, drawSteps } from "./lane_marks.js";
 import { GUTTER, Lanes, TITLES, TOP } from "./lanes.js";
 import { SCROLLBAR } from "./scrollbar.js";
-import { KINDS } from "./theme.js";
+import { KINDS } from "./definitions.js";
 import { drawArrows } from "./waits.js";
 
 export class Canvas {
@@ -104,7 +104,7 @@ export class Canvas {
       drawArrows(this, picture, [hovered, pinned], counts);
       path.draw(this, counts);
       this.outline(hovered, theme.text, 1);
-      this.outline(pinned, theme.last, 2);
+      this.outline(pinned, theme.late, 2);
       c.restore();
     }
     counts.rulerSteps = drawAxes(this, data);

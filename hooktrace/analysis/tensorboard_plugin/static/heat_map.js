@@ -7,17 +7,13 @@
 // is never averaged away.  Colours go with the square root, so that small differences show beside
 // large ones; the scale names its values.
 
+import { HEAT_VALUES } from "./definitions.js";
 import { element, formatTime } from "./dom.js";
 import { cssRamp, hatchUnknown, pixelsOf } from "./heat_pixels.js";
 
 const GUTTER = 132;
 const FOOT = 22;
 const FONT = "11px system-ui, sans-serif";
-export const HEAT_VALUES = [
-  ["exposed", "exposed time"], ["lag", "behind the middle rank"], ["period", "period"],
-  ["wire", "on the wire"], ["wait", "wire: waiting for the last rank"],
-  ["transfer", "wire: transfer"],
-];
 
 export class HeatMap {
   constructor(parent, app, choose) {

@@ -50,7 +50,7 @@ function drawHost({ context: c, lanes, theme, width: all }, item, late, width) {
   const own = item.ranks.filter((rank) => late.has(rank));
   const count = `${item.ranks.length} rank${item.ranks.length === 1 ? "" : "s"}`;
   const said = own.length && item.isFolded ? `${count}, late: ${own.join(", ")}` : count;
-  c.fillStyle = own.length && item.isFolded ? theme.last : theme.muted;
+  c.fillStyle = own.length && item.isFolded ? theme.late : theme.muted;
   c.fillText(said, width + 6, middle);
 }
 
@@ -59,8 +59,8 @@ function drawRank(canvas, item, { own, lag, hangs }, width) {
   const lines = [];
   if (own && !own.clock_known) lines.push(["clock unknown", theme.muted]);
   if (hangs.some((h) => h.isOpen && !h.waits)) lines.push(["waited for", theme.hang]);
-  if (lag) lines.push([`last ${percent(lag.times / lag.of)}`, theme.last]);
-  if (own && own.skipped) lines.push([`${own.skipped} lines unread`, theme.anomaly]);
+  if (lag) lines.push([`last ${percent(lag.times / lag.of)}`, theme.late]);
+  if (own && own.skipped) lines.push([`${own.skipped} lines unread`, theme.bad]);
   if (own && own.host && item.height > 60) lines.push([clip(own.host, 18), theme.muted]);
   drawTitles(canvas, y, width);
   width = GUTTER;
@@ -108,7 +108,7 @@ function drawEdges(canvas, late, width) {
     (lanes.screen(item) < TOP + lanes.room / 2 ? above : below).push(rank);
   }
   const button = (rank, y, arrow) => {
-    c.fillStyle = theme.last;
+    c.fillStyle = theme.late;
     c.beginPath();
     c.roundRect(4, y, width - 10, EDGE - 2, 4);
     c.fill();

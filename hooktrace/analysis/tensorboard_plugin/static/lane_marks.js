@@ -27,7 +27,7 @@ export function drawLastReady(canvas, steps, y, counts, before) {
   const { context: c, theme, view } = canvas;
   const perStep = canvas.lanesWidth / Math.max(1, counts.steps - before);
   if (perStep < 40) return;
-  c.fillStyle = theme.last;
+  c.fillStyle = theme.late;
   for (let i = 0; i < steps.step.length; i += 1) {
     const at = steps.last_ready[i];
     if (at < view.t0 || at > view.t1) continue;
@@ -49,7 +49,7 @@ export function drawMarks(canvas, rank, y, counts) {
     counts.marks += 1;
     const x = canvas.x(mark.at), isAnomaly = mark.kind === "anomaly";
     const at = isAnomaly ? y + 7 : y + canvas.laneHeight - 7;
-    c.fillStyle = isAnomaly ? theme.anomaly : theme.rebuild;
+    c.fillStyle = isAnomaly ? theme.bad : theme.muted;
     c.fillRect(x - 0.5, y, 1, canvas.laneHeight);
     c.beginPath();
     if (isAnomaly) {

@@ -2,39 +2,35 @@
 //
 //   address "hidden": names with "," between --> canvas.hidden --> bars.js leaves those stages out
 
-import { element } from "./dom.js";
-import { KINDS } from "./theme.js";
+import { element, swatch } from "./dom.js";
+import { KINDS } from "./definitions.js";
 
 const STAGES = KINDS.slice(0, -1); // time in no stage is the ground that they lie on
+const OTHERS = [["exposed", "exposed"], ["late", "last bucket ready"], ["text", "late rank"],
+  ["hang", "hang"], ["path", "critical path"]];
 
 export class Legend {
   constructor(app) {
     this.app = app;
     this.address = app.viewState;
+    this.stages = STAGES.map((name) => this.button(name));
+    this.others = OTHERS.map(([color, text]) => element("span", {}, swatch(color), text));
+    app.page.legend.append(...this.stages, ...this.others);
     this.address.on("hidden", () => this.apply());
+    this.apply();
   }
 
   get hidden() {
     return (this.address.get("hidden") ?? "").split(",").filter((name) => STAGES.includes(name));
   }
 
-  // `theme`: the colours from now on.
-  fill(theme) {
-    this.stages = STAGES.map((name) => this.button(name));
-    this.lastReady = swatch(theme.last, "last bucket ready");
-    this.app.page.legend.replaceChildren(...this.stages, swatch(theme.exposed, "exposed"),
-      this.lastReady, ...[[theme.text, "late rank"], [theme.hang, "hang"],
-        [theme.path, "critical path"]].map(([color, text]) => swatch(color, text)));
-    this.apply();
-  }
-
   // Called with each frame: what is not drawn of a sharded run is not in it.
-  draw() { this.lastReady.hidden = this.app.data.isSharded; }
+  draw() { this.others[1].hidden = this.app.data.isSharded; }
 
   button(name) {
     const made = element("button", { type: "button", class: "stage",
       title: `Hide ${name} or show it again; double-click or Alt: nothing else` },
-      element("i", { class: `kind${KINDS.indexOf(name)}` }), name);
+      swatch(name), name);
     made.addEventListener("click", (event) => (event.altKey ? this.only(name) : this.toggle(name)));
     made.addEventListener("dblclick", () => this.only(name));
     return made;
@@ -60,10 +56,4 @@ export class Legend {
     this.app.canvas.hidden = new Set(hidden.map((name) => KINDS.indexOf(name)));
     this.app.touch();
   }
-}
-
-function swatch(color, text) {
-  const box = element("i", {});
-  box.style.background = color;
-  return element("span", {}, box, text);
 }

@@ -29,13 +29,11 @@ import { Tooltip } from "./tooltip.js";
 import { View } from "./view.js";
 
 export function render() {
-  const sheet = element("link", { rel: "stylesheet", href: new URL("style.css", import.meta.url) });
-  document.head.append(sheet);
+  // The style sheet comes first: it has the canvas's colours.
+  document.head.append(element("link", { rel: "stylesheet", load: () => new App().start(),
+    href: new URL("style.css", import.meta.url) }));
   document.title = "Comm Timeline";
   document.documentElement.lang = "en";
-  sheet.addEventListener("load", () => app.resize());
-  const app = new App();
-  app.start();
 }
 
 class App {
@@ -75,7 +73,6 @@ class App {
     this.isWaiting = false;
     followTheme((theme) => {
       this.canvas.theme = theme;
-      this.legend.fill(theme);
       this.touch();
     });
     listen(this);

@@ -1,8 +1,7 @@
 // The server's answer as typed arrays, one set of rectangles a colour: what a frame loops over.
 
-import { KINDS } from "./theme.js";
+import { FLAGS, KINDS } from "./definitions.js";
 
-const LATE = 1024;
 const OTHER = KINDS.indexOf("other");
 
 // Times become ns since the run's origin.  `px_ns`: the ns a pixel stands for in the picture.
@@ -29,9 +28,9 @@ function prepareRank({ rank, bars, bins, steps, exposed, marks, hangs }, t0, bin
     exposed: { ...exposed, start: exposed.start.map((t) => t + t0), end: exposed.end.map((t) => t + t0) },
     start: Float64Array.from(bars.start, (t) => t + t0),
     end: Float64Array.from(bars.end, (t) => t + t0),
-    isLate: bars.flags.map((f) => (f & LATE) !== 0),
-    isLast: bars.flags.map((f) => (f & 1) !== 0),
-    failed: bars.flags.map((f) => (f & 8) !== 0),
+    isLate: bars.flags.map((f) => (f & FLAGS.late) !== 0),
+    isLast: bars.flags.map((f) => (f & FLAGS.is_last) !== 0),
+    failed: bars.flags.map((f) => (f & FLAGS.exception) !== 0),
     stageRects: stageRects(bars, t0),
     bins: prepareBins(bins, t0, bin_ns),
     steps: {

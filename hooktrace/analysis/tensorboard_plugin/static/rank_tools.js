@@ -6,7 +6,8 @@
 
 import { element } from "./dom.js";
 import { Bands } from "./bands.js";
-import { HeatMap, HEAT_VALUES } from "./heat_map.js";
+import { HEAT_VALUES } from "./definitions.js";
+import { HeatMap } from "./heat_map.js";
 import { Scrollbar } from "./scrollbar.js";
 import { Selection } from "./selection.js";
 

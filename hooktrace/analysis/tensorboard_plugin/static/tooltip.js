@@ -1,7 +1,7 @@
 // The box beside the pointer: all numbers of what is under it.  describe() serves the pinned box too.
 
-import { element, formatTime, table } from "./dom.js";
-import { KINDS } from "./theme.js";
+import { element, formatTime, swatch, table } from "./dom.js";
+import { KINDS } from "./definitions.js";
 
 const ASK_AFTER_MS = 60;
 // The box must not be higher than the window; pinned, the panel has them all.
@@ -93,7 +93,7 @@ function describeHang(hang) {
 // A bucket's detail as elements, with so many of its parameters at most.
 export function describe(detail, most = Infinity) {
   const stages = element("table", { class: "stages" }, ...detail.stages.map(([kind, name, ms, note]) =>
-    element("tr", {}, element("th", {}, element("i", { class: `kind${kind}` }), name),
+    element("tr", {}, element("th", {}, swatch(KINDS[kind]), name),
       element("td", {}, ms), element("td", { class: "note" }, note))));
   const parts = [element("b", {}, detail.title), table(detail.times), stages,
     ...(detail.waiting ? [element("p", { class: "waiting" }, detail.waiting)] : []),

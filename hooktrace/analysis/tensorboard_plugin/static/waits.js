@@ -4,7 +4,7 @@
 // which is one moment on all of them, so it stands upright.  Of the bucket under the pointer and of
 // the pinned one there always are some; of all buckets where one or two steps fill the window.
 
-import { KINDS } from "./theme.js";
+import { KINDS } from "./definitions.js";
 
 const WIRE = KINDS.indexOf("wire"), WAIT = KINDS.indexOf("wait");
 const TILE = 6;
