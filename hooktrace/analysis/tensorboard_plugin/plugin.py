@@ -33,9 +33,8 @@ from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
-from ...records.units import named_ranks
-from ..run.missing import missing
 from ..run import FLAGS
+from ..run.missing import missing
 from .bucket_detail import bucket_detail, row_of
 from .cache import RunCache, Snapshot
 from .heat_map import TITLES, heat_map, run_bands
@@ -107,32 +106,18 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         snapshot = self._cache.refresh(request.args.get("run", ""), _BUDGET_S)
         run = snapshot.run
         unaligned = set(run.unaligned)
-        others = [track.rank for track in run.other_runs]
-        info = run.info
         return {
             **_progress(snapshot),
-            "run_id": info.run_id if info is not None else None,
-            "world_size": info.world_size if info is not None else None,
+            "run_id": run.info.run_id if run.info is not None else None,
             "models": [_model(snapshot, name) for name in run.model_names],
             "ranks": [
                 {
                     "rank": track.rank,
                     "host": track.records.run.host if track.records.run is not None else None,
                     "clock_known": track.rank not in unaligned,
-                    "closed": track.records.closed,
                     "skipped": len(track.records.skipped) + track.records.unnamed,
-                    "first_skipped": [list(s) for s in track.records.skipped[:3]],
-                    "lost": track.records.lost,
-                    "removed_steps": track.records.removed.get("steps", 0),
                 }
                 for track in run.tracks
-            ],
-            "unaligned": named_ranks(unaligned) if unaligned else "",
-            "other_runs": others,
-            "of_other_runs": named_ranks(others) if others else "",
-            "errors": [
-                *([name, why] for name, why in snapshot.errors.items()),
-                *([one.file, one.why] for one in run.unread),
             ],
             "notes": [
                 *(f"{name}: {why}" for name, why in snapshot.errors.items()),

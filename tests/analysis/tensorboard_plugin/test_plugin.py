@@ -14,10 +14,10 @@ from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
 from hooktrace.analysis import tensorboard_plugin
+from hooktrace.analysis.run import FLAGS
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
 from hooktrace.analysis.tensorboard_plugin.scene import KINDS, LATE
-from hooktrace.analysis.run import FLAGS
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 
 

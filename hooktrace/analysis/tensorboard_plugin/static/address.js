@@ -1,80 +1,63 @@
-// What the page's address keeps: a reload shows the same, and so does a link that is sent.
-//
-//   address.get(name)   address.set(name, value)   address.on(name, f)
-//
-// The page is a frame; the address that people see and copy is TensorBoard's, which leaves values of
-// its tabs in the hash alone, also while another tab is open:
-//
+// What the page's address keeps, so that a reload and a link that is sent show the same.  The page
+// is a frame; the address that people see is TensorBoard's, which leaves values of its tabs in the
+// hash:
 //   http://localhost:6006/#hooktrace&p.hooktrace.run=sweep%2Flr01&p.hooktrace.t0=81200000
-//
-// It is replaced and never pushed, so back and forward lead from tab to tab as before, and written
-// once things are still.  Where the frame cannot reach TensorBoard its own address serves.
-//
-//   name        what                                             kind     when absent
-//   run         the run's name; from a report also its folder     text     the first run
-//   id          run_id: a link is of this run and no other        text     any
-//   model                                                         text     the first model
-//   t0, t1      what is shown, ns since the run's origin          number   a typical step
-//   whole       the whole run                                    flag     no
-//   step        shown at first; t0 and t1 then stand in its place number   -
-//   follow      stay at the end of a run that grows               flag     no
-//   span        how much of it, ns                                number   the whole run
-//   pinned      rank/step/bucket                                  text     nothing
-//   lane        how many lanes are scrolled out above             number   none
-//   hidden      stages that are not drawn, with "," between       text     all are drawn
-//   search      what is searched for                              text     nothing
-//   lit         bucket or =unit/first step/last step, lit        text     nothing
-//   selection   "t0..t1", ns since the run's origin               text     none
-//   mode        "heat": the heat map                              text     the timeline
-//   heat        what its colour shows                             text     exposed
-//   bands       what the strip of the whole run shows: period     text     exposed
-//   sort        order of the ranks: rank, lateness, exposed       text     rank
-//   filter      which ranks: "0-7, 12, host-3"                    text     all
-//   shape       of lanes: rows, strips                            text     as they fit
-//   ungrouped   hosts are no groups                               flag     they are
-//   folded      hosts that are folded, with "," between           text     none
-//
-// To keep one more, give it a line here and in NAMES.
+// It is replaced and never pushed, so back and forward lead from tab to tab as before.
 
-const NUMBER = {
-  read: (text) => (text.trim() && Number.isFinite(Number(text)) ? Number(text) : null), write: String,
-};
-const TEXT = { read: (text) => text, write: String };
-const FLAG = { read: (text) => text === "1", write: (is) => (is ? "1" : "") };
+const NUMBER = (text) => (text.trim() && Number.isFinite(Number(text)) ? Number(text) : null);
+const TEXT = (text) => text;
+const FLAG = (text) => text === "1";
+
+// What is kept, and of which kind; in brackets what holds where it is absent.
 const NAMES = {
-  run: TEXT, id: TEXT, model: TEXT, t0: NUMBER, t1: NUMBER, step: NUMBER, whole: FLAG, follow: FLAG, span: NUMBER,
-  lane: NUMBER,
-  pinned: TEXT, hidden: TEXT, search: TEXT, lit: TEXT, selection: TEXT, mode: TEXT,
-  sort: TEXT, filter: TEXT, heat: TEXT, bands: TEXT, shape: TEXT, ungrouped: FLAG, folded: TEXT,
+  run: TEXT, //       the run's name; from a report also its folder (the first run)
+  id: TEXT, //        run_id: a link is of this run and no other (any)
+  model: TEXT, //     (the first model)
+  t0: NUMBER, //      what is shown, ns since the run's origin (a typical step)
+  t1: NUMBER,
+  whole: FLAG, //     the whole run
+  step: NUMBER, //    shown at first; t0 and t1 then stand in its place
+  follow: FLAG, //    stay at the end of a run that grows
+  span: NUMBER, //    how much of it, ns (the whole run)
+  pinned: TEXT, //    rank/step/bucket (nothing)
+  lane: NUMBER, //    how many lanes are scrolled out above (none)
+  hidden: TEXT, //    stages that are not drawn, with "," between (all are drawn)
+  search: TEXT, //    what is searched for (nothing)
+  lit: TEXT, //       bucket or =unit/first step/last step, lit (nothing)
+  selection: TEXT, // "t0..t1", ns since the run's origin (none)
+  mode: TEXT, //      "heat": the heat map (the timeline)
+  heat: TEXT, //      what its colour shows (exposed)
+  bands: TEXT, //     what the strip of the whole run shows: period (exposed)
+  sort: TEXT, //      order of the ranks: rank, lateness, exposed (rank)
+  filter: TEXT, //    which ranks: "0-7, 12, host-3" (all)
+  shape: TEXT, //     of lanes: rows, strips (as they fit)
+  ungrouped: FLAG, // hosts are no groups
+  folded: TEXT, //    hosts that are folded, with "," between (none)
 };
 const PREFIX = "p.hooktrace.";
 // Browsers refuse more than 100 changes in 30 s.
 const STILL_MS = 350;
 
 export class Address {
-  // `page`: the window whose address it is.
-  constructor(page = outermost()) {
-    this.page = page;
+  constructor(touch) {
+    this.touch = touch;
+    this.page = outermost();
     this.listeners = new Map();
-    this.arrivals = [];
+    this.arrived = () => {}; // called when somebody has gone to another address meanwhile
     this.timer = null;
     this.values = this.read();
     const look = () => this.look();
-    page.addEventListener("hashchange", look);
-    window.addEventListener("pagehide", () => page.removeEventListener("hashchange", look));
+    this.page.addEventListener("hashchange", look);
+    window.addEventListener("pagehide", () => this.page.removeEventListener("hashchange", look));
   }
 
   get isWriting() { return this.timer !== null; }
 
   // A value of the kind that the table above tells, or null.
-  get(name) {
-    kindOf(name);
-    return this.values[name] ?? null;
-  }
+  get(name) { return this.values[name] ?? null; }
 
   // null, "" and false take it out of the address.
   set(name, value) {
-    kindOf(name);
     const kept = value === "" || value === false ? null : value ?? null;
     if (this.get(name) === kept) return;
     this.values[name] = kept;
@@ -83,54 +66,45 @@ export class Address {
     this.timer = setTimeout(() => this.write(), STILL_MS);
   }
 
-  // f(value) whenever the value has changed, by whomever.
-  on(name, f) {
-    kindOf(name);
-    this.listeners.set(name, [...this.listeners.get(name) ?? [], f]);
+  // f(value) now, and whenever the value has changed, by whomever; then there is a frame.
+  follow(name, f) {
+    this.listeners.set(name, f);
+    this.tell(name);
   }
-
-  // f() when somebody has gone to another address while the page is open.
-  onArrival(f) { this.arrivals.push(f); }
 
   tell(name) {
-    for (const f of this.listeners.get(name) ?? []) f(this.get(name));
+    this.listeners.get(name)?.(this.get(name));
+    this.touch();
   }
 
+  // What a newer version keeps is not known here, and left out.
   read() {
-    const found = {};
-    for (const [name, text] of pairs(this.page).filter(([key]) => key.startsWith(PREFIX))) {
-      const own = name.slice(PREFIX.length);
-      // What a newer version keeps is not known here, and left out.
-      if (Object.hasOwn(NAMES, own)) found[own] = NAMES[own].read(text);
-    }
-    return found;
+    const own = pairs(this.page).filter(([name]) => name.startsWith(PREFIX))
+      .map(([name, text]) => [name.slice(PREFIX.length), text]);
+    return Object.fromEntries(own.filter(([name]) => Object.hasOwn(NAMES, name))
+      .map(([name, text]) => [name, NAMES[name](text)]));
   }
 
   look() {
-    const before = this.values;
-    const found = this.read();
+    const before = this.values, found = this.read();
     const changed = Object.keys(NAMES).filter((n) => (before[n] ?? null) !== (found[n] ?? null));
     if (!changed.length) return;
     clearTimeout(this.timer);
     this.timer = null;
     this.values = found;
-    for (const f of this.arrivals) f();
+    this.arrived();
     changed.forEach((name) => this.tell(name));
   }
 
   write() {
     this.timer = null;
-    const others = pairs(this.page).filter(([key]) => !key.startsWith(PREFIX)).map(([, , raw]) => raw);
+    const others = pairs(this.page).filter(([name]) => !name.startsWith(PREFIX));
     const own = Object.keys(NAMES).filter((name) => this.get(name) !== null).map((name) =>
-      `${PREFIX}${name}=${encodeURIComponent(NAMES[name].write(this.get(name)))}`);
+      `${PREFIX}${name}=${encodeURIComponent(NAMES[name] === FLAG ? 1 : this.get(name))}`);
     const { history } = this.page;
-    history.replaceState(history.state, "", `#${[...others, ...own].join("&")}`);
+    const hash = [...others.map(([, , raw]) => raw), ...own].join("&");
+    history.replaceState(history.state, "", `#${hash}`);
   }
-}
-
-function kindOf(name) {
-  if (!Object.hasOwn(NAMES, name)) throw new Error(`the address keeps no ${name}; see address.js`);
-  return NAMES[name];
 }
 
 // The parts of the hash: name, value, and as it stands there.

@@ -1,10 +1,9 @@
 // What stands around the lanes: the overview of the whole run, the ruler, the ranks' labels.
 
-import { formatTick } from "./dom.js";
+import { formatTick, roundUp } from "./dom.js";
 import { drawLabels } from "./lane_labels.js";
 import { OVERVIEW, TOP } from "./lanes.js";
-
-const FONT = "11px system-ui, sans-serif";
+import { SMALL_FONT } from "./shapes.js";
 
 // Returns how many steps the ruler names.
 export function drawAxes(canvas, data) {
@@ -13,46 +12,35 @@ export function drawAxes(canvas, data) {
   c.fillRect(0, 0, canvas.width, TOP);
   c.fillRect(0, 0, canvas.left, canvas.height);
   c.textBaseline = "middle";
-  c.font = FONT;
-  drawOverview(canvas, data.summary);
+  c.font = SMALL_FONT;
+  canvas.bands.draw(canvas);
+  if (data.summary && canvas.view.extent) drawOverview(canvas, data.summary);
   drawTimes(canvas);
   const named = data.picture ? drawSteps(canvas, data.picture.ruler) : 0;
-  if (data.picture) drawLabels(canvas, data, canvas.left);
+  if (data.picture) drawLabels(canvas, data);
   c.fillStyle = theme.line;
   c.fillRect(0, TOP - 1, canvas.width, 1);
   c.fillRect(canvas.left - 1, 0, 1, canvas.height);
   return named;
 }
 
-// The whole run in bands, what went wrong in it, and where the view is.
-function drawOverview(canvas, summary) {
-  const { context: c, theme, view } = canvas;
-  canvas.bands.draw(canvas);
-  if (!summary || !view.extent) return;
+function drawOverview({ context: c, theme, view, left, width, lanesWidth }, { anomalies, extent }) {
+  const x = (time) => left + time / extent * lanesWidth;
   c.fillStyle = theme.bad;
-  for (const { at } of summary.anomalies) {
-    c.fillRect(canvas.left + at / summary.extent * canvas.lanesWidth - 1, 1, 2, 5);
-  }
-  const left = Math.max(canvas.left, canvas.left + view.t0 / summary.extent * canvas.lanesWidth);
-  const right = Math.min(canvas.width, canvas.left + view.t1 / summary.extent * canvas.lanesWidth);
+  for (const { at } of anomalies) c.fillRect(x(at) - 1, 1, 2, 5);
+  const from = Math.max(left, x(view.t0)), to = Math.min(width, x(view.t1));
   c.fillStyle = theme.name === "dark" ? "rgba(0,0,0,0.5)" : "rgba(255,255,255,0.65)";
-  c.fillRect(canvas.left, 0, Math.max(0, left - canvas.left), OVERVIEW);
-  c.fillRect(right, 0, Math.max(0, canvas.width - right), OVERVIEW);
+  c.fillRect(left, 0, Math.max(0, from - left), OVERVIEW);
+  c.fillRect(to, 0, Math.max(0, width - to), OVERVIEW);
   c.strokeStyle = theme.text;
   c.lineWidth = 1;
-  c.strokeRect(left + 0.5, 0.5, Math.max(2, right - left - 1), OVERVIEW - 1);
+  c.strokeRect(from + 0.5, 0.5, Math.max(2, to - from - 1), OVERVIEW - 1);
 }
 
-// A round distance between ticks that are at least 110 px apart.
-function tickDistance(span, width) {
-  const least = span / Math.max(1, width / 110);
-  const power = 10 ** Math.floor(Math.log10(least));
-  return power * [1, 2, 5, 10].find((f) => f * power >= least);
-}
-
+// Round times, at least 110 px apart.
 function drawTimes(canvas) {
   const { context: c, theme, view } = canvas;
-  const apart = tickDistance(view.span, canvas.lanesWidth);
+  const apart = roundUp(view.span / Math.max(1, canvas.lanesWidth / 110));
   c.textAlign = "left";
   for (let tick = Math.ceil(view.t0 / apart); tick * apart <= view.t1; tick += 1) {
     const t = tick * apart + 0; // no minus zero
@@ -64,24 +52,20 @@ function drawTimes(canvas) {
   }
   c.textAlign = "right";
   c.fillText("time", canvas.left - 8, OVERVIEW + 10);
+  c.fillText("step", canvas.left - 8, OVERVIEW + 28);
 }
 
 function drawSteps(canvas, ruler) {
   const { context: c, theme, view } = canvas;
-  c.textAlign = "right";
-  c.fillStyle = theme.muted;
-  c.fillText("step", canvas.left - 8, OVERVIEW + 28);
   c.textAlign = "left";
-  const visible = [];
-  for (let i = 0; i < ruler.step.length; i += 1) {
-    const at = ruler.start[i], ends = ruler.start[i + 1] ?? Infinity;
-    if (at <= view.t1 && ends >= view.t0 && (at >= view.t0 || ends < Infinity)) visible.push(i);
-  }
-  const every = labelDistance(c, ruler, visible, canvas.lanesWidth);
+  const ends = (i) => ruler.start[i + 1] ?? Infinity;
+  const visible = [...ruler.step.keys()].filter((i) => view.sees(ruler.start[i], ends(i))
+    && (ruler.start[i] >= view.t0 || ends(i) < Infinity));
+  const every = labelDistance(c, visible.map((i) => ruler.step[i]), canvas.lanesWidth);
   let named = 0, free = canvas.left;
   for (const i of visible) {
     const at = ruler.start[i], x = Math.max(canvas.x(at), canvas.left);
-    const apart = canvas.x(ruler.start[i + 1] ?? Infinity) - canvas.x(at);
+    const apart = canvas.x(ends(i)) - canvas.x(at);
     const text = String(ruler.step[i]), width = c.measureText(text).width;
     c.fillStyle = theme.line;
     if (at >= view.t0 && apart > 14) c.fillRect(x, OVERVIEW + 20, 1, canvas.height);
@@ -95,13 +79,10 @@ function drawSteps(canvas, ruler) {
   return named;
 }
 
-// Every how many steps there is room for a number: 1, 2, 5, 10, 20 ...
-function labelDistance(c, ruler, visible, width) {
-  if (visible.length < 2) return 1;
-  const first = ruler.step[visible[0]], last = ruler.step[visible.at(-1)];
+// Every how many steps there is room for a number.
+function labelDistance(c, steps, width) {
+  if (steps.length < 2) return 1;
+  const first = steps[0], last = steps.at(-1);
   const text = c.measureText(String(last)).width + 14;
-  const least = text / (width / Math.max(1, last - first));
-  if (least <= 1) return 1;
-  const power = 10 ** Math.floor(Math.log10(least));
-  return power * [1, 2, 5, 10].find((f) => f * power >= least);
+  return roundUp(Math.max(1, text * Math.max(1, last - first) / width));
 }

@@ -1,11 +1,11 @@
-// Bars by keyboard: Alt and the arrows move the pinned bucket, and what it is is spoken.
-//
-//   Alt ← →   the bucket before and after it on its rank, by when they were ready
-//   Alt ↑ ↓   the same bucket on the rank above and below
-//
-// `#spoken` is a region that screen readers read out when it changes.
+// Bars by keyboard: Alt ← → pins the one before or after on its rank, by when they were ready, Alt
+// ↑ ↓ the same one on the rank above or below; `#spoken` is read out by screen readers.
 
 import { element } from "./dom.js";
+import { barOf } from "./hits.js";
+
+const ASIDE = { ArrowLeft: -1, ArrowRight: 1 };
+const ACROSS = { ArrowUp: -1, ArrowDown: 1 };
 
 export class BarCursor {
   constructor(app) {
@@ -15,66 +15,47 @@ export class BarCursor {
   }
 
   async move(key) {
-    const { app } = this, { pinned } = app;
+    const { app } = this, { pinned, data } = app;
     const target = !pinned ? this.first()
-      : key === "ArrowUp" || key === "ArrowDown" ? await this.onRank(key === "ArrowUp" ? -1 : 1)
-        : this.beside(key === "ArrowLeft" ? -1 : 1);
-    if (!target) return this.say(this.whyNot(pinned));
+      : ASIDE[key] ? this.beside(pinned, ASIDE[key]) : await this.onRank(pinned, ACROSS[key]);
+    if (!target) {
+      return this.say(pinned ? `there is no ${data.noun} there`
+        : `no ${data.noun} is wide enough to be shown: zoom in with w, or go to a step`);
+    }
     app.pin(target);
     this.show(target);
-    try {
-      this.say((await app.data.detail(target.rank, target.id)).spoken);
-    } catch (error) {
-      this.say(error.message);
-    }
+    const { spoken } = await data.detail(target.rank, target.id)
+      .catch((error) => ({ spoken: error.message }));
+    this.say(spoken);
   }
 
   say(text) { this.spoken.textContent = text; }
 
-  whyNot(pinned) {
-    const noun = this.app.data.isSharded ? "collective" : "bucket";
-    if (pinned) return `there is no ${noun} there`;
-    return `no ${noun} is wide enough to be shown: zoom in with w, or go to a step`;
-  }
-
-  // The bars of a rank that has a lane, by when they begin.
   bars(rank) {
-    const own = this.app.data.picture?.byRank.get(rank);
-    if (!own) return [];
-    return [...own.id.keys()].sort((a, b) => own.start[a] - own.start[b])
-      .map((i) => this.app.canvas.bar(own, i));
+    const { data } = this.app, own = data.picture?.byRank.get(rank);
+    const bars = [...own?.id.keys() ?? []].map((i) => barOf(own, i, data));
+    return bars.sort((a, b) => a.start - b.start);
   }
 
-  get lanes() { return this.app.canvas.lanes.items.filter((item) => item.kind === "rank"); }
+  // The ranks that have lanes, from top to bottom.
+  get ranks() { return [...this.app.canvas.lanes.places.keys()]; }
 
   first() {
-    const { t0, t1 } = this.app.view;
-    for (const { rank } of this.lanes) {
-      const found = this.bars(rank).find((bar) => bar.end >= t0 && bar.start <= t1);
-      if (found) return found;
-    }
-    return null;
+    return this.ranks.flatMap((rank) => this.bars(rank))
+      .find((bar) => this.app.view.sees(bar.start, bar.end)) ?? null;
   }
 
-  beside(by) {
-    const { pinned } = this.app, own = this.bars(pinned.rank);
-    const at = own.findIndex((bar) => bar.id === pinned.id);
+  beside(pinned, by) {
+    const own = this.bars(pinned.rank), at = own.findIndex((bar) => bar.id === pinned.id);
     // Where it is not in the picture any more one begins anew from what is.
     return at < 0 ? this.first() : own[at + by] ?? null;
   }
 
-  async onRank(by) {
-    const { app, lanes } = this, { pinned } = app;
-    const next = lanes[lanes.findIndex((item) => item.rank === pinned.rank) + by];
-    if (!next) return null;
-    try {
-      return await app.data.bar(next.rank, pinned.step, pinned.bucket);
-    } catch {
-      return null;
-    }
+  async onRank({ rank, step, bucket }, by) {
+    const { ranks } = this, next = ranks[ranks.indexOf(rank) + by];
+    return next === undefined ? null : this.app.data.bar(next, step, bucket).catch(() => null);
   }
 
-  // Pan and scroll so far that it is in the window.
   show(bar) {
     const { view, canvas } = this.app;
     canvas.lanes.reveal(bar.rank);

@@ -1,13 +1,9 @@
-// The critical path: a line along the lanes, and what it consists of, beside them.
-//
-//   pinned step, or `c` and the steps in view --need()--> /path of each --draw()--> a line
-//                                                                      \--> panel: parts in words
-//   run, once all of it is read --> /path_sums --> panel
-//
-// Where there is none the panel says why.  A line goes along the row of the bucket that is worked on,
-// on the rank on which the path was followed, and upright to the next one.
+// The critical path: a line along the lanes, and what it consists of, beside them.  A line goes
+// along the row of the bucket that is worked on, on the rank on which the path was followed, and
+// upright to the next one.
 
-import { element, formatTime } from "./dom.js";
+import { element, paragraph } from "./dom.js";
+import { Latest } from "./latest.js";
 
 const MOST_STEPS = 8;
 const NARROWEST_PX = 2;
@@ -18,12 +14,13 @@ export class CriticalPath {
     this.app = app;
     this.isOn = false;
     this.paths = new Map();
-    this.asking = new Set();
-    this.whose = this.version = null;
+    this.asking = 0;
     this.shown = [];
+    this.sums = new Latest(app.data, "path_sums", (sums) => this.tellSums(sums),
+      () => this.sums.forget());
   }
 
-  get isBusy() { return this.asking.size > 0; }
+  get isBusy() { return this.asking > 0; }
 
   toggle() {
     this.isOn = !this.isOn;
@@ -33,158 +30,104 @@ export class CriticalPath {
 
   // The steps whose path is wanted: the pinned one, and with `c` those in view, if they are few.
   steps() {
-    const { data: { picture }, view, pinned } = this.app;
-    const own = pinned ? [pinned.step] : [];
-    this.isTooMany = false;
-    if (!this.isOn || !picture) return own;
-    const inView = new Set();
-    for (const { steps } of picture.ranks) {
+    const { data: { picture }, view, pinned } = this.app, inView = new Set();
+    for (const { steps } of this.isOn && picture ? picture.ranks : []) {
       steps.step.forEach((step, i) => {
-        if (steps.end[i] >= view.t0 && steps.start[i] <= view.t1) inView.add(step);
+        if (view.sees(steps.start[i], steps.end[i])) inView.add(step);
       });
     }
     this.isTooMany = inView.size > MOST_STEPS;
-    return [...new Set([...own, ...(this.isTooMany ? [] : inView)])];
+    return [...new Set([...(pinned ? [pinned.step] : []), ...(this.isTooMany ? [] : inView)])];
   }
 
-  // Called with each frame, before it is drawn.
   need() {
-    const { data } = this.app;
-    if (!data.model || !data.info) return;
-    this.begin(`${data.opened}\n${data.run}\n${data.model}`, data.info.version);
-    const wanted = this.steps();
-    wanted.filter((step) => !this.paths.has(step) || this.stale.has(step))
-      .forEach((step) => this.ask(step));
-    this.shown = wanted.map((step) => this.paths.get(step)).filter(Boolean);
-    this.tellStep(wanted);
-    this.askSums();
-  }
-
-  // Of another run nothing is kept, of one that has grown it is asked again.
-  begin(whose, version) {
-    if (whose !== this.whose) {
-      Object.assign(this, { whose, told: null, noted: null, sumsOf: null, askedAt: -Infinity });
+    const { data: { model, info, era, isWhole } } = this.app;
+    if (!model || !info) return;
+    // Of another run or model nothing is kept, of one that has grown it is asked again.
+    if (era !== this.era) {
+      Object.assign(this, { era, told: null, askedAt: -Infinity });
       this.paths.clear();
-    } else if (version === this.version) return;
-    this.version = version;
-    this.stale = new Set(this.paths.keys());
+    }
+    const wanted = this.steps();
+    for (const step of wanted) {
+      if (this.paths.get(step)?.version !== info.version) this.ask(step, info.version);
+    }
+    this.shown = wanted.map((step) => this.paths.get(step).found).filter(Boolean);
+    this.tellStep(wanted);
+    // Once all is read, and now and then while a run grows: it takes the server a while.
+    const now = performance.now();
+    if (isWhole && !this.sums.isPending && now - this.askedAt > AGAIN_MS) {
+      this.askedAt = now;
+      this.sums.need();
+    }
   }
 
-  async ask(step) {
-    const { whose, version } = this, { data } = this.app, key = `${whose}\n${version}\n${step}`;
-    const take = (found) => {
-      if (whose !== this.whose || version !== this.version) return;
-      this.paths.set(step, found);
-      this.stale.delete(step);
-    };
-    if (this.asking.has(key)) return;
-    this.asking.add(key);
-    try {
-      take(await data.get("path", { run: data.run, model: data.model, step }));
-    } catch (error) {
-      take({ step, segments: [], why_unknown: error.message });
-    }
-    this.asking.delete(key);
+  // Until the answer is there what was found before is shown.
+  async ask(step, version) {
+    const { data, data: { era } } = this.app;
+    const asked = { version, found: this.paths.get(step)?.found };
+    this.paths.set(step, asked);
+    this.asking += 1;
+    const found = await data.ask("path", { step })
+      .catch((error) => ({ segments: [], title: error.message, rows: [] }));
+    this.asking -= 1;
+    if (era === data.era) asked.found = found;
     this.app.touch();
   }
 
-  // Once all is read, and now and then while a run grows: it takes the server a while.
-  async askSums() {
-    const { data } = this.app, { whose, version } = this, now = performance.now();
-    if (!data.isWhole || this.sumsOf === version || now - this.askedAt < AGAIN_MS) return;
-    this.askedAt = now;
-    this.sumsOf = version;
-    try {
-      const sums = await data.get("path_sums", { run: data.run, model: data.model });
-      if (whose === this.whose) this.tellSums(sums);
-    } catch {
-      if (whose === this.whose) this.sumsOf = null;
-    }
-  }
-
-  tell(id, children) { this.app.panel.fill(id, children); }
-
   tellStep(wanted) {
-    const own = (wanted.length === 1 || this.app.pinned) && this.shown[0];
-    const note = this.isTooMany ? tooMany(this.app.pinned) : "";
-    if (own === this.told && note === this.noted) return;
-    Object.assign(this, { told: own, noted: note });
-    this.tell("path", [...(note ? [element("p", {}, note)] : []), ...(own ? stepText(own) : [])]);
+    const { panel, pinned } = this.app;
+    const own = (wanted.length === 1 || pinned) && this.shown[0];
+    const told = [own, this.isTooMany, Boolean(pinned)];
+    if (this.told?.every((one, i) => one === told[i])) return;
+    this.told = told;
+    panel.fill("path", [
+      ...(this.isTooMany ? [paragraph(`More than ${MOST_STEPS} steps are in view: `
+        + `${pinned ? "only the pinned bucket's step has its path" : "no path is"} drawn. `
+        + "Zoom in to see each step's.")] : []),
+      ...(own ? parts(own) : [])]);
   }
 
-  tellSums({ steps, of, parts, length, why_unknown: why, waiting }) {
-    const many = steps < of ? `${steps} of the ${of} steps that count, chosen by chance`
-      : `all ${of} steps that count`;
-    this.tell("path-run", why === null
-      ? [element("p", {}, `On average ${formatTime(length)} a step, of ${many}:`), ...bars(parts, length)]
-      : [element("p", {}, `There is none: ${why}.`)]);
+  tellSums(sums) {
+    const { panel } = this.app;
+    panel.fill("path-run", parts(sums));
     // A reason is a sentence, and no number beside a label.
-    this.tell("waiting", waiting.map(([label, value]) => (label === "not known"
-      ? element("p", {}, `${label}: ${value}`) : row(label, value))));
+    panel.fill("waiting", sums.waiting.map(([label, value]) =>
+      (label === "not known" ? paragraph(`${label}: ${value}`) : row(label, value))));
   }
 
   draw(canvas, counts) {
-    for (const path of this.shown) {
-      // What is narrower than the line would only make it jump to and fro.
-      const least = NARROWEST_PX * canvas.view.span / canvas.lanesWidth;
-      const points = path.segments.filter((one) => one.end - one.start >= least)
-        .flatMap((one) => ends(canvas, one));
+    const { context: c, theme } = canvas;
+    // What is narrower than the line would only make it jump to and fro.
+    const least = NARROWEST_PX * canvas.view.span / canvas.lanesWidth;
+    for (const { segments } of this.shown) {
+      const points = segments.filter(({ start, end }) => end - start >= least)
+        .flatMap(({ lane, row: of, start, end }) =>
+          [start, end].map((time) => canvas.place(lane, of, time))).filter(Boolean);
       if (!points.length) continue;
-      counts.pathSegments += path.segments.length;
-      stroke(canvas, points);
+      counts.pathSegments += segments.length;
+      c.beginPath();
+      for (const { x, y } of points) c.lineTo(x, y + canvas.rowHeight / 2);
+      c.lineJoin = "round";
+      for (const [color, width] of [[theme.background, 5], [theme.path, 2.5]]) {
+        c.strokeStyle = color;
+        c.lineWidth = width;
+        c.stroke();
+      }
+      c.lineJoin = "miter";
     }
   }
 
-  state() {
-    return { isOn: this.isOn, shown: this.shown };
-  }
+  state() { return { isOn: this.isOn, shown: this.shown }; }
 }
 
-// Where a segment begins and ends on the canvas; nothing of a rank that has no lane.
-function ends(canvas, { lane, row: of, start, end }) {
-  const top = canvas.lanes.top(lane);
-  if (top === null) return [];
-  const y = canvas.rowTop(top, of) + canvas.rowHeight / 2;
-  return [[canvas.x(start), y], [canvas.x(end), y]];
+// What a path consists of: a row a part, with its share as a bar behind it.
+function parts({ title, rows }) {
+  return [paragraph(title), ...rows.map(([text, value, share]) =>
+    row(text, value, { style: `--share: ${share}%` }))];
 }
 
-function stroke({ context: c, theme }, points) {
-  c.beginPath();
-  points.forEach(([x, y], i) => (i ? c.lineTo(x, y) : c.moveTo(x, y)));
-  c.lineJoin = "round";
-  for (const [color, width] of [[theme.background, 5], [theme.path, 2.5]]) {
-    c.strokeStyle = color;
-    c.lineWidth = width;
-    c.stroke();
-  }
-  c.lineJoin = "miter";
-}
-
-function tooMany(pinned) {
-  return `More than ${MOST_STEPS} steps are in view: `
-    + `${pinned ? "only the pinned bucket's step has its path" : "no path is"} drawn. Zoom in to see each step's.`;
-}
-
-function stepText({ step, start, end, parts, why_unknown: why }) {
-  if (why !== null) return [element("p", {}, `Step ${step} has none: ${why}.`)];
-  return [element("p", {}, `Step ${step} took ${formatTime(end - start)}:`), ...bars(parts, end - start)];
-}
-
-// A row a part, with its share as a bar behind it; those below 1 % are one row.
-function bars(parts, length) {
-  const small = parts.filter(([, ns]) => ns < 0.01 * length);
-  const left = small.reduce((sum, [, ns]) => sum + ns, 0);
-  const rows = small.length < 2 ? parts : [...parts.filter((part) => !small.includes(part)),
-    [`${small.length} parts below 1 % each`, left]];
-  return rows.map(([text, ns]) => {
-    const share = 100 * ns / length;
-    const made = row(text, `${formatTime(ns)}, ${share < 1 ? "< 1" : Math.round(share)} %`);
-    made.style.setProperty("--share", `${share}%`);
-    return made;
-  });
-}
-
-function row(label, value) {
-  return element("div", { class: "row part" }, element("span", {}, label),
+function row(label, value, attributes = {}) {
+  return element("div", { class: "row part", ...attributes }, element("span", {}, label),
     element("span", {}, value));
 }

@@ -1,31 +1,30 @@
-// Pointer, wheel and keys.
-//
-// keys.js lists the keys.
-// Drag pans; on the overview it moves the view.  A wheel scrolls the lanes where they are higher than
-// the window and zooms elsewhere; with Ctrl it zooms, with Shift it pans.
+// Pointer, wheel and keys on the lanes (keys.js lists them).  Drag pans; on the overview it moves
+// the view; with Shift, or after x, it selects.  A wheel scrolls the lanes where they are higher
+// than the window and zooms elsewhere; with Ctrl it zooms, with Shift it pans.
 
+import { hitAt } from "./hits.js";
 import { OVERVIEW, TOP } from "./lanes.js";
 
 const PAN = 0.2;
 const ZOOM = 0.7;
 const CLICK_PX = 4;
+const LINE_PX = 16;
 
 export function listen(app) {
-  const { canvas, view, stage } = app;
+  const { canvas, view, stage, ranks: { selection } } = app;
   let drag = null, pointer = null;
 
-  const place = (event) => {
-    const box = stage.getBoundingClientRect();
-    return { x: event.clientX - box.left, y: event.clientY - box.top };
-  };
-  const underPointer = () => (pointer && pointer.x > canvas.left ? canvas.time(pointer.x) : undefined);
+  const place = (event) => ({ x: event.offsetX, y: event.offsetY });
+  const underPointer = () => (pointer?.x > canvas.left ? canvas.time(pointer.x) : undefined);
   const toOverview = (x) => view.center((x - canvas.left) / canvas.lanesWidth * view.extent);
 
   stage.addEventListener("pointerdown", (event) => {
     const at = place(event);
     stage.focus();
     stage.setPointerCapture(event.pointerId);
-    drag = { ...at, last: at, isOverview: at.y < OVERVIEW && at.x > canvas.left, moved: false };
+    const isRight = at.x > canvas.left, selects = event.shiftKey || selection.isOn;
+    drag = { ...at, last: at, moved: false, isOverview: isRight && at.y < OVERVIEW,
+      selects: isRight && at.y >= TOP && selects && event.button === 0 };
     if (drag.isOverview) toOverview(at.x);
   });
   stage.addEventListener("pointermove", (event) => {
@@ -33,6 +32,7 @@ export function listen(app) {
     if (!drag) return app.hover(at.x, at.y);
     drag.moved ||= Math.hypot(at.x - drag.x, at.y - drag.y) > CLICK_PX;
     if (drag.isOverview) toOverview(at.x);
+    else if (drag.selects) selection.drag(drag.x, at.x);
     else if (drag.moved) {
       view.pan((drag.last.x - at.x) / canvas.lanesWidth, true);
       view.scroll += drag.last.y - at.y;
@@ -43,65 +43,60 @@ export function listen(app) {
   stage.addEventListener("pointerup", (event) => {
     const at = place(event), was = drag;
     drag = null;
+    if (was?.selects) return selection.drop(was.moved);
     if (!was || was.moved || was.isOverview || app.ranks.click(at.x, at.y)) return;
-    if (at.y < TOP && at.x > canvas.left) {
-      const { picture } = app.data;
-      const index = picture ? picture.ruler.start.findLastIndex((t) => t <= canvas.time(at.x)) : -1;
-      if (index >= 0) app.goToStep(picture.ruler.step[index]);
-    } else app.pin(canvas.hit(at.x, at.y));
+    if (at.y < TOP && at.x > canvas.left) app.steps.goAt(canvas.time(at.x));
+    else app.pin(hitAt(canvas, at.x, at.y));
   });
-  stage.addEventListener("pointercancel", () => { drag = null; });
+  stage.addEventListener("pointercancel", () => { drag = null; selection.drop(false); });
   stage.addEventListener("pointerleave", () => { pointer = null; app.leave(); });
 
   stage.addEventListener("wheel", (event) => {
     event.preventDefault();
-    const by = event.deltaMode === 1 ? 16 : 1;
-    const dx = event.deltaX * by, dy = event.deltaY * by;
-    const at = place(event);
-    pointer = at;
-    if (event.shiftKey || Math.abs(dx) > Math.abs(dy)) {
-      view.pan((dx || dy) / canvas.lanesWidth, true);
-    } else if (event.ctrlKey || event.metaKey || !canvas.canScroll || at.y < TOP) {
-      view.zoom(Math.exp(Math.max(-200, Math.min(200, dy)) / 300), underPointer(), true);
-    } else {
-      view.scroll += dy;
-      app.touch();
-    }
+    const at = pointer = place(event), by = wheelPx(event);
+    if (event.shiftKey || Math.abs(by.x) > Math.abs(by.y)) {
+      view.pan((by.x || by.y) / canvas.lanesWidth, true);
+    } else if (event.ctrlKey || event.metaKey || !canvas.lanes.canScroll || at.y < TOP) {
+      view.zoom(Math.exp(Math.max(-200, Math.min(200, by.y)) / 300), underPointer(), true);
+    } else scroll(by.y);
     app.hover(at.x, at.y);
-  }, { passive: false });
+  });
 
-  const scroll = (by) => { view.scroll += by * canvas.laneHeight; app.touch(); };
+  const scroll = (px) => { view.scroll += px; view.touch(); };
+  const scrollBy = (lanes) => () => scroll(lanes * canvas.laneHeight);
+  const pan = (share) => () => view.pan(share);
+  const whole = () => app.fit();
   const actions = {
     w: () => view.zoom(ZOOM, underPointer()), s: () => view.zoom(1 / ZOOM, underPointer()),
-    a: () => view.pan(-PAN), d: () => view.pan(PAN),
-    arrowleft: () => view.pan(-PAN), arrowright: () => view.pan(PAN),
-    arrowup: () => scroll(-0.5), arrowdown: () => scroll(0.5),
-    pageup: () => scroll(-2), pagedown: () => scroll(2),
+    a: pan(-PAN), d: pan(PAN), arrowleft: pan(-PAN), arrowright: pan(PAN),
+    arrowup: scrollBy(-0.5), arrowdown: scrollBy(0.5), pageup: scrollBy(-2), pagedown: scrollBy(2),
     "[": () => app.steps.by(-1), "]": () => app.steps.by(1),
-    0: () => app.fit(), home: () => app.fit(), end: () => view.setFollow(true),
+    0: whole, home: whole, end: () => view.setFollow(true),
     l: () => view.setFollow(view.mode !== "follow"),
-    escape: () => { app.unpin(); app.search.clear(); },
-    "/": () => app.search.focus(), "?": () => app.keys.open(),
+    escape: () => { app.pin(null); app.search.clear(); },
+    "/": () => app.search.focus(), "?": () => app.keys.showModal(),
     c: () => app.path.toggle(),
     h: () => app.ranks.toggleHeat(),
-    x: () => app.ranks.selection.toggle(),
+    x: () => selection.toggle(),
     f: () => {
       const target = app.pinned ?? app.hovered;
-      if (!target || target.kind !== "bar") return;
-      const margin = 0.5 * (target.end - target.start) + 1000;
-      view.show(target.start - margin, target.end + margin);
+      if (target?.kind === "bar") view.showAround(target.start, target.end, 0.5);
     },
   };
   window.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || app.keys.isOpen) return;
-    if (["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName)
-      && event.target.type !== "checkbox") return;
+    if (event.ctrlKey || event.metaKey || app.keys.open) return;
+    if (event.target.matches("input:not([type=checkbox]), select, textarea")) return;
     const moves = event.altKey && event.key.startsWith("Arrow");
     const act = moves ? () => app.cursor.move(event.key)
       : !event.altKey && actions[event.key.toLowerCase()];
     if (!act) return;
     event.preventDefault();
-    app.tooltip.show(null);
     act();
   });
+}
+
+// How far a wheel was turned, whichever unit the browser tells it in.
+export function wheelPx({ deltaX, deltaY, deltaMode }) {
+  const unit = deltaMode === 1 ? LINE_PX : 1;
+  return { x: deltaX * unit, y: deltaY * unit };
 }

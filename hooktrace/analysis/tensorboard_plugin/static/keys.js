@@ -1,7 +1,9 @@
-// All keys, for the hint below the plot and the dialog of `?`.
+// All keys, for the dialog of `?`, and some of them for the hint below the plot.
 
-import { element } from "./dom.js";
+import { button, element } from "./dom.js";
 
+export const HINT =
+  "w s zoom · a d pan · [ ] step · 0 whole run · c path · f focus · / search · ? all keys";
 const KEYS = [
   ["w s", "zoom in and out at the pointer; Ctrl and wheel too"],
   ["a d ← →", "pan; dragging and Shift and wheel too"],
@@ -20,23 +22,16 @@ const KEYS = [
   ["?", "this list"],
 ];
 
-export class KeysDialog {
-  constructor(stage) {
-    this.stage = stage;
-    const close = element("button", { type: "button" }, "close");
-    this.box = element("dialog", { id: "keys-dialog", "aria-labelledby": "keys-title" },
-      element("h3", { id: "keys-title" }, "Keys"),
-      element("table", {}, ...KEYS.map(([keys, what]) => element("tr", {},
-        element("th", {}, ...keys.split(" ").flatMap((key) => [element("kbd", {}, key), " "])),
-        element("td", {}, what)))), close);
-    close.addEventListener("click", () => this.box.close());
-    this.box.addEventListener("close", () => this.stage.focus());
-    // A click beside it closes it.
-    this.box.addEventListener("click", (event) => { if (event.target === this.box) this.box.close(); });
-    document.body.append(this.box);
-  }
-
-  get isOpen() { return this.box.open; }
-
-  open() { this.box.showModal(); }
+// A click beside the dialog closes it, too.
+export function keysDialog(stage) {
+  const rows = KEYS.map(([keys, what]) => element("tr", {},
+    element("th", {}, ...keys.split(" ").flatMap((key) => [element("kbd", {}, key), " "])),
+    element("td", {}, what)));
+  const dialog = element("dialog", { id: "keys-dialog", "aria-labelledby": "keys-title",
+    close: () => stage.focus(),
+    click: (event) => { if (event.target === dialog) dialog.close(); } },
+    element("h3", { id: "keys-title" }, "Keys"), element("table", {}, ...rows),
+    button("close", () => dialog.close()));
+  document.body.append(dialog);
+  return dialog;
 }

@@ -1,129 +1,118 @@
 // Left of the lanes: which rank each is, and what is to know of it; over the lanes, their hosts.
-//
-// Whoever is late stays in sight: where its lane is scrolled out or folded away, a button at the edge
-// names it (`canvas.edges`) and leads to it.
+// Whoever is late stays in sight: where its lane is scrolled out or folded away, a button at the
+// edge names it (`canvas.edges`) and leads to it.
 
+import { counted, formatPercent } from "./dom.js";
 import { GUTTER, HEADER, TOP } from "./lanes.js";
+import { FONT, polygon, within } from "./shapes.js";
 
-const FONT = "11px system-ui, sans-serif";
 const LINE = 14;
 const EDGE = 18;
 const MOST_EDGES = 3;
 const LEAST_TITLE = 11;
 
-export function drawLabels(canvas, { picture, info, summary }, width) {
-  const { context: c, lanes, theme } = canvas;
-  const late = new Map((summary ? summary.late : []).map((l) => [l.rank, l]));
+export function drawLabels(canvas, { picture, info, summary }) {
+  const { context: c, lanes, theme, left, width, height } = canvas;
+  const late = new Map((summary?.late ?? []).map((l) => [l.rank, l]));
   const known = new Map(info.ranks.map((r) => [r.rank, r]));
-  c.save();
-  c.beginPath();
-  c.rect(0, TOP, canvas.width, canvas.height - TOP);
-  c.clip();
   c.textAlign = "left";
   c.textBaseline = "middle";
-  for (const item of lanes.visible()) {
-    if (item.kind === "host") drawHost(canvas, item, late, width);
-    else drawRank(canvas, item, { own: known.get(item.rank), lag: late.get(item.rank),
-      hangs: picture.byRank.get(item.rank)?.hangs ?? [] }, width);
-    c.fillStyle = theme.line;
-    c.fillRect(0, lanes.screen(item) + item.height - 0.5, width, 0.5);
-  }
-  drawEdges(canvas, late, width);
-  c.restore();
+  within(c, 0, TOP, width, height - TOP, () => {
+    for (const item of lanes.visible()) {
+      if (item.kind === "host") drawHost(canvas, item, late);
+      else {
+        drawTitles(canvas, item);
+        drawRank(canvas, item, linesOf(canvas, item, known.get(item.rank), late.get(item.rank),
+          picture.byRank.get(item.rank)?.hangs ?? []));
+      }
+      c.fillStyle = theme.line;
+      c.fillRect(0, lanes.screen(item) + item.height - 0.5, left, 0.5);
+    }
+    drawEdges(canvas, late);
+  });
 }
 
-function drawHost({ context: c, lanes, theme, width: all }, item, late, width) {
-  const y = lanes.screen(item), middle = y + HEADER / 2;
+function drawHost({ context: c, lanes, theme, left, width }, item, late) {
+  const { host, ranks, isFolded } = item, y = lanes.screen(item), middle = y + HEADER / 2;
   c.fillStyle = theme.lane;
-  c.fillRect(0, y, all, HEADER - 1);
+  c.fillRect(0, y, width, HEADER - 1);
   c.fillStyle = theme.muted;
-  c.beginPath();
-  const [x, d] = [12, 4];
-  c.moveTo(x - (item.isFolded ? d / 2 : d), middle - (item.isFolded ? d : d / 2));
-  c.lineTo(x + d, middle - (item.isFolded ? 0 : d / 2));
-  c.lineTo(x - (item.isFolded ? d / 2 : 0), middle + (item.isFolded ? d : d * 0.75));
-  c.fill();
+  if (isFolded) polygon(c, [10, middle - 4], [16, middle], [10, middle + 4]);
+  else polygon(c, [8, middle - 2], [16, middle - 2], [12, middle + 3]);
   c.fillStyle = theme.text;
   c.font = `600 ${FONT}`;
-  c.fillText(clip(item.host ?? "host unknown", 16), 22, middle);
+  c.fillText(clip(host ?? "host unknown", 16), 22, middle);
   c.font = FONT;
-  const own = item.ranks.filter((rank) => late.has(rank));
-  const count = `${item.ranks.length} rank${item.ranks.length === 1 ? "" : "s"}`;
-  const said = own.length && item.isFolded ? `${count}, late: ${own.join(", ")}` : count;
-  c.fillStyle = own.length && item.isFolded ? theme.late : theme.muted;
-  c.fillText(said, width + 6, middle);
+  const own = isFolded ? ranks.filter((rank) => late.has(rank)) : [];
+  c.fillStyle = own.length ? theme.late : theme.muted;
+  c.fillText(counted(ranks.length, "rank") + (own.length ? `, late: ${own.join(", ")}` : ""),
+    left + 6, middle);
 }
 
-function drawRank(canvas, item, { own, lag, hangs }, width) {
-  const { context: c, lanes, theme } = canvas, y = lanes.screen(item);
-  const lines = [];
-  if (own && !own.clock_known) lines.push(["clock unknown", theme.muted]);
-  if (hangs.some((h) => h.isOpen && !h.waits)) lines.push(["waited for", theme.hang]);
-  if (lag) lines.push([`last ${percent(lag.times / lag.of)}`, theme.late]);
-  if (own && own.skipped) lines.push([`${own.skipped} lines unread`, theme.bad]);
-  if (own && own.host && item.height > 60) lines.push([clip(own.host, 18), theme.muted]);
-  drawTitles(canvas, y, width);
-  width = GUTTER;
+// What is to know of a rank, the most important first: [text, colour] each.
+function linesOf({ theme }, { height }, own, lag, hangs) {
+  const isWaitedFor = hangs.some((hang) => hang.isOpen && !hang.waits);
+  return [
+    own && !own.clock_known && ["clock unknown", theme.muted],
+    isWaitedFor && ["waited for", theme.hang],
+    lag && [`last ${formatPercent(lag.times / lag.of)} of steps`, theme.late],
+    own?.skipped && [`${own.skipped} lines unread`, theme.bad],
+    own?.host && height > 60 && [clip(own.host, 18), theme.muted],
+  ].filter(Boolean);
+}
+
+function drawRank({ context: c, lanes, theme }, item, lines) {
+  const name = `rank ${item.rank}`, isLow = item.height < LINE + 12;
+  const y = lanes.screen(item) + (isLow ? item.height / 2 : 13);
   c.fillStyle = theme.text;
   c.font = `600 ${FONT}`;
-  const name = `rank ${item.rank}`, isLow = item.height < LINE + 12;
-  let at = y + (isLow ? item.height / 2 : 13);
-  c.fillText(name, 10, at);
+  c.fillText(name, 10, y);
   const wide = c.measureText(name).width;
   c.font = FONT;
-  // In a low lane the first of them stands beside the name.
-  if (isLow && lines.length) {
-    c.fillStyle = lines[0][1];
-    c.fillText(lines[0][0].replace(" of steps", ""), 18 + wide, at, width - wide - 22);
-    return;
-  }
-  for (const [text, color] of lines) {
-    at += LINE;
-    if (at > y + item.height - 4) break;
+  const room = isLow ? 1 : Math.floor((item.height - 17) / LINE);
+  lines.slice(0, room).forEach(([text, color], i) => {
     c.fillStyle = color;
-    c.fillText(text, 10, at, width - 14);
-  }
+    // In a low lane the first of them stands beside the name.
+    if (isLow) c.fillText(text.replace(" of steps", ""), 18 + wide, y, GUTTER - wide - 22);
+    else c.fillText(text, 10, y + LINE * (i + 1), GUTTER - 14);
+  });
 }
 
 // What the rows of a lane are, where they have titles and are high enough to be read.
-function drawTitles({ context: c, data, lanes, theme }, y, width) {
+function drawTitles({ context: c, data, lanes, theme, left }, item) {
   if (lanes.isStrip || lanes.rowHeight < LEAST_TITLE) return;
   c.fillStyle = theme.muted;
   c.font = FONT;
   c.textAlign = "right";
-  data.titles.forEach((title, row) =>
-    c.fillText(title, width - 6, lanes.rowTop(y, row) + lanes.rowHeight / 2));
+  data.titles.forEach((title, row) => c.fillText(title, left - 6,
+    lanes.rowTop(lanes.screen(item), row) + lanes.rowHeight / 2));
   c.textAlign = "left";
 }
 
 // The late ranks that are not in the window, at the edge that is nearer to each.
-function drawEdges(canvas, late, width) {
-  const { context: c, height, lanes, theme } = canvas;
+function drawEdges(canvas, late) {
+  const { context: c, height, lanes, theme } = canvas, width = canvas.left - 10;
   canvas.edges = [];
-  const seen = new Set(lanes.visible().map((item) => item.rank));
+  const seen = new Set(lanes.visible());
   const above = [], below = [];
   for (const rank of late.keys()) {
-    const item = lanes.places.get(rank) ?? lanes.headerOf(rank);
-    if (seen.has(rank) || !item || lanes.visible().includes(item)) continue;
+    const item = lanes.places.get(rank)
+      ?? lanes.items.find((header) => header.isFolded && header.ranks.includes(rank));
+    if (!item || seen.has(item)) continue;
     (lanes.screen(item) < TOP + lanes.room / 2 ? above : below).push(rank);
   }
-  const button = (rank, y, arrow) => {
+  const edge = (rank, y, arrow) => {
     c.fillStyle = theme.late;
     c.beginPath();
-    c.roundRect(4, y, width - 10, EDGE - 2, 4);
+    c.roundRect(4, y, width, EDGE - 2, 4);
     c.fill();
     c.fillStyle = theme.background;
     c.font = `600 ${FONT}`;
-    c.fillText(`${arrow} rank ${rank} late`, 11, y + EDGE / 2 - 0.5, width - 22);
-    canvas.edges.push({ rank, x: 4, y, width: width - 10, height: EDGE - 2 });
+    c.fillText(`${arrow} rank ${rank} late`, 11, y + EDGE / 2 - 0.5, width - 12);
+    canvas.edges.push({ rank, x: 4, y, width, height: EDGE - 2 });
   };
-  above.slice(0, MOST_EDGES).forEach((rank, i) => button(rank, TOP + 2 + i * EDGE, "▲"));
-  below.slice(0, MOST_EDGES).forEach((rank, i) => button(rank, height - (i + 1) * EDGE, "▼"));
-}
-
-function percent(share) {
-  const value = 100 * share;
-  return `${value < 10 ? value.toPrecision(2) : Math.round(value)} % of steps`;
+  above.slice(0, MOST_EDGES).forEach((rank, i) => edge(rank, TOP + 2 + i * EDGE, "▲"));
+  below.slice(0, MOST_EDGES).forEach((rank, i) => edge(rank, height - (i + 1) * EDGE, "▼"));
 }
 
 function clip(text, most) {

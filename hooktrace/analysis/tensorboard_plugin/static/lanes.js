@@ -1,11 +1,7 @@
 // Where each rank's lane is: order, groups by host, what is filtered out, heights and the scroll.
-//
-//   ranks [{ rank, host, late, exposed }] + choices --arrange--> items: host headers and lanes
-//   items + height of the window --measure--> y of each, and how high a lane and its rows are
-//
-// All lanes are as high as each other.  Where rows of their own would be too flat to see, a lane is
-// a strip: one row for all its buckets (`isStrip`).  y is in px from the top of all lanes; `top`
-// is where one stands in the window, below TOP and shifted by the scroll.
+// All lanes are as high as each other; where rows of their own would be too flat to see, a lane is
+// a strip, one row for all its buckets.  y is in px from the top of all lanes; `top` is where one
+// stands in the window, below TOP and shifted by the scroll.
 
 export const OVERVIEW = 48;
 export const TOP = OVERVIEW + 38;
@@ -33,20 +29,22 @@ export class Lanes {
 
   // `rows`: how many rows of buckets a rank has; `room`: px below TOP.
   measure(ranks, rows, room) {
+    this.room = room;
     this.hosts = new Map(ranks.map(({ rank, host }) => [rank, host]));
     this.items = arrange(ranks, this.choices);
-    const lanes = this.items.filter((i) => i.kind === "rank").length || 1;
-    const headers = this.items.length - this.items.filter((i) => i.kind === "rank").length;
-    this.#heights(rows, (room - headers * HEADER) / lanes);
-    this.room = room;
-    this.#place();
-    if (this.sought !== null) this.#scrollToSought();
-    const most = Math.max(0, this.height - room);
-    this.view.scroll = Math.min(Math.max(this.view.scroll, 0), most);
-    this.canScroll = most > 0;
+    const lanes = this.items.filter((item) => item.kind === "rank");
+    const headers = this.items.length - lanes.length;
+    this.#heights(rows, (room - headers * HEADER) / Math.max(1, lanes.length));
+    this.places = new Map(lanes.map((item) => [item.rank, item]));
+    this.height = 0;
+    for (const [index, item] of this.items.entries()) {
+      const height = item.kind === "rank" ? this.laneHeight : HEADER;
+      Object.assign(item, { index, height, y: this.height });
+      this.height += height;
+    }
+    this.#scroll();
   }
 
-  // Rows as high as the ranks leave room for, within what can be seen and read.
   #heights(rows, each) {
     const { shape } = this.choices;
     const high = Math.floor((each - 2 * PAD) / rows);
@@ -58,20 +56,18 @@ export class Lanes {
     this.laneHeight = count * this.rowHeight + 2 * this.pad;
   }
 
-  #place() {
-    let y = 0;
-    this.places.clear();
-    for (const [index, item] of this.items.entries()) {
-      item.index = index;
-      item.y = y;
-      item.height = item.kind === "rank" ? this.laneHeight : HEADER;
-      if (item.kind === "rank") this.places.set(item.rank, item);
-      y += item.height;
+  // To the lane that is sought, if it is not in the window; and never beyond the last one.
+  #scroll() {
+    const { view, room } = this, sought = this.places.get(this.sought);
+    const most = Math.max(0, this.height - room);
+    this.sought = null;
+    if (sought && (sought.y < view.scroll || sought.y + sought.height > view.scroll + room)) {
+      view.scroll = sought.y - (room - sought.height) / 2;
     }
-    this.height = y;
+    view.scroll = Math.min(Math.max(view.scroll, 0), most);
+    this.canScroll = most > 0;
   }
 
-  // Where an item begins in the window.
   screen(item) { return TOP + item.y - this.view.scroll; }
 
   // Where a rank's lane begins in the window; null where the rank is filtered out or folded away.
@@ -86,22 +82,14 @@ export class Lanes {
   // The items that reach into the window, or into `more` px above and below it.
   visible(more = 0) {
     const from = this.view.scroll - more, to = this.view.scroll + this.room + more;
-    return this.items.filter((i) => i.y + i.height > from && i.y < to);
+    return this.items.filter((item) => item.y + item.height > from && item.y < to);
   }
 
-  // The item at a height of the window, or null.
   at(y) {
     const height = y - TOP + this.view.scroll;
     if (y < TOP) return null;
-    return this.items.find((i) => i.y <= height && height < i.y + i.height) ?? null;
+    return this.items.find((item) => item.y <= height && height < item.y + item.height) ?? null;
   }
-
-  // The header under which a folded rank is, or null.
-  headerOf(rank) {
-    return this.items.find((i) => i.kind === "host" && i.isFolded && i.ranks.includes(rank)) ?? null;
-  }
-
-  hostOf(rank) { return this.hosts.get(rank); }
 
   // Scroll so far that a rank's lane is in the window, once it is laid out.
   reveal(rank) {
@@ -114,66 +102,51 @@ export class Lanes {
   wanted() {
     const strips = this.isStrip ? { strips: 1 } : {};
     if (this.hosts.size <= ASKED_TOGETHER) return strips;
-    const near = this.visible(this.room).filter((i) => i.kind === "rank").map((i) => i.rank);
-    return { ...strips, ranks: near.sort((a, b) => a - b).join(",") };
+    const near = this.visible(this.room).filter((item) => item.kind === "rank");
+    return { ...strips, ranks: near.map((item) => item.rank).sort((a, b) => a - b).join(",") };
   }
 
   // Whether a picture has what is in the window.
   fit(picture) {
     return picture.isStrip === this.isStrip
-      && this.visible().every((i) => i.kind !== "rank" || picture.byRank.has(i.rank));
+      && this.visible().every((item) => item.kind === "host" || picture.byRank.has(item.rank));
   }
 
   // For tests: what is there from top to bottom, and of it what is in the window.
   state() {
-    const name = (i) => (i.kind === "rank" ? i.rank : i.host);
-    return { top: TOP, items: this.items.map(name), visible: this.visible().map(name), height: this.height,
-      isStrip: this.isStrip, laneHeight: this.laneHeight, rowHeight: this.rowHeight };
-  }
-
-  #scrollToSought() {
-    const item = this.places.get(this.sought), { view } = this;
-    this.sought = null;
-    if (!item) return;
-    if (item.y < view.scroll || item.y + item.height > view.scroll + this.room) {
-      view.scroll = item.y - (this.room - item.height) / 2;
-    }
+    const { height, isStrip, laneHeight, rowHeight } = this;
+    const names = (items) => items.map((item) => item.rank ?? item.host);
+    return { top: TOP, items: names(this.items), visible: names(this.visible()), height, isStrip,
+      laneHeight, rowHeight };
   }
 }
 
 const ORDERS = {
   rank: (a, b) => a.rank - b.rank,
-  lateness: (a, b) => (b.late ?? 0) - (a.late ?? 0) || a.rank - b.rank,
-  exposed: (a, b) => (b.exposed ?? -1) - (a.exposed ?? -1) || a.rank - b.rank,
+  lateness: (a, b) => b.late - a.late || a.rank - b.rank,
+  exposed: (a, b) => b.exposed - a.exposed || a.rank - b.rank,
 };
 
 // Lanes in their order, under headers where there are several hosts.
-export function arrange(ranks, { sort, filter, grouped, folded }) {
-  const isWanted = filterOf(filter);
-  const order = [...ranks].filter(isWanted).sort(ORDERS[sort] ?? ORDERS.rank);
-  const lanes = order.map((r) => ({ kind: "rank", ...r }));
-  const hosts = new Map();
-  for (const lane of lanes) {
-    if (!hosts.has(lane.host)) hosts.set(lane.host, []);
-    hosts.get(lane.host).push(lane);
-  }
-  if (!grouped || new Set(ranks.map((r) => r.host)).size < 2) return lanes;
-  return [...hosts].flatMap(([host, own]) => {
-    const isFolded = folded.has(host);
-    const header = { kind: "host", host, isFolded, ranks: own.map((r) => r.rank) };
+function arrange(ranks, { sort, filter, grouped, folded }) {
+  const lanes = ranks.filter(filterOf(filter)).sort(ORDERS[sort])
+    .map((rank) => ({ kind: "rank", ...rank }));
+  if (!grouped || new Set(ranks.map((rank) => rank.host)).size < 2) return lanes;
+  return [...new Set(lanes.map((lane) => lane.host))].flatMap((host) => {
+    const own = lanes.filter((lane) => lane.host === host), isFolded = folded.has(host);
+    const header = { kind: "host", host, isFolded, ranks: own.map((lane) => lane.rank) };
     return isFolded ? [header] : [header, ...own];
   });
 }
 
 // "0-7, 12, host-3": ranks by number, a range of them, or part of a host's name; nothing: all.
-export function filterOf(text) {
-  const parts = text.split(",").map((p) => p.trim()).filter(Boolean);
-  if (!parts.length) return () => true;
+function filterOf(text) {
+  const parts = text.split(",").map((part) => part.trim()).filter(Boolean);
   const tests = parts.map((part) => {
     const range = part.match(/^(\d+)(?:\s*-\s*(\d+))?$/);
     if (!range) return ({ host }) => (host ?? "").toLowerCase().includes(part.toLowerCase());
     const from = Number(range[1]), to = Number(range[2] ?? range[1]);
     return ({ rank }) => from <= rank && rank <= to;
   });
-  return (rank) => tests.some((test) => test(rank));
+  return (rank) => !tests.length || tests.some((test) => test(rank));
 }

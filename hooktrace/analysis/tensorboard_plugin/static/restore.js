@@ -1,41 +1,38 @@
-// Brings the page to what its address says, and the address to what the page shows.
-//
-//   address --run--> Data --news--> Restore.look() --t0 t1 | step | follow | whole, pinned--> page
-//   page --each frame--> Restore.keep() --> address
-//
-// An address that tells no place leads to a typical step.  What an address names and the run does not have is told in a line, and what is there is shown.  A
-// run that is still being read may have it later, so nothing is missed before all is read.
+// Brings the page to what its address says, and the address to what the page shows.  One that tells
+// no place leads to a typical step.  What it names and the run does not have is told in a line, but
+// not before all of the run is read.
 
 // What is of one run only, and goes with it.
 const OF_A_RUN = ["id", "t0", "t1", "step", "whole", "span", "lane", "pinned", "selection", "lit"];
+// What is wanted, in the order in which it is looked for: each has a method below, which returns
+// whether it is done with.
+const WANTED = ["id", "model", "zoom", "step", "follow", "typical", "pinned", "lane"];
 
 export class Restore {
-  constructor(app, address) {
+  constructor(app) {
     this.app = app;
-    this.address = address;
+    this.address = app.address;
     this.wants = new Set();
-    address.onArrival(() => this.arrive());
+    this.address.arrived = () => this.arrive();
   }
 
   get isWanting() { return this.wants.size > 0; }
 
-  // The run to begin with, of those that there are.
   choose(names) {
     const wanted = this.address.get("run");
     const found = wanted === null ? names[0] : named(names, wanted);
-    if (found === undefined) {
-      this.app.tell(`There is no run “${wanted}” under this logdir; “${names[0]}” is shown.`);
+    if (found !== undefined) this.want();
+    else {
       this.forget();
-      return names[0];
+      this.app.tell(`There is no run “${wanted}” under this logdir; “${names[0]}” is shown.`);
     }
-    this.want();
-    return found;
+    return found ?? names[0];
   }
 
   want() {
     const has = (name) => this.address.get(name) !== null;
-    this.wants = new Set([...["model", "id", "step", "pinned", "lane"].filter(has),
-      ...(has("t0") && has("t1") ? ["zoom"] : []), ...(has("follow") ? ["follow"] : [])]);
+    this.wants = new Set(WANTED.filter((name) => has(name)));
+    if (has("t0") && has("t1")) this.wants.add("zoom");
     const isPlaced = ["zoom", "step", "follow"].some((name) => this.wants.has(name));
     if (!isPlaced && !has("whole")) this.wants.add("typical");
   }
@@ -44,10 +41,8 @@ export class Restore {
   forget() {
     OF_A_RUN.forEach((name) => this.address.set(name, null));
     this.wants = new Set(["typical"]);
+    this.app.tell("");
   }
-
-  // Somebody asks for the whole run before it is read.
-  stay() { this.wants.delete("typical"); }
 
   // Somebody went to another address while the page was open.
   arrive() {
@@ -55,62 +50,56 @@ export class Restore {
     const names = [...app.page.runs.options].map((o) => o.value);
     if (!names.length) return;
     app.tell("");
-    const name = this.choose(names);
-    const model = this.address.get("model");
+    const name = this.choose(names), model = this.address.get("model");
     const isOther = name !== app.data.run || (model !== null && model !== app.data.model);
     if (isOther) return app.openRun(name, model);
     if (!this.wants.has("zoom") && !this.wants.has("step")) app.view.fit();
-    if (!this.wants.has("pinned")) app.unpin();
+    if (!this.wants.has("pinned")) app.pin(null);
     this.look();
   }
 
   // Called when there is news of the run.
   look() {
-    const { info, model } = this.app.data;
-    if (!info || !model || !this.isWanting) return;
-    const isRead = info.read_bytes >= info.total_bytes;
-    for (const [name, act] of Object.entries({
-      id: () => this.checkId(info, isRead), model: () => this.checkModel(model, isRead),
-      zoom: () => this.zoom(isRead), step: () => this.step(isRead), follow: () => this.follow(),
-      typical: () => this.typical(isRead),
-      pinned: () => this.pin(isRead), lane: () => this.scroll(),
-    })) {
-      if (this.wants.has(name) && act()) this.wants.delete(name);
+    const { model, isRead } = this.app.data;
+    if (!model) return;
+    for (const name of WANTED) {
+      const isDone = this.wants.has(name) && this[name](this.address.get(name), isRead);
+      if (isDone) this.wants.delete(name);
     }
   }
 
-  // Each of these returns whether it is done with.
-  checkId(info, isRead) {
-    if (info.run_id === null) return isRead;
-    if (info.run_id !== this.address.get("id")) {
-      this.app.tell(`The link is of run ${this.address.get("id")}; under this name is ${info.run_id} now, `
+  id(wanted, isRead) {
+    const { run_id: found } = this.app.data.info;
+    if (found === null) return isRead;
+    if (found !== wanted) {
+      this.app.tell(`The link is of run ${wanted}; under this name is ${found} now, `
         + "so its steps are others.");
     }
     return true;
   }
 
-  checkModel(model, isRead) {
-    const wanted = this.address.get("model");
+  model(wanted, isRead) {
+    const { model } = this.app.data;
     if (wanted !== model && isRead) {
       this.app.tell(`This run has no model “${wanted}”; “${model}” is shown.`);
     }
     return wanted === model || isRead;
   }
 
-  zoom(isRead) {
-    const { address, app } = this;
-    const t0 = address.get("t0"), t1 = address.get("t1");
-    if (t0 < app.view.extent && t1 > 0 && t1 > t0) app.view.restore(t0, t1);
-    else if (!isRead) return false;
-    else app.tell("What the address shows is not in this run; all of it is shown.");
-    return true;
+  zoom(_, isRead) {
+    const { view } = this.app, t0 = this.address.get("t0"), t1 = this.address.get("t1");
+    const isThere = t0 < view.extent && t1 > 0 && t1 > t0;
+    if (isThere) view.restore(t0, t1);
+    else if (isRead) {
+      this.app.tell("What the address shows is not in this run; all of it is shown.");
+    }
+    return isThere || isRead;
   }
 
-  step(isRead) {
-    const wanted = this.address.get("step");
+  step(wanted, isRead) {
     if (!isRead) return false;
     this.address.set("step", null);
-    this.app.goToStep(wanted).then((found) => {
+    this.app.steps.go(wanted).then((found) => {
       if (found && found.step !== wanted) {
         this.app.tell(`There is no step ${wanted} in this run; step ${found.step} is the nearest.`);
       }
@@ -118,57 +107,54 @@ export class Restore {
     return true;
   }
 
+  follow() {
+    const { view } = this.app, span = this.address.get("span");
+    if (span !== null) view.restore(view.extent - span, view.extent);
+    view.setFollow(true);
+    return true;
+  }
+
   // Not where somebody has moved while the run was read.
-  typical(isRead) {
+  typical(_, isRead) {
     const isUntouched = this.app.view.mode === "fit";
     if (isRead && isUntouched) this.app.steps.goTypical();
     return isRead || !isUntouched;
   }
 
-  follow() {
-    const span = this.address.get("span");
-    if (span !== null) this.app.view.restore(this.app.view.extent - span, this.app.view.extent);
-    this.app.view.setFollow(true);
-    return true;
+  pinned(wanted, isRead) {
+    const { app } = this, place = wanted.split("/").map(Number);
+    if (isRead) {
+      app.data.bar(...place).then((bar) => app.pin(bar),
+        (error) => app.tell(`The pinned bucket is not here: ${error.message}.`));
+    }
+    return isRead;
   }
 
-  pin(isRead) {
-    if (!isRead) return false;
-    this.app.pinAt(...this.address.get("pinned").split("/").map(Number));
-    return true;
-  }
-
-  scroll() {
-    const { lanes } = this.app.canvas;
+  lane(wanted) {
+    const { view, canvas: { lanes } } = this.app;
     if (!lanes.laneHeight) return false;
-    this.app.view.scroll = this.address.get("lane") * lanes.laneHeight;
-    this.app.touch();
+    view.scroll = wanted * lanes.laneHeight;
+    view.touch();
     return true;
   }
 
-  // Called with each frame.
   keep() {
-    const { app, address } = this;
-    const { view, data } = app;
+    const { view, data, pinned, canvas: { lanes } } = this.app;
     if (!data.model || this.isWanting || view.isMoving) return;
-    address.set("run", data.run);
-    address.set("model", data.model);
     const isFree = view.mode === "free", follows = view.mode === "follow";
-    address.set("t0", isFree ? Math.round(view.t0) : null);
-    address.set("t1", isFree ? Math.round(view.t1) : null);
-    address.set("whole", view.mode === "fit");
-    const { laneHeight } = app.canvas.lanes;
-    address.set("lane", view.scroll > 0 ? Math.round(100 * view.scroll / laneHeight) / 100 : null);
-    address.set("follow", follows);
-    address.set("span", follows ? Math.round(view.span) : null);
-    const { pinned } = app;
-    address.set("pinned", pinned && `${pinned.rank}/${pinned.step}/${pinned.bucket}`);
+    for (const [name, value] of Object.entries({
+      run: data.run, model: data.model, whole: view.mode === "fit", follow: follows,
+      t0: isFree ? Math.round(view.t0) : null, t1: isFree ? Math.round(view.t1) : null,
+      span: follows ? Math.round(view.span) : null,
+      lane: view.scroll > 0 ? Math.round(100 * view.scroll / lanes.laneHeight) / 100 : null,
+      pinned: pinned && `${pinned.rank}/${pinned.step}/${pinned.bucket}`,
+    })) this.address.set(name, value);
   }
 }
 
 // The run of that name, or whose name is the longest that the folder ends in; "." is a logdir that
 // is a run itself, which may be anywhere.
-export function named(names, wanted) {
+function named(names, wanted) {
   if (names.includes(wanted)) return wanted;
   const fits = names.filter((name) => wanted.endsWith(`/${name}`));
   if (fits.length) return fits.reduce((a, b) => (b.length > a.length ? b : a));

@@ -1,24 +1,31 @@
 // Goes to a step, or to when something happened, and tells which step is looked at.
 
+const MARGIN = 0.15;
+
 export class Steps {
   constructor(app) {
     this.app = app;
     this.arrived = null;
   }
 
-  // Returns the step that is shown, the nearest one; null where there is none.  With a rank its lane
-  // is in the window too.
+  // Returns the step that is shown, the nearest one; null where there is none.  With a rank its
+  // lane is in the window too.
   async go(number, rank = null) {
     if (!Number.isFinite(number)) return null;
     return this.arrive(await this.app.data.step(Math.round(number)), rank);
   }
 
+  goAt(time) {
+    const { start, step } = this.app.data.picture?.ruler ?? { start: [] };
+    const at = start.findLastIndex((t) => t <= time);
+    if (at >= 0) this.go(step[at]);
+  }
+
   // To begin with; not where another run was chosen or somebody has moved meanwhile.
   async goTypical() {
-    const { data, view } = this.app, { opened, model } = data;
+    const { data, view } = this.app, { era } = data;
     const found = await data.step();
-    if (data.opened !== opened || data.model !== model || view.mode !== "fit") return;
-    if (this.arrive(found)) view.jump();
+    if (data.era === era && view.mode === "fit" && this.arrive(found)) view.jump();
   }
 
   arrive(found, rank = null) {
@@ -32,7 +39,7 @@ export class Steps {
 
   by(by) {
     const { value } = this.app.page.stepBox;
-    const here = value === "" ? this.app.canvas.stepInMiddle()?.step : Number(value);
+    const here = value === "" ? this.middle?.step : Number(value);
     if (here !== undefined) this.go(here + by);
   }
 
@@ -46,33 +53,30 @@ export class Steps {
   }
 
   show(start, end, rank) {
-    const { view, ranks } = this.app;
-    ranks.showLanes(rank ?? null);
-    const margin = 0.15 * (end - start) + 1000;
-    view.show(start - margin, end + margin);
+    this.app.ranks.showLanes(rank);
+    this.app.view.showAround(start, end, MARGIN);
   }
 
-  // The step that was gone to, or once one has moved on that in the middle; null where there is none.
-  get here() {
-    const { canvas, view } = this.app, at = this.arrived;
-    if (at && at.t0 === view.goal0 && at.t1 === view.goal1) return at.step;
-    return canvas.stepInMiddle()?.step ?? null;
+  // The step in the middle of what is shown, and whether it is that one or one near it; null where
+  // there is none.
+  get middle() {
+    const { view, data: { picture } } = this.app;
+    if (!picture || !picture.ruler.step.length) return null;
+    const { start, step, every } = picture.ruler;
+    const at = Math.max(0, start.findLastIndex((t) => t <= (view.t0 + view.t1) / 2));
+    return { step: step[at], isExact: every === 1 };
   }
 
-  // The box has the step that was gone to, and once one has moved on that in the middle; of the
-  // whole run none.
+  // the box has the step that was gone to, and once one has moved on that in
+  // the middle; of the whole run none.
   tell() {
-    const { canvas, view, page: { stepBox } } = this.app;
+    const { view, page: { stepBox } } = this.app, at = this.arrived;
     if (view.isMoving || document.activeElement === stepBox) return;
-    if (view.mode === "fit") {
-      stepBox.value = "";
-      stepBox.placeholder = "step";
-      return;
-    }
-    const at = this.arrived, isThere = at && at.t0 === view.goal0 && at.t1 === view.goal1;
-    const middle = isThere ? { step: at.step, isExact: true } : canvas.stepInMiddle();
-    if (!middle) return;
-    stepBox.value = middle.isExact ? middle.step : "";
-    stepBox.placeholder = middle.isExact ? "step" : `≈ ${middle.step}`;
+    const isThere = at && at.t0 === view.goal0 && at.t1 === view.goal1;
+    const here = view.mode === "fit" ? { step: "", isExact: true }
+      : isThere ? { step: at.step, isExact: true } : this.middle;
+    if (!here) return;
+    stepBox.value = here.isExact ? here.step : "";
+    stepBox.placeholder = here.isExact ? "step" : `≈ ${here.step}`;
   }
 }
