@@ -73,7 +73,9 @@ export class Address {
   }
 
   tell(name) {
-    this.listeners.get(name)?.(this.get(name));
+    const follower = this.listeners.get(name);
+    if (!follower) return;
+    follower(this.get(name));
     this.touch();
   }
 

@@ -132,8 +132,7 @@ export class Data {
       width: Math.max(1, Math.round(width * (1 + 2 * AROUND))), ...lanes.wanted() });
   }
 
-  // Where a step is, or the nearest one, and without a number a typical one; null where it cannot
-  // be told.
+  // Where a step is, or the nearest one, or without a number a typical one; null where none is.
   async step(number) {
     this.jumps += 1;
     const found = await this.ask("step", number === undefined ? {} : { step: number })

@@ -60,6 +60,7 @@ class App {
     this.cursor = new BarCursor(this);
     this.keys = keysDialog(this.stage);
     this.legend = new Legend(this);
+    this.address.follow("lit", (text) => { this.lit = text; });
     followTheme((theme) => {
       this.canvas.theme = theme;
       this.touch();
@@ -166,7 +167,7 @@ class App {
     this.isWaiting = false;
     const began = performance.now();
     const moving = view.advance(now);
-    canvas.lit = litOf(this.address.get("lit"), this.pinned);
+    canvas.lit = litOf(this.lit, this.pinned);
     this.path.need();
     this.drawn = canvas.draw(this.hovered, this.pinned, this.path);
     this.ranks.draw();

@@ -4,8 +4,7 @@
 
 // What is of one run only, and goes with it.
 const OF_A_RUN = ["id", "t0", "t1", "step", "whole", "span", "lane", "pinned", "selection", "lit"];
-// What is wanted, in the order in which it is looked for: each has a method below, which returns
-// whether it is done with.
+// What is looked for, in this order: each has a method, which returns whether it is done with.
 const WANTED = ["id", "model", "zoom", "step", "follow", "typical", "pinned", "lane"];
 
 export class Restore {

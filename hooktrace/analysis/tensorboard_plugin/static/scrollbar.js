@@ -19,7 +19,8 @@ export class Scrollbar {
       "aria-controls": "lanes", "aria-orientation": "vertical", "aria-label": "Ranks",
       style: `top: ${TOP}px; width: ${SCROLLBAR}px`, pointerup: letGo, pointercancel: letGo,
       pointerdown: (event) => this.press(event), pointermove: (event) => this.drag(event),
-      keydown: (event) => this.key(event), wheel: (event) => this.wheel(event) },
+      keydown: (event) => this.key(event),
+      wheel: (event) => { event.preventDefault(); this.by(wheelPx(event).y); } },
       this.marks, this.thumb);
     app.stage.after(this.track);
   }
@@ -36,11 +37,6 @@ export class Scrollbar {
   drag(event) {
     const { grip } = this;
     if (grip) this.to(grip.scroll + (event.clientY - grip.y) / this.travel * this.most);
-  }
-
-  wheel(event) {
-    event.preventDefault();
-    this.by(wheelPx(event).y);
   }
 
   key(event) {

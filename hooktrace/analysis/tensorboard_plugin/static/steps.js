@@ -57,8 +57,7 @@ export class Steps {
     this.app.view.showAround(start, end, MARGIN);
   }
 
-  // The step in the middle of what is shown, and whether it is that one or one near it; null where
-  // there is none.
+  // The step in the middle of what is shown, or one near it; null where there is none.
   get middle() {
     const { view, data: { picture } } = this.app;
     if (!picture || !picture.ruler.step.length) return null;
