@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hooktrace.analysis.run import COUNTS, load, reasons
-from hooktrace.analysis.run import Timeline as Ranks
+from hooktrace.analysis.run import Run as Ranks
 from hooktrace.records import Parameter
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob

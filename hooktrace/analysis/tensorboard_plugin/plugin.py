@@ -120,7 +120,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
                 for track in run.tracks
             ],
             "notes": [
-                *(f"{name}: {why}" for name, why in snapshot.errors.items()),
+                *(f"{name} cannot be read: {why}" for name, why in snapshot.errors.items()),
                 *missing(run),
             ],
         }

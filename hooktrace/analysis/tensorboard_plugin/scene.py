@@ -37,7 +37,7 @@ from ..run.placed import placed
 from .hang_bars import HangBar, LateBars, extent_with, hang_bars, lane_in, late_bars
 from .units import MAX_ROWS, Spans, exposed_at, index_of, rows_by_kind, rows_of, units_of
 
-LATE = 1 << 10
+LATE = 1 << 16
 """Bit beside ``FLAGS``: others waited here for this rank, which is late (``hang_bars.py``)."""
 
 KINDS = (*STAGE_NAMES, "wait", "other")
