@@ -1,5 +1,8 @@
 """What all views say of each job, as text: one file a job in ``golden/``, which tests compare.
 
+Of some jobs (``TOLD``) it is the findings alone, of some (``SEEN``) also what one sees of it close
+by: a bucket's numbers, the picture, a search, the page, the rows and marks of the Perfetto file.
+
     python -m tests.analysis.golden    # writes all of them anew, after a change that is meant
 
 A redraw changes no file there; where one changes, its diff is what a user will see differently.
@@ -8,7 +11,9 @@ A redraw changes no file there; where one changes, its diff is what a user will 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,40 +21,79 @@ from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
-from tensorboard.plugins.base_plugin import TBContext
-from werkzeug.test import Client
 
-from hooktrace.analysis.compare import compare_runs, measure
+from hooktrace.analysis.compare import Comparison, compare_runs
+from hooktrace.analysis.document.tree import Table, Text
 from hooktrace.analysis.frames import load as load_frames
+from hooktrace.analysis.hang.view import document as hang_document
 from hooktrace.analysis.perfetto import export
-from hooktrace.analysis.report import build_report
+from hooktrace.analysis.report import RunReport, build_report
+from hooktrace.analysis.report import view as report_view
+from hooktrace.analysis.run import Run, hangs
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
-from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.compare.jobs import BASE as _BASE
+from tests.analysis.compare.jobs import measured
 from tests.analysis.jobs import JOBS
 from tests.analysis.perfetto.trace_events import read
-from tests.analysis.runs import run_in
-from tests.analysis.shown import printed
+from tests.analysis.report.sharded_jobs import ShardedJob, units
+from tests.analysis.runs import asking, run_in
+from tests.analysis.shown import Page, Shown, lines_of, page_of, printed
+from tests.analysis.told import TOLD
 
 HERE = Path(__file__).with_name("golden")
 RECORDED = Path(__file__).with_name("recorded")
 """Record files of real runs, a zip archive each (``record.py``)."""
 
-COMPARED: dict[str, tuple[SyntheticJob, SyntheticJob]] = {
-    name: (replace(_BASE, **a), replace(_BASE, seed=1, **b))
+_Job = SyntheticJob | ShardedJob
+_Sides = tuple[Sequence[_Job], Sequence[_Job]]
+_SLOW = {"bytes_per_second": 2.5e8}
+_ONE = {"bucket_bytes": (8_000_000,), "codec_ms": 0.05}
+_HALF = {**_ONE, "codec_ms": 1.05, "wire_share": 0.5, "hook": "fp16_compress_hook"}
+_UNITS = ShardedJob(steps=60, units=units(3))
+
+
+def _runs(*of: dict[str, Any]) -> list[_Job]:
+    return [replace(_BASE, seed=i, **fields) for i, fields in enumerate(of)]
+
+
+COMPARED: dict[str, _Sides] = {
+    name: ([replace(_BASE, **a)], [replace(_BASE, seed=1, **b)])
     for name, a, b in (
         ("compared, alike", {}, {}),
         ("compared, fp16", {}, {"hook": "fp16", "wire_share": 0.5, "codec_ms": 1.0}),
         ("compared, late", {}, {"late_ms": {1: 6.0}}),
+        ("compared, late before", {"late_ms": {1: 6.0}}, {}),
         ("compared, late and no clocks", {"clocks": False}, {"late_ms": {1: 6.0}}),
         ("compared, errors", {"error": 0.01}, {"hook": "powerSGD_hook", "error": 0.3}),
         ("compared, other buckets", {}, {"bucket_bytes": (8_000_000,) * 4}),
         ("compared, another model", {}, {"bucket_bytes": (1_000_000,) * 8, "steps": 200}),
         ("compared, few steps", {}, {"steps": 20}),
+        ("compared, one step", {}, {"steps": 1}),
+        ("compared, slow network", {}, _SLOW),
+        ("compared, slow forward", {}, {"forward_ms": 50.0, "hook": "fp16_compress_hook"}),
+        ("compared, late or slow at times", {"late_ms": {1: 4.0}}, {"slow_every": 4}),
+        ("compared, half the bytes", _ONE, _HALF),
+        ("compared, less sent by one hook", {}, {"wire_share": 0.5}),
     )
-}
-"""Two runs, by what the second one differs in."""
+} | {
+    "compared, runs": (_runs({}, {}, {}), _runs(*[{"bytes_per_second": 5e8, "steps": 61}] * 3)),
+    "compared, runs that do not tell": (
+        _runs({}, {}), _runs({"steps": 61}, {"steps": 61, "forward_ms": 41.0})),
+    "compared, a run of other buckets": (
+        _runs({}, {"bucket_bytes": (8_000_000,) * 4}), _runs({"steps": 61})),
+    "compared, units": ([_UNITS], [replace(_UNITS, latency_ms=1.0)]),
+    "compared, units and buckets": ([_BASE], [_UNITS]),
+}  # fmt: skip
+"""Sides of runs, by what the second one differs in."""
+
+SEEN = (
+    "large last, alone", "late", "late, clocks unknown", "late, one file of three",
+    "late and probed", "on devices", "hung for a while", "sharded, with a codec",
+    "sharded, in replicas", "compared, slow network", "compared, units",
+)  # fmt: skip
+"""Jobs that are also seen close by."""
+_CLOSE = " seen close"
 
 _WIDTH = 150
 
@@ -58,14 +102,14 @@ REAL = sorted(path.stem for path in RECORDED.glob("*.zip"))
 
 
 def names() -> list[str]:
-    """Return the jobs, made-up and recorded, and the comparisons."""
-    return [*JOBS, *REAL, *COMPARED]
+    """Return the jobs, made-up and recorded, the comparisons, and jobs seen close by."""
+    return [*JOBS, *REAL, *COMPARED, *TOLD, *(name + _CLOSE for name in SEEN)]
 
 
 def write(name: str, folder: Path) -> None:
     """Write the record files of a job."""
-    if name in JOBS:
-        JOBS[name](folder)
+    if name in JOBS or name in TOLD:
+        (JOBS if name in JOBS else TOLD)[name](folder)
     else:
         with ZipFile(RECORDED / f"{name}.zip") as archive:
             archive.extractall(folder)
@@ -73,42 +117,150 @@ def write(name: str, folder: Path) -> None:
 
 def path_of(name: str) -> Path:
     """Return where what is said of a job stands."""
-    return HERE / f"{name.replace(', ', '-').replace(' ', '-')}.txt"
+    return HERE / f"{name.replace(', ', '-').replace(' ', '-').replace(chr(39), '')}.txt"
 
 
 def said_of(name: str) -> str:
     """Return what report, comparison, tab, frames and Perfetto file say of a job."""
     with TemporaryDirectory() as root:
         folder = Path(root, "run")
-        if name in COMPARED:
-            parts = [_comparison(*COMPARED[name], folder)]
+        job = name.removesuffix(_CLOSE)
+        if job in COMPARED:
+            found = [_comparison(COMPARED[job], folder)]
+            parts = [printed(found, _WIDTH) if job == name else _page(found)]
+        elif job != name:
+            write(job, folder)
+            parts = [*_close(folder)]
         else:
             write(name, folder)
-            parts = [_report(folder), *_tab(folder), *_frames(folder), _trace(folder)]
+            parts = [_told(folder)] if name in TOLD else [*_all(folder)]
     return "\n".join(line.rstrip() for part in parts for line in part.splitlines()) + "\n"
 
 
-def _report(folder: Path) -> str:
-    return "# report\n" + printed(build_report(run_in(folder)), _WIDTH)
+def _all(folder: Path) -> Iterator[str]:
+    yield "# report\n" + printed(build_report(run_in(folder)), _WIDTH)
+    yield from (*_tab(folder), *_frames(folder), _trace(folder))
 
 
-def _comparison(a: SyntheticJob, b: SyntheticJob, folder: Path) -> str:
-    sides = []
-    for name, job in (("a", a), ("b", b)):
-        write_job(job, folder / name)
-        found = measure(run_in(folder / name), job.model, name)
-        assert found is not None
-        sides.append([found])
-    return printed([compare_runs(*sides)], _WIDTH)
+def _told(folder: Path) -> str:
+    run = run_in(folder)
+    report = build_report(run)
+    # The run's own two lines, tables, parameters and what is not recorded are in other files.
+    nodes = [*report_view.document(report, pictures=False)][2:]
+    soft = [n for n in nodes if isinstance(n, Text) and n.tone == "soft"]
+    shown = [n for n in nodes if not (isinstance(n, Table) or n in soft)]
+    lines = lines_of(shown, _WIDTH).splitlines()
+    others = re.compile(r"^$|^ (parameters|sharded) | no(ne|t) recorded")
+    text = "\n".join(one for one in lines if not others.search(one))
+    return "\n".join(["# findings", text, *_findings(report), *_hang(run)])
+
+
+def _findings(report: RunReport) -> Iterator[str]:
+    """Yield what programs read of each finding, beside its sentence."""
+    for one in (*report.findings, *(x for model in report.models for x in model.findings)):
+        fields = ("rule", "rank", "bucket", "steps", "gain_ns", "severity", "is_small", "is_wrong")
+        yield _line({name: getattr(one, name) for name in fields if getattr(one, name)})
+
+
+def _hang(run: Run, **stacks: Any) -> Iterator[str]:
+    """Yield what ``hooktrace hang`` prints 95.4 s after the first hang began."""
+    if found := hangs(run):
+        now = found[0].record.since_wall_ns + 95_400_000_000
+        yield "# hang\n" + lines_of(hang_document(run, found, now, **stacks), _WIDTH)
+
+
+def _close(folder: Path) -> Iterator[str]:
+    run = run_in(folder)
+    report = build_report(run)
+    yield from ("# findings", *_findings(report), *_hang(run, dumps={}))
+    ask = asking(folder)
+    yield "# bucket"
+    for model in ask("/run")["models"]:
+        of = {"model": model["name"]}
+        step = ask("/step", **of)
+        for track, bucket in ((run.tracks[0], 0), (run.tracks[-1], 3)):
+            yield _line(ask("/bucket", **of, rank=track.rank, step=step["step"], bucket=bucket))
+        yield "# search"
+        for text in ("2", "layers.1", "blocks.1"):
+            found = ask("/search", **of, text=text)
+            yield f"{text}: {_line(found)}" if found["results"] else f"{text}: nothing"
+        yield "# picture"
+        extent = model["extent"]
+        yield _line(model)
+        third = (step["end"] - step["start"]) // 3
+        t0 = step["start"] + third
+        part = ask("/selection", **of, t0=t0, t1=t0 + third)
+        rows = part.pop("buckets")[:1]
+        yield from map(_line, ({k: v for k, v in part.items() if k != "stages"}, *rows))
+        for t0, t1, width in ((0, extent // 8, 4000), (extent // 2, extent, 300)):
+            yield from _drawn(ask("/view", **of, t0=t0, t1=t1, width=width))
+    yield _page(report)
+    export(run, folder / "trace.json")
+    content = read(folder / "trace.json")
+    yield f"# trace\n{_line(content['otherData'])}"
+    yield from _rows_and_marks(content["traceEvents"])
+
+
+def _drawn(view: dict[str, Any]) -> Iterator[str]:
+    """Yield what is drawn: of each column how many values all ranks have, and their sum."""
+    sums: dict[str, Counter[str]] = {}
+    for rank in view.pop("ranks"):
+        for kind, columns in rank.items():
+            if isinstance(columns, dict):
+                for name, values in columns.items():
+                    sums.setdefault(kind, Counter())[name] += sum(values)
+                    sums[kind]["times"] += len(values)
+            elif columns and kind != "rank":
+                yield f"{kind} of rank {rank['rank']}: {_line(columns)}"
+    progress = ("version", "read_bytes", "total_bytes")
+    yield _line({k: v for k, v in view.items() if k not in progress})
+    yield from (f"{kind}: {_line(dict(of))}" for kind, of in sums.items())
+
+
+def _page(what: Shown) -> str:
+    """Return what a page says beside the terminal, a line of each form, and what is drawn."""
+    page, said = Page(page_of(what)), " ".join(printed(what, _WIDTH).split())
+    forms: dict[str, str] = {}
+    for line in filter(None, map(str.strip, page.lines)):
+        if line not in said:
+            forms.setdefault(re.sub(r"[\d.,]+", "0", line), line)
+    drawn = Counter(zip(page.tags, page.classes, strict=True))
+    counts = ", ".join(f"{tag} {of}: {n}" for (tag, of), n in sorted(drawn.items()) if of)
+    return "\n".join(["# page", *forms.values(), counts])
+
+
+def _rows_and_marks(events: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the rows of the Perfetto file, its marks, and what each kind of slice has."""
+    rows: dict[tuple[int, int], str] = {
+        (e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"
+    }
+    sums: dict[str, Counter[str]] = {}
+    for e in events:
+        if e["name"] == "process_name":
+            yield e["args"]["name"]
+        if e["ph"] in "XBiC":
+            row = rows.get((e["pid"], e.get("tid", -1)), e["name"])
+            kind = f"{e['ph']} {row}: {e['cat'] if e['ph'] in 'XB' else e['name']}"
+            of = sums.setdefault(re.sub(r"[\d.]+", "0", kind), Counter())
+            of["times"] += 1
+            of["at"] += e.get("ts", 0.0) if e["ph"] == "i" else 0.0
+            of.update({k: v for k, v in e.get("args", {}).items() if isinstance(v, int | float)})
+    yield from (f"{kind}: {_line(dict(of))}" for kind, of in sorted(sums.items()))
+
+
+def _comparison(compared: _Sides, folder: Path) -> Comparison:
+    sides = [
+        [
+            measured(job, folder / f"{side}{i}", f"{side}{i if len(jobs) > 1 else ''}")
+            for i, job in enumerate(jobs)
+        ]
+        for side, jobs in zip("ab", compared, strict=True)
+    ]
+    return compare_runs(*sides)
 
 
 def _tab(folder: Path) -> Iterator[str]:
-    apps = CommTimeline(TBContext(logdir=str(folder))).get_plugin_apps()
-
-    def ask(route: str, **parameters: Any) -> Any:
-        response = Client(apps[route]).get(route, query_string={"run": ".", **parameters})
-        return json.loads(response.get_data())
-
+    ask = asking(folder)
     yield "# tab"
     for model in ask("/run")["models"]:
         name, extent = model["name"], model["extent"]

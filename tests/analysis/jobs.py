@@ -152,15 +152,21 @@ def one_slow_bucket(rank: int, completed: CompletedStep) -> CompletedStep:
     return with_buckets(completed, [*others, longer(slow, 30 * MS), last])
 
 
-def erring(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; every tenth shows a large error, which took no time."""
-    step, (first, *others) = completed
-    error = ErrorRecord(
-        relative_l2=0.5, cosine=0.9, max_absolute=0.1, flipped_share=0.0, reference_l2=3.0
-    )
-    if step.step % 10:
-        return completed
-    return replace(step, probed=True), (replace(first, error=error, probed=True), *others)
+def with_error(**fields: Any) -> Change:
+    """Return the change of a step; a probe of every tenth shows an error, and took no time."""
+    usual = {"cosine": 0.9, "max_absolute": 0.1, "flipped_share": 0.0, "reference_l2": 3.0}
+    error = ErrorRecord(**{"relative_l2": 0.5} | usual | fields)
+
+    def change(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, (first, *others) = completed
+        if step.step % 10:
+            return completed
+        return replace(step, probed=True), (replace(first, error=error, probed=True), *others)
+
+    return change
+
+
+erring = with_error()
 
 
 def nobody_waits(rank: int, completed: CompletedStep) -> CompletedStep:
@@ -197,60 +203,50 @@ def local_by_design(rank: int, completed: CompletedStep) -> CompletedStep:
 LARGE_LAST = job(bucket_bytes=(4_000_000,) * 7 + (16_000_000,))
 LATE = job(late_ms={1: 6.0})
 
-RUNS: dict[str, tuple[SyntheticJob, Change | SyntheticHang, int]] = {
-    "quiet": (QUIET, as_it_is, 3),
-    "large last": (LARGE_LAST, as_it_is, 3),
-    "large last, one file of three": (LARGE_LAST, as_it_is, 1),
-    "large last, alone": (dataclasses.replace(LARGE_LAST, ranks=1), as_it_is, 1),
-    "a single small bucket": (
-        job(bucket_bytes=(1_000,), latency_ms=5.0, backward_ms=0.0),
-        as_it_is,
-        3,
-    ),
-    "small buckets": (
-        job(latency_ms=2.0, backward_ms=10.0, bucket_bytes=(50_000, 200_000, 400_000) * 10),
-        as_it_is,
-        3,
-    ),
-    "queue": (job(backward_ms=10.0, bucket_bytes=(4_000_000,) * 10), as_it_is, 3),
-    "one after another": (job(wire_share=0.1), one_after_another, 3),
-    "one after another, one file of three": (job(wire_share=0.1), one_after_another, 1),
-    "codec": (
-        job(hook="fp16", wire_share=0.5, codec_ms=3.0, bucket_bytes=(4_000_000,) * 8),
-        as_it_is,
-        3,
-    ),
-    "compress in the last": (job(hook="fp16", wire_share=0.5), compress_in_the_last, 3),
-    "late": (LATE, as_it_is, 3),
-    "late, clocks unknown": (job(late_ms={1: 6.0}, clocks=False), as_it_is, 3),
-    "late, one file of three": (LATE, as_it_is, 1),
-    "late in the last bucket": (job(late_ms={1: 6.0}, late_from=7, clocks=False), as_it_is, 3),
-    "one slow bucket": (QUIET, one_slow_bucket, 3),
-    "slow collectives": (job(slow_every=7, bytes_per_second=5e7), as_it_is, 3),
-    "probed": (QUIET, probed, 3),
-    "stalled": (QUIET, stalled, 3),
-    "stalled, one file of three": (QUIET, stalled, 1),
-    "opaque": (QUIET, opaque, 3),
-    "late, and nobody waits": (LATE, nobody_waits, 3),
-    "compresses nothing": (job(hook="powerSGD_hook", codec_ms=1.0), as_it_is, 3),
-    "compresses late": (job(hook="powerSGD_hook", codec_ms=1.0), compressing_late, 3),
-    "steps an optimizer": (
-        job(hook="hook_then_optimizer(fp16)", wire_share=0.5, codec_ms=3.0),
-        as_it_is,
-        3,
-    ),
-    "large error": (QUIET, erring, 3),
-    "local by design": (QUIET, local_by_design, 3),
-    "few steps": (job(steps=4), stalled, 3),
-    "hung": (QUIET, SyntheticHang(step=20), 3),
-    "hung for a while": (QUIET, SyntheticHang(step=20, went_on_after_s=42), 3),
-    "hung between two steps": (
-        job(ranks=2),
-        SyntheticHang(step=20, bucket=0, rank=1, went_on_after_s=42),
-        2,
-    ),
-}
-"""Each run: its job, what is changed in each step, and of how many ranks there are files."""
+
+def entry(
+    job: SyntheticJob, change: Change | SyntheticHang = as_it_is, files: int = 3
+) -> tuple[SyntheticJob, Change | SyntheticHang, int]:
+    """Return a run: its job, what is changed in each step, and of how many ranks are files."""
+    return job, change, files
+
+
+RUNS = {
+    "quiet": entry(QUIET),
+    "large last": entry(LARGE_LAST),
+    "large last, one file of three": entry(LARGE_LAST, files=1),
+    "large last, alone": entry(dataclasses.replace(LARGE_LAST, ranks=1), files=1),
+    "a single small bucket": entry(job(bucket_bytes=(1_000,), latency_ms=5.0, backward_ms=0.0)),
+    "small buckets":
+        entry(job(latency_ms=2.0, backward_ms=10.0, bucket_bytes=(50_000, 200_000, 400_000) * 10)),
+    "queue": entry(job(backward_ms=10.0, bucket_bytes=(4_000_000,) * 10)),
+    "one after another": entry(job(wire_share=0.1), one_after_another),
+    "one after another, one file of three": entry(job(wire_share=0.1), one_after_another, 1),
+    "codec": entry(job(hook="fp16", wire_share=0.5, codec_ms=3.0, bucket_bytes=(4_000_000,) * 8)),
+    "compress in the last": entry(job(hook="fp16", wire_share=0.5), compress_in_the_last),
+    "late": entry(LATE),
+    "late, clocks unknown": entry(job(late_ms={1: 6.0}, clocks=False)),
+    "late, one file of three": entry(LATE, files=1),
+    "late in the last bucket": entry(job(late_ms={1: 6.0}, late_from=7, clocks=False)),
+    "one slow bucket": entry(QUIET, one_slow_bucket),
+    "slow collectives": entry(job(slow_every=7, bytes_per_second=5e7)),
+    "probed": entry(QUIET, probed),
+    "stalled": entry(QUIET, stalled),
+    "stalled, one file of three": entry(QUIET, stalled, 1),
+    "opaque": entry(QUIET, opaque),
+    "late, and nobody waits": entry(LATE, nobody_waits),
+    "compresses nothing": entry(job(hook="powerSGD_hook", codec_ms=1.0)),
+    "compresses late": entry(job(hook="powerSGD_hook", codec_ms=1.0), compressing_late),
+    "steps an optimizer":
+        entry(job(hook="hook_then_optimizer(fp16)", wire_share=0.5, codec_ms=3.0)),
+    "large error": entry(QUIET, erring),
+    "local by design": entry(QUIET, local_by_design),
+    "few steps": entry(job(steps=4), stalled),
+    "hung": entry(QUIET, SyntheticHang(step=20)),
+    "hung for a while": entry(QUIET, SyntheticHang(step=20, went_on_after_s=42)),
+    "hung between two steps":
+        entry(job(ranks=2), SyntheticHang(step=20, bucket=0, rank=1, went_on_after_s=42), 2),
+}  # fmt: skip
 
 
 SMALL = SyntheticJob(ranks=3, steps=24)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from tensorboard.plugins.base_plugin import TBContext
+from werkzeug.test import Client
 
 from hooktrace.analysis.run import Run, load
 from hooktrace.analysis.run.dense import StepArrays, settled_steps
+from hooktrace.analysis.tensorboard_plugin import plugin
 from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
@@ -42,3 +50,16 @@ def tab_of(run: Run) -> Scene:
     """Return what the tab draws of a run's only model."""
     (model,) = run.model_names
     return scene_of(run, model)
+
+
+def asking(folder: Path) -> Callable[..., Any]:
+    """Return a function that asks the tab of the run in a folder, which is read as a whole."""
+    apps = plugin.CommTimeline(TBContext(logdir=str(folder))).get_plugin_apps()
+
+    def ask(route: str, **parameters: Any) -> Any:
+        # A busy machine would read a part of it in the time that an answer may take.
+        with patch.object(plugin, "_BUDGET_S", 60.0):
+            response = Client(apps[route]).get(route, query_string={"run": ".", **parameters})
+        return json.loads(response.get_data())
+
+    return ask

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from html.parser import HTMLParser
 from io import StringIO
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from hooktrace.analysis.compare import Comparison
 from hooktrace.analysis.compare import view as compare_view
 from hooktrace.analysis.document.html import page
 from hooktrace.analysis.document.terminal import show
-from hooktrace.analysis.document.tree import Table
+from hooktrace.analysis.document.tree import Node, Table
 from hooktrace.analysis.report import RunReport
 from hooktrace.analysis.report import view as report_view
 
@@ -27,11 +28,55 @@ def page_of(what: Shown) -> str:
 
 def printed(what: Shown, width: int = 200) -> str:
     """Return what a terminal so wide shows."""
-    console = Console(file=StringIO(), width=width, highlight=False, markup=False)
     view = report_view.document if isinstance(what, RunReport) else compare_view.document
-    show(console, view(what, pictures=False))  # type: ignore[operator]
+    return lines_of(view(what, pictures=False), width)  # type: ignore[operator]
+
+
+def lines_of(nodes: Iterable[Node], width: int) -> str:
+    """Return a document as a terminal so wide shows it."""
+    console = Console(file=StringIO(), width=width, highlight=False, markup=False)
+    show(console, nodes)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
+
+
+class Page(HTMLParser):
+    """Checks that elements are closed in order; collects tags, attributes and text."""
+
+    VOID = ("meta", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.classes: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.lines: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    @property
+    def text(self) -> str:
+        """All text."""
+        return "".join(self.lines)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.classes.append(str(dict(attrs).get("class") or ""))
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.lines.append(data)
 
 
 def named(table: Table) -> list[dict[str, str]]:

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tensorboard.plugins.base_plugin import TBContext
-from werkzeug.test import Client
 
 from hooktrace.analysis.compare.measure import Measures, measure
 from hooktrace.analysis.frames import load as load_frames
@@ -24,7 +22,6 @@ from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.run_report import ModelReport
 from hooktrace.analysis.run import REASONS, hangs
-from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
 from hooktrace.analysis.tensorboard_plugin.scene import LATE
 from hooktrace.exporters.observations import observe
 from hooktrace.records import Batch
@@ -35,7 +32,7 @@ from tests.analysis.golden import REAL, write
 from tests.analysis.jobs import JOBS, RUNS
 from tests.analysis.perfetto.trace_events import read, validate
 from tests.analysis.report.jobs import write_changed
-from tests.analysis.runs import run_in
+from tests.analysis.runs import asking, run_in
 
 Counts = dict[tuple[int, int], str]
 """By rank and step the reason why it does not count, or that it does."""
@@ -57,7 +54,7 @@ class Answers:
         frames = load_frames(folder)
         self.steps, self.buckets = frames.steps.pandas(), frames.buckets.pandas()
         self.waits = frames.waits.pandas()
-        self._plugin = CommTimeline(TBContext(logdir=str(folder)))
+        self._ask = asking(folder)
         export(self.run, folder / "trace.json")
         self.events = validate(read(folder / "trace.json"))
 
@@ -68,13 +65,9 @@ class Answers:
 
     def tab(self, route: str, **parameters: Any) -> Any:
         """Return what the tab answers."""
-        (run,) = self._ask("/runs")["runs"]
-        return self._ask(route, run=run, **parameters)
-
-    def _ask(self, route: str, **parameters: Any) -> Any:
-        response = Client(self._plugin.get_plugin_apps()[route]).get(route, query_string=parameters)
-        assert response.status_code == 200, response.get_data()
-        return json.loads(response.get_data())
+        found = self._ask(route, **parameters)
+        assert "error" not in found, found
+        return found
 
     def compared(self, model: str) -> Measures:
         """Return what is compared of a model."""

@@ -10,9 +10,10 @@ import pytest
 from hooktrace.analysis.compare.command import paths_of
 from hooktrace.records.errors import UsageError
 from hooktrace.testing.synthetic import SyntheticJob, write_job
-from tests.analysis.report.test_command import Page, call
+from tests.analysis.report.test_command import call
+from tests.analysis.shown import Page
 
-from .test_measure_loss import write_scalars
+from .test_measure import write_scalars
 
 EVIL = "<script>alert(1)</script>&\"'[bold]x[/nonsense]"
 

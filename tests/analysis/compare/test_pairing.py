@@ -1,12 +1,16 @@
-"""Which buckets are the same, and what else two set-ups differ in."""
+"""Which buckets are the same, what else two set-ups differ in, and what speaks against them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pytest
 from msgspec.structs import replace
 
+from hooktrace.analysis.compare import Measures, compare_runs
 from hooktrace.analysis.compare.comparison import BucketKey, RunFacts
+from hooktrace.analysis.compare.measure import Series
 from hooktrace.analysis.compare.pairing import (
     is_same_model,
     limits,
@@ -16,7 +20,7 @@ from hooktrace.analysis.compare.pairing import (
 )
 from tests.analysis.report.sharded_jobs import ShardedJob
 
-from .jobs import measured, measures
+from .jobs import as_facts, measured, measures
 
 A = measures("base").facts
 NAMED = {name: ((name, (10, 10)),) for name in "abcd"}
@@ -99,13 +103,38 @@ def test_units_are_paired_by_what_they_do(tmp_path: Path) -> None:
     assert any(line.startswith("collectives of units: 14") for line in unlike(again, kept))
 
 
-def test_sharded_and_not_have_their_steps_in_common(tmp_path: Path) -> None:
-    """One sentence says so; nothing of buckets is held against units."""
-    shards = measured(ShardedJob(steps=5), tmp_path, "shards").facts
-    for a, b in ((A, shards), (shards, A)):
-        assert not is_same_model(a, b)
-        (text,) = limits(a, b)
-        assert text.startswith("shards is sharded by fully_shard (FSDP2) and base is not")
-        found = list(unlike(a, b))
-        assert any(line.startswith("sharded by FSDP2: ") for line in found)
-        assert not any(line.startswith(("buckets", "gradients")) for line in found)
+def doubts_of(other: Measures) -> str:
+    return "; ".join(compare_runs([measures("base")], [other]).doubts)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"hosts": ("elsewhere",)}, "other hosts: host-0 and elsewhere"),
+        ({"torch_version": "2.14"}, "other versions of torch: 2.13.0 and 2.14"),
+        ({"ranks": (0, 2)}, "other: no file of rank 1 is there or readable"),
+        ({"unaligned": (1,)}, "the clock of rank 1 is unknown"),
+        ({"probed": 3}, "left out of all times: 3 of 63 in other"),
+        ({"least_wire_bytes": 0.0}, "steps are of several kinds, which send from 0.00 to 32.00 MB"),
+        ({"closed": False}, "a file has no end"),
+        ({"steps": 600}, "60 steps of base and 600 of other count"),
+        ({"beside": ("critic",)}, "other: critic communicates within the steps of "),
+        ({"beside": ("a", "b")}, "other: a and b communicate within the steps of "),
+        ({"name": "base"}, "both are the same run"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_is_doubtful_is_said(fields: dict[str, object], words: str) -> None:
+    """Each by itself."""
+    assert words in doubts_of(as_facts(measures("other", seed=1), **fields))
+
+
+def test_a_run_that_still_warms_up_is_said() -> None:
+    """Where its halves differ by more than the runs do."""
+    one = measures("other", seed=1)
+    period = one.series["period"]
+    slower = period.values * np.where(np.arange(len(period.values)) < 30, 1.2, 1.0)
+    changed = {**one.series, "period": Series(period.steps, slower)}
+    assert "other: steps of its second half take 17 % less" in doubts_of(
+        Measures(one.facts, changed, one.parts)
+    )

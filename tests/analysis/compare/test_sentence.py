@@ -1,20 +1,23 @@
-"""The sentence: only what is shown to differ, and how sides are called."""
+"""The sentence says only what is shown to differ; numbers have their sign and unit."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.compare import compare_runs
 from hooktrace.analysis.compare.comparison import Comparison, Difference, Quantity
 from hooktrace.analysis.compare.sentence import (
-    by_median_alone,
-    mostly_outside,
+    MINUS,
     sentence,
-    side_names,
+    share,
+    sign,
+    signed,
+    signed_ms,
+    value,
+    within,
 )
 
-from .jobs import compared, measures
+from .jobs import compared
 
 FOUND = compared(bytes_per_second=2.5e8)
 
@@ -23,13 +26,6 @@ def changed(step: Difference) -> Comparison:
     """Return a comparison with another difference of the step time."""
     first, *others = FOUND.quantities
     return replace(FOUND, quantities=(replace(first, difference=step), *others))
-
-
-def test_sides_are_hooks_or_runs() -> None:
-    """Runs where the hooks are equal, and the first of several."""
-    a, b = measures("base").facts, measures("other", hook="fp16_compress_hook").facts
-    assert side_names([a], [b]) == ("allreduce_hook", "fp16_compress_hook")
-    assert side_names([a], [a, a, a]) == ("base", "base and 2 more")
 
 
 def test_not_shown_is_said_with_both_and_the_interval() -> None:
@@ -57,29 +53,6 @@ def test_unknown_is_said_with_its_reason() -> None:
     assert "because no step time of one is known" in sentence(changed(none))
 
 
-def test_what_no_hook_does_is_said() -> None:
-    """A busy machine is no slow hook."""
-    found = compared(forward_ms=50.0, hook="fp16_compress_hook")
-    assert (
-        "slower than allreduce_hook, though mostly where a hook does nothing: +" in found.sentence
-    )
-    assert mostly_outside(found)
-    said = "most of the step time's difference is outside of communication"
-    assert any(said in text for text in found.doubts)
-    assert not any(said in text for text in FOUND.doubts)
-    assert not mostly_outside(FOUND)
-
-
-def test_slow_steps_may_cost_what_the_median_gains() -> None:
-    """A job that is quicker in most steps, and stops in each fourth, is not simply faster."""
-    base, spiky = measures("base", late_ms={1: 4.0}), measures("other", seed=1, slow_every=4)
-    found = compare_runs([base], [spiky])
-    assert by_median_alone(found)
-    assert "faster than base by the median step, not by the mean: " in found.sentence
-    assert any("it is what a whole run costs" in text for text in found.doubts)
-    assert not by_median_alone(FOUND)
-
-
 @pytest.mark.parametrize("a", [0.0, None])
 def test_what_gradients_lose_is_in_the_headline(a: float | None) -> None:
     """Also where few steps were probed, and where one run has none; not where it is rounding."""
@@ -94,16 +67,6 @@ def test_what_gradients_lose_is_in_the_headline(a: float | None) -> None:
         assert sentence(alike) == plain
 
 
-def test_sending_less_without_a_probe_is_said() -> None:
-    """Of another hook, which is not known to lose nothing."""
-    found = compared(wire_share=0.5, hook="fp16_compress_hook")
-    assert found.sentence.endswith(
-        " What the gradients lose is unknown, because no probe measured it; pass a smaller "
-        "error_every."
-    )
-    assert "lose" not in compared(wire_share=0.5).sentence
-
-
 def test_a_part_that_is_not_shown_is_not_said() -> None:
     """Nor one that is a tenth of the difference or less."""
     parts = tuple(
@@ -111,3 +74,40 @@ def test_a_part_that_is_not_shown_is_not_said() -> None:
     )
     assert sentence(replace(FOUND, parts=parts)).endswith("; no stage is shown to account for it.")
     assert FOUND.sentence.count(" ms of ") == 1
+
+
+TENTH = Difference(
+    a=2e8, b=1.8e8, difference=-2e7, low=-3e7, high=-1e7, share=-0.1, verdict="differs"
+)
+
+
+def test_values_have_no_unit() -> None:
+    """The table's head has it."""
+    assert [value(4e6, "ns"), value(4e6, "bytes")] == ["4.00", "4.00"]
+    assert [value(0.5, "share"), value(0.00031234, "error")] == ["50 %", "0.000312"]
+    assert value(None, "ns") == "unknown"
+
+
+def test_differences_have_a_sign() -> None:
+    """A minus as wide as the plus; none of 0, and a dash for what nobody knows."""
+    assert [signed(-2e6, "ns"), signed(2e6, "ns"), signed(0, "ns")] == [
+        f"{MINUS}2.00",
+        "+2.00",
+        "0.00",
+    ]
+    assert signed(None, "ns") == "-"
+    assert [sign(-1), sign(1), sign(0)] == [MINUS, "+", ""]
+    assert [signed_ms(1e6), signed_ms(None)] == ["+1.00 ms", "unknown"]
+
+
+def test_intervals() -> None:
+    """Of a constant there is none to give."""
+    assert within(TENTH, "ns") == f"{MINUS}30.0 to {MINUS}10.0"
+    exact = Difference(a=1, b=2, difference=1, low=1, high=1, verdict="differs")
+    unknown = Difference(a=1, b=None, verdict="unknown", why="because")
+    assert [within(exact, "bytes"), within(unknown, "ns")] == ["exact", "-"]
+    assert [share(TENTH, "ns"), share(TENTH, "share"), share(unknown, "ns")] == [
+        f"{MINUS}10 %",
+        "-",
+        "-",
+    ]

@@ -53,18 +53,6 @@ def test_the_first_line_is_the_sentence(tmp_path: Path, hang: SyntheticHang, cod
     assert "train.py" not in result.output
 
 
-def test_stacks_are_shown_on_demand(tmp_path: Path) -> None:
-    """Of every rank, with its process."""
-    write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
-    lines = call(tmp_path, "--stacks").output.splitlines()
-    at = lines.index("rank 2 (pid 1002 on host-0, running)")
-    assert lines[at + 1 : at + 4] == [
-        "    MainThread",
-        "      train.py:12 main",
-        "      data.py:88 next_batch",
-    ]
-
-
 def test_dumps_of_this_run_are_named(tmp_path: Path) -> None:
     """Where the tracers were to leave them; not one of a run before, nor of another hang."""
     record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)

@@ -1,23 +1,26 @@
-"""The events of one rank: slices that nest, names as they are, marks and counters."""
+"""The events of one rank: slices that nest, names as they are, arrows and hangs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
-from hooktrace.testing.rank_file import rank_file
+from hooktrace.analysis.perfetto.rank_events import hang_slices
+from hooktrace.analysis.run import Hang
+from hooktrace.testing.synthetic import SyntheticJob
+from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
+from hooktrace.testing.synthetic_shards import write_sharded_job
 from tests.analysis.perfetto.test_export import exported
-from tests.analysis.perfetto.trace_events import ns
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.perfetto.trace_events import Event, ns
+from tests.analysis.report.sharded_jobs import ShardedJob
 from tests.analysis.run.files import moved, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import (
     STEP_NS,
-    make_layout,
-    make_skew,
     make_step,
     on_device,
-    probed,
 )
 
 
@@ -56,54 +59,6 @@ def test_names_may_hold_anything(tmp_path: Path) -> None:
     assert rows == {f"{name}: steps", f"{name}: bucket 0", f"{name}: bucket 1"}
 
 
-def test_marks_and_counters(tmp_path: Path) -> None:
-    """The layout, a skew and the last bucket stand on the row of the steps, an error on its own."""
-    steps = [probed(make_step(0)), make_step(1)]
-    data = rank_file([run_of(0), make_layout(), make_skew(1)], steps)
-    write_ranks(tmp_path, {0: data.decode()})
-    _, events, _ = exported(tmp_path)
-    rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert [(rows[e["tid"]], e["name"], ns(e["ts"])) for e in events if e["ph"] == "i"] == [
-        ("net: steps", "last bucket ready", 1_000_000),
-        ("net: steps", "last bucket ready", STEP_NS + 1_000_000),
-        ("net: bucket 0", "error 0.25", 2_000_000),
-        ("net: steps", "bucket layout, generation 1", 0),
-        ("net: steps", "bucket 0: ready 3.000 ms after the first rank", STEP_NS),
-    ]
-    counters = [(e["name"], e["args"]) for e in events if e["ph"] == "C"]
-    assert counters == [("net exposed", {"ms": 2.0}), ("net busbw with waits", {"GB/s": 0.002})] * 2
-    derived = {e["name"] for e in events if e.get("cat") == "derived"}
-    assert derived == {"queue", "wire"}
-
-
-def test_units_have_a_row_for_each_kind(tmp_path: Path) -> None:
-    """Slices are named by unit, know what they carry and expose, and lie on one row of their kind.
-
-    Nothing is at the end of a step, where DDP's exposed time is; and nothing speaks of buckets.
-    """
-    write_sharded(ShardedJob(ranks=2, steps=3), tmp_path)
-    _, events, _ = exported(tmp_path)
-    named = [e for e in events if e["name"] == "thread_name" and e["pid"] == 0]
-    rows = {e["tid"]: e["args"]["name"] for e in named}
-    assert set(rows.values()) == {
-        "net: steps", "net: all-gather (forward)", "net: all-gather (backward)",
-        "net: reduce-scatter",
-    }  # fmt: skip
-    first = [
-        e for e in events if e.get("cat") == "unit" and e["pid"] == 0 and e["args"]["step"] == 0
-    ]
-    at = {(rows[e["tid"]], e["name"]): e for e in first}
-    assert len(at) == len(first) == 14
-    gather = at["net: all-gather (forward)", "blocks.2"]
-    assert gather["args"] == {
-        "step": 0, "parameter_bytes": 6_000_000, "wire_bytes": 6_000_000,
-        "exposed_ns": round(gather["dur"] * 1000),
-    }  # fmt: skip
-    assert "gradient_bytes" in at["net: reduce-scatter", "<root>"]["args"]
-    assert not [e for e in events if e.get("cat") == "exposed"]
-    assert "bucket" not in str(events)
-
-
 def test_units_of_a_row_that_overlap_go_to_a_second_one(tmp_path: Path) -> None:
     """As asynchronous gathers do: slices of a row come by their start, whatever their number."""
     first, second = (steps[0] for steps in ShardedJob(ranks=2, steps=1).completed())
@@ -115,3 +70,67 @@ def test_units_of_a_row_that_overlap_go_to_a_second_one(tmp_path: Path) -> None:
     _, events, _ = exported(tmp_path)
     rows = {e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0}
     assert "net: all-gather (forward) (overlap 1)" in rows
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_of_hybrid_sharding_arrows_stay_within_a_group(tells: bool, tmp_path: Path) -> None:
+    """Ranks 0 and 1 gather together, and 2 and 3; 0 and 2 reduce.  Where nobody says so, none."""
+    job = Replicated(ranks=4, replicas=2, steps=3, late_ms={3: 4.0}, tells_members=tells)
+    write_sharded_job(job, tmp_path)
+    _, events, _ = exported(tmp_path, "plain.json")
+    joined: dict[int, set[int]] = {}
+    for e in events:
+        if e["ph"] in "stf":
+            joined.setdefault(e["id"], set()).add(e["pid"])
+    together = {frozenset(ranks) for ranks in joined.values()}
+    every = {frozenset(pair) for pair in ((0, 1), (2, 3), (0, 2), (1, 3))}
+    assert together == (every if tells else set())
+
+
+HUNG = SyntheticJob(steps=20)
+
+
+def events_of(folder: Path, hang: SyntheticHang) -> list[Event]:
+    """Export a job that hung; return the events of the hang, by rank."""
+    write_hung_job(HUNG, hang, folder)
+    found, events, _ = exported(folder)
+    assert found.slices == sum(e["ph"] in "XB" for e in events)
+    return sorted((e for e in events if e.get("cat") == "hang"), key=lambda e: e["pid"])
+
+
+def test_a_hang_without_end_begins_and_does_not_end(tmp_path: Path) -> None:
+    """So Perfetto draws it to the trace's end, whatever else is there."""
+    events = events_of(tmp_path, SyntheticHang(step=12, killed=(2,)))
+    assert [(e["ph"], e["pid"], e["name"]) for e in events] == [
+        ("B", 0, "hang: waits"),
+        ("B", 1, "hang: waits"),
+        ("B", 2, "hang: is waited for"),
+        ("B", 3, "hang: waits"),
+    ]
+    assert events[0]["args"]["message"].startswith("bucket 5 of step 12 has waited 31 s")
+    assert events[0]["args"]["outcome"] == "no end of it is recorded"
+
+
+def test_a_hang_in_the_first_step_is_where_the_trace_begins(tmp_path: Path) -> None:
+    """There is nothing else."""
+    assert [e["ts"] for e in events_of(tmp_path, SyntheticHang(step=1))] == [0.0] * 4
+
+
+def test_a_unit_is_named() -> None:
+    """Of a sharded model."""
+    record = replace(SyntheticHang(step=1).record(HUNG, 0), unit="head all-gather (forward)")
+    hang = Hang(record=record, start=0, end=1, last_word="", went_on=True, ranks=(0,))
+    assert [one.args["unit"] for one in hang_slices([hang], 2)] == [record.unit]
+
+
+def test_hangs_that_overlap_have_rows_of_their_own() -> None:
+    """Perfetto drops what overlaps without nesting."""
+    record = SyntheticHang(step=1).record(HUNG, 0)
+
+    def of(start: int, end: int | None) -> Hang:
+        return Hang(record=record, start=start, end=end, last_word="", went_on=True, ranks=(0,))
+
+    hangs = [of(0, 10), of(5, None), of(10, 20), of(15, 30)]
+    assert [(one.start, one.row) for one in hang_slices(hangs, 2)] == [
+        (0, 0), (5, 1), (10, 0), (15, 2)
+    ]  # fmt: skip

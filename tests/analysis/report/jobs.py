@@ -86,9 +86,3 @@ def write_kept(
             writer.export(Batch(run=job.run(rank), steps=(completed,)))
     for writer in writers:
         writer.close()
-
-
-def gain_ms(finding: Finding) -> float:
-    """Return the gain in ms."""
-    assert finding.gain_ns is not None
-    return finding.gain_ns / MS

@@ -68,6 +68,7 @@ class ShardedJob(Replicated):
     codec_ms: float = 0.0
     sends: float = 0.25
     error: float | None = None
+    cosine: float = 0.9
     odd: tuple[int, ...] = ()
     on_device: bool = False
     unseen: tuple[str, ...] = ()
@@ -152,7 +153,7 @@ class ShardedJob(Replicated):
         error = None
         if self.error is not None and number % 10 == 0 and unit.collective == "reduce_scatter":
             error = ErrorRecord(
-                relative_l2=self.error, cosine=0.9, max_absolute=0.1, flipped_share=0.0,
+                relative_l2=self.error, cosine=self.cosine, max_absolute=0.1, flipped_share=0.0,
                 reference_l2=3.0,
             )  # fmt: skip
         is_unseen = unit.name in self.unseen and unit.collective == "reduce_scatter"

@@ -14,10 +14,9 @@ from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.run_report import report_json
 from tests.analysis.perfetto.trace_events import read, validate
-from tests.analysis.report.test_command import Page
 from tests.analysis.run.files import Completed, moved, run_of, text_of, write_ranks
 from tests.analysis.runs import run_in
-from tests.analysis.shown import page_of
+from tests.analysis.shown import Page, page_of
 from tests.exporters.records_sample import make_step, on_device, opaque, probed
 
 CHANGES: tuple[Callable[[Completed], Completed], ...] = (

@@ -1,123 +1,23 @@
-"""What is said of jobs whose time goes to one thing, and what it says is to be gained."""
+"""What is said of a hook's calls, queues and slow transfers; more jobs are in ``golden/``."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import rules_time
-from hooktrace.records import Parameter
-from hooktrace.records.codec import RecordEncoder
-from hooktrace.records.files import record_path
-from hooktrace.testing.synthetic import SyntheticJob, write_job
-from tests.analysis.report.jobs import (
-    HIDDEN,
-    facts_of,
-    found,
-    found_in,
-    gain_ms,
-    one,
-    write_changed,
-)
-from tests.analysis.run.files import Completed
+from hooktrace.analysis.report.rules_time import bucket_is_slow, slow_transfers
+from tests.analysis.report.jobs import HIDDEN, MS, model_of
 
 
-def test_hidden_communication_is_the_only_thing_said(tmp_path: Path) -> None:
-    """Nothing is to be gained where the last bucket takes 0.3 ms of 100."""
-    (only,) = found(HIDDEN, tmp_path)
-    assert only.sentence.startswith("Communication is hidden: 0.")
-    assert gain_ms(only) == pytest.approx(0.4, abs=0.1)
-    untold = replace(facts_of(tmp_path), buckets=())
+def test_what_no_bucket_tells_is_not_said(tmp_path: Path) -> None:
+    """Of files whose limit left all detail out."""
+    untold = replace(model_of(HIDDEN, tmp_path), buckets=())
     (only,) = rules_time.communication_is_exposed(untold, None)
     assert not any("what backward leaves over" in text for text in only.evidence)
-
-
-def test_all_gradients_in_one_bucket(tmp_path: Path) -> None:
-    """Nothing can be hidden, as it is ready when backward ends; DDP does not split a parameter."""
-    job = dataclasses.replace(HIDDEN, bucket_bytes=(50_000_000,))
-    assert one(found(job, tmp_path), "Exposed communication is").remedy == ""
-    layout, file, encode = job.layout(), record_path(tmp_path, 0), RecordEncoder().record
-    (bucket,), text = layout.buckets, file.read_bytes()
-    for sizes, said in (((6_000_000, 6_500_000), True), ((12_499_000, 1_000), False)):
-        two = replace(
-            bucket,
-            parameters=tuple(Parameter(name, (n,)) for name, n in zip("ab", sizes, strict=True)),
-        )
-        file.write_bytes(text.replace(encode(layout), encode(replace(layout, buckets=(two,)))))
-        remedy = one(found_in(tmp_path), "Exposed communication is").remedy
-        assert remedy.startswith("Lower bucket_cap_mb: all is in one bucket") == said
-
-
-def test_a_large_last_bucket(tmp_path: Path) -> None:
-    """16 MB take 16.2 ms after backward; a bucket of 4 MB has been seen to take 4.2."""
-    job = dataclasses.replace(HIDDEN, bucket_bytes=(4_000_000,) * 7 + (16_000_000,))
-    all_found = found(job, tmp_path)
-    exposed = one(all_found, "Exposed communication is")
-    assert gain_ms(exposed) == pytest.approx(16.4, rel=0.05)
-    assert "what backward leaves over: 100 % bucket 7 (the last)" in exposed.evidence
-    large = one(all_found, "Bucket 7, the last, is too large to hide: its 16.00 MB")
-    assert gain_ms(large) == pytest.approx(12, rel=0.1)
-    assert "layers.7.weight" in large.remedy  # one parameter: bucket_cap_mb does not help
-    halved = one(all_found, "a 16-bit hook would halve")
-    assert gain_ms(halved) == pytest.approx(8.3, rel=0.1)
-    gains = [gain_ms(f) for f in all_found]
-    assert gains == sorted(gains, reverse=True)
-
-
-def test_what_is_exposed_is_waiting_transfer_and_computing(tmp_path: Path) -> None:
-    """One bucket, ready as backward ends: 2 ms of codec at each end, and 8.2 ms between.
-
-    In every other step rank 1 comes 8 ms later, and compresses for 2 ms: rank 0 waits for 10 ms,
-    whatever it compresses meanwhile.  That is 2.5 ms in the mean of ranks and steps, and nothing in
-    the median.
-    """
-    job = SyntheticJob(
-        ranks=2, steps=40, bucket_bytes=(8_000_000,), codec_ms=2.0, jitter_ms=0.0,
-        late_ms={1: 8.0}, late_every=2,
-    )  # fmt: skip
-    first = found(job, tmp_path)[0]
-    assert first.rule == "communication_is_exposed"
-    (said,) = [text for text in first.evidence if text.startswith("of what is exposed")]
-    assert said == (
-        "of what is exposed, in the mean: 58 % transfer, 25 % computing of the hook, 18 % waiting "
-        "for a rank that comes later"
-    )
-
-
-def test_what_of_the_wire_is_waiting_may_not_be_known(tmp_path: Path) -> None:
-    """A rank's file is missing: it may be the one that all others wait for."""
-    write_job(SyntheticJob(ranks=3, steps=20, bucket_bytes=(8_000_000,)), tmp_path)
-    record_path(tmp_path, 2).unlink()
-    first = found_in(tmp_path)[0]
-    (said,) = [text for text in first.evidence if text.startswith("of what is exposed")]
-    assert "on the wire, of which nobody knows what is waiting" in said
-    assert "later" not in said
-
-
-def test_small_buckets(tmp_path: Path) -> None:
-    """2 ms of latency each, 50 to 400 kB at 1 GB/s: one bucket would do in place of 30."""
-    job = dataclasses.replace(
-        HIDDEN, latency_ms=2.0, backward_ms=10.0, bucket_bytes=(50_000, 200_000, 400_000) * 10
-    )
-    finding = one(found(job, tmp_path), "The 30 buckets are too small")
-    assert "of their time on the wire is latency, 2." in finding.sentence
-    assert "1 would do" in finding.evidence[1]
-    assert finding.remedy == "Raise bucket_cap_mb to about 8."
-    exposed = one(found_in(tmp_path), "Exposed communication is")
-    assert finding.gain_ns == exposed.gain_ns  # all that is exposed, less than 29 latencies
-
-
-def test_a_queue(tmp_path: Path) -> None:
-    """40 ms of transfers are asked for within 10 ms, two at a time."""
-    job = dataclasses.replace(HIDDEN, backward_ms=10.0, bucket_bytes=(4_000_000,) * 10)
-    finding = one(found(job, tmp_path), "Collectives queue behind each other")
-    assert gain_ms(finding) == pytest.approx(10 / 2 * 4.2 - 10 - 4.2, rel=0.3)
-    assert "2 at a time on gloo" in finding.evidence[1]
 
 
 def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
@@ -173,29 +73,45 @@ def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
     assert held.remedy == "To see it, use hooktrace.hooks.powerSGD_hook in place of torch's."
 
 
-def test_a_smaller_last_bucket_is_not_called_large(tmp_path: Path) -> None:
-    """However long it takes beside a quicker one that sends more."""
-    job = dataclasses.replace(
-        HIDDEN, bucket_bytes=(8_000_000,) * 7 + (7_000_000,), backward_ms=30.0, latency_ms=3.0
+def buckets(*transfers: tuple[int, float]) -> list[Any]:
+    """Return buckets of so many bytes, which take so many ms."""
+    return [
+        SimpleNamespace(bucket=i, wire_bytes=sent, transfer_ns=took * MS, tail_share=0.5)
+        for i, (sent, took) in enumerate(transfers)
+    ]
+
+
+def slow(*transfers: tuple[int, float]) -> list[tuple[int, float, float]]:
+    """Return which are slow, with what they take and would, in ms."""
+    found = slow_transfers(buckets(*transfers), lambda _, __: True)
+    return [(one.of.bucket, one.took_ns / MS, one.usual_ns / MS) for one in found]
+
+
+def test_where_latency_rules_the_smaller_payload_is_not_slow() -> None:
+    """2.2 ms where payloads of twice its size take 2.0: at their rate it would take 1.0."""
+    assert slow((1_000, 2.2), *[(2_000, 2.0)] * 3) == []
+    assert slow(*[(1_000, 2.0)] * 3, (2_000, 2.2)) == []
+
+
+def test_one_that_takes_thrice_as_long_is_slow() -> None:
+    """Of a few bytes as of many; beside two others nobody can tell."""
+    for sent in (1 << 8, 1 << 22):
+        assert slow(*[(sent, 1.0)] * 3, (sent, 3.0)) == [(3, 3.0, 1.0)]
+        assert slow(*[(sent, 1.0)] * 2, (sent, 3.0)) == []
+
+
+def test_a_small_payload_is_not_said_to_have_a_bandwidth() -> None:
+    """What it takes is said, and what others do."""
+    model: Any = SimpleNamespace(
+        has_wire=True,
+        buckets=buckets(*[(288, 0.9)] * 3, (288, 13.4)),
+        exposed=SimpleNamespace(p50=10 * MS),
     )
-    assert not [f for f in found(job, tmp_path) if f.rule == "last_bucket_is_large"]
-
-
-@pytest.mark.parametrize(("until", "is_said"), [(10, True), (1, False)])
-def test_a_hook_that_began_later_is_no_single_kind_of_step(
-    until: int, is_said: bool, tmp_path: Path
-) -> None:
-    """As PowerSGD: the median is of the steps since, and a third of all sent 50 times as much."""
-
-    def later(rank: int, completed: Completed) -> Completed:
-        step, buckets = completed
-        if step.step <= until:
-            return completed
-        less = tuple(replace(b, wire_bytes=(b.wire_bytes or 0) // 50) for b in buckets)
-        return replace(step, wire_bytes=(step.wire_bytes or 0) // 50), less
-
-    write_changed(tmp_path, HIDDEN, later)
-    evidence = " ".join(one(found_in(tmp_path), "is exposed, so a faster").evidence)
-    said = "they send 0.56 MB at the median, and 28.10 MB or more in at least 5.0 % of them"
-    assert (said in evidence) is is_said
-    assert ("several kinds" in evidence) is is_said
+    (finding,) = bucket_is_slow(model, None)
+    assert finding.sentence == (
+        "Bucket 3 takes long on the wire: 13.4 ms for 288 B, where others, no larger, would take "
+        "0.90 ms."
+    )
+    assert finding.gain_ns == 5 * MS
+    model.exposed = SimpleNamespace(p50=100 * MS)
+    assert [one.gain_ns for one in bucket_is_slow(model, None)] == [12.5 * MS]

@@ -26,51 +26,33 @@ def run_of(rank: int, *, offset_ns: int = 0, wall_error_ns: int = 0, **changes: 
     )
 
 
+def _at(one: Any, by: Callable[[int], int], *names: str) -> Any:
+    return replace(one, **{name: by(getattr(one, name)) for name in names})
+
+
 def moved(step: Completed, by: Callable[[int], int]) -> Completed:
     """Return a step whose host times all went through ``by``."""
     record, buckets = step
-    return (
+    return _at(record, by, "first_ready_ns", "last_ready_ns", "done_ns"), tuple(
         replace(
-            record,
-            first_ready_ns=by(record.first_ready_ns),
-            last_ready_ns=by(record.last_ready_ns),
-            done_ns=by(record.done_ns),
-        ),
-        tuple(
-            replace(
-                b,
-                ready_ns=by(b.ready_ns),
-                launched_ns=by(b.launched_ns),
-                done_ns=by(b.done_ns),
-                stages=tuple(
-                    replace(s, start_ns=by(s.start_ns), end_ns=by(s.end_ns)) for s in b.stages
-                ),
-            )
-            for b in buckets
-        ),
+            _at(b, by, "ready_ns", "launched_ns", "done_ns"),
+            stages=tuple(_at(s, by, "start_ns", "end_ns") for s in b.stages),
+        )
+        for b in buckets
     )
 
 
 def timed_by_device(step: Completed) -> Completed:
     """Return a step whose device took as long for each stage as the host did, and began with it."""
     record, buckets = step
-    first = record.first_ready_ns
+    of_host = moved(step, lambda at: at - record.first_ready_ns)[1]
     return replace(record, clock="device"), tuple(
         replace(
-            b,
-            device_type="cuda",
-            stages=(),
-            device=DeviceSpan(
-                ready_ns=b.ready_ns - first,
-                done_ns=b.done_ns - first,
-                stages=tuple(
-                    replace(s, start_ns=s.start_ns - first, end_ns=s.end_ns - first)
-                    for s in b.stages
-                ),
-            ),
+            b, device_type="cuda", stages=(),
+            device=DeviceSpan(ready_ns=at.ready_ns, done_ns=at.done_ns, stages=at.stages),
         )
-        for b in buckets
-    )
+        for b, at in zip(buckets, of_host, strict=True)
+    )  # fmt: skip
 
 
 def text_of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.run import REASONS, reasons
@@ -21,26 +20,6 @@ FLAGS = ("warmup", "shadow", "complete", "probed")
 def why(folder: Path) -> list[list[str]]:
     """Return the reason of each step of each rank."""
     return [[REASONS[i] for i in own.tolist()] for own in reasons(run_in(folder))]
-
-
-@pytest.mark.parametrize("flag", FLAGS)
-def test_a_step_counts_where_its_record_does(flag: str, tmp_path: Path) -> None:
-    """On that rank; the reason is what its record says."""
-    changed: dict[tuple[int, int], bool] = {}
-
-    def change(rank: int, completed: CompletedStep) -> CompletedStep:
-        step, buckets = completed
-        if step.step == 3 and rank == 1:
-            step = replace(step, **{flag: flag != "complete"})
-        changed[rank, step.step] = step.counts
-        return step, buckets
-
-    write_changed(tmp_path, JOB, change)
-    found = why(tmp_path)
-    reason = "incomplete" if flag == "complete" else flag
-    assert found == [["counts"] * 8, ["counts"] * 2 + [reason] + ["counts"] * 5]
-    counts = {(rank, 1 + i): x == "counts" for rank in (0, 1) for i, x in enumerate(found[rank])}
-    assert counts == changed
 
 
 def test_of_several_reasons_the_first_stands(tmp_path: Path) -> None:

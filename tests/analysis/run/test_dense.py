@@ -1,32 +1,17 @@
-"""A model's settled steps as arrays."""
+"""A model's settled steps as arrays, and the rows of a rank that count."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
-from msgspec.structs import replace
 
-from hooktrace.analysis.report.tables import bucket_table
-from hooktrace.records.files import record_path
-from hooktrace.testing.synthetic import write_job
-from tests.analysis.report.jobs import (
-    HIDDEN,
-    MS,
-    QUIET,
-    facts_of,
-    model_of,
-    write_changed,
-)
-from tests.analysis.run.files import (
-    Completed,
-    run_of,
-    steps_of,
-    text_of,
-    write_ranks,
-)
-from tests.analysis.shown import named
+from hooktrace.analysis.run import STAGE_NAMES
+from hooktrace.analysis.run.dense import RankRows
+from tests.analysis.report.jobs import MS, facts_of
+from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.runs import run_in
 
 
 def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
@@ -49,52 +34,17 @@ def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
     assert first.busbw_bytes_per_second == pytest.approx(2_000 / 1e-3)
 
 
-def test_transfer_and_bus_bandwidth_hold_no_waiting(tmp_path: Path) -> None:
-    """4 MB at 1 GB/s take 4.2 ms, at 4/3 of them, the bus factor, however long two ranks wait."""
-    late = dataclasses.replace(QUIET, late_ms={2: 7.0}, late_from=3)
-    quiet, waiting = model_of(QUIET, tmp_path / "early"), model_of(late, tmp_path / "late")
-    for model in (quiet, waiting):
-        rates = [b.busbw_bytes_per_second for b in model.buckets]
-        assert rates == pytest.approx([4e6 * 4 / 3 / 4.2e-3] * len(rates), rel=0.1)
-    assert waiting.busbw_bytes_per_second == pytest.approx(quiet.busbw_bytes_per_second, rel=0.03)
-    for bucket in waiting.buckets:
-        assert bucket.transfer_ns == pytest.approx(4.2 * MS, rel=0.1)
-        waits = 7 * MS * 2 / 3 if bucket.bucket >= 3 else 0.0  # a mean: rank 2 waits for nobody
-        assert bucket.wait_ns == pytest.approx(waits, abs=0.5 * MS)
-
-
-def test_where_waits_are_not_known_bus_bandwidth_is_a_least_one(tmp_path: Path) -> None:
-    """Of all time on the wire, and it says so."""
-    write_job(dataclasses.replace(QUIET, late_ms={2: 7.0}), tmp_path)
-    record_path(tmp_path, 2).unlink()
-    model = facts_of(tmp_path)
-    rates = [b.busbw_bytes_per_second for b in model.buckets]
-    assert rates == pytest.approx([4e6 * 4 / 3 / 11.2e-3] * len(rates), rel=0.1)
-    table = bucket_table(model)
-    assert {row["busbw"][:2] for row in named(table)} == {"≥ "}
-    assert "with what it waits" in table.about(range(len(table.columns)))
-
-
-def test_in_a_run_of_one_rank_there_is_no_bus_bandwidth(tmp_path: Path) -> None:
-    """Nothing crosses a bus: 0 MB/s at least would be true of any."""
-    model = model_of(dataclasses.replace(QUIET, ranks=1), tmp_path)
-    table = bucket_table(model)
-    assert model.busbw_bytes_per_second is None
-    assert {row["busbw"] for row in named(table)} == {"-"}
-    assert "busbw (nccl-tests): none, or not known" in table.about(range(len(table.columns)))
-
-
-def test_a_rank_that_is_alone_in_a_step_is_after_nobody(tmp_path: Path) -> None:
-    """Rank 0 has run out of data after 12 of 30 steps: those without it say nothing of rank 1's."""
-
-    def shadow(rank: int, completed: Completed) -> Completed:
-        step, buckets = completed
-        if rank or step.step <= 12:
-            return completed
-        return replace(step, shadow=True), tuple(replace(b, shadow=True) for b in buckets)
-
-    write_changed(tmp_path, dataclasses.replace(HIDDEN, ranks=2, late_ms={1: 6.0}), shadow)
-    first, second = facts_of(tmp_path).ranks
-    assert (first.steps, second.steps) == (12, 30)
-    assert first.lag_ns == 0
-    assert second.lag_ns == pytest.approx(6 * MS, rel=0.1)
+def test_rows_that_do_not_count_are_not_read(tmp_path: Path) -> None:
+    """Of nine steps with two buckets of four stages each, the first bucket of each step."""
+    write_ranks(tmp_path, {0: text_of(run_of(0), steps_of(9))})
+    run = run_in(tmp_path)
+    (track,), (clock,) = run.tracks, run.clocks
+    steps, first = np.ones(9, np.bool_), track.buckets.bucket == 0
+    rows = RankRows(track, clock, steps, first, steps, first)
+    assert rows.called.tolist() == track.buckets.called[::2].tolist()
+    counts = dict(zip(STAGE_NAMES, rows.stage_counts.tolist(), strict=True))
+    stages = {"compress": 9, "queue": 9, "wire": 9, "decompress": 9}
+    assert {name: count for name, count in counts.items() if count} == stages
+    assert rows.sent(None).tolist() == [step.wire_bytes for step, _ in steps_of(9)]
+    assert rows.sent(1).tolist() == []  # of a bucket whose rows do not count
+    assert list(rows.errors()) == []

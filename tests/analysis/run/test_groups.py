@@ -1,13 +1,16 @@
-"""Which collectives all ranks of a run are in."""
+"""Which ranks are together in which collectives."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from hooktrace.analysis.run import groups_of, ranks_within, waits
+from hooktrace.analysis.run import Run, groups_of, load, ranks_within
 from hooktrace.analysis.run.columns import UNKNOWN
+from hooktrace.analysis.run.dense import settled_steps
+from hooktrace.analysis.run.groups import Together, is_of_all
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
@@ -58,12 +61,26 @@ def test_of_buckets_all_ranks_are_in_each(tmp_path: Path) -> None:
     assert not groups_of(run.tracks[0], 64).of.any()
 
 
-def test_nobody_waits_for_a_rank_that_is_in_another_collective(tmp_path: Path) -> None:
-    """Of hybrid sharding no wait is known, and the reason is given."""
-    found = waits(job_run(ShardedJob(ranks=4, replicas=2, late_ms={1: 9.0}), tmp_path), "net")
-    assert found.why_unknown is not None
-    assert "a part of the ranks is in each collective" in found.why_unknown
-    assert not any(map(len, found.rows))
-    found = waits(job_run(ShardedJob(ranks=4, late_ms={1: 9.0}), tmp_path / "whole"), "net")
-    assert found.why_unknown is None
-    assert max(one.ns.max() for one in found.waited) > 8_000_000
+def groups_in(
+    job: Replicated, folder: Path, files: int | None = None
+) -> tuple[Run, tuple[Together, ...]]:
+    write_sharded_job(job, folder)
+    run = load(dict([*find_records(folder).items()][:files]))
+    arrays = settled_steps(run, job.model)
+    assert arrays is not None
+    return run, arrays.together
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_all_ranks_are_one_group_however_that_is_known(tells: bool, tmp_path: Path) -> None:
+    """From records, or of an older file from how many bytes were on the bus."""
+    job = Replicated(ranks=4, tells_members=tells)
+    run, found = groups_in(job, tmp_path)
+    assert found == (Together((0, 1, 2, 3), tuple(range(len(job.slots())))),)
+    assert is_of_all([(t, np.ones(len(t.buckets), bool)) for t in run.tracks], 4)
+
+
+def test_of_a_rank_without_a_file_the_others_are_left(tmp_path: Path) -> None:
+    """A group of which one rank is left is none."""
+    _, found = groups_in(Replicated(ranks=4, replicas=2), tmp_path, files=3)
+    assert {group.ranks for group in found} == {(0, 1), (0, 2)}

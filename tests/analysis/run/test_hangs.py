@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,78 +44,111 @@ def drop(folder: Path, ranks: Iterable[int], words: str) -> None:
         path.write_text("".join(kept))
 
 
+HANG = '"kind":"hang"'
+END = "ended_after_ns"
+EVERY = range(JOB.ranks)
+LASTS, WENT_ON = SyntheticHang(step=12), SyntheticHang(step=12, went_on_after_s=42)
+Change = Callable[[Path, HangRecord], object]
+
+
+def enqueued(folder: Path) -> None:
+    """Write steps as of a device that the host has only told what to do."""
+    for rank in EVERY:
+        path = record_path(folder, rank)
+        records: list[dict[str, Any]] = [
+            msgspec.json.decode(line) for line in path.read_bytes().splitlines()
+        ]
+        for record in records:
+            if record["kind"] == "step":
+                record |= {"clock": "device", "done_ns": record["last_ready_ns"]}
+        path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+
+
+def without_step(folder: Path, record: HangRecord) -> None:
+    """Rank 3 may have been stopped when the others had got their result."""
+    drop(folder, EVERY, END)
+    for step in range(12, 21):
+        drop(folder, [3], f'"generation":1,"step":{step},"clock"')
+
+
+def broken_off(folder: Path, record: HangRecord) -> None:
+    """The step broke off on a rank that waited."""
+    step, _ = JOB.step(12, next(iter(simulate(JOB))).moments(1))
+    with record_path(folder, 1).open("ab") as file:
+        file.write(RecordEncoder().record(replace(step, complete=False)))
+    add(folder, 1, replace(record, ended_after_ns=60 * S))
+
+
+def error_told(folder: Path, record: HangRecord) -> None:
+    """The record of its end says how."""
+    broken_off(folder, record)
+    add(folder, 0, replace(record, ended_after_ns=60 * S, message="it ended: Connection closed"))
+
+
+def alone(rank: int = 0, **fields: Any) -> Change:
+    """Return what leaves one file with a record of the hang, which has other fields."""
+
+    def change(folder: Path, record: HangRecord) -> None:
+        drop(folder, EVERY, HANG)
+        add(folder, rank, replace(record, **fields))
+
+    return change
+
+
+NO_END = "no end of it is recorded"
+BY_STEPS = "by the steps that follow"
+
+
+@pytest.mark.parametrize(
+    ("hang", "change", "outcome", "took_s"),
+    [
+        (LASTS, lambda *_: None, NO_END, None),
+        (WENT_ON, lambda *_: None, "it went on after at most 42 s", 42),
+        (SyntheticHang(step=12, killed=(1, 2)),
+         lambda folder, record: add(folder, 3, replace(record, ended_after_ns=50 * S)),
+         "it went on after at most 50 s", 50),
+        (WENT_ON, lambda folder, _: drop(folder, EVERY, END),
+         f"it went on after at most 42 s, {BY_STEPS}", 42),
+        (WENT_ON, lambda folder, _: (drop(folder, EVERY, END), enqueued(folder)),
+         f"it went on after about 42 s, {BY_STEPS}", 42),
+        (WENT_ON, without_step, NO_END, None),
+        (LASTS, broken_off, "it was over after at most 60 s, but the step broke off", 60),
+        (LASTS, error_told, "it ended: Connection closed", 60),
+        (LASTS, lambda folder, record: add(
+            folder, 0, replace(record, ended_after_ns=60 * S, message="bucket 5 failed")),
+         "bucket 5 failed", 60),
+        (LASTS, alone(step=11, bucket=-1), NO_END, None),
+        (LASTS, alone(step=10, bucket=-1), None, None),
+    ],
+    ids=["lasts", "went on", "one file with the end is enough", "steps tell that it went on",
+         "steps of a device tell it by its clock", "a rank without the step", "step broke off",
+         "it ended in an error", "the last word alone", "outside of hooks, last step whole",
+         "outside of hooks, a later step whole"],
+)  # fmt: skip
+def test_what_is_said_of_its_end(
+    tmp_path: Path, hang: SyntheticHang, change: Change, outcome: str | None, took_s: float | None
+) -> None:
+    """However many files have it, it is one; only a step that is whole afterwards went on."""
+    change(tmp_path, write_hung_job(JOB, hang, tmp_path))
+    (found,) = hangs_in(tmp_path)
+    assert outcome in (None, found.outcome)
+    assert found.went_on == (outcome is None or "went on" in outcome)
+    if outcome is not None:
+        took = None if took_s is None else pytest.approx(took_s * S, abs=S // 10)
+        assert found.took_ns == took
+
+
 def test_a_hang_that_all_files_have_is_one(tmp_path: Path) -> None:
     """It begins when the first rank had the bucket ready, in rank 0's clock."""
-    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
+    record = write_hung_job(JOB, LASTS, tmp_path)
     (hang,) = hangs_in(tmp_path)
     assert (hang.record, hang.ranks) == (record, (0, 1, 2, 3))
-    assert (hang.start, hang.end, hang.took_ns) == (record.since_ns, None, None)
-    assert hang.sentence == (
-        "bucket 5 of step 12 has waited 31 s on ranks 0, 1, 3 for rank 2, which is in "
-        "`data.py:88 next_batch`, 1 step behind"
-    )
-
-
-def test_a_hang_that_went_on_keeps_its_sentence(tmp_path: Path) -> None:
-    """The record of its end adds when that was."""
-    record = write_hung_job(JOB, SyntheticHang(step=12, went_on_after_s=42), tmp_path)
-    (hang,) = hangs_in(tmp_path)
-    assert (hang.record, hang.went_on, hang.took_ns) == (record, True, 42 * S)
-    assert hang.outcome == "it went on after at most 42 s"
-
-
-def test_one_file_with_the_end_is_enough(tmp_path: Path) -> None:
-    """Others may have been full, or killed."""
-    record = write_hung_job(JOB, SyntheticHang(step=12, killed=(1, 2)), tmp_path)
-    add(tmp_path, 3, replace(record, ended_after_ns=50 * S))
-    (hang,) = hangs_in(tmp_path)
-    assert (hang.took_ns, hang.ranks) == (50 * S, (0, 3))
-    assert hang.outcome == "it went on after at most 50 s"
-
-
-def test_steps_tell_that_it_went_on(tmp_path: Path) -> None:
-    """Where no record of the end is there, but all that waited have the step as whole."""
-    write_hung_job(JOB, SyntheticHang(step=12, went_on_after_s=42), tmp_path)
-    drop(tmp_path, range(4), "ended_after_ns")
-    (hang,) = hangs_in(tmp_path)
-    assert (hang.last_word, hang.went_on) == (None, True)
-    assert hang.outcome == "it went on after at most 42 s, by the steps that follow"
-    assert hang.took_ns == pytest.approx(42 * S, abs=S // 10)
-
-
-def test_steps_of_a_device_tell_it_by_the_devices_clock(tmp_path: Path) -> None:
-    """The host has enqueued the step long before: that is no end."""
-    write_hung_job(JOB, SyntheticHang(step=12, went_on_after_s=42), tmp_path)
-    drop(tmp_path, range(4), "ended_after_ns")
-    for rank in range(4):
-        path = record_path(tmp_path, rank)
-        records = map(msgspec.json.decode, path.read_bytes().splitlines())
-        path.write_bytes(b"".join(map(enqueued, records)))
-    (hang,) = hangs_in(tmp_path)
-    assert hang.went_on
-    assert hang.outcome == "it went on after about 42 s, by the steps that follow"
-
-
-def enqueued(record: dict[str, Any]) -> bytes:
-    """Return a record's line, a step's as of a device that the host has only told what to do."""
-    if record["kind"] == "step":
-        record |= {"clock": "device", "done_ns": record["last_ready_ns"]}
-    return msgspec.json.encode(record) + b"\n"
-
-
-def test_one_rank_without_the_step_is_a_hang_without_end(tmp_path: Path) -> None:
-    """The others may have got their result before it was stopped."""
-    write_hung_job(JOB, SyntheticHang(step=12, went_on_after_s=42), tmp_path)
-    drop(tmp_path, range(4), "ended_after_ns")
-    for step in range(12, 21):
-        drop(tmp_path, [3], f'"generation":1,"step":{step},"clock"')
-    (hang,) = hangs_in(tmp_path)
-    assert hang.end is None
+    assert (hang.start, hang.end, hang.sentence) == (record.since_ns, None, record.message)
 
 
 def test_numbers_that_begin_anew_are_other_hangs(tmp_path: Path) -> None:
     """As after another rank has taken over; the one that lasts comes first."""
-    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
+    record = write_hung_job(JOB, LASTS, tmp_path)
     other = replace(record, step=15, since_ns=record.since_ns + 60 * S)
     add(tmp_path, 0, replace(record, ended_after_ns=40 * S), other)
     first, second = hangs_in(tmp_path)
@@ -133,8 +166,8 @@ def test_of_two_records_of_one_hang_the_later_one_is_told(tmp_path: Path) -> Non
 
 def test_since_is_in_the_clock_of_who_recorded_it(tmp_path: Path) -> None:
     """And where that rank has no file, the wall clock is what is left."""
-    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
-    drop(tmp_path, range(4), '"kind":"hang"')
+    record = write_hung_job(JOB, LASTS, tmp_path)
+    drop(tmp_path, EVERY, HANG)
     add(tmp_path, 1, replace(record, rank=3, since_ns=record.since_ns - JOB.offset_ns(3)))
     (hang,) = hangs_in(tmp_path)
     assert hang.start == record.since_ns
@@ -145,53 +178,16 @@ def test_since_is_in_the_clock_of_who_recorded_it(tmp_path: Path) -> None:
 
 def test_the_remedy_of_its_kind_is_no_part_of_the_sentence(tmp_path: Path) -> None:
     """A message ends in it, and whoever shows the hang shows it apart."""
-    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
-    drop(tmp_path, range(4), '"kind":"hang"')
+    record = write_hung_job(JOB, LASTS, tmp_path)
+    drop(tmp_path, EVERY, HANG)
     add(tmp_path, 0, replace(record, message=f"{record.message}; {hang_kind('busy').remedy}"))
     (hang,) = hangs_in(tmp_path)
     assert hang.sentence == record.message
 
 
-def test_a_hang_that_ended_in_an_error_did_not_go_on(tmp_path: Path) -> None:
-    """The step broke off on a rank that waited; the record of its end may say how."""
-    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
-    step, _ = JOB.step(12, next(iter(simulate(JOB))).moments(1))
-    broken = RecordEncoder().record(replace(step, complete=False))
-    with record_path(tmp_path, 1).open("ab") as file:
-        file.write(broken)
-    add(tmp_path, 1, replace(record, ended_after_ns=60 * S))
-    (hang,) = hangs_in(tmp_path)
-    assert (hang.took_ns, hang.went_on) == (60 * S, False)
-    assert hang.outcome == "it was over after at most 60 s, but the step broke off"
-    add(tmp_path, 0, replace(record, ended_after_ns=60 * S, message="it ended: Connection closed"))
-    (hang,) = hangs_in(tmp_path)
-    assert (hang.outcome, hang.went_on) == ("it ended: Connection closed", False)
-
-
-def test_the_last_word_alone_may_say_that_it_failed(tmp_path: Path) -> None:
-    """No step is there, as of a job that ended then."""
-    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
-    add(tmp_path, 0, replace(record, ended_after_ns=60 * S, message="bucket 5 failed after 60 s"))
-    (hang,) = hangs_in(tmp_path)
-    assert (hang.outcome, hang.went_on) == ("bucket 5 failed after 60 s", False)
-
-
-def test_a_wait_outside_of_all_hooks_went_on_when_a_later_step_is_whole(tmp_path: Path) -> None:
-    """Its step is the last one before it, which was whole all the time."""
-    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
-    drop(tmp_path, range(4), '"kind":"hang"')
-    add(tmp_path, 0, replace(record, step=11, bucket=-1))
-    (hang,) = hangs_in(tmp_path)
-    assert hang.end is None
-    drop(tmp_path, [0], '"kind":"hang"')
-    add(tmp_path, 0, replace(record, step=10, bucket=-1))
-    (hang,) = hangs_in(tmp_path)
-    assert hang.went_on
-
-
 def test_a_hang_of_no_model_is_none_of_the_models(tmp_path: Path) -> None:
     """As at a barrier before any step; it is a hang of the run."""
-    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
+    record = write_hung_job(JOB, LASTS, tmp_path)
     add(tmp_path, 0, replace(record, hang=1, model="", hook="", step=0, bucket=-1))
     run = run_in(tmp_path)
     assert run.model_names == [JOB.model]

@@ -1,53 +1,28 @@
-"""Who is late by its own doing, group by group."""
+"""What a rank waited for others before it came late, and whether the order is known."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from hooktrace.analysis.run import UNKNOWN
-from hooktrace.analysis.run.order import LastOfGroup, is_order_known, last_of_groups
+import numpy as np
+import pytest
+
+from hooktrace.analysis.run.dense import StepArrays
+from hooktrace.analysis.run.order import (
+    Elsewhere,
+    is_order_known,
+    waited_elsewhere,
+)
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob
-from tests.analysis.report.jobs import found_in as findings_in
-from tests.analysis.report.jobs import one
 from tests.analysis.runs import arrays_of, job_run, run_in
 
 MS = 1_000_000
-GATHER, REDUCE = 4, 6
-
-
-def found_in(job: ShardedJob, folder: Path) -> dict[tuple[int, ...], LastOfGroup]:
-    arrays = arrays_of(job_run(job, folder))
-    return {one.group.ranks: one for one in last_of_groups(arrays)}
-
-
-def last_at(one: LastOfGroup, bucket: int) -> set[int]:
-    """Return who is last there in the steps after the first one."""
-    return set(one.last[1:, one.group.buckets.index(bucket)].tolist())
-
-
-def test_a_rank_that_was_held_up_is_not_the_last_one(tmp_path: Path) -> None:
-    """Rank 3 comes 50 ms after rank 1, which rank 2 has cost it; nobody is named there."""
-    job = ShardedJob(ranks=4, replicas=2, late_ms={2: 50.0}, late_at=GATHER)
-    found = found_in(job, tmp_path)
-    assert last_at(found[2, 3], GATHER) == {2}
-    assert last_at(found[0, 2], REDUCE) == {2}
-    assert last_at(found[1, 3], REDUCE) == {UNKNOWN}
-    at = found[0, 2].group.buckets.index(REDUCE)
-    assert set(found[0, 2].margin[1:, at].tolist()) == {50.0 * MS}
-    assert found[0, 2].is_sure[1:, at].all()
-
-
-def test_who_is_late_after_it_was_held_up_is_last_by_the_rest(tmp_path: Path) -> None:
-    """Rank 1 computes 20 ms longer before the reduce-scatter, rank 2 50 ms before the gather."""
-    job = ShardedJob(ranks=4, replicas=2, late_ms={2: 50.0, 1: 20.0}, late_at=GATHER)
-    found = found_in(job, tmp_path)
-    assert last_at(found[0, 1], GATHER) == {1}
-    at = found[0, 2].group.buckets.index(REDUCE)
-    # Rank 0 was held up for 20 ms of the 50.
-    assert last_at(found[0, 2], REDUCE) == {2}
-    assert set(found[0, 2].margin[1:, at].tolist()) == {30.0 * MS}
+GATHER, SCATTER, REDUCE = 4, 5, 6
+"""The first three collectives of the backward pass."""
+HELD_UP = ShardedJob(ranks=4, replicas=2, late_ms={2: 50.0}, late_at=GATHER)
+"""Rank 2 is late before the backward pass, rank 3 waits for it, and then rank 1 for rank 3."""
 
 
 def test_one_clock_that_nobody_measured_is_enough_to_know_nothing(tmp_path: Path) -> None:
@@ -57,7 +32,54 @@ def test_one_clock_that_nobody_measured_is_enough_to_know_nothing(tmp_path: Path
     path = record_path(tmp_path, 2)
     kept = [line for line in path.read_text().splitlines(True) if '"kind":"clock"' not in line]
     path.write_text("".join(kept))
-    arrays = arrays_of(run_in(tmp_path))
-    assert not is_order_known(arrays)
-    finding = one(findings_in(tmp_path), "Ranks wait for each other")
-    assert "the clocks of all ranks were never known at once" in finding.evidence[1]
+    assert not is_order_known(arrays_of(run_in(tmp_path)))
+
+
+def elsewhere(arrays: StepArrays, ranks: tuple[int, ...], bucket: int) -> Elsewhere:
+    """Return what a group's ranks waited elsewhere, (ranks, steps), before one collective."""
+    (group,) = (one for one in arrays.together if one.ranks == ranks)
+    found, at = waited_elsewhere(arrays, group), group.buckets.index(bucket)
+    return Elsewhere(found.ns[..., at], found.times[..., at])
+
+
+def test_who_waited_for_a_late_rank_is_held_up_by_it(tmp_path: Path) -> None:
+    arrays = arrays_of(job_run(HELD_UP, tmp_path))
+    held = elsewhere(arrays, (1, 3), REDUCE)
+    assert held.ns[:, 1:].tolist() == [[0.0] * 9, [50.0 * MS] * 9]
+    assert elsewhere(arrays, (0, 2), REDUCE).ns[:, 1:].max() == 0.0
+    # Four gathers forward, one backward, a reduce-scatter.
+    assert set(held.times.flat) == {6.0}
+
+
+def test_what_was_before_they_were_together_last_is_over(tmp_path: Path) -> None:
+    """At the next unit all ranks of a group were together in between."""
+    arrays = arrays_of(job_run(HELD_UP, tmp_path))
+    assert elsewhere(arrays, (1, 3), REDUCE + 3).ns.max() == 0.0
+    # Both have waited in the all-reduce, as long as each other.
+    assert elsewhere(arrays, (0, 1), REDUCE + 1).ns.tolist() == [[50.0 * MS] * 10] * 2
+
+
+def test_at_the_first_collective_it_is_what_ended_the_step_before(tmp_path: Path) -> None:
+    """The last all-reduce; where the step before is not there nobody knows."""
+    last = len(ShardedJob(replicas=2).slots()) - 1
+    job = ShardedJob(ranks=4, replicas=2, late_ms={0: 7.0, 1: 7.0}, late_at=last - 1)
+    held = elsewhere(arrays_of(job_run(job, tmp_path)), (2, 3), 0)
+    assert np.isnan(held.ns[:, 0]).all()
+    assert held.ns[:, 1:].tolist() == [[7.0 * MS] * 9] * 2
+
+
+def test_a_step_without_a_collective_does_not_join_its_ranks(tmp_path: Path) -> None:
+    """Of another kind of step: what was waited before is not over in it."""
+    arrays = arrays_of(job_run(HELD_UP, tmp_path))
+    arrays.called[:, 5, REDUCE] = np.nan
+    held = elsewhere(arrays, (1, 3), REDUCE + 3)
+    assert held.ns[1].tolist() == [0.0] * 5 + [50.0 * MS] + [0.0] * 4
+
+
+def test_a_wait_that_is_not_known_makes_it_unknown(tmp_path: Path) -> None:
+    """Of a hook of the user's that is called after the all-reduce, for one."""
+    arrays = arrays_of(job_run(ShardedJob(ranks=4, replicas=2), tmp_path))
+    arrays.waited[3, :, SCATTER] = np.nan
+    held = elsewhere(arrays, (1, 3), REDUCE)
+    assert np.isnan(held.ns[1]).all()
+    assert held.ns[0, 1:] == pytest.approx(0.0)

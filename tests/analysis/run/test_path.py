@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import UNKNOWN, CriticalPath, CriticalPaths, critical_path_sums
+from hooktrace.analysis.run import UNKNOWN, CriticalPath, CriticalPaths
 from hooktrace.analysis.run.path import StepCalls, _Ranks
-from hooktrace.analysis.run.path_sums import sentence
 from hooktrace.records.files import find_records
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
@@ -54,58 +52,45 @@ def told(path: CriticalPath) -> list[tuple[str, int, int, float]]:
     return [(s.kind, s.rank, s.bucket, (s.end - s.start) / MS) for s in path.segments]
 
 
-def test_it_leads_through_the_rank_that_was_last(tmp_path: Path) -> None:
-    early, late = [(0, 1, 1, 30, 32)], [(10, 12, 12, 30, 31)]
-    write(tmp_path, [[early, late, early]])
-    path = path_of(tmp_path)
-    assert told(path) == [
-        ("compute", 1, 0, 10), ("compress", 1, 0, 2), ("transfer", UNKNOWN, 0, 18),
-        ("decompress", UNKNOWN, 0, 2),
-    ]  # fmt: skip
-    assert path.end - path.start == 32 * MS
+_EARLY = [(0, 1, 1, 30, 32)]
+_BOTH = [_EARLY, [(10, 12, 12, 30, 31)]]
+KNOWN: dict[str, tuple[list[list[list[Times]]], list[tuple[str, int, int, float]]]] = {
+    "through the rank that was last": (
+        [[*_BOTH, _EARLY]],
+        [("compute", 1, 0, 10), ("compress", 1, 0, 2), ("transfer", UNKNOWN, 0, 18),
+         ("decompress", UNKNOWN, 0, 2)]),
+    "back to the end of the step before": (
+        [_BOTH, [[(60, 61, 61, 90, 91)], [(50, 51, 51, 90, 92)]]],
+        [("compute", 0, 0, 28), ("compress", 0, 0, 1), ("transfer", UNKNOWN, 0, 29),
+         ("decompress", 1, 0, 2)]),
+    "to the call whose decompress held the worker": (
+        [[[(0, 1, 1, 40, 42), (5, 6, 42, 60, 61)], [(10, 12, 12, 40, 43), (15, 16, 43, 60, 62)]]],
+        [("compute", 1, 0, 10), ("compress", 1, 0, 2), ("transfer", UNKNOWN, 0, 28),
+         ("decompress", 1, 0, 3), ("transfer", UNKNOWN, 1, 17), ("decompress", 1, 1, 2)]),
+    "to a queue that another model's collectives may explain": (
+        [[[(0, 1, 8, 20, 21)], [(3, 4, 14, 20, 22)]]],
+        [("compute", 1, 0, 3), ("compress", 1, 0, 1), ("queue", 1, 0, 10),
+         ("transfer", UNKNOWN, 0, 6), ("decompress", 1, 0, 2)]),
+    "through an earlier compress, which is not backward": (
+        [[[(0, 1, 1, 8, 9), (5, 6, 6, 40, 41)], [(2, 6, 6, 8, 9), (16, 19, 19, 40, 43)]]],
+        [("compute", 1, 1, 2), ("compress", 1, 0, 4), ("compute", 1, 1, 10),
+         ("compress", 1, 1, 3), ("transfer", UNKNOWN, 1, 21), ("decompress", 1, 1, 3)]),
+}  # fmt: skip
+"""Steps, and the path of the last one."""
 
 
-def test_compute_reaches_back_to_the_end_of_the_step_before(tmp_path: Path) -> None:
-    first = [[(0, 1, 1, 30, 32)], [(10, 12, 12, 30, 31)]]
-    second = [[(60, 61, 61, 90, 91)], [(50, 51, 51, 90, 92)]]
-    write(tmp_path, [first, second])
-    path = path_of(tmp_path, 2)
-    assert told(path) == [
-        ("compute", 0, 0, 28), ("compress", 0, 0, 1), ("transfer", UNKNOWN, 0, 29),
-        ("decompress", 1, 0, 2),
-    ]  # fmt: skip
-    assert path.start == path_of(tmp_path, 1).end
-
-
-def test_a_queue_leads_to_the_call_that_held_the_worker(tmp_path: Path) -> None:
-    """Bucket 1 began when bucket 0's decompress was done."""
-    early = [(0, 1, 1, 40, 42), (5, 6, 42, 60, 61)]
-    late = [(10, 12, 12, 40, 43), (15, 16, 43, 60, 62)]
-    write(tmp_path, [[early, late]])
-    assert told(path_of(tmp_path)) == [
-        ("compute", 1, 0, 10), ("compress", 1, 0, 2), ("transfer", UNKNOWN, 0, 28),
-        ("decompress", 1, 0, 3), ("transfer", UNKNOWN, 1, 17), ("decompress", 1, 1, 2),
-    ]  # fmt: skip
-
-
-def test_a_queue_that_no_call_here_explains_stays_one(tmp_path: Path) -> None:
-    """Another model's collectives may have held the worker."""
-    write(tmp_path, [[[(0, 1, 8, 20, 21)], [(3, 4, 14, 20, 22)]]])
-    assert told(path_of(tmp_path)) == [
-        ("compute", 1, 0, 3), ("compress", 1, 0, 1), ("queue", 1, 0, 10),
-        ("transfer", UNKNOWN, 0, 6), ("decompress", 1, 0, 2),
-    ]  # fmt: skip
-
-
-def test_compress_of_earlier_buckets_is_not_backward(tmp_path: Path) -> None:
-    """The hook runs on the thread that runs backward."""
-    early = [(0, 1, 1, 8, 9), (5, 6, 6, 40, 41)]
-    late = [(2, 6, 6, 8, 9), (16, 19, 19, 40, 43)]
-    write(tmp_path, [[early, late]])
-    assert told(path_of(tmp_path)) == [
-        ("compute", 1, 1, 2), ("compress", 1, 0, 4), ("compute", 1, 1, 10),
-        ("compress", 1, 1, 3), ("transfer", UNKNOWN, 1, 21), ("decompress", 1, 1, 3),
-    ]  # fmt: skip
+@pytest.mark.parametrize(("steps", "expected"), KNOWN.values(), ids=KNOWN)
+def test_it_leads_through_what_the_step_waited_for(
+    tmp_path: Path,
+    steps: list[list[list[Times]]],
+    expected: list[tuple[str, int, int, float]],
+) -> None:
+    """Kind, rank, bucket and ms of each segment; all of a step is on its path."""
+    write(tmp_path, steps)
+    path = path_of(tmp_path, len(steps))
+    assert told(path) == expected
+    assert path.end - path.start == sum(ms for *_, ms in expected) * MS
+    assert len(steps) == 1 or path.start == path_of(tmp_path, 1).end
 
 
 def test_ranks_that_the_clocks_do_not_tell_apart_are_not_named(tmp_path: Path) -> None:
@@ -172,40 +157,6 @@ def test_segments_are_contiguous_and_sum_up_to_the_step(job: list[list[list[Time
     assert paths[1].end - paths[1].start == pytest.approx((last[1] - last[0]) * MS, abs=2)
 
 
-def test_of_a_sharded_step_every_unit_is_on_the_path(tmp_path: Path) -> None:
-    """Training waits for each: what it transfers is no compute, and the late rank's compute is."""
-    job = ShardedJob(ranks=2, steps=3, units=("<root>", "a"), late_ms={1: 4.0})
-    run = job_run(job, tmp_path)
-    path = CriticalPaths(run, job.model).of(2)
-    assert path.why_unknown is None
-    gap = [b.start - a.end for a, b in pairwise(path.segments)]
-    assert (set(gap), path.segments[0].start, path.segments[-1].end) == ({0}, path.start, path.end)
-    moved = [job.takes_ns(unit) for unit in job.slots()]
-    found = [s.end - s.start for s in path.segments if s.kind == "transfer"]
-    assert found == moved
-    first = path.segments[0]
-    assert (first.kind, first.rank, first.end - first.start) == ("compute", 1, 9 * MS)
-    assert sum(s.end - s.start for s in path.segments if s.kind == "compute") == (
-        path.end - path.start - sum(moved)
-    )
-    said = sentence(critical_path_sums(run, job.model))
-    assert "4.00 ms transfer of reduce-scatter of a, <root>" in said
-    assert "2.00 ms transfer of all-gather (forward) of <root>, a" in said
-
-
-def test_with_replicas_it_leads_from_group_to_group(tmp_path: Path) -> None:
-    """Rank 2 is late before the gather, rank 3 waits for it, and then rank 1 for rank 3."""
-    job = ShardedJob(ranks=4, replicas=2, steps=3, late_ms={2: 50.0}, late_at=4)
-    path = CriticalPaths(job_run(job, tmp_path), job.model).of(2)
-    assert path.why_unknown is None
-    assert sum(s.end - s.start for s in path.segments) == path.end - path.start
-    longest = max(path.segments, key=lambda s: s.end - s.start)
-    assert (longest.kind, longest.rank, longest.bucket) == ("compute", 2, 4)
-    assert longest.end - longest.start == 53 * MS
-    moved = sum(job.takes_ns(unit) for unit in job.slots())
-    assert sum(s.end - s.start for s in path.segments if s.kind == "transfer") == moved
-
-
 def test_whom_clocks_do_not_tell_is_looked_for_in_the_call_s_group(tmp_path: Path) -> None:
     """And not among ranks that have another collective of this number."""
     job = ShardedJob(ranks=4, replicas=2, steps=1)
@@ -225,3 +176,10 @@ def test_a_sharded_step_of_unknown_waits_has_no_path(tmp_path: Path) -> None:
         write_ranks(tmp_path, {rank: text_of(job.run(rank), [(step, unknown)], clocks=clocks)})
     path = CriticalPaths(run_in(tmp_path), job.model).of(1)
     assert path.why_unknown == "it is not known for which units training waited"
+
+
+def test_a_step_that_is_not_there_has_no_calls(tmp_path: Path) -> None:
+    job = SyntheticJob(ranks=2, steps=2)
+    calls = StepCalls(job_run(job, tmp_path), job.model)
+    assert [calls.of(rank, 7) for rank in range(2)] == [{}, {}]
+    assert calls.times(7) == []

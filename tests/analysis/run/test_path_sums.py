@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from hooktrace.analysis.run import UNKNOWN, PathSums, critical_path_sums
+from hooktrace.analysis.run import UNKNOWN, PathSums, Run, critical_path_sums, models_beside
 from hooktrace.analysis.run.path_sums import parts, sentence
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
@@ -47,19 +48,6 @@ def test_the_sentence_has_the_largest_of_a_usual_step() -> None:
     )
 
 
-def test_the_sums_of_a_run_find_the_rank_and_the_transfer(tmp_path: Path) -> None:
-    job = SyntheticJob(ranks=4, steps=30, late_ms={2: 12.0})
-    found = critical_path_sums(job_run(job, tmp_path), "synthetic")
-    assert (found.steps, found.of, found.why_unknown) == (30, 30, None)
-    assert sum(found.ns.values()) == found.length_ns
-    by_rank = {rank for kind, rank, _ in found.ns if kind == "compute"}
-    assert by_rank == {2}
-    transfer = sum(ns for (kind, *_), ns in found.ns.items() if kind == "transfer")
-    assert transfer / found.steps == pytest.approx(4.2 * MS, rel=0.1)  # the last bucket's alone
-    few = critical_path_sums(run_in(tmp_path), "synthetic", most=7)
-    assert (few.steps, few.of) == (7, 30)
-
-
 def test_a_step_that_hung_or_stalled_is_no_usual_one(tmp_path: Path) -> None:
     """Forty seconds in one of thirty steps would be nearly all of an average step."""
     job = SyntheticJob(ranks=2, steps=30)
@@ -79,16 +67,6 @@ def test_a_step_that_hung_or_stalled_is_no_usual_one(tmp_path: Path) -> None:
     assert stalled.length_ns / 29 == pytest.approx(usual.length_ns / 30, rel=0.02)
 
 
-def test_sums_say_why_there_are_none(tmp_path: Path) -> None:
-    found = critical_path_sums(
-        job_run(SyntheticJob(ranks=2, steps=3, clocks=False), tmp_path), "synthetic"
-    )
-    assert (found.steps, found.of) == (0, 3)
-    assert sentence(found) == (
-        "the critical path is not known: nobody measured the clock of rank 1"
-    )
-
-
 def test_a_sample_does_not_keep_time_with_the_job(tmp_path: Path) -> None:
     """Rank 1 is late in every other step: in half of a sample of half of the steps, or so."""
     found = critical_path_sums(
@@ -102,3 +80,34 @@ def test_a_sample_does_not_keep_time_with_the_job(tmp_path: Path) -> None:
             compute[rank] += ns
     assert 0.3 < compute[1] / sum(compute.values()) < 0.9
     assert found.steps == 40
+
+
+JOB = SyntheticJob(ranks=2, steps=20)
+
+
+def both(folder: Path, other: SyntheticJob) -> Run:
+    """Return a run of a job and another one in the same processes, at the same time."""
+    write_job(JOB, folder)
+    write_job(other, folder / "other")
+    for rank in range(JOB.ranks):
+        lines = record_path(folder / "other", rank).read_text().splitlines(keepends=True)
+        own = [line for line in lines if f'"model":"{other.model}"' in line]
+        path = record_path(folder, rank)
+        *before, end = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([*before, *own, end]))
+    return run_in(folder)
+
+
+def test_two_models_that_take_turns(tmp_path: Path) -> None:
+    """Each is in the other's steps; and alone, none is."""
+    run = both(tmp_path, dataclasses.replace(JOB, model="critic"))
+    assert models_beside(run, JOB.model) == ("critic",)
+    assert models_beside(run, "critic") == (JOB.model,)
+    assert critical_path_sums(run, JOB.model).beside == ("critic",)
+    assert models_beside(job_run(JOB, tmp_path / "alone"), JOB.model) == ()
+
+
+def test_a_model_that_communicates_in_few_of_the_steps_is_not_in_them(tmp_path: Path) -> None:
+    """One that is trained for a moment at the beginning."""
+    run = both(tmp_path, dataclasses.replace(JOB, model="critic", steps=4))
+    assert models_beside(run, JOB.model) == ()

@@ -18,7 +18,6 @@ from hooktrace.analysis.run.read import ColumnBuilder
 from hooktrace.records import BucketRecord, StepRecord
 from hooktrace.records import reader as record_reader
 from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
 from tests.analysis.run.files import Completed, run_of, steps_of, text_of
 from tests.exporters.records_sample import make_layout, make_step, on_device, probed
 from tests.records.test_codec import STEPS
@@ -261,19 +260,3 @@ def test_lines_without_a_layout_name_their_model_themselves() -> None:
     assert track.models == [("net", "fp16_compress_hook")]
     assert {facts.hook for facts in track.facts} == {"fp16_compress_hook"}
     check(track, steps)
-
-
-def test_a_sharded_step_and_its_units() -> None:
-    """What each unit is, what training waited for it; its times count as any other's."""
-    job = ShardedJob(steps=2)
-    steps = [ranks[0] for ranks in sharded_steps(job)]
-    track = track_of(text_of(job.run(0), steps))
-    records = [bucket for _, buckets in steps for bucket in buckets]
-    facts = [track.facts[i] for i in track.buckets.facts]
-    assert [f.unit for f in facts] == [record.unit for record in records]
-    assert track.buckets.exposed.tolist() == [record.exposed_ns for record in records]
-    assert track.buckets.having("sharded").all()
-    assert track.steps.having("sharded").all()
-    unsharded = track_of(text_of(run_of(0), steps_of(2)))
-    assert set(unsharded.buckets.exposed.tolist()) == {UNKNOWN}
-    assert not unsharded.steps.having("sharded").any()

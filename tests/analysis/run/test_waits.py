@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 from msgspec.structs import replace
 
 from hooktrace.analysis.run import (
@@ -16,13 +15,13 @@ from hooktrace.analysis.run import (
     Waits,
     waits,
 )
-from hooktrace.records import CompletedStep, Stage
+from hooktrace.records import CompletedStep
 from hooktrace.records.files import find_records
 from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
+from hooktrace.testing.synthetic import Moments, SyntheticJob
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 from tests.analysis.run.files import timed_by_device, write_ranks
-from tests.analysis.runs import job_run, run_in
+from tests.analysis.runs import run_in
 
 MS = 1_000_000
 WIRE = STAGE_NAMES.index("wire")
@@ -71,21 +70,6 @@ def test_all_wait_until_the_last_rank_begins(tmp_path: Path) -> None:
     assert all((one == UNKNOWN).all() for one in others)
 
 
-def test_of_two_groups_each_waits_for_its_own_last_rank(tmp_path: Path) -> None:
-    """Rank 3 for rank 2, rank 0 for rank 2 and rank 1 for rank 3, which rank 2 has held up."""
-    job = ShardedJob(ranks=4, replicas=2, steps=1, late_ms={2: 50.0}, late_at=4)
-    run = job_run(job, tmp_path)
-    found = waits(run, job.model)
-    assert found.why_unknown is None
-    ns = [found.by_bucket(i).ns for i in range(len(run.tracks))]
-    assert [(own[4], own[6]) for own in ns] == [
-        (0, 50 * MS), (0, 50 * MS), (0, 0), (50 * MS, 0),
-    ]  # fmt: skip
-    last = [found.whole(i).last[[4, 6]].tolist() for i in range(4)]
-    assert last == [[UNKNOWN, 2], [UNKNOWN, 3], [2, 2], [2, 3]]
-    assert all((np.diff(own) > 0).all() for own in found.rows)
-
-
 def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path) -> None:
     """It may be the last one; of the other groups it is known."""
     job = ShardedJob(ranks=4, replicas=2, steps=1, late_ms={2: 50.0}, late_at=4)
@@ -109,18 +93,6 @@ def test_two_that_come_together_are_not_told_apart(tmp_path: Path) -> None:
 def test_one_that_was_done_before_the_last_began_did_not_wait_for_it(tmp_path: Path) -> None:
     write(tmp_path, [1, 5, 13], [9, 9, 20])
     assert of_wire(*waits_of(tmp_path)) == ([[UNKNOWN]] * 3, [[UNKNOWN]] * 3)
-
-
-def test_without_clocks_a_wait_is_what_is_longer_than_the_shortest(tmp_path: Path) -> None:
-    write_job(SyntheticJob(ranks=3, steps=3, clocks=False, late_ms={1: 9.0}), tmp_path)
-    run, found = waits_of(tmp_path)
-    assert found.why_no_clock == "nobody measured the clock of ranks 1, 2"
-    for i, track in enumerate(run.tracks):
-        ns, last = found.whole(i)
-        own = track.stages.name == WIRE
-        assert (last == UNKNOWN).all()
-        assert (np.median(ns[own]) == 0) == (track.rank == 1)
-        assert (ns[own] <= (track.stages.end - track.stages.start)[own]).all()
 
 
 def test_devices_run_behind_their_hosts_by_unlike_times(tmp_path: Path) -> None:
@@ -147,20 +119,3 @@ def test_rounds_are_matched_where_all_ranks_have_as_many(tmp_path: Path) -> None
     twice = iter([True, False])
     write(tmp_path / "other", [1, 5], [21, 21], lambda step: two(step) if next(twice) else step)
     assert of_wire(*waits_of(tmp_path / "other"))[0] == [[UNKNOWN] * 2, [UNKNOWN]]
-
-
-def test_it_says_why_nothing_is_known(tmp_path: Path) -> None:
-    write_job(SyntheticJob(ranks=3, steps=2), tmp_path / "part")
-    find_records(tmp_path / "part")[2][0].unlink()
-    assert "2 of 3 ranks have a file" in (waits_of(tmp_path / "part")[1].why_unknown or "")
-    write_job(SyntheticJob(ranks=1, steps=2), tmp_path / "one")
-    alone = waits_of(tmp_path / "one")[1]
-    assert (alone.why_unknown, alone.why_missing) == ("one rank waits for nobody", None)
-
-    def opaque(step: CompletedStep) -> CompletedStep:
-        record, (bucket,) = step
-        stage = Stage(name="pending", start_ns=bucket.ready_ns, end_ns=bucket.done_ns)
-        return record, (replace(bucket, stages=(stage,)),)
-
-    write(tmp_path / "opaque", [1, 5], [21, 21], opaque)
-    assert "opaque" in (waits_of(tmp_path / "opaque")[1].why_unknown or "")

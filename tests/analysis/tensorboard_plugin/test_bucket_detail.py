@@ -1,4 +1,4 @@
-"""All numbers of one bucket, as the tab shows them."""
+"""All numbers of one bucket, as the tab shows them; of whole jobs they are in ``golden/``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.run.files import steps_of
+from tests.analysis.run.test_path import Times, write
 from tests.analysis.runs import job_run, run_in, tab_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
 from tests.exporters.records_sample import on_device, probed
@@ -45,19 +46,6 @@ def test_whose_times_they_are_is_marked(tmp_path: Path) -> None:
     assert marks == ["times of the device", "is last, times of the device"]
 
 
-def test_a_lag_is_known_as_well_as_both_clocks(tmp_path: Path) -> None:
-    """Rank 0's own clock is exact, and that of the rank that it is compared with is not."""
-    job = SyntheticJob(ranks=3, steps=4, late_ms={0: 5.0}, jitter_ms=0.0)
-    made = tab_of(job_run(job, tmp_path))
-    (after, known), last = bucket_detail(made, 0, 0)["late"]
-    assert (after, known) == ("called after the first rank", "5.000 ms (± 0.020 ms)")
-    assert last == ["last of all", "rank 0, by 5.000 ms"]
-    assert bucket_detail(made, 1, 0)["late"][0] == [
-        "called after the first rank",
-        "0.000 ms (± 0.000 ms)",
-    ]
-
-
 def test_a_bucket_is_found_by_its_step(tmp_path: Path) -> None:
     """In its rank's file, whatever stands before it; one that is not there is named."""
     made = scene(tmp_path, steps_of(3))
@@ -78,3 +66,22 @@ def test_bus_bandwidth_is_of_the_transfer(tmp_path: Path) -> None:
     name, rate = bucket_detail(alone, 0, 0)["bytes"][-1]
     assert name == "bus bandwidth, with what it waits"
     assert float(rate.split()[0]) < 0.6 * float(late["bus bandwidth"].split()[0])
+
+
+_LATE = [(13.0, 13.0, 13.0, 20.0, 20.0)]
+
+
+@pytest.mark.parametrize(("ranks", "told"), [
+    ([[(1.0, 1.0, 1.0, 20.0, 20.0)], _LATE, _LATE],
+     ["waits 12.0 ms; which rank is last is not told apart by the clocks",
+      "waits for nobody, as far as is known"]),
+    ([[(0.0, 1.0, 1.0, 9.0, 9.0)], [(10.0, 12.0, 12.0, 30.0, 31.0)]],
+     ["how much of it is waiting is not known, because its collective was not found on all ranks"]),
+], ids=["two come last", "done before the other began"])  # fmt: skip
+def test_what_is_not_known_of_a_wait_is_said(
+    tmp_path: Path, ranks: list[list[Times]], told: list[str]
+) -> None:
+    """With a number where there is one."""
+    write(tmp_path, [ranks])
+    made = tab_of(run_in(tmp_path))
+    assert [bucket_detail(made, rank, 0)["waiting"] for rank in range(len(told))] == told

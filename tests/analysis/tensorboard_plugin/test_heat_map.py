@@ -1,4 +1,4 @@
-"""Ranks by steps: each value of a job of which one knows them, and bins that hide no slow step."""
+"""Ranks by steps, and the run in bands: bins hide no slow step; values are in ``golden/``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.analysis.run import UNKNOWN
 from hooktrace.analysis.tensorboard_plugin import heat_map as module
-from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES, heat_map, union_of_groups
+from hooktrace.analysis.tensorboard_plugin.heat_map import (
+    MAX_BINS,
+    VALUES,
+    heat_map,
+    run_bands,
+    union_of_groups,
+)
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
-from hooktrace.records.files import find_records
 from hooktrace.records.intervals import union_ns
-from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
-from tests.analysis.runs import run_in, tab_of
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.runs import job_run, run_in, tab_of
 
 MS = 1_000_000
 
@@ -27,41 +31,6 @@ def map_of(folder: Path, value: str, columns: int = 1000) -> tuple[dict[str, Any
     return found, np.array(found["cells"]).reshape(len(found["ranks"]), -1)
 
 
-def test_the_late_rank_is_behind_and_nobody_else(tmp_path: Path) -> None:
-    """By what it is late, in each step in which it is; the others wait, and transfer alike."""
-    job = SyntheticJob(
-        ranks=8, steps=6, late_ms={5: 12.0}, late_every=2, jitter_ms=0.0,
-        bucket_bytes=(4_000_000,) * 2,
-    )  # fmt: skip
-    write_job(job, tmp_path)
-    found, lag = map_of(tmp_path, "lag")
-    assert lag[5].tolist() == [12 * MS, 0] * 3
-    assert not np.delete(lag, 5, axis=0).any()
-    assert (found["low"], found["high"], found["unknown"]) == (0, 12 * MS, "")
-    assert found["unsure"] == pytest.approx(40_000, rel=0.2)
-    _, wait = map_of(tmp_path, "wait")
-    assert not wait[5].any()
-    assert (np.delete(wait, 5, axis=0)[:, ::2] == 24 * MS).all()  # of both of its buckets
-    assert not wait[:, 1::2].any()
-    _, transfer = map_of(tmp_path, "transfer")
-    assert (transfer == transfer[5]).all()
-    assert (map_of(tmp_path, "wire")[1] == wait + transfer).all()
-
-
-def test_exposed_and_period_are_the_records(tmp_path: Path) -> None:
-    """Of each rank; a last step has no period, and it is said why."""
-    job = SyntheticJob(ranks=3, steps=5, slow_every=2)
-    write_job(job, tmp_path)
-    records = [[step.completed(rank)[0] for step in simulate(job)] for rank in range(3)]
-    found, exposed = map_of(tmp_path, "exposed")
-    assert exposed.tolist() == [[r.exposed_ns for r in own] for own in records]
-    assert (found["step"], found["bin_steps"], found["unknown"]) == ([1, 2, 3, 4, 5], 1, "")
-    found, period = map_of(tmp_path, "period")
-    own = [[r.previous_period_ns for r in row[1:]] + [UNKNOWN] for row in records]
-    assert period.tolist() == own
-    assert "last step has none" in found["unknown"]
-
-
 def test_a_bin_of_steps_shows_the_slowest_and_says_which(tmp_path: Path) -> None:
     """Nothing that stands out is averaged away."""
     job = SyntheticJob(ranks=2, steps=10, late_ms={1: 9.0}, late_every=7, jitter_ms=0.0)
@@ -70,24 +39,6 @@ def test_a_bin_of_steps_shows_the_slowest_and_says_which(tmp_path: Path) -> None
     assert (found["bin_steps"], found["step"], found["steps"]) == (3, [1, 4, 7, 10], 10)
     assert lag[1].tolist() == [9 * MS, 0, 9 * MS, 0]  # steps 1 and 8
     assert np.array(found["at"]).reshape(2, 4)[1].tolist() == [0, 0, 1, 0]
-
-
-def test_what_clocks_do_not_tell_is_unknown(tmp_path: Path) -> None:
-    """No lag where they were not measured; what ranks measure themselves is there."""
-    write_job(SyntheticJob(ranks=3, steps=4, late_ms={1: 9.0}, clocks=False), tmp_path)
-    found, lag = map_of(tmp_path, "lag")
-    assert (lag == UNKNOWN).all()
-    assert "clocks of some ranks were not measured" in found["unknown"]
-    assert (map_of(tmp_path, "exposed")[1] >= 0).all()
-
-
-def test_a_rank_s_missing_file_leaves_the_wait_unknown(tmp_path: Path) -> None:
-    """The last one may be among the others."""
-    write_job(SyntheticJob(ranks=3, steps=4), tmp_path)
-    find_records(tmp_path)[2][0].unlink()
-    found, wait = map_of(tmp_path, "wait")
-    assert (wait == UNKNOWN).all()
-    assert "2 of 3 ranks have a file here" in found["unknown"]
 
 
 def test_an_answer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,3 +65,19 @@ def test_unions_of_groups_are_the_unions_of_each() -> None:
         for g in range(15)
     ]
     assert found.tolist() == expected
+
+
+def bands_of(job: SyntheticJob, folder: Path) -> dict[str, Any]:
+    run = job_run(job, folder)
+    return run_bands(run, tab_of(run))
+
+
+def test_a_long_run_has_several_steps_a_bin(tmp_path: Path) -> None:
+    """No more bins than the strip has room for, and the slow step is the most of its own."""
+    job = SyntheticJob(ranks=1, steps=700, bucket_bytes=(4_000_000,), slow_every=600)
+    bands = bands_of(job, tmp_path)
+    assert len(bands["exposed"]["start"]) == 234 <= MAX_BINS
+    slow = bands["exposed"]["most_step"][int(np.argmax(bands["exposed"]["most"]))]
+    assert slow in {1, 601}
+    assert bands["exposed"]["last"][-1] == 700
+    assert bands["period"]["last"][-1] == 699  # the last step has no period

@@ -13,7 +13,7 @@ from hooktrace.analysis.tensorboard_plugin.level_of_detail import (
     MAX_STEPS,
     picture,
 )
-from hooktrace.analysis.tensorboard_plugin.scene import KINDS, Scene
+from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.run.files import Completed, run_of, steps_of, text_of, write_ranks
 from tests.analysis.runs import job_run, run_in, tab_of
@@ -110,28 +110,3 @@ def test_an_empty_stretch_is_refused(tmp_path: Path) -> None:
     for t0, t1, width in ((5, 5, 10), (5, 4, 10), (0, 5, 0)):
         with pytest.raises(ValueError, match="t1 must be after t0"):
             picture(made, t0, t1, width)
-
-
-def waits(bars: dict[str, Any], wait: int) -> set[int]:
-    """Return how long the waits in some bars are."""
-    columns = zip(bars["stage"], bars["stage_start"], bars["stage_end"], strict=True)
-    return {end - start for kind, start, end in columns if kind == wait}
-
-
-def test_waits_are_told_of_each_wire_and_have_a_share_of_what_is_merged(tmp_path: Path) -> None:
-    """Rank 2 is 12 ms late: the others wait for it, in bars and in bins."""
-    made = tab_of(
-        job_run(SyntheticJob(ranks=3, steps=4, late_ms={2: 12.0}, jitter_ms=0.0), tmp_path)
-    )
-    near = picture(made, 0, made.extent // 4, 4000)
-    assert near["wait_unknown"] is None
-    wait, wire = KINDS.index("wait"), KINDS.index("wire")
-    assert [waits(r["bars"], wait) for r in near["ranks"]] == [{12 * MS}, {12 * MS}, set()]
-    assert {one["last"] for one in near["collectives"]} == {2}
-    assert [[w["rank"] for w in one["waiting"]] for one in near["collectives"]] == [[0, 1]] * 8
-    far = picture(made, 0, made.extent, 8)
-    for rank in far["ranks"]:
-        shares = rank["bins"]["shares"]
-        of_wait, of_wire = shares[wait :: len(KINDS)], shares[wire :: len(KINDS)]
-        assert all(share > 60 for share in of_wait) == (rank["rank"] != 2)
-        assert all(share > 90 for share in of_wire) == (rank["rank"] == 2)

@@ -1,4 +1,4 @@
-"""The tab's lists: who was late, which steps were slow, where a step is."""
+"""Which steps the lists of the tab hold, and which step is the typical one."""
 
 from __future__ import annotations
 
@@ -10,34 +10,10 @@ from msgspec.structs import replace
 from hooktrace.analysis.report.pictures import step_pictures
 from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_of
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
-from hooktrace.analysis.tensorboard_plugin.scene import LATE
-from hooktrace.testing.synthetic import SyntheticJob, simulate
+from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.run.files import Completed, steps_of
 from tests.analysis.runs import arrays_of, job_run, run_in, tab_of
-from tests.analysis.tensorboard_plugin.test_level_of_detail import MS, scene
-
-
-def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
-    """Rank 2 in each second step, by 2 ms; a slow collective's step is most exposed and slowest."""
-    job = SyntheticJob(
-        steps=100, bucket_bytes=(4_000_000,) * 3, late_ms={2: 2.0}, late_every=2, jitter_ms=0.0,
-        slow_every=97, forward_ms=10.0, backward_ms=30.0,
-    )  # fmt: skip
-    run = job_run(job, tmp_path)
-    made = tab_of(run)
-    for rank in made.ranks:
-        late = sorted(set(rank.step[(rank.flags & LATE) != 0].tolist()))
-        assert late == (list(range(1, 101, 2)) if rank.rank == 2 else [])
-    summary = summary_of(made)
-    (late_rank,) = summary["late"]
-    assert (late_rank["rank"], late_rank["times"], late_rank["of"]) == (2, 50, 100)
-    assert late_rank["margin"] == 2 * MS
-    steps = {step.number: step.completed(0)[0] for step in simulate(job)}
-    longest = max(steps.values(), key=lambda step: step.exposed_ns or 0).step
-    assert summary["exposed"][0]["step"] == summary["slowest"][0]["step"] == longest
-    start = steps[longest].first_ready_ns - steps[1].first_ready_ns
-    assert step_of(run, made, longest)["start"] == start
-    assert step_of(run, made, 10**6)["step"] == 100
+from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
 
 
 def test_the_typical_step_is_the_reports(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a stretch of time holds: as counted by hand from the records of a job that one knows."""
+"""What a stretch of time holds: parts add up, and shares are of what is exposed in it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hooktrace.analysis.tensorboard_plugin.plugin import of_ranks
 from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.analysis.tensorboard_plugin.selection import selection
-from hooktrace.records.files import find_records
-from hooktrace.records.intervals import union_ns
-from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
-from tests.analysis.runs import job_run, run_in, tab_of
+from hooktrace.testing.synthetic import SyntheticJob, simulate
+from tests.analysis.runs import job_run, tab_of
 
 MS = 1_000_000
 JOB = SyntheticJob(ranks=4, steps=12, late_ms={2: 5.0}, slow_every=5)
@@ -27,56 +24,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return tab_of(job_run(JOB, folder))
 
 
-def origin() -> int:
-    return int(next(simulate(JOB)).ready.min())
-
-
 def by_name(found: dict[str, Any]) -> dict[str, Any]:
     return {row["name"]: row for row in (*found["stages"], *found["buckets"])}
-
-
-def spans(t0: int, t1: int, bucket: int | None = None) -> list[list[tuple[int, int]]]:
-    """Return ready and done of each rank's buckets that were ready in a stretch, by hand."""
-    found = []
-    for rank in range(JOB.ranks):
-        moments = [m for step in simulate(JOB) for m in list(enumerate(step.moments(rank)))]
-        since = JOB.offset_ns(rank) - origin()
-        at = [(b, m.ready + since, m.done + since) for b, m in moments]
-        found.append([(s, e) for b, s, e in at if t0 <= s < t1 and bucket in (None, b)])
-    return found
-
-
-def test_buckets_are_those_that_were_ready_inside_whole(scene: Scene) -> None:
-    """With the lengths that they had; sum counts overlaps twice, busy once."""
-    t0, t1 = 130 * MS, 480 * MS
-    found = selection(scene, t0, t1)
-    for bucket in range(8):
-        own = spans(t0, t1, bucket)
-        lengths = [e - s for rank in own for s, e in rank]
-        row = by_name(found)[f"bucket {bucket}"]
-        assert (row["count"], row["sum"]) == (len(lengths), sum(lengths))
-        assert (row["mean"], row["p95"]) == (np.mean(lengths), np.quantile(lengths, 0.95))
-        assert row["busy"] == sum(union_ns(rank) for rank in own)
-        assert sum(row["histogram"]) == len(lengths)
-    every = spans(t0, t1)
-    assert found["buckets_counted"] == sum(map(len, every))
-    assert found["reach_out"] == sum(e > t1 for rank in every for _, e in rank)
-    before = [one for rank in spans(-(10**12), t0) for one in rank]
-    assert found["reach_in"] == sum(e > t0 for _, e in before)
-
-
-def test_wait_and_transfer_stand_apart(scene: Scene) -> None:
-    """The late rank waits for nobody, and together they are what is on the wire."""
-    rows = by_name(selection(scene, 0, scene.extent))
-    assert "wire" not in rows
-    wire = sum(
-        m.arrived - m.sent for s in simulate(JOB) for r in range(JOB.ranks) for m in s.moments(r)
-    )
-    assert rows["wire: wait"]["sum"] + rows["wire: transfer"]["sum"] == wire
-    assert rows["wire: wait"]["count"] == rows["wire: transfer"]["count"] == 4 * 12 * 8
-    late = by_name(selection(of_ranks(scene, {2}), 0, scene.extent))
-    assert late["wire: wait"]["sum"] == 0
-    assert late["compress"]["count"] == 12 * 8
 
 
 def test_stretches_that_adjoin_add_up(scene: Scene) -> None:
@@ -104,25 +53,6 @@ def test_the_share_of_exposed_time_is_that_of_the_last_bucket(tmp_path: Path) ->
     first = steps[0].exposed_ns or 0
     cut = selection(scene, 0, int(scene.ranks[0].steps.end[0]) - MS)
     assert cut["exposed"] == 2 * (first - MS)
-
-
-def test_what_is_not_told_apart_stays_wire(tmp_path: Path) -> None:
-    """With the reason: the last rank may be among those without a file."""
-    write_job(JOB, tmp_path)
-    find_records(tmp_path)[3][0].unlink()
-    scene = tab_of(run_in(tmp_path))
-    found = selection(scene, 0, scene.extent)
-    assert "wire" in by_name(found)
-    assert "wire: wait" not in by_name(found)
-    assert "3 of 4 ranks have a file" in found["wire_not_split"]
-
-
-def test_one_rank_s_wire_needs_no_reason(tmp_path: Path) -> None:
-    """It waits for nobody, so nothing is left to be told apart."""
-    scene = tab_of(job_run(SyntheticJob(ranks=1, steps=3), tmp_path))
-    found = selection(scene, 0, scene.extent)
-    assert "wire" in by_name(found)
-    assert found["wire_not_split"] == ""
 
 
 def test_an_empty_stretch(scene: Scene) -> None:

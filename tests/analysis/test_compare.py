@@ -1,0 +1,149 @@
+"""Comparisons as a whole; what is said of each pair of jobs is in ``golden/compared-*.txt``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from hooktrace.analysis.compare import Comparison, Measures, compare_runs
+from hooktrace.analysis.compare.measure import exposed_parts, grouping, is_opaque, step_table
+from hooktrace.analysis.compare.pictures import bucket_picture, parts_picture, shares_picture
+from hooktrace.analysis.run.parts import KINDS
+from hooktrace.analysis.run.waits import ONE_RANK
+from tests.analysis.compare.jobs import as_facts, compared, measures
+from tests.analysis.shown import Page, page_of, printed
+
+
+def test_equal_jobs_are_not_shown_to_differ() -> None:
+    """Another seed is another run of the same set-up."""
+    for seed in range(1, 6):
+        found = compared(seed=seed)
+        step = found.quantity("period")
+        assert step is not None
+        assert step.verdict == "not shown"
+        assert "the step time is not shown to differ" in found.sentence
+
+
+@pytest.mark.parametrize(("ranks", "stops_at"), [(2, 4e6 / 2e-3), (1, None)])
+def test_from_which_bandwidth_on_the_second_hook_stops_paying(
+    ranks: int, stops_at: float | None
+) -> None:
+    """One bucket of 8 MB: half of it, for 1 ms more in compress and decompress each; on a link."""
+    one: dict[str, Any] = {"bucket_bytes": (8_000_000,), "ranks": ranks}
+    hook = "fp16_compress_hook"
+    half = measures("other", seed=1, codec_ms=1.05, wire_share=0.5, hook=hook, **one)
+    sides = [[measures("base", codec_ms=0.05, **one)], [half]]
+    found = compare_runs(*sides).pays_below_bytes_per_second
+    assert found == (stops_at and pytest.approx(stops_at, rel=0.02))
+    assert compare_runs(*reversed(sides)).pays_below_bytes_per_second is None
+
+
+def test_parts_add_up_to_the_step() -> None:
+    """On both sides, and their differences."""
+    found = compared(bytes_per_second=2.5e8, late_ms={1: 3.0})
+    assert found.step is not None
+    for field in ("a", "b", "difference"):
+        parts = [getattr(one.difference, field) for one in found.parts]
+        assert sum(parts) == pytest.approx(getattr(found.step, field), abs=5)
+
+
+def test_without_buckets_step_times_are_compared() -> None:
+    """Of files whose limit left the detail out; and one step alone has no period."""
+    sides = []
+    for one in (measures("base"), measures("other", seed=1)):
+        none = one.parts._replace(known=one.parts.known & False).of_known()
+        sides.append([Measures(one.facts, one.series, none)])
+    found = compare_runs(sides[0], sides[1])
+    assert found.quantity("period") == compared().quantity("period")
+    assert found.step is not None
+    assert (found.step.verdict, [one.key for one in found.parts]) == ("unknown", [])
+    assert {pair.stage for pair in found.buckets} == {None}
+    assert "no step time of one is known" in compared(steps=1).sentence
+
+
+def test_wire_is_whole_where_waits_are_unknown_in_one() -> None:
+    """Rather than to compare a wait with what may have one in it."""
+    other = as_facts(measures("other", seed=1), waits_unknown=ONE_RANK)
+    found = compare_runs([measures("base")], [other])
+    keys = [one.key for one in found.parts]
+    assert "wire" in keys
+    assert not {"wait", "transfer"} & set(keys)
+    assert "because in other one rank waits for nobody" in found.limits[0]
+    alike = compare_runs([other], [other])
+    assert not any("wire is not told apart" in limit for limit in alike.limits)
+
+
+def opaque(one: Measures) -> Measures:
+    """Return measures of which nobody saw more than that a call was pending."""
+    exposed, busy = (np.zeros_like(x) for x in (one.parts.exposed_in, one.parts.busy_in))
+    exposed[KINDS.index("pending")] = one.parts.exposed_in.sum(axis=0)
+    busy[KINDS.index("pending")] = 1e6
+    return Measures(one.facts, one.series, one.parts._replace(exposed_in=exposed, busy_in=busy))
+
+
+def test_an_opaque_hook_has_no_stages_to_compare() -> None:
+    """So that nothing is called transfer beside what has everything in it."""
+    one = opaque(measures("other", seed=1))
+    assert is_opaque(one)
+    assert not is_opaque(measures("base"))
+    found = compare_runs([measures("base")], [one])
+    assert [part.key for part in found.parts] == ["exposed", "all_calls", "compute"]
+    assert not [q for q in found.quantities if q.key in KINDS]
+    assert found.step is not None
+    (text,) = [text for text in found.limits if "is opaque" in text]
+    assert text.endswith("to see them, use hooktrace.hooks.allreduce_hook in place of torch's")
+    assert list(grouping([one, one])) == ["pending"]
+
+
+def test_parts_of_each_step_add_up_to_it() -> None:
+    """However they are grouped."""
+    one = measures("base", bytes_per_second=2.5e8)
+    for of in (grouping([one]), {"exposed": KINDS}):
+        table = step_table(one, of)
+        np.testing.assert_allclose(sum(table.values()), one.parts.period)
+    assert exposed_parts(one, ("transfer",)).shape == (59, 8)
+
+
+def test_a_comparison_is_the_same_after_json() -> None:
+    """So that it can be made elsewhere."""
+    found = compared(bytes_per_second=2.5e8)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Comparison) == found
+
+
+def test_many_begin_with_a_sentence_each() -> None:
+    """All against the first; then each has its heading."""
+    found = [compared(), compared(bytes_per_second=2.5e8)]
+    made = Page(page_of(found))
+    assert made.tags.count("h2") == 2
+    before = made.text[: made.text.index("What is compared")]
+    assert all(one.sentence in before for one in found)
+
+
+def test_buckets_that_do_not_differ_are_left_out() -> None:
+    """Their rows would be of zeros; where no bucket differs there is no table."""
+    base = measures("base")
+    same = compare_runs([base], [base])
+    assert {pair.stage for pair in same.buckets} == {None}, "most of nothing is no stage"
+    assert "What each bucket" not in printed([same])
+    said = " ".join(printed([compared(bytes_per_second=2.5e8)], 110).split())
+    assert said.endswith("; 5 more that do not differ are left out")
+
+
+def test_shares_beyond_the_axis_are_cut_off() -> None:
+    """A stage of nearly nothing does not flatten all others."""
+    late = compared(late_ms={2: 8.0})
+    text = shares_picture(late).__html__()  # type: ignore[union-attr]
+    assert ">300 %<" in text
+    assert ">1000 %<" not in text
+
+
+def test_nothing_to_draw_is_no_picture() -> None:
+    """As of two models, or of few steps."""
+    few = compared(steps=12)
+    assert parts_picture(replace(few, parts=(), step=None)) is None
+    assert bucket_picture(replace(few, buckets=())) is None
+    assert shares_picture(replace(few, quantities=())) is None

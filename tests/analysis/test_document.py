@@ -1,0 +1,160 @@
+"""Documents: pages escape what a file says, tables fit the terminal, pictures are text."""
+
+from __future__ import annotations
+
+import tomllib
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import hooktrace
+from hooktrace.analysis.document import html
+from hooktrace.analysis.document.svg import Scale, Svg, box, curve, ticks
+from hooktrace.analysis.document.terminal import show
+from hooktrace.analysis.document.tree import (
+    Code,
+    Column,
+    Findings,
+    Found,
+    Heading,
+    Items,
+    Pairs,
+    Picture,
+    Table,
+    Text,
+    Tiles,
+)
+
+FOLDER = Path(html.__file__).with_name("templates")
+PYPROJECT = Path(hooktrace.__file__).parents[1] / "pyproject.toml"
+
+
+def test_templates_are_installed_with_the_package() -> None:
+    """A wheel has what pyproject says, and no template more would be missed before."""
+    data = tomllib.loads(PYPROJECT.read_text())["tool"]["setuptools"]["package-data"]
+    packed = {
+        p for pattern in data["hooktrace.analysis.document"] for p in FOLDER.parent.glob(pattern)
+    }
+    assert packed == set(FOLDER.iterdir())
+
+
+def test_each_kind_of_node_is_shown_and_names_are_escaped() -> None:
+    """Whatever a file says, none of it becomes markup."""
+    odd = "<i x>&"
+    table = Table(odd, [Column(odd, odd)], [[odd]], odd, [[odd]], odd, ["strong"])
+    nodes = [
+        Heading(odd), Text(odd), Items([odd], "warn"), Code([odd]), Pairs([(odd, odd)]),
+        Tiles([(odd, odd)]), Findings([Found(odd, odd, [odd], odd, "good", 0.25)]), table,
+        Picture(odd, None, otherwise=odd),
+    ]  # fmt: skip
+    made = html.page(odd, nodes)
+    assert odd not in made
+    # The title twice, and of a table the columns once more where rows are folded.
+    assert made.count("&lt;i x&gt;&amp;") == 2 + 3 + 1 + 2 + 2 + 4 + 7 + 2
+    assert "at most, 25 % of a step" in made
+    assert '<tr class="strong">' in made
+
+
+def test_what_columns_hold_is_said_once_and_of_those_that_are_shown() -> None:
+    """Behind what is to know of all of the table."""
+    ms = "times in ms"
+    columns = [Column("a", ms), Column("b", ms), Column("c"), Column("d", "d: x")]
+    table = Table("", columns, [], "medians")
+    assert table.about([0, 1, 2]) == "medians; times in ms"
+    assert table.about([2, 3]) == "medians; d: x"
+    assert Table("", columns, []).about([2]) == ""
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "about", "expected"),
+    [
+        (0, 10, 6, [0, 2, 4, 6, 8, 10]),
+        (0, 1, 4, [0, 0.5, 1]),
+        (-3, 3, 6, [-3, -2, -1, 0, 1, 2, 3]),
+        (950, 2100, 6, [1000, 1200, 1400, 1600, 1800, 2000]),
+    ],
+)
+def test_ticks_are_round(low: float, high: float, about: int, expected: list[float]) -> None:
+    """1, 2 or 5 times a power of ten apart, and all inside."""
+    assert ticks(low, high, about=about) == pytest.approx(expected)
+
+
+def test_a_scale_of_one_value_divides_by_nothing() -> None:
+    """As where a run has one step."""
+    assert Scale(3.0, 3.0, 10.0, 20.0)(3.0) == 10.0
+    assert Scale(0.0, 4.0, 20.0, 10.0)(1.0) == 17.5
+
+
+def test_names_are_escaped_wherever_they_stand() -> None:
+    """In the title, in a line of text and in what the pointer shows."""
+    svg = Svg(20, '<a> & "b"')
+    svg.text(1, 2, "<b>")
+    svg.add("rect", "box", tip="<c>", opacity=0.5, x=1.04, width=2)
+    assert svg.__html__() == (
+        '<svg viewBox="0 0 1000 20" role="img" aria-label="&lt;a&gt; &amp; &quot;b&quot;">'
+        '<text x="1" y="2" class="tick" text-anchor="start">&lt;b&gt;</text>'
+        '<rect x="1" width="2" class="box" fill-opacity="0.500"><title>&lt;c&gt;</title></rect>'
+        "</svg>"
+    )
+
+
+def test_shapes() -> None:
+    """To a tenth of a unit."""
+    assert curve([(0, 1), (2.25, 3)]) == "M0 1L2.2 3"
+    assert box(1, 2, 3, 4) + box(0, 0, 1, 1) == "M1 2h3v4h-3zM0 0h1v1h-1z"
+
+
+TABLE = Table(
+    "A table",
+    [
+        Column("unit", of="names"),
+        Column("payload", "payload: what it is given"),
+        Column("time", "time: of all of it", rank=2),
+        Column("p95", rank=1),
+    ],
+    [["model.transformer.layers.11.mlp", "1,234,567", "28.12", "30.25"]],
+    folded=[["another", "1", "1", "1"]] * 3,
+    folded_name="units",
+)
+
+
+def lines(table: Table, width: int) -> list[str]:
+    console = Console(file=StringIO(), width=width)
+    show(console, [table])
+    assert isinstance(console.file, StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
+
+
+def test_all_is_shown_where_there_is_room() -> None:
+    title, names, row, *caption = lines(TABLE, 80)
+    assert (title, names.split()) == ("A table", ["unit", "payload", "time", "p95"])
+    assert row.split() == ["model.transformer.layers.11.mlp", "1,234,567", "28.12", "30.25"]
+    said = "payload: what it is given; time: of all of it; 3 more units are left out"
+    assert " ".join(caption) == said
+
+
+def test_names_give_way_and_then_columns() -> None:
+    """The highest rank first; what is said of a column goes with it."""
+    _, _, row, *_ = lines(TABLE, 48)
+    assert row == "\N{HORIZONTAL ELLIPSIS}ransformer.layers.11.mlp 1,234,567 28.12 30.25"
+    _, names, row, *caption = lines(TABLE, 34)
+    assert names.split() == ["unit", "payload", "p95"]
+    assert row.split()[1:] == ["1,234,567", "30.25"]
+    assert "time:" not in " ".join(caption)
+    _, names, row, *_ = lines(TABLE, 20)
+    assert names.split() == ["unit", "payload"]
+    assert row.split()[1] == "1,234,567"
+
+
+def test_a_number_is_whole_on_the_narrowest_line() -> None:
+    _, _, row, *_ = lines(TABLE, 15)
+    assert row.split() == ["\N{HORIZONTAL ELLIPSIS}mlp", "1,234,567"]
+
+
+def test_no_name_is_markup_and_pictures_are_left_to_pages() -> None:
+    console = Console(file=StringIO(), width=40)
+    show(console, [Items(["[bold]x[/bold]"], "warn"), Picture("a picture", None)])
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().strip() == "- [bold]x[/bold]"

@@ -1,0 +1,450 @@
+"""Made-up jobs of which the golden files have what the report finds, and no table.
+
+Each is a run in which a rule speaks, or says nothing, for one reason: that is its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace as like
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from hooktrace.exporters.retention import Retention
+from hooktrace.records import AnomalyRecord, BucketRecord, CompletedStep, Parameter
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import record_path
+from hooktrace.records.lines import Losses
+from hooktrace.testing.rank_file import rank_file
+from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
+from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
+from hooktrace.testing.synthetic_shards import write_sharded_job
+from tests.analysis.jobs import MS, QUIET, Writes, job, joined, longer, with_error
+from tests.analysis.report.jobs import Change, as_it_is, write_changed, write_kept
+from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
+from tests.analysis.run.files import run_of, steps_of, text_of, timed_by_device, write_ranks
+from tests.exporters.records_sample import (
+    HOOK,
+    MODEL,
+    looked_at,
+    make_step,
+    on_device,
+    opaque,
+    probed,
+)
+
+Each = Callable[[CompletedStep], CompletedStep]
+
+
+def of(base: SyntheticJob, change: Change = as_it_is) -> Writes:
+    """Return what writes a job, each of whose steps is changed."""
+    return lambda folder: write_changed(folder, base, change)
+
+
+def kept(base: SyntheticJob, retention: Retention, change: Change = as_it_is) -> Writes:
+    """Return what writes a job whose files have the buckets of few steps."""
+    return lambda folder: write_kept(folder, base, retention, change)
+
+
+def without_files(write: Writes, *ranks: int) -> Writes:
+    """Return what writes the same, but for the files of some ranks."""
+
+    def written(folder: Path) -> None:
+        write(folder)
+        for rank in ranks:
+            record_path(folder, rank).unlink()
+
+    return written
+
+
+def sampled(steps: Sequence[CompletedStep], *, ranks: int = 1) -> Writes:
+    """Return what writes these steps of the sample on each rank."""
+    return lambda folder: write_ranks(
+        folder, {rank: text_of(run_of(rank), steps) for rank in range(ranks)}
+    )
+
+
+def with_lines(write: Writes, rank: int, *records: Any) -> Writes:
+    """Return what writes the same and then records before the end of a rank's file."""
+
+    def written(folder: Path) -> None:
+        write(folder)
+        path, end = record_path(folder, rank), b'{"kind":"losses"'
+        lines = b"".join(map(RecordEncoder().record, records))
+        before, found, after = path.read_bytes().partition(end)
+        path.write_bytes(before + lines + found + after)
+
+    return written
+
+
+def hanging(base: SyntheticJob, hang: SyntheticHang, **other: Any) -> Writes:
+    """Return what writes a job that hung, and rank 0's record of another hang."""
+
+    def written(folder: Path) -> None:
+        record = write_hung_job(base, hang, folder)
+        if other:
+            with record_path(folder, 0).open("ab") as file:
+                file.write(RecordEncoder().record(replace(record, hang=1, **other)))
+
+    return written
+
+
+def sharded(*, files: int | None = None, unlike: Collection[int] = (), **fields: Any) -> Writes:
+    """Return what writes a small sharded job."""
+    small = {"steps": 24, "units": units(2), "again": False, **fields}
+    return lambda folder: write_sharded(ShardedJob(**small), folder, files=files, unlike=unlike)
+
+
+def replicated(**fields: Any) -> Writes:
+    """Return what writes a small job whose parameters are in two replicas."""
+    found = Replicated(**{"ranks": 4, "replicas": 2, "steps": 12, **fields})
+    return lambda folder: write_sharded_job(found, folder)
+
+
+def every(change: Each) -> Change:
+    """Return the change of a step on any rank."""
+    return lambda _, completed: change(completed)
+
+
+def two_parameters(*sizes: int) -> Writes:
+    """Return what writes a job of a single bucket that has these two parameters."""
+    base = job(steps=12, bucket_bytes=(50_000_000,))
+
+    def written(folder: Path) -> None:
+        write_job(base, folder)
+        layout, encode = base.layout(), RecordEncoder().record
+        pair = tuple(Parameter(name, (n,)) for name, n in zip("ab", sizes, strict=True))
+        other = replace(layout, buckets=(replace(layout.buckets[0], parameters=pair),))
+        path = record_path(folder, 0)
+        path.write_bytes(path.read_bytes().replace(encode(layout), encode(other)))
+
+    return written
+
+
+def told_options(folder: Path) -> None:
+    """The layout has the hook's options and the cap."""
+    told = (("matrix_approximation_rank", 2), ("warm_start", True))
+    layout = replace(PROBED.layout(), hook_options=told, bucket_cap_bytes=int(0.1 * 2**20))
+    for rank in range(2):
+        steps = [step.completed(rank) for step in simulate(PROBED)]
+        write_ranks(folder, {rank: rank_file([PROBED.run(rank), layout], steps).decode()})
+
+
+def damaged(folder: Path) -> None:
+    """A rank without a file, a killed one, an unreadable line, a step cut short, another run."""
+    step, buckets = make_step(1)
+    cut = [make_step(0), (replace(step, complete=False), buckets)]
+    lines = text_of(run_of(0, world_size=5), cut).splitlines(keepends=True)
+    killed = text_of(run_of(1, world_size=5), steps_of(2), ended=False)
+    older = text_of(run_of(2, run_id="older"), steps_of(1))
+    write_ranks(folder, {0: "".join([*lines[:3], "rubbish\n", *lines[3:]]), 1: killed, 2: older})
+
+
+def teacher(folder: Path) -> None:
+    """A sharded model that is called with gradients: it is gathered, and no step of it ends."""
+    base = ShardedJob(steps=1)
+    for rank, ((step, calls),) in enumerate(base.completed()):
+        gathers = [c for c in calls if c.unit is not None and c.unit.collective == "all_gather"]
+        encoder = RecordEncoder()
+        lines = [*map(encoder.record, (base.run(rank), base.layout())), encoder.buckets(gathers)]
+        lines.append(encoder.record(replace(step, complete=False)))
+        write_ranks(folder, {rank: b"".join(lines).decode()})
+
+
+def short_wires(bucket: BucketRecord) -> BucketRecord:
+    """Return the bucket of a device that came as late as its host: nobody waits for it."""
+    assert bucket.device is not None
+    stages = tuple(
+        replace(s, start_ns=s.end_ns - 1000) if s.name == "wire" else s
+        for s in bucket.device.stages
+    )
+    return replace(bucket, device=replace(bucket.device, stages=stages))
+
+
+def host_alone_late(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step of a device that still works on what it had when its host comes late."""
+    step, buckets = timed_by_device(completed)
+    return step, tuple(map(short_wires, buckets))
+
+
+def in_pairs(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; in every fourth ranks 0 and 1 are done before the others begin."""
+    step, buckets = completed
+    if rank < 2 and step.step % 4 == 0:
+        buckets = tuple(replace(b, done_ns=b.launched_ns + MS) for b in buckets)
+    return step, buckets
+
+
+def pairs_apart(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; ranks 0 and 1 are done with each bucket before the others begin it."""
+    step, buckets = completed
+    return completed if rank > 1 else (step, tuple(map(_done_early, buckets)))
+
+
+def _done_early(bucket: BucketRecord) -> BucketRecord:
+    *before, wire, end = bucket.stages
+    done = wire.start_ns + MS
+    stages = *before, replace(wire, end_ns=done), replace(end, start_ns=done, end_ns=done)
+    return replace(bucket, stages=stages, done_ns=done)
+
+
+def unresolved(completed: CompletedStep) -> CompletedStep:
+    """Return the step, whose exposed time is not known."""
+    return replace(completed[0], exposed_ns=None), completed[1]
+
+
+def longer_backward(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; every 25th computes for 100 ms more, which the step's line alone says."""
+    step, buckets = completed
+    if step.step % 25 == 0:
+        last, done = step.last_ready_ns + 100 * MS, step.done_ns + 100 * MS
+        step = replace(step, last_ready_ns=last, done_ns=done)
+    if step.step % 25 == 1 and step.previous_period_ns is not None:
+        step = replace(step, previous_period_ns=step.previous_period_ns + 100 * MS)
+    return step, buckets
+
+
+def held_by_its_hook(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; rank 1's call for bucket 3 takes 6 ms more."""
+    step, buckets = completed
+    slow = replace(buckets[3], launched_ns=buckets[3].launched_ns + 6 * MS)
+    return completed if rank != 1 else (step, (*buckets[:3], slow, *buckets[4:]))
+
+
+def held_in_the_last(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; all wait for rank 1, which compresses its last bucket for 6 ms more."""
+    step, (*others, last) = completed
+    more = 6 * MS if rank == 1 else 0
+    last = longer(last, 6 * MS)
+    compress, *before, wire, end = last.stages
+    stages = (
+        replace(compress, end_ns=compress.end_ns + more), *before,
+        replace(wire, start_ns=wire.start_ns + more), end,
+    )  # fmt: skip
+    last = replace(last, stages=stages, launched_ns=last.launched_ns + more)
+    exposed = (step.exposed_ns or 0) + 6 * MS
+    return replace(step, done_ns=last.done_ns, exposed_ns=exposed), (*others, last)
+
+
+PAUSE = 500 * MS
+
+
+def checkpointing(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; rank 0 writes a checkpoint after steps 10 and 20, others wait in the next.
+
+    The long period is a step earlier on rank 0 than on the others.
+    """
+    step, buckets = completed
+    before = step.previous_period_ns or 0
+    if rank == 0 and step.step - 1 in {10, 20}:
+        done = max(b.done_ns for b in buckets) + PAUSE
+        late = [replace(b, ready_ns=b.ready_ns + PAUSE, stages=()) for b in buckets]
+        late = [replace(b, launched_ns=b.ready_ns, done_ns=done) for b in late]
+        first, last = late[0].ready_ns, late[-1].ready_ns
+        return replace(
+            step, previous_period_ns=before + PAUSE, first_ready_ns=first, last_ready_ns=last,
+            done_ns=done, busy_ns=done - first, exposed_ns=done - last,
+        ), tuple(late)  # fmt: skip
+    if rank and step.step - 1 in {10, 20}:
+        *others, last_one = buckets
+        last_one = replace(last_one, done_ns=last_one.done_ns + PAUSE)
+        exposed = (step.exposed_ns or 0) + PAUSE
+        return replace(step, done_ns=step.done_ns + PAUSE, exposed_ns=exposed), (*others, last_one)
+    if rank and step.step - 2 in {10, 20}:
+        return replace(step, previous_period_ns=before + PAUSE), buckets
+    return completed
+
+
+def without_wire_in_the_last(completed: CompletedStep) -> CompletedStep:
+    """Return the step; of its last bucket nobody saw the transfer."""
+    step, (*others, last) = completed
+    seen = tuple(stage for stage in last.stages if stage.name != "wire")
+    return step, (*others, replace(last, stages=seen))
+
+
+def sending_less(after: int, rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step, which sends a fiftieth after so many steps."""
+    step, buckets = completed
+    if step.step <= after:
+        return completed
+    less = tuple(replace(b, wire_bytes=(b.wire_bytes or 0) // 50) for b in buckets)
+    return replace(step, wire_bytes=(step.wire_bytes or 0) // 50), less
+
+
+def one_slow(steps: list[CompletedStep]) -> list[CompletedStep]:
+    """Return the steps; after the eleventh there is a pause of 100 ms."""
+    record, buckets = steps[11]
+    return [*steps[:11], (replace(record, previous_period_ns=110 * MS), buckets), *steps[12:]]
+
+
+def stopped(i: int) -> CompletedStep:
+    """Return a step of the sample; in the seventh all wait for 5 s after their launches."""
+    step, buckets = make_step(i)
+    wait = 5000 * MS if i == 7 else 0
+    exposed = (step.exposed_ns or 0) + wait
+    return replace(step, done_ns=step.done_ns + wait, exposed_ns=exposed), buckets
+
+
+def unlike_probes(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; 1 is not settled on rank 0, and 4 is probed on rank 1 alone."""
+    step, buckets = completed
+    if step.step == 1:
+        return replace(step, warmup=rank == 0, probed=True), buckets
+    return (replace(step, probed=rank == 1), buckets) if step.step == 4 else completed
+
+
+def warming(completed: CompletedStep) -> CompletedStep:
+    """Return the step of a model that has not settled."""
+    step, buckets = completed
+    return replace(step, warmup=True), tuple(replace(b, warmup=True) for b in buckets)
+
+
+def anomaly(kind: str, bucket: int, message: str, rank: int = 0) -> AnomalyRecord:
+    """Return what a rank records of a bucket of the sample's second step, rank 1 of the first."""
+    return AnomalyRecord(
+        kind=kind, model=MODEL, hook=HOOK, generation=1, step=2 - rank, bucket=bucket,
+        stage="hook", time_ns=10**9, message=message, rank=rank,
+    )  # fmt: skip
+
+
+def not_averaged(rank: int) -> list[AnomalyRecord]:
+    """Return what a rank records of a hook that forgets to divide."""
+    return [anomaly("not_averaged", b, f"divide on {rank}", rank) for b in range(2)]
+
+
+def full(folder: Path) -> None:
+    """The oldest parts of the file are gone, and no part could hold some of the records."""
+    write_job(SyntheticJob(ranks=1, steps=10), folder)
+    lost, gone = {"buckets": 3}, {"parts": 2, "steps": 4000, "buckets": 50}
+    path, encode = record_path(folder, 0), RecordEncoder().record
+    other = encode(Losses(lost=lost, removed=gone, closed=True))
+    path.write_bytes(path.read_bytes().replace(encode(Losses(closed=True)), other))
+
+
+EVERY_TENTH = Retention(first_steps=0, window_steps=2, window_every=20, extra_share=0.0)
+"""Keeps the buckets of every tenth step, whether or not a step is slow."""
+BY_NUMBER = Retention(first_steps=0, window_steps=10, window_every=30, extra_share=1.0)
+"""Keeps each third step by its number, and all slow ones: more than half of what it keeps."""
+SLOW_ALONE = Retention(first_steps=0, window_steps=0, extra_share=1.0)
+SLOW_OFTEN = SyntheticJob(ranks=2, steps=400, bucket_bytes=(4_000_000,), slow_every=4)
+"""In every fourth step the only bucket takes 42 ms in place of 4.2."""
+PROBED = SyntheticJob(ranks=2, steps=30, error=0.1, error_every=10, bucket_bytes=(4_000_000,) * 3)
+STALLS = job(late_ms={1: 3000.0}, late_every=25)
+WHOLE = job(bucket_bytes=(4_000_000,) * 8)
+LOSSY: dict[str, Any] = {"hook": "fp16_compress_hook", "wire_share": 0.5}
+SMALL_UNITS: dict[str, Any] = {"units": units(12), "bytes": 4_800, "compute_ms": 1.0, "again": True}
+LATE_GATHER: dict[str, Any] = {"late_ms": {2: 50.0}, "late_at": 4}
+
+TOLD: dict[str, Writes] = {
+    "late in turns, two ranks": of(job(ranks=2, steps=20, jitter_ms=5.0)),
+    "late in every third step": of(job(ranks=4, late_ms={2: 7.0}, late_from=3, late_every=3)),
+    "late by its host alone": of(job(late_ms={2: 7.0}, late_from=3), host_alone_late),
+    "late for one of three": of(job(ranks=4, late_ms={2: 7.0}), in_pairs),
+    "late in groups that nobody knows": of(job(ranks=4, late_ms={2: 7.0, 3: 7.0}), pairs_apart),
+    "late by its hook": of(job(late_ms={1: 6.0}, late_from=4), held_by_its_hook),
+    "late by its last compress": of(QUIET, held_in_the_last),
+    "late in every other step, codec": of(SyntheticJob(
+        ranks=2, steps=40, bucket_bytes=(8_000_000,), codec_ms=2.0, jitter_ms=0.0,
+        late_ms={1: 8.0}, late_every=2)),
+    "late until the other has no data": of(job(ranks=2, late_ms={1: 6.0}), joined),
+    "stalls, one rank late": of(STALLS),
+    "stalls, two ranks late": of(like(STALLS, late_ms={1: 3000.0, 2: 2900.0})),
+    "stalls, nobody knows why": sampled([stopped(i) for i in range(12)], ranks=2),
+    "slow step, outside": sampled(one_slow(steps_of(20))),
+    "slow steps, checkpoints": of(job(ranks=4), checkpointing),
+    "slow steps, checkpoints, two ranks": of(job(ranks=2), checkpointing),
+    "slow steps, checkpoints, a file missing": without_files(of(job(ranks=4), checkpointing), 3),
+    "slow steps, checkpoints, rank 0 missing": without_files(of(job(ranks=2), checkpointing), 0),
+    "slow steps, no buckets": kept(job(ranks=2, steps=200), EVERY_TENTH, longer_backward),
+    "buckets of few steps": kept(SyntheticJob(
+        ranks=2, steps=300, bucket_bytes=(30_000_000, 4_000_000), backward_ms=10.0), EVERY_TENTH),
+    "buckets of steps by number": kept(SLOW_OFTEN, BY_NUMBER),
+    "buckets of slow steps": kept(SLOW_OFTEN, SLOW_ALONE),
+    "exposed time unknown": of(job(steps=12), every(unresolved)),
+    "one bucket of two parameters": two_parameters(6_000_000, 6_500_000),
+    "one bucket of a large parameter": two_parameters(12_499_000, 1_000),
+    "smaller last bucket": of(job(
+        bucket_bytes=(8_000_000,) * 7 + (7_000_000,), backward_ms=30.0, latency_ms=3.0)),
+    "sends less after ten steps": of(QUIET, partial(sending_less, 10)),
+    "sends less after the first step": of(QUIET, partial(sending_less, 1)),
+    "codec that pays": of(job(**LOSSY, codec_ms=0.05)),
+    "codec, 2 ms a bucket": of(job(**LOSSY, ranks=2, bucket_bytes=(4_000_000,) * 8, codec_ms=1.0)),
+    "codec, nothing saved": of(job(hook="fp16_compress_hook", ranks=2, codec_ms=1.0)),
+    "codec, no time": of(job(**LOSSY, ranks=2, codec_ms=0.0)),
+    "last transfer unknown": of(WHOLE, every(without_wire_in_the_last)),
+    "ddp's own average": of(job(
+        hook="ddp_allreduce", bucket_bytes=(4_000_000,) * 7 + (16_000_000,))),
+    "hook of one's own": of(job(hook="my_hook", bucket_bytes=(4_000_000,) * 7 + (16_000_000,))),
+    "error with feedback": sampled([probed(make_step(i)) for i in range(3)]),
+    "error out of range": of(job(hook="fp16_compress_hook"), with_error(
+        relative_l2=0.5, max_absolute=1e-8, reference_l2=1e-6)),
+    "small gain for half the bits": of(SyntheticJob(steps=40, late_ms={2: 7.0}, late_from=3)),
+    "large gain for half the bits": of(SyntheticJob(steps=40, bytes_per_second=2e8)),
+    "not averaged": with_lines(
+        with_lines(sampled(steps_of(3), ranks=2), 0, *not_averaged(0)),
+        1, *not_averaged(1)),
+    "anomaly of a compiled graph": with_lines(
+        sampled(steps_of(3)), 0, anomaly("compiled_reducer", -1, "look at it")),
+    "anomaly of a hook that raised": with_lines(
+        sampled(steps_of(3)), 0, anomaly("hook_exception", 1, "look at it")),
+    "units, anomaly of those that raised": with_lines(sharded(), 0, *[
+        replace(anomaly("hook_exception", i, "look at it"), model="net", generation=0)
+        for i in range(6)]),
+    "anomaly of a gradient": partial(
+        write_job, SyntheticJob(ranks=3, steps=12, bucket_bytes=(4_000_000,) * 2, anomaly_rank=2)),
+    "hang in the first step": hanging(job(ranks=4), SyntheticHang(step=1)),
+    "hang and stalls": hanging(
+        job(ranks=4, late_ms={1: 3000.0}, late_every=25),
+        SyntheticHang(step=12, went_on_after_s=42)),
+    "hang outside of all hooks": hanging(
+        job(ranks=4), SyntheticHang(step=12), model="", hook="", step=0, bucket=-1,
+        message="rank 0 waits"),
+    "never settled": sampled([warming(make_step(i)) for i in range(1, 5)]),
+    "probed in every step": sampled([looked_at(make_step(i)) for i in range(1, 5)]),
+    "teacher that is not learning": teacher,
+    "damaged files": damaged,
+    "full files": full,
+    "sends nobody knows what": sampled([
+        (replace(step, sent_unknown=why), buckets)
+        for i, why in enumerate(["it is off", None, "it is full", "it is off"])
+        for step, buckets in [opaque(make_step(i), sent=None)]]),
+    "device without some times": sampled(
+        [*(on_device(make_step(i)) for i in range(4)), on_device(make_step(4), resolved=False)]),
+    "options of the hook": told_options,
+    "probed on one rank alone": of(PROBED, unlike_probes),
+    "units, one slow twice": sharded(again=True, slow={"blocks.1": 2.0}),
+    "units, half hidden": sharded(hidden=0.5),
+    "units, hidden": sharded(hidden=0.999),
+    "units, small": sharded(**SMALL_UNITS),
+    "units, few of them small": sharded(**SMALL_UNITS | {"units": units(5)}),
+    "units, small on a slow network": sharded(
+        **SMALL_UNITS | {"bytes_per_second": 1e8, "latency_ms": 0.01, "compute_ms": 0.2}),
+    "units, small, one file of three": sharded(**SMALL_UNITS, files=1),
+    "units, one slow": sharded(units=units(4), slow={"blocks.1": 5.0}),
+    "units, slow steps": sharded(slow_every=7),
+    "units, stalled": sharded(late_to=(2,), stall_ms=10_000),
+    "units, costly hook": sharded(codec_ms=8.0),
+    "units, hook that sends more": sharded(codec_ms=1.5, sends=1.5),
+    "units, large error": sharded(error=0.5),
+    "units, error of scale": sharded(error=1.0, cosine=0.9995),
+    "units, error of no scale": sharded(error=1.0),
+    "units, on a device": sharded(on_device=True),
+    "units, on a device, not all seen": sharded(on_device=True, unseen=("blocks.1",)),
+    "units, late": sharded(late_ms={1: 2.0}),
+    "units, late to one": sharded(late_ms={2: 9.0}, late_to=(2,)),
+    "units, late to the first": sharded(late_ms={1: 9.0}, late_to=(0,)),
+    "units, late and nobody waits": sharded(late_ms={1: 9.0}, hidden=0.99),
+    "units, late, clocks unknown": sharded(late_ms={1: 10.0}, clocks=False),
+    "units, late on a device": sharded(late_ms={1: 3.0}, on_device=True),
+    "units, late, numbered otherwise": sharded(late_ms={1: 9.0}, unlike={2}),
+    "units, late in a part nobody knows": sharded(ranks=4, replicas=2, late_ms={1: 2.0}),
+    "replicas, late": replicated(**LATE_GATHER),
+    "replicas, one of them late": replicated(late_ms={2: 50.0, 3: 50.0}, late_at=4),
+    "replicas, late, nobody says who": replicated(**LATE_GATHER, tells_members=False),
+    "replicas, none late": replicated(),
+}  # fmt: skip
+"""What writes each job, by what is said of it or not."""
