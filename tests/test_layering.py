@@ -131,6 +131,28 @@ def test_nothing_may_be_imported_that_nobody_imports() -> None:
     assert found == MAY_IMPORT
 
 
+VIEWS = {
+    "run": set(),
+    "document": set(),
+    **{view: {"run", "document"} for view in ("report", "compare", "perfetto", "hang")},
+    "tensorboard_plugin": {"run"},
+    "frames": {"run", "document", "report"},
+}
+"""Which packages of ``analysis`` each one imports from: what two views need is the run's."""
+
+
+def test_views_of_a_run_import_nothing_of_each_other() -> None:
+    """But data frames, which hand out the report too."""
+    found: dict[str, set[str]] = {view: set() for view in VIEWS}
+    inside = "hooktrace.analysis."
+    for module, others in IMPORTS.items():
+        if module.startswith(inside):
+            own = module.removeprefix(inside).split(".")[0]
+            named = {o.removeprefix(inside).split(".")[0] for o in others if o.startswith(inside)}
+            found[own] |= named - {own}
+    assert found == VIEWS
+
+
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Return the groups of nodes that can reach each other, of more than one node."""
 

@@ -12,8 +12,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...records.hook_names import how_to_see
-from ..report.rules_compression import break_even
 from ..run.dense import Floats
+from ..run.parts import break_even
 from .bootstrap import MEAN, MEDIAN, MIDDLE_HALF, estimate
 from .comparison import (
     BucketKey,

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from ...records import RunInfo
 from ...records.hook_names import AVERAGES
 from ...records.units import bandwidth, mb, ms
+from ..run.parts import break_even
 from .facts import Finding, ModelFacts
 from .rules_time import HIDDEN, small_buckets
 
@@ -28,13 +29,6 @@ def codec_ns(model: ModelFacts) -> float:
     """Return what compress and decompress take in a step, ns; of an optimizer's hook the first."""
     names = _CODEC[:1] if _STEPS in model.hook else _CODEC
     return sum(b.stages.get(name, 0.0) * b.share_of_steps for b in model.buckets for name in names)
-
-
-def break_even(saved_bytes: float | None, added_ns: float | None) -> float | None:
-    """Return the bandwidth, bytes per second; ``None`` where nothing is saved, or nothing added."""
-    if not saved_bytes or not added_ns or saved_bytes < 0 or added_ns < 0:
-        return None
-    return saved_bytes / added_ns * 1e9
 
 
 def pays_below(model: ModelFacts) -> float | None:

@@ -97,6 +97,6 @@ def export(
     rank: Annotated[int | None, typer.Option(help="Only this rank, not all.")] = None,
 ) -> None:
     """Put all ranks into one trace for Perfetto, with arrows between the ranks of a bucket."""
-    from ...analysis.report.command import run_export
+    from ...analysis.perfetto.command import run_export
 
     run_export(run, out=out, rank=rank)

@@ -121,14 +121,3 @@ def test_part_of_the_data_is_reported_on(tmp_path: Path) -> None:
     assert "the file ends in the middle of it" in " ".join(result.output.split())
     exported = call("export", tmp_path, "--out", tmp_path / "m.json")
     assert (exported.exit_code, "2 ranks" in exported.output) == (0, True)
-
-
-def test_one_rank_is_exported_alone(tmp_path: Path) -> None:
-    """And one that has no file is named, with those that have."""
-    write_job(JOB, tmp_path)
-    one = call("export", tmp_path, "--rank", "1", "--out", tmp_path / "one.json")
-    assert one.exit_code == 0
-    assert "1 rank, " in one.output
-    none = call("export", tmp_path, "--rank", "7", "--out", tmp_path / "none.json")
-    assert none.exit_code == 2
-    assert none.stderr.rstrip().endswith("no file of rank 7 is there; pass --rank one of 0-2")

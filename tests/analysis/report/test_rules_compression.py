@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hooktrace.analysis.report.rules_compression import break_even
+from hooktrace.analysis.run.parts import break_even
 
 
 def test_neither_side_of_the_ratio_may_be_missing() -> None:
