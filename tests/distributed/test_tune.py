@@ -255,6 +255,14 @@ def test_a_job_without_a_model_that_can_be_tuned_is_refused_soon(tmp_path: Path)
     assert time.monotonic() - began < 200  # of 240
 
 
+def test_a_job_within_join_is_refused_soon(tmp_path: Path) -> None:
+    """Or a rank that is out of data and one that asks whose turn it is wait for each other."""
+    ran = ended(tmp_path, tuning(tmp_path, command(tmp_path, "--join")))
+    assert ran.code == 2
+    assert "the job trains within DDP.join(), where ranks need not make the same steps" in ran.err
+    assert max(one["steps"] for one in ran.ranks) == 0
+
+
 def test_a_hook_that_fails_leaves_the_list(tmp_path: Path) -> None:
     """With what the failing rank said, and not with what the others lost by that.
 

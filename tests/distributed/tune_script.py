@@ -6,6 +6,7 @@ Writes how many steps each start made, by rank, and what its learning rate was a
 import argparse
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -34,6 +35,7 @@ parser.add_argument("--own-hook", choices=["fp16", "optimizer"])
 parser.add_argument("--kind", choices=["ddp", "fsdp2", "none"], default="ddp")
 parser.add_argument("--no-half-on", type=int, default=-1)
 parser.add_argument("--register-at", type=int, default=0)
+parser.add_argument("--join", action="store_true")
 parser.add_argument("--no-root", action="store_true")
 parser.add_argument("--go-on", action="store_true")
 parser.add_argument("--raise-at", type=int, default=-1)
@@ -90,20 +92,22 @@ def forward(x: torch.Tensor) -> torch.Tensor:
         return ddp(x)
 
 
+uneven = ddp.join() if options.join else nullcontext()
 try:
-    for step in range(options.steps):
-        if step == options.raise_at and os.environ.get("HOOKTRACE_TUNING"):
-            raise ValueError(f"no data at step {step}")
-        if step == options.register_at and options.own_hook == "fp16":
-            ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
-        small(torch.randn(2, 4)).sum().backward()
-        loss = forward(torch.randn(16, options.width)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        if rank == 0 and step % 50 == 49:
-            torch.save(model.state_dict(), options.folder / "checkpoint.pt")
+    with uneven:
+        for step in range(options.steps):
+            if step == options.raise_at and os.environ.get("HOOKTRACE_TUNING"):
+                raise ValueError(f"no data at step {step}")
+            if step == options.register_at and options.own_hook == "fp16":
+                ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+            small(torch.randn(2, 4)).sum().backward()
+            loss = forward(torch.randn(16, options.width)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            if rank == 0 and step % 50 == 49:
+                torch.save(model.state_dict(), options.folder / "checkpoint.pt")
 finally:
     told = {"steps": step, "lr": schedule.get_last_lr()[0], "rank": rank}
     (options.folder / f"{os.getpid()}.json").write_text(json.dumps(told))

@@ -23,7 +23,7 @@ from .measure import Floats, Seen, against, turns_of
 from .show import Setting, Tuned, as_json, as_text
 
 BEFORE = """\
-hooktrace tune starts the command up to {starts} times, for about {minutes:g} minutes in all, and
+hooktrace tune starts the command up to {starts} times, for --minutes {minutes:g} in all, and
 ends it each time. It trains for real: what the script writes, it writes, checkpoints too. A script
 can ask for it: HOOKTRACE_TUNING is 1 then."""
 
@@ -122,7 +122,7 @@ class _Tuning:
         if seen is None:
             raise UsageError(
                 f"a step takes {job.step_s:.2g} s, and {job.left() / 2:.0f} s, half of what is "
-                f"left, are too few for {len(labels)} hooks; ask for more --minutes or for fewer "
+                f"left, are too few for {len(labels)} of --hooks; ask for more --minutes or for fewer "
                 "--hooks"
             )
         if own_cap is not None:

@@ -17,7 +17,7 @@ from typing import Any
 from ...integrations.start import FOLDER
 from ...integrations.tuning.plan import ASKED, MEASURED, Plan
 from ...integrations.tuning.rounds import FEWEST, LEFT_OUT, OWN, SURVIVORS
-from ...integrations.tuning.watch import NO_MODEL
+from ...integrations.tuning.watch import REFUSED
 from ...records.errors import UsageError
 from .job import run_job, why_of
 from .measure import Seen, turns_of, within
@@ -80,15 +80,13 @@ class Job:
         seen = _largest(folder.glob(f"{plan.token}-*.json"))
         how = "did not end in time" if code is None else f"ended with exit code {code}"
         why = why_of(output)
-        if (folder / f"{plan.token}-{NO_MODEL}").exists():
-            raise UsageError(
-                "the job trains, and no model of it is under DDP, or under fully_shard, on all of "
-                "its ranks, so there is no hook to tune; pass a command that trains one"
-            )
+        refused = folder / f"{plan.token}-{REFUSED}"
+        if refused.exists():
+            raise UsageError(refused.read_text("utf-8"))
         if not seen:
             raise UsageError(
-                f"the job {how}, and no model under DDP, or fully_shard, on all ranks was seen: "
-                f"{why} (all that it printed is in {output}); pass a command that trains one"
+                f"the job {how}, and told nothing of a model under DDP, or fully_shard, on all "
+                f"ranks: {why} (all that it printed is in {output}); pass a command that trains one"
             )
         begins = seen[0]["begins"]
         self.startup_s = self.startup_s or took - (begins[-1] - begins[0]) / 1e9

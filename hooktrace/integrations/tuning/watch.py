@@ -3,6 +3,7 @@
     DDP made --made--> Turns --patch_forward--> told of each forward pass
     root of FSDP2 settled, in its first call --called--> Turns, told of each call from that one on
     an optimizer steps, and no model was found --refuse_others--> the job ends: nothing can be tuned
+    DDP's join() is entered: the job ends too, since ranks there do not make the same steps
 
 A model that a part of the ranks share is none: the others do not come to where its turns end.
 """
@@ -13,7 +14,7 @@ import functools
 import weakref
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .plan import plan
 from .turns import Turns
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
-NO_MODEL = "no-model"
-"""Of a file in a start's folder, behind the token: optimizers step, and nothing can be tuned."""
+REFUSED = "refused.txt"
+"""Of a file in a start's folder, behind the token: why the job cannot be tuned."""
 _STEPS = 100
 """Of optimizers, without a model; some train a part by itself before they make it."""
 
@@ -68,6 +69,12 @@ def patch_forward(ddp: Any) -> None:
         turns = _turns.get(self.reducer)
         if turns is None or not (torch.is_grad_enabled() and self.require_backward_grad_sync):
             return original(self, *inputs, **options)
+        if self._join_config.enable:
+            _refuse(
+                "the job trains within DDP.join(), where ranks need not make the same steps, and "
+                "hooks can take turns only at the same step of all ranks; give all ranks as many "
+                "batches, and tune it without join(), or with join(enable=False)"
+            )
         turns.step(max(_sizes))
         turns.is_called = True
         try:
@@ -117,9 +124,17 @@ def refuse_others(optimizers: ModuleType) -> None:
         if _sizes:
             handle.remove()
         elif count == _STEPS:
-            wanted = plan()
-            if wanted is not None:
-                Path(wanted.folder, f"{wanted.token}-{NO_MODEL}").touch()
-            raise SystemExit(0)
+            _refuse(
+                "the job trains, and no model of it is under DDP, or under fully_shard, on all of "
+                "its ranks, so there is no hook to tune; pass a command that trains one"
+            )
 
     handle = optimizers.register_optimizer_step_post_hook(stepped)
+
+
+def _refuse(why: str) -> NoReturn:
+    """End a job that cannot be tuned."""
+    wanted = plan()
+    if wanted is not None:
+        Path(wanted.folder, f"{wanted.token}-{REFUSED}").write_text(why, "utf-8")
+    raise SystemExit(0)
