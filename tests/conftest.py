@@ -33,7 +33,7 @@ LONGEST = (
     "distributed/test_demo.py",
     "distributed/test_probes.py",
     "distributed/test_compiled.py",
-    "testing/check/test_verdict.py",
+    "testing/check/test_oracles.py",
     "distributed",
     "browser",
 )

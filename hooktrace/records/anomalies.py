@@ -270,8 +270,8 @@ _KINDS = (
     ),
     _right(
         "not_supported",
-        "The hook refuses a dtype, with an error that names it",
-        "use it for the other dtypes",
+        "The hook refuses a dtype, or NaN, with an error that says so",
+        "use it for what it takes",
         "by check_hook",
     ),
     _right(

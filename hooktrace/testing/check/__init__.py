@@ -1,23 +1,22 @@
 """``hooktrace check``: what is wrong with a communication hook, found by running it.
 
-    spec.py      a hook and its state, by name or by pickle --> HookSpec
-    launch.py    starts one host, reads messages, makes a CheckResult a hook
-      host.py      has imported the hooks; forks the ranks of each case, waits for them, ends them
-        rank.py      one rank in one case, on a real gloo process group
-          cases.py     what is tried, with a model from
-          training.py  whose gradients are known beforehand
-          arithmetic.py  chosen gradients, whose results are judged together by
-          verdict.py   against what the wire explains (wire_format.py); causes.py names mistakes
-          weights.py    what each rank's gradients weigh in a result
-          units.py      what is tried of a hook for FSDP's collectives, called as FSDP does
-                        (unit_calls.py), and in a small sharded model
-        judge.py     how the ranks ended --> the first cause, pass, warn or fail; stacks.py reads
-                     where they stood
-    command.py   hooktrace check: options --> results --> tables
-    standard.py  all standard hooks, and torch's own
+A decision table: scenarios (what gradients come) times oracles (what is asked of the results).
 
-No case can hang the check: its ranks have a deadline, after which they are asked for their stacks
-and killed, and the next case starts from fresh processes.
+    command.py --HookSpec--> launch.py --Job--> host.py --fork--> rank.py, once a rank and scenario
+    command.py <--CheckResult-- launch.py <--CaseResult-- judge.py <--RankEnd--+
+
+    scenarios.py --phases of gradients.py--> calls.py --result--> runs.py --> oracles.py --> Flaw
+
+    spec.py, standard.py   a hook and its state, by name or by pickle; all standard hooks
+    scenarios.py           the table of scenarios; by_hand.py: those that only DDP or FSDP has
+    gradients.py           what all ranks give in a phase, which every rank can make
+    calls.py               one call for all gradients: by a DDP model, or as FSDP calls its hooks
+    runs.py                steps, with what each owes to later ones; wire_format.py: bytes --> loss
+    oracles.py             the table of oracles; the first one that a hook fails is the verdict
+    judge.py, stacks.py    how the ranks ended --> the first cause, pass, warn or fail
+
+No scenario can hang the check: its ranks have a deadline, after which they are asked for their
+stacks and killed, and the next one starts from fresh processes.
 """
 
 from __future__ import annotations

@@ -116,15 +116,12 @@ def print_overview(console: Console, results: Sequence[CheckResult]) -> None:
 
 def as_markdown(results: Sequence[CheckResult]) -> str:
     """Return the overview as a markdown table."""
-    lines = [
-        "| hook | verdict | error of a step | of their sum | ratio | what was found |",
-        f"|{' --- |' * 6}",
-    ]
+    head = ("hook", "verdict", "error of a step", "of their sum", "ratio", "what was found")
+    rows = [head, ("---",) * len(head)]
     for result in results:
         found = "; ".join(_in_short(result)).replace("|", "\\|")
-        cells = (f"`{result.hook}`", result.verdict, *_numbers(result), found)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append((f"`{result.hook}`", result.verdict, *_numbers(result), found))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _coloured(status: Status) -> Text:

@@ -31,11 +31,10 @@ import torch._dynamo  # DDP does when it is made; once here saves a second in ea
 
 from ...ranks.job import loopback
 from ...records.errors import UsageError
-from .cases import CASES, Case
 from .judge import CaseResult, RankEnd, RankResult, judge
-from .rank import OUTPUT, RESULT, STACKS, Context, Known, run_rank
+from .rank import OUTPUT, RESULT, STACKS, Context, run_rank
+from .scenarios import SCENARIOS, Scenario, scenarios_of
 from .spec import HookSpec, Job
-from .units import GATHER_CASES, SCATTER_CASES, cases_of
 
 _GRACE_S = 3.0
 _HANGS = 3
@@ -69,16 +68,16 @@ class Host:
         except UsageError as error:
             self.asker.send(error)
 
-    def _results(self, hook: HookSpec, cases: Sequence[Case]) -> Iterator[CaseResult]:
+    def _results(self, hook: HookSpec, cases: Sequence[Scenario]) -> Iterator[CaseResult]:
         """Run the cases one after another; raises ``UsageError`` where no state can be made."""
-        known = Known()
-        stopped, hangs = "", 0
+        fine: bool | None = None
+        stopped, hangs, one_bucket = "", 0, False
         for case in cases:
             if stopped:
                 yield CaseResult(case=case.name, note=stopped, skipped=True)
                 continue
             began = time.monotonic()
-            ends = self._run(case, hook, known)
+            ends = self._run(case, hook, fine, one_bucket)
             seconds = time.monotonic() - began
             result = judge(case.name, ends, seconds=seconds, deadline_s=self.job.timeout_s)
             yield result
@@ -87,21 +86,21 @@ class Host:
                 stopped = "not run: the hook cannot be registered"
             elif hangs == _HANGS:
                 stopped = f"not run: {hangs} cases hung before it"
-            known = Known(
-                error=known.error if result.measured.error is None else result.measured.unexplained,
-                one_bucket=known.one_bucket or not result.kinds.isdisjoint({"hang", "crash"}),
-            )
+            fine = fine if result.fine is None else result.fine
+            one_bucket = one_bucket or not result.kinds.isdisjoint({"hang", "crash"})
 
-    def _run(self, case: Case, hook: HookSpec, known: Known) -> list[RankEnd]:
+    def _run(
+        self, case: Scenario, hook: HookSpec, fine: bool | None, one_bucket: bool
+    ) -> list[RankEnd]:
         """Run a case in fresh processes; returns how each of them ended."""
         with tempfile.TemporaryDirectory(dir=self.directory, ignore_cleanup_errors=True) as name:
             ranks = []
             for rank in range(self.job.ranks):
                 context = Context(
-                    case=case.name, loaded=hook, known=known, rank=rank, size=self.job.ranks,
-                    timeout_s=self.job.timeout_s,
+                    case=case.name, loaded=hook, fine=fine, one_bucket=one_bucket, rank=rank,
+                    size=self.job.ranks, timeout_s=self.job.timeout_s,
                 )  # fmt: skip
-                ranks.append(ForkProcess(target=run_rank, args=(case.run, context, Path(name))))
+                ranks.append(ForkProcess(target=run_rank, args=(case, context, Path(name))))
             for process in ranks:
                 process.start()
             ends = self._wait(ranks, Path(name))
@@ -129,12 +128,12 @@ class Host:
         return ends
 
 
-def _chosen(keys: tuple[str, ...], hook: HookSpec) -> list[Case]:
+def _chosen(keys: tuple[str, ...], hook: HookSpec) -> list[Scenario]:
     """Return the cases of a hook that were asked for; raises ``UsageError`` where there is none."""
-    cases = cases_of(hook.hook) if hook.is_sharded else CASES
+    cases = scenarios_of(hook)
     known = [case.key for case in cases]
-    others = {case.key for case in (*CASES, *SCATTER_CASES, *GATHER_CASES)}
-    unknown = next((key for key in keys if key not in others), None)
+    every = {case.key for case in SCENARIOS}
+    unknown = next((key for key in keys if key not in every), None)
     chosen = [case for case in cases if case.key in (keys or known)]
     if unknown is not None or not chosen:
         key = keys[0] if unknown is None else unknown

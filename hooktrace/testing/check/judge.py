@@ -5,11 +5,7 @@
 When one rank raises or dies, its connections close, and the others fail or hang because of that.
 So an error that only says that a connection is gone counts where there is no other, a crash where
 no rank had raised before it, and ranks that were still waiting are no hang where one of them ended
-badly.
-
-``records.anomalies`` says which problems fail a hook, since training with it ends or goes wrong,
-and which only warn.  What a case does on purpose is judged by that case: a hook that raises on NaN
-says so, and only warns.
+badly.  ``records.anomalies`` says which problems fail a hook, and which only warn.
 """
 
 from __future__ import annotations
@@ -31,14 +27,11 @@ _PEER_IS_GONE = re.compile(
 )
 _SOURCE = re.compile(r"\[enforce fail at \S*?([^/\s]+)\] ?")
 """How gloo's errors begin: the path of a file on the machine that torch was built on."""
+
 _WORDS = 240
-
-
+_NAMED = {"not_averaged", "averaged_twice", "wrong_scale", "wrong_sign", "not_communicated"}
 _SAID_BETTER = {
-    "wrong_gradients": {
-        *("not_averaged", "averaged_twice", "wrong_scale", "wrong_sign"),
-        *("not_communicated", "ranks_missing"),
-    },
+    "wrong_gradients": {*_NAMED, "ranks_missing"},
     "nonfinite_average": {"nonfinite_result"},
 }
 """Kinds that say nothing more where one of the others was found."""
@@ -48,20 +41,18 @@ _SAID_BETTER = {
 class Problem:
     """Something wrong with a hook: ``message`` says what, and where it can, what to do.
 
-    ``kind``: of ``records.anomalies``.  ``rank``: the one that saw it, ``None`` where all did or
-    where it is nobody's own.  ``only_warns``: whatever is to be made of its kind.
+    ``kind``: of ``records.anomalies``.  ``rank``: the one that saw it, ``None`` where all did.
     """
 
     case: str
     kind: str
     message: str
     rank: int | None = None
-    only_warns: bool = False
 
     @property
     def status(self) -> Status:
         """What it means for its hook."""
-        return "warn" if self.only_warns else anomaly_kind(self.kind).severity
+        return anomaly_kind(self.kind).severity
 
 
 def _worst(problems: Sequence[Problem]) -> Status:
@@ -75,30 +66,52 @@ class Measured:
 
     ``error``: median relative L2 error of a step against a lossless average.  ``sum_error``: that
     of the sum of all steps, which is what error feedback keeps small.  ``ratio``: gradient bytes
-    over wire bytes, inf where nothing was sent.  ``unexplained``: the median of a
-    step's error that neither error feedback nor clipping explains.
+    over wire bytes, inf where nothing was sent.
     """
 
     error: float | None = None
     sum_error: float | None = None
     ratio: float | None = None
-    unexplained: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class RankResult:
     """What a rank found in a case, and how it came to the case's end.
 
-    ``note``: what was measured.  ``stop``: no other case can say anything.  ``raised_at``: when it
-    raised, in seconds of the monotonic clock; ``consequence``: that was because of another rank.
+    ``note``: what was measured.  ``fine``: all results were what the wire explains.  ``stop``: no
+    other case can say anything.  ``raised_at``: when it raised, in seconds of the monotonic clock;
+    ``consequence``: that was because of another rank.
     """
 
     problems: list[Problem] = field(default_factory=list)
     note: str = ""
     measured: Measured = field(default_factory=Measured)
+    fine: bool | None = None
     stop: bool = False
-    raised_at: float | None = None
+    raised_at: float = math.inf
     consequence: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnd:
+    """How a rank's process ended.
+
+    ``result``: ``None`` where there is none.  ``code``: its exit code, negative for a signal,
+    ``None`` where the deadline ended it.  ``ended_at``: in seconds of the monotonic clock.
+    ``stacks``: of all threads, where it crashed or was ended.  ``output``: what it printed.
+    """
+
+    rank: int
+    result: RankResult | None = None
+    code: int | None = None
+    ended_at: float = 0.0
+    stacks: str = ""
+    output: str = ""
+
+    @property
+    def came_to_the_end(self) -> bool:
+        """Whether it did all that the case asks of it."""
+        return self.result is not None and self.result.raised_at == math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +119,7 @@ class CaseResult:
     """How a hook did in one case.
 
     ``note``: what was measured, or why the case was skipped.  ``stacks``: of all threads of all
-    ranks where one hung or crashed.  ``stop``: as of a rank.
+    ranks where one hung or crashed.  ``fine``, ``stop``: as of a rank.
     """
 
     case: str
@@ -116,6 +129,7 @@ class CaseResult:
     skipped: bool = False
     measured: Measured = field(default_factory=Measured)
     stacks: str = ""
+    fine: bool | None = None
     stop: bool = False
 
     @property
@@ -158,63 +172,30 @@ class CheckResult:
         return _worst(self.problems)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankEnd:
-    """How a rank's process ended.
-
-    ``result``: ``None`` where there is none.  ``code``: its exit code, negative for a signal,
-    ``None`` where the deadline ended it.  ``ended_at``: in seconds of the monotonic clock.
-    ``stacks``: of all threads, where it crashed or was ended.  ``output``: what it printed.
-    """
-
-    rank: int
-    result: RankResult | None = None
-    code: int | None = None
-    ended_at: float = 0.0
-    stacks: str = ""
-    output: str = ""
-
-    @property
-    def raised_at(self) -> float:
-        """When it raised, and not because of another rank; else inf."""
-        result = self.result
-        if result is None or result.raised_at is None or result.consequence:
-            return math.inf
-        return result.raised_at
-
-    @property
-    def came_to_the_end(self) -> bool:
-        """Whether it did all that the case asks of it."""
-        return self.result is not None and self.result.raised_at is None
-
-    @property
-    def died(self) -> bool:
-        """Whether it ended by itself and left no result."""
-        return self.result is None and self.code is not None
-
-
 def judge(case: str, ends: Sequence[RankEnd], *, seconds: float, deadline_s: float) -> CaseResult:
     """Return what a case found out."""
     results = [end.result for end in ends if end.result is not None]
-    raised_first = min(end.raised_at for end in ends)
-    crashed = sorted(
-        (end for end in ends if end.died and end.ended_at < raised_first),
-        key=lambda end: end.ended_at,
-    )
-    late = [end for end in ends if end.result is None and not end.died]
-    explained = bool(crashed) or raised_first < math.inf
-    found = [p for result in results if not result.consequence for p in result.problems]
+    own = [result for result in results if not result.consequence]
+    raised_first = min((result.raised_at for result in own), default=math.inf)
+    silent = [end for end in ends if end.result is None]
+    died = [end for end in silent if end.code is not None and end.ended_at < raised_first]
+    crashed = sorted(died, key=lambda end: end.ended_at)
+    found = [problem for result in own for problem in result.problems]
+    shown: list[RankEnd] = []
     if crashed:
+        shown = crashed
         found.append(_crash(case, crashed[0]))
-    elif late and not explained:
-        where = describe({end.rank: end.stacks for end in late})
-        message = f"not done after {deadline_s:g} s; {where}"
-        found.append(Problem(case=case, kind="hang", message=message))
+    elif raised_first == math.inf:
+        shown = [end for end in silent if end.code is None]
+        if shown:
+            where = describe({end.rank: end.stacks for end in shown})
+            message = f"not done after {deadline_s:g} s; {where}"
+            found.append(Problem(case=case, kind="hang", message=message))
     if not any(problem.status == "fail" for problem in found):
         found += [p for result in results if result.consequence for p in result.problems]
-    shown = crashed or ([] if explained else late)
     # A fatal error's are followed by a list of extension modules.
     stacks = [(end.rank, end.stacks.partition("\nExtension modules:")[0]) for end in shown]
+    fine = [result.fine for result in results if result.fine is not None]
     return CaseResult(
         case=case,
         problems=merge(found, len(ends)),
@@ -225,6 +206,7 @@ def judge(case: str, ends: Sequence[RankEnd], *, seconds: float, deadline_s: flo
         measured=max(
             (r.measured for r in results), key=lambda m: m.error or 0.0, default=Measured()
         ),
+        fine=all(fine) if fine else None,
         stop=any(result.stop for result in results),
     )
 
@@ -244,8 +226,7 @@ def merge(problems: Sequence[Problem], ranks: int) -> tuple[Problem, ...]:
             continue
         seen_by = {problem.rank for problem in same} - {None}
         first = min(same, key=lambda p: -1 if p.rank is None else p.rank)
-        everyone = len(seen_by) in (0, ranks)
-        merged.append(replace(first, rank=None if everyone else first.rank))
+        merged.append(replace(first, rank=None if len(seen_by) in (0, ranks) else first.rank))
     return tuple(merged)
 
 
@@ -255,13 +236,12 @@ def is_consequence(message: str) -> bool:
 
 
 def _crash(case: str, end: RankEnd) -> Problem:
-    assert end.code is not None
-    if end.code < 0:
-        how = f"rank {end.rank} was ended by {signal.Signals(-end.code).name}"
-    else:
-        how = f"rank {end.rank} ended with exit code {end.code}"
+    code = end.code or 0
+    how = (
+        f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    )
+    parts = [f"rank {end.rank} {how}"]
     said = [line.strip() for line in end.output.splitlines() if line.strip()]
-    parts = [how]
     if said:
         words = _SOURCE.sub(r"\1 ", said[-1].removeprefix("what():").strip())
         parts.append(f"its last words: {words[:_WORDS]}")

@@ -1,8 +1,8 @@
 """One rank in one case: a process that the host forked, which runs the case and writes a result.
 
-    enter process group --> run(Context) --> RankResult, written and renamed --> exit
+    enter process group --> Scenario(Context) --> RankResult, written and renamed --> exit
 
-A case has there the hook, the other ranks, and a place for what it finds.  The check's own few
+A scenario has there the hook, the other ranks, and a place for what it finds.  The check's own few
 collectives go over connections that neither the hook nor torch.distributed knows of
 (``PrivateGroup``), so they cannot pair up with the hook's.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import logging
+import math
 import os
 import pickle
 import re
@@ -32,52 +33,43 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ...fsdp.hooks import ScatterHook
 from ...probes.compare import digest
 from ...ranks.private_group import PrivateGroup
 from ...records.anomalies import anomaly_kind
 from ...records.errors import HookError, UsageError
 from ...tracing.tracer import Tracer
 from .judge import Problem, RankResult, is_consequence
+from .oracles import FINITE, ORACLES, Oracle, verdict
+from .runs import Run
 from .spec import HookSpec
 from .stacks import place_of
+from .wire_format import NOT_KNOWN
 
 RESULT, STACKS, OUTPUT = "result.{}", "stacks.{}", "output.{}"
 """Files of a rank in its case's directory."""
 
-_NEARLY_LOSSLESS = 0.05
 _LAST_RESORT_S = 10.0
 _WRAPPING = re.compile(r"RuntimeError: Got the following error when running the callback: ")
 _NAMES_A_DTYPE = re.compile(r"float16|half|dtype|floating-point|\bFloat\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What earlier cases found out.
-
-    ``error``: median relative L2 error of ordinary steps that neither error feedback nor clipping
-    explains, ``None`` where it is not known.
-    ``one_bucket``: many buckets hung or crashed, so go on with one, to see what else is wrong.
-    """
-
-    error: float | None = None
-    one_bucket: bool = False
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether so little is lost that a wrong result can be told from compression."""
-        return self.error is not None and self.error <= _NEARLY_LOSSLESS
-
-
 @dataclass(kw_only=True)
 class Context:
-    """One case on one rank.  ``tracers``: of the models that it has trained."""
+    """One case on one rank.
+
+    ``fine``: whether earlier cases found that each result is the average, but for what the wire
+    explains; ``None`` where that is not known.  ``one_bucket``: many buckets hung or crashed, so go
+    on with one, to see what else is wrong.  ``tracers``: of the models that it has trained.
+    """
 
     case: str
     loaded: HookSpec
     rank: int
     size: int
     timeout_s: float
-    known: Known
+    fine: bool | None = None
+    one_bucket: bool = False
     result: RankResult = field(default_factory=RankResult)
     tracers: list[Tracer] = field(default_factory=list)
 
@@ -85,9 +77,12 @@ class Context:
         """Return a new state for a model; raises ``UsageError`` where that fails."""
         return self.loaded.new_state(dist.group.WORLD)
 
-    def find(
-        self, kind: str, what: str, *, remedy: str | None = None, only_warns: bool = False
-    ) -> None:
+    @property
+    def results_differ(self) -> bool:
+        """Whether the ranks' results differ by design."""
+        return self.loaded.local or isinstance(self.loaded.hook, ScatterHook)
+
+    def find(self, kind: str, what: str, *, remedy: str | None = None) -> None:
         """Put a problem of this rank on record.
 
         ``kind``: of ``records.anomalies``, which says the remedy where it is not given.
@@ -95,9 +90,7 @@ class Context:
         remedy = anomaly_kind(kind).remedy if remedy is None else remedy
         message = f"{what}; {remedy}" if remedy else what
         self.result.problems.append(
-            Problem(
-                case=self.case, kind=kind, message=message, rank=self.rank, only_warns=only_warns
-            )
+            Problem(case=self.case, kind=kind, message=message, rank=self.rank)
         )
 
     def find_anomalies(self, ignore: Sequence[str] = ()) -> None:
@@ -105,6 +98,30 @@ class Context:
         for anomaly in self.tracers[-1].anomalies():
             if anomaly.kind not in {"stall", *ignore}:  # a stall is the machine's affair
                 self.find(anomaly.kind, anomaly.message, remedy="")
+
+    def judge(
+        self, runs: Sequence[Run], oracles: Sequence[Oracle], *, of_this_rank: bool = False
+    ) -> None:
+        """Put on record what the first oracle says that fails; waits for all ranks.
+
+        ``of_this_rank``: others have other steps, and are not compared.
+        """
+        for run in () if of_this_rank or self.results_differ else runs:
+            results = torch.stack([step.result for step in run.steps])
+            bits = torch.cat([results.nan_to_num(0.0, 0.0, 0.0), results.isfinite().double()])
+            run.agrees = self.same_everywhere(bits)
+        if self.loaded.local:
+            oracles = FINITE[-1:]
+        elif self.fine is False:
+            oracles = FINITE
+        flaw = verdict(runs, oracles)
+        if flaw is not None:
+            self.find(flaw.kind, flaw.what, remedy=flaw.remedy)
+        if oracles is ORACLES:
+            if flaw is None or anomaly_kind(flaw.kind).severity == "warn":
+                self.result.fine = all(run.is_fine for run in runs)
+            if any(run.wire is NOT_KNOWN for run in runs):
+                self.result.note = "what it sends is unknown, so how much it may lose is not judged"
 
     def all_agree(self, flag: bool) -> bool:
         """Return whether all ranks say yes; waits for all of them."""
@@ -134,7 +151,7 @@ def run_rank(run: Callable[[Context], None], context: Context, directory: Path) 
         partial.write_bytes(pickle.dumps(result))
         partial.rename(directory / RESULT.format(context.rank))
         code = 0
-        if isinstance(result, RankResult) and result.raised_at is None:
+        if isinstance(result, RankResult) and result.raised_at == math.inf:
             # A rank that left now would close its connections to those that still work.
             with contextlib.suppress(Exception):
                 context.all_agree(True)
@@ -208,8 +225,8 @@ def _find_exception(context: Context, error: Exception) -> None:
         message += f", in {place}"
     if context.case in ("float16", "bfloat16") and _NAMES_A_DTYPE.search(message):
         context.find("not_supported", message)
-    elif context.case.startswith("NaN") and context.known.error is not None:
-        context.find("hook_exception", f"NaN is refused: {message}", remedy="", only_warns=True)
+    elif context.case.startswith("NaN") and context.fine is not None:
+        context.find("not_supported", f"NaN is refused: {message}", remedy="")
     else:
         stateless = context.loaded.make_state is None and not context.loaded.is_sharded
         if "'NoneType'" in message and stateless:

@@ -40,11 +40,9 @@ class HookSpec:
     @classmethod
     def of(cls, hook: object, make_state: object = None, *, local: bool = False) -> HookSpec:
         """Return a hook and its state as given, by name or as objects; raises as ``source_of``."""
-        name = getattr(hook, "__qualname__", repr(hook))
-        if isinstance(hook, _SHARDED):
-            name = hook.name
+        name = hook if isinstance(hook, str) else getattr(hook, "__qualname__", repr(hook))
         return cls(
-            name=hook if isinstance(hook, str) else name,
+            name=hook.name if isinstance(hook, _SHARDED) else name,
             hook=source_of(hook, "hook"),
             make_state=None if make_state is None else source_of(make_state, "state"),
             local=local,

@@ -1,4 +1,4 @@
-"""All ranks of an invented hook in this process, through the steps of the case ``arithmetic``."""
+"""All ranks of an invented hook in this process, through the scenario of chosen gradients."""
 
 from __future__ import annotations
 
@@ -7,46 +7,52 @@ from collections.abc import Sequence
 import torch
 
 from hooktrace.records import Transfer
-from hooktrace.testing.check.arithmetic import NOT_KNOWN, chosen
-from hooktrace.testing.check.series import Series
-from hooktrace.testing.check.steps import Ledger, Step
-from hooktrace.testing.check.training import MANY, Make, lengths_of_shapes
+from hooktrace.testing.check.gradients import CHOSEN, MANY, asked_of, lengths_of_shapes, play
+from hooktrace.testing.check.runs import Run
 from hooktrace.testing.check.wire_format import format_of
 
 from .invented import Hook, Rank
 
 LENGTHS = lengths_of_shapes(MANY)
 _BUCKETS = [sum(pair) for pair in zip(LENGTHS[::2], LENGTHS[1::2], strict=True)]
-_SETTLED = 2
-_GIVEN: dict[tuple[int, int], torch.Tensor] = {}
-"""By number of ranks and step, which are the same for all hooks."""
 
 
-def simulated(hook: Hook, size: int) -> Series:
-    """Return the steps of a hook on that many ranks, and what it sent."""
-    ledger = Ledger(LENGTHS)
-    ranks = [[Rank(rank, size, bucket) for rank in range(size)] for bucket in range(len(_BUCKETS))]
-    transfers: list[Transfer] = []
-    count = 0
+class Simulated:
+    """A hook on that many ranks, each with its own state for each bucket.
 
-    def train(make: Make, phase: str) -> Step:
-        nonlocal count
-        given = _GIVEN.get((size, count))
-        if given is None:
-            rows = [[v.flatten() for v in make(r, count) if v is not None] for r in range(size)]
-            given = _GIVEN[size, count] = torch.stack([torch.cat(row) for row in rows])
-        results = []
-        for place, gradients in enumerate(given.split(_BUCKETS, 1)):
-            sent = transfers if count >= _SETTLED else []
-            results.append(_run(hook, ranks[place], gradients, sent))
-        step = ledger.step(count, torch.cat(results), given.double(), phase)
-        count += 1
-        return step
+    ``sent``: what one rank has sent since the first two steps.
+    """
 
-    steps = chosen(MANY, ledger, train)
-    if not transfers:
-        return Series(steps, NOT_KNOWN)
-    return Series(steps, format_of(transfers, sum(LENGTHS) * (count - _SETTLED), size))
+    shapes = MANY
+
+    def __init__(self, hook: Hook, size: int) -> None:
+        self._hook = hook
+        self._ranks = [[Rank(r, size, bucket) for r in range(size)] for bucket in range(8)]
+        self._step = 0
+        self.sent: list[Transfer] = []
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the first rank's result."""
+        self._step += 1
+        sent = self.sent if self._step > 2 else []
+        parts = zip(self._ranks, rows.split(_BUCKETS, 1), strict=True)
+        return torch.cat([_run(self._hook, ranks, given, sent) for ranks, given in parts])
+
+    def given_for(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return all of it, as of DDP."""
+        return rows
+
+
+def simulated(hook: Hook, size: int) -> list[Run]:
+    """Return the runs of a hook on that many ranks, and what it sent."""
+    runs = []
+    for who in asked_of(size):
+        call = Simulated(hook, size)
+        run = play(Run(who, LENGTHS, size, float(size)), call, CHOSEN)
+        if call.sent:
+            run.wire = format_of(call.sent, sum(LENGTHS) * (len(run.steps) - 2), size)
+        runs.append(run)
+    return runs
 
 
 def _run(

@@ -9,10 +9,9 @@ import pytest
 
 from hooktrace.probes.wire import FlightRecorder, UnknownError
 from hooktrace.records import Transfer
-from hooktrace.testing.check import arithmetic
-from hooktrace.testing.check.training import MANY, lengths_of_shapes
+from hooktrace.testing.check.calls import wire_of
 
-NUMEL = sum(lengths_of_shapes(MANY))
+NUMEL = 1000
 HALVES = Transfer(collective="all_reduce", dtype="float16", wire_bytes=2 * NUMEL)
 
 
@@ -24,7 +23,7 @@ def wire(monkeypatch: pytest.MonkeyPatch, *buckets: Any) -> tuple[str, float]:
 
     monkeypatch.setattr(FlightRecorder, "issued", unknown)
     tracer: Any = SimpleNamespace(flush=lambda: None, buckets=lambda: buckets)
-    found = arithmetic.wire_of(tracer, [(0, 1)], ranks=2)
+    found = wire_of(tracer, 0, NUMEL, ranks=2)
     return found.kind, found.bits
 
 

@@ -1,0 +1,160 @@
+"""Chosen gradients, by phase: the same numbers wherever they are made, for all ranks.
+
+    phase      gradients                                              what shows in them
+    first      unlike any others, and nothing is owed                 weights
+    rest       zeros, in the beginning too                            what is owed, what is added
+    fresh      nothing in common from step to step                    an older step's results
+    same       the same ones again and again                          random numbers, drift
+    end        zeros                                                  whether something is kept
+    ordinary   like real ones, of all ranks: point the same way       usual errors
+    joined     these, of the last rank alone                          -
+    unused     these, without one parameter, and another on rank 0    -
+    zeros, huge, nan: zeros, up to 1e5, one NaN on the last rank      what odd values leave behind
+    after      ordinary ones after these
+
+Chosen gradients are uniform, up to 0.004, and the first and the last element of each parameter are
+5.5 times as large.  They are of one rank alone, where all others have zeros, or the same on all
+ranks: what one rank's gradients weigh, and whether all ranks' values come, then needs no fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import torch
+
+from .runs import Run, Who
+
+Shapes = Sequence[tuple[int, ...]]
+
+Phases = Iterable[tuple[str, int]]
+"""Names, and for how many steps."""
+
+MANY = tuple(shape for _ in range(8) for shape in ((48, 48), (48,)))
+"""The shapes of eight linear layers, a bucket each."""
+
+ODD = ((1,), (13, 7), (101,), (0,), (1009,), (3, 1, 5), (2,), (31, 37))
+"""Shapes: 1 element, prime lengths, an empty parameter."""
+
+CHOSEN: Phases = (
+    ("rest", 2),
+    ("first", 1),
+    ("rest", 3),
+    ("fresh", 10),
+    ("same", 16),
+    ("end", 4),
+)
+
+_SIZE = 4e-3
+_ENDS = 5.5
+_HUGE = 1e5
+_NOISE = 0.2
+_ZEROS = ("rest", "end", "zeros")
+_CHOSEN = ("first", "fresh", "same")
+
+
+class Call(Protocol):
+    """A hook, called for all gradients of a step: by DDP, as FSDP does, or in this process.
+
+    ``shapes``: of what each rank gives.
+    """
+
+    shapes: Shapes
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return this rank's result, (numel,), of all ranks' gradients, (ranks, their numel)."""
+
+    def given_for(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return what each rank gives for this rank's result, (ranks, numel)."""
+
+
+def each(ranks: int) -> tuple[Who, ...]:
+    """Ask once, with gradients of all ranks."""
+    return ("each",)
+
+
+def asked_of(ranks: int) -> tuple[Who, ...]:
+    """Ask the first rank alone, the last one alone, and all with the same gradients."""
+    return 0, ranks - 1, "alike"
+
+
+def lengths_of_shapes(shapes: Shapes) -> tuple[int, ...]:
+    """Return the number of elements of each parameter."""
+    return tuple(math.prod(shape) for shape in shapes)
+
+
+def gradients(phase: str, number: int, shapes: Shapes, ranks: int, who: Who) -> torch.Tensor:
+    """Return all ranks' gradients of a step, (ranks, numel) float32.
+
+    ``number``: of the step, which draws other numbers, but in phase ``same``.
+    """
+    numel = sum(lengths_of_shapes(shapes))
+    rows = torch.zeros(ranks, numel)
+    if phase in _ZEROS:
+        return rows
+    if phase not in _CHOSEN:
+        rows = torch.stack([ordinary(shapes, rank, number) for rank in range(ranks)])
+        if phase == "huge":
+            rows *= _HUGE / rows.abs().max()
+        elif phase == "nan":
+            rows[-1, 0] = torch.nan
+        elif phase == "joined":
+            rows[:-1] = 0
+        elif phase == "unused":
+            parts = rows.split(lengths_of_shapes(shapes), 1)
+            parts[2][1:], parts[3][:] = 0, 0
+        return rows
+    made = chosen(shapes, 0 if phase == "same" else number)
+    rows[slice(None) if isinstance(who, str) else who] = made
+    return rows
+
+
+def chosen(shapes: Shapes, seed: int) -> torch.Tensor:
+    """Return uniform gradients, (numel,), with larger ones at the ends of each parameter."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    parts = []
+    for length in lengths_of_shapes(shapes):
+        part = torch.rand(length, generator=generator) * 2 - 1
+        ends = (torch.rand(2, generator=generator) - 0.5).sign() * _ENDS
+        if length:
+            part[0], part[-1] = ends
+        parts.append(part * _SIZE)
+    return torch.cat(parts)
+
+
+def ordinary(shapes: Shapes, rank: int, step: int) -> torch.Tensor:
+    """Return a rank's gradients at a step, (numel,), as real ones look to a low-rank hook.
+
+    For each matrix a product of two vectors that all ranks share, one of the rank's own, and some
+    noise.  They point the same way from step to step, as error feedback needs it, and change in
+    size.
+    """
+    noise = torch.Generator().manual_seed(1 + step * 1009 + rank)
+    draw = torch.rand(1, generator=torch.Generator().manual_seed(step))
+    size = _SIZE / 4 * (0.5 + 1.5 * float(draw))
+    parts = []
+    for place, shape in enumerate(shapes):
+        shared, own = product(shape, place), product(shape, 1000 * (rank + 1) + place)
+        rest = _NOISE * torch.randn(shape, generator=noise)
+        parts.append(((shared + own + rest) * size).flatten())
+    return torch.cat(parts)
+
+
+def product(shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    """Return a product of two vectors where the shape has two dimensions, else random numbers."""
+    generator = torch.Generator().manual_seed((1 << 20) + seed)
+    if len(shape) != 2:
+        return torch.randn(shape, generator=generator)
+    rows = torch.randn(shape[0], 1, generator=generator)
+    return rows * torch.randn(1, shape[1], generator=generator)
+
+
+def play(run: Run, call: Call, phases: Phases) -> Run:
+    """Call a hook with the gradients of all phases, and return the run with these steps."""
+    for phase, count in phases:
+        for _ in range(count):
+            rows = gradients(phase, len(run.steps), call.shapes, run.ranks, run.who).to(run.dtype)
+            run.add(phase, call(rows), call.given_for(rows))
+    return run
