@@ -320,7 +320,7 @@ def test_it_is_said_that_what_is_sent_is_unknown() -> None:
 
 def test_hooks_that_average_pass() -> None:
     """Clipped, fed back, sparse, by chance: also where gradients are huge, and after them."""
-    results = invented(AVERAGES, "many-buckets", "arithmetic", "zeros", "huge")
+    results = invented(AVERAGES, "many-buckets", "arithmetic", "zeros", "large", "huge")
     assert {name: result.failed for name, result in results.items()} == dict.fromkeys(AVERAGES, ())
 
 

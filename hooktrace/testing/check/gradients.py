@@ -9,6 +9,7 @@
     ordinary   like real ones, of all ranks: point the same way       usual errors
     joined     these, of the last rank alone                          -
     unused     these, without one parameter, and another on rank 0    -
+    large     ordinary ones of up to 100                              what leaves its range
     zeros, huge, nan: zeros, up to 1e5, one NaN on the last rank      what odd values leave behind
     after      ordinary ones after these
 
@@ -49,7 +50,7 @@ CHOSEN: Phases = (
 
 _SIZE = 4e-3
 _ENDS = 5.5
-_HUGE = 1e5
+_LARGE = {"large": 100.0, "huge": 1e5}
 _NOISE = 0.2
 _ZEROS = ("rest", "end", "zeros")
 _CHOSEN = ("first", "fresh", "same")
@@ -96,8 +97,8 @@ def gradients(phase: str, number: int, shapes: Shapes, ranks: int, who: Who) -> 
         return rows
     if phase not in _CHOSEN:
         rows = torch.stack([ordinary(shapes, rank, number) for rank in range(ranks)])
-        if phase == "huge":
-            rows *= _HUGE / rows.abs().max()
+        if phase in _LARGE:
+            rows *= _LARGE[phase] / rows.abs().max()
         elif phase == "nan":
             rows[-1, 0] = torch.nan
         elif phase == "joined":

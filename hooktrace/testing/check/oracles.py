@@ -14,6 +14,7 @@
 | centred     | no level of a quantiser is added to all elements                                   |
 | explained   | a result is what is due, but for what the bytes lose; or the rest comes later      |
 | compresses  | a hook that leaves something out for later sends less for it                       |
+| signs       | large gradients keep their signs, whatever clips them                              |
 
 What a sparse hook (one that sends fewer values than there are elements) leaves out of a step is not
 judged by itself: weights, elements and what it pays back are.
@@ -41,6 +42,8 @@ _NEARLY = 0.3
 _NEVER = 1e-6
 _ALIKE = 0.03
 _LEVEL = 0.75
+_TURNED = 0.25
+"""Of the largest elements: integers that overflow turn a half."""
 
 _OWN_NAME = "keep what is left out of each bucket or unit under its own name"
 
@@ -344,6 +347,31 @@ def compresses(run: Run) -> Flaw | None:
     )
 
 
+def signs(run: Run) -> Flaw | None:
+    """The larger elements of large gradients keep their signs, or do not come.
+
+    Clipping is right; what a cast does to a value that leaves its range is not.  Of a projection,
+    as a low rank, the signs need not be the same.
+    """
+    if run.wire.kind == "less":
+        return None
+    for step in run.of("large"):
+        parts = zip(step.result.split(run.lengths), step.due.split(run.lengths), strict=True)
+        both = [(came, due) for came, due in parts if len(due)]
+        kept = torch.cat(
+            [(came * due >= 0)[2 * due.abs() >= due.abs().max()] for came, due in both]
+        )
+        turned = 1 - kept.double().mean().item()
+        if turned > _TURNED:
+            return Flaw(
+                run.wrong,
+                f"{run.name}, step {step.number}: of gradients of up to 100 {turned:.0%} of the "
+                "larger half come with the opposite sign",
+                "look at casts to integers: clamp to their range, or scale by the largest element",
+            )
+    return None
+
+
 ORACLES: tuple[Oracle, ...] = (
     of_each(finite),
     of_each(same),
@@ -364,3 +392,6 @@ FINITE: tuple[Oracle, ...] = (of_each(same), of_each(nan_comes_out), of_each(fin
 
 ORDINARY: tuple[Oracle, ...] = (*FINITE, of_each(elements), weights, of_each(explained))
 """Those of ordinary gradients."""
+
+OF_LARGE: tuple[Oracle, ...] = (*FINITE, of_each(signs))
+"""Those of gradients that a hook may clip."""

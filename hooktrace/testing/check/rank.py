@@ -40,7 +40,7 @@ from ...records.anomalies import anomaly_kind
 from ...records.errors import HookError, UsageError
 from ...tracing.tracer import Tracer
 from .judge import Problem, RankResult, is_consequence
-from .oracles import FINITE, ORACLES, Oracle, verdict
+from .oracles import FINITE, OF_LARGE, ORACLES, Oracle, verdict
 from .runs import Run
 from .spec import HookSpec
 from .stacks import place_of
@@ -112,7 +112,7 @@ class Context:
             run.agrees = self.same_everywhere(bits)
         if self.loaded.local:
             oracles = FINITE[-1:]
-        elif self.fine is False:
+        elif self.fine is False and oracles is not OF_LARGE:
             oracles = FINITE
         flaw = verdict(runs, oracles)
         if flaw is not None:

@@ -25,7 +25,7 @@ from . import by_hand
 from .calls import DdpCall, UnitCall
 from .gradients import CHOSEN, MANY, ODD, Phases, Shapes, asked_of, each, lengths_of_shapes, play
 from .judge import Measured
-from .oracles import FINITE, ORACLES, ORDINARY, Oracle
+from .oracles import FINITE, OF_LARGE, ORACLES, ORDINARY, Oracle
 from .rank import Context
 from .runs import Run, Who, distance
 from .spec import HookSpec
@@ -116,6 +116,12 @@ SCENARIOS = (
         key="zeros",
         name="zero gradients",
         phases=(("zeros", 12), ("ordinary", 6), ("zeros", 3), ("after", 4)),
+    ),
+    Scenario(
+        key="large",
+        name="large gradients",
+        phases=(("ordinary", 8), ("large", 4)),
+        oracles=OF_LARGE,
     ),
     Scenario(
         key="huge",

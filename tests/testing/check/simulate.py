@@ -7,8 +7,15 @@ from collections.abc import Sequence
 import torch
 
 from hooktrace.records import Transfer
-from hooktrace.testing.check.gradients import CHOSEN, MANY, asked_of, lengths_of_shapes, play
-from hooktrace.testing.check.runs import Run
+from hooktrace.testing.check.gradients import (
+    CHOSEN,
+    MANY,
+    Phases,
+    asked_of,
+    lengths_of_shapes,
+    play,
+)
+from hooktrace.testing.check.runs import Run, Who
 from hooktrace.testing.check.wire_format import format_of
 
 from .invented import Hook, Rank
@@ -43,12 +50,14 @@ class Simulated:
         return rows
 
 
-def simulated(hook: Hook, size: int) -> list[Run]:
+def simulated(
+    hook: Hook, size: int, asked: Sequence[Who] | None = None, phases: Phases = CHOSEN
+) -> list[Run]:
     """Return the runs of a hook on that many ranks, and what it sent."""
     runs = []
-    for who in asked_of(size):
+    for who in asked or asked_of(size):
         call = Simulated(hook, size)
-        run = play(Run(who, LENGTHS, size, float(size)), call, CHOSEN)
+        run = play(Run(who, LENGTHS, size, float(size)), call, phases)
         if call.sent:
             run.wire = format_of(call.sent, sum(LENGTHS) * (len(run.steps) - 2), size)
         runs.append(run)

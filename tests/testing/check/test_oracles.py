@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from hooktrace.testing.check.oracles import Flaw, verdict
+from hooktrace.testing.check.oracles import OF_LARGE, Flaw, verdict
 
 from . import near_misses  # noqa: F401 - makes more of them, as held_out does
-from .invented import RIGHT, WRONG, Hook
+from .invented import RIGHT, WRONG, Hook, Rank, Rounds, mean
 from .simulate import simulated
 
 pytestmark = pytest.mark.slow
@@ -43,3 +43,27 @@ def test_a_right_hook_is_right(name: str, size: int) -> None:
 def test_a_wrong_hook_is_wrong(name: str, size: int) -> None:
     """Whatever it sends."""
     assert failed(WRONG[name], size) is not None
+
+
+def failed_when_large(hook: Hook, size: int) -> Flaw | None:
+    """Return what fails a hook when gradients get large."""
+    return verdict(simulated(hook, size, ("each",), (("ordinary", 8), ("large", 4))), OF_LARGE)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_hook_keeps_the_signs_of_large_gradients(name: str, size: int) -> None:
+    """Also one that clips."""
+    assert failed_when_large(RIGHT[name], size) is None
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_range_that_is_too_small_shows_in_large_gradients(size: int) -> None:
+    """It is right for gradients of up to 1."""
+
+    def wraps(me: Rank, g: torch.Tensor) -> Rounds:
+        return (yield from mean(me, (g * 127).to(torch.int32).to(torch.int8) / 127))
+
+    found = failed_when_large(wraps, size)
+    assert found is not None
+    assert "come with the opposite sign" in found.what
