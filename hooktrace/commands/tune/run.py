@@ -122,8 +122,8 @@ class _Tuning:
         if seen is None:
             raise UsageError(
                 f"a step takes {job.step_s:.2g} s, and {job.left() / 2:.0f} s, half of what is "
-                f"left, are too few for {len(labels)} of --hooks; ask for more --minutes or for fewer "
-                "--hooks"
+                f"left, are too few for {len(labels)} of --hooks; ask for more --minutes or for "
+                "fewer hooks"
             )
         if own_cap is not None:
             best = starts.survivors(seen)
