@@ -7,26 +7,27 @@ from typing import Annotated
 
 import typer
 
+_Html = Annotated[Path | None, typer.Option(help="Write it as one HTML file with pictures too.")]
+_On = Annotated[
+    str, typer.Option(help="Who reads the files: local, dask://HOST:PORT or ray://HOST:PORT.")
+]
+_Every = Annotated[
+    int, typer.Option(help="Read the buckets of every K-th step alone, of a large run.")
+]
+
 
 def report(
     run: Annotated[
         str, typer.Argument(help="The logdir of RecordFileExporter, as runs/demo; or its URL.")
     ],
     *,
-    html: Annotated[
-        Path | None, typer.Option(help="Write it as one HTML file with pictures too.")
-    ] = None,
+    html: _Html = None,
     model: Annotated[str | None, typer.Option(help="Of this model only.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print findings and facts as JSON, for programs.")
     ] = False,
-    on: Annotated[
-        str,
-        typer.Option(help="Who reads the files: local, dask://HOST:PORT or ray://HOST:PORT."),
-    ] = "local",
-    every: Annotated[
-        int, typer.Option(help="Read the buckets of every K-th step alone, of a large run.")
-    ] = 1,
+    on: _On = "local",
+    every: _Every = 1,
 ) -> None:
     """Say what is exposed and why, who is late, what is lost: findings from record files."""
     from ...analysis.report.command import run_report
@@ -44,22 +45,15 @@ def compare(
         ),
     ],
     *,
-    html: Annotated[
-        Path | None, typer.Option(help="Write it as one HTML file with pictures too.")
-    ] = None,
+    html: _Html = None,
     model: Annotated[
         str | None, typer.Option(help="Of this model only; A_NAME=B_NAME if names differ.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print differences as JSON, for programs.")
     ] = False,
-    on: Annotated[
-        str,
-        typer.Option(help="Who reads the files: local, dask://HOST:PORT or ray://HOST:PORT."),
-    ] = "local",
-    every: Annotated[
-        int, typer.Option(help="Read the buckets of every K-th step alone, of a large run.")
-    ] = 1,
+    on: _On = "local",
+    every: _Every = 1,
 ) -> None:
     """Say what differs between runs, by how much, and which stages and buckets account for it."""
     from ...analysis.compare.command import run_compare
