@@ -85,7 +85,7 @@ class Job:
             raise UsageError(refused.read_text("utf-8"))
         if not seen:
             raise UsageError(
-                f"the job {how}, and told nothing of a model under DDP, or fully_shard, on all "
+                f"the job {how}, and reported no model under DDP, or fully_shard, on all "
                 f"ranks: {why} (all that it printed is in {output}); pass a command that trains one"
             )
         begins = seen[0]["begins"]

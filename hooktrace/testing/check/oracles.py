@@ -365,8 +365,8 @@ def signs(run: Run) -> Flaw | None:
         if turned > _TURNED:
             return Flaw(
                 run.wrong,
-                f"{run.name}, step {step.number}: of gradients of up to 100 {turned:.0%} of the "
-                "larger half come with the opposite sign",
+                f"{run.name}, step {step.number}: {turned:.0%} of the larger elements come with "
+                "the opposite sign where gradients reach 100",
                 "look at casts to integers: clamp to their range, or scale by the largest element",
             )
     return None

@@ -66,4 +66,4 @@ def test_a_range_that_is_too_small_shows_in_large_gradients(size: int) -> None:
 
     found = failed_when_large(wraps, size)
     assert found is not None
-    assert "come with the opposite sign" in found.what
+    assert "larger elements come with the opposite sign" in found.what
