@@ -48,6 +48,9 @@ def dask_cluster() -> Iterator[str]:
 def ray_cluster() -> Iterator[str]:
     """A head on loopback with two workers, to which others connect by Ray's client."""
     os.environ["RAY_AUTH_MODE"] = "disabled"  # nobody else is on this network
+    # Ray's proxy forks a server a client while its own threads are in gRPC, whose handlers of forks
+    # then abort the child now and then ("Check failed: next_worker->state == KICKED").
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     port = free_port()
     head = (
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
