@@ -83,7 +83,7 @@ def _remedies(kind: HangKind) -> str:
 
 def _frames() -> str:
     parts = []
-    for name, columns in TABLES.items():
+    for name, (columns, _) in TABLES.items():
         rows = (
             f"| `{c.name}` | `{c.dtype}` | {c.what.replace('|', chr(92) + '|')} |" for c in columns
         )

@@ -1,172 +1,311 @@
-"""The columns of a run's tables: one declaration each, which tables and docs follow.
+"""The columns of a run's other tables, and all tables by name; docs follow them.
 
-``dtype`` is pandas's name; ``table.py`` knows what others call it.  ``Int64`` has NA where a
-value is not known and ``float64`` NaN; ``int64`` and ``bool`` are always known.  Names say the
-unit.
+``dtype`` is pandas's name; ``table.py`` knows what others call it.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import Any
 
+import numpy as np
 
-class Column(NamedTuple):
-    """A column: its name, its pandas dtype, and what it holds."""
-
-    name: str
-    dtype: str
-    what: str
-
-
-WALL = "datetime64[ns, UTC]"
-
-_WHOSE = (
-    Column("model", "category", "name of the model"),
-    Column("hook", "category", "name of its communication hook"),
-    Column("rank", "int64", "rank that recorded the row"),
-    Column("step", "int64", "number of the step"),
-    Column("generation", "int64", "DDP's bucket layout; 0 is the one before the first step's end"),
+from ..run import COUNTS, STAGE_NAMES, UNKNOWN, Bools, Ints, Run, reasons, waits
+from ..run.bucket_table import BUCKETS
+from ..run.columns import StepColumns
+from ..run.tables import (
+    BUS_BYTES,
+    GRADIENT_BYTES,
+    KINDS,
+    TRANSFER,
+    UNSURE,
+    WAIT,
+    WALL,
+    WHOSE,
+    WIRE_BYTES,
+    BucketRows,
+    Column,
+    Rows,
+    Values,
+    always,
+    distinct,
+    flag,
+    sometimes,
 )
-_BYTES = (
-    Column(
-        "gradient_bytes",
-        "Int64",
-        "bytes of gradients; of a unit what the rank gave to its collective, of a gather "
-        "parameters",
-    ),
-    Column("wire_bytes", "Int64", "bytes that the rank sent"),
-    Column("bus_bytes", "Int64", "those bytes times the bus factor of nccl-tests"),
-)
-_KINDS = (
-    Column("warmup", "bool", "of a first step, before buckets are as they stay"),
-    Column("shadow", "bool", "for a rank that has run out of data (join)"),
-    Column("probed", "bool", "hooktrace looked at it, so its times are not training's own"),
-)
-_UNSURE = Column(
-    "clock_uncertainty_ns", "Int64", "by how much the host's times may be off beside another rank's"
-)
-_SPLIT = (
-    Column("wait_ns", "Int64", "part of the wire time until the last rank had begun"),
-    Column("transfer_ns", "Int64", "rest of the wire time"),
-)
+from ..run.waits import Waited
+
+
+class _StepRows(Rows):
+    """One rank's steps."""
+
+    @property
+    def columns(self) -> StepColumns:
+        return self.track.steps
+
+    @property
+    def moment(self) -> tuple[Ints, Bools | None]:
+        return self.columns.first_ready, None
+
+    @cached_property
+    def counts(self) -> Bools:
+        found: Bools = reasons(self.run)[self.i] == COUNTS
+        return found
+
+    @property
+    def stands_for_all(self) -> Bools:
+        found = np.zeros(len(self.columns), np.bool_)
+        for number in range(len(self.track.models)):
+            found |= self.columns.standing_for(self.counts & (self.columns.model == number))
+        return found
+
+
+class _StageRows(BucketRows):
+    """One rank's stages, or those on the wire; ``of``: the row of each one's bucket."""
+
+    def __init__(self, run: Run, i: int, *, on_wire: bool = False) -> None:
+        super().__init__(run, i)
+        names = self.track.stages.name
+        self.at = np.flatnonzero(names == STAGE_NAMES.index("wire") if on_wire else names >= 0)
+        self.of = self.track.bucket_of_stages()[self.at]
+        self.names = names[self.at].astype(np.int64)
+
+    def column(self, name: str) -> Ints:
+        return super().column(name)[self.of]
+
+    def end_of(self, name: str) -> Ints:
+        """Return when stages began (``start``) or ended (``end``), by the rank's clock."""
+        found: Ints = getattr(self.track.stages, name)[self.at]
+        return self.columns.ready[self.of] + found
+
+    @property
+    def timed(self) -> Bools:
+        return super().timed[self.of]
+
+    @property
+    def moment(self) -> tuple[Ints, Bools | None]:
+        return self.end_of("start"), self.timed
+
+    @property
+    def wire_ns(self) -> Ints:
+        stages = self.track.stages
+        return stages.end[self.at].astype(np.int64) - stages.start[self.at]
+
+    @cached_property
+    def waited(self) -> Waited:
+        found = self._of_any_model(lambda model: waits(self.run, model).whole(self.i))
+        return Waited(*(values[self.at] for values in found))
+
+
+class _Model:
+    """One model with one hook: what all ranks have of it."""
+
+    def __init__(self, run: Run, names: tuple[str, str]) -> None:
+        self.run, self.names = run, names
+        self.steps: set[int] = set()
+        self.counting: set[int] = set()
+        self.generations: set[int] = set()
+        self.ranks, self.is_sharded = 0, False
+        for track, reason in zip(run.tracks, reasons(run), strict=True):
+            if names not in track.models:
+                continue
+            mine = track.steps.model == track.models.index(names)
+            self.steps |= set(track.steps.step[mine].tolist())
+            self.counting |= set(track.steps.step[mine & (reason == COUNTS)].tolist())
+            self.generations |= set(track.steps.generation[mine].tolist())
+            self.ranks += bool(mine.any())
+            self.is_sharded |= bool(track.steps.having("sharded")[mine].any())
+
+
+def _number(value: int) -> Values:
+    return Values(np.array([value], np.int64))
+
+
+def _flag(value: bool) -> Values:
+    return Values(np.array([value], np.bool_))
+
+
+def _text(value: str | None) -> Values:
+    return Values(np.array([value], object))
+
+
+def _of_run(rows: Rows, field: str) -> Values:
+    """Return what a rank's file says of its process."""
+    return _text(getattr(rows.track.records.run, field, None))
+
+
+def _number_of_run(rows: Rows, field: str) -> Values:
+    info = rows.track.records.run
+    return Values(_number(getattr(info, field, 0)).data, np.array([info is not None]))
+
+
+def _last(rows: _StageRows) -> Values:
+    ranks, last = np.array([track.rank for track in rows.run.tracks]), rows.waited.last
+    return Values(ranks[last], last != UNKNOWN)
+
 
 STEPS = (
-    *_WHOSE,
-    Column("time", WALL, "wall-clock time of first_ready_ns"),
-    Column("first_ready_ns", "Int64", "when the first bucket's gradients were there"),
+    *WHOSE,
+    Column("time", WALL, "wall-clock time of first_ready_ns", _StepRows.wall),
     Column(
-        "last_ready_ns", "Int64", "when the last bucket's were; on a device: its hook was called"
+        "first_ready_ns", "Int64", "when the first bucket's gradients were there",
+        lambda r: r.common(r.columns.first_ready),
     ),
-    Column("done_ns", "Int64", "when all results were there; on a device: had been enqueued"),
-    _UNSURE,
-    Column("period_ns", "Int64", "from the step's first bucket to the next step's"),
     Column(
-        "exposed_ns",
-        "Int64",
+        "last_ready_ns", "Int64", "when the last bucket's were; on a device: its hook was called",
+        lambda r: r.common(r.columns.last_ready),
+    ),
+    Column(
+        "done_ns", "Int64", "when all results were there; on a device: had been enqueued",
+        lambda r: r.common(r.columns.done),
+    ),
+    UNSURE,
+    Column(
+        "period_ns", "Int64", "from the step's first bucket to the next step's",
+        sometimes("period"),
+    ),
+    Column(
+        "exposed_ns", "Int64",
         "communication after the last gradient, not hidden by backward; of a sharded model what "
         "training waited for all units",
+        sometimes("exposed"),
     ),
-    Column("busy_ns", "Int64", "time with at least one bucket under way"),
-    Column("wire_busy_ns", "Int64", "time with at least one collective on the wire"),
-    *_BYTES,
-    Column("bucket_count", "int64", "buckets of the step"),
-    *_KINDS,
-    Column("sharded", "bool", "whether the model is under FSDP2: units have the rows of buckets"),
-    Column("complete", "bool", "whether all its buckets ended"),
-    Column("counts", "bool", "whether its times enter the report's statistics"),
+    Column("busy_ns", "Int64", "time with at least one bucket under way", sometimes("busy")),
     Column(
-        "stands_for_all",
-        "bool",
+        "wire_busy_ns", "Int64", "time with at least one collective on the wire",
+        sometimes("wire_busy"),
+    ),
+    GRADIENT_BYTES,
+    WIRE_BYTES,
+    BUS_BYTES,
+    Column("bucket_count", "int64", "buckets of the step", always("bucket_count")),
+    *KINDS,
+    Column(
+        "sharded", "bool", "whether the model is under FSDP2: units have the rows of buckets",
+        flag("sharded"),
+    ),
+    Column(
+        "complete", "bool", "whether all its buckets ended",
+        lambda r: Values(~r.columns.having("incomplete")),
+    ),
+    Column(
+        "counts", "bool", "whether its times enter the report's statistics",
+        lambda r: Values(r.counts),
+    ),
+    Column(
+        "stands_for_all", "bool",
         "whether its buckets enter them too: the file has them whatever they took, not for being "
         "slow",
+        lambda r: Values(r.stands_for_all),
     ),
-)
+)  # fmt: skip
 
-BUCKETS = (
-    *_WHOSE,
-    Column("bucket", "int64", "index in its generation, in the order of the gradients"),
-    Column("is_last", "bool", "whether its gradients come last"),
-    Column("unit", "string", "of a sharded model the unit that is communicated; NA of a bucket"),
-    Column("collective", "string", "what is done with the unit: all_gather, reduce_scatter, ..."),
-    Column("phase", "string", "forward or backward; of a unit"),
-    Column("turn", "Int64", "the how-manieth such call of the step, from 0; of a unit"),
-    Column("exposed_ns", "Int64", "how long training waited for the unit's collective"),
-    Column("dtype", "category", "torch's name of the gradients' type"),
-    Column("time", WALL, "wall-clock time of called_ns"),
-    Column("called_ns", "Int64", "when DDP called the hook, on the host"),
-    Column("launched_ns", "Int64", "when the hook returned its future, on the host"),
-    Column(
-        "ready_ns",
-        "Int64",
-        "when the gradients were there; on a device, by its own clock from where the host called "
-        "the step's first hook",
-    ),
-    Column("done_ns", "Int64", "when the result was there, by the clock of ready_ns"),
-    _UNSURE,
-    Column("duration_ns", "Int64", "done_ns less ready_ns"),
-    *_SPLIT,
-    *_BYTES,
-    Column("error_relative_l2", "float64", "error of the result, |x - r| / |r|, where probed"),
-    Column("error_cosine", "float64", "cosine of the result and the lossless average"),
-    Column("exception", "string", "what the hook raised; NA where it did not"),
-    *_KINDS,
-)
+_START = lambda r: r.common(r.end_of("start"), r.timed)  # noqa: E731
+_END = lambda r: r.common(r.end_of("end"), r.timed)  # noqa: E731
+_TOOK = lambda r: Values(r.wire_ns, r.timed)  # noqa: E731
+_BUCKET = Column("bucket", "int64", "index of its bucket", always("bucket"))
+_TIME = Column("time", WALL, "wall-clock time of start_ns", Rows.wall)
 
 STAGES = (
-    *_WHOSE,
-    Column("bucket", "int64", "index of its bucket"),
-    Column("stage", "category", "turn, compress, queue, wire, decompress, ..."),
-    Column("time", WALL, "wall-clock time of start_ns"),
-    Column("start_ns", "Int64", "when it began"),
-    Column("end_ns", "Int64", "when it ended"),
-    _UNSURE,
-    Column("duration_ns", "Int64", "end_ns less start_ns"),
-    Column("derived", "bool", "worked out by the model of the backend's queue, not stamped"),
-)
+    *WHOSE,
+    _BUCKET,
+    Column(
+        "stage", "category", "turn, compress, queue, wire, decompress, ...",
+        lambda r: r.category("stage", STAGE_NAMES, r.names),
+    ),
+    _TIME,
+    Column("start_ns", "Int64", "when it began", _START),
+    Column("end_ns", "Int64", "when it ended", _END),
+    UNSURE,
+    Column("duration_ns", "Int64", "end_ns less start_ns", _TOOK),
+    Column(
+        "derived", "bool", "worked out by the model of the backend's queue, not stamped",
+        lambda r: Values(r.track.stages.derived[r.at]),
+    ),
+)  # fmt: skip
 
 WAITS = (
-    *_WHOSE,
-    Column("bucket", "int64", "index of its bucket"),
-    Column("time", WALL, "wall-clock time of start_ns"),
-    Column("start_ns", "Int64", "when the rank began the collective"),
-    Column("end_ns", "Int64", "when it had ended"),
-    _UNSURE,
-    Column("duration_ns", "Int64", "end_ns less start_ns: the wire time"),
-    *_SPLIT,
-    Column("waited_for", "Int64", "the last rank, where the clocks tell"),
+    *WHOSE,
+    _BUCKET,
+    _TIME,
+    Column("start_ns", "Int64", "when the rank began the collective", _START),
+    Column("end_ns", "Int64", "when it had ended", _END),
+    UNSURE,
+    Column("duration_ns", "Int64", "end_ns less start_ns: the wire time", _TOOK),
+    WAIT,
+    TRANSFER,
+    Column("waited_for", "Int64", "the last rank, where the clocks tell", _last),
 )
 
 RANKS = (
-    Column("rank", "int64", "rank that has a file"),
-    Column("host", "string", "name of its machine"),
-    Column("pid", "Int64", "its process there"),
-    Column("local_rank", "Int64", "which of the job's processes it is there"),
-    Column("torch_version", "string", "of its torch"),
-    Column("backend", "string", "of its process group"),
-    Column("clock_known", "bool", "whether its clock was measured against rank 0's"),
-    Column("steps", "int64", "steps that its files have, of all models"),
-    Column("counts", "int64", "those of them whose times enter the report's statistics"),
-    Column("closed", "bool", "whether its file was ended in order"),
-    Column("unread", "int64", "lines of its files that could not be read"),
-)
+    Column("rank", "int64", "rank that has a file", lambda r: _number(r.track.rank)),
+    Column("host", "string", "name of its machine", lambda r: _of_run(r, "host")),
+    Column("pid", "Int64", "its process there", lambda r: _number_of_run(r, "pid")),
+    Column(
+        "local_rank", "Int64", "which of the job's processes it is there",
+        lambda r: _number_of_run(r, "local_rank"),
+    ),
+    Column("torch_version", "string", "of its torch", lambda r: _of_run(r, "torch_version")),
+    Column("backend", "string", "of its process group", lambda r: _of_run(r, "backend")),
+    Column(
+        "clock_known", "bool", "whether its clock was measured against rank 0's",
+        lambda r: _flag(r.run.clocks[r.i].is_known),
+    ),
+    Column(
+        "steps", "int64", "steps that its files have, of all models",
+        lambda r: _number(len(r.columns)),
+    ),
+    Column(
+        "counts", "int64", "those of them whose times enter the report's statistics",
+        lambda r: _number(int(np.count_nonzero(r.counts))),
+    ),
+    Column(
+        "closed", "bool", "whether its file was ended in order",
+        lambda r: _flag(r.track.records.closed),
+    ),
+    Column(
+        "unread", "int64", "lines of its files that could not be read",
+        lambda r: _number(len(r.track.records.skipped) + r.track.records.unnamed),
+    ),
+)  # fmt: skip
 
 MODELS = (
-    Column("model", "string", "its name"),
-    Column("hook", "string", "name of its communication hook"),
-    Column("sharded", "bool", "whether it is under FSDP2"),
-    Column("ranks", "int64", "ranks that have steps of it"),
-    Column("generations", "int64", "bucket layouts that it had"),
-    Column("steps", "int64", "steps that any rank has"),
-    Column("counts", "int64", "those of them that enter the report's statistics on any rank"),
-    Column("waits_unknown", "string", "why nothing is known of its waits; NA where it is"),
-)
+    Column("model", "string", "its name", lambda m: _text(m.names[0])),
+    Column("hook", "string", "name of its communication hook", lambda m: _text(m.names[1])),
+    Column("sharded", "bool", "whether it is under FSDP2", lambda m: _flag(m.is_sharded)),
+    Column("ranks", "int64", "ranks that have steps of it", lambda m: _number(m.ranks)),
+    Column(
+        "generations", "int64", "bucket layouts that it had",
+        lambda m: _number(len(m.generations)),
+    ),
+    Column("steps", "int64", "steps that any rank has", lambda m: _number(len(m.steps))),
+    Column(
+        "counts", "int64",
+        "those of them that enter the report's statistics on any rank",
+        lambda m: _number(len(m.counting)),
+    ),
+    Column(
+        "waits_unknown", "string", "why nothing is known of its waits; NA where it is",
+        lambda m: _text(waits(m.run, m.names[0]).why_unknown),
+    ),
+)  # fmt: skip
 
-TABLES = {
-    "steps": STEPS,
-    "buckets": BUCKETS,
-    "stages": STAGES,
-    "waits": WAITS,
-    "ranks": RANKS,
-    "models": MODELS,
+
+def _of_ranks(rows: Callable[[Run, int], Rows]) -> Callable[[Run], Iterator[Any]]:
+    return lambda run: (rows(run, i) for i in range(len(run.tracks)))
+
+
+def _models(run: Run) -> Iterator[_Model]:
+    for names in distinct(pair for track in run.tracks for pair in track.models):
+        yield _Model(run, names)
+
+
+TABLES: dict[str, tuple[tuple[Column, ...], Callable[[Run], Iterator[Any]]]] = {
+    "steps": (STEPS, _of_ranks(_StepRows)),
+    "buckets": (BUCKETS, _of_ranks(BucketRows)),
+    "stages": (STAGES, _of_ranks(_StageRows)),
+    "waits": (WAITS, _of_ranks(partial(_StageRows, on_wire=True))),
+    "ranks": (RANKS, _of_ranks(_StepRows)),
+    "models": (MODELS, _models),
 }
-"""By the name of the attribute of ``Run``."""
+"""Columns, and what they are made of; by the name of the attribute of ``Run``."""

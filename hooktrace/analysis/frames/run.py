@@ -14,8 +14,8 @@ from ..report import RunReport, build_report
 from ..report.run_report import report_json
 from ..run import Run as ReadRun
 from ..run.files import read_run
-from . import tables
-from .columns import BUCKETS, MODELS, RANKS, STAGES, STEPS, WAITS
+from ..run.tables import made
+from .columns import TABLES
 from .picture import StepPicture, picture_of
 from .table import Table
 
@@ -37,32 +37,36 @@ class Run:
     @cached_property
     def steps(self) -> Table:
         """A row for each step on each rank."""
-        return Table("steps", STEPS, tables.steps_table(self._run))
+        return self._table("steps")
 
     @cached_property
     def buckets(self) -> Table:
         """A row for each bucket of each step on each rank."""
-        return Table("buckets", BUCKETS, tables.buckets_table(self._run))
+        return self._table("buckets")
 
     @cached_property
     def stages(self) -> Table:
         """A row for each stage of each bucket of each step on each rank."""
-        return Table("stages", STAGES, tables.stages_table(self._run))
+        return self._table("stages")
 
     @cached_property
     def waits(self) -> Table:
         """A row for each collective on each rank: its wire time, split into wait and transfer."""
-        return Table("waits", WAITS, tables.waits_table(self._run))
+        return self._table("waits")
 
     @cached_property
     def ranks(self) -> Table:
         """A row for each rank that has a file, ascending."""
-        return Table("ranks", RANKS, tables.ranks_table(self._run))
+        return self._table("ranks")
 
     @cached_property
     def models(self) -> Table:
         """A row for each model and hook, in order of appearance."""
-        return Table("models", MODELS, tables.models_table(self._run))
+        return self._table("models")
+
+    def _table(self, name: str) -> Table:
+        columns, rows = TABLES[name]
+        return Table(name, columns, made(rows(self._run), columns))
 
     @cached_property
     def report(self) -> RunReport:

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .columns import WALL, Column
-from .tables import Values
+from ..run.tables import WALL, Column, Values
 
 
 class Table:

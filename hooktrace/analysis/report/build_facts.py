@@ -13,7 +13,8 @@ import numpy as np
 
 from ...records import AnomalyRecord, ErrorRecord, Unit
 from ..run import Hang, Run, hangs, models_beside
-from ..run.dense import Floats, StepArrays, known, known_middle, mean, medians, middle, sums
+from ..run.bucket_table import SHOWN
+from ..run.dense import Floats, StepArrays, known, known_middle, medians, spread, sums
 from ..run.late import late_ranks
 from ..run.order import is_order_known, often
 from ..run.parts import exposed_kinds, tail_shares, transfer_busy, waited_ns
@@ -26,7 +27,6 @@ from .facts import (
     HangFacts,
     ModelFacts,
     RankFacts,
-    Spread,
     WaitsFor,
 )
 from .provenance import ModelSource
@@ -43,7 +43,7 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
     """Return the facts of a model, which ``source`` tells the steps of."""
     sample = arrays.sample
     wait_unknown = sample.wait_unknown  # first: what it takes in between, others have later
-    period, exposed = _spread(arrays.period), _spread(arrays.exposed)
+    period, exposed = spread(arrays.period), spread(arrays.exposed)
     wire_busy, sent, waits = arrays.by_step("wire_busy"), arrays.sent(), step_waits(sample)
     entries = (item for track in run.tracks for item in track.entries.items())
     widths = {
@@ -93,9 +93,12 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
 
 
 def _bucket_facts(arrays: StepArrays) -> tuple[BucketFacts, ...]:
-    ready = arrays.ready - arrays.first_ready[..., None]
-    duration, call = arrays.done - arrays.ready, arrays.column("launched_after")
-    gradient_bytes = arrays.bucket_bytes
+    summed = {
+        how.fact: list(map(how.summed, arrays.of_each_bucket(column, with_probed=how.with_probed)))
+        for column, how in SHOWN
+        if how.summed is not None
+    }
+    ready, call = arrays.ready - arrays.first_ready[..., None], arrays.column("launched_after")
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
     on_bus, waited, exposed = arrays.column("bus_bytes"), arrays.waited, arrays.exposed_in
     transfer = wire - waited
@@ -108,30 +111,24 @@ def _bucket_facts(arrays: StepArrays) -> tuple[BucketFacts, ...]:
         sizes = [(prod(one.shape), one.name) for one in (entry.parameters if entry else ())]
         medians = {name: known_middle(values[..., b]) for name, values in arrays.stages.items()}
         stages = {name: ns for name, ns in medians.items() if ns is not None}
-        found.append(
-            BucketFacts(
-                bucket=index,
-                is_last=index == arrays.last,
-                parameters=len(sizes),
-                largest=largest(sizes),
-                gradient_bytes=int(gradient_bytes[b]),
-                wire_bytes=known_middle(arrays.sent(index)),
-                ready_ns=known_middle(ready[..., b]),
-                duration=_spread(duration[..., b]),
-                call_ns=known_middle(call[..., b]),
-                stages=stages,
-                transfer_ns=known_middle(transfer[..., b]),
-                wait_ns=known(mean(waited[..., b])),
-                waits_for=_waits_for(arrays, b),
-                busbw_bytes_per_second=_busbw(on_bus[..., b], transfer[..., b], wire[..., b]),
-                tail_share=known(float(shares[b])),
-                error=bucket_error(arrays.errors.get(index, [])),
-                unit=arrays.units.get(index),
-                exposed=_spread(exposed[..., b]),
-                net_ns=known_middle(net_of_waits(exposed[..., b], waited[..., b])),
-                share_of_steps=float(in_steps[b]) if arrays.is_sharded else 1.0,
-            )
+        facts = BucketFacts(
+            **{fact: values[b] for fact, values in summed.items()},
+            bucket=index,
+            is_last=index == arrays.last,
+            parameters=len(sizes),
+            largest=largest(sizes),
+            ready_ns=known_middle(ready[..., b]),
+            call_ns=known_middle(call[..., b]),
+            stages=stages,
+            waits_for=_waits_for(arrays, b),
+            busbw_bytes_per_second=_busbw(on_bus[..., b], transfer[..., b], wire[..., b]),
+            tail_share=known(float(shares[b])),
+            error=bucket_error(arrays.errors.get(index, [])),
+            unit=arrays.units.get(index),
+            net_ns=known_middle(net_of_waits(exposed[..., b], waited[..., b])),
+            share_of_steps=float(in_steps[b]) if arrays.is_sharded else 1.0,
         )
+        found.append(facts)
     return tuple(found)
 
 
@@ -254,11 +251,6 @@ def _busbw(on_bus: Floats, transfer: Floats, wire: Floats) -> float | None:
 def rate(count: Floats, ns: Floats) -> Floats:
     """Return bytes a second; NaN where no time went by."""
     return count * 1e9 / np.where(ns > 0, ns, np.nan)
-
-
-def _spread(values: Floats) -> Spread | None:
-    found = known_middle(values)
-    return None if found is None else Spread(found, middle(values, 0.95))
 
 
 _DRAWS = 200

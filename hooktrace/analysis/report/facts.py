@@ -14,14 +14,8 @@ import msgspec
 
 from ...records import AnomalyRecord, Unit
 from ...records.anomalies import Severity
+from ..run.dense import Spread
 from ..run.late import LateRank
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """Median and 95th percentile."""
-
-    p50: float
-    p95: float
 
 
 class BucketError(msgspec.Struct, frozen=True, kw_only=True):

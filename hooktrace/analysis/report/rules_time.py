@@ -17,7 +17,8 @@ import numpy as np
 from ...records import RunInfo
 from ...records.hook_names import AVERAGES, how_to_see
 from ...records.units import mb, milliseconds, ms, percent, size
-from .facts import IN_TRACE, OFTEN_SENT, BucketFacts, Finding, ModelFacts, Spread
+from ..run.dense import Spread
+from .facts import IN_TRACE, OFTEN_SENT, BucketFacts, Finding, ModelFacts
 
 HIDDEN = 0.02
 """Exposed share of the step below which communication counts as hidden."""

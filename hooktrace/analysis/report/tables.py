@@ -5,13 +5,16 @@ ModelFacts --> bucket_table, or kind_table and unit_table; rank_table
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...records import STAGES
 from ...records.units import mb_per_second, megabytes, milliseconds, ms, percent
 from ..document.tree import Column, Table
+from ..run.bucket_table import SHOWN
 from ..run.dense import StepArrays
 from .facts import BucketFacts, KindFacts, ModelFacts, RankFacts
 from .units import are_alike
@@ -27,65 +30,99 @@ def stages_of(model: ModelFacts) -> list[str]:
     return [name for name in STAGES if any(name in b.stages for b in model.buckets)]
 
 
+class _Cells(NamedTuple):
+    """A column of a table of buckets, and its text in a bucket's row."""
+
+    column: Column
+    text: Callable[[BucketFacts], str]
+
+
+_PLACED = (
+    "gradient_bytes",
+    "wire_bytes",
+    "duration_ns",
+    "wait_ns",
+    "exposed_ns",
+    "error_relative_l2",
+)
+"""Columns of ``run/bucket_table.py`` that the tables put where they are read best."""
+
+
+def _shown(name: str, **otherwise: Any) -> _Cells:
+    """Return a column of ``run/bucket_table.py``; ``otherwise``: other fields of its ``Column``."""
+    how = next(how for column, how in SHOWN if column.name == name)
+    column = replace(Column(how.heading, how.about, how.rank), **otherwise)
+    return _Cells(column, lambda bucket: _text(name, getattr(bucket, how.fact)))
+
+
+def _others() -> list[_Cells]:
+    return [_shown(c.name) for c, how in SHOWN if how.heading and c.name not in _PLACED]
+
+
+def _text(name: str, fact: Any) -> str:
+    """Return a fact as text, by the unit in its column's name; of a spread its median."""
+    number = getattr(fact, "p50", fact)
+    for unit, text in (("_ns", milliseconds), ("_bytes", megabytes), ("_share", percent)):
+        if name.endswith(unit):
+            return text(number)
+    return "-" if number is None else f"{number:.2g}"
+
+
+def _stage(name: str) -> _Cells:
+    return _Cells(Column(name), lambda bucket: milliseconds(bucket.stages.get(name)))
+
+
+def _p95(rank: int) -> _Cells:
+    return _Cells(
+        Column("p95", rank=rank), lambda b: milliseconds(b.duration.p95 if b.duration else None)
+    )
+
+
+def _table(model: ModelFacts, title: str, cells: list[_Cells], folded_name: str) -> Table:
+    shown, folded = split_buckets(model)
+    why = "; shown are those that cost, wait or err most" if folded else ""
+    ranks = f"{len(model.ranks)} ranks" if len(model.ranks) > 1 else "1 rank"
+    return Table(
+        f"{title}: medians of {model.bucket_steps:,} steps on {ranks}, {model.clock} times",
+        [one.column for one in cells],
+        [[one.text(bucket) for one in cells] for bucket in shown],
+        caption=f"sizes in MB, times in ms{why}",
+        folded=[[one.text(bucket) for one in cells] for bucket in folded],
+        folded_name=folded_name,
+    )
+
+
 def bucket_table(model: ModelFacts) -> Table:
     """Return a row for each bucket: sizes in MB, times in ms, busbw in MB/s."""
-    stages = stages_of(model)
-    shown, folded = split_buckets(model)
-    columns = [
-        Column("bucket"),
-        Column("gradients"),
-        Column("sent", rank=3),
-        Column("ready", "ready: after the step's first bucket", rank=8),
-        Column("time", "time: from ready to done"),
-        Column("p95", rank=5),
-        *map(Column, stages),
-        Column("wait", _about_waits(model)),
+    cells = [
+        _Cells(Column("bucket"), lambda b: str(b.bucket)),
+        _shown("gradient_bytes"),
+        _shown("wire_bytes"),
+        _Cells(
+            Column("ready", "ready: after the step's first bucket", rank=8),
+            lambda b: milliseconds(b.ready_ns),
+        ),
+        _shown("duration_ns"),
+        _p95(rank=5),
+        *map(_stage, stages_of(model)),
+        _shown("wait_ns", about=_about_waits(model)),
+        *_others(),
         _whom(model),
-        Column("tail", "tail: share of what is exposed that the bucket adds", rank=2),
-        Column("busbw", _about_busbw(model), rank=1),
-        Column("error", "error: relative L2"),
+        _Cells(
+            Column("tail", "tail: share of what is exposed that the bucket adds", rank=2),
+            lambda b: percent(b.tail_share),
+        ),
+        _Cells(Column("busbw", _about_busbw(model), rank=1), _busbw_of),
+        _shown("error_relative_l2"),
     ]
-    return Table(
-        f"Buckets: {_of_what(model)}", columns, [_bucket_row(b, stages) for b in shown],
-        caption=_sizes(folded), folded=[_bucket_row(b, stages) for b in folded],
-        folded_name="buckets",
-    )  # fmt: skip
+    return _table(model, "Buckets", cells, "buckets")
 
 
-def _of_what(model: ModelFacts) -> str:
-    ranks = f"{len(model.ranks)} ranks" if len(model.ranks) > 1 else "1 rank"
-    return f"medians of {model.bucket_steps:,} steps on {ranks}, {model.clock} times"
-
-
-def _sizes(folded: Sequence[BucketFacts]) -> str:
-    why = "; shown are those that cost, wait or err most" if folded else ""
-    return f"sizes in MB, times in ms{why}"
-
-
-def _whom(model: ModelFacts) -> Column:
+def _whom(model: ModelFacts) -> _Cells:
     about = ""
     if any(bucket.waits_for for bucket in model.buckets):
         about = "waits for: who is last more often than by chance, and in which share of the steps"
-    return Column("waits for", about, rank=9)
-
-
-def _bucket_row(b: BucketFacts, stages: Sequence[str]) -> list[str]:
-    times = [b.ready_ns, *((b.duration.p50, b.duration.p95) if b.duration else (None, None))]
-    times += [*map(b.stages.get, stages), b.wait_ns]
-    return [
-        str(b.bucket),
-        megabytes(b.gradient_bytes),
-        megabytes(b.wire_bytes),
-        *map(milliseconds, times),
-        _waits_for(b),
-        percent(b.tail_share),
-        _busbw_of(b),
-        _error_of(b),
-    ]
-
-
-def _error_of(bucket: BucketFacts) -> str:
-    return "-" if bucket.error is None else f"{bucket.error.p50:.2g}"
+    return _Cells(Column("waits for", about, rank=9), _waits_for)
 
 
 def _busbw_of(bucket: BucketFacts) -> str:
@@ -177,53 +214,39 @@ def _counts(kind: KindFacts) -> str:
 
 def unit_table(model: ModelFacts) -> Table:
     """Return a row for each unit's collective: sizes in MB, times in ms."""
-    stages = [name for name in stages_of(model) if name != "wire"]
-    shown, folded = split_buckets(model)
     sends_other = any(b.wire_bytes != b.gradient_bytes for b in model.buckets)
     is_all_exposed = all(
         b.exposed and b.duration and b.exposed.p50 == b.duration.p50 for b in model.buckets
     )
-    columns = [
-        Column("no.", rank=6),
-        Column("unit", of="names"),
-        Column("collective", of="names"),
-        Column("payload", "payload: a rank's parameters of a gather, gradients of a reduction"),
-        Column("sent", rank=1 if sends_other else 10),
-        Column("time", rank=7 if is_all_exposed else 2),
-        Column("p95", rank=8),
-        *map(Column, stages),
-        Column("wait", _about_waits(model)),
+    has_errors = any(b.error for b in model.buckets)
+    payload = _shown("gradient_bytes")
+    about_payload = "payload: a rank's parameters of a gather, gradients of a reduction"
+    cells = [
+        _Cells(Column("no.", rank=6), lambda b: str(b.bucket)),
+        _Cells(Column("unit", of="names"), lambda b: "" if b.unit is None else b.unit.name),
+        _Cells(Column("collective", of="names"), _collective),
+        payload._replace(column=replace(payload.column, name="payload", about=about_payload)),
+        _shown("wire_bytes", rank=1 if sends_other else 10),
+        _shown("duration_ns", rank=7 if is_all_exposed else 2, about=""),
+        _p95(rank=8),
+        *(_stage(name) for name in stages_of(model) if name != "wire"),
+        _shown("wait_ns", about=_about_waits(model)),
+        *_others(),
         _whom(model),
-        Column("exposed", "exposed: what training waits for it"),
-        Column("busbw", _about_busbw(model), rank=5),
-        Column("error", "error: relative L2", rank=0 if any(b.error for b in model.buckets) else 9),
+        _shown("exposed_ns"),
+        _Cells(Column("busbw", _about_busbw(model), rank=5), _busbw_of),
+        _shown("error_relative_l2", rank=0 if has_errors else 9),
     ]
     if not are_alike(model):
-        columns.append(Column("steps", "steps: which share of them has it", rank=3))
-    return Table(
-        f"Units: {_of_what(model)}", columns, [_unit_row(model, b, stages) for b in shown],
-        caption=_sizes(folded), folded=[_unit_row(model, b, stages) for b in folded],
-        folded_name="collectives of units",
-    )  # fmt: skip
+        column = Column("steps", "steps: which share of them has it", rank=3)
+        cells.append(_Cells(column, lambda b: percent(b.share_of_steps)))
+    return _table(model, "Units", cells, "collectives of units")
 
 
-def _unit_row(model: ModelFacts, b: BucketFacts, stages: Sequence[str]) -> list[str]:
-    assert b.unit is not None
-    times = [*((b.duration.p50, b.duration.p95) if b.duration else (None, None))]
-    again = f" #{b.unit.turn + 1}" if b.unit.turn else ""
-    row = [
-        str(b.bucket),
-        b.unit.name,
-        b.unit.kind + again,
-        megabytes(b.gradient_bytes),
-        megabytes(b.wire_bytes),
-        *map(milliseconds, [*times, *map(b.stages.get, stages), b.wait_ns]),
-        _waits_for(b),
-        milliseconds(b.exposed.p50 if b.exposed is not None else None),
-        _busbw_of(b),
-        _error_of(b),
-    ]
-    return row if are_alike(model) else [*row, percent(b.share_of_steps)]
+def _collective(bucket: BucketFacts) -> str:
+    if bucket.unit is None:
+        return ""
+    return bucket.unit.kind + (f" #{bucket.unit.turn + 1}" if bucket.unit.turn else "")
 
 
 def split_ranks(model: ModelFacts) -> tuple[list[RankFacts], list[RankFacts]]:

@@ -11,7 +11,7 @@ values: add times of day only to times of day, which are int64 always.  What a f
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -99,14 +99,17 @@ class BucketColumns(_Columns):
     ``called``: the host's time when the hook was called, also of a device bucket; ``..._after``
     count from it.  ``facts``: index into ``RankTrack.facts``.  ``stages``: how many rows of
     ``StageColumns`` are the bucket's.  ``exposed``: of a unit's collective, as ``BucketCall``.
+
+    What a bucket's line holds as it is names the line's field: ``line`` one that is always known,
+    ``maybe`` one that may be ``None``.
     """
 
-    bucket: Ints
+    bucket: Ints = field(metadata={"line": "bucket"})
     called: Ints
-    launched_after: Ints
+    launched_after: Ints = field(metadata={"line": "launched_ns"})
     ready_after: Ints
     done_after: Ints
-    exposed: Ints
+    exposed: Ints = field(metadata={"maybe": "exposed_ns"})
     facts: Ints
     stages: Ints
 

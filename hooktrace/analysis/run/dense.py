@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -26,6 +27,7 @@ from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
 from .counts import COUNTS, HANG, PROBED, reasons
 from .groups import Together, is_of_all, together_in, units_by_number, unlike_numbers
 from .run import Run, once
+from .tables import BucketRows, Column
 from .waits import Waits, waits
 
 
@@ -87,6 +89,19 @@ def known(value: float) -> float | None:
 def known_middle(values: Floats, share: float = 0.5) -> float | None:
     """Return a percentile as ``middle`` does; ``None`` where nothing is known."""
     return known(middle(values, share))
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Median and 95th percentile."""
+
+    p50: float
+    p95: float
+
+
+def spread(values: Floats) -> Spread | None:
+    """Return the spread of what is known among ``values``; ``None`` where nothing is."""
+    found = known_middle(values)
+    return None if found is None else Spread(found, middle(values, 0.95))
 
 
 def mean(values: Floats) -> float:
@@ -191,6 +206,19 @@ class StepArrays:
     def column(self, name: str) -> Floats:
         """Return a column of the buckets, (R, S, B)."""
         return self._by_bucket(_known(self._of_buckets(name)))
+
+    def of_each_bucket(self, column: Column, *, with_probed: bool) -> list[Floats]:
+        """Return a column of the bucket table, of each bucket on all ranks and steps, flat."""
+        values, numbers = [], []
+        for i, own in enumerate(self._rows):
+            rows = own.all_buckets if with_probed else own.buckets
+            values.append(column.of(BucketRows(self._run, i)).floats[rows])
+            numbers.append(own.track.buckets.bucket[rows])
+        number = np.concatenate(numbers)
+        order = np.argsort(number, kind="stable")
+        found, number = np.concatenate(values)[order], number[order]
+        first, last = (np.searchsorted(number, self.buckets, side) for side in ("left", "right"))
+        return [found[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
 
     def _by_bucket(self, values: Ints | Floats) -> Floats:
         """Return the values of all buckets, (R, S, B).

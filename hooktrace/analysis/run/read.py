@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from itertools import accumulate, repeat
 from operator import attrgetter
 from typing import Any
@@ -123,7 +124,7 @@ class ColumnBuilder:
             **{column: _whole(field, lines) for column, field in _OF_LINES.items()},
             "wire_bytes": _known("wire_bytes", lines),
             "bus_bytes": _bus_bytes(lines, sends),
-            "exposed": _known("exposed_ns", lines),
+            **{column: _known(field, lines) for column, field in _MAYBE_OF_LINES.items()},
             "ready": _whole("ready_ns", timed),
             "done": _whole("done_ns", timed),
             "on_device": np.array([d is not None for d in devices], np.int64)
@@ -241,26 +242,28 @@ class ColumnBuilder:
         return BucketColumns(
             model=packed(model),
             step=found["step"],
-            bucket=packed(found["bucket"]),
             generation=packed(found["generation"]),
             called=called,
-            launched_after=packed(found["launched_after"]),
             ready_after=packed(found["ready"] + zero - called),
             done_after=packed(found["done"] + np.where(on_device, zero - called, 0)),
             gradient_bytes=packed(np.array([f.gradient_bytes for _, f in every], np.int64)[facts]),
             wire_bytes=packed(found["wire_bytes"]),
             bus_bytes=packed(found["bus_bytes"]),
             flags=packed(flags),
-            exposed=packed(found["exposed"]),
             facts=packed(facts),
             stages=packed(found["stages"]),
+            **{name: packed(found[name]) for name in (*_AS_THEY_ARE, *_MAYBE_OF_LINES)},
         )
 
 
+_AS_THEY_ARE, _MAYBE_OF_LINES = (
+    {one.name: one.metadata[how] for one in fields(BucketColumns) if how in one.metadata}
+    for how in ("line", "maybe")
+)
 _OF_LINES = {
-    **{name: name for name in ("step", "bucket", "generation", "shadow", "warmup", "probed")},
+    **{name: name for name in ("step", "generation", "shadow", "warmup", "probed")},
     "called": "ready_ns",
-    "launched_after": "launched_ns",
+    **_AS_THEY_ARE,
 }
 _OF_STEPS = {
     **{name: name for name in ("step", "generation", "gradient_bytes", "bucket_count")},

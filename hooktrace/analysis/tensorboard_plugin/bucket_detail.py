@@ -6,13 +6,16 @@ Scene, rank, id --bucket_detail--> sections of (label, value) in the order of re
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isnan
 from typing import Any
 
 import numpy as np
 
 from ...records import ErrorRecord, Unit
-from ...records.units import exact_ms, ms, named_ranks, size
+from ...records.units import exact_ms, ms, named_ranks, percent, size
 from ..run import FLAGS, STAGE_NAMES, UNKNOWN, Ints, RankTrack, Waits
+from ..run.bucket_table import SHOWN
+from ..run.tables import BucketRows
 from ..run.waits import ONE_RANK
 from .runs import NotThereError
 from .scene import KINDS, RankScene, Scene
@@ -41,6 +44,8 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
     flags = [n for n, bit in FLAGS.items() if columns.flags[row] & bit and n not in hidden]
     error = track.errors.get(row)
     names = _parameters(own, scene.model, row)
+    others = _others(scene, own, row)
+    times, sizes = ([r for n, r in others if n.endswith(unit)] for unit in ("_ns", "_bytes"))
     return {
         "id": row,
         "call": call_name(track, row),
@@ -54,15 +59,16 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
             ["generation", str(columns.generation[row])],
             ["elements", f"{facts.numel:,} {facts.dtype}"],
             *([["marks", ", ".join(map(_mark, flags))]] if flags else []),
+            *(r for _, r in others if r not in times and r not in sizes),
         ],
-        "times": _times(own, at, row),
+        "times": _times(own, at, row) + times,
         "stages": _stage_rows(own, row),
         "spoken": spoken(
             scene, own, at, [(STAGE_NAMES[n], ns) for n, ns, _ in _stages(track, row)],
             _wires(track, row),
         ),
         "waiting": wait_sentence(scene, own, _wires(track, row)),
-        "bytes": _bytes(own, row),
+        "bytes": _bytes(own, row) + sizes,
         "late": _lateness(scene, own, at),
         "error": [] if error is None else _error(error, unit),
         "worst": [] if error is None else [
@@ -72,6 +78,39 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
         "parameters": names[:MAX_NAMES],
         "more_parameters": max(0, len(names) - MAX_NAMES),
     }  # fmt: skip
+
+
+_OWN_WORDS = (
+    "gradient_bytes",
+    "wire_bytes",
+    "duration_ns",
+    "wait_ns",
+    "exposed_ns",
+    "error_relative_l2",
+)
+"""Columns of ``run/bucket_table.py`` for which a detail has words of its own."""
+
+
+def _others(scene: Scene, own: RankScene, row: int) -> list[tuple[str, list[str]]]:
+    """Return the other columns that it shows: name, then heading and text."""
+    tracks = scene.run.tracks
+    rows = BucketRows(scene.run, next(i for i, x in enumerate(tracks) if x is own.track))
+    found = []
+    for column, how in SHOWN:
+        if how.heading and column.name not in _OWN_WORDS:
+            value = float(column.of(rows).floats[row])
+            found.append((column.name, [how.heading, _text(column.name, value)]))
+    return found
+
+
+def _text(name: str, value: float) -> str:
+    """Return a value as text, by the unit in its column's name."""
+    if isnan(value):
+        return "not known"
+    for unit, text in (("_ns", exact_ms), ("_bytes", size)):
+        if name.endswith(unit):
+            return text(int(value))
+    return percent(value) if name.endswith("_share") else _number(value)
 
 
 def _mark(flag: str) -> str:

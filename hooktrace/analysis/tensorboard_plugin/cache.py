@@ -61,7 +61,7 @@ class Snapshot:
         """Return a model's critical paths; raises as ``scene`` does."""
         scene = self.scene(model)
         with self._lock:
-            return self._paths.setdefault(model, RunPaths(self.run, scene))
+            return self._paths.setdefault(model, RunPaths(scene))
 
 
 class RunReader:

@@ -1,6 +1,6 @@
 """A run as ranks by steps: of each cell one time, to find the rank and the step that stand out.
 
-    Run, Scene, value --heat_map--> rows (ranks), columns (steps, or bins of steps), cells
+    Scene, value --heat_map--> rows (ranks), columns (steps, or bins of steps), cells
 
 ``VALUES`` says what a cell may hold.  Where there are more steps than columns, a column is a bin of
 steps and a cell the **largest** value in it, with its step: a median would hide the one slow step.
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..run import STAGE_NAMES, UNKNOWN, Arrivals, Ints, Run
+from ..run import STAGE_NAMES, UNKNOWN, Arrivals, Ints
 from ..run.intervals import union_of_groups
 from .runs import NotThereError
 from .scene import RankScene, Scene
@@ -30,7 +30,7 @@ _Rows = list[Ints]
 """Of each rank the value of each of its steps, in the order of ``RankScene.number``."""
 
 
-def heat_map(run: Run, scene: Scene, value: str, columns: int) -> dict[str, Any]:
+def heat_map(scene: Scene, value: str, columns: int) -> dict[str, Any]:
     """Return the cells, row after row, ns; ``UNKNOWN`` where nobody knows.
 
     ``step``: of each column the first step, ``at``: of each cell how many steps further its value
@@ -40,7 +40,7 @@ def heat_map(run: Run, scene: Scene, value: str, columns: int) -> dict[str, Any]
     """
     if columns < 1:
         raise ValueError("columns must be at least 1")
-    steps, cells = cells_of(run, scene, value)
+    steps, cells = cells_of(scene, value)
     room = max(1, min(columns, MAX_CELLS // max(1, len(scene.ranks))))
     bin_steps = max(1, -(-len(steps) // room))
     known = _known(cells[:, counted_steps(scene, steps)])
@@ -57,12 +57,12 @@ def heat_map(run: Run, scene: Scene, value: str, columns: int) -> dict[str, Any]
         "at": (steps[at] - steps[::bin_steps]).ravel().tolist() if bin_steps > 1 else [],
         "low": int(known.min()) if len(known) else 0,
         "high": int(known.max()) if len(known) else 0,
-        "unknown": _why_unknown(run, scene, value, cells),
+        "unknown": _why_unknown(scene, value, cells),
         "unsure": _clocks_unsure(scene) if value == "lag" else 0,
     }
 
 
-def cells_of(run: Run, scene: Scene, value: str) -> tuple[Ints, Ints]:
+def cells_of(scene: Scene, value: str) -> tuple[Ints, Ints]:
     """Return the steps of all ranks, and the values by rank and step, ns.
 
     Of a step that a file has twice it is the larger one.  Raises ``NotThereError`` for a value that
@@ -161,11 +161,11 @@ def _clocks_unsure(scene: Scene) -> int:
     return int(2 * scene.arrivals.uncertainty.max(initial=0))
 
 
-def _why_unknown(run: Run, scene: Scene, value: str, cells: Ints) -> str:
+def _why_unknown(scene: Scene, value: str, cells: Ints) -> str:
     """Return why there are cells without a value; "" where there are none."""
     if not (cells == UNKNOWN).any():
         return ""
-    if value == "lag" and run.unaligned:
+    if value == "lag" and scene.run.unaligned:
         return "the clocks of some ranks were not measured, so nobody knows how late these are"
     if value == "lag" and len(scene.ranks) < 2:
         return "there is one rank"
@@ -202,7 +202,7 @@ MAX_BINS = 300
 _SHARES = (0.05, 0.5, 0.95)
 
 
-def run_bands(run: Run, scene: Scene) -> dict[str, Any]:
+def run_bands(scene: Scene) -> dict[str, Any]:
     """Return ``exposed`` and ``period``: lists with an entry a bin, in ns since the origin and ns.
 
     ``start``, ``end``: where the bin's steps lie; ``first``, ``last``: the steps.  ``most`` is at
@@ -210,11 +210,11 @@ def run_bands(run: Run, scene: Scene) -> dict[str, Any]:
     of the largest values alone says nothing of the others: one slow rank and a run that is slow
     everywhere look alike.
     """
-    return {value: _bands(run, scene, value) for value in ("exposed", "period")}
+    return {value: _bands(scene, value) for value in ("exposed", "period")}
 
 
-def _bands(run: Run, scene: Scene, value: str) -> dict[str, list[int]]:
-    steps, cells = cells_of(run, scene, value)
+def _bands(scene: Scene, value: str) -> dict[str, list[int]]:
+    steps, cells = cells_of(scene, value)
     counted = counted_steps(scene, steps)
     size = max(1, -(-len(counted) // MAX_BINS))
     firsts = np.arange(0, len(counted), size)

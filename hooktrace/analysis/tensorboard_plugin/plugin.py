@@ -135,21 +135,21 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _serve_summary(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
-        bands = run_bands(snapshot.run, scene)
+        bands = run_bands(scene)
         found = {"version": snapshot.version, "extent": scene.extent, "bands": bands}
         summary = summary_of(scene)
         noun = "collective" if scene.is_sharded else "bucket"
         return {**found, **summary, "lists": lists_of(summary, noun)}
 
     def _serve_step(self, request: wrappers.Request) -> dict[str, Any]:
-        snapshot, scene = self._scene(request)
+        _, scene = self._scene(request)
         is_named = "step" in request.args
-        return step_of(snapshot.run, scene, _number(request, "step") if is_named else None)
+        return step_of(scene, _number(request, "step") if is_named else None)
 
     def _serve_heat(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
         value, columns = request.args.get("value", ""), _number(request, "columns")
-        found = heat_map(snapshot.run, scene, value, columns)
+        found = heat_map(scene, value, columns)
         return {**_progress(snapshot), **found, "note": heat_note(found)}
 
     def _serve_selection(self, request: wrappers.Request) -> dict[str, Any]:

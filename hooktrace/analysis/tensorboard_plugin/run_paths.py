@@ -1,6 +1,6 @@
 """Critical paths and waiting as the page draws and lists them; times in ns since the origin.
 
-    Run, Scene --RunPaths.step--> segments of one step, with the row that each is drawn in
+    Scene --RunPaths.step--> segments of one step, with the row that each is drawn in
                     --RunPaths.sums--> what usual steps consist of, and who is waited for
 
 Made when somebody asks, once for a run as far as it was read.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...records.units import named_ranks, percent
-from ..run import UNKNOWN, CriticalPaths, Run, critical_path_sums, models_beside
+from ..run import UNKNOWN, CriticalPaths, critical_path_sums, models_beside
 from ..run.path_sums import parts, sentence, sums_of
 from .hang_bars import lane_in
 from .scene import KINDS, Scene
@@ -27,16 +27,16 @@ _WIRE, _WAIT = KINDS.index("wire"), KINDS.index("wait")
 class RunPaths:
     """The paths of a scene's model."""
 
-    def __init__(self, run: Run, scene: Scene) -> None:
-        self._run, self._scene = run, scene
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
 
     @cached_property
     def _paths(self) -> CriticalPaths:
-        return CriticalPaths(self._run, self._scene.model)
+        return CriticalPaths(self._scene.run, self._scene.model)
 
     @cached_property
     def _beside(self) -> tuple[str, ...]:
-        return models_beside(self._run, self._scene.model)
+        return models_beside(self._scene.run, self._scene.model)
 
     @cached_property
     def _rows(self) -> list[Any]:
@@ -71,7 +71,7 @@ class RunPaths:
     def sums(self) -> dict[str, Any]:
         """What the paths of a sample of settled steps consist of, a usual step; and the waiting."""
         scene = self._scene
-        found = critical_path_sums(self._run, scene.model)
+        found = critical_path_sums(self._scene.run, scene.model)
         return {
             "steps": found.steps,
             "of": found.of,

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...records import LayoutRecord
 from ...records.units import named_ranks
-from ..run import Ints, Run
+from ..run import Ints
 from ..run.dense import settled_steps
 from .runs import NotThereError
 from .scene import RankScene, Scene
@@ -47,7 +47,7 @@ def wrong_of(scene: Scene) -> list[dict[str, Any]]:
     return [*_hangs(scene), *_anomalies(scene)]
 
 
-def step_of(run: Run, scene: Scene, step: int | None) -> dict[str, int]:
+def step_of(scene: Scene, step: int | None) -> dict[str, int]:
     """Return where a step is, or the nearest one, and its largest period and exposed time.
 
     Those are -1 where they are not known.  ``None``: the report's typical step.  Raises
@@ -57,7 +57,7 @@ def step_of(run: Run, scene: Scene, step: int | None) -> dict[str, int]:
     if not len(steps["step"]):
         raise NotThereError("there are no steps yet")
     if step is None:
-        arrays = settled_steps(run, scene.model)
+        arrays = settled_steps(scene.run, scene.model)
         if arrays is None or arrays.typical is None:
             raise NotThereError("no step counts yet")
         step = int(arrays.steps[arrays.typical])

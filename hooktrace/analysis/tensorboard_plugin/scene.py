@@ -87,13 +87,15 @@ class RankScene:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All ranks of one model; ``extent``: the last end, and of an open hang as much as shows it.
+    """All ranks of one model.
 
-    ``late``: the ranks that the report names; ``late_note``: why it names none.  ``hangs``: each
-    with when it began.  ``origin``: in rank 0's clock.  ``units``: the collectives of a sharded
-    model, whose rows have ``titles``; both are empty of DDP's.
+    ``extent``: the last end, and of an open hang as much as shows it.  ``late``: the ranks that the
+    report names; ``late_note``: why it names none.  ``hangs``: each with when it began.
+    ``origin``: in rank 0's clock.  ``units``: the collectives of a sharded model, whose rows have
+    ``titles``; both are empty of DDP's.
     """
 
+    run: Run
     model: str
     extent: int
     lanes: int
@@ -129,6 +131,7 @@ def scene_of(run: Run, model: str) -> Scene:
     ends = (spans.end.max(initial=0) for r in scenes for spans in (r.buckets, r.steps))
     hung = max((bar.lane or 0 for r in scenes for bar in r.hangs), default=0)
     return Scene(
+        run=run,
         model=model,
         extent=extent_with(hangs, origin, int(max(ends, default=0)), _usual_step(run, model)),
         lanes=max(hung, *(int(r.lane.max(initial=0)) for r in scenes), 0) + 1,

@@ -22,7 +22,7 @@ def run(tmp_path: Path) -> hooktrace.Run:
 
 def test_pandas_has_the_declared_types(run: hooktrace.Run) -> None:
     pytest.importorskip("pandas")
-    for name, columns in TABLES.items():
+    for name, (columns, _) in TABLES.items():
         frame = getattr(run, name).pandas()
         assert [str(dtype) for dtype in frame.dtypes] == [c.dtype for c in columns]
         assert list(frame.columns) == [c.name for c in columns] == list(getattr(run, name))
@@ -37,7 +37,7 @@ def test_others_hold_the_same(run: hooktrace.Run, library: str) -> None:
     def listed(values: Any) -> list[object]:
         return [None if pd.isna(value) else value for value in values]
 
-    for name, columns in TABLES.items():
+    for name, (columns, _) in TABLES.items():
         table = getattr(run, name)
         frame, theirs = table.pandas(), getattr(table, library)()
         for column in columns:

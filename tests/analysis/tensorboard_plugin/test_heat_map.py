@@ -27,7 +27,7 @@ MS = 1_000_000
 def map_of(folder: Path, value: str, columns: int = 1000) -> tuple[dict[str, Any], Any]:
     """Return the answer, and its cells as (ranks, columns)."""
     run = run_in(folder)
-    found = heat_map(run, tab_of(run), value, columns)
+    found = heat_map(tab_of(run), value, columns)
     return found, np.array(found["cells"]).reshape(len(found["ranks"]), -1)
 
 
@@ -69,7 +69,7 @@ def test_unions_of_groups_are_the_unions_of_each() -> None:
 
 def bands_of(job: SyntheticJob, folder: Path) -> dict[str, Any]:
     run = job_run(job, folder)
-    return run_bands(run, tab_of(run))
+    return run_bands(tab_of(run))
 
 
 def test_a_long_run_has_several_steps_a_bin(tmp_path: Path) -> None:

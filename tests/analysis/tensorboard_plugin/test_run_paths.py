@@ -11,7 +11,7 @@ from tests.analysis.runs import job_run, tab_of
 
 def paths_of(folder: Path, job: SyntheticJob) -> RunPaths:
     run = job_run(job, folder)
-    return RunPaths(run, tab_of(run))
+    return RunPaths(tab_of(run))
 
 
 def test_segments_lie_in_the_picture_and_sum_up_to_the_step(tmp_path: Path) -> None:

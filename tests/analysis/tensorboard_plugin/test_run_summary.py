@@ -12,14 +12,14 @@ from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_o
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.run.files import Completed, steps_of
-from tests.analysis.runs import arrays_of, job_run, run_in, tab_of
+from tests.analysis.runs import arrays_of, job_run, tab_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
 
 
 def test_the_typical_step_is_the_reports(tmp_path: Path) -> None:
     """Whatever is asked, it is one step."""
     run = job_run(SyntheticJob(ranks=2, steps=40, slow_every=3), tmp_path)
-    found = step_of(run, tab_of(run), None)
+    found = step_of(tab_of(run), None)
     (typical, _), *_ = step_pictures(arrays_of(run))
     assert typical.startswith(f"Typical step: {found['step']}, ")
 
@@ -27,7 +27,7 @@ def test_the_typical_step_is_the_reports(tmp_path: Path) -> None:
 def typical_in(folder: Path, steps: list[Completed]) -> int:
     """Return the typical step of a rank's file."""
     made = scene(folder, steps)
-    return step_of(run_in(folder), made, None)["step"]
+    return step_of(made, None)["step"]
 
 
 def test_a_typical_step_has_its_buckets_in_the_file(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_small_parts_of_a_path_are_one_row() -> None:
 
 def test_an_average_step_says_of_how_many_it_is(tmp_path: Path) -> None:
     run = job_run(JOB, tmp_path)
-    sums = RunPaths(run, tab_of(run)).sums
+    sums = RunPaths(tab_of(run)).sums
     found = path_sums_words(sums)
     assert found["title"].startswith("On average ")
     assert found["title"].endswith("of all 12 steps that count:")

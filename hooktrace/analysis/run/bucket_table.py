@@ -1,0 +1,142 @@
+"""The columns of the bucket table: the one list that data frames, report and tab show.
+
+A column with ``shown`` is in all three: data frames hand out its values, the tab shows one of them,
+the report what ``summed`` makes of a bucket's values on all ranks and steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .columns import UNKNOWN, RankTrack
+from .dense import Floats, known, known_middle, mean, spread
+from .tables import (
+    BUS_BYTES,
+    GRADIENT_BYTES,
+    KINDS,
+    TRANSFER,
+    UNSURE,
+    WAIT,
+    WALL,
+    WHOSE,
+    WIRE_BYTES,
+    BucketRows,
+    Column,
+    Shown,
+    Values,
+    always,
+    flag,
+    known_of,
+    sometimes,
+)
+
+
+def _most_bytes(values: Floats) -> int:
+    return int(np.fmax.reduce(values, initial=0.0))
+
+
+def _sized(rows: BucketRows) -> Values:
+    """Return the bytes of gradients, where a layout or the line itself tells."""
+    told = np.array([fact.dtype != "unknown" for fact in rows.track.facts], np.bool_)
+    return Values(rows.columns.gradient_bytes.astype(np.int64), told[rows.columns.facts])
+
+
+def _of_unit(rows: BucketRows, field: str) -> Values:
+    units = [getattr(fact.unit, field, None) for fact in rows.track.facts]
+    return Values(np.array(units, object)[rows.columns.facts])
+
+
+def _turns(rows: BucketRows) -> Values:
+    turns = [UNKNOWN if fact.unit is None else fact.unit.turn for fact in rows.track.facts]
+    return known_of(np.array(turns, np.int64)[rows.columns.facts])
+
+
+def _of_errors(track: RankTrack, field: str) -> Values:
+    found = np.full(len(track.buckets), np.nan)
+    for row, error in track.errors.items():
+        value = getattr(error, field)
+        found[row] = np.nan if value is None else value
+    return Values(found)
+
+
+def _exceptions(rows: BucketRows) -> Values:
+    found = np.full(len(rows.columns), None, object)
+    for row, text in rows.track.exceptions.items():
+        found[row] = text
+    return Values(found)
+
+
+BUCKETS = (
+    *WHOSE,
+    Column(
+        "bucket", "int64", "index in its generation, in the order of the gradients",
+        always("bucket"),
+    ),
+    Column("is_last", "bool", "whether its gradients come last", flag("is_last")),
+    Column(
+        "unit", "string", "of a sharded model the unit that is communicated; NA of a bucket",
+        lambda r: _of_unit(r, "name"),
+    ),
+    Column(
+        "collective", "string", "what is done with the unit: all_gather, reduce_scatter, ...",
+        lambda r: _of_unit(r, "collective"),
+    ),
+    Column("phase", "string", "forward or backward; of a unit", lambda r: _of_unit(r, "phase")),
+    Column("turn", "Int64", "the how-manieth such call of the step, from 0; of a unit", _turns),
+    Column(
+        "exposed_ns", "Int64", "how long training waited for the unit's collective",
+        sometimes("exposed"),
+        Shown("exposed", spread, "exposed", "exposed: what training waits for it"),
+    ),
+    Column(
+        "dtype", "category", "torch's name of the gradients' type",
+        lambda r: r.category("dtype", (x.dtype for x in r.track.facts), r.columns.facts),
+    ),
+    Column("time", WALL, "wall-clock time of called_ns", BucketRows.wall),
+    Column(
+        "called_ns", "Int64", "when DDP called the hook, on the host",
+        lambda r: r.common(r.columns.called),
+    ),
+    Column(
+        "launched_ns", "Int64", "when the hook returned its future, on the host",
+        lambda r: r.common(r.columns.called + r.columns.launched_after),
+    ),
+    Column(
+        "ready_ns", "Int64",
+        "when the gradients were there; on a device, by its own clock from where the host called "
+        "the step's first hook",
+        lambda r: r.common(r.columns.ready, r.timed),
+    ),
+    Column(
+        "done_ns", "Int64", "when the result was there, by the clock of ready_ns",
+        lambda r: r.common(r.columns.done, r.timed),
+    ),
+    UNSURE,
+    Column(
+        "duration_ns", "Int64", "done_ns less ready_ns",
+        lambda r: Values(r.columns.done - r.columns.ready, r.timed),
+        Shown("duration", spread, "time", "time: from ready to done"),
+    ),
+    # Whoever is last waits for nobody: a median may be 0 whatever the others wait.
+    WAIT._replace(shown=Shown("wait_ns", lambda values: known(mean(values)), "wait")),
+    TRANSFER._replace(shown=Shown("transfer_ns", known_middle)),
+    GRADIENT_BYTES._replace(of=_sized, shown=Shown("gradient_bytes", _most_bytes, "gradients")),
+    WIRE_BYTES._replace(
+        shown=Shown("wire_bytes", known_middle, "sent", rank=3, with_probed=True)
+    ),
+    BUS_BYTES,
+    Column(
+        "error_relative_l2", "float64", "error of the result, |x - r| / |r|, where probed",
+        lambda r: _of_errors(r.track, "relative_l2"),
+        Shown("error", None, "error", "error: relative L2"),
+    ),
+    Column(
+        "error_cosine", "float64", "cosine of the result and the lossless average",
+        lambda r: _of_errors(r.track, "cosine"),
+    ),
+    Column("exception", "string", "what the hook raised; NA where it did not", _exceptions),
+    *KINDS,
+)  # fmt: skip
+
+SHOWN = [(column, column.shown) for column in BUCKETS if column.shown is not None]
+"""Those that report and tab show too, and how."""

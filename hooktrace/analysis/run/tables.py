@@ -1,0 +1,277 @@
+"""A run as tables of numpy: columns, each declared once with how its values come about.
+
+    Run --Rows of each rank--> Column.of --> Values --rank after rank--> what ``made`` returns
+
+Times are ns of rank 0's host clock.  A rank whose clock nobody measured stands by its wall clock,
+and its ``clock_uncertainty_ns`` is not known; where rank 0's file is missing too, its times are not
+known.  Wall-clock times are rank 0's machine's, or where its file is missing, the rank's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...records import RunInfo
+from .columns import STAGE_NAMES, UNKNOWN, Bools, BucketColumns, Ints, StepColumns
+from .run import Run, once
+from .waits import Waited, waits
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """One column: numbers or text, where they are known (``None``: everywhere).
+
+    ``names``: of a category, whose ``data`` are indices into them.
+    """
+
+    data: npt.NDArray[Any]
+    known: Bools | None = None
+    names: tuple[str, ...] | None = None
+
+    @property
+    def unknown(self) -> Bools:
+        """Where nothing is known."""
+        return np.zeros(len(self.data), np.bool_) if self.known is None else ~self.known
+
+    @property
+    def floats(self) -> npt.NDArray[np.float64]:
+        """The numbers, NaN where they are not known."""
+        return np.where(self.unknown, np.nan, self.data)
+
+
+class Shown(NamedTuple):
+    """How the report and the tab show a column of the bucket table, which data frames have anyway.
+
+    ``fact``: the field of the report's ``BucketFacts``, of what ``summed`` makes of a bucket's
+    values on all ranks and steps, flat, NaN where unknown.  ``with_probed``: in probed steps too.
+    ``summed`` is ``None`` where the report makes the fact in another way.  ``heading``: what both
+    call it; without one only the report's JSON has it.  ``about``: what is to know of it below the
+    report's table; ``rank``: in which order that leaves columns out where there is no room, the
+    highest first.
+    """
+
+    fact: str
+    summed: Callable[[npt.NDArray[np.float64]], Any] | None
+    heading: str = ""
+    about: str = ""
+    rank: int = 0
+    with_probed: bool = False
+
+
+class Column(NamedTuple):
+    """A column: its name, its pandas dtype, what it holds, and its values in a rank's ``Rows``.
+
+    ``Int64`` has NA where a value is not known and ``float64`` NaN; ``int64`` and ``bool`` are
+    always known.  Names say the unit.
+    """
+
+    name: str
+    dtype: str
+    what: str
+    of: Callable[[Any], Values]
+    shown: Shown | None = None
+
+
+_NOTHING: Ints = np.zeros(0, np.int64)
+
+
+class Rows:
+    """One rank's rows of a table; ``i``: the rank's place in the run."""
+
+    def __init__(self, run: Run, i: int) -> None:
+        self.run, self.i, self.track, self._clock = run, i, run.tracks[i], run.clocks[i]
+        own, self._rank_0 = self.track.records.run, _rank_0(run)
+        self._is_placed = self._clock.is_known or None not in (self._rank_0, own)
+        self._anchor = self._rank_0 or own
+
+    @property
+    def columns(self) -> BucketColumns | StepColumns:
+        """What the rows are of."""
+        raise NotImplementedError
+
+    def column(self, name: str) -> Ints:
+        """Return a field of ``columns``, a value a row."""
+        found: Ints = getattr(self.columns, name)
+        return found
+
+    @property
+    def moment(self) -> tuple[Ints, Bools | None]:
+        """The host's time by which a row lies in the run, and where it is known."""
+        raise NotImplementedError
+
+    def common(self, host: Ints, known: Bools | None = None) -> Values:
+        """Return times of day by rank 0's clock."""
+        known = np.ones(len(host), np.bool_) if known is None else known
+        return Values(self._clock.common(host), known & self._is_placed)
+
+    def wall(self) -> Values:
+        """Return the wall-clock time of ``moment``, ns since the epoch."""
+        host, known = self.moment
+        at = host if self._rank_0 is None else self._clock.common(host)
+        if self._anchor is None or not (self._is_placed or self._rank_0 is None):
+            return Values(at, np.zeros(len(host), np.bool_))
+        to_wall = self._anchor.wall_anchor_ns - self._anchor.host_anchor_ns
+        return Values(at + to_wall, np.ones(len(host), np.bool_) if known is None else known)
+
+    def uncertainty(self) -> Values:
+        """Return by how much ``moment`` may be off beside another rank's."""
+        host, known = self.moment
+        unsure = known_of(self._clock.uncertainty(host))
+        return unsure if known is None else Values(unsure.data, ~unsure.unknown & known)
+
+    def category(self, column: str, names: Iterable[str], codes: Ints) -> Values:
+        """Return a column of names, each of which stands once in all ranks' together."""
+        every = _names(self.run)[column]
+        place = np.array([every.index(name) for name in names], np.int64)
+        return Values(place[codes], names=every)
+
+    def _of_any_model(self, of_model: Callable[[str], Waited]) -> Waited:
+        """Return the waits of all models; each row is of one of them, and unknown of the others."""
+        found = [of_model(model) for model in self.run.model_names]
+        return Waited(*np.max(found, axis=0)) if found else Waited(_NOTHING, _NOTHING)
+
+
+class BucketRows(Rows):
+    """One rank's buckets."""
+
+    @property
+    def columns(self) -> BucketColumns:
+        """The rank's buckets."""
+        return self.track.buckets
+
+    @property
+    def moment(self) -> tuple[Ints, Bools | None]:
+        """When the hook was called."""
+        return self.columns.called, None
+
+    @property
+    def timed(self) -> Bools:
+        """Of which buckets it is known when they were ready and done."""
+        return ~self.columns.having("untimed")
+
+    @cached_property
+    def waited(self) -> Waited:
+        """What the buckets' wire stages waited."""
+        return self._of_any_model(lambda model: waits(self.run, model).by_bucket(self.i))
+
+    @property
+    def wire_ns(self) -> Ints:
+        """How long the buckets were on the wire."""
+        return self.track.time_in_stages()[:, STAGE_NAMES.index("wire")]
+
+
+@once
+def _rank_0(run: Run) -> RunInfo | None:
+    runs = (track.records.run for track in run.tracks)
+    return next((one for one in runs if one and one.rank == 0), None)
+
+
+@once
+def _names(run: Run) -> dict[str, tuple[str, ...]]:
+    tracks = run.tracks
+    return {
+        "model": distinct(name for t in tracks for name, _ in t.models),
+        "hook": distinct(hook for t in tracks for _, hook in t.models),
+        "dtype": distinct(f.dtype for t in tracks for f in t.facts),
+        "stage": STAGE_NAMES,
+    }
+
+
+def distinct(values: Iterable[_T]) -> tuple[_T, ...]:
+    """Return values in the order in which they first come, each once."""
+    return tuple(dict.fromkeys(values))
+
+
+def made(of: Iterable[Any], columns: Sequence[Column]) -> dict[str, Values]:
+    """Return each column by its name, of some ranks' rows one after another."""
+    # Rank by rank, so that what a rank's rows keep for several columns goes before the next one's.
+    parts = [[column.of(rows) for column in columns] for rows in of]
+    return {c.name: _joined([one[i] for one in parts], c) for i, c in enumerate(columns)}
+
+
+def _joined(parts: Sequence[Values], column: Column) -> Values:
+    known = None
+    if not parts:
+        return Values(np.zeros(0, column.dtype if column.dtype in ("int64", "bool") else object))
+    if parts[0].known is not None:
+        known = np.concatenate([part.known for part in parts if part.known is not None])
+    return Values(np.concatenate([part.data for part in parts]), known, parts[0].names)
+
+
+def known_of(values: Ints) -> Values:
+    """Return numbers that are not known where they are ``UNKNOWN``."""
+    return Values(values.astype(np.int64), values != UNKNOWN)
+
+
+def always(name: str) -> Callable[[Rows], Values]:
+    """Return what makes a column of a field that is known in each row."""
+    return lambda rows: Values(rows.column(name).astype(np.int64))
+
+
+def sometimes(name: str) -> Callable[[Rows], Values]:
+    """Return what makes a column of a field that may be ``UNKNOWN``."""
+    return lambda rows: known_of(rows.column(name))
+
+
+def flag(name: str) -> Callable[[Rows], Values]:
+    """Return what makes a column of one of ``FLAGS``."""
+    return lambda rows: Values(rows.columns.having(name))
+
+
+def _transfer(rows: Any) -> Values:
+    waited = rows.waited.ns
+    return known_of(np.where(waited == UNKNOWN, UNKNOWN, rows.wire_ns - waited))
+
+
+WALL = "datetime64[ns, UTC]"
+
+WHOSE = (
+    Column("model", "category", "name of the model",
+           lambda r: r.category("model", (x for x, _ in r.track.models), r.column("model"))),
+    Column("hook", "category", "name of its communication hook",
+           lambda r: r.category("hook", (x for _, x in r.track.models), r.column("model"))),
+    Column("rank", "int64", "rank that recorded the row",
+           lambda r: Values(np.full(len(r.column("model")), r.track.rank))),
+    Column("step", "int64", "number of the step", always("step")),
+    Column("generation", "int64", "DDP's bucket layout; 0 is the one before the first step's end",
+           always("generation")),
+)  # fmt: skip
+KINDS = (
+    Column("warmup", "bool", "of a first step, before buckets are as they stay", flag("warmup")),
+    Column("shadow", "bool", "for a rank that has run out of data (join)", flag("shadow")),
+    Column(
+        "probed", "bool", "hooktrace looked at it, so its times are not training's own",
+        flag("probed"),
+    ),
+)  # fmt: skip
+GRADIENT_BYTES = Column(
+    "gradient_bytes",
+    "Int64",
+    "bytes of gradients; of a unit what the rank gave to its collective, of a gather parameters",
+    sometimes("gradient_bytes"),
+)
+WIRE_BYTES = Column("wire_bytes", "Int64", "bytes that the rank sent", sometimes("wire_bytes"))
+BUS_BYTES = Column(
+    "bus_bytes", "Int64", "those bytes times the bus factor of nccl-tests", sometimes("bus_bytes")
+)
+UNSURE = Column(
+    "clock_uncertainty_ns",
+    "Int64",
+    "by how much the host's times may be off beside another rank's",
+    Rows.uncertainty,
+)
+WAIT = Column(
+    "wait_ns",
+    "Int64",
+    "part of the wire time until the last rank had begun",
+    lambda r: known_of(r.waited.ns),
+)
+TRANSFER = Column("transfer_ns", "Int64", "rest of the wire time", _transfer)

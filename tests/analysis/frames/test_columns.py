@@ -1,0 +1,51 @@
+"""What stands in the columns of steps where a period or bytes are not known, and which count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hooktrace.records import CompletedStep
+from hooktrace.testing.rank_file import rank_file
+from hooktrace.testing.synthetic import SyntheticJob, simulate
+from tests.analysis.run.files import write_ranks
+from tests.analysis.run.test_tables import JOB, listed, table_of, write
+
+
+def test_the_last_step_has_no_period_yet(tmp_path: Path) -> None:
+    """Only the next one knows it; bytes that nobody counted are not known either."""
+
+    def unsized(step: CompletedStep) -> CompletedStep:
+        record, buckets = step
+        return replace(record, wire_bytes=None), tuple(replace(b, wire_bytes=None) for b in buckets)
+
+    write(tmp_path, [1, 1], unsized)
+    assert listed(table_of(tmp_path, "buckets")["time"]) == [JOB.wall_ns + JOB.start_ns] * 2
+    steps = table_of(tmp_path, "steps")
+    assert listed(steps["period_ns"]) == [None, None]
+    assert listed(steps["wire_bytes"]) == [None, None]
+    assert listed(table_of(tmp_path, "buckets")["wire_bytes"]) == [None, None]
+
+
+def test_steps_whose_buckets_stand_for_all_are_marked(tmp_path: Path) -> None:
+    """Not those that the file has for being slow, where it left others out."""
+    job = SyntheticJob(ranks=2, steps=8, bucket_bytes=(4_000_000,))
+
+    def kept(completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        if step.step % 4 == 0:
+            return replace(step, kept_for="slow"), buckets
+        if step.step % 4 == 1:
+            return replace(step, detail_kept=False), ()
+        return replace(step, kept_for="window"), buckets
+
+    texts = {}
+    for rank in range(2):
+        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
+        steps = [kept(now.completed(rank)) for now in simulate(job)]
+        texts[rank] = rank_file(records, steps).decode()
+    write_ranks(tmp_path, texts)
+    table = table_of(tmp_path, "steps")
+    of_step = zip(listed(table["step"]), listed(table["stands_for_all"]), strict=True)
+    assert {n for n, stands in of_step if stands} == {2, 3, 6, 7}

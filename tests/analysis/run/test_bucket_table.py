@@ -1,0 +1,88 @@
+"""The one list of bucket columns: what it declares is in data frames, report and tab alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hooktrace.analysis.frames import load
+from hooktrace.analysis.frames.columns import TABLES
+from hooktrace.analysis.report import build_report
+from hooktrace.analysis.report.run_report import report_json
+from hooktrace.analysis.report.tables import bucket_table, unit_table
+from hooktrace.analysis.run.bucket_table import BUCKETS, SHOWN
+from hooktrace.analysis.run.dense import known_middle
+from hooktrace.analysis.run.tables import BucketRows, Column, Shown, sometimes
+from hooktrace.testing.synthetic import SyntheticJob
+from tests.analysis.report.sharded_jobs import ShardedJob, units
+from tests.analysis.runs import asking, job_run
+
+_CALL = Column("call_ns", "Int64", "how long the hook's call took", sometimes("launched_after"))
+_IN_UNITS = {"gradients": "payload"}
+"""What the report's table of units says instead of a heading."""
+_IN_TAB = {
+    "gradients": "gradients",
+    "sent": "on the wire",
+    "time": "ready to done",
+    "wait": "wire: wait",
+    "error": "relative L2",
+}
+"""What the tab says."""
+
+
+@pytest.fixture(autouse=True)
+def invented(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A column that no view knows of by name; its fact is one that the report has already."""
+    how = Shown("call_ns", None, "call", "call: the hook's own")
+    monkeypatch.setitem(TABLES, "buckets", ((*BUCKETS, _CALL), TABLES["buckets"][1]))
+    SHOWN.append((_CALL, how))
+    yield
+    SHOWN.pop()
+
+
+def test_each_declared_column_is_in_all_views(tmp_path: Path) -> None:
+    """``exposed`` in those of units, which alone have it."""
+    job = SyntheticJob(ranks=2, steps=9, late_ms={1: 5.0}, error=0.1, error_every=2)
+    report = build_report(job_run(job, tmp_path))
+    headings = {column.name for column in bucket_table(report.models[0].facts).columns}
+    facts = json.loads(report_json(report))["models"][0]["facts"]["buckets"][0]
+    frames = load(tmp_path).buckets
+    ask, told = asking(tmp_path), set()
+    for step in range(2, 9):  # buckets are probed in turn
+        detail = ask("/bucket", model="synthetic", rank=0, step=step, bucket=1)
+        told |= {row[0] for part in ("times", "bytes", "what", "error") for row in detail[part]}
+        told |= {row[1] for row in detail["stages"]}
+    for column, how in SHOWN:
+        assert column.name in frames, column
+        assert how.fact in facts, column
+        if how.heading not in ("", "exposed"):
+            assert how.heading in headings, column
+            assert _IN_TAB.get(how.heading, how.heading) in told, column
+    assert ["call", "0.050 ms"] in detail["times"]
+
+
+def test_units_have_them_too(tmp_path: Path) -> None:
+    report = build_report(job_run(ShardedJob(steps=9, units=units(2)), tmp_path))
+    headings = {column.name for column in unit_table(report.models[0].facts).columns}
+    for column, how in SHOWN:
+        assert not how.heading or _IN_UNITS.get(how.heading, how.heading) in headings, column
+
+
+def test_the_report_sums_what_data_frames_have(tmp_path: Path) -> None:
+    """Of the steps that count, over all ranks."""
+    run = job_run(SyntheticJob(ranks=2, steps=9, late_ms={1: 5.0}), tmp_path)
+    (model,) = build_report(run).models
+    steps = load(tmp_path).steps
+    counted = set(steps["step"][steps["counts"]].tolist())
+    for column, how in SHOWN:
+        if how.summed is known_middle:
+            found = []
+            for rows in (BucketRows(run, 0), BucketRows(run, 1)):
+                is_first = (rows.columns.bucket == 0) & [s in counted for s in rows.columns.step]
+                found += column.of(rows).floats[is_first].tolist()
+            found.sort()
+            middle = (found[(len(found) - 1) // 2] + found[len(found) // 2]) / 2
+            assert getattr(model.facts.buckets[0], how.fact) == middle, column
