@@ -12,6 +12,8 @@ Timeline, Perfetto file and data frames are views.
     hangs.py    who waited for whom, and whether it went on
     counts.py   which steps count, and why the others do not
     waits.py    what of a collective was waiting for its last rank, and what is transfer
+    tables.py   a run as tables, handed out as data frames; bucket_table.py: the columns of buckets,
+                which report and tab show too
     dense.py    the steps that count as arrays (rank, step, bucket): StepArrays
     parts.py    where the time of a step goes, in parts that add up to it
     order.py    who was ready last, and how often; late.py: who is late often enough to be named
