@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import read_track, reasons, run_of
+from hooktrace.analysis.run import reasons, run_of
+from hooktrace.analysis.run.read import read_track
 from hooktrace.exporters.record_file import RecordFileExporter
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import AnomalyRecord, Batch, LayoutRecord, StepRecord

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...records.errors import UsageError
-from ..document.files import check_writable, write_page
+from ..document.html import check_writable, write_page
 from ..document.terminal import show
 from ..run.engines import LOCAL
 from ..run.files import fetched, is_url, read_run

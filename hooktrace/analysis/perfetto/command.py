@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...records.units import named_ranks
-from ..document.files import check_writable, writing
+from ..document.html import check_writable, writing
 from ..run.files import progress_bar, read_run
 from .export import export
 

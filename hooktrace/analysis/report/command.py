@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...records.errors import UsageError
-from ..document.files import check_writable, write_page
+from ..document.html import check_writable, write_page
 from ..document.terminal import show
 from ..run.engines import LOCAL
 from ..run.files import read_run

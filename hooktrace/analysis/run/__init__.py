@@ -25,7 +25,6 @@ Functions of their input, without torch.  A million buckets are a few arrays, no
 from __future__ import annotations
 
 from .clock import RankClock as RankClock
-from .clock import last_rank as last_rank
 from .columns import FLAGS as FLAGS
 from .columns import STAGE_NAMES as STAGE_NAMES
 from .columns import UNKNOWN as UNKNOWN
@@ -34,7 +33,6 @@ from .columns import Ints as Ints
 from .columns import RankTrack as RankTrack
 from .columns import bucket_keys as bucket_keys
 from .counts import COUNTS as COUNTS
-from .counts import HANG as HANG
 from .counts import PROBED as PROBED
 from .counts import REASONS as REASONS
 from .counts import reasons as reasons
@@ -43,23 +41,16 @@ from .follow import TrackFollower as TrackFollower
 from .follow import processes_for as processes_for
 from .follow import read_in_turns as read_in_turns
 from .groups import groups_of as groups_of
-from .groups import ranks_within as ranks_within
 from .groups import units_by_number as units_by_number
-from .groups import unlike_numbers as unlike_numbers
 from .hangs import Hang as Hang
 from .hangs import hangs as hangs
 from .order import Arrivals as Arrivals
 from .order import arrivals as arrivals
-from .path import CriticalPath as CriticalPath
 from .path import CriticalPaths as CriticalPaths
-from .path_sums import PathSums as PathSums
 from .path_sums import critical_path_sums as critical_path_sums
 from .path_sums import models_beside as models_beside
-from .read import read_track as read_track
 from .run import Run as Run
-from .run import Unread as Unread
 from .run import load as load
-from .run import newest_run as newest_run
 from .run import run_of as run_of
 from .waits import Waits as Waits
 from .waits import waits as waits

@@ -25,7 +25,7 @@ from ...records import BucketLayout, ErrorRecord, LayoutRecord, Unit
 from .clock import RankClock
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
 from .counts import COUNTS, HANG, PROBED, reasons
-from .groups import Together, is_of_all, together_in, units_by_number, unlike_numbers
+from .groups import Together, together_in, units_by_number, unlike_numbers
 from .run import Run, once
 from .tables import BucketRows, Column
 from .waits import Waits, waits
@@ -275,7 +275,8 @@ class StepArrays:
     @cached_property
     def together(self) -> tuple[Together, ...]:
         """Which ranks are together in which units' collectives; nothing of DDP's buckets."""
-        return together_in(self._counted, self._world_size, self.buckets, self.units)
+        counted = [(own.track, own.buckets) for own in self._rows]
+        return together_in(counted, self._run.world_size, self.buckets, self.units)
 
     @cached_property
     def layout(self) -> LayoutRecord | None:
@@ -293,19 +294,6 @@ class StepArrays:
         """The most bytes of gradients that each bucket had, (B,)."""
         found: Floats = np.fmax.reduce(self.column("gradient_bytes"), axis=(0, 1), initial=0)
         return found
-
-    @property
-    def is_of_all(self) -> bool:
-        """Whether all ranks of the run are in each collective."""
-        return is_of_all(self._counted, self._world_size)
-
-    @property
-    def _counted(self) -> list[tuple[RankTrack, Bools]]:
-        return [(own.track, own.buckets) for own in self._rows]
-
-    @property
-    def _world_size(self) -> int | None:
-        return self._run.world_size
 
     @cached_property
     def exposed_in(self) -> Floats:

@@ -142,8 +142,3 @@ def together_in(
             all_in = np.flatnonzero(known & np.logical_and.reduce([of_ranks[i] for i in ranks]))
             found += [Together(tuple(ranks), tuple(all_in.tolist()))] if len(all_in) else []
     return tuple(found)
-
-
-def is_of_all(rows: Collection[tuple[RankTrack, Bools]], world_size: int | None) -> bool:
-    """Return whether all ranks of the run are in all collectives."""
-    return all(not groups_of(track, world_size).of[counted].any() for track, counted in rows)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hooktrace.analysis.run import RankTrack, TrackFollower, processes_for, read_track
+from hooktrace.analysis.run import RankTrack, TrackFollower, processes_for
 from hooktrace.analysis.run.follow import ReadingAside
+from hooktrace.analysis.run.read import read_track
 from tests.analysis.run.files import run_of, steps_of, text_of
 
 

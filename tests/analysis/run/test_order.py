@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hooktrace.analysis.run import UNKNOWN, last_rank
+from hooktrace.analysis.run import UNKNOWN
+from hooktrace.analysis.run.clock import last_rank
 from hooktrace.analysis.run.order import often, waiting_ranks
 from hooktrace.records import late_rank
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import UNKNOWN, CriticalPath, CriticalPaths
-from hooktrace.analysis.run.path import StepCalls, _Ranks
+from hooktrace.analysis.run import UNKNOWN, CriticalPaths
+from hooktrace.analysis.run.path import CriticalPath, StepCalls, _Ranks
 from hooktrace.records.files import find_records
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.analysis.run import UNKNOWN, PathSums, Run, critical_path_sums, models_beside
-from hooktrace.analysis.run.path_sums import parts, sentence
+from hooktrace.analysis.run import UNKNOWN, Run, critical_path_sums, models_beside
+from hooktrace.analysis.run.path_sums import PathSums, parts, sentence
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job

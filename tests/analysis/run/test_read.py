@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import FLAGS, STAGE_NAMES, RankTrack, read_track
+from hooktrace.analysis.run import FLAGS, STAGE_NAMES, RankTrack
 from hooktrace.analysis.run import read as read_columns
 from hooktrace.analysis.run.columns import UNKNOWN
-from hooktrace.analysis.run.read import ColumnBuilder
+from hooktrace.analysis.run.read import ColumnBuilder, read_track
 from hooktrace.records import BucketRecord, StepRecord
 from hooktrace.records import reader as record_reader
 from hooktrace.testing.rank_file import rank_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hooktrace.analysis.tensorboard_plugin.pieces import collectives, pieces_of
+from hooktrace.analysis.tensorboard_plugin.level_of_detail import collectives, pieces_of
 from hooktrace.analysis.tensorboard_plugin.scene import KINDS, Scene
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.runs import job_run, tab_of
