@@ -31,32 +31,33 @@ def stages_of(model: ModelFacts) -> list[str]:
 
 
 class _Cells(NamedTuple):
-    """A column of a table of buckets, and its text in a bucket's row."""
+    """A column of a table of buckets, and its text in a bucket's row.
+
+    ``fact``: the field that it shows, of a column of ``run/bucket_table.py``.
+    """
 
     column: Column
     text: Callable[[BucketFacts], str]
-
-
-_PLACED = (
-    "gradient_bytes",
-    "wire_bytes",
-    "duration_ns",
-    "wait_ns",
-    "exposed_ns",
-    "error_relative_l2",
-)
-"""Columns of ``run/bucket_table.py`` that the tables put where they are read best."""
+    fact: str = ""
 
 
 def _shown(name: str, **otherwise: Any) -> _Cells:
     """Return a column of ``run/bucket_table.py``; ``otherwise``: other fields of its ``Column``."""
     how = next(how for column, how in SHOWN if column.name == name)
     column = replace(Column(how.heading, how.about, how.rank), **otherwise)
-    return _Cells(column, lambda bucket: _text(name, getattr(bucket, how.fact)))
+    return _Cells(column, lambda bucket: _text(name, getattr(bucket, how.fact)), how.fact)
 
 
-def _others() -> list[_Cells]:
-    return [_shown(c.name) for c, how in SHOWN if how.heading and c.name not in _PLACED]
+def _with_others(model: ModelFacts, first: list[_Cells], last: list[_Cells]) -> list[_Cells]:
+    """Return both with the columns between that are in neither, and known of any bucket."""
+    placed = {one.fact for one in (*first, *last)}
+    others = [
+        _shown(column.name)
+        for column, how in SHOWN
+        if how.heading and how.fact not in placed
+        if any(getattr(bucket, how.fact) is not None for bucket in model.buckets)
+    ]
+    return [*first, *others, *last]
 
 
 def _text(name: str, fact: Any) -> str:
@@ -94,7 +95,7 @@ def _table(model: ModelFacts, title: str, cells: list[_Cells], folded_name: str)
 
 def bucket_table(model: ModelFacts) -> Table:
     """Return a row for each bucket: sizes in MB, times in ms, busbw in MB/s."""
-    cells = [
+    first = [
         _Cells(Column("bucket"), lambda b: str(b.bucket)),
         _shown("gradient_bytes"),
         _shown("wire_bytes"),
@@ -106,7 +107,8 @@ def bucket_table(model: ModelFacts) -> Table:
         _p95(rank=5),
         *map(_stage, stages_of(model)),
         _shown("wait_ns", about=_about_waits(model)),
-        *_others(),
+    ]
+    last = [
         _whom(model),
         _Cells(
             Column("tail", "tail: share of what is exposed that the bucket adds", rank=2),
@@ -115,7 +117,7 @@ def bucket_table(model: ModelFacts) -> Table:
         _Cells(Column("busbw", _about_busbw(model), rank=1), _busbw_of),
         _shown("error_relative_l2"),
     ]
-    return _table(model, "Buckets", cells, "buckets")
+    return _table(model, "Buckets", _with_others(model, first, last), "buckets")
 
 
 def _whom(model: ModelFacts) -> _Cells:
@@ -221,7 +223,7 @@ def unit_table(model: ModelFacts) -> Table:
     has_errors = any(b.error for b in model.buckets)
     payload = _shown("gradient_bytes")
     about_payload = "payload: a rank's parameters of a gather, gradients of a reduction"
-    cells = [
+    first = [
         _Cells(Column("no.", rank=6), lambda b: str(b.bucket)),
         _Cells(Column("unit", of="names"), lambda b: "" if b.unit is None else b.unit.name),
         _Cells(Column("collective", of="names"), _collective),
@@ -231,7 +233,8 @@ def unit_table(model: ModelFacts) -> Table:
         _p95(rank=8),
         *(_stage(name) for name in stages_of(model) if name != "wire"),
         _shown("wait_ns", about=_about_waits(model)),
-        *_others(),
+    ]
+    last = [
         _whom(model),
         _shown("exposed_ns"),
         _Cells(Column("busbw", _about_busbw(model), rank=5), _busbw_of),
@@ -239,8 +242,8 @@ def unit_table(model: ModelFacts) -> Table:
     ]
     if not are_alike(model):
         column = Column("steps", "steps: which share of them has it", rank=3)
-        cells.append(_Cells(column, lambda b: percent(b.share_of_steps)))
-    return _table(model, "Units", cells, "collectives of units")
+        last.append(_Cells(column, lambda b: percent(b.share_of_steps)))
+    return _table(model, "Units", _with_others(model, first, last), "collectives of units")
 
 
 def _collective(bucket: BucketFacts) -> str:

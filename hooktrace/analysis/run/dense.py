@@ -52,13 +52,6 @@ class RankRows(NamedTuple):
         names = self.track.stages.name[np.repeat(self.buckets, self.track.buckets.stages)]
         return np.bincount(names, minlength=len(STAGE_NAMES))
 
-    def sent(self, bucket: int | None) -> Ints:
-        """Return the wire bytes of all steps, or of a bucket in them, probed ones too."""
-        if bucket is None:
-            return self.track.steps.wire_bytes[self.all_steps]
-        own: Bools = self.all_buckets & (self.track.buckets.bucket == bucket)
-        return self.track.buckets.wire_bytes[own]
-
     def layouts(self, of: StepArrays) -> list[LayoutRecord]:
         """Return the layouts of a model's generation, oldest first."""
         every = self.track.records.layouts
@@ -460,9 +453,9 @@ class StepArrays:
             return int(np.argmax(has_buckets))
         return int(np.nanargmin(np.abs(lengths - middle(lengths))))
 
-    def sent(self, bucket: int | None = None) -> Floats:
-        """Return the wire bytes of all steps, or of a bucket in them, probed ones too, flat."""
-        return _known(self._joined(lambda own: own.sent(bucket)))
+    def sent(self) -> Floats:
+        """Return the wire bytes of all steps, probed ones too, flat."""
+        return _known(self._joined(lambda own: own.track.steps.wire_bytes[own.all_steps]))
 
     @cached_property
     def probed(self) -> dict[int, float]:

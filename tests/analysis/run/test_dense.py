@@ -45,6 +45,4 @@ def test_rows_that_do_not_count_are_not_read(tmp_path: Path) -> None:
     counts = dict(zip(STAGE_NAMES, rows.stage_counts.tolist(), strict=True))
     stages = {"compress": 9, "queue": 9, "wire": 9, "decompress": 9}
     assert {name: count for name, count in counts.items() if count} == stages
-    assert rows.sent(None).tolist() == [step.wire_bytes for step, _ in steps_of(9)]
-    assert rows.sent(1).tolist() == []  # of a bucket whose rows do not count
     assert list(rows.errors()) == []
