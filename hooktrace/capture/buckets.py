@@ -91,6 +91,7 @@ class BucketSlot:
         "thread",
         "torch_dtype",
         "unit",
+        "usual",
     )
 
     def __init__(
@@ -125,6 +126,8 @@ class BucketSlot:
         )
         self.unit = unit
         self.last_call: LastCall | None = None
+        self.usual: Any = None
+        """What the driver knows of the operation that a staged hook makes of it each time."""
         self.blank = BucketRecord(
             model=model.name,
             hook=model.hook,

@@ -1,9 +1,12 @@
 """The stamps of one hook call: the only thing the training thread and its callbacks write.
 
-    traced hook: BucketCall(...)   driver: issued / arrived / finished or failed
+    traced hook: a BucketCall      driver: issued / arrived / finished or failed
                                                       |               traced hook: launched
                                                       +--> pushed to the ring
                                                                       engine: backward_ended
+
+A hook's call is driven by the object that takes its stamps (``staging/driver.py``, a subclass); of
+the usual call the driver writes them itself, and of all others by the methods here.
 
 A call is written by the training thread and then by one callback thread, never by both at once.
 After it was pushed it is not touched, but for two stamps: a result can be there before the hook has
@@ -111,9 +114,14 @@ class StampFailure(NamedTuple):
 class BucketCall:
     """One call of a hook for one bucket, being stamped; all times are host ns.
 
+    ``recorder``: where its clock is, and where it goes when it has ended.  ``operation``: what the
+    call waits for now; whoever asks must not keep it.  ``collective``, ``issued_at`` and
+    ``arrived_at``: of its last collective that has arrived, and ``earlier``: those before; together
+    they are its ``rounds``.
+
     ``ready``: DDP called the hook.  ``entered``: the hook itself was called, where hooktrace looked
     at the bucket before.  ``started``: when a call that had to wait for its turn got it.
-    ``rounds``: its collectives so far.  ``launched``: the hook returned.  ``done``: the result was
+    ``launched``: the hook returned.  ``done``: the result was
     there.  ``released``: DDP was given it, where hooktrace looked at it first.  ``staged``: whether
     its collectives are seen; an opaque hook's are not.  ``error``, ``error_stage``: what the hook
     raised, and where.  ``unknown``: why a stamp failed, if one did.  ``held``: the call has ended,
@@ -126,10 +134,21 @@ class BucketCall:
     """
 
     __slots__ = (
-        *("__dict__", "_issued", "_operation", "_recorder"),
-        *("done", "launched", "ready", "rounds", "shadow", "slot", "staged", "step"),
+        *("__dict__", "arrived_at", "collective", "done", "issued_at", "launched"),
+        *("operation", "ready", "recorder", "slot", "step"),
     )
 
+    operation: Stamped | None
+    collective: Collective | None
+    issued_at: int
+    arrived_at: int | None
+    launched: int | None
+
+    on_device = False
+    """Whether each stamp is an event too."""
+    staged = True
+    shadow = False
+    earlier: tuple[Round, ...] = ()
     held = False
     hook_called = True
     entered: int | None = None
@@ -163,13 +182,20 @@ class BucketCall:
         self.slot = slot
         self.step = step
         self.ready = ready
-        self.shadow = shadow
-        self.rounds: tuple[Round, ...] = ()
-        self.launched: int | None = None
+        self.launched = None
         self.done = NOT_YET
-        self.staged = True
-        self._recorder = recorder
-        self._operation: Stamped | None = None
+        self.recorder = recorder
+        self.operation = self.collective = None
+        if shadow:
+            self.shadow = True
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """Its collectives so far."""
+        last = self.collective
+        if last is None:
+            return self.earlier
+        return (*self.earlier, _new(Round, (last, self.issued_at, self.arrived_at)))
 
     @property
     def in_flight(self) -> bool:
@@ -184,7 +210,7 @@ class BucketCall:
     @property
     def event_pool(self) -> EventPool:
         """Where the events are from."""
-        return self._recorder.event_pool
+        return self.recorder.event_pool
 
     @property
     def available(self) -> int:
@@ -194,11 +220,6 @@ class BucketCall:
         """
         return self.done if self.launched is None else max(self.done, self.launched)
 
-    @property
-    def operation(self) -> Stamped | None:
-        """The operation that the call waits for now; whoever asks must not keep it."""
-        return self._operation
-
     def watch_backward(self) -> None:
         """Have the end of the backward pass stamped."""
         if watch(self):
@@ -207,7 +228,7 @@ class BucketCall:
     def backward_ended(self) -> None:
         """Stamp that the backward pass has nothing left to compute."""
         try:
-            self.backward_end = self._recorder.clock()
+            self.backward_end = self.recorder.clock()
         except Exception:  # of a clock: the call's own stamps were read by then
             self.backward_end = NEVER
 
@@ -218,7 +239,7 @@ class BucketCall:
     def enter(self) -> None:
         """Stamp that the hook itself is called now: its bucket was looked at before."""
         try:
-            self.entered = self._recorder.clock()
+            self.entered = self.recorder.clock()
         except Exception as error:
             self.lose_stamps(error)
 
@@ -226,14 +247,14 @@ class BucketCall:
         """Stamp that DDP is given the result now: it was looked at before."""
         self.held = False
         try:
-            self.released = self._recorder.clock()
+            self.released = self.recorder.clock()
         except Exception as error:
             self.lose_stamps(error)
 
     def begun(self) -> None:
         """Stamp that the call got its turn among multi-round hooks."""
         try:
-            self.started = self._recorder.clock()
+            self.started = self.recorder.clock()
         except Exception as error:
             self.lose_stamps(error)
 
@@ -241,31 +262,34 @@ class BucketCall:
         """Stamp that a collective is about to be issued."""
         if self.staged:
             try:
-                self._issued = self._recorder.clock()
-                self._operation = operation
+                if self.collective is not None:
+                    before, self.collective = self.rounds, None
+                    self.earlier = before
+                self.issued_at = self.recorder.clock()
+                self.operation = operation
             except Exception as error:
                 self.lose_stamps(error)
 
     def arrived(self, *, failed: bool = False) -> None:
         """Stamp that the collective's result is there, or that there will be none."""
-        operation = self._operation
+        operation = self.operation
         if operation is not None:
             try:
-                arrived = None if failed else self._recorder.clock()
-                self._operation = None
+                self.arrived_at = None if failed else self.recorder.clock()
+                self.operation = None
                 known = operation.describe()
                 if known is None:
-                    self._see_from_outside()
+                    self.see_from_outside()
                 elif self.staged:
-                    self.rounds += (_new(Round, (known, self._issued, arrived)),)
+                    self.collective = known
             except Exception as error:
                 self.lose_stamps(error)
 
     def is_only(self, collective: Collective) -> None:
         """Stamp that all of the call is one collective: it began when the call did."""
         self.bare = True
-        self._issued = self.ready
-        self._operation = collective
+        self.issued_at = self.ready
+        self.operation = collective
 
     def over(self) -> None:
         """Stamp that a unit's call is over, with its one collective: training has waited for it.
@@ -274,9 +298,9 @@ class BucketCall:
         would be two objects that stay until then, and run the garbage collector that much sooner.
         """
         try:
-            self.done = self.launched = over = self._recorder.clock()
+            self.done = self.launched = over = self.recorder.clock()
             self.exposed = over - self.ready
-            only, self._operation = self._operation, None
+            only, self.operation = self.operation, None
             if isinstance(only, Collective):
                 self.only = only
         except Exception as error:
@@ -285,10 +309,10 @@ class BucketCall:
     def finished(self) -> None:
         """Stamp that the bucket's result is there, and push the call."""
         try:
-            self.done = self._recorder.clock()
+            self.done = self.recorder.clock()
         except Exception as error:
             self.lose_stamps(error)
-        self._recorder.push(self)
+        self.recorder.push(self)
 
     def returned(self) -> None:
         """Take note that the hook of the last bucket, stamped ``launched``, returns to DDP."""
@@ -305,15 +329,15 @@ class BucketCall:
 
     def lose_stamps(self, error: Exception) -> None:
         """Give up the stages of this call, and its times on a device, and say why."""
-        self._see_from_outside()
+        self.see_from_outside()
         if self.unknown is None:
             self.unknown = f"{type(error).__name__}: {error}"
 
-    def _see_from_outside(self) -> None:
+    def see_from_outside(self) -> None:
         """Go on as for an opaque hook: call, return and completion are all that is seen."""
-        self._operation = None
+        self.operation = self.collective = None
         self.staged = False
-        self.rounds = ()
+        self.earlier = ()
 
 
 _new = tuple.__new__

@@ -24,6 +24,7 @@ class DeviceCall(BucketCall):
 
     __slots__ = ()
 
+    on_device = True
     stream: Hashable = None
     """Of a unit whose waits are watched: the stream that it began on."""
 

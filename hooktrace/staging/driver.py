@@ -1,37 +1,36 @@
 """The one driver: a hook's generator, advanced from operation to operation to its result.
 
-    launch(...)       DDP's call --> HookRun --advance--> generator --yield--> Operation --issue--+
-                                        ^                                                     |
-                                        +------ arrive <-- the operation's future <-----------+
-    run_answered(...)                   the same, each operation answered at once: no future
+    StagedHook.launch --Operation.start--> future --then--> finish     one collective: the usual way
+    take_turns        --advance, issue, arrive, and again-->           several: in turn, see below
+    run_answered      --advance, answer, and again-->                  on trial, compiled: no future
+    launch_opaque     --the hook's own future--> finish                any other hook
 
-Whatever the hook is, it is driven by ``HookRun.advance``: a staged hook, traced or not; an opaque
-one, whose only operation is its own call; one that runs on trial, or inside a compiled graph.  What
-differs is how a result gets back to it and how the end gets out:
+``StagedRun`` and ``OpaqueRun`` are both the driver of one call and what its stamps are written on,
+a ``BucketCall``: each object, and each function that is called, costs a microsecond or two, since
+DDP's calls come with cold caches.  For that reason the usual way is written out, in one function
+for the training thread and one for the callback; the same steps one by one, for all other ways, are
+those of ``HookRun``.  A run without a recorder is that of an untraced hook, which is not stamped.
 
-- one round: ``future.then(run.finish)``, which costs what torch's own hooks cost;
-- several rounds: a future of the run's own, and the turn that the sequencer gives it.  No callback
-  waits.  Where callbacks run inline (NCCL), all of it happens inside ``launch``;
-- answered: in a loop.
+With several rounds DDP gets a future of the run's own, and the calls take turns, which the
+sequencer gives.  No callback waits.  Where callbacks run inline (NCCL), all of it happens inside
+``launch``.
 
-The module is longer than 300 lines because the loop and the three ways into it are read together.
-
-``call`` takes the stamps of a traced hook and is ``None`` for an untraced one.  Stamps do not
-raise.  What the hook raises is put on the record and leaves as a ``HookError`` that names it.
+Stamps do not raise.  What the hook raises is put on the record and leaves as a ``HookError`` that
+names it.  A run that has ended holds no tensor.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator
-from operator import methodcaller
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 
-from ..capture.calls import BucketCall
+from ..capture.calls import BucketCall, Collective
+from ..capture.device_call import DeviceCall
 from ..records.errors import HookError
 from . import streams
-from .hook_call import WHOLE_HOOK
 from .operation import FailureStages, Operation
 from .result_check import no_future, wrong_result
 from .round_groups import round_group
@@ -40,69 +39,74 @@ from .sequencer import Sequencer
 Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 Steps: TypeAlias = Generator[Operation, torch.Tensor, torch.Tensor]
 
-_ENDED: Final = object()
-"""What ``advance`` returns when the hook has returned; ``result`` then has what it gave."""
+# Those of torch.futures.Future are functions of Python's, which call these.
+_then: Callable[[Future, Callable[[Future], torch.Tensor]], Future] = torch._C.Future.then
+_done: Callable[[Future], bool] = torch._C.Future.done
+_value: Callable[[Future], Any] = torch._C.Future.value
 
 
-class HookRun:
-    """One call of a hook for one bucket: its generator, and the operation that it waits for.
-
-    ``name``: of the hook, for its errors.  ``generator``: ``None`` for an opaque hook, which is one
-    operation.  ``state``: what the hook was called with.  ``single``: the hook may use one
-    operation only.  ``start``: what is done with an operation; it is started, unless something
-    answers it.
-    """
-
-    __slots__ = (
-        *("_bucket", "_call", "_generator", "_name", "_operation", "_single", "_start", "_state"),
-        "result",
-    )
+class Ended(NamedTuple):
+    """What a hook has returned."""
 
     result: torch.Tensor
 
-    def __init__(  # noqa: PLR0917  # keywords cost time here
-        self,
-        name: str,
-        generator: Steps | None,
-        state: Any,
-        bucket: Any,
-        call: BucketCall | None,
-        single: bool,
-        start: Callable[[Operation], Any] = methodcaller("start"),
-    ) -> None:
-        self._name = name
-        self._generator = generator
-        self._state = state
-        self._bucket = bucket
-        self._call = call
-        self._single = single
-        self._start = start
-        self._operation: Operation | None = None
 
-    def advance(self, value: Any) -> Any:
-        """Hand ``value`` to the hook and issue what it yields next; ``_ENDED`` when it returned.
+HELD = ("bucket", "generator", "name", "state", "yielded")
+"""The slots of a run.  Its class has them, and ``HookRun`` none: of two bases one may have some."""
 
-        Raises ``HookError`` for what the hook or its operation raised, and for a wrong result.
+_NONE: tuple[str, ...] = ()
+
+
+class HookRun:
+    """One call of a hook: its generator, and the operation that it has yielded last.
+
+    ``name``: of the hook, for its errors.  ``state``, ``bucket``: what the hook was called with.
+    ``call``: what the stamps are written on, ``None`` where nobody wants any.
+    """
+
+    __slots__ = _NONE
+
+    name: str
+    generator: Steps | None
+    state: Any
+    bucket: Any
+    yielded: Operation | None
+
+    @property
+    def call(self) -> BucketCall | None:
+        """What the stamps are written on."""
+        return None
+
+    def begin(self, name: str, generator: Steps | None, state: Any, bucket: Any) -> None:
+        """Take the hook that is to be run."""
+        self.name = name
+        self.generator = generator
+        self.state = state
+        self.bucket = bucket
+        self.yielded = None
+
+    def advance(self, value: Any) -> Operation | Ended:
+        """Hand ``value`` to the hook; returns what it yields next, or ``Ended``.
+
+        Raises ``HookError`` for what the hook raised, and for a wrong result.
         """
         try:
-            operation = self._generator.send(value)  # type: ignore[union-attr]  # it has code
+            return self.generator.send(value)  # type: ignore[union-attr]  # it was begun
         except StopIteration as stop:
-            return self._returned(stop.value)
+            return Ended(self.end(stop.value))
         except BaseException as error:
-            self._fail(self._own_stage, error)
-        if self._single and self._operation is not None:
-            self._fail(self._own_stage, _second_collective())
-        return self.issue(operation)
+            self.fail(self.own_stage, error)
 
-    def issue(self, operation: Operation) -> Any:
+    def issue(self, operation: Operation) -> Future:
         """Issue an operation; returns its future.  Raises ``HookError`` for what it raised."""
-        self._operation = operation
-        if self._call is not None:
-            self._call.issued(operation)
+        self.yielded = operation
+        call = self.call
+        if call is not None:
+            call.issued(operation)
         try:
-            return self._start(operation)
+            return operation.start()
         except BaseException as error:
-            self._fail(_stages_of(operation).issuing, error)
+            self.fail(stages_of(operation).issuing, error)
 
     def arrive(self, arrived: Future) -> Any:
         """Return the result of the operation whose future has completed.
@@ -110,63 +114,35 @@ class HookRun:
         On a device, what the hook holds is kept for the stream that it goes on with.  Raises
         ``HookError`` for what the backend raised.
         """
-        if self._call is not None:
-            self._call.arrived()
+        call, operation = self.call, self.yielded
+        if call is not None:
+            call.arrived()
         try:
-            value = self._operation.result(arrived)  # type: ignore[union-attr]  # it was issued
+            value = operation.result(arrived)  # type: ignore[union-attr]  # it was issued
         except BaseException as error:
-            self._fail(_stages_of(self._operation).waiting, error)
-        if streams.enabled and self._generator is not None:
-            streams.keep_across_yield(
-                self._generator, self._state, self._operation, self._bucket, value
-            )
+            self.fail(stages_of(operation).waiting, error)
+        if streams.enabled and self.generator is not None:
+            streams.keep_across_yield(self.generator, self.state, operation, self.bucket, value)
         return value
 
-    def finish(self, arrived: Future) -> torch.Tensor:
-        """Return the hook's result when its one operation has arrived: the callback for ``then``.
-
-        What it raises makes DDP's backward pass fail.
-        """
-        value = self.arrive(arrived)
-        if self._generator is None:
-            self._returned(value)
-        else:
-            self.advance(value)
-        return self.result
-
-    def _returned(self, result: Any) -> Any:
-        call = self._call
-        slot = None if call is None else call.slot
-        if (
-            slot is None
-            or result is not slot.buffer()  # most hooks give the bucket's own tensor back
-            or result is None
-            or result.numel() != slot.numel
-        ):
-            wrong = wrong_result(result, slot)
-            if wrong is not None:
-                self._fail(self._own_stage, wrong)
-        self.result = result
-        if call is not None:
-            call.finished()
-        return _ENDED
+    def end(self, result: Any) -> torch.Tensor:
+        """Return what the hook has returned, checked, with the call's last stamp."""
+        raise NotImplementedError
 
     @property
-    def _own_stage(self) -> str:
+    def own_stage(self) -> str:
         """The stage that the hook's own code is in."""
-        return "compress" if self._operation is None else _stages_of(self._operation).after
+        return "compress" if self.yielded is None else stages_of(self.yielded).after
 
-    def _fail(self, stage: str, error: BaseException) -> NoReturn:
-        fail(self._name, self._bucket, stage, error, self._call)
+    def fail(self, stage: str, error: BaseException) -> NoReturn:
+        """Put a failure on the record and raise the error that names it."""
+        _fail(self.name, self.bucket, stage, error, self.call)
 
 
-def fail(
+def _fail(
     name: str, bucket: Any, stage: str, error: BaseException, call: BucketCall | None
 ) -> NoReturn:
-    """Put a failure on the record and raise the error that names it.
-
-    What is no ``Exception``, as Ctrl-C, is raised as it is.
-    """
+    """Raise a ``HookError``; what is no ``Exception``, as Ctrl-C, is raised as it is."""
     if call is not None:
         call.failed(stage, error)
     if not isinstance(error, Exception):
@@ -176,65 +152,237 @@ def fail(
     raise HookError(name, index, stage, f"{type(error).__name__}: {error}") from error
 
 
-def launch(  # noqa: PLR0917  # keywords cost time here
-    name: str,
-    generator: Steps,
-    state: Any,
-    bucket: Any,
-    call: BucketCall | None,
-    sequencer: Sequencer | None = None,
-) -> Future:
-    """Run a hook for one bucket; returns the future of its flat result.
+class _Driven(HookRun):
+    """A run that is the very call it is stamped on; ``recorder``: ``None`` of an untraced hook."""
 
-    ``sequencer``: the one whose turn a hook with several rounds waits for.  Raises ``HookError``
-    where a hook of one round fails before its operation is under way.
-    """
-    if sequencer is not None:
-        return _SequencedRun(name, generator, state, bucket, call, False).submit(sequencer)
-    run = HookRun(name, generator, state, bucket, call, True)
-    issued = run.advance(None)
-    if issued is not _ENDED:
-        return issued.then(run.finish)
-    future = new_future(run.result)
-    future.set_result(run.result)
-    return future
+    __slots__ = _NONE
+
+    slot: Any
+    recorder: Any
+
+    @property
+    def call(self) -> BucketCall | None:
+        """The run itself."""
+        return None if self.recorder is None else self  # type: ignore[return-value]  # it is one
+
+    def end(self, result: Any) -> torch.Tensor:
+        """Return the result, checked, and push the call."""
+        traced = self.recorder is not None
+        wrong = wrong_result(result, self.slot if traced else None)
+        if wrong is not None:
+            self.fail(self.own_stage, wrong)
+        self.let_go_of_hook()
+        if traced:
+            self.finished()  # type: ignore[attr-defined]  # of BucketCall
+        return result  # type: ignore[no-any-return]  # it was checked
+
+    def fail(self, stage: str, error: BaseException) -> NoReturn:
+        """Put a failure on the record, let go of the hook, and raise the error that names it."""
+        name, bucket = self.name, self.bucket
+        self.let_go_of_hook()
+        _fail(name, bucket, stage, error, self.call)
+
+    def let_go_of_hook(self) -> None:
+        """Hold nothing of the hook's any more: the call stays until the drain has read it."""
+        self.generator = self.state = self.bucket = self.yielded = None
+
+
+class StagedRun(_Driven, BucketCall):
+    """A call of a staged hook: its driver, and its stamps."""
+
+    __slots__ = HELD
+
+    @classmethod
+    def untraced(cls) -> StagedRun:
+        """Return a run that is not stamped."""
+        run = cls.__new__(cls)
+        run.recorder = None
+        return run
+
+    def finish(self, arrived: Future) -> torch.Tensor:  # noqa: PLR0912  # see above
+        """Return the result of a hook whose one operation has arrived: the callback for ``then``.
+
+        It is ``arrive``, ``advance`` and ``end`` in one.  What it raises makes DDP's backward pass
+        fail.
+        """
+        operation: Any = self.yielded
+        recorder = self.recorder
+        if recorder is not None:
+            clock, slot = recorder.clock, self.slot
+            buffer_of = slot.buffer
+            buffer = buffer_of()
+            if self.operation is not None:
+                try:
+                    self.arrived_at = clock()
+                    self.operation = None
+                    usual = slot.usual
+                    if (
+                        usual is not None
+                        and type(operation) is usual.kind
+                        and operation.tensor is buffer
+                        and operation.group is usual.group()
+                    ):
+                        self.collective = usual.collective
+                    else:
+                        self._describe(operation, buffer)
+                except Exception as error:
+                    self.lose_stamps(error)
+        try:
+            value = operation.result(arrived)
+        except BaseException as error:
+            self.fail(stages_of(operation).waiting, error)
+        generator: Any = self.generator
+        if streams.enabled:
+            streams.keep_across_yield(generator, self.state, operation, self.bucket, value)
+        try:
+            generator.send(value)
+        except StopIteration as stop:
+            result = stop.value
+        except BaseException as error:
+            self.fail(stages_of(operation).after, error)
+        else:
+            self.fail(stages_of(operation).after, _second_collective())
+        if recorder is None:
+            if not isinstance(result, torch.Tensor):
+                self.end(result)
+            return result  # type: ignore[no-any-return]  # checked
+        # Most hooks give the bucket's own tensor back.
+        if result is not buffer or result is None or result.numel() != slot.numel:
+            wrong = wrong_result(result, slot)
+            if wrong is not None:
+                self.fail(stages_of(operation).after, wrong)
+        self.generator = self.state = self.bucket = self.yielded = None
+        try:
+            self.done = clock()
+        except Exception as error:
+            self.lose_stamps(error)
+        recorder.push(self)
+        return result  # type: ignore[no-any-return]  # checked
+
+    def _describe(self, operation: Operation, buffer: torch.Tensor | None) -> None:
+        """Ask an operation that is not the slot's usual one what it is."""
+        known = operation.describe()
+        if known is None:
+            self.see_from_outside()
+            return
+        self.collective = known
+        kind = type(operation)
+        if kind.describe is Operation.describe and operation.tensor is buffer:
+            self.slot.usual = Usual(kind, weakref.ref(operation.group), known)
+
+
+class Usual(NamedTuple):
+    """An operation on the bucket's own tensor, and what it says of itself each time."""
+
+    kind: type
+    group: weakref.ref[Any]
+    collective: Collective
+
+
+class OpaqueRun(_Driven, BucketCall):
+    """A call of an opaque hook, with no code of its own around it: its stamps, and its end."""
+
+    __slots__ = HELD
+
+    staged = False
+
+    def finish(self, arrived: Future) -> torch.Tensor:
+        """Return the hook's result: the callback for ``then``."""
+        try:
+            result = _value(arrived)
+        except BaseException as error:
+            self.fail("pending", error)
+        slot = self.slot
+        if result is not slot.buffer() or result is None or result.numel() != slot.numel:
+            wrong = wrong_result(result, slot)
+            if wrong is not None:
+                self.fail("pending", wrong)
+        self.bucket = None
+        self.finished()
+        return result  # type: ignore[no-any-return]  # checked
+
+
+class DeviceStagedRun(_Driven, DeviceCall):
+    """A call of a staged hook for a bucket on a device."""
+
+    __slots__ = HELD
+
+    def finish(self, arrived: Future) -> torch.Tensor:
+        """Return the hook's result, step by step: each stamp is an event too."""
+        step = self.advance(self.arrive(arrived))
+        if not isinstance(step, Ended):
+            self.fail(self.own_stage, _second_collective())
+        return step.result
+
+
+class DeviceOpaqueRun(OpaqueRun, DeviceCall):
+    """A call of an opaque hook for a bucket on a device."""
+
+    __slots__ = ()
 
 
 def launch_opaque(
-    name: str, hook: Callable[..., Future], state: Any, bucket: Any, call: BucketCall
+    traced: Any, hook: Callable[..., Future], state: Any, bucket: Any, run: OpaqueRun
 ) -> Future:
-    """Run a hook that is one operation, its own call, with no code of its own around it.
+    """Run a hook that returns a future; returns one for DDP.
 
     Raises ``HookError`` where the call itself fails, or returns no future.
     """
-    call.staged = False
-    run = HookRun(name, None, state, bucket, call, True)
-    run._operation = WHOLE_HOOK
-    # Started here and not by ``issue``: each function that is called costs a microsecond or two
-    # on the training thread, which comes with cold caches.
+    run.name = traced.__qualname__
+    run.bucket = bucket
+    run.generator = run.state = run.yielded = None
     try:
         future = hook(state, bucket)
         if not isinstance(future, torch._C.Future):
             raise no_future(future)
     except BaseException as error:
-        run._fail(WHOLE_HOOK.failure_stages.issuing, error)
-    return future.then(run.finish)
+        run.fail("hook", error)
+    if _done(future) and not run.on_device:
+        # A `then` would cost three microseconds, and say the same; it says what is wrong, too.
+        try:
+            result = _value(future)
+            slot = run.slot
+            good = (
+                result is slot.buffer() and result is not None and result.numel() == slot.numel
+            ) or wrong_result(result, slot) is None
+        except Exception:
+            good = False
+        if good:
+            run.bucket = None
+            recorder = run.recorder
+            try:
+                clock = recorder.clock
+                run.done = clock()
+            except Exception as error:
+                run.lose_stamps(error)
+            recorder.push(run)
+            return future
+    return _then(future, run.finish)
 
 
-class _SequencedRun(HookRun):
+def take_turns(run: Any, sequencer: Sequencer) -> Future:
+    """Run a hook with several rounds when its turn comes; returns the future of its result."""
+    return _Turn(run).submit(sequencer)
+
+
+class _Turn:
     """A call with several rounds, and the future that DDP waits for.
 
     ``add_done_callback`` only logs what a callback raises, so a failure completes the future, and
     the ``then`` at its end raises it where DDP sees it.
     """
 
-    __slots__ = ("_future", "_sequencer")
+    __slots__ = ("_future", "_run", "_sequencer")
+
+    def __init__(self, run: HookRun) -> None:
+        self._run = run
 
     def submit(self, sequencer: Sequencer) -> Future:
         """Wait for the calls before this one, then run; returns the future at once."""
         # Taken first: the call may have ended, and its bucket be gone, when submit returns.
-        is_last = self._bucket.is_last()
-        self._future = new_future(self._bucket.buffer())
+        bucket = self._run.bucket
+        is_last = bucket.is_last()
+        self._future = new_future(bucket.buffer())
         self._sequencer = sequencer
         result = self._future.then(_unwrap)
         sequencer.submit(self._begin)
@@ -242,26 +390,19 @@ class _SequencedRun(HookRun):
             sequencer.wait_until_idle()
         return result
 
-    def issue(self, operation: Operation) -> Any:
-        """Issue an operation on a group where only rounds are; returns its future."""
-        group = getattr(operation, "group", None)  # not every operation has one
-        if group is not None:
-            try:
-                operation.group = round_group(group, operation.tensor)
-            except BaseException as error:
-                self._fail("wire", error)
-        return super().issue(operation)
-
     def _begin(self) -> None:
-        if self._call is not None:
-            self._call.begun()
+        call = self._run.call
+        if call is not None:
+            call.begun()
         self._go_on(None)
 
     def _go_on(self, arrived: Future | None) -> None:
+        run = self._run
         try:
-            issued = self.advance(None if arrived is None else self.arrive(arrived))
-            if issued is not _ENDED:
-                issued.add_done_callback(self._go_on)
+            step = run.advance(None if arrived is None else run.arrive(arrived))
+            if not isinstance(step, Ended):
+                self._only_rounds(step)
+                run.issue(step).add_done_callback(self._go_on)
                 return
         except BaseException as error:
             if self._future.done():  # a later round, which ran inline, was interrupted
@@ -270,7 +411,16 @@ class _SequencedRun(HookRun):
             if not isinstance(error, Exception):
                 raise
         else:
-            self._end(self._future.set_result, self.result)
+            self._end(self._future.set_result, step.result)
+
+    def _only_rounds(self, operation: Operation) -> None:
+        """Have an operation issued on a group where only rounds are."""
+        group = getattr(operation, "group", None)  # not every operation has one
+        if group is not None:
+            try:
+                operation.group = round_group(group, operation.tensor)
+            except BaseException as error:
+                self._run.fail("wire", error)
 
     def _end(self, complete: Callable[[Any], None], value: Any) -> None:
         try:
@@ -292,21 +442,22 @@ def _unwrap(future: Future) -> torch.Tensor:
 
 
 class _AnsweredRun(HookRun):
-    """A call whose operations are not issued: ``answer`` gives what each would have brought.
+    """A call whose operations are not issued: nobody else's errors can be taken for the hook's.
 
-    Nobody else's errors can be taken for the hook's here, so they stay as they are.
+    So they stay as they are.
     """
 
-    __slots__ = ()
+    __slots__ = HELD
 
-    def _returned(self, result: Any) -> Any:
+    def end(self, result: Any) -> torch.Tensor:
+        """Return the result; raises ``TypeError`` for what is no tensor."""
         wrong = wrong_result(result, None)
         if wrong is not None:
             raise wrong
-        self.result = result
-        return _ENDED
+        return result  # type: ignore[no-any-return]  # checked
 
-    def _fail(self, stage: str, error: BaseException) -> NoReturn:
+    def fail(self, stage: str, error: BaseException) -> NoReturn:
+        """Raise the error."""
         raise error
 
 
@@ -317,11 +468,19 @@ def run_answered(
 
     Raises what the hook or ``answer`` raised, and ``TypeError`` for a result that is no tensor.
     """
-    run = _AnsweredRun(name, generator, None, bucket, None, False, answer)
-    value: Any = None
-    while (value := run.advance(value)) is not _ENDED:
-        pass
-    return run.result
+    run = _AnsweredRun()
+    run.begin(name, generator, None, bucket)
+    step = run.advance(None)
+    while not isinstance(step, Ended):
+        step = run.advance(answer(step))
+    return step.result
+
+
+def completed(result: torch.Tensor) -> Future:
+    """Return a future that is complete."""
+    future = new_future(result)
+    future.set_result(result)
+    return future
 
 
 def new_future(tensor: torch.Tensor) -> Future:
@@ -330,7 +489,8 @@ def new_future(tensor: torch.Tensor) -> Future:
     return torch.futures.Future(devices=None if device.type == "cpu" else [device])
 
 
-def _stages_of(operation: object) -> FailureStages:
+def stages_of(operation: object) -> FailureStages:
+    """Return the stages that a hook may fail in around an operation."""
     return getattr(operation, "failure_stages", Operation.failure_stages)
 
 

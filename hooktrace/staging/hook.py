@@ -1,6 +1,6 @@
 """Staged hooks: a generator that yields collectives becomes a DDP communication hook.
 
-    @staged function --> StagedHook --DDP's call--> driver.launch(generator, bucket) --> future
+    @staged function --> StagedHook --DDP's call--> launch(state, bucket, run) --> future
                             |  what is declared, checked, pickled
                             +--compiled reducer's call--> compiled.run_on_parameter
 
@@ -17,9 +17,8 @@ from typing import Any, TypeAlias, overload
 import torch
 from torch._C._distributed_c10d import GradBucket
 
-from ..capture.calls import BucketCall
 from .compiled import run_on_parameter, several_rounds
-from .driver import Future, Steps, fail, launch
+from .driver import Future, StagedRun, Steps, completed, stages_of, take_turns
 from .effects import keeps_something
 from .gradient_kinds import refuse_bucket, refuse_model
 from .groups import group_of
@@ -167,22 +166,51 @@ class StagedHook:
             if self.multi_round:
                 raise several_rounds(self.__qualname__)
             return run_on_parameter(self.__qualname__, self._function, state, *bucket)
-        return self.launch(state, bucket, None)
+        return self.launch(state, bucket, StagedRun.untraced())
 
-    def launch(self, state: Any, bucket: Any, call: BucketCall | None) -> Future:
-        """Run the hook, stamping its stages on ``call``; ``None`` is the untraced hook.
+    def launch(self, state: Any, bucket: Any, run: StagedRun) -> Future:
+        """Run the hook, driven by ``run``; returns a future of the flat result.
 
-        Raises ``HookError`` when the hook fails before its first collective.
+        Raises ``HookError`` when the hook fails before its first collective is under way.
         """
+        # As ``run.begin``, ``advance`` and ``issue`` do, without the calls: see the driver.
+        run.name = self.__qualname__
+        run.state = state
+        run.bucket = bucket
+        run.generator = run.yielded = None
         multi_round = self.multi_round
         if self._guarded:
             try:
                 multi_round = self._admit(state, bucket)
             except Exception as error:
-                fail(self.__qualname__, bucket, "compress", error, call)
-        generator = self._function(state, bucket)
-        sequencer = sequencer_of(_group_named_by(state)) if multi_round else None
-        return launch(self.__qualname__, generator, state, bucket, call, sequencer)
+                run.fail("compress", error)
+        function = self._function
+        run.generator = generator = function(state, bucket)
+        if multi_round:
+            return take_turns(run, sequencer_of(_group_named_by(state)))
+        try:
+            operation = next(generator)
+        except StopIteration as stop:
+            return completed(run.end(stop.value))
+        except BaseException as error:
+            run.fail("compress", error)
+        run.yielded = operation
+        recorder = run.recorder
+        if recorder is not None:
+            if run.on_device:
+                run.issued(operation)
+            else:
+                try:
+                    clock = recorder.clock
+                    run.issued_at = clock()
+                    run.operation = operation
+                except Exception as error:
+                    run.lose_stamps(error)
+        try:
+            future = operation.start()
+        except BaseException as error:
+            run.fail(stages_of(operation).issuing, error)
+        return future.then(run.finish)
 
     def _admit(self, state: Any, bucket: Any) -> bool:
         """Check what a hook is called with; return whether it will be multi-round."""

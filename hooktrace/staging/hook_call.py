@@ -1,13 +1,13 @@
-"""A whole opaque hook as one operation: inside another hook, or as DDP calls it."""
+"""A whole opaque hook as one operation, inside another hook."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from .operation import FailureStages, Future, Operation
+from .operation import Future, Operation
 from .result_check import no_future
 
 
@@ -47,26 +47,3 @@ class HookCall(Operation):
 
     def __repr__(self) -> str:
         return f"hook {getattr(self._hook, '__qualname__', repr(self._hook))}"
-
-
-class _WholeHook(Operation):
-    """A hook that stands alone, as DDP calls it: what the driver asks of it when it has arrived.
-
-    One serves all calls, since the hook, its state and its bucket are the driver's.
-    """
-
-    __slots__ = ()
-
-    kind = "hook"
-    failure_stages = FailureStages("hook", "pending", "pending")
-
-    def __init__(self) -> None:
-        pass
-
-    def result(self, future: Future) -> torch.Tensor:
-        """Return the hook's result."""
-        value: torch.Tensor = future.value()
-        return value
-
-
-WHOLE_HOOK: Final = _WholeHook()

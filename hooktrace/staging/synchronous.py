@@ -13,25 +13,32 @@ from typing import Any
 import torch
 
 from ..capture.calls import BucketCall
-from .driver import _ENDED, HookRun, Steps
+from .driver import HELD, Ended, HookRun, Steps
 
 
 class _WaitingRun(HookRun):
     """A call whose operations are waited for one by one; its result is as long as ``expected``."""
 
-    __slots__ = ("expected",)
+    __slots__ = (*HELD, "_call", "_expected")
 
-    expected: int
+    def __init__(self, call: BucketCall | None, expected: int) -> None:
+        self._call = call
+        self._expected = expected
 
-    def _returned(self, result: Any) -> Any:
-        if not isinstance(result, torch.Tensor) or result.numel() != self.expected:
+    @property
+    def call(self) -> BucketCall | None:
+        """What takes the stamps."""
+        return self._call
+
+    def end(self, result: Any) -> torch.Tensor:
+        """Return the result, checked."""
+        if not isinstance(result, torch.Tensor) or result.numel() != self._expected:
             got = f"{tuple(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
             wrong = TypeError(
-                f"the hook returned {got}; return a tensor of {self.expected} elements"
+                f"the hook returned {got}; return a tensor of {self._expected} elements"
             )
-            self._fail(self._own_stage, wrong)
-        self.result = result
-        return _ENDED
+            self.fail(self.own_stage, wrong)
+        return result
 
 
 def run_synchronously(  # noqa: PLR0917  # as the driver's
@@ -43,10 +50,11 @@ def run_synchronously(  # noqa: PLR0917  # as the driver's
     ``index()`` names it in errors.  ``call``: takes the stamps, but for the last one, which is the
     caller's.  Raises ``HookError`` for what the hook or a collective raised.
     """
-    run = _WaitingRun(name, generator, state, place, call, False)
-    run.expected = expected
-    value: Any = None
-    while (issued := run.advance(value)) is not _ENDED:
+    run = _WaitingRun(call, expected)
+    run.begin(name, generator, state, place)
+    step = run.advance(None)
+    while not isinstance(step, Ended):
+        issued = run.issue(step)
         issued.wait()
-        value = run.arrive(issued)
-    return run.result
+        step = run.advance(run.arrive(issued))
+    return step.result

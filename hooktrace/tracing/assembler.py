@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..capture.calls import NOT_YET, BucketCall, StampFailure
-from ..capture.device_call import DeviceCall, give_back
+from ..capture.device_call import give_back
 from ..capture.unit_step import SurplusCall, UnitStep
 from ..capture.units import MOST_CALLS
 from ..probes.anomalies import anomaly_of
@@ -67,7 +67,6 @@ class Assembler:
         self._sent = SentLookUp()
         self._adders: dict[type, Callable[[Any], None]] = {
             BucketCall: self._add_call,
-            DeviceCall: self._add_call,
             UnitStep: self._add_units,
             ProbeResult: self._add_result,
             ProbeFailure: self._add_probe_failure,
@@ -77,7 +76,7 @@ class Assembler:
             StampFailure: self._add_stamp_failure,
             SurplusCall: self._add_surplus_call,
         }
-        """What to do with an entry, by its type; of another type it is a record as it is."""
+        """What to do with an entry, by its type or a base; of another it is a record as it is."""
         self._steps = StepGatherer()
         self._queues = QueueModel()
         self._diagnosis = Diagnosis()
@@ -94,7 +93,12 @@ class Assembler:
 
     def add(self, entry: object) -> None:
         """Take one entry of the ring."""
-        self._adders.get(type(entry), self._records.append)(entry)
+        kind = type(entry)
+        adder = self._adders.get(kind)
+        if adder is None:
+            known = (self._adders[base] for base in kind.__mro__ if base in self._adders)
+            adder = self._adders[kind] = next(known, self._add_record)
+        adder(entry)
 
     @property
     def is_full(self) -> bool:
@@ -119,6 +123,9 @@ class Assembler:
         self._losses.add("device_unresolved", self._awaited.give_up())
         while self._waiting:
             self._complete(self._waiting.popleft())
+
+    def _add_record(self, record: object) -> None:
+        self._records.append(record)
 
     def _add_stamp_failure(self, failure: StampFailure) -> None:
         self._losses.add("stamp_failed", why=failure.why)

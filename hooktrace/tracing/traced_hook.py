@@ -2,14 +2,15 @@
 
     DDP --> TracedHook(state, bucket)
               |  slot = layout.by_buffer[...]    which model, generation, bucket
-              |  call = BucketCall(slot, now)     stamps; pushed to the tracer's ring when the
-              |                                   hook's result is there
-              |  sampler.enter(...)               on sampled steps: probes
-              +--> the one driver, which stamps stages: of a staged hook its own, of an opaque hook
-                   its call, its return and its completion
+              |  run = StagedRun or OpaqueRun     driver and stamps in one; pushed to the tracer's
+              |                                   ring when the hook's result is there
+              |  _begin_with_care                 a bucket that is new, a step that is sampled
+              +--> the hook, driven by the run, which stamps stages: of a staged hook its own, of an
+                   opaque hook its call, its return and its completion
 
-One link is added to an opaque hook's future: ``then`` runs before DDP reads the value and passes on
-the very same tensor, and what it raises fails ``backward()`` properly.
+One link is added to an opaque hook's future, unless that is complete: ``then`` runs before DDP
+reads the value and passes on the very same tensor, and what it raises fails ``backward()``
+properly.
 """
 
 from __future__ import annotations
@@ -22,14 +23,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..capture.buckets import BucketSlot
-from ..capture.calls import BucketCall, Recorder, StampFailure
-from ..capture.device_call import DeviceCall
+from ..capture.calls import NOT_YET, BucketCall, Recorder, StampFailure
 from ..capture.device_events import refuse_captured_stream
 from ..capture.layout import LayoutTracker
 from ..capture.passed import PassedCalls
 from ..probes.step_sampler import CallStart, SampledCall
 from ..ranks.job import current_rank
-from ..staging.driver import Future, launch_opaque
+from ..staging.driver import (
+    DeviceOpaqueRun,
+    DeviceStagedRun,
+    Future,
+    OpaqueRun,
+    StagedRun,
+    launch_opaque,
+)
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from .hook_notices import HookNotices, note_compiled
 from .sampling_plan import SamplingPlan
@@ -68,11 +75,7 @@ class TracedHook:
         self._local = local
         self._first_name = tracer.models.name(model)
         self._clock = tracer.clock
-        self._launch: Callable[..., Future] = (
-            functools.partial(launch_opaque, self.__qualname__, hook)
-            if self._staged is None
-            else self._staged.launch
-        )
+        self._run_type: type[Any] = OpaqueRun if self._staged is None else StagedRun
         label = self.__qualname__.split("<locals>.")[-1]
         self._layout = LayoutTracker(
             *(label, self._name_model, tracer.push, current_rank, tracer.clock),
@@ -124,58 +127,114 @@ class TracedHook:
         """Take note that another hook is called in this one's place, and none is missing."""
         self._notices.rest()
 
-    def __call__(self, state: Any, bucket: Any) -> Future:  # noqa: PLR0912  # a call costs here
+    def __call__(  # noqa: PLR0912, PLR0915  # a function that is called costs a microsecond here
+        self, state: Any, bucket: Any
+    ) -> Future:
         """Run the hook for one bucket, as DDP does, and record the call."""
-        if isinstance(bucket, tuple):
-            note_compiled(self._notices.key)
-            return self._hook(state, bucket)
         tracer = self._tracer
-        if tracer.state is not RECORDING:
-            passed = self._passed
-            if passed is None or tracer.state is ALARMED:
-                self._pass(state, bucket)
-            else:
-                passed.calls += 1
-            return self._hook(state, bucket)
+        if isinstance(bucket, tuple) or tracer.state is not RECORDING:
+            return self._call_untraced(state, bucket)
         sampled: SampledCall | None = None
-        step = -1
+        is_usual = False
         try:
-            ready = self._clock()
+            # What an attribute holds is called by a name of its own: CPython 3.11 has a fast way
+            # for that alone.
+            clock = self._clock
+            ready = clock()
             # As ``find`` does, without the call: each one costs a microsecond or two, caches cold.
             buffer = bucket.buffer()
             slot = self._layout.by_buffer.get(id(buffer))
-            shadow = begins = False
-            if slot is None or slot.buffer() is not buffer:
-                slot, shadow, begins = self._identify(state, bucket)
-            model = slot.model
-            step = model.enter(slot.index)
-            if step >= model.sample_step:
-                sampled = self._sample(CallStart(slot, step, ready, bucket, state))
-            recorder: Recorder = tracer if sampled is None else sampled.recorder(tracer)
-            new_call = DeviceCall if slot.has_events else BucketCall
-            call = new_call(slot, step, ready, recorder, shadow)
-            if slot.is_last:
-                call.watch_backward()
-            slot.last_call = call
-            if begins or sampled is not None:
-                call.enter()
+            if slot is not None and not slot.has_events:
+                own = slot.buffer
+                model, index = slot.model, slot.index
+                step = model.step if index > model.last_index else model.step + 1
+                is_usual = own() is buffer and step < model.sample_step
+            if slot is not None and is_usual:
+                # As ``model.enter`` and the run's ``__init__`` do.
+                model.step = step
+                model.last_index = index
+                run = _new(self._run_type)
+                run.slot = slot
+                run.step = step
+                run.ready = ready
+                run.launched = run.operation = run.collective = None
+                run.done = NOT_YET
+                run.recorder = tracer
+                is_last = slot.is_last
+                if is_last:
+                    run.watch_backward()
+                slot.last_call = run
         except Exception as error:  # of a clock, a device: this call runs on untraced
-            self._give_up(StampFailure.of(error), state, bucket, step, sampled)
+            self._give_up(StampFailure.of(error), state, bucket, step if is_usual else -1, None)
             return self._hook(state, bucket)
+        if not is_usual:
+            begun = self._begin_with_care(state, bucket, ready)
+            if begun is None:
+                return self._hook(state, bucket)
+            run, sampled = begun
+            is_last = run.slot.is_last
+        staged = self._staged
         try:
-            future = self._launch(state, bucket, call)
+            if staged is None:
+                future = launch_opaque(self, self._hook, state, bucket, run)
+            else:
+                future = staged.launch(state, bucket, run)
         except BaseException:
             if sampled is not None:
                 sampled.abandon()
             raise
         finally:
             try:
-                call.launched = self._clock()
-                if slot.is_last:
-                    call.returned()
+                run.launched = clock()
+                if is_last:
+                    run.returned()
             except Exception as error:
-                call.lose_stamps(error)
+                run.lose_stamps(error)
         return future if sampled is None else sampled.join(future)
+
+    def _begin_with_care(
+        self, state: Any, bucket: Any, ready: int
+    ) -> tuple[StagedRun | OpaqueRun, SampledCall | None] | None:
+        """Begin a call of a bucket that is new or on a device, or of a step that is sampled.
+
+        Returns ``None`` for one that could not be stamped, and is counted as such.
+        """
+        tracer = self._tracer
+        sampled: SampledCall | None = None
+        step = -1
+        try:
+            slot = self._layout.find(bucket)
+            shadow = begins = False
+            if slot is None:
+                slot, shadow, begins = self._identify(state, bucket)
+            model = slot.model
+            step = model.enter(slot.index)
+            if step >= model.sample_step:
+                sampled = self._sample(CallStart(slot, step, ready, bucket, state))
+            recorder: Recorder = tracer if sampled is None else sampled.recorder(tracer)
+            run_type = _ON_DEVICE[self._run_type] if slot.has_events else self._run_type
+            run = run_type(slot, step, ready, recorder, shadow)
+            if slot.is_last:
+                run.watch_backward()
+            slot.last_call = run
+            if begins or sampled is not None:
+                run.enter()
+        except Exception as error:
+            self._give_up(StampFailure.of(error), state, bucket, step, sampled)
+            return None
+        return run, sampled
+
+    def _call_untraced(self, state: Any, bucket: Any) -> Future:
+        """Run the hook where no call is recorded: in a compiled graph, or while paused."""
+        if isinstance(bucket, tuple):
+            note_compiled(self._notices.key)
+            return self._hook(state, bucket)
+        passed = self._passed
+        if passed is None or self._tracer.state is ALARMED:
+            self._pass(state, bucket)
+        else:
+            passed.calls += 1
+        return self._hook(state, bucket)
 
     def _pass(self, state: Any, bucket: Any) -> None:
         """Count a call that is not recorded: ranks probe by the count, and may switch apart."""
@@ -263,6 +322,11 @@ class TracedHook:
     def _name_model(self, position: int) -> str:
         # The first model's name was given by trace(), so that names follow the order in the code.
         return self._first_name if position == 0 else self._tracer.models.name(self._first_name)
+
+
+_new = object.__new__
+
+_ON_DEVICE: dict[type, Any] = {StagedRun: DeviceStagedRun, OpaqueRun: DeviceOpaqueRun}
 
 
 def _restore(hook: Hook, model: str | None, local: bool) -> TracedHook:

@@ -12,17 +12,18 @@ from typing import NamedTuple
 
 from rich.console import Console
 
+from hooktrace.commands.bench.cost import per_bucket
 from hooktrace.commands.bench.table import HEADING, Row, line_of, machine_facts
 from hooktrace.records.errors import UsageError
 
 from .drain import drain
 from .hooks import hooks_beside_torchs
 from .long_run import memory, record_files
-from .per_bucket import per_bucket, training_thread
 from .programs import large_report, start_up
 from .ranks import ranks
 from .sharded import sharded
 from .timeline import timeline
+from .training_thread import training_thread
 from .whole_step import probes, whole_step, without_a_hook
 from .wire import wire
 

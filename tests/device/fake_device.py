@@ -94,8 +94,10 @@ class FakeEvent:
 
 
 CALLBACKS: tuple[tuple[type, str], ...] = (
-    (driver.HookRun, "finish"),
-    (driver._SequencedRun, "_go_on"),
+    (driver.StagedRun, "finish"),
+    (driver.DeviceStagedRun, "finish"),
+    (driver.OpaqueRun, "finish"),
+    (driver._Turn, "_go_on"),
     (probe.Probe, "_arrived"),
     (debug_checks.CheckedCall, "_arrived"),
     (step_sampler.SampledCall, "_pass_on"),

@@ -50,7 +50,8 @@ def test_a_worker_is_free_from_round_to_round() -> None:
     """The callback of a round ends where the next one is issued, the last one with the hook."""
     what = Collective("all_reduce", 4, torch.float32, FakeGroup())
     call: Any = BucketCall(SimpleNamespace(), 0, 0, SimpleNamespace())
-    call.rounds = (Round(what, 0, 100), Round(what, 130, 200), Round(what, 210, 300))
+    call.earlier = (Round(what, 0, 100), Round(what, 130, 200))
+    call.collective, call.issued_at, call.arrived_at = what, 210, 300
     call.done = 350
     assert [one.freed for one in host_times(call).collectives] == [130, 210, 350]
 

@@ -42,6 +42,7 @@ def test_every_row_is_printed_and_written(
     rows = json.loads(numbers.read_text())["rows"]
     assert [row["what"] for row in rows] == [
         "per bucket: control, the staged hook against itself",
+        "per bucket: floor, a frame, two clocks, an append",
         "per bucket: staged hook, traced - untraced",
         "per bucket: torch's hook, traced - untraced",
         "per bucket: hook done at once, traced - untraced",
