@@ -1,8 +1,8 @@
 """Scripts that shard a model through a framework: as they are, traced, and with a hook by hand.
 
-script plainly ----------------------> the bits that it trained
-hooktrace run, script plainly -------> the same bits; records, closing lines, a report
-hooktrace run, script by-hand -------> what the script has traced with a hook of its own
+script plainly ------------------------> the bits that it trained
+hooktrace run, script plainly by-hand -> the same bits; records, closing lines, a report; and what
+                                         the script has traced with a hook of its own after that
 """
 
 from __future__ import annotations
@@ -65,22 +65,20 @@ class Run(NamedTuple):
         return files
 
 
-def traced(script: str, folder: Path, how: str) -> Run:
-    """Run a script under ``hooktrace run`` in a folder of its own."""
-    own = folder / how
-    own.mkdir()
-    ranks = [*TWO_RANKS, "-m", "hooktrace", "run", SCRIPTS / script]
-    said, errors = call([*ranks, "trained", how], own)
+def traced_as_without(script: str, folder: Path, *ways: str) -> Run:
+    """Run a script as it is, and traced, in more ways after that; it trains the same bits."""
+    outcomes = {}
+    for name, command, hows in (
+        ("plain", (), ("plainly",)),
+        ("traced", ("-m", "hooktrace", "run"), ("plainly", *ways)),
+    ):
+        own = folder / name
+        own.mkdir()
+        outcomes[name] = call([*TWO_RANKS, *command, SCRIPTS / script, "trained", *hows], own)
+    plain, found = folder / "plain" / "trained", folder / "traced" / "trained"
+    assert found.read_bytes() == plain.read_bytes()
+    said, errors = outcomes["traced"]
     last = said.splitlines()[-1] if said else ""
     facts = json.loads(last) if last.startswith("{") else {}
-    return Run(lines_of_hooktrace(errors), errors, facts, next((own / "runs").glob("*"), own))
-
-
-def traced_as_without(script: str, folder: Path) -> Run:
-    """Run a script as it is, and traced; it trains the same bits."""
-    plain = folder / "plain"
-    plain.mkdir()
-    run([*TWO_RANKS, SCRIPTS / script, "trained", "plainly"], plain)
-    found = traced(script, folder, "plainly")
-    assert (folder / "plainly" / "trained").read_bytes() == (plain / "trained").read_bytes()
-    return found
+    own = next((folder / "traced" / "runs").glob("*"))
+    return Run(lines_of_hooktrace(errors), errors, facts, own)

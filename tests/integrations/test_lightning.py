@@ -11,7 +11,7 @@ from hooktrace.records.reader import read_parts
 from tests.distributed.harness import REPOSITORY
 from tests.integrations.frameworks import needs_frameworks, on_two_ranks, run
 from tests.integrations.rows import Framework, shows
-from tests.integrations.sharded_runs import traced, traced_as_without
+from tests.integrations.sharded_runs import traced_as_without
 
 pytestmark = [pytest.mark.slow, needs_frameworks]
 LIGHTNING = Framework("Lightning", "`Trainer(callbacks=[Trace(hook)])`", "lightning")
@@ -55,23 +55,22 @@ def test_ranks_that_lightning_spawns(tmp_path: Path) -> None:
 )
 def test_models_that_its_strategy_has_sharded(tmp_path: Path) -> None:
     """The Trainer reduces each batch, also where it accumulates; Fabric only where it steps."""
-    plainly = traced_as_without("lightning_sharded.py", tmp_path)
-    by_the_trainer, by_fabric = plainly.steps("Sequential"), plainly.steps("Sequential#2")
+    ran = traced_as_without("lightning_sharded.py", tmp_path, "by-hand")
+    by_the_trainer, by_fabric = ran.steps("Sequential"), ran.steps("Sequential#2")
     # Three gathers, three again, three reductions; after a validation FSDP gathers one more.
     assert [step.bucket_count for step in by_the_trainer] == [10, 9, 9, 9] * 3
     assert [step.bucket_count for step in by_fabric] == [15, 15, 15, 16, 15, 15]
-    assert plainly.units("Sequential") == plainly.units("Sequential#2") == {"0", "1", "2"}
-    report = plainly.report()
+    assert ran.units("Sequential") == ran.units("Sequential#2") == {"0", "1", "2"}
+    report = ran.report()
     assert "10 of 12 count; left out: 2 of the first two, while a run warms up" in report
     assert "gather bwd 3-4 0.025" in report
-    hooked = traced("lightning_sharded.py", tmp_path, "by-hand")
     for model, count in {"by hand": 12, "fabric": 6}.items():
-        steps = hooked.steps(model)
+        steps = ran.steps(model)
         assert len(steps) == count
         assert {step.hook for step in steps} == {"bf16_reduce_scatter"}
-    assert hooked.units("by hand") == {"layers.0", "layers.1", "layers.2"}
-    assert hooked.units("fabric") == {"0", "1", "2"}
-    facts = hooked.facts
+    assert ran.units("by hand") == {"layers.0", "layers.1", "layers.2"}
+    assert ran.units("fabric") == {"0", "1", "2"}
+    facts = ran.facts
     assert "ModelParallelStrategy is sharded by FSDP2, which calls no DDP hook" in facts["FSDP2"]
     assert "FSDPStrategy is sharded by FSDP1, which shows its collectives to no" in facts["FSDP1"]
     page = REPOSITORY.joinpath("docs", "frameworks.md").read_text()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integrations.frameworks import needs_frameworks, on_two_ranks
 from tests.integrations.rows import Framework, shows
-from tests.integrations.sharded_runs import traced, traced_as_without
+from tests.integrations.sharded_runs import traced_as_without
 
 pytestmark = [pytest.mark.slow, needs_frameworks]
 TRANSFORMERS = Framework("transformers", "`trace(trainer, hook)`", "transformers")
@@ -43,16 +43,15 @@ def test_a_second_train(tmp_path: Path) -> None:
 @shows(TRANSFORMERS, "sharded by FSDP2, without a line and by `fsdp.trace` (see below)")
 def test_a_model_that_it_shards(tmp_path: Path) -> None:
     """A step is the Trainer's, of two batches; evaluations and checkpoints between are none."""
-    plainly = traced_as_without("trainer_sharded.py", tmp_path)
-    steps = plainly.steps("GPT2LMHeadModel")
-    assert len(steps) == plainly.facts["optimizer steps"] == 12
+    ran = traced_as_without("trainer_sharded.py", tmp_path, "by-hand")
+    steps = ran.steps("GPT2LMHeadModel")
+    assert len(steps) == ran.facts["optimizer steps"] == 12
     # After an evaluation the units that are kept after forward are not gathered.
     assert [step.bucket_count for step in steps] == [16] * 4 + [14] + [16] * 3 + [14] + [16] * 3
     tied = "transformer.wte, transformer.ln_f, lm_head"
     units = {"<root>", "transformer.h.0", "transformer.h.1", tied}
-    assert plainly.units("GPT2LMHeadModel") == units
-    assert "10 of 12 count; left out: 2 of the first two" in plainly.report()
-    hooked = traced("trainer_sharded.py", tmp_path, "by-hand")
-    assert {step.hook for step in hooked.steps("by hand")} == {"bf16_reduce_scatter"}
-    assert len(hooked.steps("by hand")) == 12
-    assert "sharded by FSDP2, which calls no DDP hook; have a callback" in hooked.facts["refused"]
+    assert ran.units("GPT2LMHeadModel") == units
+    assert "10 of 12 count; left out: 2 of the first two" in ran.report()
+    assert {step.hook for step in ran.steps("by hand")} == {"bf16_reduce_scatter"}
+    assert len(ran.steps("by hand")) == 12
+    assert "sharded by FSDP2, which calls no DDP hook; have a callback" in ran.facts["refused"]

@@ -1,7 +1,7 @@
-"""FSDP2 through Accelerate: ``accelerate_sharded.py FILE HOW`` writes what it trained.
+"""FSDP2 through Accelerate: ``accelerate_sharded.py FILE HOW ...`` writes what it trained plainly.
 
-HOW: ``plainly``, which knows of Accelerate alone, ``by-hand``, with a hook of hooktrace's, or
-``as-it-is``, without telling Accelerate that it is on a device.
+HOW, one after another: ``plainly``, which knows of Accelerate alone, ``by-hand``, with a hook of
+hooktrace's, or ``as-it-is``, without telling Accelerate that it is on a device.
 """
 
 import gc
@@ -10,11 +10,12 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator, PartialState
+from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-FILE, HOW = Path(sys.argv[1]).resolve(), sys.argv[2]
+FILE, HOWS = Path(sys.argv[1]).resolve(), sys.argv[2:]
 
 
 class Block(nn.Module):
@@ -36,8 +37,10 @@ class Net(nn.Module):
         return self.head(self.blocks(x))
 
 
-def main() -> None:
-    if HOW != "as-it-is":
+def main(how: str) -> None:
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    if how != "as-it-is":
         # On CPUs Accelerate passes its plugin over, and makes a DDP model.
         PartialState(cpu=True)._shared_state["distributed_type"] = DistributedType.MULTI_GPU
     accelerator = Accelerator(
@@ -56,7 +59,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     data = DataLoader(TensorDataset(torch.randn(192, 64)), batch_size=8)
     model, optimizer, data = accelerator.prepare(net, optimizer, data)
-    if HOW == "by-hand":
+    if how == "by-hand":
         import hooktrace
 
         hooktrace.fsdp.trace(
@@ -73,18 +76,19 @@ def main() -> None:
                 model(batch)
             model.train()
         if number == 5:
-            accelerator.save_state(str(FILE.with_suffix(".saved")))
+            accelerator.save_state(str(FILE.with_suffix(f".{how}")))
             accelerator.get_state_dict(model)
     trained = accelerator.get_state_dict(model)
-    if accelerator.is_main_process:
+    if accelerator.is_main_process and how == "plainly":
         bits = torch.cat([value.flatten() for value in trained.values()])
         FILE.write_bytes(bits.numpy().tobytes())
     accelerator.wait_for_everyone()
     accelerator.free_memory()
     del model, net, optimizer
     gc.collect()  # or gloo may abort at the end, with or without hooktrace
-    accelerator.end_training()
 
 
 if __name__ == "__main__":
-    main()
+    for how in HOWS:
+        main(how)
+    PartialState().destroy_process_group()

@@ -1,7 +1,7 @@
-"""FSDP2 through Lightning: ``lightning_sharded.py FILE HOW`` writes what it trained.
+"""FSDP2 through Lightning: ``lightning_sharded.py FILE HOW ...`` writes what it trained.
 
-HOW: ``plainly``, which knows of Lightning alone, or ``by-hand``, with a hook of hooktrace's; by the
-Trainer first, then by Fabric.
+HOW, one after another: ``plainly``, which knows of Lightning alone and is what is written, or
+``by-hand``, with a hook of hooktrace's; by the Trainer first, then by Fabric.
 """
 
 import gc
@@ -23,7 +23,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 
 warnings.simplefilter("ignore")
-FILE, HOW = Path(sys.argv[1]).resolve(), sys.argv[2]
+FILE, HOWS = Path(sys.argv[1]).resolve(), sys.argv[2:]
 facts: dict[str, object] = {}
 
 
@@ -35,12 +35,11 @@ def shard(net, mesh):
 
 
 def trace(model, name):
-    """Trace a model by hand, if that is asked for."""
-    if HOW == "by-hand":
-        import hooktrace
+    """Trace a model by hand."""
+    import hooktrace
 
-        hook = hooktrace.fsdp.hooks.bf16_reduce_scatter()
-        hooktrace.fsdp.trace(model, name=name, reduce_scatter=hook)
+    hook = hooktrace.fsdp.hooks.bf16_reduce_scatter()
+    hooktrace.fsdp.trace(model, name=name, reduce_scatter=hook)
 
 
 def refused(trainer, module):
@@ -66,16 +65,17 @@ def of_fsdp1():
 
 
 class Net(lightning.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self, by_hand: bool) -> None:
         super().__init__()
+        self.by_hand = by_hand
         self.layers = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3)))
 
     def configure_model(self) -> None:
         shard(self.layers, self.device_mesh)
 
     def on_fit_start(self) -> None:
-        trace(self, "by hand")
-        if HOW == "by-hand":
+        if self.by_hand:
+            trace(self, "by hand")
             facts["FSDP2"] = refused(self.trainer, self)
 
     def training_step(self, batch, _):
@@ -93,21 +93,21 @@ def data() -> DataLoader:
     return DataLoader(TensorDataset(torch.randn(96, 64, generator=generator)), batch_size=4)
 
 
-def by_the_trainer():
+def by_the_trainer(by_hand):
     """Return a model that was trained with accumulation, validation and checkpoints."""
     torch.manual_seed(0)
-    net = Net()
+    net = Net(by_hand)
     trainer = lightning.Trainer(
         strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1), devices=2,
         accelerator="cpu", max_epochs=1, accumulate_grad_batches=2, val_check_interval=4,
         logger=False, enable_progress_bar=False, enable_model_summary=False,
-        default_root_dir=FILE.with_suffix(".saved"),
+        default_root_dir=FILE.with_suffix(f".saved{by_hand}"),
     )  # fmt: skip
     trainer.fit(net, data(), data())
     return net
 
 
-def by_fabric():
+def by_fabric(by_hand):
     """Return a model that was trained with accumulation, evaluation and a checkpoint."""
     strategy = FabricStrategy(shard, data_parallel_size=2, tensor_parallel_size=1)
     fabric = Fabric(accelerator="cpu", devices=2, strategy=strategy)
@@ -115,7 +115,8 @@ def by_fabric():
     torch.manual_seed(0)
     model = fabric.setup_module(nn.Sequential(*(nn.Linear(64, 64) for _ in range(3))))
     optimizer = fabric.setup_optimizers(torch.optim.SGD(model.parameters(), lr=0.1))
-    trace(model, "fabric")
+    if by_hand:
+        trace(model, "fabric")
     batches = fabric.setup_dataloaders(data())
     for number, (batch,) in enumerate(batches):
         with fabric.no_backward_sync(model, enabled=number % 2 == 0):
@@ -126,26 +127,28 @@ def by_fabric():
         if number == 5:
             with torch.no_grad():
                 model(batch)
-            path = FILE.with_suffix(".fabric")
+            path = FILE.with_suffix(f".fabric{by_hand}")
             fabric.save(path, {"model": model, "optimizer": optimizer})
     return model
 
 
-def main() -> None:
-    dist.init_process_group("gloo")
+def main(by_hand: bool) -> None:
     whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    models = [by_the_trainer(), by_fabric()]
-    if HOW == "by-hand":
+    models = [by_the_trainer(by_hand), by_fabric(by_hand)]
+    if by_hand:
         of_fsdp1()
     found = [get_model_state_dict(model, options=whole) for model in models]
-    if dist.get_rank() == 0:
+    if dist.get_rank() == 0 and not by_hand:
         bits = torch.cat([value.flatten() for one in found for value in one.values()])
         FILE.write_bytes(bits.numpy().tobytes())
-        print(json.dumps(facts))
     dist.barrier()
     del models
     gc.collect()  # or gloo may abort at the end, with or without hooktrace
-    dist.destroy_process_group()
 
 
-main()
+dist.init_process_group("gloo")
+for how in HOWS:
+    main(how == "by-hand")
+if dist.get_rank() == 0:
+    print(json.dumps(facts))
+dist.destroy_process_group()
