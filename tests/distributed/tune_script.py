@@ -16,22 +16,10 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-import hooktrace
-
-
-class Subtract:
-    """The simplest functional optimizer."""
-
-    @staticmethod
-    def step_param(param: torch.Tensor, grad: torch.Tensor) -> None:
-        """Step, by as little as training does without it."""
-        param.sub_(grad, alpha=1e-5)
-
-
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
 parser.add_argument("--steps", type=int, default=100_000)
-parser.add_argument("--own-hook", choices=["fp16", "optimizer"])
+parser.add_argument("--own-hook", choices=["fp16"])
 parser.add_argument("--kind", choices=["ddp", "fsdp2", "none"], default="ddp")
 parser.add_argument("--no-half-on", type=int, default=-1)
 parser.add_argument("--register-at", type=int, default=0)
@@ -60,12 +48,6 @@ elif options.kind == "fsdp2":
     ddp = model if options.no_root else fully_shard(model)
 else:
     ddp = model
-if options.own_hook == "optimizer":
-    step_in_backward = hooktrace.hooks.OptimizerHookState(Subtract())
-    ddp.register_comm_hook(
-        None,
-        hooktrace.hooks.hook_then_optimizer(hooktrace.hooks.allreduce_hook, step_in_backward),
-    )
 if rank == options.no_half_on:
     to = torch.Tensor.to
 
