@@ -1,8 +1,8 @@
 """A training script that knows nothing of hooktrace: ``auto_script.py OUT [HOW]``.
 
 Under torchrun it is one rank; with ``spawn`` or ``fork`` it starts two itself.  Rank 0 writes the
-last parameters' bits into OUT.  With ``children`` each rank starts two that import torch and train
-nothing, as loaders' workers and tools do; with ``exit`` each ends with code 7.
+last parameters' bits into OUT.  With ``exit`` each ends with code 7; with ``children`` too, once it
+has started two that import torch and train nothing, as loaders' workers and tools do.
 """
 
 import gc
@@ -38,6 +38,11 @@ def train(rank: int, store: str | None) -> None:
     if rank == 0:
         values = torch.cat([p.detach().flatten() for p in ddp.parameters()])
         OUT.write_bytes(values.numpy().tobytes())
+    if HOW == "children":
+        worker = multiprocessing.get_context("spawn").Process(target=__import__, args=("torch",))
+        worker.start()
+        worker.join(100)
+        subprocess.run([sys.executable, "-c", "import torch"], check=True)
     dist.barrier()
     del ddp
     gc.collect()  # or gloo may abort at the end
@@ -55,10 +60,5 @@ if __name__ == "__main__":
             child.join(100)
         sys.exit(max(child.exitcode or 0 for child in children))
     train(int(os.environ.get("RANK", "0")), None)
-    if HOW == "children":
-        worker = multiprocessing.get_context("spawn").Process(target=__import__, args=("torch",))
-        worker.start()
-        worker.join(100)
-        subprocess.run([sys.executable, "-c", "import torch"], check=True)
-    if HOW == "exit":
+    if HOW in ("exit", "children"):
         sys.exit(7)

@@ -38,13 +38,6 @@ class Adds(ScatterHook):
         return parts.sum(0) / reduction.divisor
 
 
-class DividesTwice(Adds):
-    """Divides before it sends and after."""
-
-    def given(self, reduction: Reduction) -> torch.Tensor:
-        return reduction.gradients / reduction.divisor
-
-
 class Sums(Adds):
     """Does not divide."""
 
@@ -57,13 +50,6 @@ class Averages(Adds):
 
     def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
         return parts.mean(0)
-
-
-class Subtracts(Adds):
-    """Has a minus sign too many."""
-
-    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
-        return -parts.sum(0) / reduction.divisor
 
 
 class ForgetsARank(Adds):
@@ -134,13 +120,6 @@ class KeepsNan(Feeds):
         return gradients - sent
 
 
-class OwesTheOtherWay(Feeds):
-    """Takes away what was lost already."""
-
-    def keep(self, gradients: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
-        return (sent - gradients).nan_to_num(0.0, 0.0, 0.0)
-
-
 class RefusesBfloat16(Adds):
     """Goes by way of numpy."""
 
@@ -202,10 +181,3 @@ class DropsParameters(Gathers):
         whole.copy_(rows)
         if whole.shape[1] % 2:
             whole[:, -1] = 0
-
-
-class Jitters(Gathers):
-    """Rounds at random, on each rank in another way."""
-
-    def write(self, rows: torch.Tensor, whole: torch.Tensor, own: torch.Tensor) -> None:
-        whole.copy_(rows * (1 + 1e-4 * torch.rand(rows.shape)))

@@ -25,6 +25,9 @@ from tests.distributed.comparison import (
     require_buckets,
 )
 
+STEPS = 8
+"""These hooks keep nothing from one step to the next."""
+
 # --- default hooks --------------------------------------------------------------------------------
 
 
@@ -56,7 +59,7 @@ def default_hooks_agree(rank: int) -> dict[str, list[bool]]:
     """Return in which steps gradients are torch's to the bit, by hook and parameters' dtype."""
     facts = {}
     for name, (mine, its) in default_pairs().items():
-        for dtype, steps in ((torch.float32, _steps()), (torch.bfloat16, 4)):
+        for dtype, steps in ((torch.float32, STEPS), (torch.bfloat16, 4)):
             dtypes = [dtype] * len(SHAPES)
             ours, theirs = (Run(hook, module=Given(dtypes=dtypes)) for hook in (mine, its))
             facts[f"{name} {dtype}"] = [
@@ -65,11 +68,6 @@ def default_hooks_agree(rank: int) -> dict[str, list[bool]]:
             ]
             require_buckets(ours, theirs)
     return facts
-
-
-def _steps() -> int:
-    """Return 30 on 2 ranks; fewer on 4, as these hooks keep nothing from one step to the next."""
-    return 30 if dist.get_world_size() == 2 else 8
 
 
 # --- quantisation, gathering, nothing -------------------------------------------------------------
@@ -111,7 +109,7 @@ def _varied(rank: int, step: int, dtypes: Sequence[torch.dtype]) -> Gradients:
 def gathering_agrees(rank: int) -> dict[str, list[bool]]:
     """Return in which steps each hook gives its formula's bits."""
     facts = {}
-    for dtype, steps in ((torch.float32, _steps()), (torch.float16, 4), (torch.bfloat16, 4)):
+    for dtype, steps in ((torch.float32, STEPS), (torch.float16, 4), (torch.bfloat16, 4)):
         dtypes = [dtype] * len(LENGTHS)
         for name, (hook, formula) in gather_cases().items():
             run = Run(hook, module=Given(LENGTHS, dtypes), bucket_cap_mb=1e-6)

@@ -174,11 +174,6 @@ def hang(rank: int, act: Callable[[], object], who: int = LATE) -> None:
     for_ever()
 
 
-def busy(rank: int) -> None:
-    """Rank 1 is in its data loader."""
-    hang(rank, next_batch)
-
-
 def stopped(rank: int) -> None:
     """Rank 1 is stopped by a signal."""
     hang(rank, stop)
@@ -246,7 +241,7 @@ def died(rank: int) -> None:
 
 
 def hub_stopped_for_a_while(rank: int) -> None:
-    """Rank 0 is stopped until rank 1 tells of it, goes on, and then announces a pause; 3 times."""
+    """Rank 0 is stopped until rank 1 tells of it, goes on, and then announces a pause; twice."""
     ddp = registered(rank)
     store = job_store("hangs")  # whose server stands still with rank 0
     if rank == 0:
@@ -256,7 +251,7 @@ def hub_stopped_for_a_while(rank: int) -> None:
     (tracer,) = open_tracers
     if rank == 1:
         threading.Thread(target=_let_go_on, args=(tracer, hub), daemon=True).start()
-    for step in range(HANGS_AT, HANGS_AT + 6, 2):
+    for step in range(HANGS_AT, HANGS_AT + 4, 2):
         if rank == 0:
             os.kill(os.getpid(), signal.SIGSTOP)
         backward(ddp, rank, step)
@@ -270,7 +265,7 @@ def hub_stopped_for_a_while(rank: int) -> None:
 
 def _let_go_on(tracer: Tracer, pid: int) -> None:
     """Send a stopped process SIGCONT, each time that a hang is told."""
-    for step in range(HANGS_AT, HANGS_AT + 6, 2):
+    for step in range(HANGS_AT, HANGS_AT + 4, 2):
         while not any(hang.step == step for hang in tracer.hangs()):
             time.sleep(0.05)
         os.kill(pid, signal.SIGCONT)

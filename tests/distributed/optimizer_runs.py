@@ -22,7 +22,7 @@ from tests.distributed.models import backward, gradients, make_ddp
 
 several_buckets = functools.partial(make_ddp, bucket_cap_mb=0.001)
 
-STEPS = 20
+STEPS = 12
 SGD = (torch.optim.SGD, {"lr": 0.003, "momentum": 0.9, "weight_decay": 0.01})
 
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {

@@ -144,10 +144,10 @@ def groups_and_schedules(ours: bool, rank: int) -> list[torch.Tensor]:
 def learning_rate(ours: bool, rank: int) -> list[torch.Tensor]:
     """Set the learning rate of all parameters in the middle."""
     ddp, owner, step = overlap_or_not(ours, several_buckets())
-    seen = run(ddp, rank, step, range(10))
+    seen = run(ddp, rank, step, range(STEPS // 2))
     for group in owner.param_groups:
         group["lr"] = 0.0005
-    return seen + run(ddp, rank, step, range(10, STEPS))
+    return seen + run(ddp, rank, step, range(STEPS // 2, STEPS))
 
 
 def accumulation(ours: bool, rank: int) -> list[torch.Tensor]:
@@ -223,7 +223,7 @@ def resume(rank: int) -> dict[str, bool]:
         cls, options = OPTIMIZERS[name]
         straight = overlapped(rank, allreduce_hook, cls, options)
         saved: bytes | None = None
-        for steps in (range(10), range(10, STEPS)):
+        for steps in (range(STEPS // 2), range(STEPS // 2, STEPS)):
             ddp = several_buckets()
             state = OptimizerHookState.of(cls, ddp.parameters(), **options)
             # Its first pass has other buckets; the sum over two ranks does not depend on them.
@@ -234,7 +234,7 @@ def resume(rank: int) -> dict[str, bool]:
                 state.load_state_dict(optimizer)
             seen = run(ddp, rank, steps=steps)
             saved = pickle.dumps((ddp.state_dict(), state.state_dict()))
-        facts[name] = equal_runs(seen, straight[10:])
+        facts[name] = equal_runs(seen, straight[STEPS // 2 :])
     return facts
 
 

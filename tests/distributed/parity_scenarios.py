@@ -21,9 +21,7 @@ from tests.distributed.power_pairs import Case
 STEPS = 100
 PLAIN: dict[str, Hook] = {
     "allreduce": hooks.allreduce_hook,
-    "fp16": hooks.fp16_compress_hook,
     "bf16": hooks.bf16_compress_hook,
-    "quantised tensor": hooks.quantization_pertensor_hook,
     "quantised channels": hooks.quantization_perchannel_hook.bind(bucket_size=128),
     "gathered": hooks.allgather_then_aggregate_hook,
     "nothing": hooks.noop_hook,

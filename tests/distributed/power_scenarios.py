@@ -62,9 +62,9 @@ def power_30_steps(rank: int) -> dict[str, dict[str, float]]:
 
 @scenario(deadline_s=240)
 def power_product(rank: int) -> dict[str, dict[str, float]]:
-    """Compare the whole product of settings: a random start and one step from it."""
+    """Compare the product of settings in two dtypes: a random start and one step from it."""
     facts = {}
-    for dtype in FACTORS[-1]:
+    for dtype in (torch.float32, torch.bfloat16):
         cases = [case for case in PRODUCT if case.dtype is dtype]
         pair = Pair(cases[0], [dtype] * len(SHAPES))
         given = [drawn(rank, step, dtypes=pair.dtypes) for step in range(4)]

@@ -43,16 +43,8 @@ def before(block: nn.Module, act: Callable[[], None]) -> None:
     block.inner.register_forward_pre_hook(lambda *_: act())
 
 
-def sleeps_in_forward(rank: int) -> None:
-    """Rank 1 is busy in the forward pass of one unit."""
-    model = trained(rank)
-    if rank == LATE:
-        before(model.blocks[1], next_batch)
-    one_pass(model, batch)
-
-
 def dumps(rank: int) -> None:
-    """As ``sleeps_in_forward``; all write down what they know, beside their records."""
+    """Rank 1 is busy in the forward pass of one unit; all write down what they know."""
     exporter = RecordFileExporter(logdir=os.environ["HOOKTRACE_TEST_HANGS"])
     model = trained(rank, on_hang="dump", exporters=[exporter])
     if rank == LATE:
@@ -110,25 +102,6 @@ def all_reduce_lacks(rank: int) -> None:
     model = trained(rank, TWO_BY_TWO)
     if rank >= 2:
         model.set_requires_all_reduce(False)
-    one_pass(model, batch)
-    for_ever()
-
-
-def sync_differs(rank: int) -> None:
-    """Rank 1 keeps its gradients where the others reduce them."""
-    model = trained(rank)
-    model.set_requires_gradient_sync(rank != LATE)
-    one_pass(model, batch)
-    for_ever()
-
-
-def micro_steps_differ(rank: int) -> None:
-    """Rank 1 makes a micro-step more."""
-    model = trained(rank)
-    model.set_requires_gradient_sync(False)
-    for _ in range(3 if rank == LATE else 2):
-        one_pass(model, batch)
-    model.set_requires_gradient_sync(True)
     one_pass(model, batch)
     for_ever()
 

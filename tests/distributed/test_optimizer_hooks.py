@@ -6,12 +6,13 @@ import pytest
 
 from tests.distributed import optimizer_scenarios
 from tests.distributed.harness import Ranks
+from tests.distributed.optimizer_runs import STEPS
 
 pytestmark = pytest.mark.slow
 
 
 def test_overlap_gives_the_bits_of_a_step_after_backward(two: Ranks) -> None:
-    """Parameters and gradients of 20 steps: hooks, optimizers and their implementations, modes."""
+    """Parameters and gradients of each step: hooks, optimizers and their implementations, modes."""
     for facts in two.run(optimizer_scenarios.overlap):
         assert len(facts) == 23
         assert [case for case, same in facts.items() if not same] == []
@@ -52,7 +53,7 @@ def test_every_bucket_is_recorded(two: Ranks) -> None:
         assert facts == {
             "same": True,
             "hooks": {"hook_then_optimizer(fp16_compress_hook)"},
-            "steps": 20,
+            "steps": STEPS,
             "recorded": True,
             "stages": {("compress", "wire", "decompress")},
             "anomalies": [],

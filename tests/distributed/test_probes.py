@@ -12,9 +12,9 @@ pytestmark = pytest.mark.slow
 FIRST, STEPS = 11, probe_scenarios.STEPS
 
 
-def test_every_due_step_is_probed_one_bucket_in_turn(world: Ranks) -> None:
+def test_every_due_step_is_probed_one_bucket_in_turn(four: Ranks) -> None:
     """From the step that the ranks agree on, ranks in step meet at 10."""
-    for facts in world.run(probe_scenarios.known_errors):
+    for facts in four.run(probe_scenarios.known_errors):
         steps = [(step, bucket) for step, bucket, *_ in facts["allreduce"]]
         buckets = max(bucket for _, bucket in steps) + 1
         assert buckets >= 5
@@ -22,9 +22,9 @@ def test_every_due_step_is_probed_one_bucket_in_turn(world: Ranks) -> None:
 
 
 @pytest.mark.parametrize("hook", ["allreduce", "torch's allreduce"])
-def test_a_lossless_hook_has_no_error_at_all(world: Ranks, hook: str) -> None:
+def test_a_lossless_hook_has_no_error_at_all(four: Ranks, hook: str) -> None:
     """Exactly: the reference rounds as it does."""
-    for facts in world.run(probe_scenarios.known_errors):
+    for facts in four.run(probe_scenarios.known_errors):
         assert len(facts[hook]) == STEPS - FIRST
         for _, _, relative, cosine, largest, flips in facts[hook]:
             assert (relative, largest, flips) == (0.0, 0.0, 0.0)
@@ -32,19 +32,19 @@ def test_a_lossless_hook_has_no_error_at_all(world: Ranks, hook: str) -> None:
 
 
 @pytest.mark.parametrize(("hook", "digits"), [("fp16", 11), ("torch's fp16", 11), ("bf16", 8)])
-def test_a_cast_stays_within_its_rounding(world: Ranks, hook: str, digits: int) -> None:
+def test_a_cast_stays_within_its_rounding(four: Ranks, hook: str, digits: int) -> None:
     """Each of n summands and each of n - 1 sums is rounded once, by at most 2^-digits."""
-    ranks = len(world.run(probe_scenarios.known_errors))
-    for facts in world.run(probe_scenarios.known_errors):
+    ranks = len(four.run(probe_scenarios.known_errors))
+    for facts in four.run(probe_scenarios.known_errors):
         assert len(facts[hook]) == STEPS - FIRST
         for *_, relative, cosine, _, _ in facts[hook]:
             assert 0 < relative <= 2 * ranks * 2.0**-digits
             assert cosine > 0.999
 
 
-def test_noop_has_the_error_of_the_local_gradient(world: Ranks) -> None:
+def test_noop_has_the_error_of_the_local_gradient(four: Ranks) -> None:
     """Large, and no anomaly: it is declared local."""
-    for facts in world.run(probe_scenarios.known_errors):
+    for facts in four.run(probe_scenarios.known_errors):
         for *_, relative, cosine, _, _ in facts["noop"]:
             assert relative > 0.05
             assert cosine < 1
@@ -67,9 +67,9 @@ def test_probing_leaves_training_as_it_is(two: Ranks) -> None:
 
 
 @pytest.mark.parametrize("hook", probe_scenarios.WRONG)
-def test_a_wrong_hook_is_named(world: Ranks, hook: str) -> None:
+def test_a_wrong_hook_is_named(four: Ranks, hook: str) -> None:
     """By what it does, once a bucket."""
-    ranks, (kind, *_) = world.run(probe_scenarios.diagnoses), hook.split()
+    ranks, (kind, *_) = four.run(probe_scenarios.diagnoses), hook.split()
     for facts in ranks:
         kinds = [k for k, _ in facts[hook]]
         # A hook that does not communicate makes the replicas diverge too.
@@ -84,9 +84,9 @@ def test_a_wrong_hook_is_named(world: Ranks, hook: str) -> None:
         assert "hook 'made', bucket " in facts[hook][0][1]
 
 
-def test_ranks_with_the_same_data_hide_a_sum_from_nobody(world: Ranks) -> None:
+def test_ranks_with_the_same_data_hide_a_sum_from_nobody(four: Ranks) -> None:
     """And nothing else is called wrong, since their own gradients are the average."""
-    for facts in world.run(probe_scenarios.diagnoses):
+    for facts in four.run(probe_scenarios.diagnoses):
         assert facts["divided after, alike"] == []
         assert {kind for kind, _ in facts["not_averaged, alike"]} == {"not_averaged"}
         assert facts["not_communicated, alike"] == []
@@ -102,15 +102,15 @@ def test_a_missing_rank_is_named(four: Ranks) -> None:
 
 
 @pytest.mark.parametrize("name", probe_scenarios.RIGHT)
-def test_an_unusual_hook_raises_no_alarm(world: Ranks, name: str) -> None:
+def test_an_unusual_hook_raises_no_alarm(four: Ranks, name: str) -> None:
     """Lossy and clipped results are a hook's own business."""
-    for facts in world.run(probe_scenarios.diagnoses):
+    for facts in four.run(probe_scenarios.diagnoses):
         assert facts[name] == []
 
 
-def test_an_overflow_is_told_from_a_bad_gradient(two: Ranks) -> None:
+def test_an_overflow_is_told_from_a_bad_gradient(two: Ranks, four: Ranks) -> None:
     """Who made the NaN: this rank's backward pass, or the hook."""
-    for facts in two.run(probe_scenarios.diagnoses):
+    for facts in four.run(probe_scenarios.diagnoses):
         assert "the hook made NaN or inf of " in facts["nonfinite_result"][0][1]
     healthy, broken = two.run(probe_scenarios.bad_gradient)
     assert healthy == []

@@ -56,9 +56,9 @@ def check(facts: dict[str, Any], counts: tuple[int, int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("name", EDGES)
-def test_training_is_the_same_and_steps_are_whole(world: Ranks, name: str) -> None:
+def test_training_is_the_same_and_steps_are_whole(two: Ranks, name: str) -> None:
     """One step for each of the optimizer's, with all of its collectives."""
-    for facts in world.read(scenarios.all_edges):
+    for facts in two.read(scenarios.all_edges):
         check(facts[name], COUNTS.get(name, PLAIN))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.distributed import sharded_hang_scenarios as scenarios
-from tests.distributed.test_hangs import dumped, told
+from tests.distributed.test_hangs import dumped, read, told
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,6 @@ ROOT_GATHER = "<root> all-gather (forward) of step 3 has waited "
 @pytest.mark.parametrize(
     ("scenario", "kind", "said"),
     [
-        (scenarios.sleeps_in_forward, "busy", (NEXT_GATHER, "for_ever`, 1 collective behind;")),
         (
             scenarios.raised,
             "raised",
@@ -51,33 +50,16 @@ def test_for_whom_a_unit_waits(
     assert "ddp" not in record.message
 
 
-@pytest.mark.parametrize(
-    ("scenario", "place", "said"),
-    [
-        (
-            scenarios.skips_a_unit,
-            "6th",
-            "rank 1 made as the 3rd blocks.2 all-gather (forward), where step 2 had blocks.1 "
-            "all-gather (forward); have all ranks run the same modules",
-        ),
-        (
-            scenarios.sync_differs,
-            "7th",
-            "rank 1 made as the 7th blocks.0 all-gather (backward), where step 2 had blocks.2 "
-            "reduce-scatter (backward); have all ranks run the same modules",
-        ),
-        (scenarios.micro_steps_differ, "21st", "do not match; have all ranks run"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_ranks_that_run_something_else(
-    scenario: Scenario, place: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_that_run_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both wait, each in a unit of its own, which is the same place of the step; none is blamed."""
-    record = told(scenario, tmp_path, monkeypatch)[0][0]
+    record = told(scenarios.skips_a_unit, tmp_path, monkeypatch)[0][0]
     assert (record.kind, record.ranks) == ("different_collectives", ()), record.message
     assert record.waiting == (0, 1)
-    assert f": as the {place} collective of the step these do not match" in record.message
+    assert ": as the 6th collective of the step these do not match" in record.message
+    said = (
+        "rank 1 made as the 3rd blocks.2 all-gather (forward), where step 2 had blocks.1 "
+        "all-gather (forward); have all ranks run the same modules"
+    )
     assert said in record.message, record.message
 
 
@@ -109,9 +91,13 @@ def test_replicas_that_do_not_reduce(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert f"which rank {lacking} has not issued" in record.message
 
 
-def test_dump_of_a_sharded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file of each rank says in which unit it is."""
+def test_a_rank_that_is_busy_in_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, and the file of each rank says in which unit it is."""
     waits, late = dumped(scenarios.dumps, tmp_path, monkeypatch)
+    record = read(tmp_path / "0")[0]
+    assert (record.kind, record.ranks, record.waiting) == ("busy", (1,), (0,)), record.message
+    assert record.message.startswith(NEXT_GATHER), record.message
+    assert "for_ever`, 1 collective behind;" in record.message, record.message
     assert waits.startswith(NEXT_GATHER)
     assert "net: step 3, blocks.2 all-gather (forward)\n  blocks.2 all-gather (forward) of" in waits
     assert "net: step 3, blocks.1 all-gather (forward)\n" in late

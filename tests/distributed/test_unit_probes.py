@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -18,35 +19,40 @@ WORST = {"fp16": 1e-2, "bf16": 5e-2, "8 bit": 5e-2, "fp8": 0.1, "both": 0.1}
 
 
 @pytest.mark.parametrize("scope", ["global", "local"])
-@pytest.mark.parametrize(("name", "setup"), unit_probe_scenarios.WAYS)
-def test_training_is_the_same_with_probes(world: Ranks, name: str, setup: str, scope: str) -> None:
+def test_training_is_the_same_with_probes(world: Ranks, scope: str) -> None:
     """Bit for bit after each step; each hooked call has an error from the second step on."""
+    ways = unit_probe_scenarios.WAYS if world.count == 2 else unit_probe_scenarios.PLAIN_WAYS
     for rank, facts in enumerate(world.read(unit_probe_scenarios.all_hooks)):
-        found = facts[f"{name}, {setup}, {scope}"]
-        assert found["equal"] == [True] * STEPS
-        assert (found["losses"], found["anomalies"], found["warnings"]) == ({}, [], [])
-        kinds = {"all_gather"} if "parameters" in name else {"reduce_scatter"}
-        kinds |= {"all_gather"} if name == "both" else set()
-        for bucket in found["buckets"]:
-            hooked = bucket.unit.collective in kinds and bucket.step > 0
-            expected = hooked and bucket.unit.turn == 0
-            assert bucket.probed == expected
-            has_part = rank < 3 or bucket.unit.name != "<root>"  # of five rows
-            assert (bucket.error is not None) == (expected and has_part), bucket.unit
-            if bucket.error is not None:
-                error = bucket.error
-                assert error.scope == scope
-                # 16 bits hold what was rounded to as many before.
-                exact = scope == "local" and "8 bit" not in name and "bfloat16" in setup
-                assert exact or error.relative_l2 > 0
-                assert error.relative_l2 < next(v for k, v in WORST.items() if k in name)
-                feeds = "feedback" in name
-                assert (error.residual_l2 is not None) == feeds
-                assert bucket.exposed_ns == bucket.duration_ns
-                assert "probe" in bucket.stage_totals_ns()
-        assert [s.probed for s in found["steps"]] == [False, *[True] * (STEPS - 1)]
-        scatters = "reduce_scatter" in kinds and scope == "global"
-        assert found["extra"] == (len(UNITS) * (STEPS - 1) if scatters else 0)
+        for name, setup in ways:
+            check_probed(rank, facts[f"{name}, {setup}, {scope}"], name, setup, scope)
+
+
+def check_probed(rank: int, found: dict[str, Any], name: str, setup: str, scope: str) -> None:
+    """What holds of a hook and a setup."""
+    assert found["equal"] == [True] * STEPS
+    assert (found["losses"], found["anomalies"], found["warnings"]) == ({}, [], [])
+    kinds = {"all_gather"} if "parameters" in name else {"reduce_scatter"}
+    kinds |= {"all_gather"} if name == "both" else set()
+    for bucket in found["buckets"]:
+        hooked = bucket.unit.collective in kinds and bucket.step > 0
+        expected = hooked and bucket.unit.turn == 0
+        assert bucket.probed == expected
+        has_part = rank < 3 or bucket.unit.name != "<root>"  # of five rows
+        assert (bucket.error is not None) == (expected and has_part), bucket.unit
+        if bucket.error is not None:
+            error = bucket.error
+            assert error.scope == scope
+            # 16 bits hold what was rounded to as many before.
+            exact = scope == "local" and "8 bit" not in name and "bfloat16" in setup
+            assert exact or error.relative_l2 > 0
+            assert error.relative_l2 < next(v for k, v in WORST.items() if k in name)
+            feeds = "feedback" in name
+            assert (error.residual_l2 is not None) == feeds
+            assert bucket.exposed_ns == bucket.duration_ns
+            assert "probe" in bucket.stage_totals_ns()
+    assert [s.probed for s in found["steps"]] == [False, *[True] * (STEPS - 1)]
+    scatters = "reduce_scatter" in kinds and scope == "global"
+    assert found["extra"] == (len(UNITS) * (STEPS - 1) if scatters else 0)
 
 
 def test_each_group_of_replicas_agrees_by_itself(four: Ranks) -> None:
@@ -59,9 +65,9 @@ def test_each_group_of_replicas_agrees_by_itself(four: Ranks) -> None:
 
 @pytest.mark.parametrize("setup", ["plain", "divided"])
 @pytest.mark.parametrize("name", ["fp16", "8 bit", "8 bit, feedback"])
-def test_errors_are_those_of_the_rank_s_gradients(world: Ranks, name: str, setup: str) -> None:
+def test_errors_are_those_of_the_rank_s_gradients(four: Ranks, name: str, setup: str) -> None:
     """Of its own elements, without padding, beside what FSDP reduces without a hook."""
-    for facts in world.read(unit_probe_scenarios.known_errors):
+    for facts in four.read(unit_probe_scenarios.known_errors):
         found = facts[f"{name}, {setup}"]
         for unit, (relative, norm, numel) in found["expected"].items():
             record = found["records"].get(unit)
@@ -104,12 +110,12 @@ PROBED = {"pauses": [1], "closes": [1], "pauses once": [1, 3], "counts once": [1
 
 
 @pytest.mark.parametrize("way", WHY)
-def test_ranks_that_disagree_issue_no_reference(world: Ranks, way: str) -> None:
+def test_ranks_that_disagree_issue_no_reference(four: Ranks, way: str) -> None:
     """None on any rank, at that step alone where all come to the next; training is as without.
 
     A warning says why, and one more where the probes are over.
     """
-    each = [facts[way] for facts in world.run(unit_probe_scenarios.switched)]
+    each = [facts[way] for facts in four.run(unit_probe_scenarios.switched)]
     for rank, facts in enumerate(each):
         assert facts["equal"] == [True] * STEPS
         is_last = rank == len(each) - 1

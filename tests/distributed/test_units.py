@@ -54,9 +54,9 @@ def check(scene: Scene, ranks: list[dict[str, Any]], *, synchronous: bool = True
 
 
 @pytest.mark.parametrize("name", SETUPS)
-def test_every_setup_is_shown(world: Ranks, tmp_path: Path, name: str) -> None:
+def test_every_setup_is_shown(two: Ranks, tmp_path: Path, name: str) -> None:
     """Exposed stretches add up to the step's, and never overlap."""
-    ranks = [facts[name] for facts in world.read(sharded_scenarios.all_setups)]
+    ranks = [facts[name] for facts in two.read(sharded_scenarios.all_setups)]
     scene = scene_from(tmp_path, ranks)
     check(scene, ranks, synchronous=name != "asynchronous")
     expected = [KINDS[0], KINDS[2]] if name == "not resharded" else KINDS

@@ -6,6 +6,7 @@ import pytest
 
 from tests.distributed import zero_scenarios
 from tests.distributed.harness import Ranks
+from tests.distributed.optimizer_runs import STEPS
 from tests.versions import ZERO_OVERLAPS_ON_FAKES
 
 pytestmark = pytest.mark.slow
@@ -48,7 +49,7 @@ def test_zero_steps_where_torch_lets_it(two: Ranks) -> None:
             "named alike": True,
             "first two step nothing": True,
             "same": True,
-            "steps recorded": 20,
+            "steps recorded": STEPS,
             "pickles": False,
         }
     # torch takes its global rank, 1, for its rank in the group, 0, and would step nothing.

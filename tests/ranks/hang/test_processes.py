@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from hooktrace.ranks.hang import processes
 from hooktrace.ranks.hang.processes import Neighbour, Process, StackWriter, neighbour, process
+from tests.ranks.channel.jobs import wait_for
 
 _PROGRAM = """
 import ctypes, sys, time
@@ -27,13 +27,6 @@ def holds_the_interpreter():
         ctypes.PyDLL(None).usleep(60_000_000)  # which a signal ends
 holds_the_interpreter()
 """
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def _holds(known: Neighbour) -> bool:
@@ -58,11 +51,11 @@ def test_states(sleeper: subprocess.Popen[bytes]) -> None:
     assert known is not None
     assert known.state == "running"
     sleeper.send_signal(signal.SIGSTOP)
-    until(lambda: known.state == "stopped")
+    assert wait_for(lambda: known.state == "stopped")
     sleeper.send_signal(signal.SIGCONT)
-    until(lambda: known.state == "running")
+    assert wait_for(lambda: known.state == "running")
     sleeper.kill()
-    until(lambda: known.state == "zombie")
+    assert wait_for(lambda: known.state == "zombie")
     sleeper.wait()
     assert known.state == "gone"
     assert process(sleeper.pid) is None
@@ -86,8 +79,8 @@ def test_stacks_of_a_held_interpreter(tmp_path: Path) -> None:
             known = neighbour(3, child.pid, folder)
             assert known is not None
             assert neighbour(2, child.pid, folder) is None
-            until(known.ask)
-            until(lambda: _holds(known))
+            assert wait_for(known.ask)
+            assert wait_for(lambda: _holds(known))
             assert child.poll() is None
         finally:
             child.kill()

@@ -10,7 +10,7 @@ import torch
 from hooktrace.testing.check.oracles import OF_LARGE, Flaw, verdict
 
 from . import near_misses  # noqa: F401 - makes more of them, as held_out does
-from .invented import RIGHT, WRONG, Hook, Rank, Rounds, mean
+from .invented import RIGHT, WRONG, Hook, Rank, Rounds, mean, times
 from .simulate import simulated
 
 pytestmark = pytest.mark.slow
@@ -43,6 +43,37 @@ def test_a_right_hook_is_right(name: str, size: int) -> None:
 def test_a_wrong_hook_is_wrong(name: str, size: int) -> None:
     """Whatever it sends."""
     assert failed(WRONG[name], size) is not None
+
+
+SAID = {
+    "maximum": ("wrong_gradients", "where float32 of every element explains 1e-05"),
+    "unequal": ("wrong_gradients", "weigh 1.2 (rank 0 alone), 0.8 (rank 1 alone), 1 (all ranks"),
+    "noisy": ("wrong_gradients", "the same gradients give results that differ by 0.01"),
+    "drops_last": ("wrong_gradients", "an end of some parameters never comes in 27 steps"),
+    "late": ("wrong_gradients", "nothing of a step's own gradients is in its result"),
+    "feedback_twice": ("wrong_gradients", "the result has 2 times what earlier steps left out"),
+    "int8_feedback_subtracted": ("wrong_gradients", "the result has -1 times what earlier steps"),
+    "int8_zero_point_off": ("wrong_gradients", "levels of the quantiser are added to all"),
+    "int8_times_1_03": ("wrong_scale", "weigh 1.03 (rank 0 alone), 1.03 (rank 1 alone)"),
+    "int8_noisy": ("wrong_gradients", "and not by one level of a quantiser"),
+    "top_summed": ("not_averaged", "weigh 2 (rank 0 alone), 2 (rank 1 alone), 2 (all ranks alike)"),
+    "top_overwritten": ("wrong_gradients", "0.5 (all ranks alike) times what they should"),
+    "top_without_last_rank": ("ranks_missing", "rank 1 alone: the result is zero in all of 27"),
+    "ring_unequal": ("wrong_gradients", "weigh 1.1 (rank 0 alone), 0.9 (rank 1 alone), 1 (all"),
+    "divided twice": ("averaged_twice", "the sum of all ranks is divided twice"),
+    "minus": ("wrong_sign", "the result has the opposite sign"),
+}
+"""What kind of mistake a hook is, and a part of what is said of it."""
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_mistake_is_named(name: str) -> None:
+    """By what it leaves in the results."""
+    made = {"divided twice": times(mean, 0.5), "minus": times(mean, -1.0)}
+    found = failed(made.get(name) or WRONG[name], 2)
+    assert found is not None
+    assert found.kind == SAID[name][0]
+    assert SAID[name][1] in found.what
 
 
 def failed_when_large(hook: Hook, size: int) -> Flaw | None:
