@@ -18,7 +18,7 @@ from tests.distributed.comparison import Given, Hook, around, drawn
 from tests.distributed.harness import scenario
 from tests.distributed.power_pairs import Case
 
-STEPS = 100
+STEPS = 50
 PLAIN: dict[str, Hook] = {
     "allreduce": hooks.allreduce_hook,
     "bf16": hooks.bf16_compress_hook,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import os
-import pickle
 import threading
 import time
 import weakref
@@ -26,7 +24,6 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, Shard
 from torch.utils.checkpoint import checkpoint
 
 from hooktrace import Tracer, fsdp
-from hooktrace.fsdp import hooks
 from tests.distributed.models import heard
 from tests.distributed.sharded_scenarios import (
     WIDTH,
@@ -525,45 +522,6 @@ def forked(rank: int) -> Facts:
         loss.backward()
         facts = facts_of(tracer)
     return {"code": os.waitstatus_to_exitcode(status), "steps": _numbers(facts)}
-
-
-def copied(rank: int) -> dict[str, list[str]]:
-    """Return what copying and pickling raise without tracing and with it."""
-    found: dict[str, list[str]] = {}
-    for name, copies in (("deepcopy", copy.deepcopy), ("pickle", pickle.dumps)):
-        model = sharded(PLAIN)
-        found[name] = [_raised(copies, model)]
-        with traced(model):
-            found[name].append(_raised(copies, model))
-    return found
-
-
-def _raised(call: Callable[[Any], object], model: Any) -> str:
-    try:
-        call(model)
-    except Exception as error:
-        return type(error).__name__
-    return ""
-
-
-def of_fsdp1(rank: int) -> str:
-    """Return what tracing a model of the older FSDP raises."""
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    model = nn.Sequential(FullyShardedDataParallel(Net(), device_id=torch.device("cpu")))
-    try:
-        fsdp.trace(model)
-    except TypeError as error:
-        return str(error)
-    return ""
-
-
-def hooks_over_one(rank: int) -> list[str]:
-    """Return what is said of hooks that do not run."""
-    model = sharded(Setup(build=shard_of_one))
-    with heard() as said, traced(model, reduce_scatter=hooks.bf16_reduce_scatter()):
-        pass
-    return said
 
 
 class FailingClock:

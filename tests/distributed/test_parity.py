@@ -10,7 +10,7 @@ from tests.distributed.harness import Ranks
 
 @pytest.mark.slow
 def test_no_hook_hangs_or_aborts(four: Ranks) -> None:
-    """100 steps with random delays: finite, and the same bits on all replicas."""
+    """50 steps with random delays: finite, and the same bits on all replicas."""
     ranks = four.run(parity_scenarios.stress)
     assert len(ranks[0]) == 8
     for name in ranks[0]:

@@ -181,28 +181,6 @@ def test_a_forked_child_has_nothing_of_the_step(two: Ranks) -> None:
         assert facts == {"code": 0, "steps": [(0, True, 11)]}
 
 
-def test_copies_are_refused_as_torch_refuses_them(two: Ranks) -> None:
-    """A sharded model is copied by its state dict."""
-    for facts in two.run(scenarios.copied):
-        assert facts == {"deepcopy": ["AssertionError"] * 2, "pickle": ["PicklingError"] * 2}
-
-
-def test_the_older_fsdp_is_refused(two: Ranks) -> None:
-    """In one sentence, with what to do."""
-    for said in two.run(scenarios.of_fsdp1):
-        assert said.startswith("FSDP1 (FullyShardedDataParallel) shows its collectives to nobody")
-        assert said.endswith("shard the model with fully_shard to trace it")
-
-
-def test_hooks_that_do_not_run_are_named(two: Ranks) -> None:
-    """Over one rank and replicas FSDP calls none."""
-    for said in two.run(scenarios.hooks_over_one):
-        assert said == [
-            "net is sharded over one rank, and replicated: FSDP only reduces over the replicas, "
-            "and bf16_reduce_scatter does not run"
-        ]
-
-
 def test_a_clock_that_fails_harms_nothing(two: Ranks) -> None:
     """What could not be stamped is counted."""
     for facts in two.run(scenarios.without_time):

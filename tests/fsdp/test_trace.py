@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 from hooktrace import Tracer, fsdp
 from hooktrace.fsdp import hooks
@@ -85,6 +87,42 @@ def test_what_is_no_sharded_model_is_refused() -> None:
             fsdp.trace(nn.Linear(2, 2), tracer=tracer)
         with pytest.raises(TypeError, match=r"cannot trace a list; pass the module"):
             fsdp.trace([], tracer=tracer)  # type: ignore[arg-type]
+
+
+def test_the_older_fsdp_is_refused() -> None:
+    """In one sentence, with what to do."""
+    model = nn.Sequential(FullyShardedDataParallel(nn.Linear(4, 4), device_id=torch.device("cpu")))
+    why = r"^FSDP1 \(FullyShardedDataParallel\) shows its collectives to nobody.*; shard the model "
+    with pytest.raises(TypeError, match=why + "with fully_shard to trace it$"):
+        fsdp.trace(model)
+
+
+def test_hooks_that_do_not_run_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Over one rank and replicas FSDP calls none."""
+    with Tracer(channel=False) as tracer:
+        hook = hooks.bf16_reduce_scatter()
+        fsdp.trace(sharded(), tracer=tracer, name="net", reduce_scatter=hook).remove()
+    assert caplog.messages == [
+        "net is sharded over one rank, and replicated: FSDP only reduces over the replicas, and "
+        "bf16_reduce_scatter does not run"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("copies", "error"),
+    [(copy.deepcopy, AssertionError), (pickle.dumps, pickle.PicklingError)],
+    ids=["deepcopy", "pickle"],
+)
+def test_copies_are_refused_as_torch_refuses_them(copies: Any, error: type[Exception]) -> None:
+    """A sharded model is copied by its state dict."""
+    model = sharded()
+    with pytest.raises(error):
+        copies(model)
+    with Tracer(channel=False) as tracer:
+        handle = fsdp.trace(model, tracer=tracer)
+        with pytest.raises(error):
+            copies(model)
+        handle.remove()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -17,15 +18,29 @@ from tests.integrations.rows import Framework, shows
 
 pytestmark = [pytest.mark.slow, needs_frameworks]
 RAY = Framework("Ray Train", "`instrument(prepare_model(model), hook)`", "ray")
+SCRIPTS = REPOSITORY / "tests" / "integrations" / "scripts"
+
+
+class Ran(NamedTuple):
+    """What scripts on one Ray have said, and the folder of their records."""
+
+    said: str
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The example, and a script that shards its models."""
+    folder = tmp_path_factory.mktemp("ray")
+    scripts = (REPOSITORY / "examples" / "ray_train.py", SCRIPTS / "ray_sharded.py")
+    return Ran(run([SCRIPTS / "ray_on_loopback.py", folder, *scripts], folder), folder)
 
 
 @shows(RAY, "workers", "numbers by `ray.train.report`")
-def test_the_example(tmp_path: Path) -> None:
+def test_the_example(ran: Ran) -> None:
     """Its workers report how long they wait for gradients, and what the hook loses."""
-    script = REPOSITORY / "tests" / "integrations" / "scripts" / "ray_on_loopback.py"
-    said = run([script, REPOSITORY / "examples" / "ray_train.py"], tmp_path)
-    (exposed,) = re.findall(r"hooktrace/exposed_seconds (\S+)", said)
-    (error,) = re.findall(r"hooktrace/error (\S+)", said)
+    (exposed,) = re.findall(r"hooktrace/exposed_seconds (\S+)", ran.said)
+    (error,) = re.findall(r"hooktrace/error (\S+)", ran.said)
     assert 0 <= float(exposed) < 60
     assert 0 < float(error) < 0.01
 
@@ -39,8 +54,9 @@ def test_the_prometheus_of_rays_dashboard(tmp_path: Path) -> None:
     page = Page(REPOSITORY / "docs" / "frameworks.md")
     (job,) = [block.text for block in page.blocks if "file_sd_configs" in block.text]
     tmp_path.joinpath("job.yml").write_text(job)
-    script = REPOSITORY / "tests" / "integrations" / "scripts" / "ray_prometheus.py"
-    said = run([script, tmp_path, tmp_path / "job.yml"], tmp_path, within=ALONE)
+    said = run(
+        [SCRIPTS / "ray_prometheus.py", tmp_path, tmp_path / "job.yml"], tmp_path, within=ALONE
+    )
     found = json.loads(said.splitlines()[-1])
     assert {series["rank"] for series in found["ours"]} == {"0", "1"}
     assert {series["job"] for series in found["targets"]} == {"hooktrace", "ray"}
@@ -48,15 +64,13 @@ def test_the_prometheus_of_rays_dashboard(tmp_path: Path) -> None:
 
 
 @shows(RAY, "`fully_shard` in the function, by `fsdp.trace`")
-def test_a_model_that_the_function_shards(tmp_path: Path) -> None:
+def test_a_model_that_the_function_shards(ran: Ran) -> None:
     """The same bits; what is between steps is none; FSDP1 Ray itself refuses."""
-    script = REPOSITORY / "tests" / "integrations" / "scripts" / "ray_sharded.py"
-    said = run([script, tmp_path], tmp_path)
-    (facts,) = (json.loads(found) for found in re.findall(r"\{\"FSDP1.*\}", said))
+    (facts,) = (json.loads(found) for found in re.findall(r"\{\"FSDP1.*\}", ran.said))
     assert facts["same bits"]
     page = REPOSITORY.joinpath("docs", "frameworks.md").read_text()
     assert facts["FSDP1"].partition(". ")[0] in " ".join(page.split())
-    files = sorted((tmp_path / "plugins" / "hooktrace").glob("*.jsonl"))
+    files = sorted((ran.folder / "plugins" / "hooktrace").glob("*.jsonl"))
     assert [file.name for file in files] == ["rank00000.jsonl", "rank00001.jsonl"]
     for file in files:
         found = read_parts([file])

@@ -1,12 +1,12 @@
 """FSDP2 in a loop of Ray Train's: ``ray_sharded.py FOLDER`` leaves records, and says what it saw.
 
-A model is trained as it is, traced, and traced with a hook, one after another.
+Under ``ray_on_loopback.py``.  A model is trained as it is, traced, and traced with a hook, one
+after another.
 """
 
 import json
 import sys
 
-import ray
 import ray.train
 import torch
 import torch.distributed as dist
@@ -61,11 +61,9 @@ def trained(tracer: hooktrace.Tracer | None, name: str = "", **hooks: object) ->
     return torch.cat([p.full_tensor().flatten() for p in model.parameters()]).detach()
 
 
-ray.init("local", num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1")
 TorchTrainer(
     train,
     train_loop_config={"folder": sys.argv[1]},
     scaling_config=ScalingConfig(num_workers=2),
     run_config=RunConfig(storage_path=f"{sys.argv[1]}/ray"),
 ).fit()
-ray.shutdown()

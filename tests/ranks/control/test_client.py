@@ -55,13 +55,12 @@ def test_each_rank_is_asked_and_one_that_is_gone_is_named(job: Job) -> None:
 
 
 class LargeJob:
-    """A node of a job of 300 ranks, of which rank 200 does not answer."""
+    """A node of a job of ``size`` ranks, of which rank 20 does not answer."""
 
-    SILENT = 200
-    SIZE = 300
+    SILENT = 20
 
-    def __init__(self) -> None:
-        self.ranks = {r: TracerControl(list, r) for r in range(self.SIZE) if r != self.SILENT}
+    def __init__(self, size: int) -> None:
+        self.ranks = {r: TracerControl(list, r) for r in range(size) if r != self.SILENT}
 
     async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
         """Ask each rank."""
@@ -71,25 +70,25 @@ class LargeJob:
         return Answers(answers, {self.SILENT: Silent(member, "stopped")})
 
 
-@pytest.mark.parametrize("size", [16_000, 150_000])
+@pytest.mark.parametrize(("size", "count"), [(16_000, 300), (150_000, 50)])
 def test_the_stacks_of_a_large_job_come_in_parts(
-    job: Job, monkeypatch: pytest.MonkeyPatch, size: int
+    job: Job, monkeypatch: pytest.MonkeyPatch, size: int, count: int
 ) -> None:
     """They do not fit one message, not even those of ranks that are asked together."""
     monkeypatch.setattr("hooktrace.tracing.control.stacks_text", lambda: "é" * size)
-    hub, large = job.ranks[0], LargeJob()
+    hub, large = job.ranks[0], LargeJob(count)
     hub.on_control(QUESTION, ControlHub(large).carry_out)
     with Client(address_of(job)) as client:
         found = client.command(Command(verb="stacks"))
         (one,) = [
             rank
-            for rank, done in client.command(Command(verb="stacks", rank=299)).ranks.items()
+            for rank, done in client.command(Command(verb="stacks", rank=count - 1)).ranks.items()
             if done.text
         ]
     assert list(found.ranks) == list(large.ranks)
     assert {len(done.text) for done in found.ranks.values()} == {size}
-    assert [(silent.rank, silent.state) for silent in found.silent] == [(200, "stopped")]
-    assert one == 299
+    assert [(silent.rank, silent.state) for silent in found.silent] == [(LargeJob.SILENT, "stopped")]
+    assert one == count - 1
 
 
 def test_an_answer_that_no_message_holds_is_an_answer(job: Job) -> None:
