@@ -80,15 +80,15 @@ def test_the_stacks_of_a_large_job_come_in_parts(
     hub.on_control(QUESTION, ControlHub(large).carry_out)
     with Client(address_of(job)) as client:
         found = client.command(Command(verb="stacks"))
-        (one,) = [
+        (last,) = [
             rank
             for rank, done in client.command(Command(verb="stacks", rank=count - 1)).ranks.items()
             if done.text
         ]
     assert list(found.ranks) == list(large.ranks)
     assert {len(done.text) for done in found.ranks.values()} == {size}
-    assert [(silent.rank, silent.state) for silent in found.silent] == [(LargeJob.SILENT, "stopped")]
-    assert one == count - 1
+    assert [(one.rank, one.state) for one in found.silent] == [(LargeJob.SILENT, "stopped")]
+    assert last == count - 1
 
 
 def test_an_answer_that_no_message_holds_is_an_answer(job: Job) -> None:
