@@ -273,7 +273,7 @@ def test_a_tuning_on_two_hosts_is_told_by_rank_0s(hosts: list[str], tmp_path: Pa
             )
         )
     try:
-        (first, other) = [one.communicate(timeout=2 * DEADLINE_S)[0] for one in tunings]
+        (first, other) = [one.communicate(timeout=4 * DEADLINE_S)[0] for one in tunings]
     finally:
         for one in tunings:
             one.terminate()  # which ends its job too
