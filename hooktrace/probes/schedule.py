@@ -67,14 +67,12 @@ class Schedule:
         """
         ordinal = step - self.first
         if 0 <= ordinal < self.burst:
-            turn, between = ordinal, 0
-        elif self.every:
-            turn, between = divmod(ordinal, self.every)
+            turn = ordinal
+        elif self.every and ordinal % self.every == 0:
+            turn = ordinal // self.every
         else:
             return False
-        if between or self.all_buckets:
-            return not between
-        return bucket_count > 0 and bucket == turn % bucket_count
+        return self.all_buckets or (bucket_count > 0 and bucket == turn % bucket_count)
 
 
 class Plan(NamedTuple):
