@@ -5,7 +5,6 @@ channel.json beside the records, or --connect --> Client --> CommandResult --> a
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,10 +16,10 @@ from ..ranks.control.address import HubAddress, read_address
 from ..ranks.control.client import Client
 from ..ranks.control.messages import MOST_STEPS, Command, CommandResult, Verb
 from ..records.errors import UsageError
+from ..tracing.options import CHANNEL_TOKEN
 
 VERBS = get_args(Verb)
 _COUNTED = ("detail", "probe")
-TOKEN_VARIABLE = "HOOKTRACE_CHANNEL_TOKEN"
 
 
 def run_ctl(words: Sequence[str], *, connect: str | None, as_json: bool) -> int:
@@ -44,15 +43,15 @@ def address_of(run: Path | None, connect: str | None) -> HubAddress:
             raise UsageError("which job? pass the directory of its records, or --connect HOST:PORT")
         return read_address(run)
     host, _, port = connect.rpartition(":")
-    token = os.environ.get(TOKEN_VARIABLE, "")
+    token = CHANNEL_TOKEN.read() or ""
     if not host or not port.isdecimal():
         raise UsageError(f"--connect {connect} is not HOST:PORT; pass for example 10.0.0.1:40123")
     try:
         bytes.fromhex(token or "none")
     except ValueError:
         raise UsageError(
-            f"--connect needs the job's token in {TOKEN_VARIABLE}; it is in channel.json beside "
-            "the records of rank 0"
+            f"--connect needs the job's token in {CHANNEL_TOKEN.variable}; it is in "
+            "channel.json beside the records of rank 0"
         ) from None
     return HubAddress(places=((host.strip("[]"), int(port)),), token=token, host=host, pid=0)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..tracing.options import ASKING, BUCKET_CAP_MB
 from . import chosen, ending, sharded
 from .tuning import watch
 from .tuning.plan import MEASURED, cap_of
@@ -30,7 +31,6 @@ _FSDP = "torch.distributed.fsdp"
 _OPTIMIZERS = "torch.optim.optimizer"
 FOLDER = str(Path(__file__).with_name("python_path"))
 """For PYTHONPATH: its ``sitecustomize`` sets a process up."""
-_EXPORTERS = ("PROMETHEUS_PORT", "TENSORBOARD_DIR", "RECORD_DIR", "OPENTELEMETRY")
 
 _undo: list[Callable[[], object]] = []
 
@@ -46,7 +46,7 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
     if _undo:
         return
     is_tuned = MEASURED in os.environ
-    if not is_tuned and not any(f"HOOKTRACE_{exporter}" in os.environ for exporter in _EXPORTERS):
+    if not is_tuned and os.environ.keys().isdisjoint(ASKING):
         os.environ.setdefault(ending.DEFAULT_DIR, f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}")
         if telemetry:
             os.environ["HOOKTRACE_OPENTELEMETRY"] = "1"
@@ -161,7 +161,7 @@ def _patch(module: ModuleType) -> None:
     if is_tuned:
         chosen.make_with_cap(ddp, cap_of)
         watch.patch_forward(ddp)
-    elif chosen.CAP in os.environ:
+    elif BUCKET_CAP_MB.variable in os.environ:
         chosen.make_with_cap(ddp)
     ddp._ddp_init_helper = _ddp_init_helper
     _undo.append(lambda: setattr(ddp, "_ddp_init_helper", make_reducer))

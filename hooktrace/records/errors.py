@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from numbers import Integral, Real
-from typing import TypeGuard
+from numbers import Integral
 
 
 class HookError(RuntimeError):
@@ -38,15 +36,3 @@ def check_counts(least: int, **options: object) -> None:
     for name, value in options.items():
         if not isinstance(value, Integral) or value < least:
             raise ValueError(f"{name} is {value!r}; pass a whole number of at least {least}")
-
-
-def check_seconds(**options: object) -> None:
-    """Raise ``ValueError`` for an option that is no time to wait."""
-    for name, value in options.items():
-        if not is_seconds(value):
-            raise ValueError(f"{name} is {value!r}; pass a number of seconds above 0")
-
-
-def is_seconds(value: object) -> TypeGuard[float]:
-    """Return whether a value is a time that a thread can wait."""
-    return isinstance(value, Real) and 0 < float(value) <= threading.TIMEOUT_MAX

@@ -4,7 +4,7 @@
       trace.py, traced_hook.py               drain.py  steps.py   |        recent.py
       sampling_plan.py                    pipeline.py  queue_model.py, sent.py
       hook_notices.py                                  stage_times.py  +-> fan_out: exporters
-    Tracer: tracer.py, state.py, models.py, settings.py; losses.py: the ledger
+    Tracer: tracer.py, state.py, models.py, settings.py, options.py; losses.py: the ledger
 
 What enters are hooks and their calls; what leaves are records.
 """

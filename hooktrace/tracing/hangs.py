@@ -27,8 +27,8 @@ from ..ranks.hang.service import HangService, stacks_text
 from ..ranks.hang.watchdog import Pauses
 from ..records import HangRecord
 from ..records.files import record_path
-from .hang_options import HangOptions
 from .models import TracedModels
+from .options import OnHang
 
 logger = logging.getLogger("hooktrace")
 
@@ -64,16 +64,13 @@ class HangTracer(Protocol):
 
 
 class TracerHangs:
-    """A tracer among those that are watched.
+    """A tracer among those that are watched, with the options of ``Tracer``."""
 
-    ``options``: as ``Tracer`` takes them.
-    """
-
-    def __init__(self, tracer: HangTracer, options: HangOptions) -> None:
-        self.hang_after_s = options.after_s
+    def __init__(self, tracer: HangTracer, hang_after_s: float | None, on_hang: OnHang) -> None:
+        self.hang_after_s = hang_after_s
         self.clock = tracer.clock
         self._tracer = tracer
-        self._on_hang = options.action
+        self._on_hang = on_hang
         self._pauses = Pauses()
 
     @property

@@ -17,8 +17,8 @@ from ..exporters.record_file import RecordFileExporter
 from ..ranks.job import describe_run
 from ..records import Batch, RunInfo
 from ..records.errors import UsageError
-from .hang_options import HangOptions
 from .models import TracedModels
+from .options import OnHang
 from .pipeline import Pipeline
 from .recent import RecentRecords
 
@@ -39,7 +39,7 @@ class InJob:
     _exporters: Sequence[Exporter]
     _recent: RecentRecords
     _channel: Channel | None
-    _hang_options: HangOptions
+    _hang_options: tuple[float | None, OnHang]
     _pipeline: Pipeline
     _run_id: str | None
     _anchor: tuple[int, int]
@@ -83,7 +83,7 @@ class InJob:
         """What is watched of this tracer, and what it does about hangs."""
         from .hangs import TracerHangs
 
-        return TracerHangs(self, self._hang_options)
+        return TracerHangs(self, *self._hang_options)
 
     @property
     def job(self) -> JobControl:

@@ -1,7 +1,6 @@
 """The process's default tracer, as ``HOOKTRACE_*`` environment variables describe it.
 
-``docs/exporters.md`` says what each sets.  One that cannot work is left out with a warning: a
-setting in the environment never stops a training job.
+``options.py`` says what each sets.  One that cannot work is left out with a warning.
 """
 
 from __future__ import annotations
@@ -9,77 +8,16 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
-from typing import Any, get_args
+from collections.abc import Iterable
+from typing import Any
 
 from .. import exporters  # whose exporters are imported when one is asked for
 from ..ranks.job import current_rank
-from ..records.errors import is_seconds
-from .hang_options import OnHang
+from .options import ASKING, EXPORTERS, OUTSIDE, TRACER, Setting
 from .state import State
 from .tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
-
-
-def is_on(value: str) -> bool:
-    """Return what a switch's value means."""
-    return value.lower() not in ("0", "false", "no")
-
-
-def _steps(value: str) -> int:
-    if not value.isdecimal():
-        raise ValueError("it is a number of steps, 0 for no probes")
-    return int(value)
-
-
-def _seconds(value: str) -> float:
-    if not is_seconds(float(value)):
-        raise ValueError("it is a number of seconds")
-    return float(value)
-
-
-def _on_hang(value: str) -> str:
-    if value not in get_args(OnHang):
-        raise ValueError(f"it is one of {', '.join(get_args(OnHang))}")
-    return value
-
-
-_PROMETHEUS: dict[str, tuple[str, Callable[[str], object]]] = {
-    "HOOKTRACE_PROMETHEUS_ADDR": ("addr", str),
-    "HOOKTRACE_PROMETHEUS_FILE_SD": ("file_sd", str),
-    "HOOKTRACE_PROMETHEUS_BUCKET_HISTOGRAMS": ("bucket_histograms", is_on),
-}
-"""What else ``PrometheusExporter`` is given, where HOOKTRACE_PROMETHEUS_PORT asks for one."""
-
-
-def _prometheus(port: str) -> object:
-    return exporters.PrometheusExporter(port=int(port), **_read_all(_PROMETHEUS))
-
-
-_EXPORTERS: dict[str, Callable[[str], object]] = {
-    "HOOKTRACE_PROMETHEUS_PORT": _prometheus,
-    "HOOKTRACE_TENSORBOARD_DIR": lambda value: exporters.TensorBoardExporter(logdir=value),
-    "HOOKTRACE_RECORD_DIR": lambda value: exporters.RecordFileExporter(logdir=value),
-    "HOOKTRACE_OPENTELEMETRY": lambda value: (
-        exporters.OpenTelemetryExporter() if is_on(value) else None
-    ),
-}
-
-_ARGUMENTS: dict[str, tuple[str, Callable[[str], object]]] = {
-    "HOOKTRACE_RUN_ID": ("run_id", str),
-    "HOOKTRACE_ERROR_EVERY": ("error_every", _steps),
-    "HOOKTRACE_DEBUG": ("debug", is_on),
-    "HOOKTRACE_CHANNEL": ("channel", is_on),
-    "HOOKTRACE_HANG_AFTER_S": ("hang_after_s", _seconds),
-    "HOOKTRACE_ON_HANG": ("on_hang", _on_hang),
-}
-"""The other arguments of ``Tracer``, and how their values are read."""
-
-_ELSEWHERE = (
-    *("HOOKTRACE_CHANNEL_TOKEN", "HOOKTRACE_HOOK", "HOOKTRACE_BUCKET_CAP_MB", "HOOKTRACE_TUNING"),
-)
-"""Settings of ``integrations``, and of the clients of a job that runs."""
 
 _tracer: Tracer | None = None
 _lock = threading.Lock()
@@ -92,7 +30,7 @@ class DefaultTracer(Tracer):
         """Close, and log once on rank 0 what was seen where nothing says who keeps it."""
         is_first = self.state is not State.CLOSED
         is_closed = super().close(timeout_s)
-        is_unasked = not self._exporters and os.environ.keys().isdisjoint(_EXPORTERS)
+        is_unasked = not self._exporters and os.environ.keys().isdisjoint(ASKING)
         if is_first and is_unasked and current_rank() == 0:
             self._say_what_is_lost()
         return is_closed
@@ -132,35 +70,32 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 def from_environment() -> dict[str, Any]:
     """Return the arguments of ``Tracer`` that the environment sets; warns of unknown variables."""
-    known = sorted({*_EXPORTERS, *_ARGUMENTS, *_PROMETHEUS, *_ELSEWHERE})
+    known = sorted(filter(None, (setting.variable for setting in (*TRACER, *OUTSIDE))))
     for name in sorted(os.environ):
         if name.startswith("HOOKTRACE_") and name not in known and "_TEST_" not in name:
             logger.warning(
                 "%s is not a setting of hooktrace; the settings are %s", name, ", ".join(known)
             )
-    if not os.environ.get("HOOKTRACE_PROMETHEUS_PORT"):
-        for name in filter(os.environ.get, _PROMETHEUS):
-            logger.warning("%s has no effect: set HOOKTRACE_PROMETHEUS_PORT too", name)
-    made = [_read(name, make) for name, make in _EXPORTERS.items()]
-    return {
-        "exporters": [exporter for exporter in made if exporter is not None],
-        **_read_all(_ARGUMENTS),
-    }
+    made = [_exporter(name, *options) for name, options in EXPORTERS.items()]
+    return {"exporters": [one for one in made if one is not None], **_read_all(TRACER)}
 
 
-def _read_all(variables: dict[str, tuple[str, Callable[[str], object]]]) -> dict[str, Any]:
-    """Return the arguments that some variables set."""
-    read = {argument: _read(name, reader) for name, (argument, reader) in variables.items()}
-    return {argument: value for argument, value in read.items() if value is not None}
-
-
-def _read(name: str, reader: Callable[[str], object]) -> object:
-    """Return what a variable says, ``None`` where it is not set or cannot work."""
-    value = os.environ.get(name)
-    if not value:
+def _exporter(name: str, asking: Setting, *others: Setting) -> Any:
+    """Return the exporter that the environment asks for, ``None`` where it does not or cannot."""
+    text = os.environ.get(asking.variable)
+    for setting in others:
+        if not text and os.environ.get(setting.variable):
+            logger.warning("%s has no effect: set %s too", setting.variable, asking.variable)
+    value = asking.read()
+    if value is None or value is False:  # 0 is a port
         return None
     try:
-        return reader(value)
+        return getattr(exporters, name)(**_read_all((asking, *others)))
     except Exception as error:  # whatever a backend raises, training goes on
-        logger.warning("%s=%s has no effect: %s", name, value, error)
+        logger.warning("%s=%s has no effect: %s", asking.variable, text, error)
         return None
+
+
+def _read_all(settings: Iterable[Setting]) -> dict[str, Any]:
+    """Return the arguments that the environment sets."""
+    return {s.name: value for s in settings if s.name and (value := s.read()) is not None}

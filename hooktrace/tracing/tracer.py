@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from ..capture.clocks import Clock, clock_anchor
 from ..capture.device_events import EventPool
@@ -23,17 +23,17 @@ from ..capture.ring import Ring
 from ..capture.unit_waits import UnitWaits
 from ..exporters.base import Exporter, checked
 from ..records import AnomalyRecord, Scope
-from ..records.errors import AnomalyError, check_counts, check_seconds
+from ..records.errors import AnomalyError
 from .drain import Drain
 from .fan_out import LeftWithParent
-from .hang_options import HangOptions, OnHang
 from .in_job import InJob
 from .models import TracedModels
 from .open_tracers import open_tracers
+from .options import OnAnomaly, OnHang, check_arguments
 from .pipeline import Pipeline
 from .recent import Queries, RecentRecords
 from .redirected import redirected
-from .state import Alarm, OnAnomaly, State
+from .state import Alarm, State
 
 if TYPE_CHECKING:
     from ..ranks.channel.channel import Channel
@@ -45,17 +45,16 @@ class Tracer(Queries, InJob):
     """Collects what traced hooks record, keeps the last of it and hands all of it to exporters.
 
     - ``exporters``: where records go; they belong to the tracer, which closes them.
-    - ``clock``: returns ns that never go back.
+    - ``clock``: returns ns that never go back; for tests.
     - ``run_id``: the same on all ranks; by default they agree on one through torch's store.
-    - ``ring_capacity``: hook calls that may wait for the drain.
+    - ``ring_capacity``: hook calls that may wait for the drain; more are dropped and counted.
     - ``keep_steps``: how many steps ``steps()`` can look back.
     - ``keep_buckets``: how many buckets ``buckets()`` can look back.
     - ``error_every``: steps between two samples, of the compression error and of what opaque hooks
       send; 0 for none, and the same on all ranks.
     - ``error_all_buckets``: probe all buckets of such a step, not one in turn.
-    - ``error``: ``global`` compares results with the lossless average of all ranks; ``local`` what
-      compress and decompress of a staged hook do to this rank's own gradients, without sending
-      anything.
+    - ``error``: ``global`` compares results with the lossless average of all ranks; ``local`` has
+      a staged hook compress and decompress this rank's gradients alone, and sends nothing.
     - ``debug``: look at every bucket of every step for NaN and inf, and for hooks that hold or
       change a bucket's memory; every call then takes much longer.
     - ``align_clocks``: compare the ranks' clocks now and then, over the channel.
@@ -68,8 +67,7 @@ class Tracer(Queries, InJob):
     - ``on_hang``: a hang is always recorded; ``warn`` logs it too, ``dump`` also writes stacks,
       calls and collectives of each rank beside its records, ``abort`` ends the process with exit
       code 75, so that ``torchrun --max-restarts`` starts it again.
-    - ``first_step``: the number of a model's first step, the same on all ranks: a job that is
-      resumed goes on with its own.
+    - ``first_step``: the number of a model's first step, for a resumed job; the same on all ranks.
     - ``interval_s``: how often the drain wakes.
     - ``close_timeout_s``: the deadline of ``close()``.
 
@@ -98,12 +96,7 @@ class Tracer(Queries, InJob):
         interval_s: float = 0.5,
         close_timeout_s: float = 10.0,
     ) -> None:
-        check_counts(1, ring_capacity=ring_capacity)
-        check_counts(0, keep_steps=keep_steps, keep_buckets=keep_buckets)
-        check_counts(0, error_every=error_every, first_step=first_step)
-        check_seconds(interval_s=interval_s, close_timeout_s=close_timeout_s)
-        if error not in get_args(Scope):
-            raise ValueError(f"error={error!r} is not known; pass {' or '.join(get_args(Scope))}")
+        check_arguments(locals())
         self._alarm = Alarm(on_anomaly)
         self._to_raise: AnomalyError | None = None
         self.state = State.RECORDING
@@ -124,7 +117,7 @@ class Tracer(Queries, InJob):
         self._keep = (keep_steps, keep_buckets)
         self._interval_s = interval_s
         self._close_timeout_s = close_timeout_s
-        self._hang_options = HangOptions(hang_after_s, on_hang).checked()
+        self._hang_options = (hang_after_s, on_hang)
         self._ring: Ring[object] = Ring(ring_capacity)
         self.push = self._ring.push
         """Takes an ended call, a record, or what a probe has found; never blocks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hooktrace.commands.ctl import TOKEN_VARIABLE, _told, address_of, run_ctl
+from hooktrace.commands.ctl import _told, address_of, run_ctl
 from hooktrace.ranks.channel.messages import Member, Silent
 from hooktrace.ranks.control.messages import CommandResult, Done
 from hooktrace.records.errors import UsageError
@@ -30,12 +30,12 @@ def test_what_cannot_work_is_said_with_what_to_pass(words: list[str], said: str)
 
 def test_connect_needs_a_place_and_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """IPv6 addresses stand in brackets."""
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    monkeypatch.delenv("HOOKTRACE_CHANNEL_TOKEN", raising=False)
     with pytest.raises(UsageError, match="is not HOST:PORT"):
         address_of(None, "somewhere")
-    with pytest.raises(UsageError, match=f"token in {TOKEN_VARIABLE}"):
+    with pytest.raises(UsageError, match="token in HOOKTRACE_CHANNEL_TOKEN"):
         address_of(None, "a:1")
-    monkeypatch.setenv(TOKEN_VARIABLE, "ab" * 16)
+    monkeypatch.setenv("HOOKTRACE_CHANNEL_TOKEN", "ab" * 16)
     assert address_of(None, "[fd00::1]:40").places == (("fd00::1", 40),)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hooktrace.integrations.chosen import CAP, HOOK, hook_asked, make_with_cap
+from hooktrace.integrations.chosen import hook_asked, make_with_cap
 
 MODEL, OTHER = torch.nn.Linear(3, 2), torch.nn.Linear(2, 3)
 
@@ -47,16 +47,16 @@ def test_a_limit_and_a_hook_that_the_environment_asks_for(
         pass
 
     make_with_cap(Patched)
-    monkeypatch.setenv(CAP, "3.5")
+    monkeypatch.setenv("HOOKTRACE_BUCKET_CAP_MB", "3.5")
     assert Patched(OTHER, None, bucket_cap_mb=7).caps == (3.5, None)
-    monkeypatch.setenv(CAP, "large")
+    monkeypatch.setenv("HOOKTRACE_BUCKET_CAP_MB", "large")
     assert Patched(OTHER, None, bucket_cap_mb=7).caps == (7, None)
-    assert "HOOKTRACE_BUCKET_CAP_MB=large is no number of MB" in caplog.text
+    assert "CAP_MB=large has no effect; set it to a number of MB above 0" in caplog.text
     assert hook_asked() is None
-    monkeypatch.setenv(HOOK, "powersgd-rank4")
+    monkeypatch.setenv("HOOKTRACE_HOOK", "powersgd-rank4")
     found = hook_asked()
     assert found is not None
     assert found.label == "powersgd-rank4"
-    monkeypatch.setenv(HOOK, "fp17")
+    monkeypatch.setenv("HOOKTRACE_HOOK", "fp17")
     assert hook_asked() is None
-    assert "HOOKTRACE_HOOK=fp17 is left out; it is one of allreduce, " in caplog.text
+    assert "HOOKTRACE_HOOK=fp17 has no effect; use one of allreduce, " in caplog.text

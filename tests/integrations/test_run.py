@@ -97,7 +97,7 @@ def test_how_a_script_ends_is_its_own_affair(code: str, exit_code: int, tmp_path
 
 def test_nothing_is_imported_for_a_script_that_imports_nothing(tmp_path: Path) -> None:
     """Neither torch, nor the library of the command line, nor what traces."""
-    heavy = "{'torch', 'typer', 'numpy', 'msgspec', 'hooktrace.tracing', 'hooktrace.hooks'}"
+    heavy = "{'torch', 'typer', 'numpy', 'msgspec', 'hooktrace.tracing.tracer', 'hooktrace.hooks'}"
     (tmp_path / "script.py").write_text(f"import sys; print({heavy} & set(sys.modules))")
     run = python("-m", "hooktrace", "run", "script.py", folder=tmp_path)
     assert run.stdout == "set()\n"

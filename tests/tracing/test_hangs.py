@@ -13,8 +13,8 @@ import pytest
 
 from hooktrace import Tracer
 from hooktrace.records import HangRecord
-from hooktrace.tracing.hang_options import OnHang
 from hooktrace.tracing.hangs import dump_text
+from hooktrace.tracing.options import OnHang
 
 HANG = HangRecord(
     kind="busy",

@@ -12,7 +12,6 @@ from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.control.address import address_path
 from hooktrace.records import Batch, ClockRecord
 from hooktrace.tracing import process_channel
-from hooktrace.tracing.hang_options import HangOptions
 from hooktrace.tracing.hangs import TracerHangs
 from hooktrace.tracing.models import TracedModels
 from tests.exporters.records_sample import make_run, make_step
@@ -34,7 +33,7 @@ class Tracing:
         self.listeners: list[Callable[[Batch], None]] = []
         self.hear = self.listeners.append
         self.models = TracedModels()
-        self.hang_watch = TracerHangs(self, HangOptions(None, "record"))
+        self.hang_watch = TracerHangs(self, None, "record")
 
     def bucket_durations(self, model: str) -> list[int]:
         return []

@@ -13,10 +13,10 @@ from rich.console import Console
 from ...analysis.document.terminal import show
 from ...analysis.document.tree import Code, Column, Heading, Items, Node, Table, Text
 from ...hooks.candidates import Candidate, candidates
-from ...integrations.chosen import CAP, HOOK
 from ...integrations.tuning.hooks import SHARDED
 from ...integrations.tuning.rounds import OWN
 from ...records.units import megabytes, milliseconds
+from ...tracing.options import BUCKET_CAP_MB, HOOK
 from .measure import Found
 
 _WIDTH = 100
@@ -237,5 +237,6 @@ def _lossless(tuned: Tuned) -> set[str]:
 
 
 def _settings(won: Setting, tuned: Tuned, hook: Candidate | None) -> str:
-    said = [] if hook is None else [f"{HOOK}={hook.label}"]
-    return " ".join([*said, *([] if won.cap == tuned.own_cap else [f"{CAP}={won.cap:g}"])])
+    said = [] if hook is None else [f"{HOOK.variable}={hook.label}"]
+    cap = [] if won.cap == tuned.own_cap else [f"{BUCKET_CAP_MB.variable}={won.cap:g}"]
+    return " ".join(said + cap)

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ...integrations.start import FOLDER
-from ...integrations.tuning.plan import ASKED, MEASURED, Plan
+from ...integrations.tuning.plan import MEASURED, Plan
 from ...integrations.tuning.rounds import FEWEST, LEFT_OUT, OWN, SURVIVORS
 from ...integrations.tuning.watch import REFUSED
 from ...records.errors import UsageError
+from ...tracing.options import TUNING
 from .job import run_job, why_of
 from .measure import Seen, turns_of, within
 
@@ -100,7 +101,7 @@ def _environment(plan: Plan) -> dict[str, str]:
     paths = [FOLDER, *filter(None, [kept.get("PYTHONPATH")])]
     return kept | {
         MEASURED: plan.encoded(),
-        ASKED: "1",
+        TUNING.variable: "1",
         "PYTHONPATH": os.pathsep.join(paths),
         "HOOKTRACE_RECORD_DIR": "",  # nobody is to be told of a run
     }

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 MEASURED = "_HOOKTRACE_TUNE"
 """Of the environment of a job that ``hooktrace tune`` has started: its plan."""
 
-ASKED = "HOOKTRACE_TUNING"
-"""``1`` in a job that is being tuned, for scripts that would rather not save then."""
-
 _KEY = "hooktrace/tune"
 
 
