@@ -3,6 +3,7 @@
     records/metrics.py    METRICS     --> metrics.md
     records/anomalies.py  ANOMALIES   --> errors-and-anomalies.md
     records/hang.py       HANGS       --> hangs.md
+    tracing/options.py    TRACER, ... --> exporters.md, with Tracer's docstring
     docs/benchmarks.json  what make bench has measured --> benchmarks.md
     commands/line         the options --> command-line.md
     analysis/frames       TABLES      --> data-frames.md
@@ -27,6 +28,8 @@ from hooktrace.analysis.frames.columns import TABLES
 from hooktrace.records.anomalies import ANOMALIES, AnomalyKind
 from hooktrace.records.hang import HANGS, HangKind
 from hooktrace.records.metrics import METRICS, Metric
+from hooktrace.tracing.options import OUTSIDE, TRACER
+from hooktrace.tracing.tracer import Tracer
 
 __all__ = ["DOCS", "PARTS", "filled", "promql"]
 
@@ -79,6 +82,19 @@ def _hangs() -> str:
 
 def _remedies(kind: HangKind) -> str:
     return kind.remedy + (f"; of a sharded model: {kind.sharded}" if kind.sharded else "")
+
+
+def _settings() -> str:
+    said = " ".join((Tracer.__doc__ or "").replace("``", "`").split())
+    helps = dict(re.findall(r"- `(\w+)`: (.*?)\.(?= - `| Raises )", said))
+    arguments = (
+        f"| `{s.name}` | `{getattr(s.default, '__qualname__', repr(s.default))}` "
+        f"| {s.variable and f'`{s.variable}`'} | {helps[s.name]} |"
+        for s in TRACER
+    )
+    others = (f"| `{s.variable}` | {s.help} |" for s in OUTSIDE)
+    head = "| argument | default | variable | meaning |\n| --- | --- | --- | --- |"
+    return "\n".join([head, *arguments, "\n| other variable | meaning |\n| --- | --- |", *others])
 
 
 def _frames() -> str:
@@ -161,6 +177,7 @@ def _default(option: Any) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "anomalies": _anomalies,
     "hangs": _hangs,
+    "settings": _settings,
     "frames": _frames,
     "metrics": _metrics,
     "queries": _queries,
