@@ -1,4 +1,4 @@
-"""How many models an exporter tells apart: a job may make new ones for as long as it runs.
+"""How many models and units are told apart: a job may make new ones for as long as it runs.
 
 Each name is kept by whoever reads the metrics, for ever.  The first ``MAX_MODELS`` have theirs;
 what later ones count adds up under ``other``, of which a gauge, a last value, would say nothing.
@@ -9,9 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import TYPE_CHECKING
 
+from ..records import Unit
 from ..records import metrics as m
-from .observations import Column, Group
+
+if TYPE_CHECKING:
+    from .observations import Column, Group, Labels
 
 logger = logging.getLogger("hooktrace")
 
@@ -59,3 +63,21 @@ class ModelLabels:
             for metric, labels, values in observations
             if metric.kind != "gauge"
         ]
+
+
+class UnitLabels:
+    """The units that are told apart, of each model the first ``MAX_UNITS``."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, set[str]] = {}
+
+    def of(self, model: Labels, unit: Unit) -> Labels:
+        """Return the label values of a unit's collective; ``model``: its name and hook."""
+        known = self._known.get(model[0])
+        if known is None and len(self._known) < m.MAX_MODELS:
+            known = self._known[model[0]] = set()
+        name = m.OTHER
+        if known is not None and (unit.name in known or len(known) < m.MAX_UNITS):
+            known.add(unit.name)
+            name = unit.name
+        return *model, name, unit.collective, unit.phase

@@ -5,7 +5,8 @@
 Warm-up and probed steps, shadow calls and incomplete steps are counted, but give no timings; of a
 probed bucket alone it is known what it waited, at least (``observed_waits.py``).
 Steps, and what rarely happens, are counted from 0 on, since Prometheus' ``increase`` does not see a
-series' first value.
+series' first value.  A sharded model (FSDP2) has more collectives than there is room for buckets,
+and their numbers say little: they are counted by unit.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..records import (
     AnomalyRecord,
     Batch,
+    BucketLayout,
     BucketRecord,
     ClockRecord,
-    ErrorRecord,
     HangRecord,
     JobStepRecord,
     LayoutRecord,
@@ -29,10 +30,9 @@ from ..records import (
 )
 from ..records import metrics as m
 from ..records.anomalies import ANOMALIES
-from .hang_metrics import from_zero, of_hang
+from ..records.hang import HANGS
+from .model_labels import UnitLabels
 from .observed_waits import PendingSkews
-from .unit_observations import UnitLabels, observe_units
-from .unit_observations import observe_layout as observe_unit_layout
 
 Labels = tuple[str, ...]
 
@@ -85,10 +85,7 @@ def _observe(batch: Batch) -> Iterator[Group]:
         model = step.model, step.hook
         yield model, _columns(_observe_step(step, model))
         yield model, _columns(_observe_sent(step, buckets, model))
-        if step.sharded:
-            yield model, list(observe_units(_last.units, buckets, model, timed=step.counts))
-        else:
-            yield model, list(_observe_buckets(buckets, model, timed=step.counts))
+        yield model, list(_observe_buckets(step, buckets, model))
         if step.counts:
             yield model, [_observe_stages(buckets, model)]
         if step.settled and (waits := _last.skews.waits_ns(buckets)):
@@ -98,7 +95,8 @@ def _observe(batch: Batch) -> Iterator[Group]:
         model = anomaly.model, anomaly.hook
         yield model, [(m.ANOMALIES, [(*model, anomaly.kind)], [1])]
     for hang in batch.of(HangRecord):
-        yield (hang.model, hang.hook), _columns(of_hang(hang))
+        model = hang.model, hang.hook
+        yield model, _columns(_observe_hang(hang, model))
     for skew in batch.of(SkewRecord):
         if skew.uncertainty_ns is not None:
             model = skew.model, skew.hook
@@ -126,21 +124,34 @@ def _observe_process(batch: Batch) -> Iterator[Observation]:
 
 
 def _observe_layout(layout: LayoutRecord, model: Labels) -> Iterator[Observation]:
-    sharded = any(entry.unit is not None for entry in layout.buckets)
-    if not sharded:
+    if all(entry.unit is None for entry in layout.buckets):
         yield (m.GENERATION, model, layout.generation)
     for kind in ANOMALIES.values():
         if kind.seen != "by check_hook":  # which are of no job; OpenTelemetry bounds what there is
             yield (m.ANOMALIES, (*model, kind.name), 0)
-    yield from from_zero(model)
+    for hang in HANGS:
+        yield (m.HANGS, (*model, hang), 0)
+    yield (m.HANG_START, model, 0)
     for counter in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
         yield (counter, model, 0)
-    yield from observe_unit_layout(_last.units, layout, model)
-    for entry in layout.buckets if not sharded else ():
-        labels = (*model, m.bucket_label(entry.bucket))
-        yield (m.GRADIENT_BYTES, labels, 0)
-        if entry.bucket < m.MAX_BUCKET_LABELS:
+    for entry in layout.buckets:
+        labels = _labels_of(entry, model)
+        yield (m.GRADIENT_BYTES if entry.unit is None else m.UNIT_PAYLOAD, labels, 0)
+        if entry.unit is None and entry.bucket < m.MAX_BUCKET_LABELS:
             yield (m.BUCKET_SIZE, labels, entry.gradient_bytes)
+
+
+def _labels_of(bucket: BucketRecord | BucketLayout, model: Labels) -> Labels:
+    if bucket.unit is None:
+        return (*model, m.bucket_label(bucket.bucket))
+    return _last.units.of(model, bucket.unit)
+
+
+def _observe_hang(hang: HangRecord, model: Labels) -> Iterator[Observation]:
+    """Yield what a record says; one of an end counts for nothing, and nothing goes on any more."""
+    lasts = hang.ended_after_ns is None
+    yield (m.HANGS, (*model, hang.kind), int(lasts))
+    yield (m.HANG_START, model, hang.since_wall_ns / 1e9 if lasts else 0)
 
 
 def _observe_step(step: StepRecord, labels: Labels) -> Iterator[Observation]:
@@ -174,19 +185,31 @@ def _observe_sent(
         yield (m.STEP_WIRE_BYTES, (*labels, *kind), size)
 
 
+_OF_BUCKETS = (m.GRADIENT_BYTES, m.WIRE_BYTES, m.BUCKET_ERROR, m.BUCKET_COSINE, m.BUCKET_DURATION)
+_OF_UNITS = (m.UNIT_PAYLOAD, m.UNIT_WIRE, m.UNIT_ERROR, m.UNIT_COSINE, m.UNIT_DURATION)
+
+
 def _observe_buckets(
-    buckets: Iterable[BucketRecord], model: Labels, *, timed: bool
+    step: StepRecord, buckets: Sequence[BucketRecord], model: Labels
 ) -> Iterator[Column]:
-    labels = [(*model, m.bucket_label(b.bucket)) for b in buckets]
-    yield m.GRADIENT_BYTES, labels, [b.gradient_bytes for b in buckets]
+    """Yield what is known of buckets, or of units, whose calls in several micro-steps add up."""
+    size, wire, relative, cosine, duration = _OF_UNITS if step.sharded else _OF_BUCKETS
+    labels = [_labels_of(bucket, model) for bucket in buckets]
+    yield size, labels, [b.gradient_bytes for b in buckets]
     # A counter has to see all steps, and what an opaque hook sends is known of few.
-    yield _known(m.WIRE_BYTES, labels, [b.wire_bytes if b.sent is None else None for b in buckets])
-    for own, bucket in zip(labels, buckets, strict=True):
-        if bucket.error is not None and not bucket.shadow:
-            yield from _columns(_observe_error(bucket.error, own))
-    if timed:
+    yield _known(wire, labels, [b.wire_bytes if b.sent is None else None for b in buckets])
+    errors = [None if b.shadow else b.error for b in buckets]
+    if any(errors):
+        norms = [None if error is None else error.relative_l2 for error in errors]
+        yield _known(m.COMPRESSION_ERROR, [model] * len(buckets), norms)
+        yield _known(relative, labels, norms)
+        yield _known(cosine, labels, [None if e is None else e.cosine for e in errors])
+    if step.counts:
         took = [b.duration_ns if b.exception is None else None for b in buckets]
-        yield _known(m.BUCKET_DURATION, labels, [None if ns is None else ns / 1e9 for ns in took])
+        yield _known(duration, labels, [None if ns is None else ns / 1e9 for ns in took])
+    if step.counts and step.sharded:
+        waited = [b.exposed_ns if b.exception is None else None for b in buckets]
+        yield _known(m.UNIT_EXPOSED, labels, [None if ns is None else ns / 1e9 for ns in waited])
 
 
 def _observe_stages(buckets: Iterable[BucketRecord], model: Labels) -> Column:
@@ -201,21 +224,13 @@ def _observe_stages(buckets: Iterable[BucketRecord], model: Labels) -> Column:
     )
 
 
-def _known(metric: m.Metric, labels: list[Labels], values: list[float | None]) -> Column:
+def _known(metric: m.Metric, labels: Sequence[Labels], values: Sequence[float | None]) -> Column:
     """Return a column without what is not known."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         pairs = zip(labels, values, strict=True)
         labels = [own for own, value in pairs if value is not None]
     return metric, labels, known
-
-
-def _observe_error(error: ErrorRecord, labels: Labels) -> Iterator[Observation]:
-    if error.relative_l2 is not None:
-        yield (m.COMPRESSION_ERROR, labels[:2], error.relative_l2)
-        yield (m.BUCKET_ERROR, labels, error.relative_l2)
-    if error.cosine is not None:
-        yield (m.BUCKET_COSINE, labels, error.cosine)
 
 
 def _observe_job(job: StepSpread, model: Labels) -> Iterator[Observation]:

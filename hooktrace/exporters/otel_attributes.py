@@ -1,4 +1,4 @@
-"""What spans say of steps, buckets, units, stages and anomalies: attributes by name.
+"""What spans say of steps, buckets, units, stages, anomalies and hangs: attributes by name.
 
 What is not known of a record has no attribute.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..records import BucketRecord, StepRecord
+from ..records import BucketRecord, HangRecord, StepRecord
 from ..records.bucket import Transfer
 
 Attributes = dict[str, str | bool | int | float]
+
+_LONGEST_STACKS = 8192
+"""Characters of the stacks of all ranks: many backends refuse longer attributes."""
 
 _Table = Mapping[str, str]
 """Attribute names with the fields that they show."""
@@ -70,6 +73,7 @@ ANOMALY: _Table = {
     "hooktrace.bucket.index": "bucket",
     **_WHERE,
 }
+_HANG = _named("hooktrace.hang.", "kind", "message") | _named("hooktrace.", "model", "hook", "step")
 RUN: _Table = {
     **_named("hooktrace.", "run_id", "rank", "local_rank", "world_size"),
     "host.name": "host",
@@ -103,6 +107,23 @@ def of_exception(text: str) -> Attributes:
     if match := re.match(r"[A-Za-z_][\w.]*(?=:|$)", text):
         attributes["exception.type"] = match[0]
     return attributes
+
+
+def of_hang(hang: HangRecord) -> Attributes:
+    """Say what is known of a hang; ranks as text, ``0, 1, 3``: some backends take no lists."""
+    found = known(hang, _HANG) | {
+        "hooktrace.hang.waiting": ", ".join(map(str, hang.waiting)),
+        "hooktrace.hang.ranks": ", ".join(map(str, hang.ranks)),
+        "hooktrace.hang.ended": hang.ended_after_ns is not None,
+    }
+    if hang.bucket >= 0:
+        found["hooktrace.bucket.index"] = hang.bucket
+    if hang.unit:
+        found["hooktrace.unit"] = hang.unit
+    if hang.stacks:
+        stacks = "\n\n".join(f"rank {one.rank} ({one.state})\n{one.text}" for one in hang.stacks)
+        found["hooktrace.hang.stacks"] = stacks[:_LONGEST_STACKS]
+    return found
 
 
 def known(record: object, table: _Table) -> Attributes:

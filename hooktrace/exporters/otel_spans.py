@@ -32,10 +32,10 @@ from .otel_attributes import (
     known,
     of_bucket,
     of_exception,
+    of_hang,
     of_step,
 )
-from .otel_exemplars import Exemplars
-from .otel_hangs import hang_attributes
+from .otel_metrics import Exemplars
 
 _SAMPLED_RANDOM = 0x03
 """W3C trace flags: sampled, and a trace id whose low 56 bits are uniform, as a hash's are."""
@@ -127,7 +127,7 @@ class StepTraces:
         ids = StepIds.of(self._run.run_id, hang.model, hang.step)
         root = self._below_root(ids, hang.model)
         name, start_ns = f"hang {hang.kind}", hang.since_wall_ns - self._run.wall_ns(0)
-        span = self._start(name, root, start_ns, self._where | hang_attributes(hang))
+        span = self._start(name, root, start_ns, self._where | of_hang(hang))
         if hang.ended_after_ns is None:
             span.set_status(trace.Status(trace.StatusCode.ERROR, hang.message))
         self._end(span, start_ns + (hang.ended_after_ns or 0))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records.metrics import BUCKET_DURATION, METRICS
 from .aggregates import Distribution, Family
+from .observations import Labels
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as MetricFamily
@@ -45,67 +46,39 @@ class TotalsCollector:
         return self._families(self._read())
 
     def _families(self, totals: Totals) -> Iterator[MetricFamily]:
+        from prometheus_client import core
+
+        makers: dict[str, Any] = {
+            "counter": core.CounterMetricFamily,
+            "gauge": core.GaugeMetricFamily,
+            "histogram": core.HistogramMetricFamily,
+            "info": core.InfoMetricFamily,
+            "summary": core.SummaryMetricFamily,
+        }
+        target = dict(totals.labels)
         for family in totals.families:
-            if family.metric.kind == "info":
-                yield _info(family, totals.labels)
-            elif family.metric in self._sums_only:
-                yield _summary(family, totals.labels)
-            elif family.metric.kind == "histogram":
-                yield _histogram(family, totals.labels)
-            else:
-                yield _single(family, totals.labels)
+            metric = family.metric
+            kind = "summary" if metric in self._sums_only else metric.kind
+            own = () if kind == "info" else metric.labels
+            made = makers[kind](metric.name, metric.help, labels=[*own, *target])
+            for labels, shown in _series(family, kind):
+                made.add_metric([*labels, *target.values()], *shown)
+            yield made
 
 
-def _info(family: Family, extra: Pairs) -> MetricFamily:
-    from prometheus_client.core import InfoMetricFamily
-
+def _series(family: Family, kind: str) -> Iterator[tuple[Labels, tuple[object, ...]]]:
+    """Yield each series' labels, and what the ``add_metric`` of its kind takes after them."""
     metric = family.metric
-    info = InfoMetricFamily(metric.name, metric.help)
-    for labels in family.values:
-        info.add_metric([], dict(zip(metric.labels, labels, strict=True)) | dict(extra))
-    return info
-
-
-def _single(family: Family, extra: Pairs) -> MetricFamily:
-    from prometheus_client import core
-
-    metric = family.metric
-    make = core.CounterMetricFamily if metric.kind == "counter" else core.GaugeMetricFamily
-    made: core.CounterMetricFamily | core.GaugeMetricFamily = make(
-        metric.name, metric.help, labels=_names(family, extra)
-    )
     for labels, value in family.values.items():
-        made.add_metric((*labels, *_values(extra)), value)
-    return made
-
-
-def _summary(family: Family, extra: Pairs) -> MetricFamily:
-    from prometheus_client.core import SummaryMetricFamily
-
-    metric = family.metric
-    made = SummaryMetricFamily(metric.name, metric.help, labels=_names(family, extra))
+        if kind == "info":
+            yield (), (dict(zip(metric.labels, labels, strict=True)),)
+        else:
+            yield labels, (value,)
     for labels, state in family.distributions.items():
-        made.add_metric((*labels, *_values(extra)), sum(state.counts), state.total)
-    return made
-
-
-def _histogram(family: Family, extra: Pairs) -> MetricFamily:
-    from prometheus_client.core import HistogramMetricFamily
-
-    metric = family.metric
-    made = HistogramMetricFamily(metric.name, metric.help, labels=_names(family, extra))
-    for labels, state in family.distributions.items():
-        bounds = _cumulative(metric.buckets, state)
-        made.add_metric((*labels, *_values(extra)), bounds, state.total)
-    return made
-
-
-def _names(family: Family, extra: Pairs) -> tuple[str, ...]:
-    return (*family.metric.labels, *(name for name, _ in extra))
-
-
-def _values(extra: Pairs) -> tuple[str, ...]:
-    return tuple(value for _, value in extra)
+        if kind == "summary":
+            yield labels, (sum(state.counts), state.total)
+        else:
+            yield labels, (_cumulative(metric.buckets, state), state.total)
 
 
 def _cumulative(bounds: tuple[float, ...], state: Distribution) -> list[tuple[str, float]]:

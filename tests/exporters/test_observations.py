@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from hooktrace.exporters.aggregates import Aggregates
 from hooktrace.exporters.observations import Column, observe
 from hooktrace.records import Batch, Transfer
 from hooktrace.records import metrics as m
@@ -30,11 +31,14 @@ from tests.exporters.records_sample import (
     BUCKET_BYTES,
     HOOK,
     MODEL,
+    WALL_ANCHOR_NS,
     full_batch,
     looked_at,
     make_batch,
     make_clock,
+    make_hang,
     make_job_step,
+    make_layout,
     make_run,
     make_skew,
     make_step,
@@ -241,3 +245,16 @@ def test_a_probed_step_gives_bytes_and_errors_but_no_timings() -> None:
     times = {EXPOSED, BUSY, BUS_BYTES, WIRE_BUSY, BUCKET_DURATION, STAGE_DURATION}
     assert timed - found == times
     assert found - timed == {COMPRESSION_ERROR, BUCKET_ERROR, BUCKET_COSINE}
+
+
+def test_a_hang_that_goes_on_has_its_beginning_until_it_is_over() -> None:
+    """In seconds since 1970, as Prometheus wants moments; 0 before and after."""
+    aggregates = Aggregates()
+    starts, counts = [], []
+    for record in (make_layout(), make_hang(7), make_hang(7, ended_after_ns=42 * 10**9)):
+        aggregates.add(flat(Batch(run=make_run(), records=(record,))))
+        starts.append(aggregates.family(m.HANG_START).values[MODEL, HOOK])
+        counts.append(aggregates.family(m.HANGS).values[MODEL, HOOK, "busy"])
+    assert starts == [0, (WALL_ANCHOR_NS + 70_000_000) / 1e9, 0]
+    assert counts == [0, 1, 1]
+    assert aggregates.family(m.HANGS).values[MODEL, HOOK, "died"] == 0

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
+from hooktrace.exporters.model_labels import UnitLabels
 from hooktrace.exporters.observations import observe
-from hooktrace.exporters.unit_observations import UnitLabels
 from hooktrace.records import Batch, Unit
 from hooktrace.records import metrics as m
 from hooktrace.testing.synthetic_shards import ShardedJob

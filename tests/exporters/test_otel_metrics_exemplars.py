@@ -12,8 +12,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
 from hooktrace.exporters.aggregates import Aggregates
 from hooktrace.exporters.observations import observe
-from hooktrace.exporters.otel_exemplars import Exemplars
-from hooktrace.exporters.otel_metrics import give_metrics
+from hooktrace.exporters.otel_metrics import Exemplars, give_metrics
 from hooktrace.exporters.otel_spans import StepTraces
 from hooktrace.records import CompletedStep
 from tests.exporters.records_sample import (
