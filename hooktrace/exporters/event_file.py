@@ -1,10 +1,11 @@
 """A TensorBoard event file written by the caller's own thread.  Importing this imports tensorboard.
 
-tensorboard's ``EventFileWriter``, which ``SummaryWriter`` stands on, hands each event to a thread
-that opens the file, appends and closes it; a write error ends that thread with a traceback on
-standard error, and is lost when nothing is written afterwards.  The drain is a thread of its own
-already, so here events are collected and written as one block, and errors come back to the caller.
-Only tensorboard's record framing and protocol buffers are used: neither torch nor TensorFlow.
+tensorboard's ``EventFileWriter``, which ``SummaryWriter`` stands on, cannot count what a full disk
+loses.  Its own thread writes: the first ``flush`` that fails returns as if it had not, half an
+event stays in the file, and ``close`` is silent.  The drain is a thread already, so here events are
+collected and written as one block, and errors come back to the caller.  Only tensorboard's record
+framing and protocol buffers are used: neither torch nor TensorFlow, which tensorboard's helper for
+Custom Scalars imports.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, Summar
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.custom_scalar import metadata as custom_scalars
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from .append_file import AppendFile
@@ -96,16 +99,34 @@ class EventFile:
             bucket_limit=limits,
             bucket=counts,
         )
-        self.values(step, wall_ns, [Summary.Value(tag=tag, histo=histogram)])
+        self._value(step, wall_ns, Summary.Value(tag=tag, histo=histogram))
 
     def text(self, step: int, wall_ns: int, tag: str, markdown: str) -> None:
         """Add one text in Markdown."""
-        tensor = TensorProto(
-            dtype=DT_STRING,
-            tensor_shape=TensorShapeProto(),
-            string_val=[markdown.encode("utf-8", "replace")],
+        self._bytes(step, wall_ns, tag, markdown.encode("utf-8", "replace"), _TEXT)
+
+    def charts(self, step: int, wall_ns: int, charts: Iterable[tuple[str, str]]) -> None:
+        """Lay out Custom Scalars: charts by title, each of the tags that a pattern matches."""
+        layout = layout_pb2.Layout(
+            category=[
+                layout_pb2.Category(
+                    title="hooktrace",
+                    chart=[
+                        layout_pb2.Chart(
+                            title=title, multiline=layout_pb2.MultilineChartContent(tag=[tags])
+                        )
+                        for title, tags in charts
+                    ],
+                )
+            ]
         )
-        self.values(step, wall_ns, [Summary.Value(tag=tag, tensor=tensor, metadata=_TEXT)])
+        metadata = custom_scalars.create_summary_metadata()
+        tag = custom_scalars.CONFIG_SUMMARY_TAG
+        self._bytes(step, wall_ns, tag, layout.SerializeToString(), metadata)
+
+    def _bytes(self, step: int, wall_ns: int, tag: str, value: bytes, metadata: Any) -> None:
+        tensor = TensorProto(dtype=DT_STRING, tensor_shape=TensorShapeProto(), string_val=[value])
+        self._value(step, wall_ns, Summary.Value(tag=tag, tensor=tensor, metadata=metadata))
 
     def flush(self) -> None:
         """Write what was added as one block.  Raises ``OSError``; the block is lost then."""
@@ -119,9 +140,8 @@ class EventFile:
         """Let go of the file without writing what was not flushed."""
         self._file.close()
 
-    def values(self, step: int, wall_ns: int, values: list[Any]) -> None:
-        """Add values of one step as one event."""
-        self._add(Event(wall_time=wall_ns / 1e9, step=step, summary=Summary(value=values)))
+    def _value(self, step: int, wall_ns: int, value: Any) -> None:
+        self._add(Event(wall_time=wall_ns / 1e9, step=step, summary=Summary(value=[value])))
 
     def _add(self, event: Any) -> None:
         self._records.write(event.SerializeToString())

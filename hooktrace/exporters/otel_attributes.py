@@ -73,7 +73,10 @@ ANOMALY: _Table = {
     "hooktrace.bucket.index": "bucket",
     **_WHERE,
 }
-_HANG = _named("hooktrace.hang.", "kind", "message") | _named("hooktrace.", "model", "hook", "step")
+_HANG: _Table = {
+    **_named("hooktrace.hang.", "kind", "message"),
+    **_named("hooktrace.", "model", "hook", "step"),
+}
 RUN: _Table = {
     **_named("hooktrace.", "run_id", "rank", "local_rank", "world_size"),
     "host.name": "host",

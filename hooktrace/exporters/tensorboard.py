@@ -18,7 +18,7 @@ from .base import needing
 from .model_labels import ModelLabels
 from .tensorboard_model import ModelSeries
 from .tensorboard_tables import meaning_table
-from .tensorboard_tags import meaning_of
+from .tensorboard_tags import CHARTS, meaning_of
 
 if TYPE_CHECKING:
     from .event_file import EventFile
@@ -142,10 +142,8 @@ class TensorBoardExporter:
         for model in self._models.values():
             model.overtaken()
         if run.rank == 0:
-            from .tensorboard_tabs import charts
-
             file.text(first_step, run.wall_anchor_ns, "hooktrace/meaning", meaning_table())
-            file.values(first_step, run.wall_anchor_ns, [charts()])
+            file.charts(first_step, run.wall_anchor_ns, CHARTS)
 
     def _model(self, file: EventFile, run: RunInfo, name: str) -> ModelSeries | None:
         """Return what writes a model's events, ``None`` where there are too many models."""

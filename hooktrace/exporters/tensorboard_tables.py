@@ -47,43 +47,43 @@ def _parameters(entry: BucketLayout) -> str:
 
 
 def layout_table(layout: LayoutRecord) -> str:
-    """Return the buckets of a generation and their parameters, long lists cut."""
-    if any(entry.unit is not None for entry in layout.buckets):
-        return _unit_table(layout)
-    total = sum(entry.gradient_bytes for entry in layout.buckets)
+    """Return a generation's buckets, or a sharded model's collectives, with their parameters.
+
+    Collectives are those so far, in the order of their first call; long lists are cut.
+    """
+    entries, hook = layout.buckets, _escape(layout.hook)
+    units = {entry.unit.name for entry in entries if entry.unit is not None}
+    if units:
+        kind, columns = "collectives", "unit | collective | phase | call of the step"
+        head = (
+            f"**{len(units)} units**, with {len(entries)} different collectives so far, hook "
+            f"{hook}. Of an all-gather elements and bytes are this rank's parameters."
+        )
+    else:
+        kind, columns = "buckets", "bucket"
+        total = sum(entry.gradient_bytes for entry in entries)
+        head = (
+            f"**Generation {layout.generation}**: {len(entries)} buckets, {total} bytes of "
+            f"gradients, hook {hook}"
+        )
     rows = [
-        f"{entry.bucket} | {_escape(entry.dtype)} | {_escape(entry.device_type)} | {entry.numel}"
+        f"{_name(entry)} | {_escape(entry.dtype)} | {_escape(entry.device_type)} | {entry.numel}"
         f" | {entry.gradient_bytes} | {len(entry.parameters)} | {_parameters(entry)}"
-        for entry in layout.buckets[:MAX_ROWS]
+        for entry in entries[:MAX_ROWS]
     ]
-    more = len(layout.buckets) - len(rows)
-    return (
-        f"**Generation {layout.generation}**: {len(layout.buckets)} buckets, {total} bytes of "
-        f"gradients, hook {_escape(layout.hook)}\n\n"
-        + _table("bucket | dtype | device | elements | bytes | parameters | names (shapes)", rows)
-        + (f"\n\n{more} more buckets are not shown." if more else "")
-    )
+    more = len(entries) - len(rows)
+    columns += " | dtype | device | elements | bytes | parameters | names (shapes)"
+    cut = f"\n\n{more} more {kind} are not shown." if more else ""
+    return f"{head}\n\n{_table(columns, rows)}{cut}"
 
 
-def _unit_table(layout: LayoutRecord) -> str:
-    """Return the collectives of a sharded model's units so far, in the order of their first."""
-    rows = [
-        f"{_escape(unit.name)} | {_escape(unit.collective.replace('_', '-'))} | {unit.phase}"
-        f" | {unit.turn + 1} | {_escape(entry.dtype)} | {_escape(entry.device_type)}"
-        f" | {entry.numel} | {entry.gradient_bytes} | {_parameters(entry)}"
-        for entry in layout.buckets[:MAX_ROWS]
-        if (unit := entry.unit) is not None
-    ]
-    names = {entry.unit.name for entry in layout.buckets if entry.unit is not None}
-    more = len(layout.buckets) - len(rows)
-    head = "unit | collective | phase | call of the step | dtype | device | elements | bytes"
-    return (
-        f"**{len(names)} units**, with {len(layout.buckets)} different collectives so far, hook "
-        f"{_escape(layout.hook)}. Of an all-gather elements and bytes are this rank's parameters."
-        "\n\n"
-        + _table(f"{head} | names (shapes)", rows)
-        + (f"\n\n{more} more collectives are not shown." if more else "")
-    )
+def _name(entry: BucketLayout) -> str:
+    """Return the first cells of a row: which bucket, or which collective of which unit."""
+    unit = entry.unit
+    if unit is None:
+        return str(entry.bucket)
+    collective = _escape(unit.collective.replace("_", "-"))
+    return f"{_escape(unit.name)} | {collective} | {unit.phase} | {unit.turn + 1}"
 
 
 def anomaly_table(anomalies: Sequence[AnomalyRecord], total: int) -> str:

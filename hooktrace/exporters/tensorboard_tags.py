@@ -37,6 +37,16 @@ MEANINGS = (
     ("unit_ms", "Time of a unit's collective from begun to done."),
     ("stage_*_ms", "Time of a bucket or unit in one stage."),
 )
+CHARTS = (
+    ("relative error of all buckets or units", r"hooktrace\..*\.error/error_(bucket|unit).*"),
+    (
+        "residual of all buckets or units, with error feedback",
+        r"hooktrace\..*\.error/residual_(bucket|unit).*",
+    ),
+    ("exposed and step period, ms", r"hooktrace\.[^/]*/(exposed_ms|step_period_ms)"),
+)
+"""Custom Scalars: title and tags of each chart, which has all buckets, models and runs."""
+
 _MEANING = dict(MEANINGS)
 _ERROR = re.compile(r"(error|residual)_(bucket|unit)")
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tensorboard.plugins.custom_scalar import layout_pb2, metadata
 
+from hooktrace.exporters.event_file import EventFile
 from hooktrace.exporters.tensorboard import TensorBoardExporter
 from hooktrace.records.base import Record
 from tests.exporters import records_sample as sample
@@ -68,3 +72,23 @@ def test_a_full_disk_and_a_deleted_directory_raise_from_export(tmp_path: Path) -
     with pytest.raises(FileNotFoundError, match="was deleted while it was being written"):
         exporter.export(sample.make_batch(first_step=2))
     exporter.close()
+
+
+def test_charts_are_a_layout_of_custom_scalars(tmp_path: Path) -> None:
+    """Read as TensorBoard's plugin reads it."""
+    file = EventFile(tmp_path)
+    file.charts(3, 0, [("errors", "a.*"), ("times", "b")])
+    file.flush()
+    file.close()
+    (event,) = read(tmp_path).Tensors(metadata.CONFIG_SUMMARY_TAG)
+    (category,) = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0]).category
+    shown = [(chart.title, *chart.multiline.tag) for chart in category.chart]
+    assert shown == [("errors", "a.*"), ("times", "b")]
+
+
+def test_neither_torch_nor_tensorflow_is_imported() -> None:
+    code = (
+        "import sys, hooktrace.exporters.event_file\n"
+        "assert not {'torch', 'tensorflow'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

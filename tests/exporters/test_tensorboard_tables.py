@@ -40,7 +40,7 @@ def test_a_layout_of_units_says_their_kind() -> None:
     assert lines[2].startswith("unit | collective | phase | call of the step | dtype")
     assert lines[5] == (
         "a&#95; | all-gather | forward | 1 | float32 | cpu | 500000 | 2000000 "
-        "| a&#95;.weight (1000000)"
+        "| 1 | a&#95;.weight (1000000)"
     )
     assert lines[7].startswith("&#60;root&#62; | all-gather | forward | 2 |")
     assert not [line for line in lines if "bucket" in line]
