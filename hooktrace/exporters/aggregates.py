@@ -36,6 +36,11 @@ class Distribution:
     def __copy__(self) -> Distribution:
         return Distribution(self.counts.copy(), self.total, self.least, self.most)
 
+    def __add__(self, other: Distribution) -> Distribution:
+        counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        extremes = min(self.least, other.least), max(self.most, other.most)
+        return Distribution(counts, self.total + other.total, *extremes)
+
 
 @dataclass(slots=True)
 class Family:
@@ -51,6 +56,15 @@ class Family:
     def __copy__(self) -> Family:
         found = {labels: copy(state) for labels, state in self.distributions.items()}
         return Family(self.metric, self.values.copy(), found)
+
+    def include(self, other: Family) -> None:
+        """Add what another tracer counted; of gauges with the same labels the last value stays."""
+        for labels, value in other.values.items():
+            before = self.values.get(labels, 0.0) if self.metric.kind == "counter" else 0.0
+            self.values[labels] = before + value
+        for labels, state in other.distributions.items():
+            mine = self.distributions.get(labels)
+            self.distributions[labels] = copy(state) if mine is None else mine + state
 
     @property
     def add(self) -> Callable[[Sequence[Labels], Sequence[float]], None]:

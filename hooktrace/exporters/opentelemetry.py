@@ -50,28 +50,20 @@ class OpenTelemetryExporter:
     hooktrace's own, configured by ``OTEL_*`` and made at the first export, when the rank is known.
     No global is ever set.  ``OTEL_SDK_DISABLED`` turns the own pipeline off.
 
-    *Which steps.*  Those that ``retention`` keeps: by default the first 10 of a generation, every
-    50th by number, and the probed, slow and broken ones; ``Retention(window_every=1)`` keeps all.
-    All ranks keep the same steps but for those that were slow or broken on one.  The others are
-    counted in ``left_out``, and in the attribute ``hooktrace.left_out.steps`` of every step span.
-    An anomaly always has an event or a span, a hang a span when it is recorded and one when it is
-    over.
+    Spans are of the steps that ``retention`` keeps; the others are counted in ``left_out``, and in
+    the attribute ``hooktrace.left_out.steps`` of every step span.  An anomaly always has an event
+    or a span, a hang a span when it is recorded and one when it is over.  All ranks keep or drop
+    the same steps, but for those that were slow or broken on one, when the sampler decides by trace
+    id, as ``OTEL_TRACES_SAMPLER``'s ratios do.  Where a backend lacks rank 0's span of a step the
+    others show as orphans.
 
-    *Traces.*  One step is one trace on all ranks: rank 0's step span is the root, the other ranks'
-    step spans are its children, and each holds its buckets and their stages.  All ranks keep or
-    drop the same steps when the sampler decides by trace id, as ``OTEL_TRACES_SAMPLER``'s ratios
-    do.  Where a backend lacks rank 0's span (left out there, or lost) the others show as orphans.
-    Durations of a bucket on a device are attributes, and its span is when the host enqueued it.
+    Metrics are of all steps.  In the own pipeline they are totals, sent once an interval; in the
+    application's provider observable instruments, and values of histograms recorded one by one.
 
-    *Metrics.*  In the own pipeline totals since the start, once an interval; durations of buckets
-    have exemplars that lead to their spans.  In the application's
-    provider counters and gauges are observable instruments; a histogram cannot be one, so each of
-    its values is recorded, at about 8 µs, five a bucket.
+    The rank stands in the resource of the own pipeline; in the application's, whose resource is not
+    ours, as the attribute ``hooktrace.rank`` of every span and metric.
 
-    *Where the rank stands.*  In the resource of the own pipeline; in the application's, whose
-    resource is not ours, as the attribute ``hooktrace.rank`` of every span and metric.
-
-    *Losses.*  ``lost`` counts the ``spans`` of the own pipeline that no backend got, and its
+    ``lost`` counts the ``spans`` of the own pipeline that no backend got, and its
     ``metric_exports`` that failed; what may still arrive is not counted before ``close``, which
     logs it once.  What is given to the application's providers is counted by those, or not at all.
 

@@ -15,12 +15,11 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from copy import copy
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..records.metrics import METRICS
-from .aggregates import Aggregates, Distribution, Family
+from .aggregates import Aggregates, Family
 from .base import needing
 from .prometheus_format import Pairs, Totals, TotalsCollector
 from .target_file import TargetFile
@@ -193,20 +192,5 @@ def merged(snapshots: Iterable[Iterable[Family]]) -> list[Family]:
     """Return the sum of several tracers' counts; of gauges with the same labels the last value."""
     found = {metric: Family(metric) for metric in METRICS}
     for family in chain.from_iterable(snapshots):
-        _include(found[family.metric], family)
+        found[family.metric].include(family)
     return [family for family in found.values() if family.values or family.distributions]
-
-
-def _include(family: Family, other: Family) -> None:
-    for labels, value in other.values.items():
-        before = family.values.get(labels, 0.0) if family.metric.kind == "counter" else 0.0
-        family.values[labels] = before + value
-    for labels, state in other.distributions.items():
-        mine = family.distributions.get(labels)
-        family.distributions[labels] = copy(state) if mine is None else _sum(mine, state)
-
-
-def _sum(one: Distribution, other: Distribution) -> Distribution:
-    counts = [a + b for a, b in zip(one.counts, other.counts, strict=True)]
-    extremes = min(one.least, other.least), max(one.most, other.most)
-    return Distribution(counts, one.total + other.total, *extremes)

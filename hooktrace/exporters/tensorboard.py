@@ -9,7 +9,8 @@ Each model has a group of its own in TensorBoard, ``hooktrace.<model>``; each ra
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..records import AnomalyRecord, Batch, HangRecord, LayoutRecord, RunInfo, SkewRecord
 from ..records.errors import check_counts
@@ -27,31 +28,15 @@ if TYPE_CHECKING:
 class TensorBoardExporter:
     """Writes one run directory a rank, ``<logdir>/rank<N>``, for ``tensorboard --logdir <logdir>``.
 
-    Per model, with the step as TensorBoard's step:
-
-    - scalars on every ``scalar_every``-th step: ``exposed_ms``, ``overlap_ratio``,
-      ``step_period_ms``, ``busbw_GBps``, ``gradient_bytes``, and where the hook's bytes are known
-      ``wire_bytes``, ``compression_ratio`` (about 400 bytes a step); of a sharded model
-      ``payload_bytes`` in place of ``gradient_bytes``, and ``exposed_<kind>_ms`` by kind of
-      collective;
-    - on probed steps ``error_bucket<i>`` (relative L2) and, with error feedback,
-      ``residual_bucket<i>``, of a sharded model ``error_unit.<name>.<kind>`` and so
-      on; where the ranks' clocks are known, ``arrival_lag_ms``, how
-      long after the first rank this one had the probed bucket ready;
-    - histograms of bucket durations and of each stage (ms), once every ``histogram_every`` steps
-      over all buckets since the last one, and for the rest when the exporter is closed;
-    - ``layout``: a table of the buckets and their parameters, once a generation;
-    - ``anomalies``: the latest ones as a table, with their number as ``anomalies_total``;
-    - ``hangs``: the latest ones as a table, written when one begins and when it is over.
-
-    The first three are alone in the model's group; errors are in ``hooktrace.<model>.error``, all
-    else in ``hooktrace.<model>.more``.  Custom Scalars has one chart of all buckets' errors.
+    Per model, with the step as TensorBoard's step: the scalars of ``tensorboard_tags.MEANINGS`` on
+    every ``scalar_every``-th step (about 400 bytes each), those of errors and lags on probed steps;
+    histograms of the durations of buckets and stages, once every ``histogram_every`` steps over all
+    buckets since the last one, and for the rest when the exporter is closed; tables of the layout,
+    once a generation, and of the latest anomalies and hangs.  ``hooktrace/records_lost.*`` says
+    what was lost.
 
     A long run is thinned out: after 2,000 points every second one is written, after 4,000 every
     fourth, and so on, and of histograms the same.
-
-    ``hooktrace/meaning`` (rank 0) says what each tag means, ``hooktrace/records_lost.*`` what
-    was lost.
 
     Of the first ``metrics.MAX_MODELS`` models.  Warm-up, shadow and incomplete steps give no
     timings, as in ``metrics``.
@@ -91,19 +76,13 @@ class TensorBoardExporter:
             file = self._file = self._make_file(folder, meaning_of)
         if not self._begun and (steps := _steps_of(batch)):
             self._begin(file, batch.run, min(steps))
-        for layout in batch.of(LayoutRecord):
-            if model := self._model(file, batch.run, layout.model):
-                model.write_layout(layout)
-        for skew in batch.of(SkewRecord):
-            if model := self._model(file, batch.run, skew.model):
-                model.expect(skew)
+        self._records(file, batch, LayoutRecord, ModelSeries.write_layout)
+        self._records(file, batch, SkewRecord, ModelSeries.expect)
         for step, buckets in batch.steps:
             if model := self._model(file, batch.run, step.model):
                 model.step(step, buckets, self._scalar_every, self._histogram_every)
-        wrong: list[AnomalyRecord | HangRecord] = [*batch.of(AnomalyRecord), *batch.of(HangRecord)]
-        for record in wrong:
-            if model := self._model(file, batch.run, record.model):
-                model.take(record)
+        self._records(file, batch, AnomalyRecord, ModelSeries.anomaly)
+        self._records(file, batch, HangRecord, ModelSeries.write_hang)
         for model in self._models.values():
             model.write_anomalies()
         self._write_losses(file, batch)
@@ -144,6 +123,13 @@ class TensorBoardExporter:
         if run.rank == 0:
             file.text(first_step, run.wall_anchor_ns, "hooktrace/meaning", meaning_table())
             file.charts(first_step, run.wall_anchor_ns, CHARTS)
+
+    def _records(
+        self, file: EventFile, batch: Batch, kind: Any, take: Callable[[ModelSeries, Any], None]
+    ) -> None:
+        for record in batch.of(kind):
+            if model := self._model(file, batch.run, record.model):
+                take(model, record)
 
     def _model(self, file: EventFile, run: RunInfo, name: str) -> ModelSeries | None:
         """Return what writes a model's events, ``None`` where there are too many models."""

@@ -196,14 +196,8 @@ class ModelSeries:
         wall_ns = self._run.wall_ns(layout.time_ns)
         self._file.text(layout.step, wall_ns, self._tag("layout"), layout_table(layout))
 
-    def take(self, record: AnomalyRecord | HangRecord) -> None:
-        """Remember an anomaly for the next table; write that of hangs with one more line."""
-        if isinstance(record, HangRecord):
-            self._hang(record)
-        else:
-            self._anomaly(record)
-
-    def _anomaly(self, anomaly: AnomalyRecord) -> None:
+    def anomaly(self, anomaly: AnomalyRecord) -> None:
+        """Remember an anomaly for the next table."""
         self._anomalies.append(anomaly)
         self._anomaly_count += 1
         self._anomaly_step = max(self._anomaly_step, anomaly.step)
@@ -224,7 +218,8 @@ class ModelSeries:
         )
         self._file.scalars(step, wall_ns, [(self._tag("anomalies_total"), count)])
 
-    def _hang(self, hang: HangRecord) -> None:
+    def write_hang(self, hang: HangRecord) -> None:
+        """Write the table of hangs with one more line."""
         self._hangs.append(hang)
         wall_ns = hang.since_wall_ns + (hang.ended_after_ns or 0)
         self._file.text(hang.step, wall_ns, self._tag("hangs"), hang_table(self._hangs))
