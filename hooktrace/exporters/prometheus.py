@@ -84,7 +84,7 @@ class PrometheusExporter:
 
     def _show_rank(self, run: RunInfo) -> None:
         """Say which rank it is: in a file for Prometheus, or on each series."""
-        self._endpoint.target_labels = tuple((n, str(getattr(run, n))) for n in TARGET_LABELS)
+        self._endpoint.target_labels = {n: str(getattr(run, n)) for n in TARGET_LABELS}
         if self._target is not None:
             self._target.write(self._url(run.host), run)
             self._endpoint.target_files.append(self._target)

@@ -1,8 +1,7 @@
 """Where this process answers scrapes: one endpoint for all exporters that ask for the same port.
 
     port, address --join--> the endpoint that is there, or a new one on the next free port
-    Aggregates of its exporters --merged, at each scrape--> TotalsCollector, in prometheus_client's
-                                                            registry and server
+    Aggregates of its exporters --merged, at each scrape--> prometheus_client's registry and server
 
 Two tracers of a process would otherwise fight for its port, and their counters, of one rank, would
 be two targets.
@@ -21,13 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..records.metrics import METRICS
 from .aggregates import Aggregates, Family
 from .base import needing
-from .prometheus_format import Pairs, Totals, TotalsCollector
+from .prometheus_format import metric_families
 from .target_file import TargetFile
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
     from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric as MetricFamily
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
 
 
 class Endpoint:
-    """A server, and the totals that it shows; ``port`` is the one that it got.
+    """A server, and what prometheus_client collects for each scrape; ``port``: the one it got.
 
     ``target_labels`` stand on each series, but where a file tells Prometheus of the target's.
     """
@@ -59,10 +59,10 @@ class Endpoint:
         self._wanted = wanted
         self._sources: list[Aggregates] = []
         self._ended: list[Family] = []
-        self.target_labels: Pairs = ()
+        self.target_labels: dict[str, str] = {}
         self.target_files: list[TargetFile] = []
         registry = CollectorRegistry()
-        registry.register(TotalsCollector(self._read, bucket_histograms=wanted.bucket_histograms))
+        registry.register(self)
         self._server, self.thread = _bind(wanted, registry)
         self.port: int = self._server.server_port
 
@@ -84,14 +84,23 @@ class Endpoint:
         """Add an exporter's totals to what is shown."""
         self._sources.append(aggregates)
 
-    def _read(self) -> Totals:
+    def describe(self) -> Iterator[MetricFamily]:
+        """Yield the names, by which a registry refuses a second collector of the same."""
+        return self._shown([Family(metric) for metric in METRICS], {})
+
+    def collect(self) -> Iterator[MetricFamily]:
+        """Yield all series."""
         with _endpoints.lock:
             parts = [source.snapshot() for source in self._sources]
             if self._ended:
                 parts.append(self._ended)
         families = parts[0] if len(parts) == 1 else merged(parts)
         by_target = any(target.is_written for target in self.target_files)
-        return Totals(families, () if by_target else self.target_labels)
+        return self._shown(families, {} if by_target else self.target_labels)
+
+    def _shown(self, families: list[Family], target: dict[str, str]) -> Iterator[MetricFamily]:
+        with_bounds = self._wanted.bucket_histograms
+        return metric_families(families, target, bucket_histograms=with_bounds)
 
     def _stop(self) -> None:
         for target in self.target_files:

@@ -1,69 +1,47 @@
-"""Totals in prometheus_client's form of them, as it asks at each scrape.
+"""Totals in prometheus_client's form of them.
 
-families of values --TotalsCollector--> metric families, each with the labels of the target
+families of values --metric_families--> prometheus_client's, each with the labels of the target
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from ..records.metrics import BUCKET_DURATION, METRICS
+from ..records.metrics import BUCKET_DURATION
 from .aggregates import Distribution, Family
 from .observations import Labels
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as MetricFamily
 
-Pairs = tuple[tuple[str, str], ...]
-"""Names and values of labels."""
 
-
-class Totals(NamedTuple):
-    """What to show now: families, and labels that stand on each of their series."""
-
-    families: list[Family]
-    labels: Pairs = ()
-
-
-class TotalsCollector:
-    """What prometheus_client calls for each scrape; ``read`` gives what is known then.
+def metric_families(
+    families: Iterable[Family], target: dict[str, str], *, bucket_histograms: bool
+) -> Iterator[MetricFamily]:
+    """Yield all series; ``target``: labels that stand on each of them.
 
     Without ``bucket_histograms`` durations of buckets are shown by their sum and count alone.
     """
+    from prometheus_client import core
 
-    def __init__(self, read: Callable[[], Totals], *, bucket_histograms: bool = True) -> None:
-        self._read = read
-        self._sums_only = () if bucket_histograms else (BUCKET_DURATION,)
-
-    def describe(self) -> Iterator[MetricFamily]:
-        """Yield the names, by which a registry refuses a second collector of the same."""
-        return self._families(Totals([Family(metric) for metric in METRICS]))
-
-    def collect(self) -> Iterator[MetricFamily]:
-        """Yield all series."""
-        return self._families(self._read())
-
-    def _families(self, totals: Totals) -> Iterator[MetricFamily]:
-        from prometheus_client import core
-
-        makers: dict[str, Any] = {
-            "counter": core.CounterMetricFamily,
-            "gauge": core.GaugeMetricFamily,
-            "histogram": core.HistogramMetricFamily,
-            "info": core.InfoMetricFamily,
-            "summary": core.SummaryMetricFamily,
-        }
-        target = dict(totals.labels)
-        for family in totals.families:
-            metric = family.metric
-            kind = "summary" if metric in self._sums_only else metric.kind
-            own = () if kind == "info" else metric.labels
-            made = makers[kind](metric.name, metric.help, labels=[*own, *target])
-            for labels, shown in _series(family, kind):
-                made.add_metric([*labels, *target.values()], *shown)
-            yield made
+    makers: dict[str, Any] = {
+        "counter": core.CounterMetricFamily,
+        "gauge": core.GaugeMetricFamily,
+        "histogram": core.HistogramMetricFamily,
+        "info": core.InfoMetricFamily,
+        "summary": core.SummaryMetricFamily,
+    }
+    for family in families:
+        metric = family.metric
+        is_summary = metric is BUCKET_DURATION and not bucket_histograms
+        kind = "summary" if is_summary else metric.kind
+        own = () if kind == "info" else metric.labels
+        made = makers[kind](metric.name, metric.help, labels=[*own, *target])
+        for labels, shown in _series(family, kind):
+            made.add_metric([*labels, *target.values()], *shown)
+        yield made
 
 
 def _series(family: Family, kind: str) -> Iterator[tuple[Labels, tuple[object, ...]]]:
