@@ -115,16 +115,14 @@ class RecordParts:
         Returns false for what no part can hold.
         """
         lines = encode(self._encoder)
-        if not self._fits(lines):
-            if len(lines) >= self._too_large:
-                self._encoder.forget_stages()
-                return False
+        if not self._fits(lines) and len(lines) < self._too_large:
             self._next()
             lines = encode(self._encoder)  # a new part may not have the layout
             if not self._fits(lines):
                 self._too_large = len(lines)  # else each such record would begin a part
-                self._encoder.forget_stages()
-                return False
+        if not self._fits(lines):
+            self._encoder.forget_stages()
+            return False
         self._lines.append(lines)
         self._held += len(lines)
         self._kept[-1].written.update(kinds)

@@ -6,7 +6,7 @@ own, ``hooktrace.<model>``, errors in ``.error``, all else in ``.more``.
 
 from __future__ import annotations
 
-import re
+from fnmatch import fnmatchcase
 
 from ..records import Unit, metrics
 
@@ -37,6 +37,8 @@ MEANINGS = (
     ("unit_ms", "Time of a unit's collective from begun to done."),
     ("stage_*_ms", "Time of a bucket or unit in one stage."),
 )
+"""Names of tags, ``*`` for any part of them; the first that fits a tag says what it means."""
+
 CHARTS = (
     ("relative error of all buckets or units", r"hooktrace\..*\.error/error_(bucket|unit).*"),
     (
@@ -46,9 +48,6 @@ CHARTS = (
     ("exposed and step period, ms", r"hooktrace\.[^/]*/(exposed_ms|step_period_ms)"),
 )
 """Custom Scalars: title and tags of each chart, which has all buckets, models and runs."""
-
-_MEANING = dict(MEANINGS)
-_ERROR = re.compile(r"(error|residual)_(bucket|unit)")
 
 
 def group_of(model: str) -> str:
@@ -75,10 +74,11 @@ def tag_of(group: str, name: str) -> str:
     """Return the tag of a name in a model's group."""
     if name in FIRST or name in _TEXTS:
         return f"{group}/{name}"
-    return f"{group}.{'error' if _ERROR.match(name) else 'more'}/{name}"
+    is_error = name.startswith(("error_", "residual_"))
+    return f"{group}.{'error' if is_error else 'more'}/{name}"
 
 
 def meaning_of(tag: str) -> str:
     """Return what a scalar's tag means; empty for one of no model."""
-    name = re.sub(r"(_unit\.).*|(_bucket)\d+$", r"\1\2*", tag.rpartition("/")[2])
-    return _MEANING.get(re.sub(r"^(exposed)_.+_ms$", r"\1_*_ms", name), "")
+    name = tag.rpartition("/")[2]
+    return next((meaning for names, meaning in MEANINGS if fnmatchcase(name, names)), "")
