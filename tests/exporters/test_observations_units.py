@@ -71,6 +71,29 @@ def test_steps_that_do_not_count_give_bytes_but_no_times() -> None:
     assert found[m.UNIT_PAYLOAD, ("sharded", "fully_shard", "block", "all_gather", "forward")]
 
 
+def test_bytes_on_the_wire_are_not_the_payload() -> None:
+    """Of a hook that compresses they are fewer."""
+    (step, calls), *_ = sharded_batch().steps
+    halved = tuple(replace(call, wire_bytes=call.gradient_bytes // 2) for call in calls)
+    found = sums(replace(sharded_batch(), steps=((step, halved),)))
+    payload = {own: value for (metric, own), value in found.items() if metric is m.UNIT_PAYLOAD}
+    wire = {own: 2 * value for (metric, own), value in found.items() if metric is m.UNIT_WIRE}
+    assert wire == payload
+
+
+@pytest.mark.parametrize("batch", [full_batch(), sharded_batch()])
+def test_shadow_calls_give_no_error_and_failed_ones_no_times(batch: Batch) -> None:
+    """Of buckets and of units alike."""
+    errors = {m.COMPRESSION_ERROR, m.BUCKET_ERROR, m.BUCKET_COSINE, m.UNIT_ERROR, m.UNIT_COSINE}
+    times = {m.BUCKET_DURATION, m.UNIT_DURATION, m.UNIT_EXPOSED}
+    for metrics, changes in ((errors, {"shadow": True}), (times, {"exception": "OSError: x"})):
+        changed = tuple(
+            (step, tuple(replace(call, **changes) for call in calls)) for step, calls in batch.steps
+        )
+        assert metrics & {metric for metric, _ in sums(batch)}
+        assert not metrics & {metric for metric, _ in sums(replace(batch, steps=changed))}
+
+
 def test_labels_are_bounded_by_units_and_models() -> None:
     """Micro-steps make no series of their own; units beyond the limit share one."""
     labels, model = UnitLabels(), ("net", "hook")
