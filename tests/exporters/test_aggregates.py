@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from hooktrace.exporters.aggregates import Aggregates, Distribution
-from hooktrace.records.metrics import BUCKET_SIZE, EXPOSED, GENERATION, RECORDS_LOST, STEPS
+from hooktrace.exporters.aggregates import Aggregates, Distribution, Family
+from hooktrace.records.metrics import (
+    BUCKET_SIZE,
+    EXPOSED,
+    GENERATION,
+    JOB_RANKS,
+    RECORDS_LOST,
+    STEPS,
+)
 
 NET = ("net", "hook")
 
@@ -37,3 +44,19 @@ def test_a_new_generation_forgets_the_sizes_of_the_old_one() -> None:
     aggregates.add([(BUCKET_SIZE, [(*model, "0") for model in (NET, other)], [1, 1])])
     aggregates.add([(GENERATION, [NET], [1]), (BUCKET_SIZE, [(*NET, "1")], [2])])
     assert aggregates.family(BUCKET_SIZE).values == {(*other, "0"): 1, (*NET, "1"): 2}
+
+
+def test_what_two_tracers_counted_adds_up_and_a_gauge_is_the_last_one() -> None:
+    columns = [
+        (STEPS, [NET], [2]), (JOB_RANKS, [()], [4]), (EXPOSED, [NET] * 2, [0.001, 0.004])
+    ]  # fmt: skip
+    tracer = Aggregates()
+    tracer.add(columns)
+    found = {metric: Family(metric) for metric in (STEPS, JOB_RANKS, EXPOSED)}
+    for _ in range(2):
+        for family in tracer.snapshot():
+            found[family.metric].include(family)
+    twice = Aggregates()
+    twice.add([*columns, *columns])
+    assert [found[STEPS].values, found[JOB_RANKS].values] == [{NET: 4}, {(): 4}]
+    assert found[EXPOSED].distributions == twice.family(EXPOSED).distributions
