@@ -64,7 +64,7 @@ class Family:
             self.values[labels] = before + value
         for labels, state in other.distributions.items():
             mine = self.distributions.get(labels)
-            self.distributions[labels] = copy(state) if mine is None else mine + state
+            self.distributions[labels] = state if mine is None else mine + state
 
     @property
     def add(self) -> Callable[[Sequence[Labels], Sequence[float]], None]:
