@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 from tensorboard.plugins.custom_scalar import layout_pb2, metadata
 
-from hooktrace.exporters.event_file import EventFile
 from hooktrace.exporters.tensorboard import TensorBoardExporter
+from hooktrace.exporters.tensorboard_tags import CHARTS
 from hooktrace.records.base import Record
 from tests.exporters import records_sample as sample
 from tests.exporters.test_append_file import largest_file
@@ -76,14 +76,9 @@ def test_a_full_disk_and_a_deleted_directory_raise_from_export(tmp_path: Path) -
 
 def test_charts_are_a_layout_of_custom_scalars(tmp_path: Path) -> None:
     """Read as TensorBoard's plugin reads it."""
-    file = EventFile(tmp_path)
-    file.charts(3, 0, [("errors", "a.*"), ("times", "b")])
-    file.flush()
-    file.close()
-    (event,) = read(tmp_path).Tensors(metadata.CONFIG_SUMMARY_TAG)
+    (event,) = write(tmp_path, sample.make_batch()).Tensors(metadata.CONFIG_SUMMARY_TAG)
     (category,) = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0]).category
-    shown = [(chart.title, *chart.multiline.tag) for chart in category.chart]
-    assert shown == [("errors", "a.*"), ("times", "b")]
+    assert [(chart.title, *chart.multiline.tag) for chart in category.chart] == list(CHARTS)
 
 
 def test_neither_torch_nor_tensorflow_is_imported() -> None:
