@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from hooktrace.tracing.open_tracers import OpenTracer
+from hooktrace import Tracer
 from hooktrace.tracing.open_tracers import open_tracers as known
 
 DRAIN = "hooktrace-drain"
@@ -14,7 +14,7 @@ _MULTIPROCESSING = ("resource_tracker", "forkserver")
 """Python's own helpers, which live as long as the process."""
 
 
-def open_tracers() -> set[OpenTracer]:
+def open_tracers() -> set[Tracer]:
     """Return the tracers of this process that nobody closed."""
     return set(known)
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
@@ -21,7 +21,10 @@ from ..records import BucketLayout, BucketRecord, Members, Parameter, Unit
 from .backward import graph_task_id
 from .device_events import has_events
 from .passed import PassedCalls
-from .sampler import Sampler
+
+if TYPE_CHECKING:
+    from ..probes.step_sampler import StepSampler
+    from .calls import BucketCall
 
 _STEPS_UNTIL_SETTLED = 2
 
@@ -53,14 +56,6 @@ class Flat(Protocol):
 
     def parameters(self) -> Sequence[Any]:
         """The parameters, or what has their shapes."""
-
-
-class LastCall(Protocol):
-    """What a slot knows of its last call."""
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether the call has not gone to the ring yet."""
 
 
 class BucketSlot:
@@ -125,7 +120,7 @@ class BucketSlot:
             for position, parameter in enumerate(bucket.parameters())
         )
         self.unit = unit
-        self.last_call: LastCall | None = None
+        self.last_call: BucketCall | None = None
         self.usual: Any = None
         """What the driver knows of the operation that a staged hook makes of it each time."""
         self.blank = BucketRecord(
@@ -223,12 +218,12 @@ class ModelState:
         """Calls after those that ``step`` counts, while the tracer is paused."""
         self.is_planned = False
         """Whether it was decided what is sampled."""
-        self.sampling: Sampler | None = None
+        self.sampling: StepSampler | None = None
         self.sample_step = sys.maxsize
         """The next step at which ``sampling`` has anything to do."""
         self.ended = (first_step - 1, 0)
         """Of a sharded model: the last step that has ended, and how many collectives it had."""
-        self.beside: LastCall | None = None
+        self.beside: BucketCall | None = None
         """Of a sharded model: a collective that is under way and recorded when it is over."""
         self.departure: Departure | None = None
         """Of a sharded model: where it last made another collective than the step before had."""

@@ -26,32 +26,15 @@ the call ``unknown``, which the drain counts, and the hook goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .backward import watch
 from .buckets import BucketSlot
 from .clocks import Clock
 from .device_events import DeviceEvent, EventPool
 
-
-class GroupFacts(Protocol):
-    """What the drain needs to know of a process group."""
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-
-    @property
-    def key(self) -> int:
-        """Names the group within the process."""
-
-    @property
-    def members(self) -> tuple[int, int, int] | None:
-        """The ranks of the job that are in it, as first, end and stride; ``None``: not so."""
-
-    @property
-    def workers(self) -> int:
-        """How many collectives it executes at once, first in first out; 0 where unknown."""
+if TYPE_CHECKING:
+    from ..staging.groups import GroupInfo
 
 
 class Collective(NamedTuple):
@@ -60,7 +43,7 @@ class Collective(NamedTuple):
     kind: str
     wire_bytes: int
     dtype: object
-    group: GroupFacts
+    group: GroupInfo
 
     def describe(self) -> Collective:
         """Return itself: of what torch runs as it is, all is known before."""

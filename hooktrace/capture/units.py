@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -26,13 +26,14 @@ from ..records.bucket import UnitCollective
 from .backward import AfterPass, current_pass, is_checkpointed, watch
 from .buckets import BucketSlot, Departure, ModelState
 from .calls import BucketCall, Recorder
-from .clocks import Clock
 from .device_call import DeviceCall
-from .device_events import EventPool
 from .flat_bucket import Payload, Shape
 from .members import members_of
 from .unit_step import Phase, SurplusCall, UnitCall, UnitPlace, UnitStep
 from .unit_waits import UnitWaits
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
 
 MOST_SIZES = 16
 """Of one collective that have a number each.  All others share one more, and their records say all
@@ -50,21 +51,10 @@ class UnitInfo(NamedTuple):
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-class Sink(Protocol):
-    """What a sharded model's steps need of a tracer."""
-
-    clock: Clock
-    event_pool: EventPool
-
-    @property
-    def push(self) -> Callable[[object], None]:
-        """Takes a layout, or a whole step; never blocks."""
-
-
 class _Collecting(Recorder):
     """The recorder of calls that their step keeps until it is over."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Tracer) -> None:
         self.clock = sink.clock
         self.event_pool = sink.event_pool
 
@@ -85,7 +75,7 @@ class ShardedModel:
     def __init__(
         self,
         state: ModelState,
-        sink: Sink,
+        sink: Tracer,
         is_whole: Callable[[], bool] = lambda: True,
         options: Options = (),
         waits: UnitWaits | None = None,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import methodcaller
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -25,7 +25,6 @@ from ..capture.calls import BucketCall
 from ..probes.compare import first_overflow, measure, square_sum
 from ..probes.local import copy_of_state, random_state_kept
 from ..probes.probe_result import ProbeFailure, ProbeResult
-from ..probes.step_sampler import Sink
 from ..ranks.job import current_rank
 from ..records import Scope
 from ..staging.collectives import reduce_scatter_flat
@@ -33,6 +32,9 @@ from ..staging.driver import run_answered
 from .hooks import Gathering, Reduction, ScatterHook
 from .probe_plan import ProbePlan
 from .torch_groups import ParameterGroup, Share
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
 
 
 class Look(Protocol):
@@ -194,7 +196,7 @@ class _Found:
 
     def send(
         self,
-        sink: Sink,
+        sink: Tracer,
         result: torch.Tensor,
         reference: torch.Tensor,
         finite: torch.Tensor | None = None,

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -29,10 +29,13 @@ from ..probes.consent import Consent
 from ..probes.device_group import trouble_with
 from ..probes.identity import alike
 from ..probes.schedule import OFF
-from ..probes.step_sampler import CallStart, Part, Sink
+from ..probes.step_sampler import CallStart, Part
 from ..ranks.job import current_rank, job_store, rendezvous_store, restart_count
 from ..records import Scope
 from ..staging.groups import collectives_issued, group_timeout
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
 
@@ -51,14 +54,6 @@ _NOT_NOW = "not now"
 """The key of why a rank of a group does not come to a probe, behind that one's step."""
 
 
-class Probed(Sink, Protocol):
-    """What probes of a sharded model need of a tracer."""
-
-    error_every: int
-    error_all_buckets: bool
-    error: Scope
-
-
 class ProbePlan(Part):
     """What is probed of one sharded model; ``units``: all of it.
 
@@ -67,10 +62,10 @@ class ProbePlan(Part):
 
     next_step = OFF
 
-    def __init__(self, model: ModelState, units: Sequence[UnitInfo], tracer: Probed) -> None:
+    def __init__(self, model: ModelState, units: Sequence[UnitInfo], tracer: Tracer) -> None:
         self.model = model
         self.scope: Scope = tracer.error
-        self.sink: Sink = tracer
+        self.sink: Tracer = tracer
         self._every, self._all = tracer.error_every, tracer.error_all_buckets
         self._units = len(units)
         self._over = self._is_told = False
@@ -85,7 +80,7 @@ class ProbePlan(Part):
         self._store: Any = None
         self._consents: dict[str, Consent] = {}
 
-    def enter(self, start: CallStart, sink: Sink) -> None:
+    def enter(self, start: CallStart, sink: Tracer) -> None:
         """Do nothing: a unit's calls come to its ``UnitProbe``."""
 
     def takes(self, unit: int) -> bool:

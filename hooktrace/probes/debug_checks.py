@@ -22,7 +22,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,7 +33,10 @@ from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
 from .check_result import CheckResult
 from .compare import digest, finite_parts, lengths_of
-from .step_sampler import LOOKED, CallStart, Future, Look, Part, Sink
+from .step_sampler import LOOKED, CallStart, Future, Look, Part
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
 
@@ -51,7 +54,7 @@ class DebugChecks(Part):
         self._failed = False
         self._said = False
 
-    def enter(self, start: CallStart, sink: Sink) -> Look | None:
+    def enter(self, start: CallStart, sink: Tracer) -> Look | None:
         """Look at a bucket before its hook does; raises nothing."""
         slot = start.slot
         if self._failed or not slot.is_dense:
@@ -70,7 +73,7 @@ class DebugChecks(Part):
             self._failed = True
             logger.exception("debug checks of %s end here; training goes on", slot.model.name)
 
-    def _enter(self, start: CallStart, sink: Sink) -> CheckedCall:
+    def _enter(self, start: CallStart, sink: Tracer) -> CheckedCall:
         slot, bucket = start.slot, start.bucket
         call = CheckedCall(self, start, sink)
         call.look_at_gradients(bucket.buffer().detach())
@@ -117,7 +120,7 @@ class DebugChecks(Part):
 class CheckedCall(Look):
     """One call that is looked at; one without a result is let go of at the end of its step."""
 
-    def __init__(self, checks: DebugChecks, start: CallStart, sink: Sink) -> None:
+    def __init__(self, checks: DebugChecks, start: CallStart, sink: Tracer) -> None:
         self._checks = checks
         self._slot = start.slot
         self.step = start.step

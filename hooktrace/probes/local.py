@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import methodcaller
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -31,7 +31,10 @@ from .compare import finite_parts, first_overflow, lengths_of, measure, square_s
 from .probe import residual_of
 from .probe_result import ProbeResult
 from .schedule import OFF, Schedule
-from .step_sampler import LOOKED, CallStart, Look, Part, Sink
+from .step_sampler import LOOKED, CallStart, Look, Part
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
 
@@ -49,7 +52,7 @@ class LocalProbes(Part):
         self._schedule = Schedule(every, every, all_buckets)
         self.next_step = every
 
-    def enter(self, start: CallStart, sink: Sink) -> Look | None:
+    def enter(self, start: CallStart, sink: Tracer) -> Look | None:
         """Measure a bucket, if it is its turn; raises nothing."""
         slot, step = start.slot, start.step
         is_due = self._schedule.takes(step, slot.index, len(slot.model.slots))
@@ -76,7 +79,7 @@ class LocalProbes(Part):
             "local error of %s is no longer measured: %s; training goes on", slot.model.name, why
         )
 
-    def _trial(self, start: CallStart, sink: Sink) -> ProbeResult:
+    def _trial(self, start: CallStart, sink: Tracer) -> ProbeResult:
         slot, step, ready, bucket, state = start
         own = bucket.buffer().detach()
         lengths = lengths_of(slot.parameters)

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -25,7 +26,10 @@ from .identity import alike, signature
 from .probe import Probe, ReferenceGroup
 from .probe_result import ProbeFailure, ProbeResult, StepChecksums
 from .schedule import NEVER, OFF, Agreement, Plan, Schedule
-from .step_sampler import LOOKED, CallStart, Look, Part, Sink
+from .step_sampler import LOOKED, CallStart, Look, Part
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
 
@@ -94,7 +98,7 @@ class ModelProbes(Part):
         self._schedule = Schedule(OFF, self._plan.every, self._all_buckets, self._plan.burst)
         self.next_step = self._agreement.next_step
 
-    def enter(self, start: CallStart, sink: Sink) -> Look | None:
+    def enter(self, start: CallStart, sink: Tracer) -> Look | None:
         """Return the probe for a bucket of a step at or after ``next_step``, if it is probed.
 
         Where torch's store was asked only, or the ranks have met, it is ``LOOKED``.
@@ -117,7 +121,7 @@ class ModelProbes(Part):
             return LOOKED  # it may have waited for other ranks
 
     def _enter(
-        self, start: CallStart, sink: Sink, ended: Callable[[str | None], None]
+        self, start: CallStart, sink: Tracer, ended: Callable[[str | None], None]
     ) -> Look | None:
         slot, step = start.slot, start.step
         if self._over:
@@ -166,7 +170,9 @@ class ModelProbes(Part):
         before, self._checksums = self._checksums, StepChecksums(step, {})
         return before
 
-    def _ended(self, number: int, slot: BucketSlot, step: int, sink: Sink, why: str | None) -> None:
+    def _ended(
+        self, number: int, slot: BucketSlot, step: int, sink: Tracer, why: str | None
+    ) -> None:
         """Take note of how a probe of a round ended, ``why`` it failed if it did.  Any thread."""
         with self._lock:
             if number != self._number or self._over or self._stopped:
@@ -205,7 +211,7 @@ class ModelProbes(Part):
                 why,
             )
 
-    def miss(self, slot: BucketSlot, step: int, sink: Sink) -> None:
+    def miss(self, slot: BucketSlot, step: int, sink: Tracer) -> None:
         """End the round where the other ranks probe or meet at a call that is not looked at.
 
         On a device that is most often a graph's capture, which all ranks are at.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -25,7 +25,10 @@ from ..staging.driver import new_future
 from ..staging.streams import keep_for_current_stream
 from .compare import digest, finite_parts, first_overflow, lengths_of, measure, square_sum
 from .probe_result import ProbeResult, StepChecksums
-from .step_sampler import CallStart, Future, Look, Sink
+from .step_sampler import CallStart, Future, Look
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
 
 _SAMPLES = 4096
 
@@ -64,7 +67,7 @@ class Probe(Look):
         start: CallStart,
         probed: ProbeResult,
         group: ReferenceGroup,
-        sink: Sink,
+        sink: Tracer,
         *,
         checksums: StepChecksums,
         ended: Callable[[str | None], None],

@@ -13,13 +13,16 @@ A part that fails ends itself, and says so; training goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ..capture.buckets import BucketSlot, GradBucketLike
 from ..capture.calls import BucketCall, Recorder
 from .schedule import OFF
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
 
 Future = Any  # torch.futures.Future or torch._C.Future
 
@@ -32,20 +35,6 @@ class CallStart(NamedTuple):
     ready: int
     bucket: GradBucketLike
     state: Any
-
-
-class Sink(Recorder, Protocol):
-    """What looking at calls needs of a tracer."""
-
-    @property
-    def push(self) -> Callable[[object], None]:
-        """Takes what was found, and ended calls; never blocks."""
-
-    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
-        """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
-
-    def wake(self) -> None:
-        """Let the drain work now."""
 
 
 class Look(Protocol):
@@ -79,13 +68,13 @@ class Part(Protocol):
 
     next_step: int
 
-    def enter(self, start: CallStart, sink: Sink) -> Look | None:
+    def enter(self, start: CallStart, sink: Tracer) -> Look | None:
         """Look at a call of a step at or after ``next_step``; raises nothing.
 
         Returns ``None`` where that took no time worth the name, and nothing is left to do.
         """
 
-    def miss(self, slot: BucketSlot, step: int, sink: Sink) -> None:
+    def miss(self, slot: BucketSlot, step: int, sink: Tracer) -> None:
         """Take note that a call was not looked at, since something of hooktrace's own raised."""
         return
 
@@ -122,7 +111,7 @@ class StepSampler:
         each = [part.replan(burst, step) for part in self._parts]
         return any(each)
 
-    def enter(self, start: CallStart, sink: Sink) -> SampledCall | None:
+    def enter(self, start: CallStart, sink: Tracer) -> SampledCall | None:
         """Look at a call of a step at or after ``next_step``.
 
         Returns what is to be asked when it ends, ``None`` where no part looked at it.
@@ -133,7 +122,7 @@ class StepSampler:
         self.next_step = min(part.next_step for part in self._parts)
         return SampledCall([x for x in looks if x is not LOOKED], sink) if looks else None
 
-    def miss(self, slot: BucketSlot, step: int, sink: Sink) -> None:
+    def miss(self, slot: BucketSlot, step: int, sink: Tracer) -> None:
         """Take note that a call was not looked at: other ranks may wait for it."""
         for part in self._parts:
             part.miss(slot, step, sink)
@@ -157,7 +146,7 @@ class SampledCall:
 
     __slots__ = ("_held", "_looks", "_over", "_sink", "clock", "event_pool")
 
-    def __init__(self, looks: Sequence[Look], sink: Sink) -> None:
+    def __init__(self, looks: Sequence[Look], sink: Tracer) -> None:
         self.clock = sink.clock
         self.event_pool = sink.event_pool
         self._sink = sink

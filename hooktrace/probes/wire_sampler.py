@@ -6,10 +6,14 @@ step due --> WireSample --> ring, drain; wire.py says what was sent
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from ..capture.clocks import clock_anchor
-from .step_sampler import CallStart, Part, Sink
+from .step_sampler import CallStart, Part
 from .wire import WireSample
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
 
 _FIRST_STEP = 2
 """The first after DDP has rebuilt its buckets."""
@@ -39,7 +43,7 @@ class WireSampler(Part):
         self.next_step = step + 1
         return True
 
-    def enter(self, start: CallStart, sink: Sink) -> None:
+    def enter(self, start: CallStart, sink: Tracer) -> None:
         """Take note of a call of a step at or after ``next_step``."""
         step = start.step
         if step == self._sampled:

@@ -6,46 +6,28 @@ Command --> on a thread of its own, since it may wait --> Done
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..capture.buckets import ModelState
-from ..capture.clocks import Clock
 from ..ranks.channel.meeting import aside
 from ..ranks.control.messages import STACKS_AT_ONCE, Command, Done, decode_command, encode
 from ..ranks.hang.look import look
 from ..ranks.hang.sentences import seconds
 from ..ranks.hang.service import stacks_text
 from ..ranks.hang.status import ModelStatus
-from .models import TracedModels
+
+if TYPE_CHECKING:
+    from .tracer import Tracer
 
 _FLUSH_S = 8.0
 _MOST_TEXT = 200_000
 _LONG_NS = 1_000_000_000
 
 
-class Controlled(Protocol):
-    """What commands need of a tracer."""
-
-    clock: Clock
-    models: TracedModels
-    recording: bool
-
-    @property
-    def logdirs(self) -> list[Path]:
-        """The directories that it writes records to."""
-
-    def keep_detail(self, model: str, first: int, steps: int) -> bool:
-        """Keep so many steps of a model in detail."""
-
-    def flush(self, timeout_s: float) -> bool:
-        """Have what was recorded exported."""
-
-
 class TracerControl:
     """Carries commands out; ``tracers`` returns those of this process, ``rank`` is this one."""
 
-    def __init__(self, tracers: Callable[[], list[Controlled]], rank: int) -> None:
+    def __init__(self, tracers: Callable[[], list[Tracer]], rank: int) -> None:
         self._tracers = tracers
         self._rank = rank
         self._verbs: dict[str, Callable[[Command], Done]] = {

@@ -11,13 +11,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..capture.buckets import ModelState
-from ..capture.clocks import Clock
 from ..ranks.channel.channel import Channel
 from ..ranks.hang.collectives import collectives
 from ..ranks.hang.look import look
@@ -27,8 +25,10 @@ from ..ranks.hang.service import HangService, stacks_text
 from ..ranks.hang.watchdog import Pauses
 from ..records import HangRecord
 from ..records.files import record_path
-from .models import TracedModels
 from .options import OnHang
+
+if TYPE_CHECKING:
+    from .tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
 
@@ -42,31 +42,10 @@ _ENOUGH = 20
 """Buckets of a model that say what is usual."""
 
 
-class HangTracer(Protocol):
-    """What is needed of a tracer."""
-
-    clock: Clock
-    models: TracedModels
-
-    @property
-    def push(self) -> Callable[[object], None]:
-        """Takes a record; never blocks."""
-
-    @property
-    def logdirs(self) -> list[Path]:
-        """The directories that it writes records to."""
-
-    def bucket_durations(self, model: str) -> list[int]:
-        """Return how long a model's last buckets took, ns."""
-
-    def flush(self, timeout_s: float) -> bool:
-        """Have what was recorded exported."""
-
-
 class TracerHangs:
     """A tracer among those that are watched, with the options of ``Tracer``."""
 
-    def __init__(self, tracer: HangTracer, hang_after_s: float | None, on_hang: OnHang) -> None:
+    def __init__(self, tracer: Tracer, hang_after_s: float | None, on_hang: OnHang) -> None:
         self.hang_after_s = hang_after_s
         self.clock = tracer.clock
         self._tracer = tracer

@@ -6,8 +6,6 @@ commands, hangs --> InJob --> the exporters that write records; recent.py; the c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +16,12 @@ from ..ranks.job import describe_run
 from ..records import Batch, RunInfo
 from ..records.errors import UsageError
 from .models import TracedModels
-from .options import OnHang
 from .pipeline import Pipeline
 from .recent import RecentRecords
 
 if TYPE_CHECKING:
     from ..ranks.channel.channel import Channel
     from ..ranks.control.address import HubAddress
-    from .hangs import TracerHangs
     from .job_control import JobControl
 
 
@@ -39,14 +35,9 @@ class InJob:
     _exporters: Sequence[Exporter]
     _recent: RecentRecords
     _channel: Channel | None
-    _hang_options: tuple[float | None, OnHang]
     _pipeline: Pipeline
     _run_id: str | None
     _anchor: tuple[int, int]
-
-    def flush(self, timeout_s: float = 10.0) -> bool:
-        """Wait until all that was recorded is exported."""
-        raise NotImplementedError
 
     def run_info(self) -> RunInfo:
         """Return who this process is; once torch.distributed is initialised, with its rank."""
@@ -78,23 +69,12 @@ class InJob:
     def _record_files(self) -> list[RecordFileExporter]:
         return [e for e in self._exporters if isinstance(e, RecordFileExporter)]
 
-    @cached_property
-    def hang_watch(self) -> TracerHangs:
-        """What is watched of this tracer, and what it does about hangs."""
-        from .hangs import TracerHangs
-
-        return TracerHangs(self, *self._hang_options)
-
     @property
     def job(self) -> JobControl:
         """Commands to all ranks of the job, while it runs."""
         from .job_control import JobControl
 
         return JobControl(self._hub_address)
-
-    def pause_watchdog(self) -> AbstractContextManager[None]:
-        """Say that ranks may wait for this one while a ``with`` block runs: a checkpoint, ..."""
-        return self.hang_watch.pause()
 
     def bucket_durations(self, model: str) -> list[int]:
         """Return how long the kept buckets of a model took, ns; waits for nothing."""

@@ -5,24 +5,17 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..ranks import native_calls
+
+if TYPE_CHECKING:
+    from .tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
 
 
-class OpenTracer(Protocol):
-    """What is needed of a tracer."""
-
-    def close(self) -> bool:
-        """Export what is left, and stop recording."""
-
-    def begin_in_child(self) -> None:
-        """Begin anew in a forked child."""
-
-
-open_tracers: set[OpenTracer] = set()
+open_tracers: set[Tracer] = set()
 
 
 def _close_all() -> None:

@@ -11,12 +11,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from ..capture.clocks import Clock
 from ..ranks.channel.channel import Channel, channel_of_this_process
 from ..ranks.channel.meeting import aside
 from ..ranks.control.address import HubAddress, remove_address, write_address
@@ -25,32 +23,14 @@ from ..ranks.control.messages import QUESTION
 from ..ranks.hang.service import HangService
 from ..ranks.whole_job.rank_steps import RankSteps
 from ..ranks.whole_job.view import JobView
-from ..records import Batch, ClockRecord
-from .control import Controlled, TracerControl
-from .hangs import TracerHangs, hang_service
+from ..records import ClockRecord
+from .control import TracerControl
+from .hangs import hang_service
+
+if TYPE_CHECKING:
+    from .tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
-
-
-class User(Controlled, Protocol):
-    """What the channel needs of a tracer."""
-
-    clock: Clock
-    align_clocks: bool
-
-    @property
-    def push(self) -> Callable[[object], None]:
-        """Takes a record; never blocks."""
-
-    @property
-    def hang_watch(self) -> TracerHangs:
-        """What is watched of it."""
-
-    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
-        """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
-
-    def hear(self, listener: Callable[[Batch], None]) -> None:
-        """Let somebody have all batches, in the drain's thread."""
 
 
 class _Shared:
@@ -63,9 +43,9 @@ class _Shared:
         self.channel: Channel | None = None
         self.view: JobView | None = None
         self.hangs: HangService | None = None
-        self.users: dict[User, RankSteps | None] = {}
+        self.users: dict[Tracer, RankSteps | None] = {}
 
-    def begin(self, user: User) -> None:
+    def begin(self, user: Tracer) -> None:
         """Start the channel, and what goes over it."""
         self.channel = channel = channel_of_this_process(user.clock, self.take)
         rank = channel.node.me.rank
@@ -104,7 +84,7 @@ class _Shared:
 _shared = _Shared()
 
 
-def join(user: User) -> Channel | None:
+def join(user: Tracer) -> Channel | None:
     """Return the channel, which begins with its first user; ``None`` where it cannot begin."""
     with _shared.lock:
         _shared.users[user] = None
@@ -129,7 +109,7 @@ def join(user: User) -> Channel | None:
         return _shared.channel
 
 
-def leave(user: User) -> None:
+def leave(user: Tracer) -> None:
     """End the channel with its last user."""
     with _shared.lock:
         if user not in _shared.users:

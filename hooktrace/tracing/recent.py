@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..records import (
@@ -78,9 +79,8 @@ class Queries:
 
     _recent: RecentRecords
 
-    def flush(self, timeout_s: float = 10.0) -> bool:
-        """Wait until all that was recorded is in memory."""
-        raise NotImplementedError
+    flush: Callable[[], bool]
+    """Waits until all that was recorded is in memory."""
 
     def steps(self, model: str | None = None) -> list[StepRecord]:
         """Return the last steps, oldest first, of one model or of all."""

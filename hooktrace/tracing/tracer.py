@@ -14,6 +14,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..capture.clocks import Clock, clock_anchor
@@ -37,6 +39,7 @@ from .state import Alarm, State
 
 if TYPE_CHECKING:
     from ..ranks.channel.channel import Channel
+    from .hangs import TracerHangs
 
 logger = logging.getLogger("hooktrace")
 
@@ -184,6 +187,17 @@ class Tracer(Queries, InJob):
         self._channel = process_channel.join(self)
         if self.state is State.CLOSED:  # by a signal handler, meanwhile
             self._leave_channel(self)
+
+    @cached_property
+    def hang_watch(self) -> TracerHangs:
+        """What is watched of this tracer, and what it does about hangs."""
+        from .hangs import TracerHangs
+
+        return TracerHangs(self, *self._hang_options)
+
+    def pause_watchdog(self) -> AbstractContextManager[None]:
+        """Say that ranks may wait for this one while a ``with`` block runs: a checkpoint, ..."""
+        return self.hang_watch.pause()
 
     @property
     def recording(self) -> bool:
