@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -97,6 +99,27 @@ def test_every_stamp_is_covered_above() -> None:
             before = clock.now_ns
             traced(None, bucket).wait()
             assert clock.now_ns - before == stamps
+
+
+def _failing(state: Any, bucket: Any) -> Iterator[Any]:
+    """Raise once its operation has arrived."""
+    yield _arrived()
+    raise LookupError("mine")
+
+
+@pytest.mark.parametrize("hook", [*(hook for hook, _ in HOOKS.values()), staged(_failing)])
+def test_a_call_that_has_ended_holds_nothing_of_its_hook_s(hook: Callable[..., Any]) -> None:
+    """It stays until the drain has read it, and as its slot's last call until the next step."""
+    bucket = FakeBucket([torch.ones(4)], is_last=True)
+    held = weakref.ref(bucket)
+    with Tracer(error_every=0, align_clocks=False, interval_s=3600) as tracer:
+        traced = trace(hook, tracer=tracer)
+        for _ in range(2):  # the second call takes the usual way
+            with suppress(Exception):
+                traced(None, bucket).wait()
+        del bucket
+        assert traced._layout.models[0].slots[0].last_call.step == 1
+        assert held() is None
 
 
 def test_a_hook_on_trial_is_driven_by_the_same_loop() -> None:
