@@ -159,7 +159,7 @@ def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         whose = f"the {'parameters' if is_gather else 'gradients'} of {bucket.title}"
         what, noun = "FSDP's own result" if is_gather else what, "collectives"
     evidence = [
-        f"median of {error.count} probes against {what}; the largest was {error.most:.2g}",
+        f"median of {error.count} probes against {what}; the largest was {error.most:.3g}",
         f"{len(bad)} of {len(found)} probed {noun} have a relative error above {LARGE_ERROR}",
     ]
     if error.worst is not None:
