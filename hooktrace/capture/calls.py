@@ -5,7 +5,7 @@
                                                       +--> pushed to the ring
                                                                       engine: backward_ended
 
-A hook's call is driven by the object that takes its stamps (``staging/driver.py``, a subclass); of
+A hook's call is driven by the object that takes its stamps (``staging/runs.py``, a subclass); of
 the usual call the driver writes them itself, and of all others by the methods here.
 
 A call is written by the training thread and then by one callback thread, never by both at once.

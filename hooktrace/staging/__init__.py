@@ -2,9 +2,9 @@
 
     DDP --> StagedHook (hook.py) --> generator --yield--> Operation (operation.py, collectives.py)
                  |                       ^                    |
-                 |                       +---- driver.py <----+--> process group (groups.py)
-                 |                                |
-                 |      sequencer.py: calls with several rounds, one after another on their group
+                 |              driver.py, runs.py <----------+--> process group (groups.py)
+                 |                       |
+                 |      turns.py, sequencer.py: calls with several rounds, one after another
                  |      round_groups.py: that group;  streams.py: memory across a yield
                  +--> compiled.py: the same on one parameter, in a compiled graph
 

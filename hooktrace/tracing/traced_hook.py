@@ -29,15 +29,15 @@ from ..capture.layout import LayoutTracker
 from ..capture.passed import PassedCalls
 from ..probes.step_sampler import CallStart, SampledCall
 from ..ranks.job import current_rank
-from ..staging.driver import (
+from ..staging.driver import Future
+from ..staging.hook import HOOK_SIGNATURE, StagedHook
+from ..staging.runs import (
     DeviceOpaqueRun,
     DeviceStagedRun,
-    Future,
     OpaqueRun,
     StagedRun,
     launch_opaque,
 )
-from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from .hook_notices import HookNotices, note_compiled
 from .sampling_plan import SamplingPlan
 from .settings import default_tracer
@@ -176,7 +176,7 @@ class TracedHook:
         staged = self._staged
         try:
             if staged is None:
-                future = launch_opaque(self, self._hook, state, bucket, run)
+                future = launch_opaque(self.__qualname__, self._hook, state, bucket, run)
             else:
                 future = staged.launch(state, bucket, run)
         except BaseException:

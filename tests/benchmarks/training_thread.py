@@ -20,15 +20,13 @@ import torch
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as torch_hooks
 
 from hooktrace import hooks
-from hooktrace.commands.bench.cost import _flushed, _whose_turn_it_is
+from hooktrace.commands.bench.cost import _flushed, _whose_turn_it_is, traced_beside
 from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack, run_ranks
 from hooktrace.commands.bench.table import Row
-from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer
 
 BUCKETS = 40
 _WARMUP_ROUNDS = 20
-_ASLEEP_S = 3600.0
 _TRACED: dict[str, tuple[Hook, str, float]] = {
     "allreduce": (hooks.allreduce_hook, "staged", 5.0),
     "torch's allreduce": (torch_hooks.allreduce_hook, "plain", 10.0),
@@ -61,13 +59,10 @@ def _measure(rounds: int) -> dict[str, list[int]]:
 
     Raises ``RuntimeError`` where DDP cut the model into other buckets, or records were lost.
     """
-    sides = {name: hook for name, (hook, _, _) in _TRACED.items()}
     with ExitStack() as stack:
-        tracers = []
-        for name, (hook, _, _) in _TRACED.items():
-            tracer = Tracer([], error_every=0, align_clocks=False, interval_s=_ASLEEP_S)
-            tracers.append(stack.enter_context(tracer))
-            sides[f"traced {name}"] = trace(hook, tracer=tracer)
+        sides, tracers = traced_beside(
+            stack, {name: hook for name, (hook, _, _) in _TRACED.items()}
+        )
         turn = SimpleNamespace(hook=None)
         model = linear_stack(64, BUCKETS, _whose_turn_it_is, turn)
         data = torch.randn(8, 64)

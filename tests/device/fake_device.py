@@ -26,7 +26,7 @@ from hooktrace.capture import buckets, device_events, host_copy
 from hooktrace.fsdp import replicas
 from hooktrace.probes import debug_checks, device_group, local, model, probe, schedule, step_sampler
 from hooktrace.ranks.hang import look
-from hooktrace.staging import driver, streams
+from hooktrace.staging import driver, runs, streams, turns
 from hooktrace.tracing import assembler, drain
 
 from .allocator import StreamOracle
@@ -94,10 +94,10 @@ class FakeEvent:
 
 
 CALLBACKS: tuple[tuple[type, str], ...] = (
-    (driver.StagedRun, "finish"),
-    (driver.DeviceStagedRun, "finish"),
-    (driver.OpaqueRun, "finish"),
-    (driver._Turn, "_go_on"),
+    (runs.StagedRun, "finish"),
+    (runs.DeviceStagedRun, "finish"),
+    (runs.OpaqueRun, "finish"),
+    (turns._Turn, "_go_on"),
     (probe.Probe, "_arrived"),
     (debug_checks.CheckedCall, "_arrived"),
     (step_sampler.SampledCall, "_pass_on"),
@@ -172,7 +172,7 @@ class FakeDevice(StreamOracle):
         patch.setattr(streams, "current_stream", lambda device: self.stream)
         patch.setattr(torch.Tensor, "record_stream", self._recorder())
         patch.setattr(torch.Tensor, "pin_memory", self._pinner())
-        for owner in (driver, probe):
+        for owner in (driver, turns, probe):
             patch.setattr(owner, "new_future", lambda tensor: torch.futures.Future())
         for module in (buckets, replicas):
             patch.setattr(module, "has_events", lambda device: device.type == "cuda")

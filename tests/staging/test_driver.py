@@ -1,125 +1,14 @@
-"""The one driver: a stamp that fails costs a call's times, and training nothing."""
+"""The one driver, where each operation is answered at once: a hook on trial."""
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from hooktrace import Tracer, staged, trace
 from hooktrace.staging.driver import run_answered
-from hooktrace.staging.sequencer import sequencer_of
-from hooktrace.testing import FakeBucket, FakeClock
-from tests.fakes import FakeOperation, opaque
-
-
-class FailingClock(FakeClock):
-    """Raises at one of its maker's readings; the watch for hangs reads it each second too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.until: int | None = None
-        self._maker = threading.get_ident()
-
-    def __call__(self) -> int:
-        if threading.get_ident() != self._maker:
-            return self.now_ns
-        if self.until is not None:
-            self.until -= 1
-            if self.until == -1:
-                raise OSError("no time")
-        return super().__call__()
-
-
-def one_round(state: Any, bucket: Any) -> Iterator[Any]:
-    """Yield one operation that has arrived at once."""
-    yield _arrived()
-    return bucket.buffer()
-
-
-def two_rounds(state: Any, bucket: Any) -> Iterator[Any]:
-    """Yield two of them."""
-    yield _arrived()
-    yield _arrived()
-    return bucket.buffer()
-
-
-def _arrived() -> FakeOperation:
-    operation = FakeOperation(wire_bytes=4)
-    operation.complete()
-    return operation
-
-
-HOOKS: dict[str, tuple[Callable[..., Any], int]] = {
-    "opaque": (opaque, 3),
-    "one round": (staged(one_round), 5),
-    "two rounds": (staged(multi_round=True)(two_rounds), 8),
-}
-"""Each with the number of stamps of a call: ready, two a collective, the turn, done, returned."""
-
-
-@pytest.mark.parametrize(
-    ("name", "reading"), [(name, at) for name, (_, stamps) in HOOKS.items() for at in range(stamps)]
-)
-def test_a_clock_that_raises_costs_the_times_of_that_call(name: str, reading: int) -> None:
-    """At any of its stamps; the result is the hook's, and the next call is timed again."""
-    hook, _ = HOOKS[name]
-    clock = FailingClock()
-    bucket = FakeBucket([torch.ones(4)], is_last=True)
-    with Tracer(clock=clock, error_every=0, align_clocks=False) as tracer:
-        traced = trace(hook, tracer=tracer)
-        traced(None, bucket).wait()  # the first call reads the clock for its layout too
-        tracer.flush()
-        clock.until = reading
-        result = traced(None, bucket).wait()
-        assert result.data_ptr() == bucket.buffer().data_ptr()
-        assert clock.until == -1 or clock.until < 0
-        clock.until = None
-        traced(None, bucket).wait()
-        traced(None, bucket).wait()
-        tracer.flush()
-        assert tracer.losses()["stamp_failed"] == 1
-        assert tracer.buckets()[-1].stages[-1].name in {"pending", "decompress"}
-        assert not sequencer_of(None)._busy
-
-
-def test_every_stamp_is_covered_above() -> None:
-    """A call reads the clock as often as the table says."""
-    for hook, stamps in HOOKS.values():
-        clock = FailingClock()
-        bucket = FakeBucket([torch.ones(4)], is_last=True)
-        with Tracer(clock=clock, error_every=0, align_clocks=False) as tracer:
-            traced = trace(hook, tracer=tracer)
-            traced(None, bucket).wait()
-            before = clock.now_ns
-            traced(None, bucket).wait()
-            assert clock.now_ns - before == stamps
-
-
-def _failing(state: Any, bucket: Any) -> Iterator[Any]:
-    """Raise once its operation has arrived."""
-    yield _arrived()
-    raise LookupError("mine")
-
-
-@pytest.mark.parametrize("hook", [*(hook for hook, _ in HOOKS.values()), staged(_failing)])
-def test_a_call_that_has_ended_holds_nothing_of_its_hook_s(hook: Callable[..., Any]) -> None:
-    """It stays until the drain has read it, and as its slot's last call until the next step."""
-    bucket = FakeBucket([torch.ones(4)], is_last=True)
-    held = weakref.ref(bucket)
-    with Tracer(error_every=0, align_clocks=False, interval_s=3600) as tracer:
-        traced = trace(hook, tracer=tracer)
-        for _ in range(2):  # the second call takes the usual way
-            with suppress(Exception):
-                traced(None, bucket).wait()
-        del bucket
-        assert traced._layout.models[0].slots[0].last_call.step == 1
-        assert held() is None
 
 
 def test_a_hook_on_trial_is_driven_by_the_same_loop() -> None:

@@ -74,15 +74,15 @@ BUCKETS = (
     ),
     Column("is_last", "bool", "whether its gradients come last", flag("is_last")),
     Column(
-        "unit", "string", "of a sharded model the unit that is communicated; NA of a bucket",
+        "unit", "string", "the unit of a sharded model; NA for a bucket",
         lambda r: _of_unit(r, "name"),
     ),
     Column(
-        "collective", "string", "what is done with the unit: all_gather, reduce_scatter, ...",
+        "collective", "string", "the unit's collective: all_gather, reduce_scatter, ...",
         lambda r: _of_unit(r, "collective"),
     ),
-    Column("phase", "string", "forward or backward; of a unit", lambda r: _of_unit(r, "phase")),
-    Column("turn", "Int64", "the how-manieth such call of the step, from 0; of a unit", _turns),
+    Column("phase", "string", "forward or backward; units only", lambda r: _of_unit(r, "phase")),
+    Column("turn", "Int64", "position among such calls of the step, from 0; units only", _turns),
     Column(
         "exposed_ns", "Int64", "how long training waited for the unit's collective",
         sometimes("exposed"),

@@ -130,13 +130,9 @@ _TRACED: dict[str, tuple[Hook, float]] = {
 
 def _rounds_of_steps(seconds: float) -> list[dict[str, float]]:
     """Return what a step took with each variant, ns, in each round."""
-    sides = {**_BESIDE, **{name: hook for name, (hook, _) in _TRACED.items()}}
     with ExitStack() as stack:
-        tracers = []
-        for name, (hook, _) in _TRACED.items():
-            tracer = Tracer([], error_every=0, align_clocks=False, interval_s=_ASLEEP_S)
-            tracers.append(stack.enter_context(tracer))
-            sides[f"traced {name}"] = trace(hook, tracer=tracer)
+        sides, tracers = traced_beside(stack, {name: hook for name, (hook, _) in _TRACED.items()})
+        sides |= _BESIDE
         turn = SimpleNamespace(hook=None)
         model = linear_stack(64, _BUCKETS, _whose_turn_it_is, turn)
         data = torch.randn(8, 64)
@@ -144,6 +140,21 @@ def _rounds_of_steps(seconds: float) -> list[dict[str, float]]:
         flushed = _flushed(turns, tracers)
         list(islice(flushed, _WARMUP_ROUNDS))
         return [dict(zip(sides, one, strict=True)) for one in rounds_of(flushed, seconds)]
+
+
+def traced_beside(
+    stack: ExitStack, hooks_by_name: dict[str, Hook]
+) -> tuple[dict[str, Hook], list[Tracer]]:
+    """Return hooks, each untraced and as ``traced NAME``, and the tracers, which ``stack`` closes.
+
+    Each has a tracer of its own, without probes and with a drain that sleeps.
+    """
+    sides, tracers = dict(hooks_by_name), []
+    for name, hook in hooks_by_name.items():
+        tracer = Tracer([], error_every=0, align_clocks=False, interval_s=_ASLEEP_S)
+        tracers.append(stack.enter_context(tracer))
+        sides[f"traced {name}"] = trace(hook, tracer=tracer)
+    return sides, tracers
 
 
 def _flushed(rounds: Iterator[_T], tracers: list[Tracer]) -> Iterator[_T]:
