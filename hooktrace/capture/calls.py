@@ -297,6 +297,9 @@ class BucketCall:
             self.lose_stamps(error)
         self.recorder.push(self)
 
+    def record(self) -> None:
+        """Record an event, on a device; never raises."""
+
     def returned(self) -> None:
         """Take note that the hook of the last bucket, stamped ``launched``, returns to DDP."""
 

@@ -31,21 +31,25 @@ class DeviceCall(BucketCall):
     def __init__(
         self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, shadow: bool = False
     ) -> None:
-        refuse_captured_stream(slot.device)
         super().__init__(slot, step, ready, recorder, shadow)
+        self.begin_on_device()
+
+    def begin_on_device(self) -> None:
+        """Record the first event; raises ``RuntimeError`` on a stream that is being captured."""
+        refuse_captured_stream(self.slot.device)
         self.events: list[DeviceEvent] | None = []
-        self._record()
+        self.record()
 
     def issued(self, operation: Stamped) -> None:
         """Record an event, and stamp."""
         if self.staged:
-            self._record()
+            self.record()
         super().issued(operation)
 
     def arrived(self, *, failed: bool = False) -> None:
         """Record an event, and stamp."""
         if self.staged and not failed:
-            self._record()
+            self.record()
         super().arrived(failed=failed)
 
     def is_only(self, collective: Collective) -> None:
@@ -61,7 +65,7 @@ class DeviceCall(BucketCall):
 
     def finished(self) -> None:
         """Record an event, stamp, and push the call."""
-        self._record()
+        self.record()
         super().finished()
 
     def returned(self) -> None:
@@ -82,16 +86,16 @@ class DeviceCall(BucketCall):
         if self.device_over:
             return
         try:
-            event = self.event_pool.record(self.slot.device)
+            event = self.recorder.event_pool.record(self.slot.device)
         except Exception:  # the device does not know then how much backward hid
             return
         self.around_backward = (*self.around_backward, event)
 
-    def _record(self) -> None:
-        # Once one stamp has failed, nobody knows which event is whose.
+    def record(self) -> None:
+        """Record an event; once one stamp has failed, nobody knows which event is whose."""
         if self.unknown is None and not self.device_over and self.events is not None:
             try:
-                self.events.append(self.event_pool.record(self.slot.device))
+                self.events.append(self.recorder.event_pool.record(self.slot.device))
             except Exception as error:
                 self.lose_stamps(error)
 

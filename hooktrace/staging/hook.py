@@ -200,14 +200,13 @@ class StagedHook:
         recorder = run.recorder
         if recorder is not None:
             if run.on_device:
-                run.issued(operation)
-            else:
-                try:
-                    clock = recorder.clock
-                    run.issued_at = clock()
-                    run.operation = operation
-                except Exception as error:
-                    run.lose_stamps(error)
+                run.record()
+            try:
+                clock = recorder.clock
+                run.issued_at = clock()
+                run.operation = operation
+            except Exception as error:
+                run.lose_stamps(error)
         try:
             future = operation.start()
         except BaseException as error:

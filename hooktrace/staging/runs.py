@@ -3,11 +3,10 @@
     StagedHook.launch --> StagedRun, DeviceStagedRun     its future --then--> finish --> the ring
     launch_opaque     --> OpaqueRun, DeviceOpaqueRun     the hook's future, the same
 
-Each object and each function call costs a microsecond or two here.  So the usual call, one
-collective on a CPU, is written out in one function for the training thread (``StagedHook.launch``)
-and one for the callback; devices and several rounds take the driver's steps one by one.  A run
-without a recorder belongs to an untraced hook and has no stamps.  A run that has ended holds no
-tensor.
+Each object and each function call costs a microsecond or two here.  So the usual call, of one
+collective, is written out in one function for the training thread (``StagedHook.launch``) and one
+for the callback; several rounds take the driver's steps one by one.  A run without a recorder
+belongs to an untraced hook and has no stamps.  A run that has ended holds no tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import torch
 from ..capture.calls import BucketCall, Collective
 from ..capture.device_call import DeviceCall
 from . import streams
-from .driver import HELD, NO_SLOTS, Ended, Future, HookRun, raise_for, second_collective, stages_of
+from .driver import HELD, NO_SLOTS, Future, HookRun, raise_for, second_collective, stages_of
 from .operation import Operation
 from .result_check import no_future, wrong_result
 
@@ -78,7 +77,9 @@ class StagedRun(_Driven, BucketCall):
         run.recorder = None
         return run
 
-    def finish(self, arrived: Future) -> torch.Tensor:  # noqa: PLR0912  # see above
+    def finish(  # noqa: PLR0912, PLR0915  # see above
+        self, arrived: Future
+    ) -> torch.Tensor:
         """Return the result of a hook whose one operation has arrived: the callback for ``then``.
 
         It is ``arrive``, ``advance`` and ``end`` in one.  What it raises makes DDP's backward pass
@@ -91,6 +92,8 @@ class StagedRun(_Driven, BucketCall):
             buffer_of = slot.buffer
             buffer = buffer_of()
             if self.operation is not None:
+                if self.on_device:
+                    self.record()
                 try:
                     self.arrived_at = clock()
                     self.operation = None
@@ -131,6 +134,8 @@ class StagedRun(_Driven, BucketCall):
             if wrong is not None:
                 self.fail(stages_of(operation).after, wrong)
         self.generator = self.state = self.bucket = self.yielded = None
+        if self.on_device:
+            self.record()
         try:
             self.done = clock()
         except Exception as error:
@@ -181,17 +186,10 @@ class OpaqueRun(_Driven, BucketCall):
         return result  # type: ignore[no-any-return]  # checked
 
 
-class DeviceStagedRun(_Driven, DeviceCall):
+class DeviceStagedRun(StagedRun, DeviceCall):
     """A call of a staged hook for a bucket on a device."""
 
-    __slots__ = HELD
-
-    def finish(self, arrived: Future) -> torch.Tensor:
-        """Return the hook's result, step by step: each stamp is an event too."""
-        step = self.advance(self.arrive(arrived))
-        if not isinstance(step, Ended):
-            self.fail(self.own_stage, second_collective())
-        return step.result
+    __slots__ = ()
 
 
 class DeviceOpaqueRun(OpaqueRun, DeviceCall):

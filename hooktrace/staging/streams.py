@@ -14,7 +14,6 @@ attributes and what its dictionaries hold under this bucket's index.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 from collections.abc import Generator, Iterable, Iterator
@@ -26,11 +25,19 @@ import torch.distributed as dist
 
 from ..capture.device_events import accelerator, current_stream
 
+_SPARSE: Final = torch.sparse_coo
 _DEPTH: Final = 5  # a generator's local, its object, that one's dictionary, a list in it, its item
 _LEFT_ALONE: Final = (
     *(type(None), str, bytes, int, float, type, torch.dtype, torch.device),
     *(ModuleType, CodeType, FrameType, type(dist.ReduceOp.SUM)),
-    *(torch.nn.Module, torch.optim.Optimizer, torch.Generator, torch._C.Future, dist.ProcessGroup),
+    *(
+        torch.nn.Module,
+        torch.optim.Optimizer,
+        torch.Generator,
+        torch._C.Future,
+        dist.ProcessGroup,
+        dist.Work,
+    ),
 )
 """What holds no tensor of one call, or far more than that."""
 
@@ -46,9 +53,12 @@ def keep_across_yield(
     ``steps``: the hook's generator, called with ``state``, suspended at ``operation``.  ``value``:
     what it is about to get, which says whether a device is involved at all.
     """
-    given = [value] if isinstance(value, torch.Tensor) else _tensors([value], 1, set())
-    if not all(tensor.is_cpu for tensor in given):
-        keep_for_current_stream(held_tensors(steps, state, operation, bucket))
+    if isinstance(value, torch.Tensor):
+        if value.is_cpu:
+            return
+    elif all(tensor.is_cpu for tensor in _tensors([value], 1, set())):
+        return
+    keep_for_current_stream(held_tensors(steps, state, operation, bucket))
 
 
 def keep_for_current_stream(tensors: Iterable[torch.Tensor]) -> None:
@@ -56,14 +66,18 @@ def keep_for_current_stream(tensors: Iterable[torch.Tensor]) -> None:
 
     For what was made on another stream and is used on this one; a CPU has none.
     """
-    streams: dict[torch.device, Any] = {}
+    of: torch.device | None = None
+    stream: Any = None
     for tensor in tensors:
+        if tensor.is_cpu:
+            continue
         device = tensor.device
-        if device.type != "cpu":
-            if device not in streams:
-                streams[device] = current_stream(device)
-            with contextlib.suppress(NotImplementedError):  # a device without streams
-                tensor.record_stream(streams[device])
+        if device != of:
+            of, stream = device, current_stream(device)
+        try:
+            tensor.record_stream(stream)
+        except NotImplementedError:  # a device without streams
+            continue
 
 
 def held_tensors(
@@ -71,7 +85,8 @@ def held_tensors(
 ) -> list[torch.Tensor]:
     """Return each tensor that has memory and that a suspended hook holds, or its operation."""
     seen = {id(state), id(bucket)}
-    held = _tensors([steps, operation], _DEPTH, seen)
+    # A generator that this one goes through is as deep as its caller: so is what both hold.
+    held = _tensors(gc.get_referents(steps, operation), _DEPTH - 1, seen)
     if state is not None:
         index, attributes = bucket.index(), _attributes(state)
         mine = (each.get(index) if isinstance(each, dict) else each for each in attributes)
@@ -94,23 +109,28 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 def _tensors(values: Iterable[Any], depth: int, seen: set[int]) -> list[torch.Tensor]:
     """Return the tensors in some values, each object once, ``depth`` levels down.
 
-    It is asked for each bucket on the training thread: one loop, and one question a type.
+    It is asked for each bucket on the training thread: one loop, which leaves out at once what is
+    of a type that holds none.
     """
     found: list[torch.Tensor] = []
     level = list(values)
     while level and depth >= 0:
         below: list[Any] = []
-        for value in level:
-            kind = _kind(type(value))  # type: ignore[arg-type]  # a class is hashable
-            if kind == _LEAVE or id(value) in seen:
+        worth = _worth_a_look if len(level) <= _FEW else _worth_a_look.__wrapped__
+        for place, what in worth(tuple(map(type, level))):
+            value = level[place]
+            if id(value) in seen:
                 continue
             seen.add(id(value))
-            if kind == _TENSOR:
-                found += _with_memory(value)
-            elif kind == _GENERATOR:
+            if what == _TENSOR:
+                if value.layout is _SPARSE:
+                    found += value._indices(), value._values()
+                else:
+                    found.append(value)
+            elif what == _GENERATOR:
                 # One that another one goes through is as deep as its own caller.
                 found += _tensors(gc.get_referents(value), _DEPTH - 1, seen)
-            elif kind == _FUNCTION:
+            elif what == _FUNCTION:
                 below += value.__closure__ or ()
             else:
                 below += gc.get_referents(value)
@@ -122,7 +142,21 @@ _LEAVE, _TENSOR, _GENERATOR, _FUNCTION, _LOOK_INTO = range(5)
 """What is done with an object on the way to the tensors."""
 
 
+_FEW: Final = 32
+"""So many objects have their types remembered: a longer list would be, in each length it has."""
+
+
 @functools.lru_cache(maxsize=1024)  # programs make types while they run
+def _worth_a_look(types: tuple[type, ...]) -> tuple[tuple[int, int], ...]:
+    """Return the places of objects that hold tensors, or may, and what is done with each.
+
+    What a hook holds at a yield is of the same types each time.
+    """
+    kinds = enumerate(map(_kind, types))
+    return tuple((place, kind) for place, kind in kinds if kind != _LEAVE)
+
+
+@functools.lru_cache(maxsize=1024)
 def _kind(kind: type) -> int:
     if issubclass(kind, _LEFT_ALONE):
         return _LEAVE
@@ -131,9 +165,3 @@ def _kind(kind: type) -> int:
     if issubclass(kind, GeneratorType):
         return _GENERATOR
     return _FUNCTION if issubclass(kind, FunctionType) else _LOOK_INTO
-
-
-def _with_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    if tensor.layout is torch.sparse_coo:
-        return tensor._indices(), tensor._values()
-    return (tensor,)

@@ -20,8 +20,8 @@ _REMEDIES = {
     "last backward pass has returned",
     "not_exported": "an exporter was disabled; its own message says why",
     "stamp_failed": "it was raised while hook calls were stamped, whose times are unknown now; "
-    "training is not affected: look at the clock that Tracer was given, at the device, or at the "
-    "operation's describe()",
+    "training is not affected: a call inside a captured graph is never timed; else look at the "
+    "clock that Tracer was given, at the device, or at the operation's describe()",
     "probe_failed": "an error was not measured, as where a rank came too late; the ranks meet "
     "again some steps later",
     "step_too_long": "a sharded model's step ends with a backward pass that reduces gradients; put "

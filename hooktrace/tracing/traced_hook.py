@@ -75,7 +75,9 @@ class TracedHook:
         self._local = local
         self._first_name = tracer.models.name(model)
         self._clock = tracer.clock
-        self._run_type: type[Any] = OpaqueRun if self._staged is None else StagedRun
+        self._run_types: tuple[type[Any], type[Any]] = (
+            (OpaqueRun, DeviceOpaqueRun) if self._staged is None else (StagedRun, DeviceStagedRun)
+        )
         label = self.__qualname__.split("<locals>.")[-1]
         self._layout = LayoutTracker(
             *(label, self._name_model, tracer.push, current_rank, tracer.clock),
@@ -144,7 +146,7 @@ class TracedHook:
             # As ``find`` does, without the call: each one costs a microsecond or two, caches cold.
             buffer = bucket.buffer()
             slot = self._layout.by_buffer.get(id(buffer))
-            if slot is not None and not slot.has_events:
+            if slot is not None:
                 own = slot.buffer
                 model, index = slot.model, slot.index
                 step = model.step if index > model.last_index else model.step + 1
@@ -153,13 +155,16 @@ class TracedHook:
                 # As ``model.enter`` and the run's ``__init__`` do.
                 model.step = step
                 model.last_index = index
-                run = _new(self._run_type)
+                on_device = slot.has_events
+                run = _new(self._run_types[on_device])
                 run.slot = slot
                 run.step = step
                 run.ready = ready
                 run.launched = run.operation = run.collective = None
                 run.done = NOT_YET
                 run.recorder = tracer
+                if on_device:
+                    run.begin_on_device()
                 is_last = slot.is_last
                 if is_last:
                     run.watch_backward()
@@ -195,7 +200,7 @@ class TracedHook:
     def _begin_with_care(
         self, state: Any, bucket: Any, ready: int
     ) -> tuple[StagedRun | OpaqueRun, SampledCall | None] | None:
-        """Begin a call of a bucket that is new or on a device, or of a step that is sampled.
+        """Begin a call of a bucket that is new, or of a step that is sampled.
 
         Returns ``None`` for one that could not be stamped, and is counted as such.
         """
@@ -212,8 +217,7 @@ class TracedHook:
             if step >= model.sample_step:
                 sampled = self._sample(CallStart(slot, step, ready, bucket, state))
             recorder: Recorder = tracer if sampled is None else sampled.recorder(tracer)
-            run_type = _ON_DEVICE[self._run_type] if slot.has_events else self._run_type
-            run = run_type(slot, step, ready, recorder, shadow)
+            run = self._run_types[slot.has_events](slot, step, ready, recorder, shadow)
             if slot.is_last:
                 run.watch_backward()
             slot.last_call = run
@@ -325,8 +329,6 @@ class TracedHook:
 
 
 _new = object.__new__
-
-_ON_DEVICE: dict[type, Any] = {StagedRun: DeviceStagedRun, OpaqueRun: DeviceOpaqueRun}
 
 
 def _restore(hook: Hook, model: str | None, local: bool) -> TracedHook:

@@ -19,6 +19,7 @@ from hooktrace.records.errors import UsageError
 from .drain import drain
 from .hooks import hooks_beside_torchs
 from .long_run import memory, record_files
+from .other_calls import other_calls
 from .programs import large_report, start_up
 from .ranks import ranks
 from .sharded import sharded
@@ -45,6 +46,7 @@ GROUPS = {
     "training-thread": Group(
         training_thread, "processor time of the training thread in backward, 2 ranks"
     ),
+    "other-calls": Group(other_calls, "added to calls of large buckets, and on a device"),
     "drain": Group(drain, "processor time of the drain, 25 buckets a step"),
     "whole-step": Group(whole_step, "a step of 12.6 M parameters, 2 ranks, all exporters"),
     "without-a-hook": Group(

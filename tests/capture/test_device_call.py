@@ -83,7 +83,7 @@ def test_a_call_that_does_not_fit_in_the_ring_gives_its_events_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """None is destroyed, and none is made in its place, on the training thread."""
-    monkeypatch.setattr(device_events, "current_stream", lambda device: device)
+    monkeypatch.setattr(device_events, "stream_of", lambda index: index)
     pool = EventPool(lambda device: Event())
     recorder = Recorder(pool)
     ring: Ring[object] = Ring(1)
@@ -101,7 +101,7 @@ def test_a_step_that_does_not_fit_in_the_ring_gives_each_event_back_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Calls of a sharded model that are waited for together share an event."""
-    monkeypatch.setattr(device_events, "current_stream", lambda device: device)
+    monkeypatch.setattr(device_events, "stream_of", lambda index: index)
     pool = EventPool(lambda device: Event())
     recorder: Any = Recorder(pool)
     calls = [run(recorder), run(recorder)]

@@ -36,7 +36,7 @@ class Event:
 
 def test_an_event_is_reused_on_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given back, it comes again for the device that it was made for, and for no other."""
-    monkeypatch.setattr(device_events, "current_stream", lambda device: f"stream of {device}")
+    monkeypatch.setattr(device_events, "stream_of", lambda index: f"stream of meta:{index}")
     pool = EventPool(Event)
     event: Any = pool.record(FIRST)
     assert event.stream == "stream of meta:0"

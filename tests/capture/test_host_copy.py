@@ -73,7 +73,7 @@ def test_of_a_device_it_has_arrived_when_its_event_has_passed(
     copies: list[tuple[torch.Tensor, bool]] = []
     pinned = torch.zeros(16, dtype=torch.uint8)
     monkeypatch.setattr("hooktrace.capture.host_copy.new_pinned", lambda size: pinned[:size])
-    monkeypatch.setattr("hooktrace.capture.device_events.current_stream", lambda device: None)
+    monkeypatch.setattr("hooktrace.capture.device_events.stream_of", lambda index: None)
 
     def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> None:
         copies.append((source, non_blocking))
@@ -90,5 +90,5 @@ def test_of_a_device_it_has_arrived_when_its_event_has_passed(
     assert copy.has_arrived()
     pinned.view(torch.float64).copy_(torch.tensor([3.0, 4.0]))
     assert copy.read()["two"].tolist() == [3.0, 4.0]
-    monkeypatch.setattr("hooktrace.capture.device_events.current_stream", lambda device: None)
+    monkeypatch.setattr("hooktrace.capture.device_events.stream_of", lambda index: None)
     assert events.record(torch.device("meta")) is event

@@ -95,7 +95,6 @@ class FakeEvent:
 
 CALLBACKS: tuple[tuple[type, str], ...] = (
     (runs.StagedRun, "finish"),
-    (runs.DeviceStagedRun, "finish"),
     (runs.OpaqueRun, "finish"),
     (turns._Turn, "_go_on"),
     (probe.Probe, "_arrived"),
@@ -176,7 +175,7 @@ class FakeDevice(StreamOracle):
             patch.setattr(owner, "new_future", lambda tensor: torch.futures.Future())
         for module in (buckets, replicas):
             patch.setattr(module, "has_events", lambda device: device.type == "cuda")
-        patch.setattr(device_events, "current_stream", lambda device: (device, self.stream))
+        patch.setattr(device_events, "stream_of", lambda i: (torch.device("cuda", i), self.stream))
         patch.setattr(device_events, "new_event", self._new_event)
         patch.setattr(host_copy, "new_pinned", self._new_pinned)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.captured)

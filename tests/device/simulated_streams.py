@@ -142,8 +142,8 @@ class SimulatedStreams:
             patch.setattr(dist, name, self._taking(name, getattr(dist, name)))
         for module in (buckets, replicas, torch_waits):
             patch.setattr(module, "has_events", lambda device: True)
-        for module in (device_events, unit_waits):
-            patch.setattr(module, "current_stream", self.current_stream)
+        patch.setattr(device_events, "stream_of", self.current_stream)
+        patch.setattr(unit_waits, "current_stream", self.current_stream)
         patch.setattr(device_events, "new_event", self._new_event)
         patch.setattr(torch.accelerator, "current_stream", self.current_stream)
         return self

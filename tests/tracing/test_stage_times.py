@@ -27,8 +27,8 @@ class FakeEvent:
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def record(self, stream: torch.device) -> None:
-        assert stream == self.device, "recorded on a stream of another device"
+    def record(self, stream: int | None) -> None:
+        assert stream == self.device.index, "recorded on a stream of another device"
         self.at_ns = FakeEvent.now_ns
 
     def query(self) -> bool:
@@ -43,7 +43,7 @@ def use_fake_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tensors on the meta device pass for ones on a device with events."""
     monkeypatch.setattr(buckets, "has_events", lambda device: device.type == "meta")
     monkeypatch.setattr(device_events, "new_event", FakeEvent)
-    monkeypatch.setattr(device_events, "current_stream", lambda device: device)
+    monkeypatch.setattr(device_events, "stream_of", lambda index: index)
 
 
 def test_a_worker_is_free_from_round_to_round() -> None:

@@ -130,12 +130,28 @@ _TRACED: dict[str, tuple[Hook, float]] = {
 
 def _rounds_of_steps(seconds: float) -> list[dict[str, float]]:
     """Return what a step took with each variant, ns, in each round."""
+    return steps_in_turns(seconds, {name: hook for name, (hook, _) in _TRACED.items()}, _BESIDE)
+
+
+def steps_in_turns(
+    seconds: float,
+    hooks_by_name: dict[str, Hook],
+    beside: dict[str, Hook],
+    *,
+    width: int = 64,
+    buckets: int = _BUCKETS,
+) -> list[dict[str, float]]:
+    """Return processor time of a step with each hook, untraced and traced, ns, in each round.
+
+    ``beside``: hooks that are not traced.  The model has ``buckets`` buckets of ``width`` x
+    ``width`` numbers.
+    """
     with ExitStack() as stack:
-        sides, tracers = traced_beside(stack, {name: hook for name, (hook, _) in _TRACED.items()})
-        sides |= _BESIDE
+        sides, tracers = traced_beside(stack, hooks_by_name)
+        sides |= beside
         turn = SimpleNamespace(hook=None)
-        model = linear_stack(64, _BUCKETS, _whose_turn_it_is, turn)
-        data = torch.randn(8, 64)
+        model = linear_stack(width, buckets, _whose_turn_it_is, turn)
+        data = torch.randn(8, width)
         turns = in_turns([partial(_step_ns, turn, hook, model, data) for hook in sides.values()])
         flushed = _flushed(turns, tracers)
         list(islice(flushed, _WARMUP_ROUNDS))
