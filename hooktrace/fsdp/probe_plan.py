@@ -80,8 +80,9 @@ class ProbePlan(Part):
         self._store: Any = None
         self._consents: dict[str, Consent] = {}
 
-    def enter(self, start: CallStart, sink: Tracer) -> None:
+    def enter(self, start: CallStart, sink: Tracer) -> bool:
         """Do nothing: a unit's calls come to its ``UnitProbe``."""
+        return False
 
     def takes(self, unit: int) -> bool:
         """Return whether a unit's calls are probed in the step under way."""

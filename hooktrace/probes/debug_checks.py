@@ -33,7 +33,7 @@ from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
 from .check_result import CheckResult
 from .compare import digest, finite_parts, lengths_of
-from .step_sampler import LOOKED, CallStart, Future, Look, Part
+from .step_sampler import CallStart, Future, Look, Part
 
 if TYPE_CHECKING:
     from ..tracing.tracer import Tracer
@@ -54,18 +54,18 @@ class DebugChecks(Part):
         self._failed = False
         self._said = False
 
-    def enter(self, start: CallStart, sink: Tracer) -> Look | None:
+    def enter(self, start: CallStart, sink: Tracer) -> bool:
         """Look at a bucket before its hook does; raises nothing."""
         slot = start.slot
         if self._failed or not slot.is_dense:
-            return None
+            return False
         if sum(lengths_of(slot.parameters)) != slot.numel:
-            return None  # complex gradients, which are two real ones each
+            return False  # complex gradients, which are two real ones each
         try:
-            return self._enter(start, sink)
+            start.looks.append(self._enter(start, sink))
         except Exception:
             self.fail(slot)
-            return LOOKED
+        return True
 
     def fail(self, slot: BucketSlot) -> None:
         """End the checks after an exception of their own, which is logged; training goes on."""

@@ -31,7 +31,7 @@ from .compare import finite_parts, first_overflow, lengths_of, measure, square_s
 from .probe import residual_of
 from .probe_result import ProbeResult
 from .schedule import OFF, Schedule
-from .step_sampler import LOOKED, CallStart, Look, Part
+from .step_sampler import CallStart, Part
 
 if TYPE_CHECKING:
     from ..tracing.tracer import Tracer
@@ -52,7 +52,7 @@ class LocalProbes(Part):
         self._schedule = Schedule(every, every, all_buckets)
         self.next_step = every
 
-    def enter(self, start: CallStart, sink: Tracer) -> Look | None:
+    def enter(self, start: CallStart, sink: Tracer) -> bool:
         """Measure a bucket, if it is its turn; raises nothing."""
         slot, step = start.slot, start.step
         is_due = self._schedule.takes(step, slot.index, len(slot.model.slots))
@@ -63,7 +63,7 @@ class LocalProbes(Part):
                 self.stop(slot, f"{type(error).__name__}: {error}")
         if slot.is_last and self.next_step != OFF:
             self.next_step = self._schedule.next_after(step)
-        return LOOKED if is_due else None
+        return is_due
 
     def replan(self, burst: int, step: int) -> bool:
         """Measure the next ``burst`` steps too."""
@@ -80,12 +80,12 @@ class LocalProbes(Part):
         )
 
     def _trial(self, start: CallStart, sink: Tracer) -> ProbeResult:
-        slot, step, ready, bucket, state = start
+        slot, bucket, state = start.slot, start.bucket, start.state
         own = bucket.buffer().detach()
         lengths = lengths_of(slot.parameters)
         if slot.device_type != "cpu":  # made on streams of callbacks, and copied on this one
             keep_for_current_stream(tensors_in(state))
-        probed = ProbeResult(slot, step, rank=0, local=True, scope="local", ready=ready)
+        probed = ProbeResult(slot, start.step, rank=0, local=True, scope="local", ready=start.ready)
         with random_state_kept(slot.device), torch.no_grad():
             copied = _BucketCopy(bucket)
             steps = self._steps(copy_of_state(state), copied)

@@ -26,7 +26,7 @@ from .identity import alike, signature
 from .probe import Probe, ReferenceGroup
 from .probe_result import ProbeFailure, ProbeResult, StepChecksums
 from .schedule import NEVER, OFF, Agreement, Plan, Schedule
-from .step_sampler import LOOKED, CallStart, Look, Part
+from .step_sampler import CallStart, Part
 
 if TYPE_CHECKING:
     from ..tracing.tracer import Tracer
@@ -98,16 +98,14 @@ class ModelProbes(Part):
         self._schedule = Schedule(OFF, self._plan.every, self._all_buckets, self._plan.burst)
         self.next_step = self._agreement.next_step
 
-    def enter(self, start: CallStart, sink: Tracer) -> Look | None:
-        """Return the probe for a bucket of a step at or after ``next_step``, if it is probed.
-
-        Where torch's store was asked only, or the ranks have met, it is ``LOOKED``.
+    def enter(self, start: CallStart, sink: Tracer) -> bool:
+        """Probe a bucket, if it is its turn, or go on with the agreement that comes before.
 
         Raises nothing: whatever goes wrong here is the probes' trouble, and not training's.
         """
         if self._stopped:
             self.next_step = OFF
-            return None
+            return False
         ended = functools.partial(self._ended, self._number, start.slot, start.step, sink)
         begins = self._over
         try:
@@ -118,35 +116,34 @@ class ModelProbes(Part):
                 self._stop(start.slot, why)
             else:
                 ended(why)
-            return LOOKED  # it may have waited for other ranks
+            return True  # it may have waited for other ranks
 
-    def _enter(
-        self, start: CallStart, sink: Tracer, ended: Callable[[str | None], None]
-    ) -> Look | None:
+    def _enter(self, start: CallStart, sink: Tracer, ended: Callable[[str | None], None]) -> bool:
         slot, step = start.slot, start.step
         if self._over:
             self._close()
             self._begin_round(*self._agreement.next_round(step))
-            return LOOKED
+            return True
         if self._group is None:
             self._prepare(slot, step)
-            return LOOKED
-        probe = None
-        if self._schedule.takes(step, slot.index, len(slot.model.slots)):
+            return True
+        is_probed = self._schedule.takes(step, slot.index, len(slot.model.slots))
+        if is_probed:
             if self._agreement.is_over():
                 self._over = True
-                return LOOKED
+                return True
             probed = ProbeResult(slot, step, self._rank, self._local, ready=start.ready)
             probed.ranks = self._ranks
             probed.before = self._turn_to(step)
             probe = Probe(start, probed, self._group, sink, checksums=self._checksums, ended=ended)
             if not self._all_are_here(slot, step):
                 ended("the ranks were not all at the same bucket of the same step")
-                return LOOKED
+                return True
             probe.issue()
+            start.looks.append(probe)
         if slot.is_last:
             self._pass(step)
-        return probe
+        return is_probed
 
     def _pass(self, step: int) -> None:
         """Go on to the next probed step, unless something else was asked for meanwhile."""

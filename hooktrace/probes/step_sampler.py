@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..capture.buckets import BucketSlot, GradBucketLike
 from ..capture.calls import BucketCall, Recorder
@@ -27,18 +28,23 @@ if TYPE_CHECKING:
 Future = Any  # torch.futures.Future or torch._C.Future
 
 
-class CallStart(NamedTuple):
-    """A hook call that is about to begin; ``ready``: host ns at which DDP made it."""
+@dataclass(slots=True)
+class CallStart:
+    """A hook call that is about to begin; ``ready``: host ns at which DDP made it.
+
+    ``looks``: each part that wants to see the call's result adds what looks at it.
+    """
 
     slot: BucketSlot
     step: int
     ready: int
     bucket: GradBucketLike
     state: Any
+    looks: list[Look] = field(default_factory=list)
 
 
 class Look(Protocol):
-    """One part's view of a call under way."""
+    """What a part does with a call's result."""
 
     def join(self, future: Future) -> Future:
         """Return a future of the same result for DDP, complete once it was looked at."""
@@ -46,18 +52,6 @@ class Look(Protocol):
     def abandon(self, why: str) -> None:
         """Let go of the call, of which there will be no result to look at."""
         return
-
-
-class _Over(Look):
-    """A look that was over before the hook was called."""
-
-    def join(self, future: Future) -> Future:
-        """Return the future."""
-        return future
-
-
-LOOKED: Final = _Over()
-"""What a part returns that took its time and wants nothing of the call's end."""
 
 
 class Part(Protocol):
@@ -68,10 +62,10 @@ class Part(Protocol):
 
     next_step: int
 
-    def enter(self, start: CallStart, sink: Tracer) -> Look | None:
+    def enter(self, start: CallStart, sink: Tracer) -> bool:
         """Look at a call of a step at or after ``next_step``; raises nothing.
 
-        Returns ``None`` where that took no time worth the name, and nothing is left to do.
+        Returns whether that took time, which is then no time of the hook.
         """
 
     def miss(self, slot: BucketSlot, step: int, sink: Tracer) -> None:
@@ -118,9 +112,9 @@ class StepSampler:
         """
         self.asked = False
         due = [part for part in self._parts if start.step >= part.next_step]
-        looks = [look for part in due if (look := part.enter(start, sink)) is not None]
+        took_time = [part.enter(start, sink) for part in due]
         self.next_step = min(part.next_step for part in self._parts)
-        return SampledCall([x for x in looks if x is not LOOKED], sink) if looks else None
+        return SampledCall(start.looks, sink) if any(took_time) else None
 
     def miss(self, slot: BucketSlot, step: int, sink: Tracer) -> None:
         """Take note that a call was not looked at: other ranks may wait for it."""

@@ -43,8 +43,12 @@ class WireSampler(Part):
         self.next_step = step + 1
         return True
 
-    def enter(self, start: CallStart, sink: Tracer) -> None:
+    def enter(self, start: CallStart, sink: Tracer) -> bool:
         """Take note of a call of a step at or after ``next_step``."""
+        self._mark(start, sink)
+        return False
+
+    def _mark(self, start: CallStart, sink: Tracer) -> None:
         step = start.step
         if step == self._sampled:
             return

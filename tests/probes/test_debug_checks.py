@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hooktrace.capture.buckets import BucketSlot, ModelState
 from hooktrace.probes.check_result import CheckResult
 from hooktrace.probes.debug_checks import CheckedCall, DebugChecks
-from hooktrace.probes.step_sampler import LOOKED, CallStart
+from hooktrace.probes.step_sampler import CallStart
 from hooktrace.testing import FakeBucket
 
 
@@ -61,9 +61,9 @@ def test_trouble_ends_debug_mode_and_not_training(
     slot, checks, sink = slot_of(bucket), DebugChecks(), Sink()
     monkeypatch.setattr("hooktrace.probes.debug_checks.references", lambda tensor: 1 / 0)
     with caplog.at_level(logging.ERROR):
-        assert checks.enter(CallStart(slot, 0, 0, bucket, None), sink) is LOOKED
+        assert checks.enter(CallStart(slot, 0, 0, bucket, None), sink)
     monkeypatch.undo()
-    assert checks.enter(CallStart(slot, 1, 0, bucket, None), sink) is None
+    assert not checks.enter(CallStart(slot, 1, 0, bucket, None), sink)
     assert [r.getMessage() for r in caplog.records] == [
         "debug checks of net end here; training goes on"
     ]
@@ -73,7 +73,9 @@ def test_a_bucket_without_elements_is_looked_at() -> None:
     """All its parameters are empty."""
     bucket = FakeBucket([torch.zeros(0)], is_last=False)
     slot, sink = slot_of(bucket), Sink()
-    checked = DebugChecks().enter(CallStart(slot, 0, 0, bucket, None), sink)
+    start = CallStart(slot, 0, 0, bucket, None)
+    assert DebugChecks().enter(start, sink)
+    (checked,) = start.looks
     assert isinstance(checked, CheckedCall)
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     joined = checked.join(future)
@@ -116,7 +118,9 @@ def test_gradients_that_another_thread_writes_to_are_read_once(
     bucket.buffer()[3] = before
     slot, sink = slot_of(bucket), Sink()
     with Race(bucket.buffer(), 2, after):
-        checked = DebugChecks().enter(CallStart(slot, 0, 0, bucket, None), sink)
+        start = CallStart(slot, 0, 0, bucket, None)
+        assert DebugChecks().enter(start, sink)
+        (checked,) = start.looks
         assert isinstance(checked, CheckedCall)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         checked.join(future)

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import torch
 
-from hooktrace.probes.step_sampler import LOOKED, CallStart, StepSampler
+from hooktrace.probes.step_sampler import CallStart, StepSampler
 from tests.fakes import fake_clock
 
 
@@ -33,12 +33,13 @@ class Part:
         self.seen, self.name, self.every = seen, name, every
         self.next_step = every
 
-    def enter(self, start: CallStart, sink: Any) -> Any:
+    def enter(self, start: CallStart, sink: Any) -> bool:
         """Note the step; the part called ``silent`` does nothing, ``over`` nothing at the end."""
         self.seen.append(f"{self.name} {start.step}")
         self.next_step = start.step + self.every
-        ends: dict[str, Any] = {"silent": None, "over": LOOKED}
-        return ends.get(self.name, Look(self.seen, self.name))
+        if self.name not in {"silent", "over"}:
+            start.looks.append(Look(self.seen, self.name))
+        return self.name != "silent"
 
     def leave(self) -> None:
         self.seen.append(f"{self.name} left")
