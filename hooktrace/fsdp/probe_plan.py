@@ -28,7 +28,7 @@ from ..capture.units import UnitInfo
 from ..probes.consent import Consent
 from ..probes.device_group import trouble_with
 from ..probes.identity import alike
-from ..probes.schedule import OFF
+from ..probes.schedule import OFF, Schedule
 from ..probes.step_sampler import CallStart, Part
 from ..ranks.job import current_rank, job_store, rendezvous_store, restart_count
 from ..records import Scope
@@ -66,13 +66,13 @@ class ProbePlan(Part):
         self.model = model
         self.scope: Scope = tracer.error
         self.sink: Tracer = tracer
-        self._every, self._all = tracer.error_every, tracer.error_all_buckets
+        self._schedule = Schedule(0, tracer.error_every, tracer.error_all_buckets)
         self._units = len(units)
         self._over = self._is_told = False
         self._silent = 0
         """Steps with probes to which not all ranks came, since the last one to which they did."""
         self._silent_at = -1
-        options = (self._every, self._all, self.scope, model.first_step)
+        options = (tracer.error_every, tracer.error_all_buckets, self.scope, model.first_step)
         known = zlib.crc32(repr((model.hook, list(units), options)).encode())
         key = f"hooktrace/units/{restart_count()}/{known:08x}"
         # Models that are alike in all this are known by their order.
@@ -86,10 +86,9 @@ class ProbePlan(Part):
 
     def takes(self, unit: int) -> bool:
         """Return whether a unit's calls are probed in the step under way."""
-        step, every = self.model.step, self._every
-        if self._over or not every or step <= self.model.first_step or step % every:
-            return False
-        return self._all or step // every % self._units == unit
+        step = self.model.step
+        is_on = not self._over and step > self.model.first_step
+        return is_on and self._schedule.takes(step, unit, self._units)
 
     def prepare(self, group: dist.ProcessGroup, device: torch.device) -> None:
         """Make what the ranks of a group agree by.

@@ -25,7 +25,7 @@ from .device_group import DeviceGroup
 from .identity import alike, signature
 from .probe import Probe, ReferenceGroup
 from .probe_result import ProbeFailure, ProbeResult, StepChecksums
-from .schedule import NEVER, OFF, Agreement, Plan, Schedule
+from .schedule import NEVER, OFF, Agreement, Schedule
 from .step_sampler import CallStart, Part
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class ModelProbes(Part):
             f"first_step={first}"
         )
         self._timeout = min(_TIMEOUT, group_timeout(group) / 4)
-        self._plan, self._all_buckets, self._local = Plan(every), all_buckets, local
+        self._every, self._all_buckets, self._local = every, all_buckets, local
+        self._burst = 0
         self._lock = threading.Lock()
         self._failures = 0
         self._stopped = False
@@ -89,13 +90,13 @@ class ModelProbes(Part):
             start=start,
         )
         if number:
-            self._plan = self._agreement.agree(self._plan)
+            self._burst = self._agreement.burst(self._burst)
         self._number = number
         self._over = False
         self._group: ReferenceGroup | None = None
         self._consent: Consent | None = None
         self._checksums = StepChecksums(-1, {})
-        self._schedule = Schedule(OFF, self._plan.every, self._all_buckets, self._plan.burst)
+        self._schedule = Schedule(OFF, self._every, self._all_buckets, self._burst)
         self.next_step = self._agreement.next_step
 
     def enter(self, start: CallStart, sink: Tracer) -> bool:
@@ -151,7 +152,7 @@ class ModelProbes(Part):
             if not self._over:
                 self.next_step = self._schedule.next_after(step)
                 if step + 1 >= self._schedule.first + self._schedule.burst:
-                    self._plan = self._plan._replace(burst=0)
+                    self._burst = 0
 
     def _all_are_here(self, slot: BucketSlot, step: int) -> bool:
         """Return whether to issue the reference; on a device it is every rank or none."""
@@ -186,14 +187,14 @@ class ModelProbes(Part):
             self._tell(lambda: self._agreement.end(step))
 
     def replan(self, burst: int, step: int) -> bool:
-        """End the round; in the next one the ranks follow the plan of the first that comes to it.
+        """End the round; in the next one the first rank to come says how long the burst is.
 
         Asks the store.
         """
         with self._lock:
             if self._stopped:
                 return False
-            self._plan = self._plan._replace(burst=burst)
+            self._burst = burst
             self._over, self.next_step = True, 0
         self._tell(lambda: self._agreement.end_newest(step))
         return True
@@ -286,9 +287,9 @@ class ModelProbes(Part):
             self._agreement.is_over,
             lambda: PrivateGroup(f"{prefix}/group", self._rank, self._size, self._timeout),
         )
-        last, every = group.latest(step), self._plan.every
+        last = group.latest(step)
         # After a failure at other steps than before: what held a rank up may come as regularly.
-        first = last + 1 if self._number else (last // every + 1) * every
+        first = last + 1 if self._number else Schedule(0, self._every).next_after(last)
         self._schedule.first = first
         self.next_step = self._schedule.next_after(first - 1)
         self._group = self._device_group or group

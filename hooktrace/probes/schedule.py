@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch._C._distributed_c10d import Store
 
@@ -65,30 +64,17 @@ class Schedule:
         ``bucket_count``: of the generation; a bucket beyond it, while it is not complete, is not.
         A step between probed ones may come here after calls that were not recorded.
         """
-        ordinal = step - self.first
-        if 0 <= ordinal < self.burst:
-            turn = ordinal
-        elif self.every and ordinal % self.every == 0:
-            turn = ordinal // self.every
-        else:
+        turn = self.turn(step)
+        if turn is None:
             return False
         return self.all_buckets or (bucket_count > 0 and bucket == turn % bucket_count)
 
-
-class Plan(NamedTuple):
-    """What is probed from a step on: ``burst`` steps in a row, then each ``every``-th."""
-
-    every: int
-    burst: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.every} {self.burst}"
-
-    @classmethod
-    def read(cls, said: str) -> Plan:
-        """Return the plan that ``str`` made words of."""
-        every, burst = said.split()
-        return cls(int(every), int(burst))
+    def turn(self, step: int) -> int | None:
+        """Return how many turns were before a probed step; ``None`` of another step."""
+        ordinal = step - self.first
+        if 0 <= ordinal < self.burst:
+            return ordinal
+        return None if not self.every or ordinal % self.every else ordinal // self.every
 
 
 class Agreement:
@@ -165,10 +151,9 @@ class Agreement:
             number += 1
         return number, start
 
-    def agree(self, plan: Plan) -> Plan:
-        """Return the plan of the round: that of the first rank to come to it."""
-        key = f"{self._key}/{self._number}/plan"
-        return Plan.read(bytes(self._store.compare_set(key, "", str(plan))).decode())
+    def burst(self, wanted: int) -> int:
+        """Return the burst of the round: what the first rank to come to it has ``wanted``."""
+        return int(self._store.compare_set(f"{self._key}/{self._number}/burst", "", str(wanted)))
 
     def is_over(self) -> bool:
         """Return whether any rank has ended the round."""

@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ..capture.clocks import clock_anchor
+from .schedule import Schedule
 from .step_sampler import CallStart, Part
 from .wire import WireSample
 
@@ -30,7 +31,7 @@ class WireSampler(Part):
     """
 
     def __init__(self, every: int) -> None:
-        self._every = every
+        self._schedule = Schedule(0, every)
         self._sampled = -1
         self._rested_ns = 0
         self._burst_end = -1
@@ -54,15 +55,15 @@ class WireSampler(Part):
             return
         if step == self._sampled + 1:
             sink.wake()
-        self.next_step = (step // self._every + 1) * self._every
+        self.next_step = self._schedule.next_after(step)
         in_burst = step <= self._burst_end
-        if step != _FIRST_STEP and step % self._every and not in_burst:
+        if step != _FIRST_STEP and self._schedule.turn(step) is None and not in_burst:
             return
         # In this very step: somebody may set the wall clock during a run.
         now, wall = clock_anchor(sink.clock)
         if now < self._rested_ns and not in_burst:
             return
         sink.push(WireSample(start.slot.model.name, step, threading.get_ident(), now, wall))
-        self._rested_ns = now + (_REST_NS if self._every >= _USUAL else 0)
+        self._rested_ns = now + (_REST_NS if self._schedule.every >= _USUAL else 0)
         self._sampled = step
         self.next_step = step + 1

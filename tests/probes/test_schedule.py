@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
-from hooktrace.probes.schedule import NEVER, OFF, Agreement, Plan, Schedule
+from hooktrace.probes.schedule import NEVER, OFF, Agreement, Schedule
 
 
 def agreements(wishes: list[int], start: int = 0) -> list[Agreement]:
@@ -176,9 +176,8 @@ def test_after_a_burst_there_may_be_nothing() -> None:
     assert Schedule(10, 0).next_after(3) == OFF
 
 
-def test_a_round_follows_the_plan_of_the_first_to_come() -> None:
+def test_a_round_has_the_burst_of_the_first_to_come() -> None:
     """Whatever the others were asked for meanwhile."""
     store = HashStore()
-    plans = [Plan(100, burst=4), Plan(100), Plan(7)]
     rounds = [Agreement(store, "k", rank, 3, "same", number=1, start=0) for rank in range(3)]
-    assert [one.agree(plan) for one, plan in zip(rounds, plans, strict=True)] == [Plan(100, 4)] * 3
+    assert [one.burst(wanted) for one, wanted in zip(rounds, (4, 0, 7), strict=True)] == [4] * 3
