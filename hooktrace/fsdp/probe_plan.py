@@ -50,9 +50,6 @@ the probes end, so that a rank which never will is waited for no longer."""
 _WHY = "why"
 """The key of why the probes have ended on some rank."""
 
-_NOT_NOW = "not now"
-"""The key of why a rank of a group does not come to a probe, behind that one's step."""
-
 
 class ProbePlan(Part):
     """What is probed of one sharded model; ``units``: all of it.
@@ -113,10 +110,11 @@ class ProbePlan(Part):
         place, issued = f"{step}/{unit}", collectives_issued(group, device)
         timeout = min(_TIMEOUT, group_timeout(group) / 4)
         if step == self._silent_at:  # once a step is long enough
-            self._stop(unit, group)
+            self._stop(unit, group, "")
             return False
+        consent = self._consent(group)
         try:
-            if self._consent(group).given(place, issued, timeout, self._has_ended):
+            if consent.given(place, issued, timeout, self._has_ended):
                 self._silent = 0
                 return True
         except Exception as error:
@@ -126,9 +124,8 @@ class ProbePlan(Part):
                 "issue its collective; look at the process that has the store (rank 0, or its "
                 "launcher), or pass Tracer(error_every=0)"
             ) from error
-        why = self._why_not_now(group)
-        if why:
-            self._tell(why)
+        if consent.refusal:
+            self._tell(consent.refusal)
             return False
         why = (
             f"not all ranks came to the same place of step {step} within "
@@ -145,22 +142,11 @@ class ProbePlan(Part):
     def refuse(self, unit: int, group: dist.ProcessGroup, why: str) -> None:
         """Have nobody issue a unit's reference, to which this rank does not come now."""
         self._tell(why)
+        self._stop(unit, group, why)
+
+    def _stop(self, unit: int, group: dist.ProcessGroup, why: str) -> None:
         with suppress(Exception):  # of the store: the others wait until their timeout
-            self._connection().set(f"{_NOT_NOW}/{_name(group)}", f"{self.model.step} {why}")
-        self._stop(unit, group)
-
-    def _stop(self, unit: int, group: dist.ProcessGroup) -> None:
-        with suppress(Exception):
-            self._consent(group).refuse(f"{self.model.step}/{unit}")
-
-    def _why_not_now(self, group: dist.ProcessGroup) -> str:
-        """Return why a rank does not come to the probes of this step, "" where none has said it."""
-        with suppress(Exception):
-            store, key = self._connection(), f"{_NOT_NOW}/{_name(group)}"
-            if store.check([key]):
-                step, _, why = bytes(store.get(key)).decode().partition(" ")
-                return why if step == str(self.model.step) else ""
-        return ""
+            self._consent(group).refuse(f"{self.model.step}/{unit}", why)
 
     def _is_ended_elsewhere(self) -> bool:
         with suppress(Exception):

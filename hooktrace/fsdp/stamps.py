@@ -20,7 +20,7 @@ from ..staging.groups import group_info
 from ..staging.synchronous import run_synchronously
 from ..tracing.state import ALARMED, RECORDING
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook
-from .probe import Look, UnitProbe
+from .probe import OwnPart, Reference, UnitProbe
 
 if TYPE_CHECKING:
     from ..tracing.tracer import Tracer
@@ -90,7 +90,7 @@ class Stamps:
         asked: Reduction | Gathering,
         into: torch.Tensor,
         call: BucketCall | None,
-        look: Look | None,
+        look: Reference | OwnPart | None,
     ) -> None:
         """Run a hook, stamped on ``call``, and ``look`` at its result.  Raises ``HookError``."""
         try:

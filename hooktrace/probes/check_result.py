@@ -1,20 +1,17 @@
-"""What debug checks found on one call: flags that nobody has read; in the drain, anomalies.
+"""What debug checks found on one call: flags, and in the drain the anomalies that they mean.
 
-debug_checks.py --CheckResult, copied to the host--> ring --> drain: has_arrived()? --> read()
+debug_checks.py --CheckResult, copied to the host--> ring --> drain --> anomalies()
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
-from ..capture.buckets import BucketSlot
-from ..capture.host_copy import HostCopy
-from ..capture.loss_scale import is_loss_scaled
 from ..records import AnomalyRecord
-from .anomalies import anomaly_of
+from .probe_result import Found
 
 _CHANGED = (
     "the result changed between the completion of the hook's future and the end of the backward "
@@ -24,57 +21,46 @@ _CHANGED = (
 _HIDDEN = "and its result has none, so that the loss scaler does not leave the step out"
 
 
-class CheckResult:
-    """What one look at a call found, on its way to the host; ``time_ns``: when it was looked at."""
+@dataclass(kw_only=True)
+class CheckResult(Found):
+    """What one look at a call found.
 
-    __slots__ = ("_copy", "_found", "_hidden", "_time_ns", "scaled", "slot", "step")
+    ``gradients`` and ``result``: which parameters' were finite, bool of shape (parameters,).
+    ``changed``: whether the result did, bool.  One of ``changed`` and ``gradients`` is there.
+    """
 
-    def __init__(self, slot: BucketSlot, step: int, time_ns: int, copy: HostCopy) -> None:
-        self.slot = slot
-        self.step = step
-        self.scaled = is_loss_scaled()
-        """Of a loss whose scaler leaves a step out that is not finite."""
-        self._time_ns = time_ns
-        self._copy = copy
-
-    def has_arrived(self) -> bool:
-        """Return whether it is on the host."""
-        return self._copy.has_arrived()
-
-    def let_go(self) -> None:
-        """Take note that nobody reads it."""
-        self._copy.let_go()
+    gradients: torch.Tensor | None = None
+    result: torch.Tensor | None = None
+    changed: torch.Tensor | None = None
+    _hidden: bool = False
 
     def read(self) -> None:
         """Take what has arrived."""
-        found = self._found = self._copy.read()
-        finite = {name: all(flags.tolist()) for name, flags in found.items() if name != "changed"}
-        self._hidden = self.scaled and finite.get("result", False) and not finite["gradients"]
+        super().read()
+        no_gradient_is_bad = self.gradients is None or bool(self.gradients.all())
+        is_good = self.result is not None and bool(self.result.all())
+        self._hidden = self.scaled and is_good and not no_gradient_is_bad
         self.scaled = self.scaled and not self._hidden
 
     def anomalies(self) -> Iterator[AnomalyRecord]:
         """Yield what was wrong."""
-        found = self._found
-        if "changed" in found:
-            if found["changed"]:
-                yield self._anomaly("changed_after_completion", _CHANGED)
+        if self.changed is not None:
+            if self.changed:
+                yield self.anomaly("changed_after_completion", _CHANGED)
             return
-        name = self._first_not_finite(found["gradients"])
-        if "result" not in found and name is not None:
+        name = self._first_not_finite(self.gradients)
+        if self.result is None and name is not None:
             what = f"the gradient of {name} had NaN or inf before the hook"
-            yield self._anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
+            yield self.anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
         elif self._hidden:
             what = f"the gradient of {name} had NaN or inf before the hook, {_HIDDEN}"
-            yield self._anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
-        elif "result" in found and name is None:
-            name = self._first_not_finite(found["result"])
+            yield self.anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
+        elif self.result is not None and name is None:
+            name = self._first_not_finite(self.result)
             if name is not None:
                 what = f"the result of {name} has NaN or inf, and this rank's gradients had none"
-                yield self._anomaly("nonfinite_average", what, parameter=name)
+                yield self.anomaly("nonfinite_average", what, parameter=name)
 
-    def _first_not_finite(self, finite: torch.Tensor) -> str | None:
-        flags = finite.tolist()
+    def _first_not_finite(self, finite: torch.Tensor | None) -> str | None:
+        flags = [] if finite is None else finite.tolist()
         return None if all(flags) else self.slot.parameters[flags.index(False)][0]
-
-    def _anomaly(self, kind: str, what: str, **where: Any) -> AnomalyRecord:
-        return anomaly_of(self.slot, kind, what, step=self.step, time_ns=self._time_ns, **where)

@@ -81,6 +81,31 @@ def numbers(sums: Sequence[Sequence[float]], numel: int) -> ErrorRecord:
     )
 
 
+def compared(
+    result: torch.Tensor,
+    reference: torch.Tensor,
+    lengths: Sequence[int],
+    residual: torch.Tensor | None,
+) -> dict[str, torch.Tensor]:
+    """Return what a ``ProbeResult`` has of a result and its reference, by the names there.
+
+    ``residual``: what error feedback keeps of them; ``None``: there is none.
+    """
+    sums = measure(result, reference, lengths)
+    found = {"sums": sums, "first_overflow": first_overflow(result, reference, sums)}
+    if residual is not None:
+        found["residual_square"] = square_sum(residual)
+    return found
+
+
+def wide_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of 32 bits an element or more, in which a reference is reduced.
+
+    An average that is rounded itself cannot tell what rounding costs.
+    """
+    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
+
+
 def lengths_of(parameters: Sequence[tuple[str, tuple[int, ...]]]) -> list[int]:
     """Return the number of elements of each parameter, given by name and shape."""
     return [math.prod(shape) for _, shape in parameters]

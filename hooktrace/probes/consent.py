@@ -36,6 +36,8 @@ class Consent:
         self._size = size
         self._cleans = cleans
         self._over: list[tuple[str, ...]] = []
+        self.refusal = ""
+        """Why a rank refused the place that was asked for last; "" where none has."""
 
     def given(
         self, place: str, issued: int, timeout: timedelta, is_over: Callable[[], bool]
@@ -53,12 +55,13 @@ class Consent:
             self._wait(word, timeout, is_over)
             answer = self._first(word, _STOP)
         self._clean(self._keys(place))
+        self.refusal = "" if answer == _GO else answer.removeprefix(_STOP)
         return answer == _GO
 
-    def refuse(self, place: str) -> None:
-        """Let those who wait at a place go on: this rank does not come."""
+    def refuse(self, place: str, why: str) -> None:
+        """Let those who wait at a place go on, and know ``why`` this rank does not come."""
         _, _, word = keys = self._keys(place)
-        self._first(word, _STOP)
+        self._first(word, _STOP + why)
         self._clean(keys)
 
     def _keys(self, place: str) -> tuple[str, ...]:

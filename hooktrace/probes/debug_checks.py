@@ -28,7 +28,6 @@ import torch
 
 from ..capture.backward import queue_callback
 from ..capture.buckets import BucketSlot, GradBucketLike, in_backward
-from ..capture.host_copy import HostCopy
 from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
 from .check_result import CheckResult
@@ -183,8 +182,7 @@ class CheckedCall(Look):
         return gradient is not None and _storage(gradient) == _storage(result)
 
     def _tell(self, **found: torch.Tensor) -> None:
-        copy = HostCopy(found, self._sink.event_pool)
-        self._sink.push(CheckResult(self._slot, self.step, self._sink.clock(), copy))
+        CheckResult(slot=self._slot, step=self.step).push(self._sink, **found)
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -48,12 +48,6 @@ class DeviceGroup:
         """Return how many collectives this rank has issued on the group."""
         return collectives_issued(self._group, self._device)
 
-    def close(self) -> None:
-        """Do nothing: the connections are the hook's."""
-
-    def leave_with_parent(self) -> None:
-        """Do nothing: so they are in a forked child."""
-
     def average(self, tensor: torch.Tensor) -> Future:
         """Average in place, rounding as ``allreduce_hook`` does: divide, then add."""
         return AllReduce(tensor.div_(self.size), self._group).start()

@@ -27,7 +27,7 @@ import torch.distributed as dist
 from ..capture.buckets import BucketSlot, GradBucketLike
 from ..staging.driver import Steps, run_answered
 from ..staging.streams import keep_for_current_stream, tensors_in
-from .compare import finite_parts, first_overflow, lengths_of, measure, square_sum
+from .compare import compared, finite_parts, lengths_of
 from .probe import residual_of
 from .probe_result import ProbeResult
 from .schedule import OFF, Schedule
@@ -58,7 +58,7 @@ class LocalProbes(Part):
         is_due = self._schedule.takes(step, slot.index, len(slot.model.slots))
         if is_due:
             try:
-                sink.push(self._trial(start, sink))
+                self._try(start, sink)
             except Exception as error:  # the trial's trouble must not become training's
                 self.stop(slot, f"{type(error).__name__}: {error}")
         if slot.is_last and self.next_step != OFF:
@@ -79,28 +79,21 @@ class LocalProbes(Part):
             "local error of %s is no longer measured: %s; training goes on", slot.model.name, why
         )
 
-    def _trial(self, start: CallStart, sink: Tracer) -> ProbeResult:
+    def _try(self, start: CallStart, sink: Tracer) -> None:
         slot, bucket, state = start.slot, start.bucket, start.state
         own = bucket.buffer().detach()
         lengths = lengths_of(slot.parameters)
         if slot.device_type != "cpu":  # made on streams of callbacks, and copied on this one
             keep_for_current_stream(tensors_in(state))
-        probed = ProbeResult(slot, start.step, rank=0, local=True, scope="local", ready=start.ready)
+        probed = ProbeResult(
+            slot=slot, step=start.step, rank=0, local=True, scope="local", ready=start.ready
+        )
         with random_state_kept(slot.device), torch.no_grad():
             copied = _BucketCopy(bucket)
             steps = self._steps(copy_of_state(state), copied)
             result = run_answered(slot.model.hook, steps, copied, methodcaller("echo")).flatten()
-        probed.time_ns = sink.clock()
-        sums, residual = measure(result, own, lengths), residual_of(state, slot.index)
-        found = {
-            "sums": sums,
-            "finite": finite_parts(own, lengths),
-            "first_overflow": first_overflow(result, own, sums),
-        }
-        if residual:
-            found["residual_square"] = square_sum(*residual)
-        probed.send(sink.event_pool, found)
-        return probed
+        found = compared(result, own, lengths, residual_of(state, slot.index))
+        probed.push(sink, **found, finite=finite_parts(own, lengths))
 
 
 class _BucketCopy:

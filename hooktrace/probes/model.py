@@ -23,7 +23,7 @@ from ..staging.groups import group_timeout
 from .consent import Consent
 from .device_group import DeviceGroup
 from .identity import alike, signature
-from .probe import Probe, ReferenceGroup
+from .probe import Probe
 from .probe_result import ProbeFailure, ProbeResult, StepChecksums
 from .schedule import NEVER, OFF, Agreement, Schedule
 from .step_sampler import CallStart, Part
@@ -93,7 +93,8 @@ class ModelProbes(Part):
             self._burst = self._agreement.burst(self._burst)
         self._number = number
         self._over = False
-        self._group: ReferenceGroup | None = None
+        self._group: PrivateGroup | DeviceGroup | None = None
+        self._connections: PrivateGroup | None = None
         self._consent: Consent | None = None
         self._checksums = StepChecksums(-1, {})
         self._schedule = Schedule(OFF, self._every, self._all_buckets, self._burst)
@@ -133,7 +134,9 @@ class ModelProbes(Part):
             if self._agreement.is_over():
                 self._over = True
                 return True
-            probed = ProbeResult(slot, step, self._rank, self._local, ready=start.ready)
+            probed = ProbeResult(
+                slot=slot, step=step, rank=self._rank, local=self._local, ready=start.ready
+            )
             probed.ranks = self._ranks
             probed.before = self._turn_to(step)
             probe = Probe(start, probed, self._group, sink, checksums=self._checksums, ended=ended)
@@ -232,15 +235,15 @@ class ModelProbes(Part):
             self._close()
 
     def _close(self) -> None:
-        """Let what other ranks wait for on the round's connections fail."""
-        if self._group is not None:
-            self._group.close()
+        """Let what other ranks wait for on the round's own connections fail."""
+        if self._connections is not None:
+            self._connections.close()
 
     def begin_in_child(self) -> None:
         """Probe no more; the store's connection and the group's threads are the parent's."""
         self._stopped, self.next_step = True, OFF
-        if self._group is not None:
-            self._group.leave_with_parent()
+        if self._connections is not None:
+            self._connections.leave_with_parent()
 
     def _tell(self, request: Callable[[], object]) -> None:
         try:
@@ -292,7 +295,9 @@ class ModelProbes(Part):
         first = last + 1 if self._number else Schedule(0, self._every).next_after(last)
         self._schedule.first = first
         self.next_step = self._schedule.next_after(first - 1)
-        self._group = self._device_group or group
-        if self._device_group is not None:
+        if self._device_group is None:
+            self._group = self._connections = group
+        else:
+            self._group = self._device_group
             store = rendezvous_store(f"{prefix}/consent")
             self._consent = Consent(store, "at", self._size, cleans=self._rank == 0)

@@ -17,18 +17,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..staging.driver import new_future
 from ..staging.streams import keep_for_current_stream
-from .compare import digest, finite_parts, first_overflow, lengths_of, measure, square_sum
+from .compare import compared, digest, finite_parts, lengths_of, wide_copy
 from .probe_result import ProbeResult, StepChecksums
 from .step_sampler import CallStart, Future, Look
 
 if TYPE_CHECKING:
+    from ..ranks.private_group import PrivateGroup
     from ..tracing.tracer import Tracer
+    from .device_group import DeviceGroup
 
 _SAMPLES = 4096
 
@@ -37,36 +39,18 @@ _NUMBERS = 12
 step and bucket."""
 
 
-class ReferenceGroup(Protocol):
-    """The ranks of a model, as a probe needs them; all of them issue in one order."""
-
-    size: int
-
-    def average(self, tensor: torch.Tensor) -> Future:
-        """Average in place over the ranks; returns a future."""
-
-    def gather(self, tensor: torch.Tensor, rows: torch.Tensor) -> Future:
-        """Write every rank's ``tensor`` to a row; returns a future."""
-
-    def close(self) -> None:
-        """Let what other ranks wait for fail, if connections are its own; waits for nothing."""
-
-    def leave_with_parent(self) -> None:
-        """In a forked child, leave the connections alone."""
-
-
 class Probe(Look):
     """A probed call in the making.
 
-    ``checksums``: of the step, to which this bucket's is added.  ``ended``: told how it ended, why
-    it failed or ``None``.
+    ``group``: the ranks of the model, which all issue in one order.  ``checksums``: of the step, to
+    which this bucket's is added.  ``ended``: told how it ended, why it failed or ``None``.
     """
 
     def __init__(
         self,
         start: CallStart,
         probed: ProbeResult,
-        group: ReferenceGroup,
+        group: PrivateGroup | DeviceGroup,
         sink: Tracer,
         *,
         checksums: StepChecksums,
@@ -90,9 +74,7 @@ class Probe(Look):
         # Integers and floats travel together, as bits.
         message = torch.cat([numbers.view(torch.int32), self._sampled(buffer).view(torch.int32)])
         self._messages = message.new_empty((group.size, len(message)))
-        # Wider than 16 bits: an average that is rounded itself cannot tell what rounding costs.
-        wide = torch.promote_types(buffer.dtype, torch.float32)
-        self._reference = buffer.to(wide, copy=True)
+        self._reference = wide_copy(buffer)
         self._lock = threading.Lock()
         self._awaited = 3
         self._result: Future = None
@@ -164,24 +146,20 @@ class Probe(Look):
         probed, result, messages = self._probed, value.detach().flatten(), self._messages
         probed.time_ns = self.clock()
         residual = residual_of(self._state, probed.slot.index)
-        keep_for_current_stream([result, self._reference, messages, self._finite, *residual])
-        sums = measure(result, self._reference, self._lengths)
+        used = [result, self._reference, messages, self._finite, residual]
+        keep_for_current_stream(tensor for tensor in used if tensor is not None)
         # Flat: rows of another length cannot be read as 64 bits.
         numbers = messages[:, :_NUMBERS].flatten().view(torch.int64)
         checksums, arrivals, places = numbers.view(len(messages), -1).split(2, dim=1)
-        found = {
-            "sums": sums,
+        found = compared(result, self._reference, self._lengths, residual) | {
             "finite": self._finite,
             "samples": messages[:, _NUMBERS:].view(torch.float32),
             "checksums": checksums,
             "places": places,
             "result_sample": self._sampled(result),
-            "first_overflow": first_overflow(result, self._reference, sums),
         }
         if result.is_cpu:  # of a device the host knows only when work for it was enqueued
             found["arrivals"] = arrivals
-        if residual:
-            found["residual_square"] = square_sum(*residual)
         self._checksums.sums[probed.slot.index] = digest(result)
         probed.send(self._sink.event_pool, found)
 
@@ -196,11 +174,11 @@ class Probe(Look):
         del self._joined, self._state, self._finite
 
 
-def residual_of(state: Any, bucket: int) -> list[torch.Tensor]:
+def residual_of(state: Any, bucket: int) -> torch.Tensor | None:
     """Return what error feedback keeps of a bucket, if the state says it as PowerSGD's does."""
     kept = getattr(state, "error_dict", None)
     found = kept.get(bucket) if isinstance(kept, dict) else None
-    return [found] if isinstance(found, torch.Tensor) else []
+    return found if isinstance(found, torch.Tensor) else None
 
 
 def _unwrap(future: Future) -> Any:

@@ -1,7 +1,9 @@
-"""What a probe found: tensors, which nobody has looked at yet; in the drain, records.
+"""What was found of a call: tensors, which nobody has looked at yet; in the drain, records.
 
-probe.py, local.py --ProbeResult, copied to the host--> ring --> drain
+probe.py, local.py --ProbeResult, copied to the host--> ring --> drain: has_arrived()?
 --> read() --compare.numbers--> ErrorRecord, --arrivals--> SkewRecord, --diagnosis.py--> anomalies
+
+debug_checks.py --CheckResult (check_result.py)--> the same way --> anomalies
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -23,58 +25,32 @@ from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
 from .compare import lengths_of, numbers, part_at
 
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
+
 _WORST = 3
 """Parameters of which the error is recorded one by one."""
 
 
-@dataclass(slots=True)
-class ProbeResult:
-    """What a probe found, as tensors; of which the drain makes records.
+@dataclass(kw_only=True)
+class Found:
+    """What was found of one call, on its way to the host.
 
-    ``sums``: of ``measure``, shape (parameters, 6).  ``finite``: whether each parameter's own
-    gradient was, on this rank.  ``samples``: (ranks, k), of all ranks' own gradients.
-    ``rank``: this one's place in the group, whose ``ranks`` these are in the job (none: the same).
-    ``local``: whether results differ between ranks by design.  ``scope``: as in ``ErrorRecord``.
-    ``result_sample``: (k,), of the result at the same places.  ``first_overflow``: of the function
-    of that name.  ``residual_square``: the square of what error feedback keeps.  ``before``:
-    the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  ``ready``:
-    host ns at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and
-    its uncertainty, -1 where that is unknown, (ranks, 2).  ``places``: the step and bucket that
-    each rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.  ``scaled``: a
-    loss scaler leaves a step out that is not finite.  ``parts``: names and elements of what was
-    compared, the bucket's parameters by default; of a unit this rank has a part of each.
-
-    The tensors are those of the host, and there once ``read`` was called: on the way from a device
-    they are a ``HostCopy``.
+    ``time_ns``: when.  ``scaled``: a loss scaler leaves a step out that is not finite.  Subclasses
+    have a field for each tensor, which is there once ``read`` was called.
     """
 
     slot: BucketSlot
     step: int
-    rank: int
-    local: bool
-    scope: Scope = "global"
-    ranks: tuple[int, ...] = ()
-    ready: int = 0
     time_ns: int = 0
-    sums: torch.Tensor | None = None
-    finite: torch.Tensor | None = None
-    samples: torch.Tensor | None = None
-    result_sample: torch.Tensor | None = None
-    first_overflow: torch.Tensor | None = None
-    before: StepChecksums | None = None
-    checksums: torch.Tensor | None = None
-    arrivals: torch.Tensor | None = None
-    places: torch.Tensor | None = None
-    residual_square: torch.Tensor | None = None
     scaled: bool = field(default_factory=is_loss_scaled)
-    parts: tuple[tuple[str, int], ...] = ()
     _copy: HostCopy | None = None
 
-    def __post_init__(self) -> None:
-        parameters = self.slot.parameters
-        if not self.parts:
-            names = [name for name, _ in parameters]
-            self.parts = tuple(zip(names, lengths_of(parameters), strict=True))
+    def push(self, sink: Tracer, **tensors: torch.Tensor) -> None:
+        """Send the tensors, found now, and have the drain wait for them."""
+        self.time_ns = sink.clock()
+        self.send(sink.event_pool, tensors)
+        sink.push(self)
 
     def send(self, pool: EventPool, tensors: Mapping[str, torch.Tensor]) -> None:
         """Have the tensors, by the names that they have here, come to the host."""
@@ -95,20 +71,6 @@ class ProbeResult:
         for name, tensor in {} if copy is None else copy.read().items():
             setattr(self, name, tensor)
 
-    @property
-    def overflow(self) -> tuple[int, float] | None:
-        """The parameter and the reference where the result has its first own NaN or inf."""
-        if self.first_overflow is None:
-            return None
-        place, value = self.first_overflow.tolist()
-        if place == math.inf:
-            return None
-        return part_at(int(place), [length for _, length in self.parts]), value
-
-    def named(self, place: int) -> int:
-        """Return the rank in the job of a place in the group."""
-        return self.ranks[place] if self.ranks else place
-
     def anomaly(
         self, kind: str, what: str, *, stage: str = "hook", parameter: str | None = None
     ) -> AnomalyRecord:
@@ -122,6 +84,62 @@ class ProbeResult:
             stage=stage,
             parameter=parameter,
         )
+
+
+@dataclass(kw_only=True)
+class ProbeResult(Found):
+    """What a probe found, as tensors; of which the drain makes records.
+
+    ``sums``: of ``measure``, shape (parameters, 6).  ``finite``: whether each parameter's own
+    gradient was, on this rank.  ``samples``: (ranks, k), of all ranks' own gradients.
+    ``rank``: this one's place in the group, whose ``ranks`` these are in the job (none: the same).
+    ``local``: whether results differ between ranks by design.  ``scope``: as in ``ErrorRecord``.
+    ``result_sample``: (k,), of the result at the same places.  ``first_overflow``: of the function
+    of that name.  ``residual_square``: the square of what error feedback keeps.  ``before``:
+    the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  ``ready``:
+    host ns at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and
+    its uncertainty, -1 where that is unknown, (ranks, 2).  ``places``: the step and bucket that
+    each rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.  ``parts``: names
+    and elements of what was compared, the bucket's parameters by default; of a unit this rank has
+    a part of each.
+    """
+
+    rank: int
+    local: bool
+    scope: Scope = "global"
+    ranks: tuple[int, ...] = ()
+    ready: int = 0
+    sums: torch.Tensor | None = None
+    finite: torch.Tensor | None = None
+    samples: torch.Tensor | None = None
+    result_sample: torch.Tensor | None = None
+    first_overflow: torch.Tensor | None = None
+    before: StepChecksums | None = None
+    checksums: torch.Tensor | None = None
+    arrivals: torch.Tensor | None = None
+    places: torch.Tensor | None = None
+    residual_square: torch.Tensor | None = None
+    parts: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        parameters = self.slot.parameters
+        if not self.parts:
+            names = [name for name, _ in parameters]
+            self.parts = tuple(zip(names, lengths_of(parameters), strict=True))
+
+    @property
+    def overflow(self) -> tuple[int, float] | None:
+        """The parameter and the reference where the result has its first own NaN or inf."""
+        if self.first_overflow is None:
+            return None
+        place, value = self.first_overflow.tolist()
+        if place == math.inf:
+            return None
+        return part_at(int(place), [length for _, length in self.parts]), value
+
+    def named(self, place: int) -> int:
+        """Return the rank in the job of a place in the group."""
+        return self.ranks[place] if self.ranks else place
 
 
 class ProbeFailure(NamedTuple):

@@ -245,7 +245,7 @@ def switched(rank: int) -> dict[str, dict[str, Any]]:
         ),
     }
     patches: dict[str, Any] = {
-        "fails": mock.patch.object(probe, "_wide", fails),
+        "fails": mock.patch.object(probe, "wide_copy", fails),
         "no store": mock.patch.object(probe_plan, "rendezvous_store", nowhere),
         "counts": mock.patch.object(
             probe_plan,

@@ -7,8 +7,6 @@ import torch
 
 from hooktrace.capture.buckets import BucketSlot, ModelState
 from hooktrace.capture.device_events import EventPool
-from hooktrace.capture.host_copy import HostCopy
-from hooktrace.probes import check_result
 from hooktrace.probes.check_result import CheckResult
 from hooktrace.testing import FakeBucket
 
@@ -20,12 +18,12 @@ def anomalies_of(**flags: list[bool] | bool) -> list[tuple[str, str | None, int]
     return [(one.kind, one.parameter, one.time_ns) for one in result_of(**flags).anomalies()]
 
 
-def result_of(**flags: list[bool] | bool) -> CheckResult:
+def result_of(*, scaled: bool = False, **flags: list[bool] | bool) -> CheckResult:
     """Return what flags have come of a look."""
     bucket = FakeBucket([torch.zeros(3), torch.zeros(2)])
     slot = BucketSlot(ModelState("net", "hook", {}, 0), bucket, 0, (1, 2))
-    copy = HostCopy({name: torch.tensor(flag) for name, flag in flags.items()}, EventPool())
-    result = CheckResult(slot, 4, 99, copy)
+    result = CheckResult(slot=slot, step=4, time_ns=99, scaled=scaled)
+    result.send(EventPool(), {name: torch.tensor(flag) for name, flag in flags.items()})
     assert result.has_arrived()
     result.read()
     return result
@@ -63,10 +61,8 @@ def test_what_a_loss_scaler_sees(
     flags: dict[str, list[bool] | bool],
     scaled: bool,
     expected: list[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not what a hook has hidden from it: that step is not left out."""
-    monkeypatch.setattr(check_result, "is_loss_scaled", lambda: True)
-    result = result_of(**flags)
+    result = result_of(scaled=True, **flags)
     assert result.scaled == scaled
     assert [anomaly.kind for anomaly in result.anomalies()] == expected

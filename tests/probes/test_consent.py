@@ -52,6 +52,7 @@ def test_none_goes_where_one_has_issued_more() -> None:
     """Its host is ahead, or its tracer was switched off for a while; nobody waits for the end."""
     _, consents = ranks(3)
     assert ask(consents, "4/0", [10, 12, 10]) == [False] * 3
+    assert [one.refusal for one in consents] == [""] * 3
 
 
 def test_none_goes_where_one_does_not_come_in_time() -> None:
@@ -84,6 +85,7 @@ def test_one_that_never_comes_leaves_nothing_behind() -> None:
     """It says so each time; the others are told, and the store does not grow."""
     store, consents = ranks(2)
     for step in range(10):
-        consents[0].refuse(f"{step}/0")
+        consents[0].refuse(f"{step}/0", "no memory")
         assert not consents[1].given(f"{step}/0", 10, LONG, never)
+        assert consents[1].refusal == "no memory"
     assert store.num_keys() <= 3 * 3

@@ -46,7 +46,7 @@ def probed(
     step: int = 7,
 ) -> ProbeResult:
     """Return what rank 1 found in a finite probe."""
-    made = ProbeResult(slot or Slot(), step, 1, local)
+    made = ProbeResult(slot=slot or Slot(), step=step, rank=1, local=local)
     made.sums = torch.ones(2, 6, dtype=torch.float64) * gradients.double().mean(0).square().sum()
     made.finite = torch.tensor([True, True])
     made.samples, made.result_sample = gradients, result

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace.probes import probe as probe_module
+from hooktrace.probes import compare
 from hooktrace.probes.probe import Probe
 from hooktrace.probes.probe_result import ProbeResult, StepChecksums, error_record
 from hooktrace.probes.step_sampler import CallStart
@@ -96,7 +96,7 @@ class Probed:
         bucket: Any = Bucket(torch.ones_like(result))
         self.probe: Any = Probe(
             CallStart(slot, 0, ready, bucket, None),
-            ProbeResult(slot, 0, 0, local, ready=ready),
+            ProbeResult(slot=slot, step=0, rank=0, local=local, ready=ready),
             group,
             sink,
             checksums=StepChecksums(0, {}),
@@ -134,7 +134,7 @@ def test_ddp_gets_its_result_whatever_the_comparison_does(
     def raising(*_: object) -> None:
         raise error("boom")
 
-    monkeypatch.setattr(probe_module, "measure", raising)
+    monkeypatch.setattr(compare, "measure", raising)
     result = torch.ones(6)
     probed = Probed(result)
     probed.complete()

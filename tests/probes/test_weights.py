@@ -45,7 +45,7 @@ def probes(cause: str, condition: str, dtype: torch.dtype, size: int) -> Iterato
         hook.step = step
         given = CONDITIONS[condition].make(random, size, step).to(dtype)
         result = CAUSES[cause].function(given.double(), hook).expand(size, COUNT).to(dtype)
-        probed = ProbeResult(slot, step, RANK, local=False)
+        probed = ProbeResult(slot=slot, step=step, rank=RANK, local=False)
         probed.sums = measure(result[RANK], given.double().mean(0), [COUNT])
         probed.finite = torch.tensor([True])
         probed.samples, probed.result_sample = given.float(), result[RANK].float()
