@@ -24,29 +24,37 @@ import torch
 import torch.distributed as dist
 
 from ..capture.calls import NOT_YET, BucketCall
+from ..records.bucket import UnitCollective
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
 from .stamps import Plain, Stamps
 from .torch_groups import is_own
 
 
-class TracedAllGather:
-    """Gathers a unit's parameters with ``inner``, or with a hook, and records that."""
+class _InPlace:
+    """Stands in the place of one of FSDP's collectives, ``inner``, while it is recorded."""
 
-    def __init__(self, inner: Any, stamps: Stamps, hook: GatherHook | None = None) -> None:
+    def __init__(self, inner: Any, stamps: Stamps, kind: UnitCollective) -> None:
         self.inner = inner
         # Bound once: FSDP calls the first without a frame of ours, and we the second so that
         # its keywords become no dictionary.
         self.allocate: Callable[..., torch.Tensor] = inner.allocate
         self._communicate: Callable[..., Any] = inner.__call__
         self._stamps = stamps
-        self._hook = hook
         self._is_known = is_own(inner)
-        self._plain = Plain("all_gather")
+        self._plain = Plain(kind)
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """What ``inner`` is: FSDP's setters go by that, and set another one only in its place."""
         return type(self.inner)
+
+
+class TracedAllGather(_InPlace):
+    """Gathers a unit's parameters with ``inner``, or with a hook, and records that."""
+
+    def __init__(self, inner: Any, stamps: Stamps, hook: GatherHook | None = None) -> None:
+        _InPlace.__init__(self, inner, stamps, "all_gather")
+        self._hook = hook
 
     def leave(self) -> None:
         """Take note that the unit is traced from here no more."""
@@ -91,7 +99,7 @@ class TracedAllGather:
         return TracedWork(work, call, self._stamps)
 
 
-class TracedReduceScatter:
+class TracedReduceScatter(_InPlace):
     """Reduces and scatters a unit's gradients with ``inner``, or with a hook, and records that.
 
     ``over``: of replicas, called with the device when the collective is over, if there is one.
@@ -104,23 +112,11 @@ class TracedReduceScatter:
         over: Callable[[torch.device], None] | None = None,
         hook: ScatterHook | None = None,
     ) -> None:
-        self.inner = inner
-        # Bound once: FSDP calls the first without a frame of ours, and we the second so that
-        # its keywords become no dictionary.
-        self.allocate: Callable[..., torch.Tensor] = inner.allocate
-        self._communicate: Callable[..., Any] = inner.__call__
+        _InPlace.__init__(self, inner, stamps, "reduce_scatter")
         if over is not None:
             self.allocate = partial(_allocate, inner, over)
-        self._stamps = stamps
         self.hook = hook
-        self._is_known = is_own(inner)
-        self._plain = Plain("reduce_scatter")
         self._over = over
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """What ``inner`` is: FSDP's setters go by that, and set another one only in its place."""
-        return type(self.inner)
 
     def __call__(
         self,

@@ -78,8 +78,10 @@ class ScatterHook:
     """
 
     name = ""
-    _lost: _Lost | None = None
-    """With error feedback: what each unit's last step has lost."""
+    _lost: dict[str, torch.Tensor] | None = None
+    """With error feedback: what each unit's last step has lost, by the unit's name in the model."""
+    _model: weakref.ref[nn.Module] | None = None
+    """The model whose units these are."""
 
     def steps(self, reduction: Reduction) -> Steps:
         """Yield collectives and return this rank's part."""
@@ -87,15 +89,36 @@ class ScatterHook:
 
     def residual(self, unit: str) -> torch.Tensor | None:
         """Return what error feedback keeps of a unit's gradients on this rank, flat, if it does."""
-        return None if self._lost is None else self._lost.of(unit)
+        return None if self._lost is None else self._lost.get(unit)
 
     def claim(self, model: nn.Module) -> None:
         """Take note of the model that the hook serves from now on.
 
         Raises ``ValueError`` where error feedback keeps what another one's gradients have lost.
         """
-        if self._lost is not None:
-            self._lost.claim(model, self.name)
+        if self._lost is None:
+            return
+        served = None if self._model is None else self._model()
+        if served is None:
+            self._lost.clear()
+            self._model = weakref.ref(model)
+        elif served is not model:
+            raise ValueError(
+                f"{self.name} serves another model already, and its error feedback would add what "
+                "one has lost to the other's gradients; make one hook for each model"
+            )
+
+    def _add_lost(self, reduction: Reduction) -> None:
+        """Add to a unit's gradients what its last step has lost, with error feedback."""
+        lost = None if self._lost is None else self._lost.get(reduction.unit)
+        if lost is not None and lost.shape == reduction.gradients.shape:
+            reduction.gradients.add_(lost)
+
+    def _keep_lost(self, reduction: Reduction, sent: torch.Tensor) -> None:
+        """Keep what is lost now; NaN and inf, of a step that is skipped, would stay for ever."""
+        assert self._lost is not None
+        lost = reduction.gradients - sent
+        self._lost[reduction.unit] = lost.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 class GatherHook:
@@ -134,16 +157,15 @@ class CastReduceScatter(ScatterHook):
     def __init__(self, dtype: torch.dtype, name: str, *, error_feedback: bool = False) -> None:
         self._dtype = dtype
         self.name = name
-        self._lost = _Lost() if error_feedback else None
+        self._lost = {} if error_feedback else None
 
     def steps(self, reduction: Reduction) -> Steps:
         """Cast, reduce and scatter."""
         gradients = reduction.gradients
-        if self._lost is not None:
-            self._lost.add_to(gradients, reduction.unit)
+        self._add_lost(reduction)
         sent = (gradients / reduction.divisor).to(self._dtype)
         if self._lost is not None:
-            self._lost.keep(gradients, sent.to(gradients.dtype) * reduction.divisor, reduction.unit)
+            self._keep_lost(reduction, sent.to(gradients.dtype) * reduction.divisor)
         return (yield ReduceScatter(sent, reduction.group))
 
 
@@ -163,13 +185,12 @@ class EightBitReduceScatter(ScatterHook):
         self._channel = channel
         feedback = ", error_feedback=True" if error_feedback else ""
         self.name = f"eight_bit_reduce_scatter(channel={channel}{feedback})"
-        self._lost = _Lost() if error_feedback else None
+        self._lost = {} if error_feedback else None
 
     def steps(self, reduction: Reduction) -> Steps:
         """Encode, exchange, decode and add."""
         gradients, channel = reduction.gradients, self._channel
-        if self._lost is not None:
-            self._lost.add_to(gradients, reduction.unit)
+        self._add_lost(reduction)
         parts = gradients.view(reduction.group.size(), -1)
         size = encoded_bytes(parts.shape[1], channel)
         sent = gradients.new_empty((len(parts), size), dtype=torch.uint8)
@@ -179,7 +200,7 @@ class EightBitReduceScatter(ScatterHook):
             decoded = torch.empty_like(parts)
             for row, out in zip(sent, decoded, strict=True):
                 decode_sum(row.view(1, -1), channel, out, 1.0)
-            self._lost.keep(gradients, decoded.flatten(), reduction.unit)
+            self._keep_lost(reduction, decoded.flatten())
         received = yield AllToAll(sent, reduction.group)
         result = torch.empty_like(reduction.part)
         decode_sum(received.view(len(parts), -1), channel, result, reduction.divisor)
@@ -235,43 +256,6 @@ class Fp8AllGather(GatherHook):
             theirs = row[:4].clone().view(torch.float32)
             out.copy_(row[4:].view(self._dtype).float().mul_(theirs))
         return gathering.whole
-
-
-class _Lost:
-    """What each unit's last step has lost, for its next one; units go by their names in a model."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, torch.Tensor] = {}
-        self._model: weakref.ref[nn.Module] | None = None
-
-    def claim(self, model: nn.Module, name: str) -> None:
-        """Begin with nothing for a model, once the one before is gone.
-
-        Raises ``ValueError`` while it is there: units of both may have one name.
-        """
-        served = None if self._model is None else self._model()
-        if served is None:
-            self._of.clear()
-            self._model = weakref.ref(model)
-        elif served is not model:
-            raise ValueError(
-                f"{name} serves another model already, and its error feedback would add what one "
-                "has lost to the other's gradients; make one hook for each model"
-            )
-
-    def of(self, unit: str) -> torch.Tensor | None:
-        """Return what was lost of a unit, ``None`` before its first step."""
-        return self._of.get(unit)
-
-    def add_to(self, gradients: torch.Tensor, unit: str) -> None:
-        """Add what was lost before."""
-        lost = self._of.get(unit)
-        if lost is not None and lost.shape == gradients.shape:
-            gradients.add_(lost)
-
-    def keep(self, gradients: torch.Tensor, sent: torch.Tensor, unit: str) -> None:
-        """Keep what is lost now; NaN and inf, of a step that is skipped, would stay for ever."""
-        self._of[unit] = (gradients - sent).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def fp16_reduce_scatter(*, error_feedback: bool = False) -> ScatterHook:

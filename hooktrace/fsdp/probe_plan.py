@@ -14,7 +14,6 @@ the probes end on all ranks, as they do where a tracer is closed.  A warning say
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -27,10 +26,10 @@ from ..capture.buckets import ModelState
 from ..capture.units import UnitInfo
 from ..probes.consent import Consent
 from ..probes.device_group import trouble_with
-from ..probes.identity import alike
+from ..probes.identity import key_of
 from ..probes.schedule import OFF, Schedule
 from ..probes.step_sampler import CallStart, Part
-from ..ranks.job import current_rank, job_store, rendezvous_store, restart_count
+from ..ranks.job import current_rank, job_store, rendezvous_store
 from ..records import Scope
 from ..staging.groups import collectives_issued, group_timeout
 
@@ -70,10 +69,7 @@ class ProbePlan(Part):
         """Steps with probes to which not all ranks came, since the last one to which they did."""
         self._silent_at = -1
         options = (tracer.error_every, tracer.error_all_buckets, self.scope, model.first_step)
-        known = zlib.crc32(repr((model.hook, list(units), options)).encode())
-        key = f"hooktrace/units/{restart_count()}/{known:08x}"
-        # Models that are alike in all this are known by their order.
-        self._key = f"{key}/{alike.number(key)}"
+        self._key = key_of("units", (model.hook, list(units), options))
         self._store: Any = None
         self._consents: dict[str, Consent] = {}
 

@@ -11,6 +11,7 @@ import zlib
 import torch
 
 from ..capture.buckets import BucketSlot
+from ..ranks.job import restart_count
 
 _VALUES = 16
 MOST_KINDS = 4096
@@ -38,10 +39,20 @@ class AlikeModels:
 alike = AlikeModels()
 
 
-def signature(ranks: tuple[int, ...], slot: BucketSlot, parameters: list[torch.Tensor]) -> int:
-    """Return a number that is the same on all ranks of a model, and no other model's."""
+def key_of(what: str, known: object) -> str:
+    """Return the key under which the ranks agree on ``what`` of a model.
+
+    ``known``: whatever tells the model from others and is the same on all of its ranks.
+    """
+    key = f"hooktrace/{what}/{restart_count()}/{zlib.crc32(repr(known).encode()):08x}"
+    # Models that are alike in all this begin in the same order on all ranks.
+    return f"{key}/{alike.number(key)}"
+
+
+def known_of(ranks: tuple[int, ...], slot: BucketSlot, parameters: list[torch.Tensor]) -> object:
+    """Return what all ranks know of a DDP model at its first bucket."""
     shapes = [shape for _, shape in slot.parameters]
     # To read a device's values would wait for it; there the order in which models begin has to do.
     on_host = parameters if slot.device_type == "cpu" else []
     values = [p.detach().flatten()[:_VALUES].tolist() for p in on_host]
-    return zlib.crc32(repr((ranks, slot.model.hook, slot.dtype, shapes, values)).encode())
+    return ranks, slot.model.hook, slot.dtype, shapes, values

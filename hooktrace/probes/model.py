@@ -17,12 +17,12 @@ import torch
 import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot
-from ..ranks.job import job_store, rendezvous_store, restart_count
+from ..ranks.job import job_store, rendezvous_store
 from ..ranks.private_group import PrivateGroup, made_unless
 from ..staging.groups import group_timeout
 from .consent import Consent
 from .device_group import DeviceGroup
-from .identity import alike, signature
+from .identity import key_of, known_of
 from .probe import Probe
 from .probe_result import ProbeFailure, ProbeResult, StepChecksums
 from .schedule import NEVER, OFF, Agreement, Schedule
@@ -61,9 +61,7 @@ class ModelProbes(Part):
     ) -> None:
         self._rank, self._size = group.rank(), group.size()
         self._ranks = tuple(dist.get_process_group_ranks(group))
-        key = f"hooktrace/probes/{restart_count()}/{signature(self._ranks, slot, parameters):08x}"
-        # Two models that are alike in all this begin in the same order on all ranks.
-        self._key = f"{key}/{alike.number(key)}"
+        self._key = key_of("probes", known_of(self._ranks, slot, parameters))
         first = slot.model.first_step
         self._wish = (
             f"error_every={every}, error_all_buckets={all_buckets}, local={local}, "
