@@ -19,7 +19,7 @@ from .torch_groups import AllReduceHook
 class ReplicaReduction:
     """What is called with a unit's reduced gradients: tells of FSDP's own all-reduce over replicas.
 
-    ``theirs``: the hook that was there before, which is recorded as one call, whatever it does.
+    ``inner``: the hook that was there before, which is recorded as one call, whatever it does.
     ``group``: of the replicas; ``None``: there are none.  FSDP runs that all-reduce itself, and it
     is seen from both of its sides: it begins when the unit's reduce-scatter is over, and has ended
     when FSDP calls the hook that this is; what is between them is at most a few additions more.
@@ -30,12 +30,12 @@ class ReplicaReduction:
 
     def __init__(
         self,
-        theirs: AllReduceHook | None,
+        inner: AllReduceHook | None,
         stamps: Stamps,
         group: Any,
         is_due: Callable[[Any], bool],
     ) -> None:
-        self.theirs = theirs
+        self.inner = inner
         self._stamps = stamps
         self._group = group
         self._is_due = is_due
@@ -68,8 +68,8 @@ class ReplicaReduction:
         """Record the all-reduce, and call the hook that was there before."""
         if self._group is not None:
             self._record(reduced)
-        if self.theirs is not None:
-            self._call_theirs(self.theirs, reduced)
+        if self.inner is not None:
+            self._call_inner(self.inner, reduced)
 
     def _record(self, reduced: torch.Tensor) -> None:
         (began, self._began), (event, self._event) = (self._began, None), (self._event, None)
@@ -88,12 +88,12 @@ class ReplicaReduction:
             call.over()
             self._slot = call.slot
 
-    def _call_theirs(self, theirs: AllReduceHook, reduced: torch.Tensor) -> None:
+    def _call_inner(self, inner: AllReduceHook, reduced: torch.Tensor) -> None:
         call = self._stamps.begin("all_reduce", reduced, None)
         if call is not None:
             call.staged = False
         try:
-            theirs(reduced)
+            inner(reduced)
         except BaseException as error:
             self._stamps.fail(call, "hook", error)
             raise

@@ -32,6 +32,18 @@ class Share(NamedTuple):
     is_trained: bool
 
 
+class Comms(NamedTuple):
+    """What a group communicates with.
+
+    ``all_gather`` gathers its parameters, ``reduce_scatter`` reduces and scatters its gradients.
+    ``all_reduce_hook``: what is called with them then, after an all-reduce over replicas.
+    """
+
+    all_gather: Any
+    reduce_scatter: Any
+    all_reduce_hook: AllReduceHook | None
+
+
 class ParameterGroup:
     """One of torch's parameter groups, which it communicates together."""
 
@@ -40,40 +52,23 @@ class ParameterGroup:
         self.unit = unit
 
     @property
-    def all_gather(self) -> Any:
-        """What gathers its parameters."""
-        return self._group._all_gather_comm
+    def comms(self) -> Comms:
+        """What it communicates with."""
+        group = self._group
+        return Comms(group._all_gather_comm, group._reduce_scatter_comm, group._all_reduce_hook)
 
-    @all_gather.setter
-    def all_gather(self, comm: Any) -> None:
-        self._group._all_gather_comm = comm
+    @comms.setter
+    def comms(self, comms: Comms) -> None:
+        group = self._group
+        group._all_gather_comm, group._reduce_scatter_comm, group._all_reduce_hook = comms
 
-    @property
-    def reduce_scatter(self) -> Any:
-        """What reduces and scatters its gradients."""
-        return self._group._reduce_scatter_comm
-
-    @reduce_scatter.setter
-    def reduce_scatter(self, comm: Any) -> None:
-        self._group._reduce_scatter_comm = comm
-
-    @property
-    def all_reduce_hook(self) -> AllReduceHook | None:
-        """What is called with its reduced gradients, after an all-reduce over replicas."""
-        hook: AllReduceHook | None = self._group._all_reduce_hook
-        return hook
-
-    @all_reduce_hook.setter
-    def all_reduce_hook(self, hook: AllReduceHook | None) -> None:
-        self._group._all_reduce_hook = hook
-
-    def has(self, all_gather: object, reduce_scatter: object, hook: AllReduceHook | None) -> bool:
-        """Return whether the group communicates with these."""
+    def has(self, comms: Comms) -> bool:
+        """Return whether the group communicates with these, and not their equals."""
         group = self._group  # asked of all groups twice in a step
         return (
-            group._all_gather_comm is all_gather
-            and group._reduce_scatter_comm is reduce_scatter
-            and group._all_reduce_hook is hook
+            group._all_gather_comm is comms[0]
+            and group._reduce_scatter_comm is comms[1]
+            and group._all_reduce_hook is comms[2]
         )
 
     def will_call(self, hook: AllReduceHook) -> bool:

@@ -71,7 +71,7 @@ def trace(
 
 def is_traced(model: nn.Module) -> bool:
     """Return whether a unit of a model is traced.  Raises ``RuntimeError`` as ``trace`` does."""
-    return any(isinstance(group.all_gather, TracedAllGather) for group in groups_of(model))
+    return any(isinstance(group.comms.all_gather, TracedAllGather) for group in groups_of(model))
 
 
 def _refuse_others(model: nn.Module) -> None:
@@ -108,8 +108,9 @@ class TracedModel:
         hooks: Hooks,
     ) -> None:
         for group in groups:
-            if isinstance(group.all_gather, TracedAllGather):
-                group.all_gather.leave()
+            gather = group.comms.all_gather
+            if isinstance(gather, TracedAllGather):
+                gather.leave()
         for group in groups:
             untrace(group)
         self.name = tracer.models.name(name)

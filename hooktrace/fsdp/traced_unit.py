@@ -12,7 +12,7 @@ from .comms import TracedAllGather, TracedReduceScatter
 from .hooks import GatherHook, ScatterHook
 from .replicas import ReplicaReduction
 from .stamps import Stamps
-from .torch_groups import ParameterGroup
+from .torch_groups import Comms, ParameterGroup
 from .torch_waits import unwatch, watched
 
 PLAIN = "fully_shard"
@@ -39,31 +39,26 @@ class TracedUnit:
     ) -> None:
         self._group = group
         self.name = group.unit.name
-        self._reduction: ReplicaReduction | None = None
-        over = None
-        if group.replicas is not None or group.all_reduce_hook is not None:
-            self._reduction = ReplicaReduction(
-                group.all_reduce_hook, stamps, group.replicas, group.will_call
-            )
-            group.all_reduce_hook = self._reduction
-            over = None if group.replicas is None else self._reduction.begins
-        self._gather = TracedAllGather(group.all_gather, stamps, hooks.all_gather)
-        self._scatter = TracedReduceScatter(
-            group.reduce_scatter, stamps, over, hooks.reduce_scatter
-        )
-        group.all_gather, group.reduce_scatter = self._gather, self._scatter
+        self._before = gather, scatter, theirs = group.comms
+        reduction, over = None, None
+        if group.replicas is not None or theirs is not None:
+            reduction = ReplicaReduction(theirs, stamps, group.replicas, group.will_call)
+            over = None if group.replicas is None else reduction.begins
+        self._scatter = TracedReduceScatter(scatter, stamps, over, hooks.reduce_scatter)
+        gather = TracedAllGather(gather, stamps, hooks.all_gather)
+        self._ours = group.comms = Comms(gather, self._scatter, reduction)
         self._waits = watched(group, waits)
 
     @property
     def in_place(self) -> bool:
         """Whether all of it is still what the group communicates with."""
-        return self._group.has(self._gather, self._scatter, self._reduction)
+        return self._group.has(self._ours)
 
     @property
     def is_anothers(self) -> bool:
         """Whether the group was traced again, which takes it from here."""
-        now = self._group.all_gather
-        return now is not self._gather and isinstance(now, TracedAllGather)
+        now = self._group.comms.all_gather
+        return now is not self._ours.all_gather and isinstance(now, TracedAllGather)
 
     def reduce_by(self, hook: ScatterHook | None) -> None:
         """Have another hook reduce its gradients, ``None``: the collective that it has."""
@@ -71,23 +66,14 @@ class TracedUnit:
 
     def undo(self) -> None:
         """Give the group back what it had, but for what somebody else has set since."""
-        group = self._group
         if self._waits is not None:
             self._waits.undo()
-        if group.all_gather is self._gather:
-            group.all_gather = self._gather.inner
-        if group.reduce_scatter is self._scatter:
-            group.reduce_scatter = self._scatter.inner
-        if self._reduction is not None and group.all_reduce_hook is self._reduction:
-            group.all_reduce_hook = self._reduction.theirs
+        now = zip(self._group.comms, self._ours, self._before, strict=True)
+        self._group.comms = Comms(*(before if one is ours else one for one, ours, before in now))
 
 
 def untrace(group: ParameterGroup) -> None:
     """Give a group back what it had before any tracing."""
     unwatch(group)
-    if isinstance(group.all_gather, TracedAllGather):
-        group.all_gather = group.all_gather.inner
-    if isinstance(group.reduce_scatter, TracedReduceScatter):
-        group.reduce_scatter = group.reduce_scatter.inner
-    if isinstance(group.all_reduce_hook, ReplicaReduction):
-        group.all_reduce_hook = group.all_reduce_hook.theirs
+    traced = (TracedAllGather, TracedReduceScatter, ReplicaReduction)
+    group.comms = Comms(*(one.inner if isinstance(one, traced) else one for one in group.comms))
