@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,11 +22,10 @@ import torch.distributed as dist
 
 from ..capture.calls import BucketCall
 from ..probes.compare import compared, wide_copy
-from ..probes.local import copy_of_state, random_state_kept
+from ..probes.local import tried
 from ..probes.probe_result import ProbeFailure, ProbeResult
 from ..ranks.job import current_rank
 from ..staging.collectives import reduce_scatter_flat
-from ..staging.driver import run_answered
 from .hooks import Gathering, Reduction, ScatterHook
 from .probe_plan import ProbePlan
 from .torch_groups import ParameterGroup, Share
@@ -90,13 +88,13 @@ class UnitProbe:
         group = asked.group
         try:
             probed = self._probed(call, group, asked.part)
-            with random_state_kept(asked.gradients.device), torch.no_grad():
-                trial = replace(
-                    asked, gradients=asked.gradients.clone(), part=torch.empty_like(asked.part)
-                )
-                steps = copy_of_state(hook).steps(trial)
-                echo = methodcaller("echo")
-                result = run_answered(hook.name, steps, trial, echo).flatten()
+            trial = replace(
+                asked,
+                gradients=asked.gradients.detach().clone(),
+                part=torch.empty_like(asked.part),
+            )
+            device = asked.gradients.device
+            result = tried(hook.name, lambda own, given: own.steps(given), hook, trial, device)
             own = wide_copy(asked.gradients.view(group.size(), -1)[group.rank()])
             own *= group.size() / asked.divisor  # as if all ranks had the same
             given = probed.finite_of(asked.gradients, group.size())

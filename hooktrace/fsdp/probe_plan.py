@@ -27,8 +27,8 @@ from ..capture.units import UnitInfo
 from ..probes.consent import Consent
 from ..probes.device_group import trouble_with
 from ..probes.identity import key_of
-from ..probes.schedule import OFF, Schedule
-from ..probes.step_sampler import CallStart, Part
+from ..probes.schedule import Schedule
+from ..probes.step_sampler import Part
 from ..ranks.job import current_rank, job_store, rendezvous_store
 from ..records import Scope
 from ..staging.groups import collectives_issued, group_timeout
@@ -53,10 +53,9 @@ _WHY = "why"
 class ProbePlan(Part):
     """What is probed of one sharded model; ``units``: all of it.
 
-    From step ``error_every`` on each such one: a unit in turn, or all of them.
+    From step ``error_every`` on each such one: a unit in turn, or all of them.  A unit's calls come
+    to its ``UnitProbe``.
     """
-
-    next_step = OFF
 
     def __init__(self, model: ModelState, units: Sequence[UnitInfo], tracer: Tracer) -> None:
         self.model = model
@@ -72,10 +71,6 @@ class ProbePlan(Part):
         self._key = key_of("units", (model.hook, list(units), options))
         self._store: Any = None
         self._consents: dict[str, Consent] = {}
-
-    def enter(self, start: CallStart, sink: Tracer) -> bool:
-        """Do nothing: a unit's calls come to its ``UnitProbe``."""
-        return False
 
     def takes(self, unit: int) -> bool:
         """Return whether a unit's calls are probed in the step under way."""

@@ -49,11 +49,9 @@ class CheckResult(Found):
                 yield self.anomaly("changed_after_completion", _CHANGED)
             return
         name = self._first_not_finite(self.gradients)
-        if self.result is None and name is not None:
-            what = f"the gradient of {name} had NaN or inf before the hook"
-            yield self.anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
-        elif self._hidden:
-            what = f"the gradient of {name} had NaN or inf before the hook, {_HIDDEN}"
+        if name is not None and (self.result is None or self._hidden):
+            hidden = f", {_HIDDEN}" if self._hidden else ""
+            what = f"the gradient of {name} had NaN or inf before the hook{hidden}"
             yield self.anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
         elif self.result is not None and name is None:
             name = self._first_not_finite(self.result)

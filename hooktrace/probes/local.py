@@ -88,12 +88,22 @@ class LocalProbes(Part):
         probed = ProbeResult(
             slot=slot, step=start.step, rank=0, local=True, scope="local", ready=start.ready
         )
-        with random_state_kept(slot.device), torch.no_grad():
-            copied = _BucketCopy(bucket)
-            steps = self._steps(copy_of_state(state), copied)
-            result = run_answered(slot.model.hook, steps, copied, methodcaller("echo")).flatten()
+        result = tried(slot.model.hook, self._steps, state, _BucketCopy(bucket), slot.device)
         found = compared(result, own, lengths, residual_of(state, slot.index))
         probed.push(sink, **found, finite=finite_parts(own, lengths))
+
+
+def tried(
+    name: str, steps: Callable[[Any, Any], Steps], state: Any, copied: Any, device: torch.device
+) -> torch.Tensor:
+    """Return the flat result of a hook that is run on trial: nothing is sent, nothing is changed.
+
+    ``steps``: makes the hook's generator of its state, of which it gets a copy, and of ``copied``,
+    which has copies of what the hook may write to.
+    """
+    with random_state_kept(device), torch.no_grad():
+        generator = steps(copy_of_state(state), copied)
+        return run_answered(name, generator, copied, methodcaller("echo")).flatten()
 
 
 class _BucketCopy:

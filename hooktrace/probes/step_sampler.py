@@ -57,16 +57,18 @@ class Look(Protocol):
 class Part(Protocol):
     """One thing that is looked at: whether, and on which steps, it decides itself.
 
-    ``next_step``: the next step at which there is anything to do.
+    ``next_step``: the next step at which there is anything to do, ``OFF`` where buckets are not
+    looked at.
     """
 
-    next_step: int
+    next_step: int = OFF
 
     def enter(self, start: CallStart, sink: Tracer) -> bool:
         """Look at a call of a step at or after ``next_step``; raises nothing.
 
         Returns whether that took time, which is then no time of the hook.
         """
+        return False
 
     def miss(self, slot: BucketSlot, step: int, sink: Tracer) -> None:
         """Take note that a call was not looked at, since something of hooktrace's own raised."""
