@@ -5,7 +5,7 @@
     the job's store: "I am there, and have issued so many collectives"; why some rank has ended
 
 The reference is a collective that training knows nothing of: every rank of the group issues it, or
-none.  So nothing is left to counting steps (``probes/consent.py``).  A rank that does not come,
+none.  So nothing is left to counting steps (``probes/agreement.py``).  A rank that does not come,
 since its tracer is paused, or something of it raised, says so, and nobody waits for it; at the next
 probe all are asked again.  One that says nothing is waited for twice at most, in two steps: then
 the probes end on all ranks, as they do where a tracer is closed.  A warning says why.
@@ -24,9 +24,8 @@ import torch.distributed as dist
 
 from ..capture.buckets import ModelState
 from ..capture.units import UnitInfo
-from ..probes.consent import Consent
+from ..probes.agreement import Consent, first_word, key_of
 from ..probes.device_group import trouble_with
-from ..probes.identity import key_of
 from ..probes.schedule import Schedule
 from ..probes.step_sampler import Part
 from ..ranks.job import current_rank, job_store, rendezvous_store
@@ -162,7 +161,7 @@ class ProbePlan(Part):
             return
         self._over = True
         with suppress(Exception):  # of the store: the others wait until their timeout
-            why = bytes(self._connection().compare_set(_WHY, "", why)).decode()
+            why = first_word(self._connection(), _WHY, why)
         what = "local" if self.scope == "local" else "compression"
         logger.warning(
             "%s error of %s is no longer measured: %s; training goes on", what, self.model.name, why

@@ -7,7 +7,8 @@ bytes and anomalies.
     every hook call        step >= model.sample_step?           one comparison, else nothing
       step_sampler.py      which of these looks at this call:
         model.py           the error against other ranks
-          schedule.py        which steps, and which bucket of them; agreed by all ranks
+          agreement.py       from which step on, as all ranks agree; are they all here?
+          schedule.py        which steps, and which bucket of them
           probe.py           clone -> lossless average on a group of its own --+
                              the hook itself ----------------------------------+--> compare.py
                              DDP gets the hook's result when both are there <--+
@@ -28,5 +29,5 @@ probed before: whether the replicas still agree is known one probe later.  Nothi
 future is passed on when the reference has arrived too.  The result is not touched.
 
 On a device the numbers are made there and copied to the host without waiting, and the reference
-goes over the hook's own group (device_group.py), where all ranks consent to it (consent.py).
+goes over the hook's own group (device_group.py), where all ranks consent to it.
 """

@@ -2,7 +2,7 @@
 
 There collectives of a group run in the order in which they were issued, and hooks issue them on the
 thread of the backward pass, callbacks included: with a place among them that is the same on all
-ranks (``consent.py``) the reference needs no connections of its own, and a second communicator
+ranks (``agreement.py``) the reference needs no connections of its own, and a second communicator
 beside the first could block it.
 """
 

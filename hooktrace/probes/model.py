@@ -20,12 +20,11 @@ from ..capture.buckets import BucketSlot
 from ..ranks.job import job_store, rendezvous_store
 from ..ranks.private_group import PrivateGroup, made_unless
 from ..staging.groups import group_timeout
-from .consent import Consent
+from .agreement import NEVER, Agreement, Consent, key_of, known_of
 from .device_group import DeviceGroup
-from .identity import key_of, known_of
 from .probe import Probe
 from .probe_result import ProbeFailure, ProbeResult, StepChecksums
-from .schedule import NEVER, OFF, Agreement, Schedule
+from .schedule import OFF, Schedule
 from .step_sampler import CallStart, Part
 
 if TYPE_CHECKING:

@@ -24,7 +24,15 @@ from torch.overrides import TorchFunctionMode
 
 from hooktrace.capture import buckets, device_events, host_copy
 from hooktrace.fsdp import replicas
-from hooktrace.probes import debug_checks, device_group, local, model, probe, schedule, step_sampler
+from hooktrace.probes import (
+    agreement,
+    debug_checks,
+    device_group,
+    local,
+    model,
+    probe,
+    step_sampler,
+)
 from hooktrace.ranks.hang import look
 from hooktrace.staging import driver, runs, streams, turns
 from hooktrace.tracing import assembler, drain
@@ -210,7 +218,7 @@ class FakeDevice(StreamOracle):
         patch.setattr(model, "job_store", lambda: store)
         patch.setattr(model, "rendezvous_store", lambda prefix: store)
         patch.setattr(model, "PrivateGroup", Meeting)
-        patch.setattr(schedule, "_AHEAD", 0)
+        patch.setattr(agreement, "_AHEAD", 0)
         patch.setattr(device_group, "_IN_ORDER", ("fake",))
         patch.setattr(device_group, "collectives_issued", lambda group, device: self.collectives)
         # Where nothing computes, the step that a rank says it is at is not known.

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hooktrace import Tracer
-from hooktrace.probes.consent import Consent
+from hooktrace.probes.agreement import Consent
 
 from .fake_device import FakeDevice
 from .hook_table import HOOKS, fake_parameters, training

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from hooktrace.probes.consent import Consent
+from hooktrace.probes.agreement import Consent
 
 LONG, SHORT = timedelta(seconds=30), timedelta(milliseconds=20)
 
