@@ -30,8 +30,22 @@ from .stamps import Plain, Stamps
 from .torch_groups import is_own
 
 
-class _InPlace:
-    """Stands in the place of one of FSDP's collectives, ``inner``, while it is recorded."""
+class _StandsFor:
+    """Is of the class of ``inner``, which it stands for, to all who ask.
+
+    FSDP's setters go by that, and set another collective only in its place; FSDP waits for nothing
+    that is no work.
+    """
+
+    inner: Any
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self.inner)
+
+
+class _TracedCollective(_StandsFor):
+    """Stands for one of FSDP's collectives while it is recorded."""
 
     def __init__(self, inner: Any, stamps: Stamps, kind: UnitCollective) -> None:
         self.inner = inner
@@ -43,17 +57,12 @@ class _InPlace:
         self._is_known = is_own(inner)
         self._plain = Plain(kind)
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """What ``inner`` is: FSDP's setters go by that, and set another one only in its place."""
-        return type(self.inner)
 
-
-class TracedAllGather(_InPlace):
+class TracedAllGather(_TracedCollective):
     """Gathers a unit's parameters with ``inner``, or with a hook, and records that."""
 
     def __init__(self, inner: Any, stamps: Stamps, hook: GatherHook | None = None) -> None:
-        _InPlace.__init__(self, inner, stamps, "all_gather")
+        super().__init__(inner, stamps, "all_gather")
         self._hook = hook
 
     def leave(self) -> None:
@@ -99,7 +108,7 @@ class TracedAllGather(_InPlace):
         return TracedWork(work, call, self._stamps)
 
 
-class TracedReduceScatter(_InPlace):
+class TracedReduceScatter(_TracedCollective):
     """Reduces and scatters a unit's gradients with ``inner``, or with a hook, and records that.
 
     ``over``: of replicas, called with the device when the collective is over, if there is one.
@@ -112,7 +121,7 @@ class TracedReduceScatter(_InPlace):
         over: Callable[[torch.device], None] | None = None,
         hook: ScatterHook | None = None,
     ) -> None:
-        _InPlace.__init__(self, inner, stamps, "reduce_scatter")
+        super().__init__(inner, stamps, "reduce_scatter")
         if over is not None:
             self.allocate = partial(_allocate, inner, over)
         self.hook = hook
@@ -173,12 +182,11 @@ def _allocate(
     return inner.allocate(size, dtype=dtype, device=device)  # type: ignore[no-any-return]
 
 
-class TracedWork(dist.distributed_c10d.Work):
+class TracedWork(_StandsFor):
     """A collective under way: whoever waits for it exposes what is left."""
 
     def __init__(self, work: Any, call: BucketCall, stamps: Stamps) -> None:
-        super().__init__()
-        self._work = work
+        self.inner = work
         self._call = call
         self._stamps = stamps
         call.launched = now = self._now()
@@ -203,7 +211,7 @@ class TracedWork(dist.distributed_c10d.Work):
         """Wait, and take the time."""
         call, began = self._call, self._now()
         try:
-            done = self._work.wait() if timeout is None else self._work.wait(timeout)
+            done = self.inner.wait() if timeout is None else self.inner.wait(timeout)
         except BaseException as error:
             self._stamps.fail(call, "wire", error)
             raise
@@ -213,26 +221,5 @@ class TracedWork(dist.distributed_c10d.Work):
         call.exposed = call.exposed + over - began if known else None  # type: ignore[operator]
         return bool(done)
 
-    def is_completed(self) -> bool:
-        """Return whether the collective has ended."""
-        return bool(self._work.is_completed())
-
-    def is_success(self) -> bool:
-        """Return whether it ended well."""
-        return bool(self._work.is_success())
-
-    def exception(self) -> Any:
-        """Return what it raised."""
-        return self._work.exception()
-
-    def result(self) -> Any:
-        """Return its tensors."""
-        return self._work.result()
-
-    def synchronize(self) -> None:
-        """Have the current stream wait for it."""
-        self._work.synchronize()
-
-    def get_future(self) -> Any:
-        """Return its future."""
-        return self._work.get_future()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)

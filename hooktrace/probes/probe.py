@@ -56,7 +56,6 @@ class Probe(Look):
         checksums: StepChecksums,
         ended: Callable[[str | None], None],
     ) -> None:
-        self.clock = sink.clock
         self._sink = sink
         self._ended = ended
         buffer = start.bucket.buffer()
@@ -144,7 +143,7 @@ class Probe(Look):
         for future in self._futures:
             future.wait()  # raises what went wrong on the wire
         probed, result, messages = self._probed, value.detach().flatten(), self._messages
-        probed.time_ns = self.clock()
+        probed.time_ns = self._sink.clock()
         residual = residual_of(self._state, probed.slot.index)
         used = [result, self._reference, messages, self._finite, residual]
         keep_for_current_stream(tensor for tensor in used if tensor is not None)

@@ -46,24 +46,19 @@ class WireSampler(Part):
 
     def enter(self, start: CallStart, sink: Tracer) -> bool:
         """Take note of a call of a step at or after ``next_step``."""
-        self._mark(start, sink)
-        return False
-
-    def _mark(self, start: CallStart, sink: Tracer) -> None:
         step = start.step
         if step == self._sampled:
-            return
+            return False
         if step == self._sampled + 1:
             sink.wake()
         self.next_step = self._schedule.next_after(step)
         in_burst = step <= self._burst_end
-        if step != _FIRST_STEP and self._schedule.turn(step) is None and not in_burst:
-            return
-        # In this very step: somebody may set the wall clock during a run.
-        now, wall = clock_anchor(sink.clock)
-        if now < self._rested_ns and not in_burst:
-            return
-        sink.push(WireSample(start.slot.model.name, step, threading.get_ident(), now, wall))
-        self._rested_ns = now + (_REST_NS if self._schedule.every >= _USUAL else 0)
-        self._sampled = step
-        self.next_step = step + 1
+        if in_burst or step == _FIRST_STEP or self._schedule.turn(step) is not None:
+            # In this very step: somebody may set the wall clock during a run.
+            now, wall = clock_anchor(sink.clock)
+            if in_burst or now >= self._rested_ns:
+                sink.push(WireSample(start.slot.model.name, step, threading.get_ident(), now, wall))
+                self._rested_ns = now + (_REST_NS if self._schedule.every >= _USUAL else 0)
+                self._sampled = step
+                self.next_step = step + 1
+        return False
