@@ -79,7 +79,7 @@ class DebugChecks(Part):
         if not in_backward(bucket):  # a shadow, whose bucket is made for the call
             return call
         if slot.device_type == "cpu":
-            self._look_at_memory(call, slot, bucket)
+            self._look_at_memory(start, sink)
         elif not self._said:
             self._said = True
             logger.info(
@@ -93,14 +93,16 @@ class DebugChecks(Part):
             self._ask_at_the_end()
         return call
 
-    def _look_at_memory(self, call: CheckedCall, slot: BucketSlot, bucket: GradBucketLike) -> None:
+    def _look_at_memory(self, start: CallStart, sink: Tracer) -> None:
+        slot = start.slot
         if slot not in self._memory:
             self._memory = {s: m for s, m in self._memory.items() if _together(s, slot)}
             self._memory[slot] = MemoryHolders(slot)
-        holder = self._memory[slot].holder(bucket)
+        holder = self._memory[slot].holder(start.bucket)
         if holder is not None:
             what = f"{holder} holds the bucket's memory from step to step, and DDP writes there"
-            call.push_anomaly("holds_memory", what)
+            found = anomaly_of(slot, "holds_memory", what, step=start.step, time_ns=sink.clock())
+            sink.push(found)
 
     def _ask_at_the_end(self) -> None:
         # DDP's own callback, which waits for the results and reads them, is queued after this
@@ -129,11 +131,6 @@ class CheckedCall(Look):
         self._gradients: torch.Tensor | None = None
         self._result: torch.Tensor | None = None
         self._digest: torch.Tensor | None = None
-
-    def push_anomaly(self, kind: str, what: str) -> None:
-        """Record an anomaly of this call."""
-        time_ns = self._sink.clock()
-        self._sink.push(anomaly_of(self._slot, kind, what, step=self.step, time_ns=time_ns))
 
     def look_at_gradients(self, flat: torch.Tensor) -> None:
         """Check what the hook is given."""

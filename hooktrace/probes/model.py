@@ -132,10 +132,14 @@ class ModelProbes(Part):
                 self._over = True
                 return True
             probed = ProbeResult(
-                slot=slot, step=step, rank=self._rank, local=self._local, ready=start.ready
+                slot=slot,
+                step=step,
+                rank=self._rank,
+                ranks=self._ranks,
+                local=self._local,
+                ready=start.ready,
+                before=self._turn_to(step),
             )
-            probed.ranks = self._ranks
-            probed.before = self._turn_to(step)
             probe = Probe(start, probed, self._group, sink, checksums=self._checksums, ended=ended)
             if not self._all_are_here(slot, step):
                 ended("the ranks were not all at the same bucket of the same step")
