@@ -1,6 +1,6 @@
 """Stamps of one unit's collectives: calls that begin and end, for whatever runs between.
 
-    comms.py, replicas.py --Stamps.begin--> BucketCall --end, fail--> the step of its model
+    comms.py, replicas.py --Stamps.begin--> BucketCall --run, fail--> the step of its model
 
 What fails in a stamp is counted, while the collective goes on.
 """
@@ -104,8 +104,13 @@ class Stamps:
             raise
         if result is not into:
             into.copy_(result)
-        self.end(call)
-        if look is not None and call is not None:
+        if call is None:
+            return
+        call.finished()
+        call.launched = call.done
+        if call.events is None:
+            call.exposed = call.done - call.ready
+        if look is not None:
             try:
                 look.compare(into)
             finally:
@@ -118,15 +123,6 @@ class Stamps:
         call = self._model.expect(slot, ready)
         info = group_info(group, slot.device_type)
         call.issued(Collective("all_reduce", slot.gradient_bytes, slot.torch_dtype, info))
-
-    @staticmethod
-    def end(call: BucketCall | None) -> None:
-        """Stamp that a hook's result is where FSDP wants it."""
-        if call is not None:
-            call.finished()
-            call.launched = call.done
-            if call.events is None:
-                call.exposed = call.done - call.ready
 
     def leave(self) -> None:
         """End the step under way: the unit is not recorded from here any more."""
