@@ -7,15 +7,14 @@ what later ones count adds up under ``other``, of which a gauge, a last value, w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..records import Unit
 from ..records import metrics as m
 
 if TYPE_CHECKING:
-    from .observations import Column, Group, Labels
+    from .observations import Column, Labels
 
 logger = logging.getLogger("hooktrace")
 
@@ -50,12 +49,10 @@ class ModelLabels:
             )
         return False
 
-    def fold(self, groups: Iterable[Group]) -> Iterator[Column]:
-        """Yield observations with bounded model labels, without gauges of models beyond them."""
-        return chain.from_iterable(map(self._fold, groups))
-
-    def _fold(self, group: Group) -> list[Column]:
-        model, observations = group
+    def fold(
+        self, model: tuple[str, str] | None, observations: Iterable[Column]
+    ) -> Iterable[Column]:
+        """Return observations with bounded labels, without gauges of a model beyond the others."""
         if model is None or self.knows(*model):
             return observations
         return [

@@ -1,6 +1,6 @@
-"""What a batch says of the metrics table: observations, by model.
+"""What batches say of the metrics table, in columns of observations.
 
-    Batch --observe--> Group of each model: Columns of observations --> aggregates, instruments
+    Batch --Observer.observe--> Columns, of a bounded number of models --> aggregates, instruments
 
 Warm-up and probed steps, shadow calls and incomplete steps are counted, but give no timings; of a
 probed bucket alone it is known what it waited, at least (``observed_waits.py``).
@@ -11,7 +11,6 @@ and their numbers say little: they are counted by unit.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -31,7 +30,7 @@ from ..records import (
 from ..records import metrics as m
 from ..records.anomalies import ANOMALIES
 from ..records.hang import HANGS
-from .model_labels import UnitLabels
+from .model_labels import ModelLabels, UnitLabels
 from .observed_waits import PendingSkews
 
 Labels = tuple[str, ...]
@@ -45,106 +44,100 @@ Column = tuple[m.Metric, Sequence[Labels], Sequence[float]]
 A bucket gives about seven: together they are added in two thirds of the time.
 """
 
-Group = tuple[tuple[str, str] | None, list[Column]]
+Group = tuple[tuple[str, str] | None, Iterable[Column]]
 """Observations of one model, named with its hook, whose labels begin with it; ``None``: of none."""
 
 
-def observe(batch: Batch) -> list[Group]:
-    """Return every observation of a batch, steps in order, totals of losses and failures last.
+class Observer:
+    """Reads the batches of one tracer for ``exporter``, whose name is for a warning.
 
-    Made once for all exporters of a drain.
+    It holds what reaches from one batch to the next: the models and units that have labels, skews
+    whose steps have not come, and the totals so far, of which a batch says the increase.
     """
-    if _last.batch is not batch:
-        _last.batch, _last.groups = batch, list(_observe(batch))
-    return _last.groups
+
+    def __init__(self, exporter: str) -> None:
+        self._models = ModelLabels(exporter)
+        self._units = UnitLabels()
+        self._skews = PendingSkews()
+        self._counted: Counter[tuple[m.Metric, str]] = Counter()
+
+    def observe(self, batch: Batch) -> list[Column]:
+        """Return every observation of the next batch, steps in order, losses and failures last."""
+        return [column for group in self._groups(batch) for column in self._models.fold(*group)]
+
+    def _groups(self, batch: Batch) -> Iterator[Group]:
+        run = batch.run
+        labels = (run.run_id, str(run.world_size), run.backend, run.torch_version)
+        yield None, [(m.RUN, [labels], [1.0])]
+        self._skews.add(batch.of(SkewRecord))
+        for layout in batch.of(LayoutRecord):
+            model = layout.model, layout.hook
+            yield model, _columns(self._layout(layout, model))
+        for step, buckets in batch.steps:
+            model = step.model, step.hook
+            yield model, _columns(_observe_step(step, model))
+            yield model, _columns(_observe_sent(step, buckets, model))
+            labels_of = [self._labels_of(bucket, model) for bucket in buckets]
+            yield model, _observe_buckets(step, buckets, model, labels_of)
+            if step.counts:
+                yield model, [_observe_stages(buckets, model)]
+            if step.settled and (waits := self._skews.waits_ns(buckets)):
+                of_stage = [(*model, "wait")] * len(waits)
+                yield model, [(m.STAGE_DURATION, of_stage, [ns / 1e9 for ns in waits])]
+        for anomaly in batch.of(AnomalyRecord):
+            model = anomaly.model, anomaly.hook
+            yield model, [(m.ANOMALIES, [(*model, anomaly.kind)], [1])]
+        for hang in batch.of(HangRecord):
+            model = hang.model, hang.hook
+            yield model, _columns(_observe_hang(hang, model))
+        for skew in batch.of(SkewRecord):
+            if skew.uncertainty_ns is not None:
+                model = skew.model, skew.hook
+                yield model, [(m.ARRIVAL_LAG, [model], [skew.lag_ns / 1e9])]
+        for job in batch.of(JobStepRecord):
+            model = job.model, job.hook
+            yield None, [(m.JOB_RANKS, [()], [job.world_size])]
+            yield model, _columns(_observe_job(job.spread, model))
+        yield None, _columns(self._process(batch))
+
+    def _process(self, batch: Batch) -> Iterator[Observation]:
+        for clock in batch.of(ClockRecord)[-1:]:
+            yield (m.CLOCK_OFFSET, (), clock.offset_ns / 1e9)
+            yield (m.CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
+        own = (f"{e}_{what}" for e in batch.failures for what in m.LOSSES_OF_EXPORTERS.get(e, ()))
+        losses = dict.fromkeys((*m.LOSS_REASONS, *own), 0) | batch.losses
+        for metric, totals in ((m.EXPORTER_FAILURES, batch.failures), (m.RECORDS_LOST, losses)):
+            for label, total in totals.items():
+                yield (metric, (label,), total - self._counted[metric, label])
+                self._counted[metric, label] = total
+
+    def _layout(self, layout: LayoutRecord, model: Labels) -> Iterator[Observation]:
+        if all(entry.unit is None for entry in layout.buckets):
+            yield (m.GENERATION, model, layout.generation)
+        for kind in ANOMALIES.values():
+            # Those that check_hook sees are of no job; OpenTelemetry bounds what there is.
+            if kind.seen != "by check_hook":
+                yield (m.ANOMALIES, (*model, kind.name), 0)
+        for hang in HANGS:
+            yield (m.HANGS, (*model, hang), 0)
+        yield (m.HANG_START, model, 0)
+        for counter in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
+            yield (counter, model, 0)
+        for entry in layout.buckets:
+            labels = self._labels_of(entry, model)
+            yield (m.GRADIENT_BYTES if entry.unit is None else m.UNIT_PAYLOAD, labels, 0)
+            if entry.unit is None and entry.bucket < m.MAX_BUCKET_LABELS:
+                yield (m.BUCKET_SIZE, labels, entry.gradient_bytes)
+
+    def _labels_of(self, bucket: BucketRecord | BucketLayout, model: Labels) -> Labels:
+        if bucket.unit is None:
+            return (*model, m.bucket_label(bucket.bucket))
+        return self._units.of(model, bucket.unit)
 
 
-class _Last(threading.local):
-    """The batch that this thread's exporters were given last, and what it says."""
-
-    batch: Batch | None = None
-    groups: list[Group]
-
-    def __init__(self) -> None:
-        self.skews = PendingSkews()
-        self.units = UnitLabels()
-
-
-_last = _Last()
-
-
-def _observe(batch: Batch) -> Iterator[Group]:
-    run = batch.run
-    labels = (run.run_id, str(run.world_size), run.backend, run.torch_version)
-    yield None, [(m.RUN, [labels], [1.0])]
-    _last.skews.add(batch.of(SkewRecord))
-    for layout in batch.of(LayoutRecord):
-        model = layout.model, layout.hook
-        yield model, _columns(_observe_layout(layout, model))
-    for step, buckets in batch.steps:
-        model = step.model, step.hook
-        yield model, _columns(_observe_step(step, model))
-        yield model, _columns(_observe_sent(step, buckets, model))
-        yield model, list(_observe_buckets(step, buckets, model))
-        if step.counts:
-            yield model, [_observe_stages(buckets, model)]
-        if step.settled and (waits := _last.skews.waits_ns(buckets)):
-            of_stage = [(*model, "wait")] * len(waits)
-            yield model, [(m.STAGE_DURATION, of_stage, [ns / 1e9 for ns in waits])]
-    for anomaly in batch.of(AnomalyRecord):
-        model = anomaly.model, anomaly.hook
-        yield model, [(m.ANOMALIES, [(*model, anomaly.kind)], [1])]
-    for hang in batch.of(HangRecord):
-        model = hang.model, hang.hook
-        yield model, _columns(_observe_hang(hang, model))
-    for skew in batch.of(SkewRecord):
-        if skew.uncertainty_ns is not None:
-            model = skew.model, skew.hook
-            yield model, [(m.ARRIVAL_LAG, [model], [skew.lag_ns / 1e9])]
-    for job in batch.of(JobStepRecord):
-        model = job.model, job.hook
-        yield None, [(m.JOB_RANKS, [()], [job.world_size])]
-        yield model, _columns(_observe_job(job.spread, model))
-    yield None, _columns(_observe_process(batch))
-
-
-def _columns(observations: Iterable[Observation]) -> list[Column]:
-    return [(metric, [labels], [value]) for metric, labels, value in observations]
-
-
-def _observe_process(batch: Batch) -> Iterator[Observation]:
-    for clock in batch.of(ClockRecord)[-1:]:
-        yield (m.CLOCK_OFFSET, (), clock.offset_ns / 1e9)
-        yield (m.CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
-    for exporter, count in batch.failures.items():
-        yield (m.EXPORTER_FAILURES, (exporter,), count)
-    own = (f"{e}_{what}" for e in batch.failures for what in m.LOSSES_OF_EXPORTERS.get(e, ()))
-    for reason, count in (dict.fromkeys((*m.LOSS_REASONS, *own), 0) | batch.losses).items():
-        yield (m.RECORDS_LOST, (reason,), count)
-
-
-def _observe_layout(layout: LayoutRecord, model: Labels) -> Iterator[Observation]:
-    if all(entry.unit is None for entry in layout.buckets):
-        yield (m.GENERATION, model, layout.generation)
-    for kind in ANOMALIES.values():
-        if kind.seen != "by check_hook":  # which are of no job; OpenTelemetry bounds what there is
-            yield (m.ANOMALIES, (*model, kind.name), 0)
-    for hang in HANGS:
-        yield (m.HANGS, (*model, hang), 0)
-    yield (m.HANG_START, model, 0)
-    for counter in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
-        yield (counter, model, 0)
-    for entry in layout.buckets:
-        labels = _labels_of(entry, model)
-        yield (m.GRADIENT_BYTES if entry.unit is None else m.UNIT_PAYLOAD, labels, 0)
-        if entry.unit is None and entry.bucket < m.MAX_BUCKET_LABELS:
-            yield (m.BUCKET_SIZE, labels, entry.gradient_bytes)
-
-
-def _labels_of(bucket: BucketRecord | BucketLayout, model: Labels) -> Labels:
-    if bucket.unit is None:
-        return (*model, m.bucket_label(bucket.bucket))
-    return _last.units.of(model, bucket.unit)
+def _columns(observations: Iterable[Observation]) -> Iterator[Column]:
+    for metric, labels, value in observations:
+        yield metric, [labels], [value]
 
 
 def _observe_hang(hang: HangRecord, model: Labels) -> Iterator[Observation]:
@@ -190,11 +183,10 @@ _OF_UNITS = (m.UNIT_PAYLOAD, m.UNIT_WIRE, m.UNIT_ERROR, m.UNIT_COSINE, m.UNIT_DU
 
 
 def _observe_buckets(
-    step: StepRecord, buckets: Sequence[BucketRecord], model: Labels
+    step: StepRecord, buckets: Sequence[BucketRecord], model: Labels, labels: Sequence[Labels]
 ) -> Iterator[Column]:
     """Yield what is known of buckets, or of units, whose calls in several micro-steps add up."""
     size, wire, relative, cosine, duration = _OF_UNITS if step.sharded else _OF_BUCKETS
-    labels = [_labels_of(bucket, model) for bucket in buckets]
     yield size, labels, [b.gradient_bytes for b in buckets]
     # A counter has to see all steps, and what an opaque hook sends is known of few.
     yield _known(wire, labels, [b.wire_bytes if b.sent is None else None for b in buckets])

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..records import AnomalyRecord, Batch, HangRecord, RunInfo
 from .aggregates import Aggregates
 from .base import needing
-from .model_labels import ModelLabels
-from .observations import observe
+from .observations import Observer
 from .retention import DetailPolicy, Retention
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
+    from .otel_metrics import Instruments
     from .otel_pipeline import Backend
     from .otel_spans import StepTraces
 
@@ -102,7 +102,8 @@ class OpenTelemetryExporter:
         self._metric_exporters = find_exporters("metrics") if own_metrics else []
         self._backends: list[Backend] = []
         self._traces: StepTraces | None = None
-        self._add_metrics: Callable[[Batch], None] | None = None
+        self._observer = Observer(self.name)
+        self._totals: Aggregates | Instruments | None = None
         self._closers: list[Callable[[], object]] = []
         self._started = False
         self._closed = False
@@ -129,8 +130,8 @@ class OpenTelemetryExporter:
             self._find_providers()  # the application may have set them since
             self._start_spans(batch.run)
             self._start_metrics(batch.run)
-        if self._add_metrics is not None:
-            self._add_metrics(batch)
+        if self._totals is not None:
+            self._totals.add(self._observer.observe(batch), self)
         if self._traces is not None:
             self._write_spans(self._traces, batch)
 
@@ -183,16 +184,14 @@ class OpenTelemetryExporter:
             self._closers.append(provider.shutdown)
 
     def _start_metrics(self, run: RunInfo) -> None:
-        from .otel_metrics import ObservedMetrics, give_metrics
+        from .otel_metrics import give_metrics, instruments_of
         from .otel_pipeline import make_reader, make_resource
 
         if self._meter_provider is not None:
-            self._add_metrics = ObservedMetrics(self._meter_provider, _version(), run.rank).add
+            self._totals = instruments_of(self._meter_provider, _version(), run.rank)
             self._closers.append(self._flush_of(self._meter_provider))
         elif self._metric_exporters:
-            aggregates = Aggregates()
-            models = ModelLabels(self.name)
-            self._add_metrics = lambda batch: aggregates.add(models.fold(observe(batch)))
+            aggregates = self._totals = Aggregates()
             exemplars = None if self._traces is None else self._traces.exemplars
             about = make_resource(run), _version(), exemplars
             for make in self._metric_exporters:

@@ -1,7 +1,7 @@
 """Aggregates for OpenTelemetry: as whole ``MetricsData``, or by the application's instruments.
 
     Aggregates --give_metrics: asked by a reader once an interval--> MetricsData --> its exporter
-    Aggregates --ObservedMetrics: observable counters and gauges--> the application's readers
+    Aggregates --Instruments: observable counters and gauges--> the application's readers
     values of histograms --recorded one by one--> the application's readers
     a bucket that got a span --Exemplars--> data points
 
@@ -27,11 +27,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext
 
-from ..records import Batch, BucketRecord
+from ..records import BucketRecord
 from ..records.metrics import BUCKET_DURATION, METRICS, Metric, bucket_label
 from .aggregates import Aggregates, Distribution, Family
-from .model_labels import ModelLabels
-from .observations import Column, Labels, observe
+from .observations import Column, Labels
 
 Attributes = dict[str, str | int]
 
@@ -119,7 +118,7 @@ class _Interval:
 
     def _metric(self, family: Family) -> sdk.Metric:
         metric = family.metric
-        before = self._before.get(metric, Family(metric))
+        before = self._before.get(metric, Family(metric, {}, {}))
         points: list[Any] = [
             self._histogram(metric, labels, state, before.distributions.get(labels))
             for labels, state in family.distributions.items()
@@ -155,43 +154,49 @@ def _attributes(metric: Metric, labels: Labels) -> Attributes:
     return dict(zip(metric.labels, labels, strict=True))
 
 
-class ObservedMetrics:
-    """One exporter's metrics in a provider of the application, with its rank as an attribute.
-
-    The instruments are made once a provider and shared by all exporters that use it: an SDK ignores
-    the callbacks of a second instrument of the same name.  Their counters are added up.
-    """
+class Instruments:
+    """The metrics table in a provider of the application, with the rank as an attribute."""
 
     def __init__(self, provider: api.MeterProvider, version: str, rank: int) -> None:
-        if provider not in _shared:
-            sources: list[ObservedMetrics] = []
-            meter = provider.get_meter("hooktrace", version)
-            _shared[provider] = sources, _make_instruments(meter, sources)
-        sources, self._record = _shared[provider]
-        sources.append(self)
         self._rank: Attributes = {"hooktrace.rank": rank}
         self._attributes: dict[tuple[Metric, Labels], Attributes] = {}
         self._aggregates = Aggregates()
-        self._models = ModelLabels("opentelemetry")
         self._pid = os.getpid()
+        self._record: dict[Metric, Callable[[float, Attributes], None]] = {}
+        meter = provider.get_meter("hooktrace", version)
+        for metric in METRICS:
+            about = metric.unit, metric.help
+            if metric.kind == "histogram":
+                self._record[metric] = meter.create_histogram(
+                    metric.otel_name, *about, explicit_bucket_boundaries_advisory=metric.buckets
+                ).record
+            elif metric.kind == "counter":
+                meter.create_observable_counter(metric.otel_name, [self._shown(metric)], *about)
+            else:
+                meter.create_observable_gauge(metric.otel_name, [self._shown(metric)], *about)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, columns: Iterable[Column], source: object) -> None:
         """Add up counters and gauges, record the values of histograms."""
         totals: list[Column] = []
-        for column in self._models.fold(observe(batch)):
+        for column in columns:
             metric, labels, values = column
             if metric in self._record:
                 for own, value in zip(labels, values, strict=True):
                     self._record[metric](value, self._attributes_of(metric, own))
             else:
                 totals.append(column)
-        self._aggregates.add(totals)
+        self._aggregates.add(totals, source)
 
-    def observe(self, metric: Metric) -> Iterable[api.Observation]:
-        """Yield what a reader may see now; nothing in a forked child."""
-        if os.getpid() == self._pid:
-            for labels, value in self._aggregates.family(metric).values.items():
-                yield api.Observation(value, self._attributes_of(metric, labels))
+    def _shown(self, metric: Metric) -> Callable[[api.CallbackOptions], list[api.Observation]]:
+        """Return what a reader asks for a metric's values; it gets none in a forked child."""
+
+        def observe(_: api.CallbackOptions) -> list[api.Observation]:
+            if os.getpid() != self._pid:
+                return []
+            values = self._aggregates.family(metric).values.items()
+            return [api.Observation(v, self._attributes_of(metric, own)) for own, v in values]
+
+        return observe
 
     def _attributes_of(self, metric: Metric, labels: Labels) -> Attributes:
         key = (metric, labels)
@@ -201,28 +206,15 @@ class ObservedMetrics:
         return found
 
 
-_Records = dict[Metric, Callable[[float, Attributes], None]]
-
-_shared: WeakKeyDictionary[api.MeterProvider, tuple[list[ObservedMetrics], _Records]] = (
-    WeakKeyDictionary()
-)
-"""By provider: the exporters that use it, and what records the values of each histogram."""
+_shared: WeakKeyDictionary[api.MeterProvider, Instruments] = WeakKeyDictionary()
 
 
-def _make_instruments(meter: api.Meter, sources: list[ObservedMetrics]) -> _Records:
-    record: _Records = {}
-    for metric in METRICS:
-        about = metric.unit, metric.help
+def instruments_of(provider: api.MeterProvider, version: str, rank: int) -> Instruments:
+    """Return a provider's instruments, which all exporters of the process share.
 
-        def callback(_: api.CallbackOptions, metric: Metric = metric) -> list[api.Observation]:
-            return [found for source in sources for found in source.observe(metric)]
-
-        if metric.kind == "histogram":
-            record[metric] = meter.create_histogram(
-                metric.otel_name, *about, explicit_bucket_boundaries_advisory=metric.buckets
-            ).record
-        elif metric.kind == "counter":
-            meter.create_observable_counter(metric.otel_name, [callback], *about)
-        else:
-            meter.create_observable_gauge(metric.otel_name, [callback], *about)
-    return record
+    An SDK ignores the callbacks of a second instrument of the same name.
+    """
+    found = _shared.get(provider)
+    if found is None:
+        found = _shared[provider] = Instruments(provider, version, rank)
+    return found

@@ -1,6 +1,6 @@
 """Metrics that Prometheus scrapes: one HTTP server a process, on ``port + local_rank``.
 
-    Batch --observe--> Aggregates --Endpoint, at each scrape--> prometheus_client's server
+    Batch --Observer--> Aggregates --Endpoint, at each scrape--> prometheus_client's server
 
 The drain adds up; a scrape copies the totals under a lock and formats the copy in the server's own
 thread.  prometheus_endpoint.py has the port, which the exporters of a process share;
@@ -14,9 +14,7 @@ from pathlib import Path
 
 from ..records import Batch, RunInfo
 from ..records.metrics import TARGET_LABELS
-from .aggregates import Aggregates
-from .model_labels import ModelLabels
-from .observations import observe
+from .observations import Observer
 from .prometheus_endpoint import Wanted, join
 from .target_file import TargetFile
 
@@ -58,10 +56,9 @@ class PrometheusExporter:
         self._addr = addr
         self._target = None if file_sd is None else TargetFile(Path(file_sd))
         self._shows_rank = False
-        self._aggregates = Aggregates()
-        self._models = ModelLabels(self.name)
+        self._observer = Observer(self.name)
         wanted = port + _local_rank(local_rank) if port else 0
-        self._endpoint = join(Wanted(wanted, addr, bucket_histograms), self._aggregates)
+        self._endpoint = join(Wanted(wanted, addr, bucket_histograms))
         self.port = self._endpoint.port
         self.url = self._url("localhost")
         self._closed = False
@@ -71,7 +68,7 @@ class PrometheusExporter:
         if not self._shows_rank:
             self._shows_rank = True
             self._show_rank(batch.run)
-        self._aggregates.add(self._models.fold(observe(batch)))
+        self._endpoint.aggregates.add(self._observer.observe(batch), self)
 
     def close(self) -> None:
         """Free the port and remove the ``file_sd`` file, unless another exporter shares the port.
@@ -80,7 +77,7 @@ class PrometheusExporter:
         """
         if not self._closed:
             self._closed = True
-            self._endpoint.leave(self._aggregates)
+            self._endpoint.leave(self)
 
     def _show_rank(self, run: RunInfo) -> None:
         """Say which rank it is: in a file for Prometheus, or on each series."""

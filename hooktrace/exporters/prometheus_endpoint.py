@@ -1,7 +1,7 @@
 """Where this process answers scrapes: one endpoint for all exporters that ask for the same port.
 
     port, address --join--> the endpoint that is there, or a new one on the next free port
-    Aggregates of its exporters --merged, at each scrape--> prometheus_client's registry and server
+    Aggregates that they share --metric_families, at each scrape--> prometheus_client's server
 
 Two tracers of a process would otherwise fight for its port, and their counters, of one rank, would
 be two targets.
@@ -13,12 +13,10 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..records.metrics import METRICS
-from .aggregates import Aggregates, Family
+from .aggregates import Aggregates
 from .base import needing
 from .prometheus_format import metric_families
 from .target_file import TargetFile
@@ -49,6 +47,7 @@ class Wanted(NamedTuple):
 class Endpoint:
     """A server, and what prometheus_client collects for each scrape; ``port``: the one it got.
 
+    ``aggregates`` has what ``users`` exporters counted.
     ``target_labels`` stand on each series, but where a file tells Prometheus of the target's.
     """
 
@@ -57,8 +56,8 @@ class Endpoint:
             from prometheus_client import CollectorRegistry
 
         self._wanted = wanted
-        self._sources: list[Aggregates] = []
-        self._ended: list[Family] = []
+        self.aggregates = Aggregates()
+        self.users = 0
         self.target_labels: dict[str, str] = {}
         self.target_files: list[TargetFile] = []
         registry = CollectorRegistry()
@@ -66,41 +65,27 @@ class Endpoint:
         self._server, self.thread = _bind(wanted, registry)
         self.port: int = self._server.server_port
 
-    def leave(self, aggregates: Aggregates) -> None:
+    def leave(self, exporter: object) -> None:
         """Stop showing an exporter's gauges; the last one that leaves frees the port.
 
         What it counted stays in the totals until then: one that falls looks like a restart.
         """
         with _endpoints.lock:
-            self._sources.remove(aggregates)
-            counts = [f for f in aggregates.snapshot() if f.metric.kind in ("counter", "histogram")]
-            self._ended = merged([self._ended, counts])
-            if self._sources:
+            self.aggregates.forget(exporter)
+            self.users -= 1
+            if self.users:
                 return
             _endpoints.found.pop(self._wanted, None)
         self._stop()
 
-    def show(self, aggregates: Aggregates) -> None:
-        """Add an exporter's totals to what is shown."""
-        self._sources.append(aggregates)
-
-    def describe(self) -> Iterator[MetricFamily]:
-        """Yield the names, by which a registry refuses a second collector of the same."""
-        return self._shown([Family(metric) for metric in METRICS], {})
-
     def collect(self) -> Iterator[MetricFamily]:
         """Yield all series."""
-        with _endpoints.lock:
-            parts = [source.snapshot() for source in self._sources]
-            if self._ended:
-                parts.append(self._ended)
-        families = parts[0] if len(parts) == 1 else merged(parts)
         by_target = any(target.is_written for target in self.target_files)
-        return self._shown(families, {} if by_target else self.target_labels)
-
-    def _shown(self, families: list[Family], target: dict[str, str]) -> Iterator[MetricFamily]:
-        with_bounds = self._wanted.bucket_histograms
-        return metric_families(families, target, bucket_histograms=with_bounds)
+        return metric_families(
+            self.aggregates.snapshot(),
+            {} if by_target else self.target_labels,
+            bucket_histograms=self._wanted.bucket_histograms,
+        )
 
     def _stop(self) -> None:
         for target in self.target_files:
@@ -125,8 +110,8 @@ _endpoints = _Endpoints()
 os.register_at_fork(after_in_child=_endpoints.renew)
 
 
-def join(wanted: Wanted, aggregates: Aggregates) -> Endpoint:
-    """Return the endpoint that shows the aggregates from now on.
+def join(wanted: Wanted) -> Endpoint:
+    """Return the endpoint for one more exporter, until that leaves.
 
     Raises ``OSError`` where no port can be bound.
     """
@@ -134,7 +119,7 @@ def join(wanted: Wanted, aggregates: Aggregates) -> Endpoint:
         endpoint = _endpoints.found.get(wanted) or Endpoint(wanted)
         if wanted.port:
             _endpoints.found[wanted] = endpoint
-        endpoint.show(aggregates)
+        endpoint.users += 1
         return endpoint
 
 
@@ -195,11 +180,3 @@ def _by_whom(wanted: Wanted) -> str:
     if any(endpoint.port == wanted.port for endpoint in _endpoints.found.values()):
         return " by another tracer of this process, whose exporter has other options"
     return ""
-
-
-def merged(snapshots: Iterable[Iterable[Family]]) -> list[Family]:
-    """Return the sum of several tracers' counts; of gauges with the same labels the last value."""
-    found = {metric: Family(metric) for metric in METRICS}
-    for family in chain.from_iterable(snapshots):
-        found[family.metric].include(family)
-    return [family for family in found.values() if family.values or family.distributions]

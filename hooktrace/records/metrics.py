@@ -54,7 +54,7 @@ class Metric:
 
     ``name`` is the Prometheus name without the ``_total`` or ``_info`` that its kind adds;
     ``otel_name`` and ``unit`` (UCUM) are OpenTelemetry's.  ``buckets`` are a histogram's upper
-    bounds in the base unit.  ``cumulative`` marks a counter whose observations are totals so far.
+    bounds in the base unit.
     """
 
     name: str
@@ -64,7 +64,6 @@ class Metric:
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    cumulative: bool = False
 
     @property
     def prometheus_name(self) -> str:
@@ -230,11 +229,11 @@ CLOCK_UNCERTAINTY = Metric(
 )
 RECORDS_LOST = Metric(
     "hooktrace_records_lost", "hooktrace.records.lost", "{record}", "counter",
-    "Records that were lost, by reason.", ("reason",), cumulative=True,
+    "Records that were lost, by reason.", ("reason",),
 )
 EXPORTER_FAILURES = Metric(
     "hooktrace_exporter_failures", "hooktrace.exporter.failures", "{failure}", "counter",
-    "Exporters that raised and were disabled.", ("exporter",), cumulative=True,
+    "Exporters that raised and were disabled.", ("exporter",),
 )
 JOB_RANKS = Metric(
     "hooktrace_job_ranks", "hooktrace.job.ranks", "{rank}", "gauge",

@@ -23,7 +23,7 @@ from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.run_report import ModelReport
 from hooktrace.analysis.run import REASONS, hangs
 from hooktrace.analysis.tensorboard_plugin.scene import LATE
-from hooktrace.exporters.observations import observe
+from hooktrace.exporters.observations import Observer
 from hooktrace.records import Batch
 from hooktrace.records import metrics as m
 from hooktrace.testing.synthetic import simulate
@@ -309,9 +309,9 @@ def test_metrics_add_up_to_the_same(name: str, tmp_path: Path) -> None:
     sums: Counter[str] = Counter()
     for rank in range(files):
         steps = tuple(change(rank, step.completed(rank)) for step in simulate(job))
-        for _, columns in observe(Batch(run=job.run(rank), steps=steps)):
-            for metric, _, values in columns:
-                sums[metric.name] += sum(values)
+        batch = Batch(run=job.run(rank), steps=steps)
+        for metric, _, values in Observer("test").observe(batch):
+            sums[metric.name] += sum(values)
     frames = load_frames(tmp_path)
     rows, buckets = frames.steps.pandas(), frames.buckets.pandas()
     assert sums[m.STEPS.name] == len(rows)

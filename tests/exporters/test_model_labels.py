@@ -45,7 +45,7 @@ def test_series_of_prometheus_are_bounded(caplog: pytest.LogCaptureFixture) -> N
     exporter = PrometheusExporter(port=0)
     try:
         export_all(exporter)
-        families = {f.metric: f for f in exporter._aggregates.snapshot()}
+        families = {f.metric: f for f in exporter._endpoint.aggregates.snapshot()}
     finally:
         exporter.close()
     other = ("other", "other")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hooktrace.exporters.aggregates import Aggregates
-from hooktrace.exporters.observations import Column, observe
+from hooktrace.exporters.observations import Column, Observer
 from hooktrace.records import Batch, Transfer
 from hooktrace.records import metrics as m
 from hooktrace.records.anomalies import ANOMALIES
@@ -55,7 +55,7 @@ class Seen(NamedTuple):
 
 
 def flat(batch: Batch) -> list[Column]:
-    return [column for _, group in observe(batch) for column in group]
+    return Observer("test").observe(batch)
 
 
 def seen(batch: Batch) -> list[Seen]:
@@ -75,13 +75,15 @@ def test_full_batch_observes_every_metric() -> None:
         assert len(observation.labels) == len(observation.metric.labels)
 
 
-def test_exporters_share_what_a_batch_says() -> None:
-    """It is worked out once; another batch, however alike, has its own."""
-    batch = make_batch()
-    assert observe(batch) is observe(batch)
-    lost = replace(batch, losses={"late": 3})
-    assert (RECORDS_LOST, ("late",), 3) in seen(lost)
-    assert (RECORDS_LOST, ("late",), 0) in seen(batch)
+def test_a_loss_that_every_batch_reports_again_is_counted_once() -> None:
+    """Batches have totals so far; each observer says what came since its own last batch."""
+    observer, other = Observer("test"), Observer("test")
+    found = []
+    for lost in (3, 3, 5):
+        batch = replace(make_batch(), losses={"late": lost})
+        found.append([c for c in observer.observe(batch) if c[:2] == (RECORDS_LOST, [("late",)])])
+    assert [values for columns in found for _, _, values in columns] == [[3], [0], [2]]
+    assert (RECORDS_LOST, [("late",)], [5]) in other.observe(batch)
 
 
 def test_unsettled_steps_give_counts_but_no_timings() -> None:

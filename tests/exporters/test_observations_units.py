@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.exporters.model_labels import UnitLabels
-from hooktrace.exporters.observations import observe
+from hooktrace.exporters.observations import Observer
 from hooktrace.records import Batch, Unit
 from hooktrace.records import metrics as m
 from hooktrace.testing.synthetic_shards import ShardedJob
@@ -20,11 +20,10 @@ BY_UNIT = {metric for metric in m.METRICS if "unit" in metric.labels}
 
 def sums(batch: Batch) -> Counter[tuple[m.Metric, tuple[str, ...]]]:
     found: Counter[tuple[m.Metric, tuple[str, ...]]] = Counter()
-    for _, group in observe(batch):
-        for metric, labels, values in group:
-            assert {len(own) for own in labels} <= {len(metric.labels)}
-            for own, value in zip(labels, values, strict=True):
-                found[metric, own] += value  # type: ignore[assignment]
+    for metric, labels, values in Observer("test").observe(batch):
+        assert {len(own) for own in labels} <= {len(metric.labels)}
+        for own, value in zip(labels, values, strict=True):
+            found[metric, own] += value  # type: ignore[assignment]
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.exporters.observations import observe
+from hooktrace.exporters.observations import Observer
 from hooktrace.exporters.observed_waits import least_wait_ns
 from hooktrace.records import Batch, BucketRecord, CompletedStep
 from hooktrace.records import metrics as m
@@ -65,13 +65,13 @@ def test_where_it_may_be_untrue_it_is_not_known(why: str) -> None:
 
 
 def waits_of(*batches: Batch) -> list[float]:
+    observer = Observer("test")
     return [
         value
         for batch in batches
-        for model, columns in observe(batch)
-        for metric, labels, values in columns
+        for metric, labels, values in observer.observe(batch)
         for own, value in zip(labels, values, strict=True)
-        if metric is m.STAGE_DURATION and own == (MODEL, HOOK, "wait") and model is not None
+        if metric is m.STAGE_DURATION and own == (MODEL, HOOK, "wait")
     ]
 
 

@@ -17,7 +17,7 @@ from opentelemetry.sdk.resources import Resource
 
 from hooktrace.exporters import otel_metrics
 from hooktrace.exporters.aggregates import Aggregates
-from hooktrace.exporters.otel_metrics import ObservedMetrics, give_metrics
+from hooktrace.exporters.otel_metrics import give_metrics, instruments_of
 from hooktrace.records import Batch
 from hooktrace.records.metrics import METRICS
 from tests.exporters.records_sample import HOOK, MODEL, full_batch, make_batch, sharded_batch
@@ -55,10 +55,10 @@ def test_a_reader_gets_what_an_sdk_would_have_made() -> None:
     batches = [make_batch(steps=3), full_batch(), sharded_batch()]
     mine, theirs = InMemoryMetricReader(), InMemoryMetricReader()
     aggregates = own(mine)
-    observed = ObservedMetrics(MeterProvider([theirs]), "1.0", rank=0)
+    observed = instruments_of(MeterProvider([theirs]), "1.0", rank=0)
     for batch in batches:
         aggregates.add(flat(batch))
-        observed.add(batch)
+        observed.add(flat(batch), None)
     ours, sdks = metrics_of(mine), metrics_of(theirs)
     assert set(ours) == set(sdks)
     assert {(m.name, m.unit, m.description) for m in ours.values()} == {
@@ -128,7 +128,7 @@ def test_exporters_that_share_a_provider_are_added_up() -> None:
     provider = MeterProvider([reader])
     for lost in (3, 4):
         batch = replace(make_batch(steps=2), losses={"ring_full": lost})
-        ObservedMetrics(provider, "1.0", rank=0).add(batch)
+        instruments_of(provider, "1.0", rank=0).add(flat(batch), lost)
     found = metrics_of(reader)
     assert point(found, "hooktrace.steps", *NET).value == 4
     assert point(found, "hooktrace.records.lost", "ring_full").value == 7
@@ -139,7 +139,8 @@ def test_a_forked_child_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its readers are restarted by the SDK, but what they would say is the parent's."""
     mine, theirs = InMemoryMetricReader(), InMemoryMetricReader()
     own(mine).add(flat(make_batch()))
-    ObservedMetrics(MeterProvider([theirs]), "1.0", rank=0).add(Batch(run=make_batch().run))
+    theirs_too = instruments_of(MeterProvider([theirs]), "1.0", rank=0)
+    theirs_too.add(flat(Batch(run=make_batch().run)), None)
     pid = os.getpid()
     monkeypatch.setattr(otel_metrics.os, "getpid", lambda: pid + 1)
     assert mine.get_metrics_data() is None

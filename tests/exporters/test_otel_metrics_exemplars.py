@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
 from hooktrace.exporters.aggregates import Aggregates
-from hooktrace.exporters.observations import observe
+from hooktrace.exporters.observations import Observer
 from hooktrace.exporters.otel_metrics import Exemplars, give_metrics
 from hooktrace.exporters.otel_spans import StepTraces
 from hooktrace.records import CompletedStep
@@ -77,8 +77,7 @@ def test_a_reader_gets_each_once() -> None:
     traces, memory = tracing()
     aggregates, reader = Aggregates(), InMemoryMetricReader()
     give_metrics(reader, aggregates, Resource.create({}), "1.0", traces.exemplars)
-    for _, observations in observe(make_batch()):
-        aggregates.add(observations)
+    aggregates.add(Observer("test").observe(make_batch()))
     traces.write(make_step(1), (), 0)
     names = {_id(span): span.name for span in memory.get_finished_spans()}
     assert given(reader, names) == {

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from prometheus_client import generate_latest
 
 from hooktrace.exporters.aggregates import Aggregates
-from hooktrace.exporters.observations import observe
+from hooktrace.exporters.observations import Observer
 from hooktrace.exporters.prometheus_format import metric_families
 from hooktrace.records.metrics import BUCKET_DURATION
 from tests.exporters.records_sample import full_batch
@@ -18,8 +18,7 @@ DURATION = BUCKET_DURATION.name
 def shown(target: dict[str, str], *, bucket_histograms: bool = True) -> dict[str, float]:
     """Return the series of a scrape as they stand there."""
     aggregates = Aggregates()
-    for _, observations in observe(full_batch()):
-        aggregates.add(observations)
+    aggregates.add(Observer("test").observe(full_batch()))
     totals = aggregates.snapshot()
     families = list(metric_families(totals, target, bucket_histograms=bucket_histograms))
     registry = SimpleNamespace(collect=lambda: families)
