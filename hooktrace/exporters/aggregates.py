@@ -93,10 +93,16 @@ class Aggregates:
         with self._lock:
             return self._copy(metric)
 
-    def snapshot(self) -> list[Family]:
-        """Return a consistent copy of every metric that has been observed, in table order."""
+    def snapshot(self, *, restart: bool = False) -> list[Family]:
+        """Return a consistent copy of every metric that has been observed, in table order.
+
+        ``restart``: counters and histograms then begin anew, while gauges stay.
+        """
         with self._lock:
             families = [self._copy(metric) for metric in m.METRICS]
+            if restart:
+                self._totals.clear()
+                self._distributions.clear()
         return [family for family in families if family.values or family.distributions]
 
     def _copy(self, metric: m.Metric) -> Family:

@@ -19,7 +19,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..records import AnomalyRecord, Batch, HangRecord, RunInfo
-from .aggregates import Aggregates
 from .base import needing
 from .observations import Observer
 from .retention import DetailPolicy, Retention
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from .otel_metrics import Instruments
+    from .otel_metrics import Instruments, ReaderTotals
     from .otel_pipeline import Backend
     from .otel_spans import StepTraces
 
@@ -103,7 +102,7 @@ class OpenTelemetryExporter:
         self._backends: list[Backend] = []
         self._traces: StepTraces | None = None
         self._observer = Observer(self.name)
-        self._totals: Aggregates | Instruments | None = None
+        self._totals: list[ReaderTotals | Instruments] = []
         self._closers: list[Callable[[], object]] = []
         self._started = False
         self._closed = False
@@ -130,8 +129,10 @@ class OpenTelemetryExporter:
             self._find_providers()  # the application may have set them since
             self._start_spans(batch.run)
             self._start_metrics(batch.run)
-        if self._totals is not None:
-            self._totals.add(self._observer.observe(batch), self)
+        if self._totals:
+            columns = self._observer.observe(batch)
+            for totals in self._totals:
+                totals.add(columns, self)
         if self._traces is not None:
             self._write_spans(self._traces, batch)
 
@@ -184,19 +185,18 @@ class OpenTelemetryExporter:
             self._closers.append(provider.shutdown)
 
     def _start_metrics(self, run: RunInfo) -> None:
-        from .otel_metrics import give_metrics, instruments_of
+        from .otel_metrics import Exemplars, ReaderTotals, instruments_of
         from .otel_pipeline import make_reader, make_resource
 
         if self._meter_provider is not None:
-            self._totals = instruments_of(self._meter_provider, _version(), run.rank)
+            self._totals.append(instruments_of(self._meter_provider, _version(), run.rank))
             self._closers.append(self._flush_of(self._meter_provider))
         elif self._metric_exporters:
-            aggregates = self._totals = Aggregates()
-            exemplars = None if self._traces is None else self._traces.exemplars
+            exemplars = Exemplars() if self._traces is None else self._traces.exemplars
             about = make_resource(run), _version(), exemplars
             for make in self._metric_exporters:
                 reader = make_reader(make(), self._backends)
-                give_metrics(reader, aggregates, *about)
+                self._totals.append(ReaderTotals(reader, *about))
                 self._closers.append(partial(reader.shutdown, timeout_millis=self._patience_ms))
 
     def _flush_of(self, provider: Any) -> Callable[[], object]:

@@ -1,6 +1,6 @@
 """Aggregates for OpenTelemetry: as whole ``MetricsData``, or by the application's instruments.
 
-    Aggregates --give_metrics: asked by a reader once an interval--> MetricsData --> its exporter
+    ReaderTotals --asked by its reader once an interval--> MetricsData --> the reader's exporter
     Aggregates --Instruments: observable counters and gauges--> the application's readers
     values of histograms --recorded one by one--> the application's readers
     a bucket that got a span --Exemplars--> data points
@@ -29,12 +29,10 @@ from opentelemetry.trace import SpanContext
 
 from ..records import BucketRecord
 from ..records.metrics import BUCKET_DURATION, METRICS, Metric, bucket_label
-from .aggregates import Aggregates, Distribution, Family
+from .aggregates import Aggregates, Family
 from .observations import Column, Labels
 
 Attributes = dict[str, str | int]
-
-_DELTA = sdk.AggregationTemporality.DELTA
 
 
 class Exemplars:
@@ -68,86 +66,63 @@ class Exemplars:
         return [exemplar for at_ns, exemplar in kept if at_ns > ns]
 
 
-def give_metrics(
-    reader: sdk.MetricReader,
-    aggregates: Aggregates,
-    resource: Resource,
-    version: str,
-    exemplars: Exemplars | None = None,
-) -> None:
-    """Have the reader get what the aggregates hold whenever it asks: totals since now.
+class ReaderTotals(Aggregates):
+    """What one reader of the own pipeline gets whenever it asks: totals since now.
 
     A reader that wants deltas, as ``OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE`` may say,
     gets what was added since it last asked.  A forked child gets nothing: the metrics are its
     parent's.  ``exemplars``: the spans of samples, of which it gets the new ones each time.
     """
-    # Where the SDK itself looks up what a reader wants of each kind of instrument.
-    wanted = reader._instrument_class_temporality
-    temporality = next(wanted[kind] for kind in wanted if issubclass(kind, Counter))
-    interval = _Interval(temporality, exemplars or Exemplars())
-    scope = InstrumentationScope("hooktrace", version)
-    pid = os.getpid()
 
-    def collect(*_: object, **_options: object) -> sdk.MetricsData | None:
-        if os.getpid() != pid:
-            return None
-        scopes = [sdk.ScopeMetrics(scope, interval.end(aggregates.snapshot()), schema_url="")]
-        return sdk.MetricsData([sdk.ResourceMetrics(resource, scopes, schema_url="")])
-
-    # What a MeterProvider does with each of its readers; here the aggregates are the provider.
-    reader._set_collect_callback(collect)  # type: ignore[arg-type]
-
-
-class _Interval:
-    """The time that a reader's next metrics are about, and the totals at its beginning."""
-
-    def __init__(self, temporality: sdk.AggregationTemporality, exemplars: Exemplars) -> None:
-        self._temporality = temporality
+    def __init__(
+        self, reader: sdk.MetricReader, resource: Resource, version: str, exemplars: Exemplars
+    ) -> None:
+        super().__init__()
+        # Where the SDK itself looks up what a reader wants of each kind of instrument.
+        wanted = reader._instrument_class_temporality
+        self._temporality = next(wanted[kind] for kind in wanted if issubclass(kind, Counter))
+        self._resource = resource
+        self._scope = InstrumentationScope("hooktrace", version)
         self._exemplars = exemplars
-        self._start_ns = self._now_ns = self._asked_ns = time.time_ns()
-        self._before: dict[Metric, Family] = {}
+        self._start_ns = self._asked_ns = time.time_ns()
+        self._pid = os.getpid()
+        # What a MeterProvider does with each of its readers; here the totals are the provider.
+        reader._set_collect_callback(self._collect)  # type: ignore[arg-type]
 
-    def end(self, families: list[Family]) -> list[sdk.Metric]:
-        """Return metrics up to now; with deltas the next interval begins."""
-        self._asked_ns, self._now_ns = self._now_ns, time.time_ns()
-        found = [self._metric(family) for family in families]
-        if self._temporality is _DELTA:
-            self._start_ns = self._now_ns
-            self._before = {family.metric: family for family in families}
-        return found
+    def _collect(self, *_: object, **_options: object) -> sdk.MetricsData | None:
+        if os.getpid() != self._pid:
+            return None
+        is_delta = self._temporality is sdk.AggregationTemporality.DELTA
+        families, now_ns = self.snapshot(restart=is_delta), time.time_ns()
+        found = [self._metric(family, now_ns) for family in families]
+        self._asked_ns = now_ns
+        if is_delta:
+            self._start_ns = now_ns
+        scopes = [sdk.ScopeMetrics(self._scope, found, schema_url="")]
+        return sdk.MetricsData([sdk.ResourceMetrics(self._resource, scopes, schema_url="")])
 
-    def _metric(self, family: Family) -> sdk.Metric:
+    def _metric(self, family: Family, now_ns: int) -> sdk.Metric:
         metric = family.metric
-        before = self._before.get(metric, Family(metric, {}, {}))
+        times = self._start_ns, now_ns
         points: list[Any] = [
-            self._histogram(metric, labels, state, before.distributions.get(labels))
+            sdk.HistogramDataPoint(
+                _attributes(metric, labels), *times,
+                sum(state.counts), state.total, state.counts, metric.buckets,
+                state.least, state.most,
+                self._exemplars.since(labels, self._asked_ns) if metric is BUCKET_DURATION else (),
+            )
             for labels, state in family.distributions.items()
+        ]  # fmt: skip
+        points += [
+            sdk.NumberDataPoint(_attributes(metric, labels), *times, value)
+            for labels, value in family.values.items()
         ]
-        for labels, value in family.values.items():
-            added = value - before.values.get(labels, 0.0) if metric.kind == "counter" else value
-            times = self._start_ns, self._now_ns
-            points.append(sdk.NumberDataPoint(_attributes(metric, labels), *times, added))
         data: sdk.Sum | sdk.Gauge | sdk.Histogram = sdk.Gauge(points)
         if metric.kind == "counter":
             data = sdk.Sum(points, self._temporality, is_monotonic=True)
         elif metric.kind == "histogram":
             data = sdk.Histogram(points, self._temporality)
         return sdk.Metric(metric.otel_name, metric.help, metric.unit, data)
-
-    def _histogram(
-        self, metric: Metric, labels: Labels, state: Distribution, before: Distribution | None
-    ) -> sdk.HistogramDataPoint:
-        counts, total = state.counts, state.total
-        extremes: tuple[Any, Any] = (state.least, state.most)
-        if before is not None:
-            counts = [a - b for a, b in zip(counts, before.counts, strict=True)]
-            total, extremes = total - before.total, (None, None)  # of an interval: not known
-        is_linked = metric is BUCKET_DURATION
-        return sdk.HistogramDataPoint(
-            _attributes(metric, labels), self._start_ns, self._now_ns,
-            sum(counts), total, counts, metric.buckets, *extremes,
-            self._exemplars.since(labels, self._asked_ns) if is_linked else (),
-        )  # fmt: skip
 
 
 def _attributes(metric: Metric, labels: Labels) -> Attributes:

@@ -16,8 +16,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 
 from hooktrace.exporters import otel_metrics
-from hooktrace.exporters.aggregates import Aggregates
-from hooktrace.exporters.otel_metrics import give_metrics, instruments_of
+from hooktrace.exporters.otel_metrics import Exemplars, ReaderTotals, instruments_of
 from hooktrace.records import Batch
 from hooktrace.records.metrics import METRICS
 from tests.exporters.records_sample import HOOK, MODEL, full_batch, make_batch, sharded_batch
@@ -27,11 +26,9 @@ NET = (HOOK, MODEL)
 DELTA = AggregationTemporality.DELTA
 
 
-def own(reader: InMemoryMetricReader) -> Aggregates:
-    """Return aggregates that the reader gets."""
-    aggregates = Aggregates()
-    give_metrics(reader, aggregates, Resource.create({"hooktrace.rank": 1}), "1.0")
-    return aggregates
+def own(reader: InMemoryMetricReader) -> ReaderTotals:
+    """Return the totals that the reader gets."""
+    return ReaderTotals(reader, Resource.create({"hooktrace.rank": 1}), "1.0", Exemplars())
 
 
 def metrics_of(reader: InMemoryMetricReader) -> dict[str, Any]:
@@ -105,7 +102,10 @@ def test_totals_begin_once_and_grow() -> None:
 
 
 def test_a_reader_that_wants_deltas_gets_increases() -> None:
-    """Of counters and histograms, from where the last one ended; gauges stay as they are."""
+    """Of counters and histograms, from where the last one ended; gauges stay as they are.
+
+    What nothing was added to is not sent again; the extremes are those of the interval.
+    """
     reader = InMemoryMetricReader(preferred_temporality={Counter: DELTA, Histogram: DELTA})
     aggregates = own(reader)
     seen = []
@@ -116,10 +116,12 @@ def test_a_reader_that_wants_deltas_gets_increases() -> None:
     assert (first.value, second.value) == (2, 3)
     assert first.time_unix_nano == second.start_time_unix_nano
     exposed = point(seen[1], "hooktrace.exposed", *NET)
-    assert (exposed.count, sum(exposed.bucket_counts), exposed.min) == (3, 3, None)
+    assert (exposed.count, sum(exposed.bucket_counts), exposed.min) == (3, 3, 0.002)
     assert exposed.sum == pytest.approx(3 * 0.002)
     assert seen[1]["hooktrace.steps"].data.aggregation_temporality is DELTA
     assert point(seen[1], "hooktrace.compression.ratio", *NET).value == 2.0
+    assert "hooktrace.steps" not in (nothing_new := metrics_of(reader))
+    assert "hooktrace.compression.ratio" in nothing_new
 
 
 def test_exporters_that_share_a_provider_are_added_up() -> None:

@@ -10,9 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
-from hooktrace.exporters.aggregates import Aggregates
 from hooktrace.exporters.observations import Observer
-from hooktrace.exporters.otel_metrics import Exemplars, give_metrics
+from hooktrace.exporters.otel_metrics import Exemplars, ReaderTotals
 from hooktrace.exporters.otel_spans import StepTraces
 from hooktrace.records import CompletedStep
 from tests.exporters.records_sample import (
@@ -75,9 +74,9 @@ def test_only_what_the_histogram_counts_and_a_backend_gets() -> None:
 def test_a_reader_gets_each_once() -> None:
     """With the point of its series, and of no other metric."""
     traces, memory = tracing()
-    aggregates, reader = Aggregates(), InMemoryMetricReader()
-    give_metrics(reader, aggregates, Resource.create({}), "1.0", traces.exemplars)
-    aggregates.add(Observer("test").observe(make_batch()))
+    reader = InMemoryMetricReader()
+    totals = ReaderTotals(reader, Resource.create({}), "1.0", traces.exemplars)
+    totals.add(Observer("test").observe(make_batch()))
     traces.write(make_step(1), (), 0)
     names = {_id(span): span.name for span in memory.get_finished_spans()}
     assert given(reader, names) == {
