@@ -35,7 +35,6 @@ from .append_file import AppendFile
 _numbers = count()  # with leading zeros in names: TensorBoard reads files in the order of these
 _TEXT = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
 _SCALARS = SummaryMetadata.PluginData(plugin_name="scalars")
-_MOST_TAGS = 65_536
 _GROWTH = np.log(1.1)
 """Width of a histogram's bins on a logarithmic scale: each is 10 % wider than the one before."""
 
@@ -78,8 +77,7 @@ class EventFile:
         self._add(event)
 
     def _about(self, tag: str) -> SummaryMetadata:
-        if len(self._known) < _MOST_TAGS:
-            self._known.add(tag)
+        self._known.add(tag)
         return SummaryMetadata(plugin_data=_SCALARS, summary_description=self._describe(tag))
 
     def histogram(self, step: int, wall_ns: int, tag: str, durations_ns: array[int]) -> None:

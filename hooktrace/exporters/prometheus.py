@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..records import Batch, RunInfo
+from ..records import Batch
 from ..records.metrics import TARGET_LABELS
 from .observations import Observer
 from .prometheus_endpoint import Wanted, join
@@ -55,7 +55,7 @@ class PrometheusExporter:
     ) -> None:
         self._addr = addr
         self._target = None if file_sd is None else TargetFile(Path(file_sd))
-        self._shows_rank = False
+        self._announced = False
         self._observer = Observer(self.name)
         wanted = port + _local_rank(local_rank) if port else 0
         self._endpoint = join(Wanted(wanted, addr, bucket_histograms))
@@ -65,9 +65,10 @@ class PrometheusExporter:
 
     def export(self, batch: Batch) -> None:
         """Add a batch to the totals that the next scrape reads."""
-        if not self._shows_rank:
-            self._shows_rank = True
-            self._show_rank(batch.run)
+        if not self._announced:
+            self._announced = True
+            labels = {name: str(getattr(batch.run, name)) for name in TARGET_LABELS}
+            self._endpoint.announce(labels, self._url(batch.run.host), self._target)
         self._endpoint.aggregates.add(self._observer.observe(batch), self)
 
     def close(self) -> None:
@@ -78,13 +79,6 @@ class PrometheusExporter:
         if not self._closed:
             self._closed = True
             self._endpoint.leave(self)
-
-    def _show_rank(self, run: RunInfo) -> None:
-        """Say which rank it is: in a file for Prometheus, or on each series."""
-        self._endpoint.target_labels = {n: str(getattr(run, n)) for n in TARGET_LABELS}
-        if self._target is not None:
-            self._target.write(self._url(run.host), run)
-            self._endpoint.target_files.append(self._target)
 
     def _url(self, host: str) -> str:
         """Return what a client can connect to; ``host`` where the server listens on all."""

@@ -48,7 +48,6 @@ class Endpoint:
     """A server, and what prometheus_client collects for each scrape; ``port``: the one it got.
 
     ``aggregates`` has what ``users`` exporters counted.
-    ``target_labels`` stand on each series, but where a file tells Prometheus of the target's.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -58,12 +57,19 @@ class Endpoint:
         self._wanted = wanted
         self.aggregates = Aggregates()
         self.users = 0
-        self.target_labels: dict[str, str] = {}
-        self.target_files: list[TargetFile] = []
+        self._labels: dict[str, str] = {}
+        self._files: list[TargetFile] = []
         registry = CollectorRegistry()
         registry.register(self)
         self._server, self.thread = _bind(wanted, registry)
         self.port: int = self._server.server_port
+
+    def announce(self, labels: dict[str, str], url: str, file: TargetFile | None) -> None:
+        """Say which rank it is: in a file that Prometheus finds, or else on each series."""
+        self._labels = labels
+        if file is not None:
+            file.write(url, labels)
+            self._files.append(file)
 
     def leave(self, exporter: object) -> None:
         """Stop showing an exporter's gauges; the last one that leaves frees the port.
@@ -80,16 +86,16 @@ class Endpoint:
 
     def collect(self) -> Iterator[MetricFamily]:
         """Yield all series."""
-        by_target = any(target.is_written for target in self.target_files)
+        is_found = any(file.is_written for file in self._files)
         return metric_families(
             self.aggregates.snapshot(),
-            {} if by_target else self.target_labels,
+            {} if is_found else self._labels,
             bucket_histograms=self._wanted.bucket_histograms,
         )
 
     def _stop(self) -> None:
-        for target in self.target_files:
-            target.remove()
+        for file in self._files:
+            file.remove()
         self._server.shutdown()
         self._server.server_close()
         self.thread.join(_CLOSE_SECONDS)

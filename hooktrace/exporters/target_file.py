@@ -1,6 +1,6 @@
 """The file by which Prometheus finds a rank (``file_sd_configs``).
 
-URL, RunInfo --TargetFile.write--> <place>/hooktrace-rank<N>.json --TargetFile.remove--> gone
+URL, labels --TargetFile.write--> <place>/hooktrace-rank<N>.json --TargetFile.remove--> gone
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from itertools import chain, count
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..records import RunInfo
-from ..records.metrics import TARGET_LABELS
 from .append_file import writable_directory
 
 _log = logging.getLogger(__name__)
@@ -32,7 +30,6 @@ class TargetFile:
     def __init__(self, place: Path) -> None:
         self._place = place
         self._path: Path | None = None
-        self._text = ""
         try:
             writable_directory(place.parent if place.suffix == ".json" else place)
         except OSError as error:
@@ -45,40 +42,39 @@ class TargetFile:
         """Whether Prometheus can find the file."""
         return self._path is not None
 
-    def write(self, url: str, run: RunInfo) -> None:
-        """Announce that the rank's metrics are at ``url``; warns where that cannot be written."""
+    def write(self, url: str, labels: dict[str, str]) -> None:
+        """Announce that the metrics of ``labels``' rank are at ``url``; warns where it cannot."""
         target = urlsplit(url).netloc
-        labels = {name: str(getattr(run, name)) for name in TARGET_LABELS}
         text = json.dumps([{"targets": [target], "labels": labels}], indent=1) + "\n"
-        path = self._path_of(run.rank, text)
+        path = self._path_of(labels["rank"], text)
         try:
             _write_atomically(path, text)
         except OSError as error:
             _log.warning(
-                "Prometheus will not discover rank %d: %s could not be written (%s); "
+                "Prometheus will not discover rank %s: %s could not be written (%s); "
                 "make room or permit writing there, or add the target %s by hand",
-                run.rank, path, error, target,
+                labels["rank"], path, error, target,
             )  # fmt: skip
             return
         self._path = path
-        self._text = _announced[path] = text
+        _announced[path] = text
 
     def remove(self) -> None:
         """Remove the file, if it is still the one that was written."""
         path, self._path = self._path, None
-        if path is None:
+        if path is None or path not in _announced:
             return
-        _announced.pop(path, None)
+        text = _announced.pop(path)
         try:
             # A later run may have announced itself under the same name.
-            if path.read_text() == self._text:
+            if path.read_text() == text:
                 path.unlink()
         except FileNotFoundError:
             return
         except OSError as error:
             _log.warning("%s could not be removed (%s); delete it by hand", path, error)
 
-    def _path_of(self, rank: int, text: str) -> Path:
+    def _path_of(self, rank: str, text: str) -> Path:
         if self._place.suffix == ".json":
             first = self._place.with_name(f"{self._place.stem}-rank{rank}.json")
         else:

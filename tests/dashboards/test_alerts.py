@@ -40,7 +40,7 @@ def test_alerts_find_their_rank(tmp_path: Path) -> None:
             (found,) = until(lambda n=name: asked(find[n]), bool, log)  # type: ignore[misc]
             assert found["metric"]["rank"] == "1"
             assert found["metric"][label]
-        ranks[1]._endpoint.target_files.clear()  # a killed process leaves its file
+        ranks[1]._endpoint._files.clear()  # a killed process leaves its file
         ranks[1].close()
         gone = [f"127.0.0.1:{ranks[1].port}"]
         until(
