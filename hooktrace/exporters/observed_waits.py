@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..records import BucketRecord, SkewRecord
+from ..records.last_used import forget_the_oldest
 
 _MOST = 256
 
@@ -27,8 +28,7 @@ class PendingSkews:
         """Take skews, which come with their step or before it."""
         for skew in skews:
             self._skews[skew.model, skew.step, skew.bucket] = skew
-            if len(self._skews) > _MOST:
-                del self._skews[next(iter(self._skews))]
+        forget_the_oldest(self._skews, _MOST)
 
     def waits_ns(self, buckets: Sequence[BucketRecord]) -> list[int]:
         """Return the least waits of those buckets of a step of which one is known."""
