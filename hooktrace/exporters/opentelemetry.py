@@ -8,8 +8,8 @@ Tracer and readers are the application's, or the ones that otel_pipeline.py make
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+_VERSION: str = sys.modules["hooktrace"].__version__
 
 SPAN_RETENTION = Retention(first_steps=10, window_steps=1, window_every=50)
 """Which steps get spans: a span takes about 50 µs of processor time, and a bucket has five.
@@ -174,13 +176,13 @@ class OpenTelemetryExporter:
         from .otel_spans import StepTraces
 
         if self._tracer_provider is not None:
-            tracer = self._tracer_provider.get_tracer("hooktrace", _version())
+            tracer = self._tracer_provider.get_tracer("hooktrace", _VERSION)
             self._traces = StepTraces(tracer, run, is_ours=False)
             self._closers.append(self._flush_of(self._tracer_provider))
         elif self._span_exporters:
             self._backends += [Backend(make(), "spans") for make in self._span_exporters]
             provider = make_tracer_provider(run, self._backends)
-            tracer = provider.get_tracer("hooktrace", _version())
+            tracer = provider.get_tracer("hooktrace", _VERSION)
             self._traces = StepTraces(tracer, run, is_ours=True)
             self._closers.append(provider.shutdown)
 
@@ -189,11 +191,11 @@ class OpenTelemetryExporter:
         from .otel_pipeline import make_reader, make_resource
 
         if self._meter_provider is not None:
-            self._totals.append(instruments_of(self._meter_provider, _version(), run.rank))
+            self._totals.append(instruments_of(self._meter_provider, _VERSION, run.rank))
             self._closers.append(self._flush_of(self._meter_provider))
         elif self._metric_exporters:
             exemplars = Exemplars() if self._traces is None else self._traces.exemplars
-            about = make_resource(run), _version(), exemplars
+            about = make_resource(run), _VERSION, exemplars
             for make in self._metric_exporters:
                 reader = make_reader(make(), self._backends)
                 self._totals.append(ReaderTotals(reader, *about))
@@ -242,10 +244,3 @@ def _join(threads: Iterable[threading.Thread], deadline: float) -> None:
     """Wait until a moment of ``time.monotonic``."""
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("hooktrace")
-    except importlib.metadata.PackageNotFoundError:
-        return ""

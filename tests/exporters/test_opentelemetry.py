@@ -13,7 +13,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from hooktrace.exporters import OpenTelemetryExporter, Retention, opentelemetry
+import hooktrace
+from hooktrace.exporters import OpenTelemetryExporter, Retention
 from hooktrace.exporters.otel_spans import StepIds
 from hooktrace.records.metrics import EXPOSED
 from tests.exporters.records_sample import (
@@ -92,7 +93,7 @@ def test_application_keeps_its_providers_and_ids(
     assert attributes(memory.get_finished_spans()[0])["hooktrace.rank"] == 1
     assert points(reader)["hooktrace.steps", (HOOK, 1, MODEL)].value == 1
     memory.clear()
-    theirs = provider.get_tracer("hooktrace", opentelemetry._version())
+    theirs = provider.get_tracer("hooktrace", hooktrace.__version__)
     theirs.start_span("theirs").end()
     [span] = memory.get_finished_spans()
     assert context(span).trace_id not in (0, StepIds.of("sample", MODEL, 0).trace_id)
