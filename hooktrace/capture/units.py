@@ -29,7 +29,8 @@ from .calls import BucketCall, Recorder
 from .device_call import DeviceCall
 from .flat_bucket import Payload, Shape
 from .members import members_of
-from .unit_step import Phase, SurplusCall, UnitCall, UnitPlace, UnitStep
+from .ring import Loss
+from .unit_step import Phase, UnitCall, UnitPlace, UnitStep
 from .unit_waits import UnitWaits
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ class ShardedModel:
         """
         if len(self._calls) >= MOST_CALLS:
             self._lacks = True
-            self._sink.push(SurplusCall(self.state.name))
+            why = f"{self.state.name} has made {MOST_CALLS} collectives in one step"
+            self._sink.push(Loss("step_too_long", why))
             return None
         place = self._place
         key = place.turn, payload.numel(), payload.dtype, id(group)

@@ -22,9 +22,10 @@ import torch
 import torch.distributed as dist
 
 from ..capture.calls import BucketCall
+from ..capture.ring import Loss
 from ..probes.compare import first_overflow, measure, square_sum
 from ..probes.local import copy_of_state, random_state_kept
-from ..probes.probe_result import ProbeFailure, ProbeResult
+from ..probes.probe_result import ProbeResult
 from ..ranks.job import current_rank
 from ..records import Scope
 from ..staging.collectives import reduce_scatter_flat
@@ -143,7 +144,7 @@ class _Reference:
                 kept = self._hook.residual(self._asked.unit)
                 self._found.send(plan.sink, result, self._part, self._finite, kept)
             except Exception as error:
-                plan.sink.push(ProbeFailure(_trouble(error)))
+                plan.sink.push(Loss("probe_failed", _trouble(error)))
 
     def abandon(self) -> None:
         """Issue no reference."""
@@ -164,7 +165,7 @@ class _OwnPart:
         try:
             self._found.send(self._plan.sink, own, self._own)
         except Exception as error:
-            self._plan.sink.push(ProbeFailure(_trouble(error)))
+            self._plan.sink.push(Loss("probe_failed", _trouble(error)))
 
     def abandon(self) -> None:
         """Do nothing: no other rank waits."""

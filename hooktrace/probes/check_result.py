@@ -6,7 +6,7 @@ debug_checks.py --CheckResult, copied to the host--> ring --> drain: has_arrived
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,6 +15,9 @@ from ..capture.host_copy import HostCopy
 from ..capture.loss_scale import is_loss_scaled
 from ..records import AnomalyRecord
 from .anomalies import anomaly_of
+
+if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
 
 _CHANGED = (
     "the result changed between the completion of the hook's future and the end of the backward "
@@ -36,6 +39,14 @@ class CheckResult:
         """Of a loss whose scaler leaves a step out that is not finite."""
         self._time_ns = time_ns
         self._copy = copy
+
+    def assemble(self, into: Assembler) -> None:
+        """Wait until the flags are on the host."""
+        into.add_result(self)
+
+    def arrive(self, into: Assembler) -> None:
+        """Become anomalies; after ``read``."""
+        into.add_found(self, self.anomalies())
 
     def has_arrived(self) -> bool:
         """Return whether it is on the host."""

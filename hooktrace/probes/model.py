@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot
+from ..capture.ring import Loss
 from ..ranks.job import job_store, rendezvous_store, restart_count
 from ..ranks.private_group import PrivateGroup, made_unless
 from ..staging.groups import group_timeout
@@ -24,7 +25,7 @@ from .consent import Consent
 from .device_group import DeviceGroup
 from .identity import alike, signature
 from .probe import Probe, ReferenceGroup
-from .probe_result import ProbeFailure, ProbeResult, StepChecksums
+from .probe_result import ProbeResult, StepChecksums
 from .schedule import NEVER, OFF, Agreement, Plan, Schedule
 from .step_sampler import LOOKED, CallStart, Look, Part
 
@@ -181,7 +182,7 @@ class ModelProbes(Part):
             self._failures = self._failures + 1 if self._over else 0
         if why is None:
             return
-        sink.push(ProbeFailure(why))
+        sink.push(Loss("probe_failed", why))
         self._close()
         if self._failures == _FAILURES:
             self._stop(slot, f"{_FAILURES} probes failed one after another, the last by {why}")

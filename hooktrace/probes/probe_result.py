@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from msgspec.structs import replace
@@ -22,6 +22,9 @@ from ..records import AnomalyRecord, ErrorRecord, ParameterError, Scope, SkewRec
 from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
 from .compare import lengths_of, numbers, part_at
+
+if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
 
 _WORST = 3
 """Parameters of which the error is recorded one by one."""
@@ -80,6 +83,14 @@ class ProbeResult:
         """Have the tensors, by the names that they have here, come to the host."""
         self._copy = HostCopy(tensors, pool)
 
+    def assemble(self, into: Assembler) -> None:
+        """Wait until the tensors are on the host."""
+        into.add_result(self)
+
+    def arrive(self, into: Assembler) -> None:
+        """Become numbers of its bucket's record, a skew, and anomalies; after ``read``."""
+        into.add_numbers(self)
+
     def has_arrived(self) -> bool:
         """Return whether all tensors are on the host."""
         return self._copy is None or self._copy.has_arrived()
@@ -122,12 +133,6 @@ class ProbeResult:
             stage=stage,
             parameter=parameter,
         )
-
-
-class ProbeFailure(NamedTuple):
-    """In the ring, stands for a probe that found nothing; ``why``: what was raised."""
-
-    why: str
 
 
 @dataclass(slots=True)

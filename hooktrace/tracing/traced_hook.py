@@ -23,10 +23,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..capture.buckets import BucketSlot
-from ..capture.calls import NOT_YET, BucketCall, Recorder, StampFailure
+from ..capture.calls import NOT_YET, BucketCall, Recorder
 from ..capture.device_events import refuse_captured_stream
 from ..capture.layout import LayoutTracker
 from ..capture.passed import PassedCalls
+from ..capture.ring import Loss
 from ..probes.step_sampler import CallStart, SampledCall
 from ..ranks.job import current_rank
 from ..staging.driver import Future
@@ -170,7 +171,7 @@ class TracedHook:
                     run.watch_backward()
                 slot.last_call = run
         except Exception as error:  # of a clock, a device: this call runs on untraced
-            self._give_up(StampFailure.of(error), state, bucket, step if is_usual else -1, None)
+            self._give_up(Loss.of_stamps(error), state, bucket, step if is_usual else -1, None)
             return self._hook(state, bucket)
         if not is_usual:
             begun = self._begin_with_care(state, bucket, ready)
@@ -224,7 +225,7 @@ class TracedHook:
             if begins or sampled is not None:
                 run.enter()
         except Exception as error:
-            self._give_up(StampFailure.of(error), state, bucket, step, sampled)
+            self._give_up(Loss.of_stamps(error), state, bucket, step, sampled)
             return None
         return run, sampled
 
@@ -255,7 +256,7 @@ class TracedHook:
             slot = self._slot_of(state, bucket)
             slot.model.enter(slot.index)
         except Exception as error:
-            self._tracer.push(StampFailure.of(error))
+            self._tracer.push(Loss.of_stamps(error))
 
     def _slot_of(self, state: Any, bucket: Any) -> BucketSlot:
         """Return the slot of a call that is not recorded."""
@@ -272,7 +273,7 @@ class TracedHook:
 
     def _give_up(
         self,
-        failure: StampFailure,
+        failure: Loss,
         state: Any,
         bucket: Any,
         step: int,
