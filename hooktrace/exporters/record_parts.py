@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from ..records.base import Record
 from ..records.codec import RecordEncoder
 from ..records.content import LISTS
 from ..records.files import part_path, ranks_files
+from ..records.last_used import Bounded
 from ..records.lines import Losses
 from .append_file import AppendFile, disk_error
 from .retention import MOST_MODELS
@@ -76,7 +77,7 @@ class RecordParts:
         self._too_large = self._limit
         self._number = 0
         self._kept: deque[_Part] = deque()
-        self._layouts: OrderedDict[str, LayoutRecord] = OrderedDict()
+        self._layouts: Bounded[str, LayoutRecord] = Bounded(MOST_MODELS)
         self._clock: ClockRecord | None = None
         self.failed = False
         self._start = b""
@@ -90,18 +91,12 @@ class RecordParts:
         if isinstance(record, ClockRecord):
             self._clock = record
         elif isinstance(record, LayoutRecord):
-            self._remember(record)
+            self._layouts[record.model] = record
         kind = _KINDS[type(record)]
         if not self.add(lambda encoder: encoder.record(record), **{kind: 1}):
             self.lose(kind, 1)
             if isinstance(record, LayoutRecord):
                 self._encoder.forget(record)
-
-    def _remember(self, layout: LayoutRecord) -> None:
-        self._layouts[layout.model] = layout
-        self._layouts.move_to_end(layout.model)
-        if len(self._layouts) > MOST_MODELS:
-            self._layouts.popitem(last=False)
 
     def buckets(self, completed: CompletedStep) -> None:
         """Add the buckets of a step whose own line stands already."""

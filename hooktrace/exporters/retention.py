@@ -23,7 +23,7 @@ Everything here is bounded, and decided by the records alone.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +31,7 @@ from msgspec.structs import replace
 
 from ..records import AnomalyRecord, BucketRecord, CompletedStep, StepRecord
 from ..records.errors import check_counts
+from ..records.last_used import Bounded, LastUsed
 from ..records.running_median import RunningMedian
 from ..records.step import KeptFor
 
@@ -78,16 +79,14 @@ class DetailPolicy:
     def __init__(self, retention: Retention) -> None:
         self.left_out = Counter(slow_steps=0, steps=0, buckets=0)
         self._retention = retention
-        self._models: OrderedDict[str, _Model] = OrderedDict()
-        self._anomalies: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._models = LastUsed[str, _Model](lambda: _Model(retention.extra_share), MOST_MODELS)
+        self._anomalies: Bounded[tuple[str, int], None] = Bounded(_MOST_ANOMALIES)
         self._asked: dict[str, tuple[int, int]] = {}
 
     def expect(self, anomalies: Iterable[AnomalyRecord]) -> None:
         """Take note of anomalies whose steps are still to come."""
         for anomaly in anomalies:
             self._anomalies[anomaly.model, anomaly.step] = None
-            while len(self._anomalies) > _MOST_ANOMALIES:
-                self._anomalies.popitem(last=False)
 
     def ask(self, model: str, first: int, steps: int) -> None:
         """Keep so many steps of a model from ``first`` on.  Any thread."""
@@ -99,7 +98,7 @@ class DetailPolicy:
         Each step is asked about once.
         """
         step, _ = completed
-        model = self._model(step.model)
+        model = self._models.of(step.model)
         model.next_step(step.generation, self._retention)
         period, exposed = model.slow(step, self._retention.slow_factor)
         why = self._why_wanted(completed, model)
@@ -152,16 +151,6 @@ class DetailPolicy:
             del self._anomalies[step.model, step.step]
             return True
         return not step.complete or any(b.exception is not None for b in buckets)
-
-    def _model(self, name: str) -> _Model:
-        model = self._models.get(name)
-        if model is None:
-            model = self._models[name] = _Model(self._retention.extra_share)
-            if len(self._models) > MOST_MODELS:
-                self._models.popitem(last=False)
-        else:
-            self._models.move_to_end(name)
-        return model
 
 
 class _Model:

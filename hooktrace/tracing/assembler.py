@@ -24,7 +24,7 @@ from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import ProbeResult, error_record, mismatch, skew_record
 from ..probes.skipped_steps import SkippedSteps
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
-from ..records.last_used import MOST_MODELS, forget_the_oldest
+from ..records.last_used import Bounded
 from .awaited import AwaitedResults, Result
 from .call_records import bucket_record, step_record
 from .losses import LossLedger
@@ -69,9 +69,9 @@ class Assembler:
         self._stalls = StallWatch()
         self._waiting: deque[StepCalls] = deque()
         self._awaited = AwaitedResults()
-        self._previous: dict[str, StepRecord] = {}
-        self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
-        self._anomalies_seen: dict[tuple[str, str, int, int], None] = {}
+        self._previous: Bounded[str, StepRecord] = Bounded()
+        self._errors: Bounded[tuple[str, int, int], ErrorRecord] = Bounded(_KEPT)
+        self._anomalies_seen: Bounded[tuple[str, str, int, int], None] = Bounded(_KEPT)
         self._completed: list[CompletedStep] = []
         self._bucket_count = 0
         self._records: list[object] = []
@@ -173,7 +173,6 @@ class Assembler:
         error = error_record(probed)
         if error is not None:
             self._errors[slot.model.name, probed.step, slot.index] = error
-            forget_the_oldest(self._errors, _KEPT)
         skew = skew_record(probed)
         if skew is not None:
             self._records.append(skew)
@@ -184,7 +183,6 @@ class Assembler:
         key = (anomaly.kind, anomaly.model, anomaly.generation, anomaly.bucket)
         if key not in self._anomalies_seen:
             self._anomalies_seen[key] = None
-            forget_the_oldest(self._anomalies_seen, _KEPT)
             self._records.append(anomaly)
 
     def _complete_passed(self) -> None:
@@ -224,14 +222,13 @@ class Assembler:
         )
         record = step_record(
             buckets,
-            self._previous.pop(model, None),
+            self._previous.get(model),
             hidden_to=[(d or h).hidden_to for h, d in zip(host, device, strict=True)],
             complete=is_complete(calls),
             sent=sent.of_step,
             sent_unknown=sent.why,
         )
         self._previous[model] = record
-        forget_the_oldest(self._previous, most=MOST_MODELS)
         stall = self._stalls.of_step(calls[-1].slot, record)
         if stall is not None:  # each of them is said: it names a step
             self._records.append(stall)

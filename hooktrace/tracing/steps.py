@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from ..capture.calls import BucketCall
 from ..capture.unit_step import UnitStep
-from ..records.last_used import MOST_MODELS
+from ..records.last_used import Bounded
 
 _OPEN_STEPS = 2
 
@@ -58,7 +58,7 @@ class StepGatherer:
     """Gathers the calls of all models."""
 
     def __init__(self) -> None:
-        self._models: dict[str, _OpenSteps] = {}
+        self._models: Bounded[str, _OpenSteps] = Bounded()
 
     def add(self, call: BucketCall) -> list[StepCalls] | None:
         """Take a call; return the steps that it ends, oldest first, ``None`` if it came too late.
@@ -81,11 +81,8 @@ class StepGatherer:
 
     def _move_to_end(self, name: str, model: _OpenSteps) -> list[StepCalls]:
         """Take note of a model that begins a step; return those of a model that is forgotten."""
-        self._models.pop(name, None)
-        self._models[name] = model
-        if len(self._models) <= MOST_MODELS:
-            return []
-        return self._models.pop(next(iter(self._models))).close_to(sys.maxsize)
+        forgotten = self._models.put(name, model)
+        return [] if forgotten is None else forgotten.close_to(sys.maxsize)
 
     def close_all(self) -> Iterator[StepCalls]:
         """End every open step, complete or not."""
