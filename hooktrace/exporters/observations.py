@@ -31,6 +31,7 @@ from ..records import (
 from ..records import metrics as m
 from ..records.anomalies import ANOMALIES
 from ..records.hang import HANGS
+from ..records.losses import LOSSES, LOSSES_OF_EXPORTERS
 from .model_labels import UnitLabels
 from .observed_waits import PendingSkews
 
@@ -118,8 +119,8 @@ def _observe_process(batch: Batch) -> Iterator[Observation]:
         yield (m.CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
     for exporter, count in batch.failures.items():
         yield (m.EXPORTER_FAILURES, (exporter,), count)
-    own = (f"{e}_{what}" for e in batch.failures for what in m.LOSSES_OF_EXPORTERS.get(e, ()))
-    for reason, count in (dict.fromkeys((*m.LOSS_REASONS, *own), 0) | batch.losses).items():
+    own = (f"{e}_{what}" for e in batch.failures for what in LOSSES_OF_EXPORTERS.get(e, ()))
+    for reason, count in (dict.fromkeys((*LOSSES, *own), 0) | batch.losses).items():
         yield (m.RECORDS_LOST, (reason,), count)
 
 
