@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from ...tracing.traced_hook import Hook
     from ...tracing.tracer import Tracer
 
-SHARDED = {
-    one.name + ("-feedback" if one.options else ""): one
-    for one in SHARDED_HOOKS
-    if one.takes_place_of == "reduce_scatter"
-}
+SHARDED = {one.label: one for one in SHARDED_HOOKS if one.takes_place_of == "reduce_scatter"}
 """What can take turns in a sharded model, by label."""
 
 
@@ -73,7 +69,7 @@ class DDPHooks:
         call_next: Callable[[Hook, Any], None],
         wanted: Plan,
     ) -> None:
-        from ...hooks.candidates import candidates
+        from ...hooks.catalogue import candidates
 
         hook, state = own
         hook = getattr(hook, "__wrapped__", hook) if getattr(hook, "is_traced", False) else hook
@@ -86,17 +82,18 @@ class DDPHooks:
         self._add(OWN, ddp, hook, state)
         self.first = self._ready[OWN]
         for one in candidates():
-            if one.label not in wanted.hooks or self.effects:
+            if one.name not in wanted.hooks or self.effects:
                 continue
+            candidate = one.hook
             try:
-                one.hook.check_model(ddp.module)
+                candidate.check_model(ddp.module)
                 # PowerSGD at work from its second step on.
-                made = one.make_state(ddp.process_group, **one.entry.check_options)
-                one.hook.check_state(made)
+                made = one.make_state(ddp.process_group, **one.check_options)
+                candidate.check_state(made)
             except (TypeError, ValueError) as error:
-                self.refused[one.label] = str(error)
+                self.refused[one.name] = str(error)
             else:
-                self._add(one.label, ddp, one.hook, made)
+                self._add(one.name, ddp, candidate, made)
 
     def _add(self, label: str, ddp: DistributedDataParallel, hook: Hook, state: Any) -> None:
         from ...tracing.trace import trace
