@@ -28,7 +28,7 @@ from .bucket import STAGES as STAGES
 from .bucket import UNIT_KINDS as UNIT_KINDS
 from .bucket import BucketLayout as BucketLayout
 from .bucket import BucketRecord as BucketRecord
-from .bucket import Clock as Clock
+from .bucket import ClockKind as ClockKind
 from .bucket import DeviceSpan as DeviceSpan
 from .bucket import LayoutRecord as LayoutRecord
 from .bucket import Members as Members
