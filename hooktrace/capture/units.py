@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..records import LayoutRecord, Options, Unit
+from ..records import Options, Unit
 from ..records.bucket import UnitCollective
 from .backward import AfterPass, current_pass, is_checkpointed, watch
 from .buckets import BucketSlot, Departure, ModelState
@@ -273,17 +273,7 @@ class ShardedModel:
     def _push_layout(self, at: int) -> None:
         self._grows, self._announced = False, True
         state = self.state
-        slots = [slot for _, slot in sorted(state.slots.items())]
-        for slot in slots:
-            slot.is_last = slot is slots[-1]
-        self._sink.push(
-            LayoutRecord(
-                model=state.name,
-                hook=state.hook,
-                generation=state.generation,
-                step=state.step,
-                time_ns=at,
-                buckets=tuple(slot.layout() for slot in slots),
-                hook_options=self._options,
-            )
-        )
+        last = max(state.slots)
+        for index, slot in state.slots.items():
+            slot.is_last = index == last
+        self._sink.push(state.layout(state.step, at, self._options))
