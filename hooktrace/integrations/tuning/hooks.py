@@ -185,7 +185,6 @@ def _tracer(
     wanted: Plan, labels: Sequence[str], label_of: Callable[[int], str]
 ) -> tuple[Tracer, Told]:
     from ...exporters import RecordFileExporter
-    from ...tracing.redirected import own_exporters
     from ...tracing.tracer import Tracer
 
     files: dict[str, Exporter] = {}
@@ -195,5 +194,4 @@ def _tracer(
         }
     told = Told(label_of, files)
     # Probes come in the first step of every second turn, which does not count.
-    with own_exporters():
-        return Tracer([told], error_every=2 * wanted.turn), told
+    return Tracer([told], error_every=2 * wanted.turn), told
