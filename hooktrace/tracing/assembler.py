@@ -39,7 +39,7 @@ from .stage_times import (
     is_backward_over,
 )
 from .stall_watch import StallWatch
-from .steps import StepCalls, StepGatherer, generation_of, is_complete
+from .steps import AnyStep, StepGatherer
 
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
@@ -67,7 +67,7 @@ class Assembler:
         self._diagnosis = Diagnosis()
         self._skipped = SkippedSteps()
         self._stalls = StallWatch()
-        self._waiting: deque[StepCalls] = deque()
+        self._waiting: deque[AnyStep] = deque()
         self._awaited = AwaitedResults()
         self._previous: Bounded[str, StepRecord] = Bounded()
         self._errors: Bounded[tuple[str, int, int], ErrorRecord] = Bounded(_KEPT)
@@ -192,16 +192,16 @@ class Assembler:
         while waiting and (len(waiting) > _WAITING_STEPS or self._is_over(waiting[0])):
             self._complete(waiting.popleft())
 
-    def _is_over(self, calls: StepCalls) -> bool:
+    def _is_over(self, calls: AnyStep) -> bool:
         first = calls[0]
         passed = is_backward_over(calls) and have_passed(calls)
         return passed and not self._awaited.holds(first.slot.model, first.step)
 
-    def _complete(self, calls: StepCalls) -> None:
+    def _complete(self, calls: AnyStep) -> None:
         """Make the records of a step."""
         host, device = self._times(calls)
         model, number = calls[0].slot.model.name, calls[0].step
-        generation = generation_of(calls)
+        generation = calls.generation
         first = calls[0].slot.model.first_step
         is_first = number - first < _WARMUP_STEPS
         warmup = is_first and (generation == 0 or calls[0].slot.unit is not None)
@@ -224,7 +224,7 @@ class Assembler:
             buckets,
             self._previous.get(model),
             hidden_to=[(d or h).hidden_to for h, d in zip(host, device, strict=True)],
-            complete=is_complete(calls),
+            complete=calls.complete,
             sent=sent.of_step,
             sent_unknown=sent.why,
         )
