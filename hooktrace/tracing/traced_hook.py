@@ -87,7 +87,8 @@ class TracedHook:
         tracer.models.register_layout(self._layout)
         self._plan = SamplingPlan(tracer, self._staged, self.__qualname__, local)
         self._passed: PassedCalls | None = None
-        self._notices = HookNotices(tracer, self._layout, self._first_name)
+        self.notices = HookNotices(tracer, self._layout, self._first_name)
+        """What is to be said of the hook as a whole."""
 
     def __reduce__(self) -> tuple[Callable[..., TracedHook], tuple[Hook, str | None, bool]]:
         return _restore, (self._hook, self._model, self._local)
@@ -116,19 +117,11 @@ class TracedHook:
             self._plan.group = ddp.process_group
             self._layout.bucket_cap_bytes = getattr(ddp, "bucket_bytes_cap", None)
             self._layout.ddp = weakref.ref(ddp)
-            self._notices.watch(ddp)
+            self.notices.watch(ddp)
 
     def withdraw(self) -> None:
         """Give the model's name back: no model has taken the hook."""
         self._tracer.models.give_back(self._first_name)
-
-    def fails_on_gloo(self, how: str) -> None:
-        """Take note that the hook is torch's, and how that fails."""
-        self._notices.fails_on_gloo(how)
-
-    def retire(self) -> None:
-        """Take note that another hook is called in this one's place, and none is missing."""
-        self._notices.rest()
 
     def __call__(  # noqa: PLR0912, PLR0915  # a function that is called costs a microsecond here
         self, state: Any, bucket: Any
@@ -232,7 +225,7 @@ class TracedHook:
     def _call_untraced(self, state: Any, bucket: Any) -> Future:
         """Run the hook where no call is recorded: in a compiled graph, or while paused."""
         if isinstance(bucket, tuple):
-            note_compiled(self._notices.key)
+            note_compiled(self.notices.key)
             return self._hook(state, bucket)
         passed = self._passed
         if passed is None or self._tracer.state is ALARMED:
@@ -249,7 +242,7 @@ class TracedHook:
         if self._passed is not None:
             self._passed.calls += 1
             return
-        self._notices.called_untraced()
+        self.notices.called_untraced()
         if self._tracer.state is State.CLOSED:
             return
         try:
@@ -281,7 +274,7 @@ class TracedHook:
     ) -> None:
         """Let go of a call that could not be stamped; ``step``: -1 where it is not counted yet."""
         self._tracer.push(failure)
-        self._notices.called_untraced()
+        self.notices.called_untraced()
         with suppress(Exception):  # it may be this that failed
             self._settle()
             slot = self._slot_of(state, bucket)

@@ -197,7 +197,7 @@ class Tracer(Queries, InJob):
 
     def pause_watchdog(self) -> AbstractContextManager[None]:
         """Say that ranks may wait for this one while a ``with`` block runs: a checkpoint, ..."""
-        return self.hang_watch.pause()
+        return self.hang_watch.pauses.open()
 
     @property
     def recording(self) -> bool:

@@ -101,7 +101,7 @@ class DDPHooks:
         tracer, told = _tracer(self._plan, [label], lambda _: label)
         traced = trace(hook, model=type(ddp.module).__name__, tracer=tracer)
         traced.learn(ddp)
-        traced.retire()  # it is not called for a round, and that is no fault of the script's
+        traced.notices.rest()  # it is not called for a round, and that is no fault of the script's
         self._told[label], self._ready[label] = (tracer, told), (traced, state)
 
     @property
