@@ -9,6 +9,8 @@
     job          one step over all ranks
     intervals    exposed, busy, queue, bandwidth: the one place where these words get their meaning
     metrics      the one table of metrics
+    losses       why records are lost: the one table of reasons
+    last_used    dictionaries with a bound
     summary      percentiles of kept records
     units        numbers as people read them: ms, MB, percent
     errors       what hooktrace raises
