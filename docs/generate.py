@@ -3,6 +3,7 @@
     records/metrics.py    METRICS     --> metrics.md
     records/anomalies.py  ANOMALIES   --> errors-and-anomalies.md
     records/hang.py       HANGS       --> hangs.md
+    records/losses.py     LOSSES      --> exporters.md
     tracing/options.py    TRACER, ... --> exporters.md, with Tracer's docstring
     docs/benchmarks.json  what make bench has measured --> benchmarks.md
     commands/line         the options --> command-line.md
@@ -27,6 +28,7 @@ from hooktrace.__main__ import main as command_line
 from hooktrace.analysis.frames.columns import TABLES
 from hooktrace.records.anomalies import ANOMALIES, AnomalyKind
 from hooktrace.records.hang import HANGS, HangKind
+from hooktrace.records.losses import LOSSES, LOSSES_OF_EXPORTERS
 from hooktrace.records.metrics import METRICS, Metric
 from hooktrace.tracing.options import OUTSIDE, TRACER
 from hooktrace.tracing.tracer import Tracer
@@ -82,6 +84,14 @@ def _hangs() -> str:
 
 def _remedies(kind: HangKind) -> str:
     return kind.remedy + (f"; of a sharded model: {kind.sharded}" if kind.sharded else "")
+
+
+def _losses() -> str:
+    rows = [f"| `{loss.name}` | {loss.sentence} | {loss.remedy} |" for loss in LOSSES.values()]
+    own = ", ".join(f"`{name}_{what}`" for name, of in LOSSES_OF_EXPORTERS.items() for what in of)
+    last = f"| `<exporter>_<what>` | an exporter's own losses: {own} | its own message says why |"
+    head = "| reason | meaning | what to do |"
+    return "\n".join([head, "| --- | --- | --- |", *rows, last])
 
 
 def _settings() -> str:
@@ -177,6 +187,7 @@ def _default(option: Any) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "anomalies": _anomalies,
     "hangs": _hangs,
+    "losses": _losses,
     "settings": _settings,
     "frames": _frames,
     "metrics": _metrics,

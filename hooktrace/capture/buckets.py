@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from ..records import BucketLayout, BucketRecord, Members, Parameter, Unit
+from ..records import BucketLayout, BucketRecord, LayoutRecord, Members, Options, Parameter, Unit
 from .backward import graph_task_id
 from .device_events import has_events
 from .passed import PassedCalls
@@ -266,6 +266,21 @@ class ModelState:
     def awaits(self, index: int) -> bool:
         """Return whether bucket ``index`` is the next one of an unfinished backward pass."""
         return self.last_index == index - 1 and not self.slots[self.last_index].is_last
+
+    def layout(
+        self, step: int, time_ns: int, options: Options, bucket_cap_bytes: int | None = None
+    ) -> LayoutRecord:
+        """Return the slots of this generation as a record; ``step``: the first that has them."""
+        return LayoutRecord(
+            model=self.name,
+            hook=self.hook,
+            generation=self.generation,
+            step=step,
+            time_ns=time_ns,
+            buckets=tuple(slot.layout() for _, slot in sorted(self.slots.items())),
+            hook_options=options,
+            bucket_cap_bytes=bucket_cap_bytes,
+        )
 
     def in_flight(self) -> int:
         """Return how many calls have not come to an end; of each bucket there is at most one."""

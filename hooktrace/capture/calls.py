@@ -35,6 +35,7 @@ from .device_events import DeviceEvent, EventPool
 
 if TYPE_CHECKING:
     from ..staging.groups import GroupInfo
+    from ..tracing.assembler import Assembler
 
 
 class Collective(NamedTuple):
@@ -81,17 +82,6 @@ NOT_YET = -1
 
 NEVER = -2
 """The ``backward_end`` of a call whose pass raised."""
-
-
-class StampFailure(NamedTuple):
-    """In the ring, stands for a call that could not be stamped at all; ``why``: what raised."""
-
-    why: str
-
-    @classmethod
-    def of(cls, error: Exception) -> StampFailure:
-        """Return the failure that an exception caused."""
-        return cls(f"{type(error).__name__}: {error}")
 
 
 class BucketCall:
@@ -309,6 +299,10 @@ class BucketCall:
         self.error = f"{type(error).__name__}: {error}"
         self.arrived(failed=True)
         self.finished()
+
+    def assemble(self, into: Assembler) -> None:
+        """Become a part of its step."""
+        into.add_call(self)
 
     def let_go(self) -> None:
         """Take note that nobody reads the call any more."""

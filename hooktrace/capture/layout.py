@@ -164,15 +164,6 @@ class LayoutTracker:
 
     def _push_layout(self, model: ModelState, state: object) -> None:
         """Push the layout of a model whose last bucket is there."""
-        self._push(
-            LayoutRecord(
-                model=model.name,
-                hook=model.hook,
-                generation=model.generation,
-                step=model.step + (max(model.slots) <= model.last_index),
-                time_ns=self._clock(),
-                buckets=tuple(s.layout() for _, s in sorted(model.slots.items())),
-                hook_options=options_of(state),
-                bucket_cap_bytes=self.bucket_cap_bytes,
-            )
-        )
+        first_step = model.step + (max(model.slots) <= model.last_index)
+        options = options_of(state)
+        self._push(model.layout(first_step, self._clock(), options, self.bucket_cap_bytes))

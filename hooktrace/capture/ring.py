@@ -1,5 +1,10 @@
 """The bounded buffer between the training thread and the drain: push, never wait.
 
+    training thread, callbacks --push--> Ring --pop--> drain: entry.assemble(assembler)
+
+An entry is a record, which goes out as it is, or has ``assemble``: it tells the assembler what
+becomes of it.  Calls, steps of sharded models, what probes find and ``Loss`` have it.
+
 A record that does not fit is dropped and counted; its ``let_go``, if it has one, gives back what
 others can use again.  ``deque.append`` and ``popleft`` are atomic, so the producer takes no lock
 unless it has to count a loss.
@@ -9,9 +14,38 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
 
 T = TypeVar("T")
+
+
+class RingEntry(Protocol):
+    """What is in the ring and is no record as it is."""
+
+    def assemble(self, into: Assembler) -> None:
+        """Hand this entry over, in the drain's thread, to the method that is for it."""
+
+
+class Loss(NamedTuple):
+    """Stands for what could not be recorded.
+
+    ``reason``: one of ``LOSSES``; ``why``: what happened, for the first warning.
+    """
+
+    reason: str
+    why: str
+
+    @classmethod
+    def of_stamps(cls, error: Exception) -> Loss:
+        """Return the loss of a call that could not be stamped at all."""
+        return cls("stamp_failed", f"{type(error).__name__}: {error}")
+
+    def assemble(self, into: Assembler) -> None:
+        """Count it."""
+        into.losses.add(self.reason, why=self.why)
 
 
 class Ring(Generic[T]):

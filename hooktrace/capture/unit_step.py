@@ -1,12 +1,12 @@
 """What a sharded model's steps are made of: places, calls, and what goes to the ring of them.
 
-a unit's place --slot--> UnitCall --> UnitStep, whole --> ring <-- SurplusCall, what is left out
+a unit's place --slot--> UnitCall --> UnitStep, whole --> ring
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -15,13 +15,10 @@ from .buckets import BucketSlot
 from .calls import BucketCall
 from .device_call import give_back
 
+if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
+
 Phase = Literal["forward", "backward"]
-
-
-class SurplusCall(NamedTuple):
-    """In the ring, stands for a call of a step that has ``MOST_CALLS`` already."""
-
-    model: str
 
 
 class UnitPlace:
@@ -61,6 +58,10 @@ class UnitStep(list[BucketCall]):
         super().__init__(calls)
         self.generation = generation
         self.complete = complete
+
+    def assemble(self, into: Assembler) -> None:
+        """Become a step's records."""
+        into.add_units(self)
 
     def let_go(self) -> None:
         """Give the calls' events back to their pool: nobody reads them any more."""

@@ -19,9 +19,10 @@ from collections.abc import Callable, Hashable, Iterable
 
 from ..records.bucket import UnitCollective
 from .buckets import ModelState
-from .calls import NOT_YET, StampFailure
+from .calls import NOT_YET
 from .device_call import DeviceCall
 from .device_events import EventPool, current_stream, refuse_captured_stream, which
+from .ring import Loss
 
 
 class UnitWaits:
@@ -78,7 +79,7 @@ class UnitWaits:
     def lose(self, error: Exception) -> None:
         """Count what was raised where a wait was looked at, and let go of all calls."""
         self.forget()
-        self._push(StampFailure.of(error))
+        self._push(Loss.of_stamps(error))
 
     def _up_to(self, last: DeviceCall) -> list[DeviceCall]:
         line = self._lines.get(last.stream, [])
@@ -101,7 +102,7 @@ class UnitWaits:
             # Each model's step has an event of its own, which nobody else gives back.
             events = {model: (self._pool.record(device),) for model in models}
         except Exception as error:  # of a device: what is exposed of these is not known
-            self._push(StampFailure.of(error))
+            self._push(Loss.of_stamps(error))
             return
         for call in awaited:
             call.before_wait = ()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..records import LayoutRecord, Options, Unit
+from ..records import Options, Unit
 from ..records.bucket import UnitCollective
 from .backward import AfterPass, current_pass, is_checkpointed, watch
 from .buckets import BucketSlot, Departure, ModelState
@@ -29,7 +29,8 @@ from .calls import BucketCall, Recorder
 from .device_call import DeviceCall
 from .flat_bucket import Payload, Shape
 from .members import members_of
-from .unit_step import Phase, SurplusCall, UnitCall, UnitPlace, UnitStep
+from .ring import Loss
+from .unit_step import Phase, UnitCall, UnitPlace, UnitStep
 from .unit_waits import UnitWaits
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ class ShardedModel:
         """
         if len(self._calls) >= MOST_CALLS:
             self._lacks = True
-            self._sink.push(SurplusCall(self.state.name))
+            why = f"{self.state.name} has made {MOST_CALLS} collectives in one step"
+            self._sink.push(Loss("step_too_long", why))
             return None
         place = self._place
         key = place.turn, payload.numel(), payload.dtype, id(group)
@@ -271,17 +273,7 @@ class ShardedModel:
     def _push_layout(self, at: int) -> None:
         self._grows, self._announced = False, True
         state = self.state
-        slots = [slot for _, slot in sorted(state.slots.items())]
-        for slot in slots:
-            slot.is_last = slot is slots[-1]
-        self._sink.push(
-            LayoutRecord(
-                model=state.name,
-                hook=state.hook,
-                generation=state.generation,
-                step=state.step,
-                time_ns=at,
-                buckets=tuple(slot.layout() for slot in slots),
-                hook_options=self._options,
-            )
-        )
+        last = max(state.slots)
+        for index, slot in state.slots.items():
+            slot.is_last = index == last
+        self._sink.push(state.layout(state.step, at, self._options))

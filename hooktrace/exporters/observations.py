@@ -30,6 +30,7 @@ from ..records import (
 from ..records import metrics as m
 from ..records.anomalies import ANOMALIES
 from ..records.hang import HANGS
+from ..records.losses import LOSSES, LOSSES_OF_EXPORTERS
 from .model_labels import ModelLabels, UnitLabels
 from .observed_waits import PendingSkews
 
@@ -104,8 +105,8 @@ class Observer:
         for clock in batch.of(ClockRecord)[-1:]:
             yield (m.CLOCK_OFFSET, (), clock.offset_ns / 1e9)
             yield (m.CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
-        own = (f"{e}_{what}" for e in batch.failures for what in m.LOSSES_OF_EXPORTERS.get(e, ()))
-        losses = dict.fromkeys((*m.LOSS_REASONS, *own), 0) | batch.losses
+        own = (f"{e}_{what}" for e in batch.failures for what in LOSSES_OF_EXPORTERS.get(e, ()))
+        losses = dict.fromkeys((*LOSSES, *own), 0) | batch.losses
         for metric, totals in ((m.EXPORTER_FAILURES, batch.failures), (m.RECORDS_LOST, losses)):
             for label, total in totals.items():
                 yield (metric, (label,), total - self._counted[metric, label])

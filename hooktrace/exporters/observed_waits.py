@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..records import BucketRecord, SkewRecord
-from ..records.last_used import forget_the_oldest
+from ..records.last_used import Bounded
 
 _MOST = 256
 
@@ -22,13 +22,12 @@ class PendingSkews:
     """Skews whose steps have not come; of more, the oldest go."""
 
     def __init__(self) -> None:
-        self._skews: dict[tuple[str, int, int], SkewRecord] = {}
+        self._skews: Bounded[tuple[str, int, int], SkewRecord] = Bounded(_MOST)
 
     def add(self, skews: Iterable[SkewRecord]) -> None:
         """Take skews, which come with their step or before it."""
         for skew in skews:
             self._skews[skew.model, skew.step, skew.bucket] = skew
-        forget_the_oldest(self._skews, _MOST)
 
     def waits_ns(self, buckets: Sequence[BucketRecord]) -> list[int]:
         """Return the least waits of those buckets of a step of which one is known."""

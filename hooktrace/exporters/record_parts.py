@@ -24,7 +24,7 @@ from ..records.base import Record
 from ..records.codec import RecordEncoder
 from ..records.content import LISTS
 from ..records.files import part_path, ranks_files
-from ..records.last_used import forget_the_oldest
+from ..records.last_used import Bounded
 from ..records.lines import Losses
 from .append_file import AppendFile, disk_error
 from .retention import MOST_MODELS
@@ -77,7 +77,7 @@ class RecordParts:
         self._too_large = self._limit
         self._number = 0
         self._kept: deque[_Part] = deque()
-        self._layouts: dict[str, LayoutRecord] = {}  # the newest last
+        self._layouts: Bounded[str, LayoutRecord] = Bounded(MOST_MODELS)
         self._clock: ClockRecord | None = None
         self.failed = False
         self._start = b""
@@ -91,9 +91,7 @@ class RecordParts:
         if isinstance(record, ClockRecord):
             self._clock = record
         elif isinstance(record, LayoutRecord):
-            self._layouts.pop(record.model, None)
             self._layouts[record.model] = record
-            forget_the_oldest(self._layouts, MOST_MODELS)
         kind = _KINDS[type(record)]
         if not self.add(lambda encoder: encoder.record(record), **{kind: 1}):
             self.lose(kind, 1)

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 
 from ..records import AnomalyRecord, BucketRecord, CompletedStep, StepRecord
 from ..records.errors import check_counts
-from ..records.last_used import LastUsed, forget_the_oldest
+from ..records.last_used import Bounded, LastUsed
 from ..records.running_median import RunningMedian
 from ..records.step import KeptFor
 
@@ -79,17 +79,14 @@ class DetailPolicy:
     def __init__(self, retention: Retention) -> None:
         self.left_out = Counter(slow_steps=0, steps=0, buckets=0)
         self._retention = retention
-        self._models: LastUsed[str, _Model] = LastUsed(
-            lambda: _Model(retention.extra_share), MOST_MODELS
-        )
-        self._anomalies: dict[tuple[str, int], None] = {}
+        self._models = LastUsed[str, _Model](lambda: _Model(retention.extra_share), MOST_MODELS)
+        self._anomalies: Bounded[tuple[str, int], None] = Bounded(_MOST_ANOMALIES)
         self._asked: dict[str, tuple[int, int]] = {}
 
     def expect(self, anomalies: Iterable[AnomalyRecord]) -> None:
         """Take note of anomalies whose steps are still to come."""
         for anomaly in anomalies:
             self._anomalies[anomaly.model, anomaly.step] = None
-        forget_the_oldest(self._anomalies, _MOST_ANOMALIES)
 
     def ask(self, model: str, first: int, steps: int) -> None:
         """Keep so many steps of a model from ``first`` on.  Any thread."""
@@ -122,7 +119,7 @@ class DetailPolicy:
 
     def choose_last(self) -> list[CompletedStep]:
         """Return each model's last step where it was left out: it says where a job ended."""
-        return [step for _, model in self._models.items() for step in self._take_back(model)]
+        return [step for model in self._models.values() for step in self._take_back(model)]
 
     def _take_back(self, model: _Model) -> tuple[CompletedStep, ...]:
         completed, model.left = model.left, None

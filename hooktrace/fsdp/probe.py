@@ -21,9 +21,10 @@ import torch
 import torch.distributed as dist
 
 from ..capture.calls import BucketCall
+from ..capture.ring import Loss
 from ..probes.compare import compared, wide_copy
 from ..probes.local import tried
-from ..probes.probe_result import ProbeFailure, ProbeResult
+from ..probes.probe_result import ProbeResult
 from ..ranks.job import current_rank
 from ..staging.collectives import reduce_scatter_flat
 from .hooks import Gathering, Reduction, ScatterHook
@@ -142,7 +143,7 @@ class Reference:
                 kept = self._hook.residual(self._asked.unit)
                 self._probed.compare(plan.sink, result, self._part, self._finite, kept)
             except Exception as error:
-                plan.sink.push(ProbeFailure(_trouble(error)))
+                plan.sink.push(Loss("probe_failed", _trouble(error)))
 
     def abandon(self) -> None:
         """Issue no reference: the hook raised."""
@@ -163,7 +164,7 @@ class OwnPart:
         try:
             self._probed.compare(self._plan.sink, own, self._own)
         except Exception as error:
-            self._plan.sink.push(ProbeFailure(_trouble(error)))
+            self._plan.sink.push(Loss("probe_failed", _trouble(error)))
 
     def abandon(self) -> None:
         """Do nothing: no other rank waits."""

@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot
-from ..capture.calls import BucketCall, Collective, StampFailure
+from ..capture.calls import BucketCall, Collective
+from ..capture.ring import Loss
 from ..capture.units import ShardedModel, UnitInfo
 from ..records.bucket import UnitCollective
 from ..staging.groups import group_info
@@ -76,7 +77,7 @@ class Stamps:
             return self._model.begin(self.unit, payload, ready, group)
         except Exception as error:  # of a clock, a device: this collective goes on untraced
             self._model.miss()
-            tracer.push(StampFailure.of(error))
+            tracer.push(Loss.of_stamps(error))
             return None
 
     def pass_over(self, collective: UnitCollective) -> None:

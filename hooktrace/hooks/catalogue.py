@@ -3,6 +3,7 @@
 DDPCommHookType.X = HookEntry(name, the hook's, kind, what it does, its state)
                       |
                       +--> ``hooktrace hooks``, the demo, ``hooktrace check --standard``
+                      +--> candidates(), with other options too: ``hooktrace tune``, HOOKTRACE_HOOK
 
 HookEntry(model=ddp, state=..., tracer=...) --checked--> ddp.register_comm_hook
 """
@@ -10,7 +11,7 @@ HookEntry(model=ddp, state=..., tracer=...) --checked--> ddp.register_comm_hook
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -34,6 +35,7 @@ class HookEntry:
     ``hooktrace.hooks``; without ``state_name`` the state is the process group.  ``state_options``:
     what the class is given.  ``check_options``: with which ``hooktrace check --standard`` makes the
     state, so that a hook that begins as a plain average does its own work within a few steps.
+    ``hook_options``: what the hook is bound to (``bind``).
     """
 
     name: str
@@ -43,6 +45,7 @@ class HookEntry:
     state_name: str | None = None
     state_options: Mapping[str, Any] = field(default_factory=dict)
     check_options: Mapping[str, Any] = field(default_factory=dict)
+    hook_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_single_round(self) -> bool:
@@ -53,7 +56,7 @@ class HookEntry:
     def hook(self) -> StagedHook:
         """The hook; the first use imports torch."""
         hook: StagedHook = _public(self.hook_name)
-        return hook
+        return hook.bind(**self.hook_options) if self.hook_options else hook
 
     def make_state(self, process_group: Any = None, **options: Any) -> Any:
         """Return what to register the hook with, for a group (``None``: the default one)."""
@@ -151,6 +154,30 @@ class DDPCommHookType(Enum):
 def catalogue() -> tuple[HookEntry, ...]:
     """Return all standard hooks that need no other hook."""
     return tuple(member.value for member in DDPCommHookType)
+
+
+_WORK: Mapping[Kind, int] = {"lossless": 0, "cast": 1, "quantised": 2, "low-rank": 3}
+
+
+def candidates() -> tuple[HookEntry, ...]:
+    """Return all hooks that average, with the options that are worth a try; the cheapest first.
+
+    Those of kind ``local`` are none: they do not average over all ranks, so a step that they make
+    shorter is no replacement for the job's own step.
+    """
+    channels = DDPCommHookType.QUANTIZE_PER_CHANNEL.value
+    # By the entry that each comes after.
+    others = {
+        channels.name: replace(
+            channels, name=f"{channels.name}-128", hook_options={"bucket_size": 128}
+        ),
+        DDPCommHookType.POWER_SGD_RANK2.value.name: _power_sgd(
+            "powersgd-rank4", "powerSGD_hook", _MATRICES, 4
+        ),
+    }
+    entries = sorted((e for e in catalogue() if e.kind in _WORK), key=lambda e: _WORK[e.kind])
+    found = (one for entry in entries for one in (entry, others.get(entry.name)))
+    return tuple(one for one in found if one is not None)
 
 
 def register_ddp_comm_hook(

@@ -52,6 +52,11 @@ class ShardedHookEntry:
         return getattr(import_module(_HOME), self.name)(**self.options)
 
     @property
+    def label(self) -> str:
+        """What the command line calls it."""
+        return self.name + ("-feedback" if self.options else "")
+
+    @property
     def call(self) -> str:
         """How it is made, as one writes it."""
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())

@@ -17,19 +17,19 @@ from ..tracing.options import BUCKET_CAP_MB, HOOK
 if TYPE_CHECKING:
     from torch import nn
 
-    from ..hooks.candidates import Candidate
+    from ..hooks.catalogue import HookEntry
 
 logger = logging.getLogger("hooktrace")
 
 
-def hook_asked() -> Candidate | None:
+def hook_asked() -> HookEntry | None:
     """Return the hook for models without one of their own."""
     name = HOOK.read()
     if name is None:
         return None
-    from ..hooks.candidates import candidates
+    from ..hooks.catalogue import candidates
 
-    found = {one.label: one for one in candidates()}
+    found = {one.name: one for one in candidates()}
     if name not in found:
         logger.warning("HOOKTRACE_HOOK=%s has no effect; use one of %s", name, ", ".join(found))
     return found.get(name)

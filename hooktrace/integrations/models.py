@@ -74,7 +74,7 @@ class Dispatcher:
         if self._hook is None:
             _register(reducer, None, self)
         elif isinstance(self._hook, TracedHook):
-            self._hook.retire()
+            self._hook.notices.rest()
         if self._turns is None:
             ending.model_seen()
         self._is_foreign = not isinstance(hook, StagedHook | TracedHook)
@@ -87,7 +87,7 @@ class Dispatcher:
     def expect_failure(self, how: str | None) -> None:
         """Take note of how the hook fails, if that is known."""
         if how is not None and isinstance(self._hook, TracedHook):
-            self._hook.fails_on_gloo(how)
+            self._hook.notices.fails_on_gloo(how)
 
     def average(self) -> None:
         """Do what DDP does without a hook, if there is none by now."""

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..records import AnomalyRecord
 from .probe_result import Found
+
+if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
 
 _CHANGED = (
     "the result changed between the completion of the hook's future and the end of the backward "
@@ -33,6 +37,10 @@ class CheckResult(Found):
     result: torch.Tensor | None = None
     changed: torch.Tensor | None = None
     _hidden: bool = False
+
+    def arrive(self, into: Assembler) -> None:
+        """Become anomalies."""
+        into.add_found(self, self.anomalies())
 
     def read(self) -> None:
         """Take what has arrived."""

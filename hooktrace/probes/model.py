@@ -17,13 +17,14 @@ import torch
 import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot
+from ..capture.ring import Loss
 from ..ranks.job import job_store, rendezvous_store
 from ..ranks.private_group import PrivateGroup, made_unless
 from ..staging.groups import group_timeout
 from .agreement import NEVER, Agreement, Consent, key_of, known_of
 from .device_group import DeviceGroup
 from .probe import Probe
-from .probe_result import ProbeFailure, ProbeResult, StepChecksums
+from .probe_result import ProbeResult, StepChecksums
 from .schedule import OFF, Schedule
 from .step_sampler import CallStart, Part
 
@@ -183,7 +184,7 @@ class ModelProbes(Part):
             self._failures = self._failures + 1 if self._over else 0
         if why is None:
             return
-        sink.push(ProbeFailure(why))
+        sink.push(Loss("probe_failed", why))
         self._close()
         if self._failures == _FAILURES:
             self._stop(slot, f"{_FAILURES} probes failed one after another, the last by {why}")

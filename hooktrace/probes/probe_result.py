@@ -9,9 +9,10 @@ debug_checks.py --CheckResult (check_result.py)--> the same way --> anomalies
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ from .anomalies import anomaly_of
 from .compare import lengths_of, numbers, part_at
 
 if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
     from ..tracing.tracer import Tracer
 
 _WORST = 3
@@ -33,7 +35,7 @@ _WORST = 3
 
 
 @dataclass(kw_only=True)
-class Found:
+class Found(ABC):
     """What was found of one call, on its way to the host.
 
     ``time_ns``: when.  ``scaled``: a loss scaler leaves a step out that is not finite.  Subclasses
@@ -55,6 +57,14 @@ class Found:
     def send(self, pool: EventPool, tensors: Mapping[str, torch.Tensor]) -> None:
         """Have the tensors, by the names that they have here, come to the host."""
         self._copy = HostCopy(tensors, pool)
+
+    def assemble(self, into: Assembler) -> None:
+        """Wait until the tensors are on the host."""
+        into.add_result(self)
+
+    @abstractmethod
+    def arrive(self, into: Assembler) -> None:
+        """Become records; after ``read``."""
 
     def has_arrived(self) -> bool:
         """Return whether all tensors are on the host."""
@@ -127,6 +137,10 @@ class ProbeResult(Found):
             names = [name for name, _ in parameters]
             self.parts = tuple(zip(names, lengths_of(parameters), strict=True))
 
+    def arrive(self, into: Assembler) -> None:
+        """Become numbers of its bucket's record, a skew, and anomalies."""
+        into.add_numbers(self)
+
     @property
     def overflow(self) -> tuple[int, float] | None:
         """The parameter and the reference where the result has its first own NaN or inf."""
@@ -140,12 +154,6 @@ class ProbeResult(Found):
     def named(self, place: int) -> int:
         """Return the rank in the job of a place in the group."""
         return self.ranks[place] if self.ranks else place
-
-
-class ProbeFailure(NamedTuple):
-    """In the ring, stands for a probe that found nothing; ``why``: what was raised."""
-
-    why: str
 
 
 @dataclass(slots=True)

@@ -23,11 +23,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from ..records import Transfer
+
+if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
 
 _LONG_NS = 60 * 10**6
 
@@ -45,6 +48,10 @@ class WireSample:
     thread: int
     host_ns: int
     wall_ns: int
+
+    def assemble(self, into: Assembler) -> None:
+        """Be kept until the step is complete."""
+        into.sent.add(self)
 
 
 class Issued(NamedTuple):

@@ -9,6 +9,8 @@
     job          one step over all ranks
     intervals    exposed, busy, queue, bandwidth: the one place where these words get their meaning
     metrics      the one table of metrics
+    losses       why records are lost: the one table of reasons
+    last_used    dictionaries with a bound
     summary      percentiles of kept records
     units        numbers as people read them: ms, MB, percent
     errors       what hooktrace raises
@@ -28,7 +30,7 @@ from .bucket import STAGES as STAGES
 from .bucket import UNIT_KINDS as UNIT_KINDS
 from .bucket import BucketLayout as BucketLayout
 from .bucket import BucketRecord as BucketRecord
-from .bucket import Clock as Clock
+from .bucket import ClockKind as ClockKind
 from .bucket import DeviceSpan as DeviceSpan
 from .bucket import LayoutRecord as LayoutRecord
 from .bucket import Members as Members

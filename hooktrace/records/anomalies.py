@@ -8,9 +8,12 @@ every record of the kind.  The module is longer than 300 lines because the table
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .base import AnyBucket, Count, Ns, Rank, Record, Step
+
+if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
 
 Severity = Literal["warn", "fail"]
 
@@ -43,6 +46,10 @@ class AnomalyRecord(Record, frozen=True, kw_only=True, tag="anomaly", rename={"k
     message: str
     parameter: str | None = None
     rank: Rank | None = None
+
+    def assemble(self, into: Assembler) -> None:
+        """Go out with the others, unless the same was seen before (``capture/ring.py``)."""
+        into.add_anomaly(self)
 
 
 class Said(NamedTuple):

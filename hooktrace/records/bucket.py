@@ -24,7 +24,7 @@ hooktrace does of its own on a sampled step, before the hook is called and befor
 result, is probe."""
 
 
-Clock = Literal["host", "device"]
+ClockKind = Literal["host", "device"]
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -102,7 +102,7 @@ class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     stages: tuple[Stage, ...]
 
 
-class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class CallFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What differs from call to call of a hook for one bucket; ``BucketRecord`` says the rest.
 
     ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was
@@ -140,11 +140,11 @@ class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class BucketRecord(
-    BucketCall, frozen=True, kw_only=True, tag_field="kind", tag="bucket", omit_defaults=True
+    CallFields, frozen=True, kw_only=True, tag_field="kind", tag="bucket", omit_defaults=True
 ):
     """One call of a hook for one bucket.
 
-    What it adds to ``BucketCall`` is the same in all steps of a generation: files say it once, in
+    What it adds to ``CallFields`` is the same in all steps of a generation: files say it once, in
     the generation's ``LayoutRecord``.  ``is_last``: the bucket whose gradients come last.
     ``numel``: elements; ``parameter_count``: parameters that share the bucket.  ``unit``: there, of
     a sharded model; then ``numel`` and ``gradient_bytes`` are of the payload that FSDP gives the
@@ -174,7 +174,7 @@ class BucketRecord(
         )
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> ClockKind:
         """The clock that ``timed_stages`` and ``duration_ns`` are read from."""
         return "device" if self.device_type != "cpu" else "host"
 

@@ -23,6 +23,7 @@ import msgspec
 from .base import Record
 from .bucket import BucketRecord, LayoutRecord
 from .content import ListedRecord
+from .last_used import Bounded
 from .lines import (
     BucketFacts,
     BucketLine,
@@ -60,7 +61,7 @@ class RecordEncoder:
 
     def __init__(self) -> None:
         # By model and generation: buckets of a generation may come after the layout of the next.
-        self._facts: dict[tuple[str, int], dict[int, BucketFacts]] = {}
+        self._facts: Bounded[tuple[str, int], dict[int, BucketFacts]] = Bounded(_MOST_LAYOUTS)
         self._stages = StageWriter()
 
     def record(self, record: Record) -> bytes:
@@ -70,8 +71,6 @@ class RecordEncoder:
         if isinstance(record, LayoutRecord):
             self.forget(record)
             self._facts[record.model, record.generation] = layout_facts(record)
-            if len(self._facts) > _MOST_LAYOUTS:
-                del self._facts[next(iter(self._facts))]
         return _line(record)
 
     def buckets(self, records: Iterable[BucketRecord]) -> bytes:

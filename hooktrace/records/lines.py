@@ -20,8 +20,8 @@ from msgspec.structs import asdict, replace
 from .base import BucketIndex, BusBytes, Count, Ns, Record, Step
 from .bucket import (
     STAGES,
-    BucketCall,
     BucketRecord,
+    CallFields,
     DeviceSpan,
     LayoutRecord,
     Members,
@@ -172,7 +172,7 @@ class BucketLine(
     tag="bucket",
     rename={"launched_ns": "launch_ns", "done_ns": "duration_ns"},
 ):
-    """A bucket as it stands in a file; what is not said here is as in ``BucketCall``.
+    """A bucket as it stands in a file; what is not said here is as in ``CallFields``.
 
     ``launched_ns`` and ``done_ns`` are ns after ``ready_ns``, and called so.  ``bus_bytes`` is left
     out where ``sends`` tells it.  The fields from ``hook`` on are ``BucketRecord``'s: all of them
@@ -290,7 +290,7 @@ _RARE = attrgetter(
 _NONE_OF_THEM = (None, False, False, False, None, None, None, None)
 _AS_THEY_ARE = [
     name
-    for name in BucketCall.__struct_fields__
+    for name in CallFields.__struct_fields__
     if name not in {"launched_ns", "done_ns", "stages", "device", "bus_bytes"}
 ]
 _ALL_OF_THE_CALLS = -1

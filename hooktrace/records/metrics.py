@@ -33,18 +33,6 @@ MAX_UNITS = 128
 OTHER = "other"
 """What is not told apart, as a label's value."""
 
-LOSS_REASONS = (
-    "ring_full", "late", "unfinished", "not_exported", "stamp_failed", "device_unresolved",
-    "probe_failed", "step_too_long", "internal_error",
-)  # fmt: skip
-"""Why records are lost; these and the exporters' own below are counted from 0 on."""
-
-LOSSES_OF_EXPORTERS = {
-    "record_file": ("buckets",),
-    "opentelemetry": ("spans", "metric_exports"),
-}
-"""What exporters lose by themselves, by their name: ``record_file_buckets`` is a reason too."""
-
 _BUCKET_LABELS = tuple(str(index) for index in range(MAX_BUCKET_LABELS))
 
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from .base import BusBytes, Count, Ns, Record, Step
-from .bucket import BucketRecord, Clock, Transfer
+from .bucket import BucketRecord, ClockKind, Transfer
 from .intervals import overlap_ratio
 from .run import RunInfo
 
@@ -43,7 +43,7 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     hook: str
     generation: Count
     step: Step
-    clock: Clock
+    clock: ClockKind
     first_ready_ns: Ns
     last_ready_ns: Ns
     done_ns: Ns

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .bucket import STAGES, BucketRecord, Clock, Unit
+from .bucket import STAGES, BucketRecord, ClockKind, Unit
 from .step import StepRecord
 from .units import megabytes, milliseconds, ms, percent
 
@@ -62,7 +62,7 @@ class ModelSummary:
     model: str
     hook: str
     generation: int
-    clock: Clock
+    clock: ClockKind
     steps: int
     period_p50_ns: int | None
     exposed_p50_ns: int | None

@@ -7,27 +7,24 @@
     AnomalyRecord --the first of its kind and bucket--------------------------------------+
     any other record --as it is-----------------------------------------------------------+
 
+An entry says itself which of these it is: its ``assemble`` calls the method here that is for it.
 Runs in the drain thread only.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from ..capture.calls import NOT_YET, BucketCall, StampFailure
+from ..capture.calls import NOT_YET, BucketCall
 from ..capture.device_call import give_back
-from ..capture.unit_step import SurplusCall, UnitStep
-from ..capture.units import MOST_CALLS
+from ..capture.unit_step import UnitStep
 from ..probes.anomalies import anomaly_of
-from ..probes.check_result import CheckResult
 from ..probes.diagnosis import Diagnosis
-from ..probes.probe_result import ProbeFailure, ProbeResult, error_record, mismatch, skew_record
+from ..probes.probe_result import ProbeResult, error_record, mismatch, skew_record
 from ..probes.skipped_steps import SkippedSteps
-from ..probes.wire import WireSample
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
-from ..records.last_used import MOST_MODELS, forget_the_oldest
+from ..records.last_used import Bounded
 from .awaited import AwaitedResults, Result
 from .call_records import bucket_record, step_record
 from .losses import LossLedger
@@ -42,7 +39,7 @@ from .stage_times import (
     is_backward_over,
 )
 from .stall_watch import StallWatch
-from .steps import StepCalls, StepGatherer, generation_of, is_complete
+from .steps import AnyStep, StepGatherer
 
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
@@ -63,42 +60,29 @@ class Assembler:
     """Turns the entries of a ring into steps and records; ``losses`` counts what cannot be."""
 
     def __init__(self, losses: LossLedger) -> None:
-        self._losses = losses
-        self._sent = SentLookUp()
-        self._adders: dict[type, Callable[[Any], None]] = {
-            BucketCall: self._add_call,
-            UnitStep: self._add_units,
-            ProbeResult: self._add_result,
-            ProbeFailure: self._add_probe_failure,
-            CheckResult: self._add_result,
-            WireSample: self._sent.add,
-            AnomalyRecord: self._add_anomaly,
-            StampFailure: self._add_stamp_failure,
-            SurplusCall: self._add_surplus_call,
-        }
-        """What to do with an entry, by its type or a base; of another it is a record as it is."""
+        self.losses = losses
+        self.sent = SentLookUp()
         self._steps = StepGatherer()
         self._queues = QueueModel()
         self._diagnosis = Diagnosis()
         self._skipped = SkippedSteps()
         self._stalls = StallWatch()
-        self._waiting: deque[StepCalls] = deque()
+        self._waiting: deque[AnyStep] = deque()
         self._awaited = AwaitedResults()
-        self._previous: dict[str, StepRecord] = {}
-        self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
-        self._anomalies_seen: dict[tuple[str, str, int, int], None] = {}
+        self._previous: Bounded[str, StepRecord] = Bounded()
+        self._errors: Bounded[tuple[str, int, int], ErrorRecord] = Bounded(_KEPT)
+        self._anomalies_seen: Bounded[tuple[str, str, int, int], None] = Bounded(_KEPT)
         self._completed: list[CompletedStep] = []
         self._bucket_count = 0
         self._records: list[object] = []
 
     def add(self, entry: object) -> None:
-        """Take one entry of the ring."""
-        kind = type(entry)
-        adder = self._adders.get(kind)
-        if adder is None:
-            known = (self._adders[base] for base in kind.__mro__ if base in self._adders)
-            adder = self._adders[kind] = next(known, self._add_record)
-        adder(entry)
+        """Take one entry of the ring: a ``RingEntry``, or a record as it is."""
+        assemble = getattr(entry, "assemble", None)
+        if assemble is None:
+            self._records.append(entry)
+        else:
+            assemble(self)
 
     @property
     def is_full(self) -> bool:
@@ -120,52 +104,40 @@ class Assembler:
         """Close every open step, complete or not; device events get no further chance."""
         self._waiting.extend(self._steps.close_all())
         self._read_arrived()
-        self._losses.add("device_unresolved", self._awaited.give_up())
+        self.losses.add("device_unresolved", self._awaited.give_up())
         while self._waiting:
             self._complete(self._waiting.popleft())
 
-    def _add_record(self, record: object) -> None:
-        self._records.append(record)
-
-    def _add_stamp_failure(self, failure: StampFailure) -> None:
-        self._losses.add("stamp_failed", why=failure.why)
-
-    def _add_surplus_call(self, call: SurplusCall) -> None:
-        why = f"{call.model} has made {MOST_CALLS} collectives in one step"
-        self._losses.add("step_too_long", why=why)
-
-    def _add_probe_failure(self, failure: ProbeFailure) -> None:
-        self._losses.add("probe_failed", why=failure.why)
-
-    def _add_call(self, call: BucketCall) -> None:
+    def add_call(self, call: BucketCall) -> None:
+        """Take a call that has ended; steps that it completes wait for their device."""
         if call.unknown is not None:
-            self._losses.add("stamp_failed", why=call.unknown)
+            self.losses.add("stamp_failed", why=call.unknown)
             if call.done == NOT_YET:  # not even its end is known
                 call.let_go()
                 return
         if call.error is not None:
-            self._add_anomaly(_hook_exception(call))
+            self.add_anomaly(_hook_exception(call))
         if call.events is None:
             self._queues.add(host_spans(call))
         ended = self._steps.add(call)
         if ended is None:
-            self._losses.add("late")
+            self.losses.add("late")
             call.let_go()
             return
         if ended:
             self._waiting.extend(ended)
             self._complete_passed()
 
-    def _add_units(self, calls: UnitStep) -> None:
+    def add_units(self, calls: UnitStep) -> None:
         """Take a step of a sharded model, which comes as a whole."""
         for call in calls:
             if call.unknown is not None:
-                self._losses.add("stamp_failed", why=call.unknown)
+                self.losses.add("stamp_failed", why=call.unknown)
             if call.error is not None:
-                self._add_anomaly(_hook_exception(call))
+                self.add_anomaly(_hook_exception(call))
         known = [call for call in calls if call.done != NOT_YET]
         if len(known) < len(calls):  # nothing says when, or whether, they ended
-            self._losses.add("unfinished", len(calls) - len(known))
+            self.losses.add("unfinished", len(calls) - len(known))
             for call in calls:
                 if call.done == NOT_YET:
                     call.before_wait = None  # the event may be that of calls that did end, too
@@ -175,43 +147,42 @@ class Assembler:
             self._waiting.append(UnitStep(known, calls.generation, complete=complete))
             self._complete_passed()
 
-    def _add_result(self, result: Result) -> None:
-        self._losses.add("device_unresolved", self._awaited.add(result))
+    def add_result(self, result: Result) -> None:
+        """Take what a probe or check has found; it is read once it has come to the host."""
+        self.losses.add("device_unresolved", self._awaited.add(result))
         self._read_arrived()
 
     def _read_arrived(self) -> None:
         for result in self._awaited.arrived():
-            if isinstance(result, ProbeResult):
-                self._add_numbers(result)
-                continue
-            self._add_found(result, result.anomalies())
+            result.arrive(self)
 
-    def _add_found(self, result: Result, anomalies: Iterable[AnomalyRecord]) -> None:
+    def add_found(self, result: Result, anomalies: Iterable[AnomalyRecord]) -> None:
+        """Take what was wrong with a bucket, but in steps that a loss scaler leaves out."""
         model = result.slot.model.name
         for anomaly in self._skipped.others(
             anomalies, model=model, step=result.step, scaled=result.scaled
         ):
-            self._add_anomaly(anomaly)
+            self.add_anomaly(anomaly)
 
-    def _add_numbers(self, probed: ProbeResult) -> None:
+    def add_numbers(self, probed: ProbeResult) -> None:
+        """Take what was read of a probe."""
         slot, mismatched = probed.slot, mismatch(probed)
         if mismatched is not None:
-            self._losses.add("probe_failed", why=mismatched)
+            self.losses.add("probe_failed", why=mismatched)
             return
         error = error_record(probed)
         if error is not None:
             self._errors[slot.model.name, probed.step, slot.index] = error
-            forget_the_oldest(self._errors, _KEPT)
         skew = skew_record(probed)
         if skew is not None:
             self._records.append(skew)
-        self._add_found(probed, self._diagnosis.of_probe(probed))
+        self.add_found(probed, self._diagnosis.of_probe(probed))
 
-    def _add_anomaly(self, anomaly: AnomalyRecord) -> None:
+    def add_anomaly(self, anomaly: AnomalyRecord) -> None:
+        """Take an anomaly, if it is the first of its kind and bucket."""
         key = (anomaly.kind, anomaly.model, anomaly.generation, anomaly.bucket)
         if key not in self._anomalies_seen:
             self._anomalies_seen[key] = None
-            forget_the_oldest(self._anomalies_seen, _KEPT)
             self._records.append(anomaly)
 
     def _complete_passed(self) -> None:
@@ -221,20 +192,20 @@ class Assembler:
         while waiting and (len(waiting) > _WAITING_STEPS or self._is_over(waiting[0])):
             self._complete(waiting.popleft())
 
-    def _is_over(self, calls: StepCalls) -> bool:
+    def _is_over(self, calls: AnyStep) -> bool:
         first = calls[0]
         passed = is_backward_over(calls) and have_passed(calls)
         return passed and not self._awaited.holds(first.slot.model, first.step)
 
-    def _complete(self, calls: StepCalls) -> None:
+    def _complete(self, calls: AnyStep) -> None:
         """Make the records of a step."""
         host, device = self._times(calls)
         model, number = calls[0].slot.model.name, calls[0].step
-        generation = generation_of(calls)
+        generation = calls.generation
         first = calls[0].slot.model.first_step
         is_first = number - first < _WARMUP_STEPS
         warmup = is_first and (generation == 0 or calls[0].slot.unit is not None)
-        sent, errors = self._sent.of_step(calls), self._errors
+        sent, errors = self.sent.of_step(calls), self._errors
         buckets = tuple(
             [
                 bucket_record(
@@ -251,14 +222,13 @@ class Assembler:
         )
         record = step_record(
             buckets,
-            self._previous.pop(model, None),
+            self._previous.get(model),
             hidden_to=[(d or h).hidden_to for h, d in zip(host, device, strict=True)],
-            complete=is_complete(calls),
+            complete=calls.complete,
             sent=sent.of_step,
             sent_unknown=sent.why,
         )
         self._previous[model] = record
-        forget_the_oldest(self._previous, most=MOST_MODELS)
         stall = self._stalls.of_step(calls[-1].slot, record)
         if stall is not None:  # each of them is said: it names a step
             self._records.append(stall)
@@ -267,7 +237,7 @@ class Assembler:
         for call, bucket in zip(calls, buckets, strict=True):
             if bucket.error is not None:
                 for anomaly in self._diagnosis.of_bucket(call.slot, bucket):
-                    self._add_anomaly(anomaly)
+                    self.add_anomaly(anomaly)
 
     def _times(self, calls: Sequence[BucketCall]) -> tuple[list[CallTimes], list[CallTimes | None]]:
         """Return the times of each call of a step on the host, and on its device."""
@@ -285,7 +255,7 @@ class Assembler:
             return host, [None] * len(calls)
         try:
             if not have_passed(calls):
-                self._losses.add("device_unresolved", len(calls))
+                self.losses.add("device_unresolved", len(calls))
                 return host, [None] * len(calls)
             device = device_times(calls)
         finally:

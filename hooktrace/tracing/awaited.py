@@ -7,12 +7,35 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
 
-from ..capture.buckets import ModelState
-from ..probes.check_result import CheckResult
-from ..probes.probe_result import ProbeResult
+from ..capture.buckets import BucketSlot, ModelState
 
-Result = ProbeResult | CheckResult
+if TYPE_CHECKING:
+    from .assembler import Assembler
+
+
+class Result(Protocol):
+    """What was found on one call, of which the numbers are on their way to the host.
+
+    ``scaled``: a loss scaler leaves a step out that is not finite.
+    """
+
+    slot: BucketSlot
+    step: int
+    scaled: bool
+
+    def has_arrived(self) -> bool:
+        """Return whether all is on the host."""
+
+    def read(self) -> None:
+        """Take what has arrived."""
+
+    def arrive(self, into: Assembler) -> None:
+        """Hand over what was read."""
+
+    def let_go(self) -> None:
+        """Take note that nobody reads it."""
 
 
 class AwaitedResults:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ..capture.calls import BucketCall
+from ..capture.calls import BucketCall, Collective
 from ..records import (
     BucketRecord,
     DeviceSpan,
@@ -46,16 +46,19 @@ def _opaque(times: CallTimes) -> tuple[Stage, ...]:
 
 def _bare(times: CallTimes) -> tuple[Stage, ...]:
     """Return the one stage of a collective that is all of its call."""
-    return tuple(
-        Stage(
-            name="wire",
-            start_ns=times.ready,
-            end_ns=times.done,
-            collective=one.what.kind,
-            wire_bytes=one.what.wire_bytes,
-            dtype=str(one.what.dtype).removeprefix("torch."),
-        )
-        for one in times.collectives
+    return tuple(_wire(one.what, times.ready, times.done) for one in times.collectives)
+
+
+def _wire(what: Collective, start: int, end: int, *, derived: bool = False) -> Stage:
+    """Return the stage of one collective."""
+    return Stage(
+        name="wire",
+        start_ns=start,
+        end_ns=end,
+        derived=derived,
+        collective=what.kind,
+        wire_bytes=what.wire_bytes,
+        dtype=str(what.dtype).removeprefix("torch."),
     )
 
 
@@ -69,17 +72,7 @@ def _staged(times: CallTimes) -> tuple[Stage, ...]:
         start = one.issued if one.start is None else one.start
         if start > one.issued:
             stages.append(Stage(name="queue", start_ns=one.issued, end_ns=start, derived=True))
-        stages.append(
-            Stage(
-                name="wire",
-                start_ns=start,
-                end_ns=one.arrived,
-                derived=one.start is not None,
-                collective=one.what.kind,
-                wire_bytes=one.what.wire_bytes,
-                dtype=str(one.what.dtype).removeprefix("torch."),
-            )
-        )
+        stages.append(_wire(one.what, start, one.arrived, derived=one.start is not None))
         at = one.arrived
     name: StageName = "decompress" if times.collectives else "compress"
     stages.append(Stage(name=name, start_ns=at, end_ns=times.done))

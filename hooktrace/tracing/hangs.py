@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 import time
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,16 +49,13 @@ class TracerHangs:
         self.clock = tracer.clock
         self._tracer = tracer
         self._on_hang = on_hang
-        self._pauses = Pauses()
+        self.pauses = Pauses()
+        """Open where somebody has said that it may take long now."""
 
     @property
     def paused(self) -> bool:
         """Whether somebody has said that it may take long now."""
-        return self._pauses.active
-
-    def pause(self) -> AbstractContextManager[None]:
-        """Say that it may take long, until the end of a ``with`` block."""
-        return self._pauses.open()
+        return self.pauses.active
 
     def model_states(self) -> list[ModelState]:
         """Return the tracer's models."""

@@ -18,8 +18,8 @@ import weakref
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ..capture.calls import StampFailure
 from ..capture.layout import LayoutTracker
+from ..capture.ring import Loss
 from ..ranks.job import current_rank
 from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
@@ -98,7 +98,7 @@ class HookNotices:
 
     def fail(self, error: Exception) -> None:
         """Count an anomaly that could not be recorded."""
-        self._tracer.push(StampFailure.of(error))
+        self._tracer.push(Loss.of_stamps(error))
 
     def _note(self, kind: str, what: str) -> None:
         if not self._tracer.recording:

@@ -1,4 +1,4 @@
-"""The ledger of what was lost: counts by reason, and one warning with a remedy for each.
+"""The ledger of what was lost: counts by reason (``records/losses.py``), and one warning for each.
 
 drain, assembler, exporters --add--> LossLedger --totals--> batches, tracer.losses(), warnings
 """
@@ -9,26 +9,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-logger = logging.getLogger("hooktrace")
+from ..records.losses import LOSSES
 
-_REMEDIES = {
-    "ring_full": "the drain did not keep up; pass Tracer(ring_capacity=...) a larger number or "
-    "use fewer exporters",
-    "late": "a bucket completed after a later step had; look for a hook whose future "
-    "does not belong to its bucket",
-    "unfinished": "their futures had not completed when the tracer was closed; close it after the "
-    "last backward pass has returned",
-    "not_exported": "an exporter was disabled; its own message says why",
-    "stamp_failed": "it was raised while hook calls were stamped, whose times are unknown now; "
-    "training is not affected: a call inside a captured graph is never timed; else look at the "
-    "clock that Tracer was given, at the device, or at the operation's describe()",
-    "probe_failed": "an error was not measured, as where a rank came too late; the ranks meet "
-    "again some steps later",
-    "step_too_long": "a sharded model's step ends with a backward pass that reduces gradients; put "
-    "torch.no_grad() around passes that are no training",
-    "device_unresolved": "the device had not passed their events; synchronise it before close()",
-}
-"""A reason that is missing here is told, with its remedy, by whoever counts it."""
+logger = logging.getLogger("hooktrace")
 
 
 class LossLedger:
@@ -71,13 +54,15 @@ class LossLedger:
         """Let other threads see the totals, and warn of each reason once."""
         self.published = self.totals()
         for reason, count in self.published.items():
-            if reason in _REMEDIES and reason not in self._told:
+            # What an exporter counts after its own name, it tells itself.
+            if reason in LOSSES and reason not in self._told:
                 self._told.add(reason)
                 logger.warning(
-                    "%d record(s) lost (%s%s): %s; further losses are only counted, in "
+                    "%d record(s) lost (%s%s): %s; %s; further losses are only counted, in "
                     "hooktrace_records_lost_total and tracer.losses()",
                     count,
                     reason,
                     self._whys.get(reason, ""),
-                    _REMEDIES[reason],
+                    LOSSES[reason].sentence,
+                    LOSSES[reason].remedy,
                 )

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ..capture.buckets import ModelState
 from ..capture.units import ShardedModel
-from ..records.last_used import LastUsed
+from ..records.last_used import Bounded
 
 
 class Layout(Protocol):
@@ -33,7 +33,7 @@ class TracedModels:
     def __init__(self) -> None:
         self._more = itertools.count(_REMEMBERED + 1)
         self._names: set[str] = set()
-        self._said: LastUsed[str, None] = LastUsed(lambda: None)
+        self._said: Bounded[str, None] = Bounded()
         self._number = 0
         self._layouts: weakref.WeakSet[Layout] = weakref.WeakSet()
         self._lock = threading.RLock()  # a signal handler may close the tracer meanwhile
@@ -60,7 +60,7 @@ class TracedModels:
         """Return whether something is said for the first time; a job may make many models alike."""
         with self._lock:
             is_new = what not in self._said
-            self._said.of(what)
+            self._said[what] = None
         return is_new
 
     def register_layout(self, layout: Layout) -> None:

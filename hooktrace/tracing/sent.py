@@ -20,7 +20,7 @@ from ..probes.wire import (
     WireSample,
     attribute,
 )
-from ..records.last_used import forget_the_oldest
+from ..records.last_used import Bounded
 from .stage_times import launched
 
 logger = logging.getLogger("hooktrace")
@@ -39,13 +39,12 @@ class SentLookUp:
 
     def __init__(self) -> None:
         self._recorder = FlightRecorder()
-        self._samples: dict[tuple[str, int], WireSample] = {}
-        self._told: dict[tuple[str, str], None] = {}
+        self._samples: Bounded[tuple[str, int], WireSample] = Bounded(_KEPT)
+        self._told: Bounded[tuple[str, str], None] = Bounded(_KEPT)
 
     def add(self, sample: WireSample) -> None:
         """Take note that a step is to be looked up."""
         self._samples[sample.model, sample.step] = sample
-        forget_the_oldest(self._samples, _KEPT)
 
     def of_step(self, calls: Sequence[BucketCall]) -> Attribution:
         """Return what each call of a step sent, and all of them, where it is known."""
@@ -76,7 +75,6 @@ class SentLookUp:
     def _tell(self, hook: str, model: str, step: int, why: str) -> None:
         if (hook, why) not in self._told:  # not by model: a job may make many
             self._told[hook, why] = None
-            forget_the_oldest(self._told, _KEPT)
             logger.warning(
                 "what hook %r of %s sends is not known in step %d: %s; further steps say so in "
                 "their records",

@@ -1,6 +1,6 @@
 """Ended calls, gathered into the steps that they belong to.
 
-    BucketCall --add--> open steps of its model --last bucket and all before it there--> StepCalls
+    BucketCall --add--> open steps of its model --last bucket and all before it there--> BucketStep
 
 A step that stays incomplete (its backward pass failed, or a call was lost) is closed before the
 next complete one, when the model is two steps further, or at the end.
@@ -15,21 +15,38 @@ from operator import attrgetter
 
 from ..capture.calls import BucketCall
 from ..capture.unit_step import UnitStep
-from ..records.last_used import MOST_MODELS
+from ..records.last_used import Bounded
 
 _OPEN_STEPS = 2
 
 _BY_BUCKET = attrgetter("slot.index")
 
-StepCalls = list[BucketCall]
-"""One step's calls; of a closed step in the order of their buckets."""
+
+class BucketStep(list[BucketCall]):
+    """One step's calls in the order of their buckets, as ``UnitStep`` is of a sharded model."""
+
+    @property
+    def generation(self) -> int:
+        """The generation of its buckets."""
+        return max([call.slot.generation for call in self])
+
+    @property
+    def complete(self) -> bool:
+        """Whether no call is missing, and none has failed."""
+        if any(call.error is not None for call in self):
+            return False
+        last = next((call.slot for call in self if call.slot.is_last), None)
+        return last is not None and len(self) == last.index + 1
+
+
+AnyStep = BucketStep | UnitStep
 
 
 @dataclass(slots=True)
 class _OpenStep:
     """A step in the making; ``count``: of its buckets, once the last one is there."""
 
-    calls: StepCalls = field(default_factory=list)
+    calls: list[BucketCall] = field(default_factory=list)
     count: int | None = None
 
     def add(self, call: BucketCall) -> bool:
@@ -47,20 +64,20 @@ class _OpenSteps:
     steps: dict[int, _OpenStep] = field(default_factory=dict)
     closed_to: int = -1
 
-    def close_to(self, last: int) -> list[StepCalls]:
+    def close_to(self, last: int) -> list[BucketStep]:
         """End the steps up to ``last``, oldest first."""
         ended = [step for step in sorted(self.steps) if step <= last]
         self.closed_to = max(self.closed_to, *ended[-1:], -1)
-        return [sorted(self.steps.pop(step).calls, key=_BY_BUCKET) for step in ended]
+        return [BucketStep(sorted(self.steps.pop(step).calls, key=_BY_BUCKET)) for step in ended]
 
 
 class StepGatherer:
     """Gathers the calls of all models."""
 
     def __init__(self) -> None:
-        self._models: dict[str, _OpenSteps] = {}
+        self._models: Bounded[str, _OpenSteps] = Bounded()
 
-    def add(self, call: BucketCall) -> list[StepCalls] | None:
+    def add(self, call: BucketCall) -> list[BucketStep] | None:
         """Take a call; return the steps that it ends, oldest first, ``None`` if it came too late.
 
         DDP ends a backward pass before the next one begins: once a step is complete, nothing more
@@ -70,7 +87,7 @@ class StepGatherer:
         model = self._models.get(name) or _OpenSteps()
         if step <= model.closed_to:
             return None
-        ended: list[StepCalls] = []
+        ended: list[BucketStep] = []
         opened = model.steps.get(step)
         if opened is None:
             opened = model.steps[step] = _OpenStep()
@@ -79,32 +96,12 @@ class StepGatherer:
             ended += model.close_to(step)
         return ended
 
-    def _move_to_end(self, name: str, model: _OpenSteps) -> list[StepCalls]:
+    def _move_to_end(self, name: str, model: _OpenSteps) -> list[BucketStep]:
         """Take note of a model that begins a step; return those of a model that is forgotten."""
-        self._models.pop(name, None)
-        self._models[name] = model
-        if len(self._models) <= MOST_MODELS:
-            return []
-        return self._models.pop(next(iter(self._models))).close_to(sys.maxsize)
+        forgotten = self._models.put(name, model)
+        return [] if forgotten is None else forgotten.close_to(sys.maxsize)
 
-    def close_all(self) -> Iterator[StepCalls]:
+    def close_all(self) -> Iterator[BucketStep]:
         """End every open step, complete or not."""
         for model in self._models.values():
             yield from model.close_to(sys.maxsize)
-
-
-def generation_of(calls: StepCalls) -> int:
-    """Return the generation of a step's buckets, or of a sharded model's units."""
-    if isinstance(calls, UnitStep):
-        return calls.generation
-    return max([call.slot.generation for call in calls])
-
-
-def is_complete(calls: StepCalls) -> bool:
-    """Whether no call of a step is missing, and none has failed."""
-    if isinstance(calls, UnitStep):
-        return calls.complete
-    if any(call.error is not None for call in calls):
-        return False
-    last = next((call.slot for call in calls if call.slot.is_last), None)
-    return last is not None and len(calls) == last.index + 1

@@ -23,10 +23,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..capture.buckets import BucketSlot
-from ..capture.calls import NOT_YET, BucketCall, Recorder, StampFailure
+from ..capture.calls import NOT_YET, BucketCall, Recorder
 from ..capture.device_events import refuse_captured_stream
 from ..capture.layout import LayoutTracker
 from ..capture.passed import PassedCalls
+from ..capture.ring import Loss
 from ..probes.step_sampler import CallStart, SampledCall
 from ..ranks.job import current_rank
 from ..staging.driver import Future
@@ -86,7 +87,8 @@ class TracedHook:
         tracer.models.register_layout(self._layout)
         self._plan = SamplingPlan(tracer, self._staged, self.__qualname__, local)
         self._passed: PassedCalls | None = None
-        self._notices = HookNotices(tracer, self._layout, self._first_name)
+        self.notices = HookNotices(tracer, self._layout, self._first_name)
+        """What is to be said of the hook as a whole."""
 
     def __reduce__(self) -> tuple[Callable[..., TracedHook], tuple[Hook, str | None, bool]]:
         return _restore, (self._hook, self._model, self._local)
@@ -115,19 +117,11 @@ class TracedHook:
             self._plan.group = ddp.process_group
             self._layout.bucket_cap_bytes = getattr(ddp, "bucket_bytes_cap", None)
             self._layout.ddp = weakref.ref(ddp)
-            self._notices.watch(ddp)
+            self.notices.watch(ddp)
 
     def withdraw(self) -> None:
         """Give the model's name back: no model has taken the hook."""
         self._tracer.models.give_back(self._first_name)
-
-    def fails_on_gloo(self, how: str) -> None:
-        """Take note that the hook is torch's, and how that fails."""
-        self._notices.fails_on_gloo(how)
-
-    def retire(self) -> None:
-        """Take note that another hook is called in this one's place, and none is missing."""
-        self._notices.rest()
 
     def __call__(  # noqa: PLR0912, PLR0915  # a function that is called costs a microsecond here
         self, state: Any, bucket: Any
@@ -170,7 +164,7 @@ class TracedHook:
                     run.watch_backward()
                 slot.last_call = run
         except Exception as error:  # of a clock, a device: this call runs on untraced
-            self._give_up(StampFailure.of(error), state, bucket, step if is_usual else -1, None)
+            self._give_up(Loss.of_stamps(error), state, bucket, step if is_usual else -1, None)
             return self._hook(state, bucket)
         if not is_usual:
             begun = self._begin_with_care(state, bucket, ready)
@@ -224,14 +218,14 @@ class TracedHook:
             if begins or sampled is not None:
                 run.enter()
         except Exception as error:
-            self._give_up(StampFailure.of(error), state, bucket, step, sampled)
+            self._give_up(Loss.of_stamps(error), state, bucket, step, sampled)
             return None
         return run, sampled
 
     def _call_untraced(self, state: Any, bucket: Any) -> Future:
         """Run the hook where no call is recorded: in a compiled graph, or while paused."""
         if isinstance(bucket, tuple):
-            note_compiled(self._notices.key)
+            note_compiled(self.notices.key)
             return self._hook(state, bucket)
         passed = self._passed
         if passed is None or self._tracer.state is ALARMED:
@@ -248,14 +242,14 @@ class TracedHook:
         if self._passed is not None:
             self._passed.calls += 1
             return
-        self._notices.called_untraced()
+        self.notices.called_untraced()
         if self._tracer.state is State.CLOSED:
             return
         try:
             slot = self._slot_of(state, bucket)
             slot.model.enter(slot.index)
         except Exception as error:
-            self._tracer.push(StampFailure.of(error))
+            self._tracer.push(Loss.of_stamps(error))
 
     def _slot_of(self, state: Any, bucket: Any) -> BucketSlot:
         """Return the slot of a call that is not recorded."""
@@ -272,7 +266,7 @@ class TracedHook:
 
     def _give_up(
         self,
-        failure: StampFailure,
+        failure: Loss,
         state: Any,
         bucket: Any,
         step: int,
@@ -280,7 +274,7 @@ class TracedHook:
     ) -> None:
         """Let go of a call that could not be stamped; ``step``: -1 where it is not counted yet."""
         self._tracer.push(failure)
-        self._notices.called_untraced()
+        self.notices.called_untraced()
         with suppress(Exception):  # it may be this that failed
             self._settle()
             slot = self._slot_of(state, bucket)

@@ -197,7 +197,7 @@ class Tracer(Queries, InJob):
 
     def pause_watchdog(self) -> AbstractContextManager[None]:
         """Say that ranks may wait for this one while a ``with`` block runs: a checkpoint, ..."""
-        return self.hang_watch.pause()
+        return self.hang_watch.pauses.open()
 
     @property
     def recording(self) -> bool:
@@ -214,14 +214,8 @@ class Tracer(Queries, InJob):
     def losses(self) -> dict[str, int]:
         """Return how many records were lost, by reason; empty when none was.
 
-        ``ring_full``: the drain did not keep up.  ``unfinished``: still in flight at close.
-        ``late``: completed steps after its own.  ``device_unresolved``: device times missing.
-        ``stamp_failed``: something raised while a call was stamped, and its times are unknown.
-        ``step_too_long``: of a sharded model's step that does not end.
-        ``probe_failed``: the error of a bucket was not measured; the ranks meet again.
-        ``internal_error``: a defect of hooktrace (drain cycles, not records).
-        ``not_exported``: an exporter was disabled (once for each such exporter).  An exporter's
-        own losses follow its name: ``record_file_buckets``, ``opentelemetry_spans``.
+        ``LOSSES`` in ``hooktrace.records.losses`` has the reasons, each with its meaning and a
+        remedy.  An exporter's own losses follow its name: ``record_file_buckets``.
         """
         return dict(self._pipeline.losses.published)
 

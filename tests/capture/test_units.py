@@ -13,7 +13,8 @@ from hooktrace.capture.backward import queue_callback
 from hooktrace.capture.buckets import ModelState
 from hooktrace.capture.calls import BucketCall
 from hooktrace.capture.device_events import EventPool
-from hooktrace.capture.unit_step import SurplusCall, UnitStep
+from hooktrace.capture.ring import Loss
+from hooktrace.capture.unit_step import UnitStep
 from hooktrace.capture.units import ShardedModel, UnitInfo
 from hooktrace.records import LayoutRecord, Parameter
 from hooktrace.records.bucket import UnitCollective
@@ -275,7 +276,8 @@ def test_a_step_that_does_not_end_is_bounded(
     monkeypatch.setattr(units, "MOST_CALLS", 3)
     for _ in range(5):
         call(model, "all_gather")
-    assert sink.pushed == [SurplusCall("net")] * 2
+    lost = Loss("step_too_long", "net has made 3 collectives in one step")
+    assert sink.pushed == [lost, lost]
     backward(lambda: call(model, "reduce_scatter"))
     (step,) = sink.steps()
     assert len(step) == 3

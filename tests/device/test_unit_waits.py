@@ -9,9 +9,9 @@ import torch
 
 from hooktrace import Tracer
 from hooktrace.capture.buckets import ModelState
-from hooktrace.capture.calls import StampFailure
 from hooktrace.capture.device_call import DeviceCall
 from hooktrace.capture.device_events import EventPool
+from hooktrace.capture.ring import Loss
 from hooktrace.capture.unit_waits import UnitWaits
 from hooktrace.capture.units import ShardedModel, UnitInfo
 
@@ -124,7 +124,7 @@ def test_a_captured_stream_has_no_event(
     some.waits.before(call)
     assert (call.before_wait, some.pool.created) == (None, created)
     (failure,) = some.pushed
-    assert isinstance(failure, StampFailure)
+    assert isinstance(failure, Loss)
     assert "captured into a graph" in failure.why
 
 
@@ -135,4 +135,4 @@ def test_what_is_lost_is_said(device: SimulatedStreams, some: Some) -> None:
     some.waits.lose(AttributeError("comm_ctx"))
     some.waits.before(call, streams=[call.stream])
     assert call.before_wait is None
-    assert some.pushed == [StampFailure("AttributeError: comm_ctx")]
+    assert some.pushed == [Loss("stamp_failed", "AttributeError: comm_ctx")]

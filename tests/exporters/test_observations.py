@@ -13,6 +13,7 @@ from hooktrace.records import Batch, Transfer
 from hooktrace.records import metrics as m
 from hooktrace.records.anomalies import ANOMALIES
 from hooktrace.records.hang import HANGS
+from hooktrace.records.losses import LOSSES
 from hooktrace.records.metrics import (
     BUCKET_COSINE,
     BUCKET_DURATION,
@@ -114,7 +115,7 @@ def test_what_rarely_happens_is_counted_from_zero_on() -> None:
     assert found[m.HANG_START, (MODEL, HOOK)] == 0
     for metric in (m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
         assert found[metric, (MODEL, HOOK)] == 0
-    for reason in (*m.LOSS_REASONS, "record_file_buckets"):
+    for reason in (*LOSSES, "record_file_buckets"):
         assert found[m.RECORDS_LOST, (reason,)] == 0
     assert found[m.RECORDS_LOST, ("mine_rows",)] == 2
     assert found[m.EXPORTER_FAILURES, ("mine",)] == 0

@@ -56,7 +56,7 @@ def test_a_limit_and_a_hook_that_the_environment_asks_for(
     monkeypatch.setenv("HOOKTRACE_HOOK", "powersgd-rank4")
     found = hook_asked()
     assert found is not None
-    assert found.label == "powersgd-rank4"
+    assert found.name == "powersgd-rank4"
     monkeypatch.setenv("HOOKTRACE_HOOK", "fp17")
     assert hook_asked() is None
     assert "HOOKTRACE_HOOK=fp17 has no effect; use one of allreduce, " in caplog.text

@@ -11,9 +11,9 @@ import torch
 from torch.distributed import HashStore
 
 from hooktrace.capture.buckets import BucketSlot, ModelState
+from hooktrace.capture.ring import Loss
 from hooktrace.probes import model as model_module
 from hooktrace.probes.model import ModelProbes
-from hooktrace.probes.probe_result import ProbeFailure
 from hooktrace.probes.schedule import OFF
 from hooktrace.probes.step_sampler import CallStart
 from hooktrace.testing import FakeBucket
@@ -50,7 +50,7 @@ def test_meetings_that_fail_are_bounded(
             start = CallStart(slot, step, 0, bucket, None)
             model.enter(start, sink)
             assert not start.looks
-    assert pushed == [ProbeFailure("RuntimeError: nobody came")] * 3
+    assert pushed == [Loss("probe_failed", "RuntimeError: nobody came")] * 3
     assert model.next_step == OFF
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
         "compression error of net is no longer measured: 3 probes failed one after another, the "

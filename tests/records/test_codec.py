@@ -66,7 +66,7 @@ def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrat
     kinds |= {"Step": st.integers(-1, 2**32 - 1), "BucketIndex": st.integers(0, 2**20 - 1)}
     kinds |= {"AnyBucket": st.integers(-1, 2**20 - 1), "BusBytes": st.floats(0, 2**60)}
     kinds |= {"Rank": RANK, "RankCount": st.integers(1, 2**20), "WallNs": st.integers(0, 2**62 - 1)}
-    kinds["Clock"] = st.sampled_from(["host", "device"])
+    kinds["ClockKind"] = st.sampled_from(["host", "device"])
     kinds["KeptFor"] = st.sampled_from(get_args(KeptFor))
     kinds["Scope"] = st.sampled_from(["global", "local"])
     transfer = st.builds(Transfer, collective=TEXTS, dtype=TEXTS, wire_bytes=COUNTS)

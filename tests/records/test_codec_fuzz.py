@@ -117,7 +117,7 @@ TYPES = {
     "WallNs": int,
     "BusBytes": float,
     "bool": bool,
-    "Clock": str,
+    "ClockKind": str,
     "StageName": str,
     "Scope": str,
     "float": float,

@@ -23,7 +23,7 @@ def test_a_clock_that_fails_does_not_fail_backward() -> None:
     with Tracer(error_every=0, align_clocks=False) as tracer:
         hook = trace(lambda state, bucket: None, tracer=tracer)
         model: Any = Model()
-        counter = _PassCounter(model, hook._notices)
+        counter = _PassCounter(model, hook.notices)
         counter.handle = mock.Mock()
         parameter = torch.zeros(1)
         with mock.patch.object(tracer, "clock", mock.Mock(side_effect=OSError("no clock"))):
@@ -40,7 +40,7 @@ def test_a_paused_hook_is_called_all_the_same() -> None:
     with Tracer(error_every=0, align_clocks=False) as tracer:
         job = Job(tracer)
         model: Any = Model()
-        counter = _PassCounter(model, job.hook._notices)
+        counter = _PassCounter(model, job.hook.notices)
         counter.handle = mock.Mock()
         for step in range(2 * _PASSES):
             tracer.recording = step < 3
@@ -53,7 +53,7 @@ def test_a_notice_of_a_resumed_job_stands_at_its_first_step() -> None:
     """Also before there is a model: step 0 is an earlier job's."""
     with Tracer(error_every=0, first_step=100) as tracer:
         job = Job(tracer)
-        job.hook.fails_on_gloo("hangs")
+        job.hook.notices.fails_on_gloo("hangs")
         assert [anomaly.step for anomaly in tracer.anomalies()] == [100]
 
 
@@ -64,7 +64,7 @@ def test_a_model_that_is_gone_leaves_nothing_on_its_parameters() -> None:
         module = torch.nn.Linear(2, 2)
         model: Any = Model()
         model.module = module
-        hook._notices.watch(model)
+        hook.notices.watch(model)
         weight: Any = module.weight
         assert len(weight._post_accumulate_grad_hooks) == 1
         del model

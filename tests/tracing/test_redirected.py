@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hooktrace.tracing import redirected as of_jobs
-from hooktrace.tracing.redirected import own_exporters, redirected
+from hooktrace.tracing.redirected import redirected
 
 
 class Given:
@@ -23,6 +23,12 @@ class Given:
         raise OSError("gone")
 
 
+class Measuring(Given):
+    """What hooktrace measures a job with."""
+
+    measures_the_job = True
+
+
 def test_a_job_as_users_start_it_exports_to_what_it_says() -> None:
     given = Given()
     assert redirected([given]) == (given,)
@@ -34,9 +40,8 @@ def test_a_measured_job_exports_nothing_that_its_script_asks(
 ) -> None:
     """What it was given is closed; hooktrace's own stays."""
     monkeypatch.setattr(of_jobs, "is_measured", True)
-    given, own = Given(), Given()
-    with own_exporters():
-        assert redirected([own]) == (own,)
+    given, own = Given(), Measuring()
+    assert redirected([own, given]) == (own,)
     assert redirected([given]) == ()
     assert (given.closed, own.closed) == (True, False)
     assert "could not be closed" in caplog.text

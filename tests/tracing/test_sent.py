@@ -17,7 +17,7 @@ def test_a_step_says_why_it_is_not_known_what_was_sent(caplog: pytest.LogCapture
     """And the log, once for all models of a hook; steps that were not sampled say nothing."""
     (bucket,) = buckets_of(1)
     with Tracer(clock=fake_clock(), error_every=2) as tracer:
-        tracer._pipeline._assembler._sent._recorder = FlightRecorder({})
+        tracer._pipeline._assembler.sent._recorder = FlightRecorder({})
         traced = trace(opaque, tracer=tracer, model="net")
         for _ in range(5):
             traced(None, bucket)

@@ -8,7 +8,8 @@ import torch
 
 from hooktrace import Tracer, trace
 from hooktrace.capture.buckets import ModelState
-from hooktrace.tracing.steps import MOST_MODELS, StepGatherer
+from hooktrace.records.last_used import MOST_MODELS
+from hooktrace.tracing.steps import StepGatherer
 from tests.fakes import FakeOperation, Job, buckets_of, hook_of
 
 

@@ -98,7 +98,7 @@ class BucketColumns(_Columns):
 
     ``called``: the host's time when the hook was called, also of a device bucket; ``..._after``
     count from it.  ``facts``: index into ``RankTrack.facts``.  ``stages``: how many rows of
-    ``StageColumns`` are the bucket's.  ``exposed``: of a unit's collective, as ``BucketCall``.
+    ``StageColumns`` are the bucket's.  ``exposed``: of a unit's collective, as in ``CallFields``.
 
     What a bucket's line holds as it is names the line's field: ``line`` one that is always known,
     ``maybe`` one that may be ``None``.

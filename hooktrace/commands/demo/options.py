@@ -11,15 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...exporters import OpenTelemetryExporter
-from ...hooks import catalogue
-from ...hooks.candidates import Candidate, candidates
+from ...hooks.catalogue import HookEntry, candidates, catalogue
 from ...hooks.sharded import SHARDED_HOOKS, ShardedHookEntry
 from ...records.errors import UsageError
 
-HOOKS: dict[str, Candidate] = {
-    **{entry.name: Candidate(entry.name, entry) for entry in catalogue()},
-    **{one.label: one for one in candidates()},
-}
+HOOKS: dict[str, HookEntry] = {one.name: one for one in (*catalogue(), *candidates())}
 """All standard hooks, and those with other options than their own."""
 
 UNIT_HOOKS: dict[str, ShardedHookEntry] = {one.name: one for one in reversed(SHARDED_HOOKS)}
@@ -51,7 +47,7 @@ class DemoOptions:
     def hook_name(self) -> str:
         """What the hook is called."""
         if not self.fsdp:
-            return HOOKS[self.hook].entry.hook_name
+            return HOOKS[self.hook].hook_name
         return "fully_shard" if self.unit_hook is None else self.unit_hook.name
 
     @property

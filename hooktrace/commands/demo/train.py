@@ -120,7 +120,7 @@ def _replicated(model: CharTransformer, options: DemoOptions, tracer: Tracer) ->
     ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb)
     chosen = HOOKS[options.hook]
     # Hooks that begin with a thousand steps of plain all-reduce would show nothing else here.
-    state = chosen.make_state(None, **chosen.entry.check_options)
+    state = chosen.make_state(None, **chosen.check_options)
     instrument(ddp, chosen.hook, state, tracer=tracer, model=_NAME)
     return ddp
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from ...hooks.candidates import candidates
+from ...hooks.catalogue import candidates
 from ...integrations.tuning.hooks import SHARDED
 from ...integrations.tuning.rounds import FEWEST, OWN
 from ...records.errors import UsageError
@@ -83,7 +83,7 @@ def _checked(hooks: Sequence[str]) -> tuple[str, ...]:
 
 
 def _labels(kind: str) -> tuple[str, ...]:
-    return tuple(SHARDED) if kind == "fsdp2" else tuple(one.label for one in candidates())
+    return tuple(SHARDED) if kind == "fsdp2" else tuple(one.name for one in candidates())
 
 
 _LABELS = {"ddp": "DDP", "fsdp2": "fully_shard"}

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ...analysis.document.terminal import show
 from ...analysis.document.tree import Code, Column, Heading, Items, Node, Table, Text
-from ...hooks.candidates import Candidate, candidates
+from ...hooks.catalogue import HookEntry, candidates
 from ...integrations.tuning.hooks import SHARDED
 from ...integrations.tuning.rounds import OWN
 from ...records.units import megabytes, milliseconds
@@ -210,16 +210,15 @@ def _lines(won: Setting, tuned: Tuned) -> list[str]:
         return [f"hooktrace.fsdp.trace(model, reduce_scatter=hooktrace.fsdp.hooks.{hook})"]
     if won.cap is not None and won.cap != tuned.own_cap:
         lines.append(f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g})")
-    one = next((c for c in candidates() if c.label == won.hook), None)
+    one = next((c for c in candidates() if c.name == won.hook), None)
     if one is not None:
-        hook = f"hooktrace.hooks.{one.entry.hook_name}"
+        hook = f"hooktrace.hooks.{one.hook_name}"
         if one.hook_options:
             hook += f".bind({', '.join(f'{k}={v!r}' for k, v in one.hook_options.items())})"
         state = "None"
-        if one.entry.state_name is not None:
-            options = {**one.entry.state_options, **one.state_options}
-            said = "".join(f", {k}={v!r}" for k, v in options.items())
-            state = f"hooktrace.hooks.{one.entry.state_name}(None{said})"
+        if one.state_name is not None:
+            said = "".join(f", {k}={v!r}" for k, v in one.state_options.items())
+            state = f"hooktrace.hooks.{one.state_name}(None{said})"
         if not _has_none(tuned):
             lines.append(f"# in the place of {tuned.own_hook}, which the script registers:")
         lines.append(f"hooktrace.instrument(ddp, {hook}, {state})")
@@ -233,10 +232,10 @@ def _lines(won: Setting, tuned: Tuned) -> list[str]:
 
 def _lossless(tuned: Tuned) -> set[str]:
     own = {OWN} if _has_none(tuned) else set()
-    return {one.label for one in candidates() if one.entry.kind == "lossless"} | own
+    return {one.name for one in candidates() if one.kind == "lossless"} | own
 
 
-def _settings(won: Setting, tuned: Tuned, hook: Candidate | None) -> str:
-    said = [] if hook is None else [f"{HOOK.variable}={hook.label}"]
+def _settings(won: Setting, tuned: Tuned, hook: HookEntry | None) -> str:
+    said = [] if hook is None else [f"{HOOK.variable}={hook.name}"]
     cap = [] if won.cap == tuned.own_cap else [f"{BUCKET_CAP_MB.variable}={won.cap:g}"]
     return " ".join(said + cap)

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from ...tracing.traced_hook import Hook
     from ...tracing.tracer import Tracer
 
-SHARDED = {
-    one.name + ("-feedback" if one.options else ""): one
-    for one in SHARDED_HOOKS
-    if one.takes_place_of == "reduce_scatter"
-}
+SHARDED = {one.label: one for one in SHARDED_HOOKS if one.takes_place_of == "reduce_scatter"}
 """What can take turns in a sharded model, by label."""
 
 
@@ -73,7 +69,7 @@ class DDPHooks:
         call_next: Callable[[Hook, Any], None],
         wanted: Plan,
     ) -> None:
-        from ...hooks.candidates import candidates
+        from ...hooks.catalogue import candidates
 
         hook, state = own
         hook = getattr(hook, "__wrapped__", hook) if getattr(hook, "is_traced", False) else hook
@@ -86,17 +82,18 @@ class DDPHooks:
         self._add(OWN, ddp, hook, state)
         self.first = self._ready[OWN]
         for one in candidates():
-            if one.label not in wanted.hooks or self.effects:
+            if one.name not in wanted.hooks or self.effects:
                 continue
+            candidate = one.hook
             try:
-                one.hook.check_model(ddp.module)
+                candidate.check_model(ddp.module)
                 # PowerSGD at work from its second step on.
-                made = one.make_state(ddp.process_group, **one.entry.check_options)
-                one.hook.check_state(made)
+                made = one.make_state(ddp.process_group, **one.check_options)
+                candidate.check_state(made)
             except (TypeError, ValueError) as error:
-                self.refused[one.label] = str(error)
+                self.refused[one.name] = str(error)
             else:
-                self._add(one.label, ddp, one.hook, made)
+                self._add(one.name, ddp, candidate, made)
 
     def _add(self, label: str, ddp: DistributedDataParallel, hook: Hook, state: Any) -> None:
         from ...tracing.trace import trace
@@ -104,7 +101,7 @@ class DDPHooks:
         tracer, told = _tracer(self._plan, [label], lambda _: label)
         traced = trace(hook, model=type(ddp.module).__name__, tracer=tracer)
         traced.learn(ddp)
-        traced.retire()  # it is not called for a round, and that is no fault of the script's
+        traced.notices.rest()  # it is not called for a round, and that is no fault of the script's
         self._told[label], self._ready[label] = (tracer, told), (traced, state)
 
     @property
@@ -188,7 +185,6 @@ def _tracer(
     wanted: Plan, labels: Sequence[str], label_of: Callable[[int], str]
 ) -> tuple[Tracer, Told]:
     from ...exporters import RecordFileExporter
-    from ...tracing.redirected import own_exporters
     from ...tracing.tracer import Tracer
 
     files: dict[str, Exporter] = {}
@@ -198,5 +194,4 @@ def _tracer(
         }
     told = Told(label_of, files)
     # Probes come in the first step of every second turn, which does not count.
-    with own_exporters():
-        return Tracer([told], error_every=2 * wanted.turn), told
+    return Tracer([told], error_every=2 * wanted.turn), told

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 class Told:
     """An exporter; ``label_of`` a step says whose it was, ``files`` keep all records, by label."""
 
+    measures_the_job = True
+    """So that it is used where the script's own exporters are not (``tracing/redirected.py``)."""
+
     def __init__(self, label_of: Callable[[int], str], files: Mapping[str, Exporter]) -> None:
         self._label_of, self._files = label_of, files
         self._exposed: dict[str, list[int]] = defaultdict(list)

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ...capture.clocks import Clock
+from ...records.last_used import Bounded
 from .handshake import WrongTokenError, connect, listen
 from .messages import MOST_BYTES, Goodbye, Message, encode
 
@@ -228,15 +229,12 @@ class Gate:
     """Who has not proved the token and said its name: of more than ``most`` the oldest must go."""
 
     def __init__(self, most: int = 64) -> None:
-        self._most = most
-        self._waiting: dict[Connection, None] = {}
+        self._waiting: Bounded[Connection, Connection] = Bounded(most)
 
     def enter(self, connection: Connection) -> None:
         """Take note of a new connection."""
-        self._waiting[connection] = None
-        while len(self._waiting) > self._most:
-            oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
+        oldest = self._waiting.put(connection, connection)
+        if oldest is not None:
             oldest.transport.abort()
 
     def leave(self, connection: Connection) -> None:

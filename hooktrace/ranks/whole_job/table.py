@@ -48,7 +48,7 @@ class StepTable:
 
     def models(self) -> Iterator[tuple[Model, dict[int, StepSpread]]]:
         """Yield each model with its steps, the one that was seen last at the end."""
-        return self._models.items()
+        return iter(self._models.items())
 
     def clear(self) -> None:
         """Forget all steps, but not how many were lost."""

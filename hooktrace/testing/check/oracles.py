@@ -192,7 +192,7 @@ def _far(run: Run, steps: Sequence[Step]) -> Flaw | None:
         if off.index_fill(0, ends, 0.0).norm() > _NEARLY * step.due.norm():
             return None
         bad &= off[ends].abs() > _FAR * step.due[ends].abs()
-    if not bad.any() or run.wire.kind == "less":
+    if not bad.any() or not run.wire.is_bounded:
         return None
     place, last = int(ends[bad][0]), steps[-1]
     return Flaw(
@@ -253,7 +253,7 @@ def pays_back(run: Run, least: float = _PART) -> Flaw | None:
         shared = dot(step.result, step.owed)
         paid, part = shared / (owed**2 or 1e-30), shared / norm**2
         # Of a full number the rest may be rounding.
-        is_rounding = run.wire.kind != "less" and norm <= run.tolerance * largest
+        is_rounding = run.wire.is_bounded and norm <= run.tolerance * largest
         is_part = is_rounding or part >= least or step.phase == "end"
         if is_part and _BACK <= paid <= _ONCE:
             continue
@@ -277,7 +277,7 @@ def repeats(run: Run) -> Flaw | None:
     """
     if not run.by_chance:
         return None
-    if run.wire.kind == "less":
+    if not run.wire.is_bounded:
         came = run.repeats != 0
         if came.all() or (came != came[0]).any():
             return None
@@ -314,7 +314,7 @@ def centred(run: Run) -> Flaw | None:
 
 def explained(run: Run) -> Flaw | None:
     """A result is what is due, but for what its bytes lose, or a projection of it."""
-    if run.wire.kind == "less" or run.rounds_by_chance:
+    if not run.wire.is_bounded or run.rounds_by_chance:
         return None
     steps = [
         step
@@ -337,7 +337,7 @@ def explained(run: Run) -> Flaw | None:
 
 def compresses(run: Run) -> Flaw | None:
     """Whoever leaves something out of a step, and pays it back later, sends less for it."""
-    if run.wire.kind == "less" or run.is_fine or not run.keeps:
+    if not run.wire.is_bounded or run.is_fine or not run.keeps:
         return None
     return Flaw(
         "no_compression",
@@ -353,7 +353,7 @@ def signs(run: Run) -> Flaw | None:
     Clipping is right; what a cast does to a value that leaves its range is not.  Of a projection,
     as a low rank, the signs need not be the same.
     """
-    if run.wire.kind == "less":
+    if not run.wire.is_bounded:
         return None
     for step in run.of("large"):
         parts = zip(step.result.split(run.lengths), step.due.split(run.lengths), strict=True)

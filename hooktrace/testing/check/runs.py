@@ -181,7 +181,7 @@ class Run:
     @cached_property
     def is_fine(self) -> bool:
         """Whether each result is what is due, but for what the wire explains."""
-        return self.wire.kind != "less" and all(s.error <= self.tolerance for s in self.active)
+        return self.wire.is_bounded and all(s.error <= self.tolerance for s in self.active)
 
     @cached_property
     def repeats(self) -> torch.Tensor:
@@ -252,8 +252,8 @@ class Run:
         scatter = sum(fit.scatter for fit in fits) / len(fits)
         if self.who == "each" and scatter > _ALMOST:
             return None  # a sum of several projections is none
-        most = {"exact": _ALMOST, "half": _ALMOST, "byte": _CLEAN, "less": math.inf}
-        if scatter > most[self.wire.kind] and not self.keeps and not self.rounds_by_chance:
+        most = {"exact": _ALMOST, "half": _ALMOST, "byte": _CLEAN}.get(self.wire.kind, math.inf)
+        if scatter > most and not self.keeps and not self.rounds_by_chance:
             return None
         means = [mean_of([fit.weight for fit in fits])]
         if scatter > _CLEAN:

@@ -22,7 +22,8 @@ import torch
 
 from ...records import Transfer
 
-Kind = Literal["exact", "half", "byte", "less"]
+Kind = Literal["exact", "half", "byte", "less", "unknown"]
+"""How much a format can lose; ``less``: fewer values than elements; ``unknown``: nobody tells."""
 
 _EXACT = 1e-5
 """Float32 sums of a few ranks in any order, and a factor or two, stay far below."""
@@ -41,22 +42,25 @@ _INDICES = ("int64", "int32", "bool")
 class WireFormat:
     """``kind``: how much it can lose.  ``dtype``: the least precise one of those that matter.
 
-    ``bits``: sent for each gradient element, indices and all.
+    ``bits``: sent for each gradient element, indices and all; ``None`` where that is unknown.
     """
 
     kind: Kind
     dtype: str
-    bits: float
+    bits: float | None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the format says how much a result may be off."""
+        return self.kind not in ("less", "unknown")
 
     @property
     def words(self) -> str:
-        """The format in words, for a sentence."""
-        if self.kind == "less":
-            return f"{self.bits:.2g} bits an element"
+        """A format that is bounded, in words, for a sentence."""
         return f"{self.dtype} of every element"
 
     def tolerance(self, ranks: int, dtype: torch.dtype = torch.float32) -> float:
-        """Return the largest relative L2 error that the format explains; inf for "less".
+        """Return the largest relative L2 error that the format explains; inf where it has no bound.
 
         ``ranks``: whose shares are added.  ``dtype``: of the result.
         """
@@ -68,10 +72,10 @@ class WireFormat:
         elif self.kind == "byte":
             # With one scale for all ranks there is room for their sum.
             bound += _BYTES * max(1.0, ranks / 4)
-        return math.inf if self.kind == "less" else bound
+        return bound if self.is_bounded else math.inf
 
 
-NOT_KNOWN: Final = WireFormat("less", "unknown", math.nan)
+NOT_KNOWN: Final = WireFormat("unknown", "unknown", None)
 """What is on the wire where neither torch nor hooktrace tells."""
 
 

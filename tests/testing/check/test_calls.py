@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 from hooktrace.probes.wire import FlightRecorder, UnknownError
 from hooktrace.records import Transfer
 from hooktrace.testing.check.calls import wire_of
+from hooktrace.testing.check.wire_format import NOT_KNOWN, WireFormat
 
 NUMEL = 1000
 HALVES = Transfer(collective="all_reduce", dtype="float16", wire_bytes=2 * NUMEL)
 
 
-def wire(monkeypatch: pytest.MonkeyPatch, *buckets: Any) -> tuple[str, float]:
+def wire(monkeypatch: pytest.MonkeyPatch, *buckets: Any) -> WireFormat:
     """Return what is said of one step where torch's recorder does not know."""
 
     def unknown(*_: object) -> None:
@@ -23,19 +25,19 @@ def wire(monkeypatch: pytest.MonkeyPatch, *buckets: Any) -> tuple[str, float]:
 
     monkeypatch.setattr(FlightRecorder, "issued", unknown)
     tracer: Any = SimpleNamespace(flush=lambda: None, buckets=lambda: buckets)
-    found = wire_of(tracer, 0, NUMEL, ranks=2)
-    return found.kind, found.bits
+    return wire_of(tracer, 0, NUMEL, ranks=2)
 
 
 def test_the_tracer_knows_what_torchs_recorder_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of staged hooks; it is off, or has forgotten the first of many rounds."""
     bucket = SimpleNamespace(wire_bytes=2 * NUMEL, transfers=(HALVES,), numel=NUMEL)
-    assert wire(monkeypatch, bucket) == ("half", 16.0)
+    assert wire(monkeypatch, bucket) == WireFormat("half", "float16", 16.0)
 
 
-def test_what_nobody_knows_is_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_knows_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no loss is held against the hook; it is not said to have raised."""
     bucket = SimpleNamespace(wire_bytes=None, transfers=(), numel=NUMEL)
-    kind, bits = wire(monkeypatch, bucket)
-    assert kind == "less"
-    assert bits != bits  # noqa: PLR0124 - NaN
+    found = wire(monkeypatch, bucket)
+    assert found == NOT_KNOWN
+    assert (found.kind, found.bits, found.is_bounded) == ("unknown", None, False)
+    assert found.tolerance(2) == math.inf
