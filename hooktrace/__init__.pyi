@@ -4,7 +4,6 @@ from . import fsdp as fsdp
 from . import hooks as hooks
 from .analysis.frames.run import Run as Run
 from .analysis.frames.run import load as load
-from .ranks.job import shutdown as shutdown
 from .records.anomalies import AnomalyRecord as AnomalyRecord
 from .records.bucket import BucketLayout as BucketLayout
 from .records.bucket import BucketRecord as BucketRecord
@@ -23,7 +22,8 @@ from .staging.collectives import ReduceScatter as ReduceScatter
 from .staging.groups import group_of as group_of
 from .staging.hook import StagedHook as StagedHook
 from .staging.hook import staged as staged
-from .staging.operation import Operation as Operation
+from .staging.job import shutdown as shutdown
+from .staging.operations import Operation as Operation
 from .tracing.settings import default_tracer as default_tracer
 from .tracing.trace import instrument as instrument
 from .tracing.trace import trace as trace

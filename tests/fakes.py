@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from hooktrace import StagedHook, Tracer, staged, trace
-from hooktrace.capture.calls import Collective
 from hooktrace.records import Batch
+from hooktrace.staging.calls import Collective
 from hooktrace.testing import FakeBucket, FakeClock
 
 

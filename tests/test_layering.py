@@ -17,26 +17,25 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hooktrace"
 
 MAY_IMPORT = {
     "records": set(),
-    "capture": {"records"},
-    "ranks": {"records", "capture"},
-    "staging": {"records", "capture", "ranks"},
-    "probes": {"records", "capture", "ranks", "staging"},
+    "staging": {"records"},
+    "ranks": {"records", "staging"},
+    "probes": {"records", "staging", "ranks"},
     "exporters": {"records"},
     "analysis": {"records"},
-    "tracing": {"records", "capture", "ranks", "staging", "probes", "exporters"},
-    "hooks": {"capture", "ranks", "staging", "tracing"},
-    "testing": {"records", "capture", "ranks", "staging", "hooks", "probes", "tracing", "fsdp"},
-    "fsdp": {"records", "capture", "ranks", "staging", "probes", "hooks", "tracing"},
+    "tracing": {"records", "staging", "ranks", "probes", "exporters"},
+    "hooks": {"staging", "tracing"},
+    "testing": {"records", "staging", "ranks", "hooks", "probes", "tracing", "fsdp"},
+    "fsdp": {"records", "staging", "probes", "hooks", "tracing"},
     "integrations": {
-        *("records", "capture", "ranks", "staging"),
+        *("records", "staging"),
         *("exporters", "tracing", "hooks", "fsdp"),
     },
     "commands": {
-        *("records", "ranks", "exporters", "tracing", "hooks"),
+        *("records", "staging", "ranks", "exporters", "tracing", "hooks"),
         *("analysis", "testing", "fsdp", "integrations"),
     },
     "__main__": {"commands", "integrations"},
-    "__init__": {"records", "ranks", "staging", "hooks", "tracing", "analysis", "fsdp"},
+    "__init__": {"records", "staging", "hooks", "tracing", "analysis", "fsdp"},
 }
 """Which packages each entry of ``hooktrace/`` imports from, types alone left out.
 
@@ -107,10 +106,10 @@ def entry(module: str) -> str:
 
 
 def test_root_is_small() -> None:
-    """A reader sees the pipeline in the file tree: thirteen parts, and the command."""
+    """A reader sees the pipeline in the file tree: twelve parts, and the command."""
     given = {"__init__.py", "__init__.pyi", "py.typed", "__pycache__"}  # in any typed package
     shown = {path.name for path in PACKAGE.iterdir()} - given
-    assert len(shown) <= 14, sorted(shown)
+    assert len(shown) <= 13, sorted(shown)
 
 
 def test_the_map_says_what_may_be_imported() -> None:

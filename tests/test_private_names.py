@@ -13,12 +13,10 @@ import torch
 import torch.distributed as dist
 
 from hooktrace import Tracer
-from hooktrace.capture import backward, buckets, first_pass
 from hooktrace.probes.debug_checks import DebugChecks
 from hooktrace.probes.step_sampler import CallStart
 from hooktrace.probes.wire import FlightRecorder, UnknownError
-from hooktrace.ranks import job
-from hooktrace.staging import groups, round_groups
+from hooktrace.staging import backward, groups, job, layout, slots
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job
 from tests.probes.test_debug_checks import Sink, slot_of
@@ -29,19 +27,19 @@ HOMES = {
     "_all_gather_comm": "fsdp/torch_groups.py",
     "_all_reduce_hook": "fsdp/torch_groups.py",
     "_comm_hooks": "tracing/trace.py",
-    "_composable": "tracing/ddp_of.py",
-    "_current_autograd_node": "capture/first_pass.py",
-    "_current_graph_task_id": "capture/backward.py",
+    "_composable": "tracing/trace.py",
+    "_current_autograd_node": "staging/layout.py",
+    "_current_graph_task_id": "staging/backward.py",
     "_dump_fr_trace": "probes/wire.py",
     "_dump_fr_trace_json": "ranks/hang/collectives.py",
     "_dump_nccl_trace": "probes/wire.py",
     "_dump_nccl_trace_json": "ranks/hang/collectives.py",
     "_dynamo_marked_constant": "tracing/hook_notices.py",
-    "_execution_engine": "capture/backward.py",
+    "_execution_engine": "staging/backward.py",
     "_fsdp_param_groups": "fsdp/torch_groups.py",
     "_functional_collectives": "staging/collectives.py",
     "_get_backend": "staging/groups.py",
-    "_get_default_store": "ranks/job.py",
+    "_get_default_store": "staging/job.py",
     "_get_fsdp_state": "fsdp/torch_groups.py",
     "_get_sequence_number_for_group": "staging/groups.py",
     "_is_root": "integrations/sharded.py",
@@ -49,7 +47,7 @@ HOMES = {
     "_module_info": "fsdp/torch_groups.py",
     "_overlap_with_ddp": "hooks/zero.py",
     "_reduce_scatter_comm": "fsdp/torch_groups.py",
-    "_register_backend": "staging/round_groups.py",
+    "_register_backend": "staging/groups.py",
     "_register_builtin_comm_hook": "integrations/models.py",
     "_register_comm_hook": "integrations/models.py",
     "_resolve_process_group": "ranks/hang/collectives.py",
@@ -103,15 +101,15 @@ def test_without_the_engines_names_nothing_is_known_of_backward(
     """Calls count as those of a backward pass whose end is not seen, and buckets as they say."""
     call: Any = None
     bucket = FakeBucket([torch.zeros(1)], is_last=False)
-    monkeypatch.setattr(first_pass, "_current_node", None)
-    assert not first_pass.is_unnumbered(bucket)
+    monkeypatch.setattr(layout, "_current_node", None)
+    assert not layout.is_unnumbered(bucket)
     monkeypatch.setattr(backward, "queue_callback", None)
     assert not backward.watch(call)
-    for module in (backward, buckets, first_pass):
+    for module in (backward, slots, layout):
         monkeypatch.setattr(module, "graph_task_id", None)
     assert not backward.watch(call)
-    assert not first_pass.is_unnumbered(bucket)
-    assert buckets.in_backward(bucket)
+    assert not layout.is_unnumbered(bucket)
+    assert slots.in_backward(bucket)
     with Tracer() as tracer:
         Job(tracer).step()
         assert len(tracer.steps()) == 1
@@ -145,16 +143,16 @@ def test_without_the_default_store_each_rank_has_its_own_run(
     assert job._agreed_run_id(True) != job._agreed_run_id(True)
     assert "set HOOKTRACE_RUN_ID to the same value everywhere" in caplog.text
     group: Any = object()
-    assert round_groups.round_group(group, torch.zeros(1)) is group
+    assert groups.round_group(group, torch.zeros(1)) is group
 
 
 def test_without_registration_rounds_stay_on_the_hooks_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on a backend that needs no group beside it."""
-    monkeypatch.setattr(round_groups, "_CAN_REGISTER", False)
+    monkeypatch.setattr(groups, "_CAN_REGISTER", False)
     group: Any = object()
-    assert round_groups.round_group(group, torch.zeros(1)) is group
+    assert groups.round_group(group, torch.zeros(1)) is group
 
 
 def test_without_a_groups_backend_its_facts_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

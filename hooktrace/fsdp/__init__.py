@@ -9,7 +9,7 @@
        probe.py          what they lose, on sampled steps that all ranks agree on (probe_plan.py)
 
 In: a model that ``fully_shard`` was called for.  Out: the calls of its collectives, a step at a
-time.  What is recorded goes the way of every other record: ``capture/units.py`` has the steps.
+time.  What is recorded goes the way of every other record: ``staging/units.py`` has the steps.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..capture.calls import NOT_YET, BucketCall
 from ..records.bucket import UnitCollective
+from ..staging.calls import NOT_YET, BucketCall
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
 from .stamps import Plain, Stamps
 from .torch_groups import is_own

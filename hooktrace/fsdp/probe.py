@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ..capture.calls import BucketCall
-from ..capture.ring import Loss
 from ..probes.compare import compared, wide_copy
 from ..probes.local import tried
 from ..probes.probe_result import ProbeResult
-from ..ranks.job import current_rank
+from ..staging.calls import BucketCall
 from ..staging.collectives import reduce_scatter_flat
+from ..staging.job import current_rank
+from ..staging.ring import Loss
 from .hooks import Gathering, Reduction, ScatterHook
 from .probe_plan import ProbePlan
 from .torch_groups import ParameterGroup, Share

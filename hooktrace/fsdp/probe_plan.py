@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ..capture.buckets import ModelState
-from ..capture.units import UnitInfo
 from ..probes.agreement import Consent, first_word, key_of
 from ..probes.device_group import trouble_with
 from ..probes.schedule import Schedule
 from ..probes.step_sampler import Part
-from ..ranks.job import current_rank, job_store, rendezvous_store
 from ..records import Scope
 from ..staging.groups import collectives_issued, group_timeout
+from ..staging.job import current_rank, job_store, rendezvous_store
+from ..staging.slots import ModelState
+from ..staging.units import UnitInfo
 
 if TYPE_CHECKING:
     from ..tracing.tracer import Tracer

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from ..capture.buckets import BucketSlot
-from ..capture.device_events import DeviceEvent, has_events
+from ..staging.devices import DeviceEvent, has_events
+from ..staging.slots import BucketSlot
 from .stamps import Plain, Stamps
 from .torch_groups import AllReduceHook
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from ..capture.buckets import BucketSlot
-from ..capture.calls import BucketCall, Collective
-from ..capture.ring import Loss
-from ..capture.units import ShardedModel, UnitInfo
 from ..records.bucket import UnitCollective
+from ..staging.calls import BucketCall, Collective
+from ..staging.driver import run_synchronously
 from ..staging.groups import group_info
-from ..staging.synchronous import run_synchronously
+from ..staging.ring import Loss
+from ..staging.slots import BucketSlot
+from ..staging.units import ShardedModel, UnitInfo
 from ..tracing.state import ALARMED, RECORDING
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook
 from .probe import OwnPart, Reference, UnitProbe

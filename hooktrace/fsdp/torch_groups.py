@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ..capture.units import UnitInfo
+from ..staging.units import UnitInfo
 
 AllReduceHook = Callable[[torch.Tensor], None]
 

@@ -29,9 +29,8 @@ from typing import Any
 
 import torch
 
-from ..capture.device_call import DeviceCall
-from ..capture.device_events import has_events, which
-from ..capture.unit_waits import UnitWaits
+from ..staging.devices import DeviceCall, has_events, which
+from ..staging.unit_waits import UnitWaits
 from .torch_groups import ParameterGroup
 
 logger = logging.getLogger("hooktrace")

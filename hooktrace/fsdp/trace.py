@@ -13,12 +13,12 @@ from typing import Any
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from ..capture.buckets import ModelState
-from ..capture.units import ShardedModel
 from ..probes.step_sampler import StepSampler
-from ..ranks.job import current_rank
-from ..tracing.ddp_of import sharding_of, unwrapped
+from ..staging.job import current_rank
+from ..staging.slots import ModelState
+from ..staging.units import ShardedModel
 from ..tracing.settings import default_tracer
+from ..tracing.trace import sharding_of, unwrapped
 from ..tracing.tracer import Tracer
 from .comms import TracedAllGather
 from .hooks import GatherHook, ScatterHook

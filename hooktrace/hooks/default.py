@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from ..capture.buckets import GradBucketLike
 from ..staging.collectives import AllGather, AllReduce
 from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
+from ..staging.slots import GradBucketLike
 
 
 @staged(check=group_of)

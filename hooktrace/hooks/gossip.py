@@ -32,12 +32,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ..capture.buckets import GradBucketLike
 from ..staging.collectives import AllToAll
 from ..staging.compiled import refuse_compiled
 from ..staging.driver import Steps
 from ..staging.groups import group_of, require_member
 from ..staging.hook import staged
+from ..staging.slots import GradBucketLike
 
 
 def round_length(size: int) -> int:

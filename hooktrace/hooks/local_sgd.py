@@ -23,13 +23,13 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as theirs
 
-from ..capture.buckets import GradBucketLike
-from ..ranks.job import job_store, restart_count
 from ..staging.collectives import AllReduce
 from ..staging.compiled import refuse_compiled
 from ..staging.driver import Steps
 from ..staging.groups import group_of, require_member
 from ..staging.hook import staged
+from ..staging.job import job_store, restart_count
+from ..staging.slots import GradBucketLike
 
 
 @dataclass(eq=False)

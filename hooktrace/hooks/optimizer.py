@@ -18,11 +18,11 @@ from typing import Any, Protocol
 import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from ..capture.buckets import GradBucketLike
 from ..staging.compiled import ParameterBucket
 from ..staging.composition import Hook, composed, hook_name, steps_of
 from ..staging.driver import Steps
 from ..staging.hook import StagedHook
+from ..staging.slots import GradBucketLike
 
 
 class FunctionalOptimizer(Protocol):

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from ..capture.buckets import GradBucketLike
 from ..staging.collectives import AllReduce
 from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
+from ..staging.slots import GradBucketLike
 from .lowrank import multiply, orthogonalize, outer
 from .powersgd_factors import MatrixGroup
 from .powersgd_state import PowerSGDState

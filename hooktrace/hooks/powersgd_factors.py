@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import torch
 
-from ..capture.buckets import GradBucketLike
+from ..staging.slots import GradBucketLike
 
 Shape: TypeAlias = tuple[int, int]
 

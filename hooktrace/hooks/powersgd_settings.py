@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from ..capture.buckets import GradBucketLike
 from ..staging.groups import require_member
+from ..staging.slots import GradBucketLike
 from .powersgd_factors import fill
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from ..capture.buckets import GradBucketLike
 from ..staging.collectives import AllGather
 from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
+from ..staging.slots import GradBucketLike
 
 _BLOCK = 1 << 17
 _HEADER_BYTES = 5  # of a channel: a float32 scale and a zero point

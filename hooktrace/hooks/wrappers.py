@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from ..capture.buckets import GradBucketLike
 from ..staging.collectives import AllReduce
 from ..staging.composition import Hook, composed, hook_name, steps_of
 from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import StagedHook
+from ..staging.slots import GradBucketLike
 
 Coder = Callable[[torch.Tensor], torch.Tensor]
 

@@ -99,7 +99,7 @@ def model_seen() -> None:
         return
     from multiprocessing.util import Finalize
 
-    from ..ranks.job import current_rank
+    from ..staging.job import current_rank
     from ..tracing.settings import default_tracer
 
     choose_folder()
@@ -114,7 +114,7 @@ def choose_folder() -> None:
     directory = os.environ.get(DEFAULT_DIR)
     if not directory or "HOOKTRACE_RECORD_DIR" in os.environ:
         return
-    from ..ranks.job import agreed
+    from ..staging.job import agreed
 
     with suppress(Exception):  # of the store: this rank's files then go where it would put all
         directory = agreed("hooktrace/record_dir", directory)

@@ -14,9 +14,8 @@ from typing import Any
 from lightning.pytorch import Callback
 from torch.nn.parallel import DistributedDataParallel
 
-from ..tracing.ddp_of import sharding_of
 from ..tracing.settings import default_tracer
-from ..tracing.trace import instrument
+from ..tracing.trace import instrument, sharding_of
 from ..tracing.traced_hook import Hook, TracedHook
 from ..tracing.tracer import Tracer
 from .checkpoints import gathered, restore

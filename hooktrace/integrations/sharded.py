@@ -70,7 +70,7 @@ def _replace(
 def _warning(original: Any) -> Any:
     def __init__(self: Any, *args: Any, **options: Any) -> None:  # noqa: N807  # FSDP1's own
         original(self, *args, **options)
-        from ..ranks.job import current_rank
+        from ..staging.job import current_rank
         from . import ending
 
         ending.fsdp1_seen()

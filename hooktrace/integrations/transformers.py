@@ -14,9 +14,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-from ..tracing.ddp_of import sharding_of
 from ..tracing.settings import default_tracer
-from ..tracing.trace import instrument
+from ..tracing.trace import instrument, sharding_of
 from ..tracing.traced_hook import Hook, TracedHook
 from ..tracing.tracer import Tracer
 from .headline import numbers_of

@@ -40,8 +40,8 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Store
 
-from ..capture.buckets import BucketSlot
-from ..ranks.job import restart_count
+from ..staging.job import restart_count
+from ..staging.slots import BucketSlot
 
 _VALUES = 16
 MOST_KINDS = 4096

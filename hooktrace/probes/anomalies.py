@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..capture.buckets import BucketSlot
 from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
+from ..staging.slots import BucketSlot
 
 
 def anomaly_of(

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..capture.backward import queue_callback
-from ..capture.buckets import BucketSlot, GradBucketLike, in_backward
+from ..staging.backward import queue_callback
+from ..staging.slots import BucketSlot, GradBucketLike, in_backward
 from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
 from .check_result import CheckResult

@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import torch
 
-from ..capture.buckets import BucketSlot
 from ..records import AnomalyRecord, BucketRecord
 from ..records.last_used import LastUsed
+from ..staging.slots import BucketSlot
 from .anomalies import anomaly_of
 from .factors import FactorRun, Held
 from .probe_result import ProbeResult

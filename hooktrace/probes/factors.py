@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..capture.buckets import BucketSlot
+from ..staging.slots import BucketSlot
 from .weights import HARMLESS, Cause
 
 _STEPS = 3

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ..capture.buckets import BucketSlot, GradBucketLike
 from ..staging.driver import Steps, run_answered
+from ..staging.slots import BucketSlot, GradBucketLike
 from ..staging.streams import keep_for_current_stream, tensors_in
 from .compare import compared, finite_parts, lengths_of
 from .probe import residual_of

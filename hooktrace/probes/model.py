@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from ..capture.buckets import BucketSlot
-from ..capture.ring import Loss
-from ..ranks.job import job_store, rendezvous_store
 from ..ranks.private_group import PrivateGroup, made_unless
 from ..staging.groups import group_timeout
+from ..staging.job import job_store, rendezvous_store
+from ..staging.ring import Loss
+from ..staging.slots import BucketSlot
 from .agreement import NEVER, Agreement, Consent, key_of, known_of
 from .device_group import DeviceGroup
 from .probe import Probe

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 import torch
 from msgspec.structs import replace
 
-from ..capture.buckets import BucketSlot
-from ..capture.device_events import EventPool
-from ..capture.host_copy import HostCopy
-from ..capture.loss_scale import is_loss_scaled
 from ..records import AnomalyRecord, ErrorRecord, ParameterError, Scope, SkewRecord
+from ..staging.backward import is_loss_scaled
+from ..staging.devices import EventPool, HostCopy
+from ..staging.slots import BucketSlot
 from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
 from .compare import lengths_of, numbers, part_at

@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..capture.buckets import BucketSlot, GradBucketLike
-from ..capture.calls import BucketCall, Recorder
+from ..staging.calls import BucketCall, Recorder
+from ..staging.slots import BucketSlot, GradBucketLike
 from .schedule import OFF
 
 if TYPE_CHECKING:

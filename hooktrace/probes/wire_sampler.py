@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ..capture.clocks import clock_anchor
+from ..staging.calls import clock_anchor
 from .schedule import Schedule
 from .step_sampler import CallStart, Part
 from .wire import WireSample

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .job import rendezvous_store
+from ..staging.job import rendezvous_store
 from .native_calls import call_aside
 
 _LOOK_S = 0.1

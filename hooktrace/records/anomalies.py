@@ -48,7 +48,7 @@ class AnomalyRecord(Record, frozen=True, kw_only=True, tag="anomaly", rename={"k
     rank: Rank | None = None
 
     def assemble(self, into: Assembler) -> None:
-        """Go out with the others, unless the same was seen before (``capture/ring.py``)."""
+        """Go out with the others, unless the same was seen before (``staging/ring.py``)."""
         into.add_anomaly(self)
 
 

@@ -1,14 +1,20 @@
-"""How a hook is written and run: a generator that yields collectives.
+"""One call of a hook: how a hook is written, what runs it, and what is stamped on the way.
 
-    DDP --> StagedHook (hook.py) --> generator --yield--> Operation (operation.py, collectives.py)
+    GradBucket --layout.py--> BucketSlot (slots.py)      which model, generation and bucket
+                                 |                       (a unit's: units.py, unit_waits.py)
+    DDP --> StagedHook (hook.py) --> generator --yield--> Operation (operations.py, collectives.py)
                  |                       ^                    |
-                 |              driver.py, runs.py <----------+--> process group (groups.py)
-                 |                       |
-                 |      turns.py, sequencer.py: calls with several rounds, one after another
-                 |      round_groups.py: that group;  streams.py: memory across a yield
+                 |              driver.py, runs.py <----------+--> process group (groups.py, job.py)
+                 |                       |    +--stamps--> BucketCall (calls.py)   they never raise
+                 |                       |                    ^-- devices.py: the device's own times
+                 |                       |                    v
+                 |                       |           Ring (ring.py)   what does not fit is counted
+                 |      order.py: calls with several rounds, one after another
+                 |      streams.py: memory across a yield;  backward.py: when the pass has ended
                  +--> compiled.py: the same on one parameter, in a compiled graph
 
 What enters is a hook's state and a bucket; what leaves is one future of the averaged gradients,
-checked (result_check.py).  ``composition`` runs hooks inside hooks, an opaque one as one operation
-(hook_call.py); ``gradient_kinds`` and ``effects`` say what a hook can work with and may change.
+checked (hook_checks.py), and an ended call, for ``tracing`` to make records of.  ``composition``
+runs hooks inside hooks.  Nothing here formats, adds up, or waits for another rank; all but ``job``,
+which asks the job's store.
 """

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..capture.calls import Collective
+from .calls import Collective
 from .groups import group_of
-from .operation import Future, Operation
+from .operations import Future, Operation
 
 # torch 2.13 renamed these two and warns of the old names, the only ones that older versions have.
 all_gather_flat: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from .driver import Steps, run_answered
-from .operation import Operation
+from .operations import Operation
 
 
 class ParameterBucket:

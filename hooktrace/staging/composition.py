@@ -15,7 +15,7 @@ from typing import Any
 
 from .driver import Steps
 from .hook import HookFunction, StagedHook
-from .hook_call import HookCall
+from .operations import HookCall
 
 Hook = Callable[..., Any]
 

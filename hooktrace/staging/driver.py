@@ -1,12 +1,14 @@
 """The one driver of staged hooks: a generator, advanced from operation to operation to its result.
 
     StagedHook.launch --Operation.start--> future --then--> StagedRun.finish   one collective: usual
-    take_turns        --advance, issue, arrive, and again-->      several, in turn (``turns.py``)
-    run_synchronously --advance, issue, wait, and again-->        FSDP's (``synchronous.py``)
+    take_turns        --advance, issue, arrive, and again-->      several, in turn (``order.py``)
+    run_synchronously --advance, issue, wait, and again-->        FSDP's: nobody gets a future
     run_answered      --advance, answer, and again-->             on trial, compiled: no future
 
 ``HookRun`` has the steps.  ``runs.py`` writes them out in one function for the usual way, where a
-function call costs a microsecond or two, since DDP calls a hook with cold caches.
+function call costs a microsecond or two, since DDP calls a hook with cold caches.  FSDP calls its
+collectives where it waits for them, so there the thread (or, on a device, its current stream) waits
+for each one.
 
 Stamps do not raise.  What the hook raises is put on the record and leaves as a ``HookError`` that
 names it.
@@ -19,11 +21,11 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 
-from ..capture.calls import BucketCall
 from ..records.errors import HookError
 from . import streams
-from .operation import FailureStages, Operation
-from .result_check import wrong_result
+from .calls import BucketCall
+from .hook_checks import wrong_result
+from .operations import FailureStages, Operation
 
 Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 Steps: TypeAlias = Generator[Operation, torch.Tensor, torch.Tensor]
@@ -131,7 +133,7 @@ def raise_for(
         call.failed(stage, error)
     if not isinstance(error, Exception):
         raise error
-    # The call knows better than a bucket of a static graph's first pass (capture/first_pass.py).
+    # The call knows better than a bucket of a static graph's first pass (``layout.py``).
     index = bucket.index() if call is None else call.slot.index
     raise HookError(name, index, stage, f"{type(error).__name__}: {error}") from error
 
@@ -195,3 +197,47 @@ def second_collective() -> RuntimeError:
         "the hook yielded a second collective, but was declared single-round; "
         "declare it with @staged(multi_round=True)"
     )
+
+
+class _WaitingRun(HookRun):
+    """A call whose operations are waited for one by one; its result is as long as ``expected``."""
+
+    __slots__ = (*HELD, "_call", "_expected")
+
+    def __init__(self, call: BucketCall | None, expected: int) -> None:
+        self._call = call
+        self._expected = expected
+
+    @property
+    def call(self) -> BucketCall | None:
+        """What takes the stamps."""
+        return self._call
+
+    def end(self, result: Any) -> torch.Tensor:
+        """Return the result, checked."""
+        if not isinstance(result, torch.Tensor) or result.numel() != self._expected:
+            got = f"{tuple(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
+            wrong = TypeError(
+                f"the hook returned {got}; return a tensor of {self._expected} elements"
+            )
+            self.fail(self.own_stage, wrong)
+        return result
+
+
+def run_synchronously(  # noqa: PLR0917  # as the driver's
+    name: str, generator: Steps, state: Any, place: Any, call: BucketCall | None, expected: int
+) -> torch.Tensor:
+    """Run a hook to its end and return its result, a tensor of ``expected`` elements.
+
+    ``state``: the generator's first argument.  ``place``: what the hook is called for; its
+    ``index()`` names it in errors.  ``call``: takes the stamps, but for the last one, which is the
+    caller's.  Raises ``HookError`` for what the hook or a collective raised.
+    """
+    run = _WaitingRun(call, expected)
+    run.begin(name, generator, state, place)
+    step = run.advance(None)
+    while not isinstance(step, Ended):
+        issued = run.issue(step)
+        issued.wait()
+        step = run.advance(run.arrive(issued))
+    return step.result

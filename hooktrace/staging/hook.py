@@ -19,12 +19,10 @@ from torch._C._distributed_c10d import GradBucket
 
 from .compiled import run_on_parameter, several_rounds
 from .driver import Future, Steps, completed, stages_of
-from .effects import keeps_something
-from .gradient_kinds import refuse_bucket, refuse_model
 from .groups import group_of
+from .hook_checks import keeps_something, refuse_bucket, refuse_model
+from .order import sequencer_of, take_turns
 from .runs import StagedRun
-from .sequencer import sequencer_of
-from .turns import take_turns
 
 HookFunction: TypeAlias = Callable[..., Steps]
 """A generator function ``(state, bucket)`` that yields operations and returns the averaged

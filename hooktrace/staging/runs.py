@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from ..capture.calls import BucketCall, Collective
-from ..capture.device_call import DeviceCall
 from . import streams
+from .calls import BucketCall, Collective
+from .devices import DeviceCall
 from .driver import HELD, NO_SLOTS, Future, HookRun, raise_for, second_collective, stages_of
-from .operation import Operation
-from .result_check import no_future, wrong_result
+from .hook_checks import no_future, wrong_result
+from .operations import Operation
 
 # Those of torch.futures.Future are functions of Python's, which call these.
 _then: Callable[[Future, Callable[[Future], torch.Tensor]], Future] = torch._C.Future.then

@@ -23,7 +23,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from ..capture.device_events import accelerator, current_stream
+from .devices import accelerator, current_stream
 
 _SPARSE: Final = torch.sparse_coo
 _DEPTH: Final = 5  # a generator's local, its object, that one's dictionary, a list in it, its item

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..capture.flat_bucket import FlatBucket
+from ..staging.slots import FlatBucket
 
 
 class FakeClock:

@@ -1,45 +1,102 @@
 """What is in the ring becomes records: calls the ones of their step, other entries go with them.
 
     BucketCall --steps.py--> whole steps --stage_times.py--> StepRecord, BucketRecords ---+--take-->
-                 +-> queue_model.py: when did each collective really start?               |
-    ProbeResult, CheckResult, once their device has passed: numbers in the records of      |
-    their step, skews, anomalies; WireSample --sent.py: what opaque hooks sent ------------+
+    ProbeResult, CheckResult --AwaitedResults, once their device has passed--> numbers    |
+    in the records of their step, skews, anomalies; WireSample: what opaque hooks sent ---+
     AnomalyRecord --the first of its kind and bucket--------------------------------------+
     any other record --as it is-----------------------------------------------------------+
 
-An entry says itself which of these it is: its ``assemble`` calls the method here that is for it.
 Runs in the drain thread only.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
-from ..capture.calls import NOT_YET, BucketCall
-from ..capture.device_call import give_back
-from ..capture.unit_step import UnitStep
 from ..probes.anomalies import anomaly_of
 from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import ProbeResult, error_record, mismatch, skew_record
 from ..probes.skipped_steps import SkippedSteps
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
 from ..records.last_used import Bounded
-from .awaited import AwaitedResults, Result
+from ..staging.calls import NOT_YET, BucketCall
+from ..staging.devices import give_back
+from ..staging.slots import BucketSlot, ModelState
+from ..staging.units import UnitStep
 from .call_records import bucket_record, step_record
-from .losses import LossLedger
-from .queue_model import QueueModel, derive_device_starts
-from .sent import SentLookUp
+from .export import LossLedger
 from .stage_times import (
     CallTimes,
+    QueueModel,
+    SentLookUp,
+    derive_device_starts,
     device_times,
     have_passed,
     host_spans,
     host_times,
     is_backward_over,
 )
-from .stall_watch import StallWatch
-from .steps import AnyStep, StepGatherer
+from .steps import AnyStep, StallWatch, StepGatherer
+
+
+class Result(Protocol):
+    """What was found on one call, of which the numbers are on their way to the host.
+
+    ``scaled``: a loss scaler leaves a step out that is not finite.
+    """
+
+    slot: BucketSlot
+    step: int
+    scaled: bool
+
+    def has_arrived(self) -> bool:
+        """Return whether all is on the host."""
+
+    def read(self) -> None:
+        """Take what has arrived."""
+
+    def arrive(self, into: Assembler) -> None:
+        """Hand over what was read."""
+
+    def let_go(self) -> None:
+        """Take note that nobody reads it."""
+
+
+class AwaitedResults:
+    """Results in the order in which they were found; ``capacity``: how many may wait."""
+
+    def __init__(self, capacity: int = 4096) -> None:
+        self._capacity = capacity
+        self._waiting: deque[Result] = deque()
+
+    def add(self, result: Result) -> int:
+        """Take one; returns how many of the oldest were given up for it."""
+        self._waiting.append(result)
+        given_up = max(0, len(self._waiting) - self._capacity)
+        for _ in range(given_up):
+            self._waiting.popleft().let_go()
+        return given_up
+
+    def arrived(self) -> Iterator[Result]:
+        """Yield, read, those that have come; one that has not holds back those after it."""
+        while self._waiting and self._waiting[0].has_arrived():
+            result = self._waiting.popleft()
+            result.read()
+            yield result
+
+    def holds(self, model: ModelState, step: int) -> bool:
+        """Return whether something of a step has not come yet."""
+        return any(r.step == step and r.slot.model is model for r in self._waiting)
+
+    def give_up(self) -> int:
+        """Let go of what has not come; returns how many."""
+        given_up = len(self._waiting)
+        while self._waiting:
+            self._waiting.popleft().let_go()
+        return given_up
+
 
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ..capture.calls import BucketCall, Collective
 from ..records import (
     BucketRecord,
     DeviceSpan,
@@ -18,6 +17,7 @@ from ..records import (
     Transfer,
 )
 from ..records.intervals import bus_bytes, exposed_ns, union_ns
+from ..staging.calls import BucketCall, Collective
 from .stage_times import CallTimes, launched
 
 N = TypeVar("N", int, float)

@@ -19,11 +19,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 
-from ..capture.buckets import GradBucketLike
 from ..staging.collectives import AllReduce
 from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
+from ..staging.slots import GradBucketLike
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel

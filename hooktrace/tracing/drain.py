@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ..capture.device_events import relax_capture_mode
+from ..staging.devices import relax_capture_mode
 
 
 class Drain:

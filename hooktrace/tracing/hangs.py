@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..capture.buckets import ModelState
 from ..ranks.channel.channel import Channel
 from ..ranks.hang.collectives import collectives
 from ..ranks.hang.look import look
@@ -24,6 +23,7 @@ from ..ranks.hang.service import HangService, stacks_text
 from ..ranks.hang.watchdog import Pauses
 from ..records import HangRecord
 from ..records.files import record_path
+from ..staging.slots import ModelState
 from .options import OnHang
 
 if TYPE_CHECKING:

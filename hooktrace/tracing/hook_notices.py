@@ -18,11 +18,11 @@ import weakref
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ..capture.layout import LayoutTracker
-from ..capture.ring import Loss
-from ..ranks.job import current_rank
 from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
+from ..staging.job import current_rank
+from ..staging.layout import LayoutTracker
+from ..staging.ring import Loss
 from .tracer import Tracer
 
 _PASSES = 100

@@ -1,6 +1,7 @@
 """A tracer as one of its job's: what the other ranks, and commands to all of them, need of it.
 
 commands, hangs --> InJob --> the exporters that write records; recent.py; the channel
+tracer.job.pause() --Client--> the hub --> all ranks --CommandResult-->
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..capture.clocks import Clock
 from ..exporters.base import Exporter
 from ..exporters.record_file import RecordFileExporter
-from ..ranks.job import describe_run
+from ..ranks.control.address import HubAddress
+from ..ranks.control.client import Client
+from ..ranks.control.messages import Command, CommandResult
 from ..records import Batch, RunInfo
 from ..records.errors import UsageError
+from ..staging.calls import Clock
+from ..staging.job import describe_run
 from .models import TracedModels
 from .pipeline import Pipeline
 from .recent import RecentRecords
@@ -22,7 +26,50 @@ from .recent import RecentRecords
 if TYPE_CHECKING:
     from ..ranks.channel.channel import Channel
     from ..ranks.control.address import HubAddress
-    from .job_control import JobControl
+
+
+class JobControl:
+    """Each call returns a ``CommandResult``: by rank what was done, and which did not answer.
+
+    It waits for the ranks for 2 s at most (``flush``: 25 s; ``stacks``: 2 s for each 128 ranks),
+    and not for a collective.  Raises ``UsageError`` where rank 0 is not reached.  ``address``:
+    asked for the hub's.
+    """
+
+    def __init__(self, address: Callable[[], HubAddress]) -> None:
+        self._address = address
+
+    def status(self) -> CommandResult:
+        """Ask where each rank is."""
+        return self._command(Command(verb="status"))
+
+    def stacks(self, rank: int = -1) -> CommandResult:
+        """Ask where the threads of a rank are, or of all ranks."""
+        return self._command(Command(verb="stacks", rank=rank))
+
+    def detail(self, steps: int) -> CommandResult:
+        """Keep the next steps whole in the record files, on all ranks the same ones."""
+        return self._command(Command(verb="detail", number=steps))
+
+    def probe(self, steps: int) -> CommandResult:
+        """Measure the compression error in the next steps, on all ranks the same ones."""
+        return self._command(Command(verb="probe", number=steps))
+
+    def pause(self) -> CommandResult:
+        """Stop recording on all ranks, until ``resume``."""
+        return self._command(Command(verb="pause"))
+
+    def resume(self) -> CommandResult:
+        """Record again."""
+        return self._command(Command(verb="resume"))
+
+    def flush(self) -> CommandResult:
+        """Have all that was recorded so far exported."""
+        return self._command(Command(verb="flush"))
+
+    def _command(self, command: Command) -> CommandResult:
+        with Client(self._address()) as client:
+            return client.command(command)
 
 
 class InJob:
@@ -72,7 +119,7 @@ class InJob:
     @property
     def job(self) -> JobControl:
         """Commands to all ranks of the job, while it runs."""
-        from .job_control import JobControl
+        from .in_job import JobControl
 
         return JobControl(self._hub_address)
 

@@ -7,9 +7,9 @@ import threading
 import weakref
 from typing import Protocol
 
-from ..capture.buckets import ModelState
-from ..capture.units import ShardedModel
 from ..records.last_used import Bounded
+from ..staging.slots import ModelState
+from ..staging.units import ShardedModel
 
 
 class Layout(Protocol):

@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ..capture.ring import Ring
 from ..exporters.base import Exporter
 from ..records import AnomalyRecord, Batch, RunInfo
+from ..staging.ring import Ring
 from .assembler import Assembler
-from .fan_out import FanOut
-from .losses import LossLedger
+from .export import FanOut, LossLedger
 from .recent import RecentRecords
 
 _ENTRIES_PER_PORTION = 128

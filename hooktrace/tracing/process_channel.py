@@ -1,9 +1,10 @@
-"""The channel to the other ranks that the tracers of this process share.
+"""The channel to the other ranks that the tracers of this process share, and what it is asked.
 
 first tracer that starts --> Channel --ClockRecord--> the tracers that have its clock
-                             JobView <--steps-- all tracers
-                             HangService <--calls in flight-- all tracers
+JobView <--steps-- all tracers
+HangService <--calls in flight-- all tracers
 last one that closes --> its end
+hooktrace ctl --Command--> all tracers, on a thread of its own, since it may wait --> Done
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,16 +21,153 @@ from ..ranks.channel.channel import Channel, channel_of_this_process
 from ..ranks.channel.meeting import aside
 from ..ranks.control.address import HubAddress, remove_address, write_address
 from ..ranks.control.hub import ControlHub
-from ..ranks.control.messages import QUESTION
-from ..ranks.hang.service import HangService
+from ..ranks.control.messages import QUESTION, STACKS_AT_ONCE, Command, Done, decode_command, encode
+from ..ranks.hang.look import look
+from ..ranks.hang.sentences import seconds
+from ..ranks.hang.service import HangService, stacks_text
+from ..ranks.hang.status import ModelStatus
 from ..ranks.whole_job.rank_steps import RankSteps
 from ..ranks.whole_job.view import JobView
 from ..records import ClockRecord
-from .control import TracerControl
+from ..staging.slots import ModelState
 from .hangs import hang_service
 
 if TYPE_CHECKING:
     from .tracer import Tracer
+
+
+_FLUSH_S = 8.0
+_MOST_TEXT = 200_000
+_LONG_NS = 1_000_000_000
+
+
+class TracerControl:
+    """Carries commands out; ``tracers`` returns those of this process, ``rank`` is this one."""
+
+    def __init__(self, tracers: Callable[[], list[Tracer]], rank: int) -> None:
+        self._tracers = tracers
+        self._rank = rank
+        self._verbs: dict[str, Callable[[Command], Done]] = {
+            "status": lambda _: Done(text=self._status()),
+            "stacks": self._stacks,
+            "detail": self._detail,
+            "probe": self._probe,
+            "pause": lambda _: self._record(False),
+            "resume": lambda _: self._record(True),
+            "flush": lambda _: self._flush(),
+        }
+
+    async def carry_out(self, argument: bytes) -> bytes:
+        """Return what was done, encoded; raises ``msgspec.DecodeError`` for no command."""
+        command = decode_command(argument)
+        # Some verbs ask torch's store: where it hangs, the others are carried out all the same.
+        return encode(await aside(lambda: self.do(command), f"an earlier {command.verb}"))
+
+    def do(self, command: Command) -> Done:
+        """Carry a command out, and say where this rank is."""
+        done = self._verbs[command.verb](command)
+        steps = {model.name: model.position[0] for model in self._models()}
+        return Done(text=done.text, trouble=done.trouble, steps=steps)
+
+    def _models(self) -> list[ModelState]:
+        return [model for tracer in self._tracers() for model in tracer.models.all()]
+
+    def _status(self) -> str:
+        paused = ["paused"] if not any(tracer.recording for tracer in self._tracers()) else []
+        models = [
+            _where(status)
+            for tracer in self._tracers()
+            for status in look(tracer.models.all(), tracer.clock())
+        ]
+        return ", ".join([*paused, *models]) or "no model yet"
+
+    def _stacks(self, command: Command) -> Done:
+        begin = command.begin
+        wanted = [command.rank] if command.rank >= 0 else range(begin, begin + STACKS_AT_ONCE)
+        if self._rank not in wanted:
+            return Done()
+        return Done(text=stacks_text()[:_MOST_TEXT])
+
+    def _detail(self, command: Command) -> Done:
+        kept, texts = False, []
+        for tracer in self._tracers():
+            for model in tracer.models.all():
+                first = command.first.get(model.name, model.position[0] + 1)
+                kept |= tracer.keep_detail(model.name, first, command.number)
+                texts.append(_span(model, first, command.number))
+        if not kept:
+            return Done(trouble="this rank writes no records: add a RecordFileExporter")
+        return Done(text="; ".join(texts))
+
+    def _probe(self, command: Command) -> Done:
+        texts, sharded = [], []
+        for model in self._models():
+            if _is_sharded(model):
+                sharded.append(model.name)
+            elif model.sampling is not None and model.sampling.replan(
+                command.number, model.position[0]
+            ):
+                _look_soon(model)
+                texts.append(model.name)
+        if not texts and not sharded:
+            return Done(trouble="nothing is probed, by Tracer(error_every=0) or as the log says")
+        begun = [f"probes of {', '.join(texts)} begin once all ranks have met"] if texts else []
+        return _done(begun, sharded, "a change of probes is for buckets")
+
+    def _record(self, on: bool) -> Done:
+        for tracer in self._tracers():
+            tracer.recording = on
+            for model in tracer.models.all():
+                if model.sampling is not None:  # no rank waits for another's probes meanwhile
+                    model.sampling.replan(0, model.position[0])
+                    _look_soon(model)
+        return Done(text="recording" if on else "paused")
+
+    def _flush(self) -> Done:
+        flushed = [tracer.flush(_FLUSH_S) for tracer in self._tracers()]
+        if not all(flushed):
+            return Done(trouble=f"what was recorded is not exported after {_FLUSH_S:.0f} s")
+        return Done(text="flushed")
+
+
+def _span(model: ModelState, first: int, number: int) -> str:
+    """Say which steps it is, and where this rank is past the first one or all of them already."""
+    begins, last = max(first, model.position[0] + 1), first + number - 1
+    if begins > last:
+        return f"{model.name}: none, this rank is past steps {first} to {last}; ask once more"
+    late = "" if begins == first else f" (asked for from {first} on)"
+    return f"{model.name}: steps {begins} to {last}{late}"
+
+
+def _where(status: ModelStatus) -> str:
+    """Say where a model is, and what it has waited for longest, if that is worth the name."""
+    text = f"{status.model} ({status.hook}) at step {status.step}"
+    oldest = max(status.in_flight, key=lambda call: call.age_ns, default=None)
+    if oldest is None or oldest.age_ns < _LONG_NS:
+        return text
+    what = f"{oldest.stage} {oldest.collective}".rstrip()
+    return f"{text}, {oldest.name} in {what} for {seconds(oldest.age_ns)}"
+
+
+def _is_sharded(model: ModelState) -> bool:
+    """Return whether a model is under FSDP2, as far as its calls have shown it."""
+    return any(slot.unit is not None for slot in list(model.slots.values()))
+
+
+def _done(texts: list[str], sharded: list[str], what: str) -> Done:
+    """Return what was begun; of sharded models that ``what`` does not take their units yet."""
+    not_yet = f"{', '.join(sharded)}: sharded (FSDP2), and {what}: it does not take units yet"
+    if not texts:
+        return Done(trouble=not_yet if sharded else "no model yet")
+    return Done(text="; ".join([*texts, *([not_yet] if sharded else [])]))
+
+
+def _look_soon(model: ModelState) -> None:
+    """Have the model's next call looked at, whatever its thread is at now."""
+    assert model.sampling is not None
+    model.sampling.asked = True
+    model.sample_step = 0
+
 
 logger = logging.getLogger("hooktrace")
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ..capture.buckets import BucketSlot
 from ..probes.debug_checks import DebugChecks
 from ..probes.device_group import trouble_with
 from ..probes.local import LocalProbes
@@ -25,6 +24,7 @@ from ..probes.wire_sampler import WireSampler
 from ..records.hook_names import how_to_see
 from ..staging.groups import group_of, only_default_group
 from ..staging.hook import StagedHook
+from ..staging.slots import BucketSlot
 from .tracer import Tracer
 
 logger = logging.getLogger("hooktrace")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import exporters  # whose exporters are imported when one is asked for
-from ..ranks.job import current_rank
+from ..staging.job import current_rank
 from .options import ASKING, EXPORTERS, OUTSIDE, TRACER, Setting
 from .state import State
 from .tracer import Tracer

@@ -1,21 +1,77 @@
-"""Where one call's time went, in one clock: from the stamps or events of a ``BucketCall``.
+"""Where the time of calls went, in one clock: stages, queues, what units exposed, what was sent.
 
-    BucketCall --host_times, device_times--> CallTimes --> queue_model, call_records
+    BucketCall --host_times, device_times--> CallTimes, for the records
+    collectives of a whole step --derive_starts--> when each began: others wait in the queue before
+    spans of the calls that one wait is for, and its begin --exposed_of--> ns of each
+    an opaque hook's calls of a sampled step --SentLookUp--> what they sent, or why it is not known
 
 The only module that reads a call's stamps, its rounds and its events.
+
+*Queue.*  A backend executes a few collectives at once, first in first out.  A worker of gloo also
+runs the callback of the collective that it executed, which may decompress: until then it takes no
+other.
+
+*Exposed, of a unit on a device.*  A wait begins where the computing stream comes to it, and goes on
+until the last of the calls that it is for has ended.  What is exposed of a call is the time in
+which it was under way, from its begin to its end on FSDP's stream, during its wait; where several
+are under way in one wait, as at the end of a backward pass, that time is of the one that ends
+first.  So no time of a step is counted twice, no call exposes more than it takes, and a step's sum
+is at most what its computing stream stood still for.  The rest of a wait is of no call: what FSDP
+copies and divides around its collectives.
+
+*Sent.*  That it is not known is logged once for a hook and a reason, and stands in each step's
+record.
 """
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import torch
 
-from ..capture.calls import NEVER, NOT_YET, BucketCall, Collective
-from ..capture.device_call import events_of
-from ..capture.device_events import DeviceEvent
-from .unit_exposed import exposed_of
+from ..probes.wire import (
+    Attribution,
+    CallWindow,
+    FlightRecorder,
+    UnknownError,
+    WireSample,
+    attribute,
+)
+from ..records.intervals import fifo_starts
+from ..records.last_used import Bounded, LastUsed
+from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective
+from ..staging.devices import DeviceEvent, events_of
+
+
+def exposed_of(spans: Sequence[tuple[int, int]], wait: int) -> list[int]:
+    """Return what each call exposes, ns; ``spans``: begin and end of each, one clock's ns.
+
+    >>> exposed_of([(0, 40), (20, 90), (90, 100)], 30)
+    [10, 50, 10]
+    >>> exposed_of([(0, 40), (50, 60)], 70)
+    [0, 0]
+    >>> exposed_of([(50, 60), (40, 100)], 30)
+    [10, 50]
+    """
+    exposed = [0] * len(spans)
+    counted: list[tuple[int, int]] = []  # in order, and apart
+    for i in sorted(range(len(spans)), key=lambda i: spans[i][1]):
+        begin, end = max(spans[i][0], wait), spans[i][1]
+        left, first = end - begin, begin
+        if left <= 0:
+            continue
+        while counted and counted[-1][1] > begin:
+            start, until = counted.pop()
+            left -= until - max(start, begin)
+            first = min(first, start)
+        counted.append((first, end))
+        exposed[i] = left
+    return exposed
+
 
 Span = tuple[int, int, int]
 """When a collective was issued, when it arrived, and when its worker was free again, in ns."""
@@ -165,3 +221,136 @@ def _on_device(call: BucketCall, at: Callable[[DeviceEvent], int]) -> CallTimes:
     if len(call.around_backward) == len(("returned", "ended")):
         hidden_to = _hidden_to(ready, *map(at, call.around_backward))
     return CallTimes(ready, ready, ready, None, collectives, done, done, hidden_to)
+
+
+_REMEMBERED = 512
+"""Collectives of one backend, of all models that use it."""
+
+
+class _Seen:
+    """The last collectives of one backend, each with the latest end of it and all before.
+
+    By that the search for those that ended late, which comes with each step, stops early.
+    """
+
+    __slots__ = ("_latest", "_spans")
+
+    def __init__(self) -> None:
+        self._spans: deque[tuple[Span, int]] = deque(maxlen=_REMEMBERED)
+        self._latest = -sys.maxsize
+
+    def add(self, span: Span) -> None:
+        self._latest = latest = max(self._latest, span[2])
+        self._spans.append((span, latest))
+
+    def freed_after(self, time_ns: int) -> list[Span]:
+        found = []
+        for span, latest in reversed(self._spans):
+            if latest <= time_ns:
+                break
+            if span[2] > time_ns:
+                found.append(span)
+        return found
+
+
+class QueueModel:
+    """Starts on each backend, over the collectives of all models that use it."""
+
+    def __init__(self) -> None:
+        self._seen: LastUsed[int, _Seen] = LastUsed(_Seen)
+
+    def add(self, spans: Iterable[tuple[Collective, Span]]) -> None:
+        """Learn of a call's collectives, before the starts of any that they may have held up."""
+        for what, span in spans:
+            group = what.group
+            if group.workers:
+                self._seen.of(group.key).add(span)
+
+    def derive_starts(self, collectives: Iterable[TimedCollective]) -> None:
+        """Set the starts of some noted collectives."""
+        by_backend: defaultdict[int, list[TimedCollective]] = defaultdict(list)
+        for one in collectives:
+            group = one.what.group
+            if group.workers:
+                by_backend[group.key].append(one)
+        for queue, queued in by_backend.items():
+            self._set_starts(self._seen.of(queue), queued)
+
+    @staticmethod
+    def _set_starts(seen: _Seen, collectives: list[TimedCollective]) -> None:
+        spans = [(one.issued, one.arrived, one.freed) for one in collectives]
+        first, *_ = min(spans)
+        relevant = sorted({*spans, *seen.freed_after(first)})
+        launches, dones, freed = zip(*relevant, strict=True)
+        workers = collectives[0].what.group.workers
+        starts = fifo_starts(launches, dones, workers, freed=freed)
+        start_of = dict(zip(relevant, starts, strict=True))
+        for one, span in zip(collectives, spans, strict=True):
+            one.start = start_of[span]
+
+
+def derive_device_starts(calls: Sequence[CallTimes]) -> None:
+    """Set the starts of one step's collectives on a device, where no others are known."""
+    collectives = [one for times in calls for one in times.collectives]
+    model = QueueModel()
+    model.add((one.what, (one.issued, one.arrived, one.freed)) for one in collectives)
+    model.derive_starts(collectives)
+
+
+logger = logging.getLogger("hooktrace")
+
+_KEPT = 4096
+"""Samples whose steps have not come, of which more are of steps that were lost; and reasons."""
+
+_UNLISTED = (
+    "torch's Flight Recorder lists no collective of the hook; it does not list sends and receives "
+    "on gloo, so they cannot be told from a hook that sends nothing"
+)
+
+
+class SentLookUp:
+    """Looks the calls of sampled steps up in torch's Flight Recorder."""
+
+    def __init__(self) -> None:
+        self._recorder = FlightRecorder()
+        self._samples: Bounded[tuple[str, int], WireSample] = Bounded(_KEPT)
+        self._told: Bounded[tuple[str, str], None] = Bounded(_KEPT)
+
+    def add(self, sample: WireSample) -> None:
+        """Take note that a step is to be looked up."""
+        self._samples[sample.model, sample.step] = sample
+
+    def of_step(self, calls: Sequence[BucketCall]) -> Attribution:
+        """Return what each call of a step sent, and all of them, where it is known."""
+        slot, step = calls[0].slot, calls[0].step
+        sample = self._samples.pop((slot.model.name, step), None)
+        nothing = Attribution([None] * len(calls), None)
+        if sample is None or all(call.staged for call in calls):
+            return nothing
+        try:
+            found = self._look_up(calls, sample)
+        except UnknownError as error:
+            found = nothing._replace(why=str(error))
+        if found.why is not None:
+            self._tell(slot.model.hook, slot.model.name, step, found.why)
+        return found
+
+    def _look_up(self, calls: Sequence[BucketCall], sample: WireSample) -> Attribution:
+        windows = [CallWindow(call.ready, launched(call), call.done) for call in calls]
+        to_wall = sample.wall_ns - sample.host_ns
+        begin, end = min(w.ready for w in windows), max(w.done for w in windows)
+        device = calls[0].slot.device_type
+        issued = self._recorder.issued(begin + to_wall, end + to_wall, device)
+        found = attribute(issued, windows, sample)
+        if found.of_step == () and device == "cpu":
+            raise UnknownError(_UNLISTED)
+        return found
+
+    def _tell(self, hook: str, model: str, step: int, why: str) -> None:
+        if (hook, why) not in self._told:  # not by model: a job may make many
+            self._told[hook, why] = None
+            logger.warning(
+                "what hook %r of %s sends is not known in step %d: %s; further steps say so in "
+                "their records",
+                *(hook, model, step, why),
+            )

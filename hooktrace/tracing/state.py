@@ -1,19 +1,50 @@
-"""Whether hooks record, and what anomalies do about it: nothing, warn, or end the next backward.
+"""Which tracers are open, whether their hooks record, and what anomalies do about it.
 
-drain --anomalies--> Alarm.hear: logged; to be raised?    the next hook call --> AnomalyError
+    drain --anomalies--> Alarm.hear: logged; to be raised?    the next hook call --> AnomalyError
+
+Tracers that nobody has closed are closed when the process ends, and begun anew in a forked child.
 """
 
 from __future__ import annotations
 
+import atexit
 import enum
 import logging
+import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from ..ranks import native_calls
 from ..records import AnomalyRecord
 from ..records.errors import AnomalyError
 from .options import OnAnomaly
 
+if TYPE_CHECKING:
+    from .tracer import Tracer
+
+
 logger = logging.getLogger("hooktrace")
+
+
+open_tracers: set[Tracer] = set()
+
+
+def _close_all() -> None:
+    for tracer in list(open_tracers):
+        try:
+            tracer.close()
+        except Exception:
+            logger.exception("a tracer could not be closed at exit; call its close() before")
+    native_calls.wait()
+
+
+def _begin_all_in_child() -> None:
+    for tracer in list(open_tracers):
+        tracer.begin_in_child()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_begin_all_in_child)
 
 
 class State(enum.Enum):

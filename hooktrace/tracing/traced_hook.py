@@ -22,16 +22,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..capture.buckets import BucketSlot
-from ..capture.calls import NOT_YET, BucketCall, Recorder
-from ..capture.device_events import refuse_captured_stream
-from ..capture.layout import LayoutTracker
-from ..capture.passed import PassedCalls
-from ..capture.ring import Loss
 from ..probes.step_sampler import CallStart, SampledCall
-from ..ranks.job import current_rank
+from ..staging.calls import NOT_YET, BucketCall, Recorder
+from ..staging.devices import refuse_captured_stream
 from ..staging.driver import Future
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
+from ..staging.job import current_rank
+from ..staging.layout import LayoutTracker
+from ..staging.ring import Loss
 from ..staging.runs import (
     DeviceOpaqueRun,
     DeviceStagedRun,
@@ -39,6 +37,7 @@ from ..staging.runs import (
     StagedRun,
     launch_opaque,
 )
+from ..staging.slots import BucketSlot, PassedCalls
 from .hook_notices import HookNotices, note_compiled
 from .sampling_plan import SamplingPlan
 from .settings import default_tracer

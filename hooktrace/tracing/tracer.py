@@ -18,24 +18,23 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..capture.clocks import Clock, clock_anchor
-from ..capture.device_events import EventPool
-from ..capture.loss_scale import hear_of_scalers
-from ..capture.ring import Ring
-from ..capture.unit_waits import UnitWaits
 from ..exporters.base import Exporter, checked
 from ..records import AnomalyRecord, Scope
 from ..records.errors import AnomalyError
+from ..staging.backward import hear_of_scalers
+from ..staging.calls import Clock, clock_anchor
+from ..staging.devices import EventPool
+from ..staging.ring import Ring
+from ..staging.unit_waits import UnitWaits
 from .drain import Drain
-from .fan_out import LeftWithParent
+from .export import LeftWithParent
 from .in_job import InJob
 from .models import TracedModels
-from .open_tracers import open_tracers
 from .options import OnAnomaly, OnHang, check_arguments
 from .pipeline import Pipeline
 from .recent import Queries, RecentRecords
 from .redirected import redirected
-from .state import Alarm, State
+from .state import Alarm, State, open_tracers
 
 if TYPE_CHECKING:
     from ..ranks.channel.channel import Channel

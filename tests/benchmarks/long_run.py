@@ -29,7 +29,7 @@ from hooktrace.commands.bench.table import Row
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.records import Batch
 from hooktrace.staging.hook import staged
-from hooktrace.staging.operation import Operation
+from hooktrace.staging.operations import Operation
 from hooktrace.testing.synthetic import SyntheticJob, simulate
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer

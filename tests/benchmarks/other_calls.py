@@ -15,10 +15,10 @@ from typing import Any
 from unittest import mock
 
 from hooktrace import hooks
-from hooktrace.capture import buckets, device_events
 from hooktrace.commands.bench.cost import steps_in_turns
 from hooktrace.commands.bench.harness import done, run_ranks
 from hooktrace.commands.bench.table import Row
+from hooktrace.staging import devices, slots
 
 LARGE, SMALL = (512, 2), (64, 40)
 """Width and number of the buckets: 2 of 1 MB, 40 of 16 KB."""
@@ -79,8 +79,8 @@ def _yes(device: object) -> bool:
 def simulated_device() -> Iterator[None]:
     """Take each bucket for one on a device, whose events cost nothing."""
     with (
-        mock.patch.object(buckets, "has_events", _yes),
-        mock.patch.object(device_events, "new_event", _event),
-        mock.patch.object(device_events, "stream_of", _stream),
+        mock.patch.object(slots, "has_events", _yes),
+        mock.patch.object(devices, "new_event", _event),
+        mock.patch.object(devices, "stream_of", _stream),
     ):
         yield

@@ -22,9 +22,9 @@ from hooktrace.commands.bench.harness import run_ranks
 from hooktrace.commands.bench.table import Row
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
-from hooktrace.ranks.job import job_store
 from hooktrace.ranks.whole_job.snapshot import JobSnapshot
 from hooktrace.ranks.whole_job.view import JobView
+from hooktrace.staging.job import job_store
 
 from .harness import STATM, resident_mib
 from .simulated_hosts import OVER, RANKS_A_HOST, simulate

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.ranks.job import loopback
+from hooktrace.staging.job import loopback
 
 from ..distributed.harness import REPOSITORY
 from ..docs.pages import Page

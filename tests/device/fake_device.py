@@ -22,7 +22,6 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 
-from hooktrace.capture import buckets, device_events, host_copy
 from hooktrace.fsdp import replicas
 from hooktrace.probes import (
     agreement,
@@ -34,7 +33,7 @@ from hooktrace.probes import (
     step_sampler,
 )
 from hooktrace.ranks.hang import look
-from hooktrace.staging import driver, runs, streams, turns
+from hooktrace.staging import devices, driver, order, runs, slots, streams
 from hooktrace.tracing import assembler, drain
 
 from .allocator import StreamOracle
@@ -104,7 +103,7 @@ class FakeEvent:
 CALLBACKS: tuple[tuple[type, str], ...] = (
     (runs.StagedRun, "finish"),
     (runs.OpaqueRun, "finish"),
-    (turns._Turn, "_go_on"),
+    (order._Turn, "_go_on"),
     (probe.Probe, "_arrived"),
     (debug_checks.CheckedCall, "_arrived"),
     (step_sampler.SampledCall, "_pass_on"),
@@ -179,13 +178,13 @@ class FakeDevice(StreamOracle):
         patch.setattr(streams, "current_stream", lambda device: self.stream)
         patch.setattr(torch.Tensor, "record_stream", self._recorder())
         patch.setattr(torch.Tensor, "pin_memory", self._pinner())
-        for owner in (driver, turns, probe):
+        for owner in (driver, order, probe):
             patch.setattr(owner, "new_future", lambda tensor: torch.futures.Future())
-        for module in (buckets, replicas):
+        for module in (slots, replicas):
             patch.setattr(module, "has_events", lambda device: device.type == "cuda")
-        patch.setattr(device_events, "stream_of", lambda i: (torch.device("cuda", i), self.stream))
-        patch.setattr(device_events, "new_event", self._new_event)
-        patch.setattr(host_copy, "new_pinned", self._new_pinned)
+        patch.setattr(devices, "stream_of", lambda i: (torch.device("cuda", i), self.stream))
+        patch.setattr(devices, "new_event", self._new_event)
+        patch.setattr(devices, "new_pinned", self._new_pinned)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.captured)
         patch.setattr(debug_checks, "queue_callback", self._at_the_end.append)
         for owner in (drain, look):

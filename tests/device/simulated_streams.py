@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group, _fsdp_state
 
-from hooktrace.capture import buckets, device_events, unit_waits
 from hooktrace.fsdp import replicas, torch_waits
+from hooktrace.staging import devices, slots, unit_waits
 
 DEVICE = torch.device("cpu")
 
@@ -140,11 +140,11 @@ class SimulatedStreams:
             patch.setattr(torchs, "_get_device_handle", lambda kind: self)
         for name in self.takes:
             patch.setattr(dist, name, self._taking(name, getattr(dist, name)))
-        for module in (buckets, replicas, torch_waits):
+        for module in (slots, replicas, torch_waits):
             patch.setattr(module, "has_events", lambda device: True)
-        patch.setattr(device_events, "stream_of", self.current_stream)
+        patch.setattr(devices, "stream_of", self.current_stream)
         patch.setattr(unit_waits, "current_stream", self.current_stream)
-        patch.setattr(device_events, "new_event", self._new_event)
+        patch.setattr(devices, "new_event", self._new_event)
         patch.setattr(torch.accelerator, "current_stream", self.current_stream)
         return self
 

@@ -19,9 +19,9 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGath
 from torch.utils.checkpoint import checkpoint
 
 from hooktrace import Tracer, fsdp
-from hooktrace.capture.device_call import DeviceCall
 from hooktrace.fsdp import torch_groups, torch_waits
 from hooktrace.records import BucketRecord
+from hooktrace.staging.devices import DeviceCall
 
 from .simulated_streams import Block, SimulatedStreams
 

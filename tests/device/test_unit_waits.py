@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from hooktrace import Tracer
-from hooktrace.capture.buckets import ModelState
-from hooktrace.capture.device_call import DeviceCall
-from hooktrace.capture.device_events import EventPool
-from hooktrace.capture.ring import Loss
-from hooktrace.capture.unit_waits import UnitWaits
-from hooktrace.capture.units import ShardedModel, UnitInfo
+from hooktrace.staging.devices import DeviceCall, EventPool
+from hooktrace.staging.ring import Loss
+from hooktrace.staging.slots import ModelState
+from hooktrace.staging.unit_waits import UnitWaits
+from hooktrace.staging.units import ShardedModel, UnitInfo
 
 from .simulated_streams import SimulatedStreams
 

@@ -13,13 +13,13 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import (
 )
 
 from hooktrace import Tracer
-from hooktrace.capture.buckets import ModelState
-from hooktrace.capture.device_events import EventPool
-from hooktrace.capture.units import ShardedModel, UnitInfo
 from hooktrace.fsdp.comms import TracedAllGather, TracedReduceScatter
 from hooktrace.fsdp.replicas import ReplicaReduction
 from hooktrace.fsdp.stamps import Stamps
-from tests.capture.test_units import Reduces
+from hooktrace.staging.devices import EventPool
+from hooktrace.staging.slots import ModelState
+from hooktrace.staging.units import ShardedModel, UnitInfo
+from tests.staging.test_units import Reduces
 
 from .fake_device import FakeDevice
 

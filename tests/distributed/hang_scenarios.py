@@ -24,8 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 import hooktrace
 from hooktrace import AllGather, AllReduce, Tracer, hooks, trace
 from hooktrace.exporters import RecordFileExporter
-from hooktrace.ranks.job import job_store
-from hooktrace.tracing.open_tracers import open_tracers
+from hooktrace.staging.job import job_store
+from hooktrace.tracing.state import open_tracers
 from tests.distributed.models import backward, make_ddp
 
 HANGS_AT = 3

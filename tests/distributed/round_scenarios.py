@@ -18,7 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import AllGather, ReduceScatter, staged
-from hooktrace.staging import round_groups
+from hooktrace.staging import groups
 from hooktrace.staging.groups import group_of
 from tests.distributed.harness import scenario
 from tests.distributed.models import backward, gradients, make_ddp
@@ -90,11 +90,11 @@ def connected_crosswise(rank: int) -> list[int]:
     sizes: list[int] = []
 
     def connect(group: dist.ProcessGroup) -> None:
-        sizes.append(round_groups.round_group(group, torch.empty(1)).size())
+        sizes.append(groups.round_group(group, torch.empty(1)).size())
 
     first, second = [threading.Thread(target=connect, args=(group,)) for group in groups]
     first.start()
-    while not _is_in(first, round_groups._connect):
+    while not _is_in(first, groups._connect):
         time.sleep(0.001)
     dist.barrier()
     second.start()
@@ -111,7 +111,7 @@ def _is_in(thread: threading.Thread, function: Any) -> bool:
 @scenario(apart=True, deadline_s=60)
 def forked_child(rank: int) -> int | None:
     """Return how a child ends that is forked beside a round group, as workers of a data loader."""
-    round_groups.round_group(dist.group.WORLD, torch.empty(1))  # type: ignore[arg-type]
+    groups.round_group(dist.group.WORLD, torch.empty(1))  # type: ignore[arg-type]
     child = os.fork()
     if not child:
         os._exit(0)

@@ -471,7 +471,7 @@ def left_early(rank: int) -> Facts:
 
 def endless(rank: int) -> Facts:
     """Run forward passes with gradients, and never a backward pass, then one."""
-    from hooktrace.capture import units
+    from hooktrace.staging import units
 
     model, most = sharded(PLAIN), units.MOST_CALLS
     units.MOST_CALLS = 30

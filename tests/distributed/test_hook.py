@@ -31,7 +31,7 @@ WRONG_RESULTS = {
     "staged_offset": ("decompress", "begins at offset 20 of its storage"),
     "rounds_in_integers": ("decompress", "the result is int64 and the gradients are float32"),
 }
-"""DDP would crash, or train on wrong gradients; more in ``staging/test_result_check.py``."""
+"""DDP would crash, or train on wrong gradients; more in ``staging/test_hook_checks.py``."""
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.ranks.job import loopback
+from hooktrace.staging.job import loopback
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
 from ..distributed.harness import REPOSITORY

@@ -20,7 +20,7 @@ from hooktrace import Tracer, fsdp
 from hooktrace.fsdp import hooks
 from hooktrace.fsdp.torch_groups import groups_of
 from hooktrace.fsdp.trace import is_traced
-from hooktrace.tracing.ddp_of import unwrapped
+from hooktrace.tracing.trace import unwrapped
 
 
 @pytest.fixture(scope="module", autouse=True)

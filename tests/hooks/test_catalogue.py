@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from hooktrace import hooks
-from hooktrace.capture.hook_options import options_of
 from hooktrace.hooks import DDPCommHookType, HookEntry, catalogue
 from hooktrace.hooks.catalogue import candidates
+from hooktrace.staging.layout import options_of
 
 
 @pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry.name)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.ranks.job import loopback
+from hooktrace.staging.job import loopback
 from tests.distributed.harness import REPOSITORY
 from tests.integrations.rows import PYTHON
 

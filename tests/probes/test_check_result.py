@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hooktrace.capture.buckets import BucketSlot, ModelState
-from hooktrace.capture.device_events import EventPool
 from hooktrace.probes.check_result import CheckResult
+from hooktrace.staging.devices import EventPool
+from hooktrace.staging.slots import BucketSlot, ModelState
 from hooktrace.testing import FakeBucket
 
 GOOD, BAD = [True, True], [True, False]

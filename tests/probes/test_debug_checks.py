@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hooktrace.capture.buckets import BucketSlot, ModelState
 from hooktrace.probes.check_result import CheckResult
 from hooktrace.probes.debug_checks import CheckedCall, DebugChecks
 from hooktrace.probes.step_sampler import CallStart
+from hooktrace.staging.slots import BucketSlot, ModelState
 from hooktrace.testing import FakeBucket
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from hooktrace.capture.buckets import BucketSlot, ModelState
-from hooktrace.capture.ring import Loss
 from hooktrace.probes import model as model_module
 from hooktrace.probes.model import ModelProbes
 from hooktrace.probes.schedule import OFF
 from hooktrace.probes.step_sampler import CallStart
+from hooktrace.staging.ring import Loss
+from hooktrace.staging.slots import BucketSlot, ModelState
 from hooktrace.testing import FakeBucket
 
 

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace.capture.buckets import BucketSlot, ModelState
-from hooktrace.capture.calls import BucketCall
 from hooktrace.ranks.hang.diagnosis import diagnose
 from hooktrace.ranks.hang.evidence import ThreadStack
 from hooktrace.ranks.hang.look import look
@@ -17,6 +15,8 @@ from hooktrace.ranks.hang.messages import HangDiagnosis
 from hooktrace.ranks.hang.status import RankStatus
 from hooktrace.ranks.hang.view import Statuses
 from hooktrace.ranks.hang.watchdog import Pauses, Suspicion, Watchdog
+from hooktrace.staging.calls import BucketCall
+from hooktrace.staging.slots import BucketSlot, ModelState
 from hooktrace.testing import FakeBucket, FakeClock
 from tests.fakes import FakeOperation
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hooktrace.ranks.job import job_store
 from hooktrace.ranks.private_group import PrivateGroup
+from hooktrace.staging.job import job_store
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def test_every_reason_that_is_counted_has_its_row() -> None:
     """So that it is warned of, counted from 0 on and in the docs; and no row is of nothing."""
     texts = [
         path.read_text("utf-8")
-        for part in ("capture", "probes", "tracing", "fsdp")
+        for part in ("staging", "probes", "tracing", "fsdp")
         for path in (PACKAGE / part).rglob("*.py")
     ]
     counted = {name for text in texts for pair in _COUNTED.findall(text) for name in pair if name}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hooktrace import Tracer, staged, trace
-from hooktrace.staging.sequencer import sequencer_of
+from hooktrace.staging.order import sequencer_of
 from hooktrace.testing import FakeBucket, FakeClock
 from tests.fakes import FakeOperation, opaque
 

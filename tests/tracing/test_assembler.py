@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from hooktrace import BucketRecord, Tracer, staged, trace
-from hooktrace.capture.buckets import ModelState
-from hooktrace.capture.calls import BucketCall
-from hooktrace.capture.units import ShardedModel
 from hooktrace.records import AnomalyRecord, Stage
-from hooktrace.tracing.assembler import Assembler
-from hooktrace.tracing.losses import LossLedger
-from tests.capture.test_units import UNIT, Sink, backward, call
+from hooktrace.staging.calls import BucketCall
+from hooktrace.staging.slots import ModelState
+from hooktrace.staging.units import ShardedModel
+from hooktrace.tracing.assembler import Assembler, AwaitedResults
+from hooktrace.tracing.export import LossLedger
 from tests.fakes import FakeOperation, Job, buckets_of, fake_clock
+from tests.staging.test_units import UNIT, Sink, backward, call
 
 
 def spans(record: BucketRecord) -> list[tuple[str, int, int]]:
@@ -158,3 +159,52 @@ def test_a_new_kind_of_entry_is_one_class() -> None:
     assembler.add(record)
     assert assembler.take() == ([], [record])
     assert assembler.losses.totals() == {"late": 3}
+
+
+class Result:
+    """A result of a model's step that comes when it is told to."""
+
+    def __init__(self, model: object, step: int) -> None:
+        self.slot, self.step = SimpleNamespace(model=model), step
+        self.come, self.was_read, self.was_let_go = False, False, False
+
+    def has_arrived(self) -> bool:
+        return self.come
+
+    def read(self) -> None:
+        self.was_read = True
+
+    def let_go(self) -> None:
+        self.was_let_go = True
+
+
+def results(model: object, count: int) -> list[Any]:
+    """Return results of steps one after another."""
+    return [Result(model, step) for step in range(count)]
+
+
+def test_they_come_read_and_in_their_order() -> None:
+    """One that has not come holds back the ones after it, and its own step alone."""
+    model: Any = object()
+    other: Any = object()
+    awaited, found = AwaitedResults(), results(model, 3)
+    for result in found:
+        assert awaited.add(result) == 0
+    found[0].come = found[2].come = True
+    assert list(awaited.arrived()) == [found[0]]
+    assert [result.was_read for result in found] == [True, False, False]
+    assert [awaited.holds(model, step) for step in range(3)] == [False, True, True]
+    assert not awaited.holds(other, 1)
+    found[1].come = True
+    assert list(awaited.arrived()) == found[1:]
+
+
+def test_a_device_that_hangs_costs_a_bounded_number() -> None:
+    """The oldest go; and all that is left when the tracer ends."""
+    model: Any = object()
+    awaited, found = AwaitedResults(capacity=2), results(model, 4)
+    assert [awaited.add(result) for result in found] == [0, 0, 1, 1]
+    assert [result.was_let_go for result in found] == [True, True, False, False]
+    assert awaited.give_up() == 2
+    assert all(result.was_let_go for result in found)
+    assert list(awaited.arrived()) == []

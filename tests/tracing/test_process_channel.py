@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from hooktrace import Tracer
+from hooktrace.exporters import RecordFileExporter
 from hooktrace.ranks.channel.channel import Channel
+from hooktrace.ranks.channel.meeting import aside
 from hooktrace.ranks.control.address import address_path
-from hooktrace.records import Batch, ClockRecord
+from hooktrace.ranks.control.messages import Command, Done, decode_done, encode
+from hooktrace.ranks.hang.status import CallInFlight, ModelStatus
+from hooktrace.records import Batch, ClockRecord, Unit
 from hooktrace.tracing import process_channel
 from hooktrace.tracing.hangs import TracerHangs
 from hooktrace.tracing.models import TracedModels
+from hooktrace.tracing.process_channel import TracerControl, _where
 from tests.exporters.records_sample import make_run, make_step
+from tests.fakes import Job
 from tests.ranks.channel.jobs import wait_for
 
 CLOCK = ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=1)
@@ -125,3 +134,107 @@ def test_one_that_cannot_begin_is_said_and_training_goes_on(
     assert process_channel.join(user) is None
     process_channel.leave(user)
     assert "no channel to the others (RuntimeError: can't start new thread)" in caplog.text
+
+
+S = 1_000_000_000
+
+
+def waiting(*ages_ns: int) -> ModelStatus:
+    """Return a model with calls in flight for so long."""
+    calls = tuple(
+        CallInFlight(model="net", hook="fp16", step=7, bucket=b, stage="wire", age_ns=age,
+                     collective="all_reduce")
+        for b, age in enumerate(ages_ns)
+    )  # fmt: skip
+    return ModelStatus(model="net", hook="fp16", step=7, bucket=1, bucket_count=2, in_flight=calls)
+
+
+def test_only_a_long_wait_is_worth_a_word() -> None:
+    """A collective is in flight most of the time."""
+    assert _where(waiting()) == _where(waiting(S - 1)) == "net (fp16) at step 7"
+
+
+def test_of_several_calls_the_oldest_is_told() -> None:
+    """With its stage and collective."""
+    assert _where(waiting(2 * S, 31 * S)) == (
+        "net (fp16) at step 7, bucket 1 in wire all_reduce for 31 s"
+    )
+
+
+def test_a_unit_of_a_sharded_model_is_named() -> None:
+    """Its buckets have numbers that nobody knows."""
+    call = CallInFlight(
+        model="net", hook="fully_shard", step=7, bucket=31, stage="wire", age_ns=31 * S,
+        collective="all_gather", unit="blocks.2 all-gather (forward)", order=9,
+    )  # fmt: skip
+    status = ModelStatus(model="net", hook="fully_shard", step=7, bucket=31, bucket_count=40,
+                         in_flight=(call,), unit=call.unit, order=9)  # fmt: skip
+    assert _where(status) == (
+        "net (fully_shard) at step 7, blocks.2 all-gather (forward) in wire all_gather for 31 s"
+    )
+
+
+def test_a_store_that_hangs_keeps_no_rank_from_answering() -> None:
+    """However many threads wait for it: torch's store is not asked for what they are told."""
+
+    async def answered() -> Done:
+        go_on = threading.Event()
+        held = [asyncio.ensure_future(aside(lambda: go_on.wait(20))) for _ in range(4)]
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError, match="torch's store has not answered for a while"):
+            await aside(str)
+        control = TracerControl(list, 0)
+        done = decode_done(await control.carry_out(encode(Command(verb="status"))))
+        go_on.set()
+        await asyncio.gather(*held)
+        return done
+
+    assert asyncio.run(answered()) == Done(text="paused")
+
+
+def test_a_rank_that_is_paused_knows_its_step(tmp_path: Path) -> None:
+    """By which all ranks begin what they are asked for at the same one."""
+    with Tracer([RecordFileExporter(tmp_path)], error_every=0, align_clocks=False) as tracer:
+        job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
+        for _ in range(4):
+            job.step()
+        assert control.do(Command(verb="pause")).steps == {"model0": 3}
+        for _ in range(10):
+            job.step()
+        done = control.do(Command(verb="status"))
+        assert (done.text, done.steps) == ("paused, model0 (local) at step 13", {"model0": 13})
+        assert control.do(Command(verb="detail", number=5)).text == "model0: steps 14 to 18"
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (6, "model0: steps 6 to 8"),
+        (3, "model0: steps 4 to 5 (asked for from 3 on)"),
+        (1, "model0: none, this rank is past steps 1 to 3; ask once more"),
+    ],
+)
+def test_a_rank_that_is_asked_late_says_what_is_left(first: int, said: str, tmp_path: Path) -> None:
+    """All ranks are told from which step on, and one that is busy may be past it when it hears."""
+    with Tracer([RecordFileExporter(tmp_path)], error_every=0, align_clocks=False) as tracer:
+        job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
+        for _ in range(4):
+            job.step()
+        command = Command(verb="detail", number=3, first={"model0": first})
+        assert control.do(command).text == said
+
+
+def test_a_sharded_model_is_not_probed_anew() -> None:
+    """It says so, and of which model, and begins nothing."""
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
+        for _ in range(4):
+            job.step()
+        (model,) = tracer.models.all()
+        for slot in model.slots.values():
+            slot.unit = Unit(name="blocks.0", collective="all_gather", phase="forward")
+        before = model.sampling
+        done = control.do(Command(verb="probe", number=5))
+        assert done.trouble.startswith("model0: sharded (FSDP2), and ")
+        assert done.trouble.endswith("it does not take units yet")
+        assert model.sampling is before

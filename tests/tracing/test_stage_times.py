@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import doctest
+import random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from hooktrace import Tracer, staged, trace
-from hooktrace.capture import buckets, device_events
-from hooktrace.capture.calls import BucketCall, Collective, Round
-from hooktrace.capture.device_call import give_back
-from hooktrace.staging.sequencer import Sequencer
+from hooktrace import BucketRecord, Tracer, staged, trace
+from hooktrace.probes.wire import FlightRecorder, Issued, WireSample
+from hooktrace.records.intervals import union_ns
+from hooktrace.staging import devices, slots
+from hooktrace.staging.calls import BucketCall, Collective, Round
+from hooktrace.staging.devices import give_back
+from hooktrace.staging.order import Sequencer
 from hooktrace.testing import FakeBucket
-from hooktrace.tracing.stage_times import device_times, host_times
-from tests.fakes import FakeGroup, FakeOperation, fake_clock, hook_of
+from hooktrace.tracing import stage_times
+from hooktrace.tracing.stage_times import (
+    QueueModel,
+    SentLookUp,
+    TimedCollective,
+    device_times,
+    exposed_of,
+    host_times,
+)
+from tests.fakes import FakeGroup, FakeOperation, buckets_of, fake_clock, hook_of, opaque
 
 
 class FakeEvent:
@@ -41,9 +53,9 @@ class FakeEvent:
 
 def use_fake_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tensors on the meta device pass for ones on a device with events."""
-    monkeypatch.setattr(buckets, "has_events", lambda device: device.type == "meta")
-    monkeypatch.setattr(device_events, "new_event", FakeEvent)
-    monkeypatch.setattr(device_events, "stream_of", lambda index: index)
+    monkeypatch.setattr(slots, "has_events", lambda device: device.type == "meta")
+    monkeypatch.setattr(devices, "new_event", FakeEvent)
+    monkeypatch.setattr(devices, "stream_of", lambda index: index)
 
 
 def test_a_worker_is_free_from_round_to_round() -> None:
@@ -219,3 +231,158 @@ def test_a_device_knows_its_own_end_of_backward(
         (step,) = tracer.steps()
         assert tracer.event_pool.created == 6
     assert (step.clock, step.busy_ns, step.exposed_ns) == ("device", done, exposed)
+
+
+def test_the_examples_are_right() -> None:
+    """As they stand in the docstring."""
+    assert doctest.testmod(stage_times).failed == 0
+
+
+def test_the_sum_is_the_time_with_a_call_under_way() -> None:
+    """Since the wait began; and nobody has more than was under way."""
+    source = random.Random(0)
+    for _ in range(300):
+        begins = [source.randrange(50) for _ in range(source.randrange(6))]
+        spans = [(begin, begin + source.randrange(30)) for begin in begins]
+        wait = source.randrange(60)
+        left = [(max(begin, wait), max(end, wait)) for begin, end in spans]
+        found = exposed_of(spans, wait)
+        assert sum(found) == union_ns(left)
+        for exposed, (begin, end) in zip(found, left, strict=True):
+            assert 0 <= exposed <= end - begin
+
+
+def test_overlapping_time_is_of_the_call_that_ends_first() -> None:
+    """In whatever order they are given."""
+    spans = [(40, 100), (50, 60), (60, 150)]
+    for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2]):
+        found = exposed_of([spans[i] for i in order], 30)
+        assert [found[order.index(i)] for i in range(3)] == [50, 10, 50]
+
+
+def spans(record: BucketRecord) -> list[tuple[str, int, int]]:
+    return [(s.name, s.start_ns, s.end_ns) for s in record.stages]
+
+
+def run_queue(workers: int) -> list[BucketRecord]:
+    """Issue three collectives at 0, 10, 20 that arrive at 100, 110, 150."""
+    clock = fake_clock()
+    group = FakeGroup(workers=workers)
+    operations = [FakeOperation(wire_bytes=4, info=group) for _ in range(3)]
+    with Tracer(clock=clock) as tracer:
+        hook = trace(hook_of(operations), tracer=tracer)
+        for bucket in buckets_of(3):
+            hook(None, bucket)
+            clock.advance(10)
+        clock.now_ns = 100
+        operations[0].complete()
+        clock.now_ns = 110
+        operations[1].complete()
+        clock.now_ns = 150
+        operations[2].complete()
+        (step,) = tracer.steps()
+        assert (step.exposed_ns, step.busy_ns, step.wire_busy_ns) == (130, 150, 150)
+        return tracer.buckets()
+
+
+@pytest.mark.parametrize(
+    ("workers", "starts"), [(1, [0, 100, 110]), (2, [0, 10, 100]), (3, [0, 10, 20])]
+)
+def test_the_queue_is_told_from_the_wire(workers: int, starts: list[int]) -> None:
+    """With W workers a collective waits until fewer than W earlier ones are unfinished."""
+    records = run_queue(workers)
+    assert [r.stages[-2].start_ns for r in records] == starts
+    for record, issued, start in zip(records, (0, 10, 20), starts, strict=True):
+        expected = [("queue", issued, start)] if start > issued else []
+        assert [s for s in spans(record) if s[0] == "queue"] == expected
+
+
+def test_a_callback_holds_its_worker() -> None:
+    """What decompresses runs on the worker: the next collective starts at its end, at 130."""
+    clock, group = fake_clock(), FakeGroup(workers=1)
+    operations = [FakeOperation(wire_bytes=4, info=group) for _ in range(2)]
+
+    def hook(state: object, bucket: Any) -> Any:
+        yield operations[bucket.index()]
+        clock.advance(30)
+        return bucket.buffer()
+
+    with Tracer(clock=clock) as tracer:
+        traced = trace(staged(hook), tracer=tracer)
+        for bucket in buckets_of(2):
+            traced(None, bucket)
+        clock.now_ns = 100
+        operations[0].complete()
+        clock.now_ns = 150
+        operations[1].complete()
+        first, second = tracer.buckets()
+    assert spans(first)[1:] == [("wire", 0, 100), ("decompress", 100, 130)]
+    assert spans(second)[1:] == [("queue", 0, 130), ("wire", 130, 150), ("decompress", 150, 180)]
+
+
+def test_an_unknown_backend_has_no_queue() -> None:
+    """Where the number of workers is unknown, wire is launch to arrival, and not called derived."""
+    for record in run_queue(0):
+        assert [s.name for s in record.stages] == ["compress", "wire", "decompress"]
+        assert not any(s.derived for s in record.stages)
+
+
+def test_one_that_ended_late_is_found_behind_others() -> None:
+    """It was noted first, many that ended long ago after it: it still holds the only worker."""
+    what = Collective("all_reduce", 4, None, FakeGroup(workers=1))
+    model, spans = QueueModel(), [(0, 500, 500), *((i, i + 1, i + 1) for i in range(1, 400))]
+    model.add((what, span) for span in spans)
+    last = TimedCollective(what, 450, 600, 600)
+    model.add([(what, (450, 600, 600))])
+    model.derive_starts([last])
+    assert last.start == 500
+
+
+def test_a_step_says_why_it_is_not_known_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
+    """And the log, once for all models of a hook; steps that were not sampled say nothing."""
+    (bucket,) = buckets_of(1)
+    with Tracer(clock=fake_clock(), error_every=2) as tracer:
+        tracer._pipeline._assembler.sent._recorder = FlightRecorder({})
+        traced = trace(opaque, tracer=tracer, model="net")
+        for _ in range(5):
+            traced(None, bucket)
+        steps = tracer.steps()
+        for bucket in (buckets_of(1)[0], buckets_of(1)[0]):
+            for _ in range(3):
+                traced(None, bucket)
+    why = "this torch has no Flight Recorder for the hook's backend"
+    assert [step.sent_unknown for step in steps] == [None, None, why, None, why]
+    assert [step.sent for step in steps] == [None] * 5
+    (message,) = (r.getMessage() for r in caplog.records if "sends is not known" in r.getMessage())
+    assert message.startswith(f"what hook 'opaque' of net sends is not known in step 2: {why}; f")
+
+
+def test_samples_of_steps_that_never_come_are_forgotten() -> None:
+    """Their calls were lost."""
+    looked_up = SentLookUp()
+    for step in range(5000):
+        looked_up.add(WireSample("net", step, 0, 0, 0))
+    assert len(looked_up._samples) == 4096
+    assert min(step for _, step in looked_up._samples) == 5000 - 4096
+
+
+@pytest.mark.parametrize(("device", "sent", "is_told"), [("cpu", None, True), ("cuda", (), False)])
+def test_where_nothing_is_listed_a_hook_may_still_send(
+    device: str, sent: tuple[()] | None, is_told: bool
+) -> None:
+    """On gloo, whose sends and receives torch does not list; NCCL's it does."""
+    model = SimpleNamespace(name="net", hook="pairs")
+    slot = SimpleNamespace(model=model, device_type=device)
+    call: Any = SimpleNamespace(slot=slot, step=2, staged=False, ready=5, launched=7, done=9)
+    looked_up = SentLookUp()
+    looked_up._recorder = FakeRecorder()  # type: ignore[assignment]
+    looked_up.add(WireSample("net", 2, 0, 0, 0))
+    found = looked_up.of_step([call])
+    assert found.of_step == sent
+    assert found.of_calls == [None if sent is None else ()]
+    assert (found.why is not None and "sends and receives on gloo" in found.why) == is_told
+
+
+class FakeRecorder:
+    def issued(self, from_ns: int, to_ns: int, device_type: str) -> list[Issued]:
+        return []

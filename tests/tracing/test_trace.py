@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
-from hooktrace import Tracer, trace
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed._composable.replicate import replicate
+from torch.nn.parallel import DistributedDataParallel
+
+from hooktrace import Tracer, hooks, instrument, trace
+from hooktrace.tracing.trace import ddp_of
 
 
 def test_nothing_to_trace_is_said() -> None:
@@ -14,3 +25,98 @@ def test_nothing_to_trace_is_said() -> None:
         pytest.raises(TypeError, match=r"cannot trace a NoneType; pass the hook itself"),
     ):
         trace(None, tracer=tracer)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A default group of this process."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    gc.collect()
+    dist.destroy_process_group()
+
+
+class Holder(nn.Module):
+    """Keeps a module under some name, as wrappers do."""
+
+    def __init__(self, name: str, module: nn.Module) -> None:
+        super().__init__()
+        self.add_module(name, module)
+
+
+def test_the_model_is_found_in_what_people_hold() -> None:
+    """As it is, compiled, in Fabric's module, in both."""
+    ddp = DistributedDataParallel(nn.Linear(2, 2))
+    compiled, fabric = Holder("_orig_mod", ddp), Holder("_forward_module", ddp)
+    for held in (ddp, compiled, fabric, Holder("_forward_module", compiled)):
+        assert ddp_of(held) == (ddp, ddp, ddp.module)
+
+
+def backward(module: nn.Module) -> None:
+    module(torch.ones(2, 2)).sum().backward()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_replicated_module(when: str) -> None:
+    """Before its first forward pass there is no DDP model, and names are the module's."""
+    module = replicate(nn.Sequential(nn.Linear(2, 2)))
+    with Tracer() as tracer:
+        if when == "before":
+            with pytest.raises(TypeError, match="no DDP model before its first forward pass"):
+                instrument(module, tracer=tracer)
+            instrument(module, hooks.fp16_compress_hook, tracer=tracer)
+        else:
+            backward(module)
+            instrument(module, tracer=tracer)
+        backward(module)
+        backward(module)
+        assert len(tracer.steps()) == 2
+        names = {p.name for b in tracer.layouts()[-1].buckets for p in b.parameters}
+    assert names == {"0.weight", "0.bias"}
+
+
+def made(name: str, *bases: type) -> Any:
+    """Return an object of a class of this name."""
+    found: type = type(name, bases, {})
+    return found()
+
+
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: nn.Linear(1, 1), r"a Linear: wrap it first: instrument\(DistributedData"),
+    (lambda: nn.DataParallel(nn.Linear(1, 1)), "a DataParallel: it sends no gradients between"),
+    (
+        lambda: made("FullyShardedDataParallel", nn.Module),
+        "FSDP1 calls no DDP hook.*fully_shard and use",
+    ),
+    (lambda: made("Sharded", type("FSDPModule", (), {}), nn.Identity), r"fsdp.trace\(model\)"),
+    (lambda: nn.Sequential(made("A", type("FSDPModule", (), {}), nn.Identity)), "fsdp.trace"),
+    (lambda: made("Net", type("LightningModule", (nn.Module,), {})), "lightning.Trace"),
+    (lambda: made("Trainer"), r"transformers.trace\(trainer, hook\)"),
+    (lambda: Holder("_orig_mod", nn.Linear(1, 1)), "a Holder, which holds a Linear: wrap it first"),
+    (lambda: 3, "a int: pass a torch.nn.parallel.DistributedDataParallel model"),
+]
+
+
+@pytest.mark.parametrize(("make", "why"), REFUSED)
+def test_other_models_are_refused(make: Callable[[], Any], why: str) -> None:
+    """With what to do in their place."""
+    with pytest.raises(TypeError, match=why):
+        instrument(make(), hooks.allreduce_hook)
+
+
+def test_a_refused_call_burns_no_name() -> None:
+    """Whether the model, the state or DDP refuses; names that are in use stay so."""
+    ddp = DistributedDataParallel(nn.Linear(2, 2))
+    with Tracer() as tracer:
+        for wrong in (3, nn.Linear(1, 1)):
+            with pytest.raises(TypeError):
+                instrument(wrong, hooks.allreduce_hook, tracer=tracer)  # type: ignore[arg-type]
+        for model in (None, "net"):
+            with pytest.raises(TypeError):
+                instrument(ddp, hooks.powerSGD_hook, 3, tracer=tracer, model=model)
+        assert instrument(ddp, hooks.allreduce_hook, tracer=tracer)._first_name == "model0"
+        with pytest.raises(RuntimeError, match="only be called once"):
+            instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        other = DistributedDataParallel(nn.Linear(2, 2))
+        assert instrument(other, hooks.allreduce_hook, tracer=tracer)._first_name == "model1"
+        assert tracer.models.name("net") == "net"

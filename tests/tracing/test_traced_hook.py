@@ -10,9 +10,9 @@ import pytest
 from torch.distributed import HashStore
 
 from hooktrace import Tracer
-from hooktrace.capture.calls import BucketCall
 from hooktrace.probes import model as model_module
 from hooktrace.records.errors import AnomalyError
+from hooktrace.staging.calls import BucketCall
 from hooktrace.testing import FakeBucket, FakeClock
 from hooktrace.tracing.state import State
 from tests.fakes import Job, fake_clock

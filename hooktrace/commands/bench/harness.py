@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
 from torch.nn.parallel import DistributedDataParallel
 
-from ...ranks.job import loopback, shutdown
+from ...staging.job import loopback, shutdown
 
 Hook = Callable[..., Any]
 

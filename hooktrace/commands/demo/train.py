@@ -25,9 +25,9 @@ from ...exporters import (
     RecordFileExporter,
     TensorBoardExporter,
 )
-from ...ranks.job import loopback
 from ...records.cores import usable_cores
 from ...records.summary import ModelSummary
+from ...staging.job import loopback
 from ...tracing.tracer import Tracer
 from .language_model import CharTransformer, batches, read_corpus
 from .options import HOOKS, DemoOptions, sends_opentelemetry

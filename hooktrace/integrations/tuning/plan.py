@@ -90,7 +90,7 @@ def of_rank_0(what: str, said: Callable[[], str]) -> str:
     """Return what rank 0 says; ``said`` is called there only.  All ranks ask for the same."""
     import torch.distributed as dist
 
-    from ...ranks.job import job_store
+    from ...staging.job import job_store
 
     store, key = job_store(), f"{_KEY}/{what}"
     if dist.get_rank() == 0:

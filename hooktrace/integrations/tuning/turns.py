@@ -110,7 +110,7 @@ class Turns:
 
         ``largest``: the size of the largest model so far, which is the one that ends the job.
         """
-        from ...capture.device_events import current_stream, has_events, new_event
+        from ...staging.devices import current_stream, has_events, new_event
 
         step = len(self._begins)
         self._begins.append(time.perf_counter_ns())

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from ...capture.clocks import Clock
 from ...records import ClockRecord
-from ..job import current_rank, job_store
+from ...staging.calls import Clock
+from ...staging.job import current_rank, job_store
 from .clock import ClockOffset
 from .meeting import Meeting, host_id
 from .membership import Membership

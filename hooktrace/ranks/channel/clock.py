@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from ...capture.clocks import Clock
 from ...records import CLOCK_DRIFT, ClockRecord
+from ...staging.calls import Clock
 from .messages import Ping, Pong, Up
 
 PINGS = 16

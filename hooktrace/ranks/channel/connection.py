@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...capture.clocks import Clock
 from ...records.last_used import Bounded
+from ...staging.calls import Clock
 from .handshake import WrongTokenError, connect, listen
 from .messages import MOST_BYTES, Goodbye, Message, encode
 

@@ -9,7 +9,7 @@ import asyncio
 import socket
 from collections.abc import Iterable
 
-from ...capture.clocks import Clock
+from ...staging.calls import Clock
 from .children import Children
 from .connection import Connection, Gate, close_descriptor
 from .messages import Place, decode_up

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from ..job import address_of_this_host, restart_count
+from ...staging.job import address_of_this_host, restart_count
 from ..native_calls import call_aside
 from .messages import Place
 

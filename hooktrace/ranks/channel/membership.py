@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from ..job import route_to
+from ...staging.job import route_to
 from .clock import ClockOffset
 from .doors import Doors
 from .handshake import TOKEN_BYTES

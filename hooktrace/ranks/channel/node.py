@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...capture.clocks import Clock
+from ...staging.calls import Clock
 from .children import Child, Children
 from .messages import (
     MOST_PAYLOAD,

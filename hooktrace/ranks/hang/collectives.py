@@ -18,8 +18,8 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from ...capture.members import members_of
 from ...records import Members
+from ...staging.groups import members_of
 
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 """Private functions of torch that write its recorders down, of all backends and of NCCL."""

@@ -208,7 +208,7 @@ def _cut(text: str) -> str:
 
 
 _DOING = (
-    ("ending", f"{_HOOKTRACE}/ranks/job.py", {"shutdown"}),
+    ("ending", f"{_HOOKTRACE}/staging/job.py", {"shutdown"}),
     ("ending", f"{_TORCH}/distributed/distributed_c10d.py", {"destroy_process_group"}),
     ("ending", f"{_STANDARD[0]}/threading.py", {"_shutdown"}),
     ("backward", f"{_TORCH}/autograd/", {"_engine_run_backward", "backward", "grad"}),
@@ -219,7 +219,7 @@ _DOING = (
     ("probe", f"{_HOOKTRACE}/probes/", None),
     ("probe", f"{_HOOKTRACE}/ranks/private_group.py", None),
     ("join", f"{_TORCH}/distributed/algorithms/join.py", {"__exit__"}),
-    ("turn", f"{_HOOKTRACE}/staging/sequencer.py", {"wait_until_idle"}),
+    ("turn", f"{_HOOKTRACE}/staging/order.py", {"wait_until_idle"}),
 )
 """What a frame of a library says of what its thread does: file, or folder, and functions."""
 

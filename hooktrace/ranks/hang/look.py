@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from ...capture.buckets import Departure, ModelState
-from ...capture.calls import NOT_YET, BucketCall
-from ...capture.device_events import relax_capture_mode
 from ...records.units import ordinal
+from ...staging.calls import NOT_YET, BucketCall
+from ...staging.devices import relax_capture_mode
+from ...staging.slots import Departure, ModelState
 from ..channel.meeting import host_id
 from .collectives import collectives
 from .evidence import main_stack, stacks

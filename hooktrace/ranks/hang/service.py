@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...capture.buckets import ModelState
-from ...capture.clocks import Clock
 from ...records.hang import RankStacks
+from ...staging.calls import Clock
+from ...staging.slots import ModelState
 from ..channel.messages import HUB_GONE, Silent
 from ..native_calls import call_aside
 from .evidence import LastingExceptions, stacks

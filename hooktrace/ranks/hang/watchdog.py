@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...capture.buckets import ModelState
-from ...capture.calls import BucketCall
+from ...staging.calls import BucketCall
+from ...staging.slots import ModelState
 from .collectives import PendingCollective
 from .idle import standing
 from .look import oldest_call

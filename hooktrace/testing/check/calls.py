@@ -28,9 +28,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ...fsdp.hooks import Gathering, Reduction, ScatterHook
 from ...probes.wire import FlightRecorder, UnknownError
 from ...records import Transfer
-from ...staging.driver import Steps
-from ...staging.operation import Operation
-from ...staging.synchronous import run_synchronously
+from ...staging.driver import Steps, run_synchronously
+from ...staging.operations import Operation
 from ...tracing.trace import instrument
 from ...tracing.tracer import Tracer
 from .gradients import Shapes, lengths_of_shapes

@@ -29,8 +29,8 @@ from pathlib import Path
 import torch
 import torch._dynamo  # DDP does when it is made; once here saves a second in each rank
 
-from ...ranks.job import loopback
 from ...records.errors import UsageError
+from ...staging.job import loopback
 from .judge import CaseResult, RankEnd, RankResult, judge
 from .rank import OUTPUT, RESULT, STACKS, Context, run_rank
 from .scenarios import SCENARIOS, Scenario, scenarios_of

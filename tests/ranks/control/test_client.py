@@ -19,7 +19,7 @@ from hooktrace.ranks.control.client import Client
 from hooktrace.ranks.control.hub import ControlHub
 from hooktrace.ranks.control.messages import QUESTION, Command, Done, decode_command, encode
 from hooktrace.records.errors import UsageError
-from hooktrace.tracing.control import TracerControl
+from hooktrace.tracing.process_channel import TracerControl
 from tests.ranks.channel.jobs import Job, wait_for
 
 
@@ -75,7 +75,7 @@ def test_the_stacks_of_a_large_job_come_in_parts(
     job: Job, monkeypatch: pytest.MonkeyPatch, size: int, count: int
 ) -> None:
     """They do not fit one message, not even those of ranks that are asked together."""
-    monkeypatch.setattr("hooktrace.tracing.control.stacks_text", lambda: "é" * size)
+    monkeypatch.setattr("hooktrace.tracing.process_channel.stacks_text", lambda: "é" * size)
     hub, large = job.ranks[0], LargeJob(count)
     hub.on_control(QUESTION, ControlHub(large).carry_out)
     with Client(address_of(job)) as client:

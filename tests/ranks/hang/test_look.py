@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace.capture.buckets import BucketSlot, ModelState
-from hooktrace.capture.calls import BucketCall
 from hooktrace.ranks.hang.look import look, oldest_call, rank_status, training_threads
 from hooktrace.records import Unit
+from hooktrace.staging.calls import BucketCall
+from hooktrace.staging.slots import BucketSlot, ModelState
 from hooktrace.testing import FakeBucket, FakeClock
 from tests.fakes import FakeGroup, FakeOperation
 

@@ -1,0 +1,151 @@
+"""The backward pass that runs: which one, when it has ended, and whether its loss is scaled.
+
+    last bucket's call --watch--> one callback a pass --the engine, at its end--> backward_ended
+    scaler.scale(loss) --> scaled --> backward, where hooks are called --> scaler.update() --> not
+
+DDP waits for its buckets in a callback of the same pass, which it queues when its last hook has
+returned, and the engine runs callbacks in the order in which they were queued.  So the first one of
+all models in a pass comes before any of them waits.  (Not before the wait of a model that ended
+earlier and is not traced.)  Where a pass inside another one runs the hooks, as with re-entrant
+checkpoints, DDP waits at its end, and that is the end that counts.
+
+``scaler.step`` leaves a step out whose gradients are not all finite: what a scale that is too large
+makes of them does no harm.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch.amp.grad_scaler import GradScaler
+from torch.utils.checkpoint import CheckpointFunction
+
+graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
+"""Names the backward pass of this thread, -1 where there is none; ``None``: torch does not tell."""
+_engine: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
+queue_callback: Callable[[Callable[[], None]], None] | None
+queue_callback = getattr(_engine, "queue_callback", None)
+"""Runs a function at the end of this thread's backward pass; ``None``: torch does not."""
+
+
+current_pass: Callable[[], int] = graph_task_id or (lambda: -1)
+"""Returns which backward pass runs on this thread, -1 where none does or torch tells none."""
+
+
+class Watching(Protocol):
+    """A call that wants to know."""
+
+    def backward_ended(self) -> None:
+        """The pass has nothing left to compute; never raises."""
+
+    def backward_failed(self) -> None:
+        """The pass raised before its end; never raises."""
+
+
+def watch(call: Watching) -> bool:
+    """Tell a call when the backward pass ends that runs it; false where it is in none."""
+    task = current_pass()
+    if task == -1 or queue_callback is None:
+        return False
+    known = _passes.get(task)
+    under_way = None if known is None else known()
+    if under_way is None:
+        under_way = _Pass(task)
+        _passes[task] = weakref.ref(under_way)
+        queue_callback(under_way)
+    under_way.calls.append(call)
+    return True
+
+
+class _Pass:
+    """A backward pass, as the engine holds it: called at its end, or let go of when it failed."""
+
+    __slots__ = ("__weakref__", "calls", "task")
+
+    def __init__(self, task: int) -> None:
+        self.task = task
+        self.calls: list[Watching] = []
+
+    def __call__(self) -> None:
+        # Hooks may still come, from other callbacks: under a static graph all of the first pass do.
+        _passes.pop(self.task, None)
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call.backward_ended()
+
+    def __del__(self) -> None:
+        if self.calls:
+            _passes.pop(self.task, None)
+        for call in self.calls:
+            call.backward_failed()
+
+
+# Not a ``WeakValueDictionary``, which is written in Python: 2.8 µs a step in place of 5.2.
+_passes: dict[int, weakref.ref[_Pass]] = {}
+
+
+class AfterPass:
+    """Watches a pass, and calls ``then`` when other parts' callbacks at its end are over too.
+
+    FSDP reduces its last gradients in such callbacks, one of each root, some of which may have been
+    queued after this was; what is queued at the end comes after all of them.
+    """
+
+    def __init__(self, then: Callable[..., None]) -> None:
+        self._then = then
+
+    def backward_ended(self) -> None:
+        """The pass has nothing left to compute."""
+        if queue_callback is not None:
+            queue_callback(partial(self._then, failed=False))
+
+    def backward_failed(self) -> None:
+        """The pass raised before its end."""
+        self._then(failed=True)
+
+
+_CHECKPOINTED = CheckpointFunction.forward.__code__
+
+
+def is_checkpointed() -> bool:
+    """Return whether a re-entrant checkpoint has made this call; it does so without gradients."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not _CHECKPOINTED:
+        frame = frame.f_back
+    return frame is not None
+
+
+_scaled: list[bool] = [False]
+
+
+def is_loss_scaled() -> bool:
+    """Return whether the loss under way is scaled; of this process, whichever the model."""
+    return _scaled[0]
+
+
+def hear_of_scalers() -> None:
+    """Have scalers say when they scale and when they are done; once a process."""
+    scale: Any = GradScaler.scale
+    update: Any = GradScaler.update
+    if hasattr(scale, "__wrapped__"):
+        return
+
+    @functools.wraps(scale)
+    def heard_scale(self: GradScaler, *args: Any, **options: Any) -> Any:
+        _scaled[0] = self.is_enabled() or _scaled[0]
+        return scale(self, *args, **options)
+
+    @functools.wraps(update)
+    def heard_update(self: GradScaler, *args: Any, **options: Any) -> Any:
+        _scaled[0] = False
+        return update(self, *args, **options)
+
+    GradScaler.scale = heard_scale  # type: ignore[method-assign]
+    GradScaler.update = heard_update  # type: ignore[method-assign]

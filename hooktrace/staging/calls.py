@@ -1,0 +1,341 @@
+"""The stamps of one hook call: the only thing the training thread and its callbacks write.
+
+    traced hook: a BucketCall      driver: issued / arrived / finished or failed
+                                                      |               traced hook: launched
+                                                      +--> pushed to the ring
+                                                                      engine: backward_ended
+
+A hook's call is driven by the object that takes its stamps (``staging/runs.py``, a subclass); of
+the usual call the driver writes them itself, and of all others by the methods here.
+
+A call is written by the training thread and then by one callback thread, never by both at once.
+After it was pushed it is not touched, but for two stamps: a result can be there before the hook has
+returned, so whoever reads ``launched`` must expect ``None``, and before backward has ended, for
+which the last bucket's call says that it waits.  It holds numbers, a slot and (on a
+device) events.  The operation that it waits for, with its tensor and group, is held from ``issued``
+to ``arrived``, when something has to hold them anyway; never longer.
+
+The training thread comes here straight from the backward pass, with cold caches, and a callback
+thread holds the interpreter lock that the training thread waits for: what counts is how much code
+and memory a stamp touches.  So it reads the clock and keeps what an operation says of itself.
+
+No stamp raises: what fails in one (a clock, a device event, an operation of the user's own) leaves
+the call ``unknown``, which the drain counts, and the hook goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from .backward import watch
+
+if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
+    from .devices import DeviceEvent, EventPool
+    from .groups import GroupInfo
+    from .slots import BucketSlot
+
+
+Clock = Callable[[], int]
+"""Returns integer nanoseconds that never go back."""
+
+_READINGS = 16
+
+
+def clock_anchor(clock: Clock) -> tuple[int, int]:
+    """Return readings of a clock and of the wall clock (ns since the Unix epoch) at one moment.
+
+    Of some readings the one that took the shortest: on a busy machine a thread may lose its core
+    between two clocks, for longer than a hook runs.
+    """
+    windows = [(clock(), time.time_ns(), clock()) for _ in range(_READINGS)]
+    before, wall, after = min(windows, key=lambda window: window[2] - window[0])
+    return (before + after) // 2, wall
+
+
+class Collective(NamedTuple):
+    """What an operation says of itself; ``wire_bytes``: this rank's payload, ``dtype``: torch's."""
+
+    kind: str
+    wire_bytes: int
+    dtype: object
+    group: GroupInfo
+
+    def describe(self) -> Collective:
+        """Return itself: of what torch runs as it is, all is known before."""
+        return self
+
+
+class Round(NamedTuple):
+    """One collective of a call; ``arrived_ns`` is ``None`` where the call failed before."""
+
+    collective: Collective
+    issued_ns: int
+    arrived_ns: int | None
+
+
+class Stamped(Protocol):
+    """What a call asks an operation when it has arrived."""
+
+    def describe(self) -> Collective | None:
+        """Return what is known of the collective, ``None`` if nothing is."""
+
+
+class Recorder(Protocol):
+    """What calls need of a tracer."""
+
+    clock: Clock
+    event_pool: EventPool
+
+    @property
+    def push(self) -> Callable[[BucketCall], None]:
+        """Takes one ended call; never blocks."""
+
+
+NOT_YET = -1
+"""The ``done`` of a call that has not ended, and the ``backward_end`` of one whose pass has not."""
+
+NEVER = -2
+"""The ``backward_end`` of a call whose pass raised."""
+
+
+class BucketCall:
+    """One call of a hook for one bucket, being stamped; all times are host ns.
+
+    ``recorder``: where its clock is, and where it goes when it has ended.  ``operation``: what the
+    call waits for now; whoever asks must not keep it.  ``collective``, ``issued_at`` and
+    ``arrived_at``: of its last collective that has arrived, and ``earlier``: those before; together
+    they are its ``rounds``.
+
+    ``ready``: DDP called the hook.  ``entered``: the hook itself was called, where hooktrace looked
+    at the bucket before.  ``started``: when a call that had to wait for its turn got it.
+    ``launched``: the hook returned.  ``done``: the result was
+    there.  ``released``: DDP was given it, where hooktrace looked at it first.  ``staged``: whether
+    its collectives are seen; an opaque hook's are not.  ``error``, ``error_stage``: what the hook
+    raised, and where.  ``unknown``: why a stamp failed, if one did.  ``held``: the call has ended,
+    but hooktrace still looks at its result, and keeps it from the ring.  ``hook_called``: false of
+    what stands for a call while hooktrace looks at its bucket before.  ``backward_end``: of the
+    last bucket in a backward pass: when that had nothing left to compute, or why it is unknown.
+
+    What each call sets has a slot.  What few calls set is a class attribute with its default; a
+    call that sets one has it in its ``__dict__``, which is made then.
+    """
+
+    __slots__ = (
+        *("__dict__", "arrived_at", "collective", "done", "issued_at", "launched"),
+        *("operation", "ready", "recorder", "slot", "step"),
+    )
+
+    operation: Stamped | None
+    collective: Collective | None
+    issued_at: int
+    arrived_at: int | None
+    launched: int | None
+
+    on_device = False
+    """Whether each stamp is an event too."""
+    staged = True
+    shadow = False
+    earlier: tuple[Round, ...] = ()
+    held = False
+    hook_called = True
+    entered: int | None = None
+    started: int | None = None
+    backward_end: int | None = None
+    released: int | None = None
+    error: str | None = None
+    error_stage = ""
+    unknown: str | None = None
+    events: list[DeviceEvent] | None = None
+    """On a device (``DeviceCall``) one event for each of ready, the rounds' stamps, and done."""
+    device_over = False
+    """There: nobody reads the events any more; others may record them again."""
+    bare = False
+    """Of a unit: all of the call is one collective, as torch runs it, with nothing around it."""
+    only: Collective | None = None
+    """There, on a CPU: that collective, from ``ready`` to ``done``; in ``rounds`` it is not."""
+    exposed: int | None = None
+    """On a CPU, of a unit: how long training waited for it, ns."""
+    before_wait: tuple[DeviceEvent, ...] | None = None
+    """On a device, of a unit: where the computing stream came to wait for it; empty of a call that
+    this stream ran itself, ``None`` where it is not known."""
+    order = 0
+    """Of a unit: how many collectives of its step began before."""
+    around_backward: tuple[DeviceEvent, ...] = ()
+    """There, of a call that watches backward: its hook has returned, backward has ended."""
+
+    def __init__(
+        self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, shadow: bool = False
+    ) -> None:
+        self.slot = slot
+        self.step = step
+        self.ready = ready
+        self.launched = None
+        self.done = NOT_YET
+        self.recorder = recorder
+        self.operation = self.collective = None
+        if shadow:
+            self.shadow = True
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """Its collectives so far."""
+        last = self.collective
+        if last is None:
+            return self.earlier
+        return (*self.earlier, _new(Round, (last, self.issued_at, self.arrived_at)))
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether the call has not gone to the ring yet."""
+        return self.held or (self.done == NOT_YET and self.unknown is None)
+
+    @property
+    def has_device_times(self) -> bool:
+        """Whether events say when the call was where, once the device has passed them."""
+        return bool(self.events) and self.unknown is None
+
+    @property
+    def event_pool(self) -> EventPool:
+        """Where the events are from."""
+        return self.recorder.event_pool
+
+    @property
+    def available(self) -> int:
+        """When DDP could have the result of an ended call: it was there, and the hook had returned.
+
+        A hook of several rounds returns from its last call when none is under way any more.
+        """
+        return self.done if self.launched is None else max(self.done, self.launched)
+
+    def watch_backward(self) -> None:
+        """Have the end of the backward pass stamped."""
+        if watch(self):
+            self.backward_end = NOT_YET
+
+    def backward_ended(self) -> None:
+        """Stamp that the backward pass has nothing left to compute."""
+        try:
+            self.backward_end = self.recorder.clock()
+        except Exception:  # of a clock: the call's own stamps were read by then
+            self.backward_end = NEVER
+
+    def backward_failed(self) -> None:
+        """Take note that there will be no end."""
+        self.backward_end = NEVER
+
+    def enter(self) -> None:
+        """Stamp that the hook itself is called now: its bucket was looked at before."""
+        try:
+            self.entered = self.recorder.clock()
+        except Exception as error:
+            self.lose_stamps(error)
+
+    def release(self) -> None:
+        """Stamp that DDP is given the result now: it was looked at before."""
+        self.held = False
+        try:
+            self.released = self.recorder.clock()
+        except Exception as error:
+            self.lose_stamps(error)
+
+    def begun(self) -> None:
+        """Stamp that the call got its turn among multi-round hooks."""
+        try:
+            self.started = self.recorder.clock()
+        except Exception as error:
+            self.lose_stamps(error)
+
+    def issued(self, operation: Stamped) -> None:
+        """Stamp that a collective is about to be issued."""
+        if self.staged:
+            try:
+                if self.collective is not None:
+                    before, self.collective = self.rounds, None
+                    self.earlier = before
+                self.issued_at = self.recorder.clock()
+                self.operation = operation
+            except Exception as error:
+                self.lose_stamps(error)
+
+    def arrived(self, *, failed: bool = False) -> None:
+        """Stamp that the collective's result is there, or that there will be none."""
+        operation = self.operation
+        if operation is not None:
+            try:
+                self.arrived_at = None if failed else self.recorder.clock()
+                self.operation = None
+                known = operation.describe()
+                if known is None:
+                    self.see_from_outside()
+                elif self.staged:
+                    self.collective = known
+            except Exception as error:
+                self.lose_stamps(error)
+
+    def is_only(self, collective: Collective) -> None:
+        """Stamp that all of the call is one collective: it began when the call did."""
+        self.bare = True
+        self.issued_at = self.ready
+        self.operation = collective
+
+    def over(self) -> None:
+        """Stamp that a unit's call is over, with its one collective: training has waited for it.
+
+        Takes the place of ``arrived`` and ``finished``; its step has the call already.  A round
+        would be two objects that stay until then, and run the garbage collector that much sooner.
+        """
+        try:
+            self.done = self.launched = over = self.recorder.clock()
+            self.exposed = over - self.ready
+            only, self.operation = self.operation, None
+            if isinstance(only, Collective):
+                self.only = only
+        except Exception as error:
+            self.lose_stamps(error)
+
+    def finished(self) -> None:
+        """Stamp that the bucket's result is there, and push the call."""
+        try:
+            self.done = self.recorder.clock()
+        except Exception as error:
+            self.lose_stamps(error)
+        self.recorder.push(self)
+
+    def record(self) -> None:
+        """Record an event, on a device; never raises."""
+
+    def returned(self) -> None:
+        """Take note that the hook of the last bucket, stamped ``launched``, returns to DDP."""
+
+    def failed(self, stage: str, error: BaseException) -> None:
+        """Stamp that the hook raised in ``stage``; takes the place of ``finished``."""
+        self.error_stage = stage
+        self.error = f"{type(error).__name__}: {error}"
+        self.arrived(failed=True)
+        self.finished()
+
+    def assemble(self, into: Assembler) -> None:
+        """Become a part of its step."""
+        into.add_call(self)
+
+    def let_go(self) -> None:
+        """Take note that nobody reads the call any more."""
+
+    def lose_stamps(self, error: Exception) -> None:
+        """Give up the stages of this call, and its times on a device, and say why."""
+        self.see_from_outside()
+        if self.unknown is None:
+            self.unknown = f"{type(error).__name__}: {error}"
+
+    def see_from_outside(self) -> None:
+        """Go on as for an opaque hook: call, return and completion are all that is seen."""
+        self.operation = self.collective = None
+        self.staged = False
+        self.earlier = ()
+
+
+_new = tuple.__new__
+"""Makes a named tuple in half the time of its own constructor."""

@@ -1,0 +1,173 @@
+"""What a hook may be given, what it may keep, and what it may give back.
+
+a bucket, a model --> refuse_bucket, refuse_model   dense, real, floating-point, where it says so
+its closure       --> keeps_something               then it is not run on trial
+its result        --> wrong_result                  the bucket's length and dtype, or an error
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import ProcessGroup
+
+from .slots import BucketSlot
+
+_EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+
+
+def refuse_bucket(hook: str, bucket: Any) -> None:
+    """Raise ``TypeError`` for a bucket that is sparse, complex or of integers."""
+    buffer = bucket.buffer()
+    if buffer.layout is not torch.strided:
+        raise _not_floating(hook, f"bucket {bucket.index()}", "sparse")
+    if not buffer.is_floating_point():
+        raise _not_floating(hook, f"bucket {bucket.index()}", buffer.dtype)
+
+
+def refuse_model(hook: str, model: torch.nn.Module) -> None:
+    """Raise ``TypeError`` for a model with a parameter whose gradient would be one of these."""
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and not parameter.is_floating_point():
+            raise _not_floating(hook, name, parameter.dtype)
+    for name, module in model.named_modules():
+        # By which DDP, too, finds out which gradients will be sparse.
+        if getattr(module, "sparse", False) and isinstance(module, _EMBEDDINGS):
+            raise _not_floating(hook, name, "sparse")
+
+
+def _not_floating(hook: str, what: str, kind: object) -> TypeError:
+    return TypeError(
+        f"hook {hook} takes dense real floating-point gradients, and those of {what} "
+        f"are {str(kind).removeprefix('torch.')}; use allreduce_hook for this model, "
+        "or keep such parameters out of DDP"
+    )
+
+
+_HARMLESS = (
+    *(type(None), bool, int, float, str, bytes, type, types.ModuleType),
+    *(torch.dtype, ProcessGroup),
+)
+
+
+def keeps_something(value: Any, depth: int = 3) -> bool:
+    """Return whether a function's closure or options may hold what it changes.
+
+    A staged hook inside says it of itself (``has_effects``).
+    """
+    if isinstance(value, functools.partial):
+        return any(keeps_something(v, depth) for v in (value.func, *value.keywords.values()))
+    if isinstance(value, tuple):
+        return any(keeps_something(v, depth) for v in value)
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType):
+        cells = getattr(value, "__closure__", None) or ()
+        return depth == 0 or any(keeps_something(_content(c), depth - 1) for c in cells)
+    declared = getattr(value, "has_effects", None)
+    if isinstance(declared, bool):
+        return declared
+    return not isinstance(value, _HARMLESS)
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not set yet: a function's own name
+        return None
+
+
+def wrong_result(result: Any, slot: BucketSlot | None) -> TypeError | None:
+    """Return the error for what a hook gave as the averaged gradients; ``None`` if it is good.
+
+    ``slot``: the bucket's; without one, untraced, only the type is looked at.
+    """
+    if isinstance(result, torch.Tensor):
+        complaint = None if slot is None else _complaint(result, slot)
+    else:
+        complaint = _not_a_tensor(result)
+    return None if complaint is None else TypeError(complaint)
+
+
+def no_future(returned: Any) -> TypeError:
+    """Return the error for an opaque hook that returned anything but a future.
+
+    None would end the process with a segmentation fault.
+    """
+    return TypeError(
+        f"the hook returned {_kind(returned)} and not a future; return a torch.futures.Future of "
+        "the averaged gradients, such as work.get_future().then(...)"
+    )
+
+
+def _complaint(result: torch.Tensor, slot: BucketSlot) -> str | None:
+    if (
+        result.dtype is slot.torch_dtype
+        and result.layout is torch.strided
+        and result.device == slot.device
+        and result.numel() == slot.numel
+        and result.storage_offset() == 0
+        and result.is_contiguous()
+    ):
+        return None
+    if not slot.is_dense:
+        return None  # a sparse bucket's result is sparse, and DDP reads it otherwise
+    if result.layout is not torch.strided:
+        return f"the result is {_bare(result.layout)}; return a dense tensor: result.to_dense()"
+    if result.device != slot.device:
+        return f"the result is on {result.device}; return it on the bucket's device, {slot.device}"
+    if result.numel() != slot.numel:
+        return (
+            f"the result has {result.numel()} elements and the bucket {slot.numel}; return one "
+            "value for each gradient, without what was padded"
+        )
+    return _wrong_dtype(result, slot) or _wrong_memory(result)
+
+
+def _wrong_dtype(result: torch.Tensor, slot: BucketSlot) -> str | None:
+    if result.dtype is slot.torch_dtype or result.is_floating_point():
+        return None
+    return (
+        f"the result is {_bare(result.dtype)} and the gradients are {slot.dtype}; "
+        "convert it back: result.to(bucket.buffer().dtype)"
+    )
+
+
+def _wrong_memory(result: torch.Tensor) -> str | None:
+    if not result.is_contiguous():
+        return (
+            f"the result has strides {result.stride()}, and DDP reads it as if it were contiguous; "
+            "return result.contiguous(), or copy it into bucket.buffer()"
+        )
+    if result.storage_offset() != 0:
+        return (
+            f"the result begins at offset {result.storage_offset()} of its storage, and DDP reads "
+            "from offset 0; return result.clone(), or copy it into bucket.buffer()"
+        )
+    return None
+
+
+def _not_a_tensor(result: Any) -> str:
+    if isinstance(result, BaseException):
+        return (
+            f"the future holds the exception {type(result).__name__}: {result}, which DDP takes "
+            "for a result; raise it in a callback that is given to then()"
+        )
+    if isinstance(result, list | tuple) and any(isinstance(x, torch.Tensor) for x in result):
+        return (
+            f"the hook returned {_kind(result)} of {len(result)}, as a collective's own future "
+            "holds it; return the tensor in it: future.then(lambda f: f.value()[0])"
+        )
+    return (
+        f"the hook returned {_kind(result)}; return the averaged gradients, "
+        "a flat tensor like bucket.buffer()"
+    )
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _bare(value: object) -> str:
+    return str(value).removeprefix("torch.")

@@ -1,0 +1,216 @@
+"""The order of collectives: calls of multi-round hooks run one after another, as they came.
+
+    take_turns --submit--> the future for DDP
+
+    submit(start) --busy?--> waiting ...
+         |no                     |
+       start()                 start()  <- called by the thread that ended the call before
+         |                       |         a turn: advance, issue, arrive, and again
+      release() ------------> next one
+
+On a backend whose callbacks run on worker threads, collectives that are issued from callbacks
+would pair up differently on each rank.  So a call with several rounds starts only when the one
+before it has ended.  Calls come from the training thread in bucket order, so the order of all their
+collectives is the same on every rank.  There is one sequencer a group: models that share it keep
+their order too, and models on two groups, trained by two threads, do not wait for each other, in
+an order that may differ between ranks.
+
+DDP gets a future of the call's own.  No callback waits.  Where callbacks run inline (NCCL), a call
+has ended before ``submit`` returns, and the sequencer is never busy.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .driver import Ended, Future, HookRun, new_future
+from .groups import round_group
+from .operations import Operation
+
+
+class Sequencer:
+    """Runs calls one at a time; each calls ``release`` when it has ended, well or badly."""
+
+    __slots__ = ("_busy", "_condition", "_released", "_starting", "_waiting")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, as in a forked child, which has none of the calls' threads."""
+        self._condition = threading.Condition()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._busy = False
+        self._starting = False
+        self._released = False
+
+    def submit(self, start: Callable[[], None]) -> None:
+        """Call ``start`` now if nothing runs, else when its turn comes.
+
+        Whatever ``start`` does, it must see to it that ``release`` is called once.
+        """
+        with self._condition:
+            self._waiting.append(start)
+            if self._busy:
+                return
+            self._busy = True
+        self._pump()
+
+    def release(self) -> None:
+        """End the running call and start the next one, on this thread."""
+        with self._condition:
+            if self._starting:
+                # The call ended inside its own start: the loop that called it goes on.  Starting
+                # the next one here would nest as deep as there are calls.
+                self._released = True
+                return
+        self._pump()
+
+    def _pump(self) -> None:
+        """Start calls until one of them stays under way, or none is left."""
+        while True:
+            with self._condition:
+                if not self._waiting:
+                    self._busy = False
+                    self._condition.notify_all()
+                    return
+                start = self._waiting.popleft()
+                self._starting, self._released = True, False
+            try:
+                start()
+            except BaseException:
+                if self._ended_inside():
+                    self._pump()
+                raise
+            if not self._ended_inside():
+                return
+
+    def _ended_inside(self) -> bool:
+        with self._condition:
+            self._starting = False
+            return self._released
+
+    def wait_until_idle(self) -> bool:
+        """Block until no call runs or waits; returns true.
+
+        Called on the training thread after the last bucket of a backward pass was submitted, where
+        DDP would wait for the same futures anyway.  It keeps DDP's next collectives on the group
+        (the map of unused parameters, buffers) behind those of multi-round hooks on every rank.
+        """
+        with self._condition:
+            return self._condition.wait_for(lambda: not self._busy)
+
+
+_lock = threading.Lock()
+_sequencers: weakref.WeakKeyDictionary[object, Sequencer] = weakref.WeakKeyDictionary()
+_of_no_group = Sequencer()
+
+
+def sequencer_of(group: object | None) -> Sequencer:
+    """Return the sequencer of a process group; ``None``: of hooks whose state names no group."""
+    if group is None:
+        return _of_no_group
+    with _lock:
+        sequencer = _sequencers.get(group)
+        if sequencer is None:
+            sequencer = _sequencers[group] = Sequencer()
+        return sequencer
+
+
+def _reset_all() -> None:
+    """Begin anew in a forked child."""
+    global _lock  # noqa: PLW0603  # it may have been held by a thread that is not there
+    _lock = threading.Lock()
+    for sequencer in (_of_no_group, *_sequencers.values()):
+        sequencer.reset()
+
+
+os.register_at_fork(after_in_child=_reset_all)
+
+
+def take_turns(run: HookRun, sequencer: Sequencer) -> Future:
+    """Run a hook with several rounds when its turn comes; returns the future of its result."""
+    return _Turn(run).submit(sequencer)
+
+
+class _Turn:
+    """A call with several rounds, and the future that DDP waits for.
+
+    ``add_done_callback`` only logs what a callback raises, so a failure completes the future, and
+    the ``then`` at its end raises it where DDP sees it.
+    """
+
+    __slots__ = ("_future", "_run", "_sequencer")
+
+    def __init__(self, run: HookRun) -> None:
+        self._run = run
+
+    def submit(self, sequencer: Sequencer) -> Future:
+        """Wait for the calls before this one, then run; returns the future at once."""
+        # Taken first: the call may have ended, and its bucket be gone, when submit returns.
+        bucket = self._run.bucket
+        is_last = bucket.is_last()
+        self._future = new_future(bucket.buffer())
+        self._sequencer = sequencer
+        result = self._future.then(_unwrap)
+        sequencer.submit(self._begin)
+        if is_last:
+            sequencer.wait_until_idle()
+        return result
+
+    def _begin(self) -> None:
+        call = self._run.call
+        if call is not None:
+            call.begun()
+        self._go_on(None)
+
+    def _go_on(self, arrived: Future | None) -> None:
+        run = self._run
+        try:
+            step = run.advance(None if arrived is None else run.arrive(arrived))
+            if not isinstance(step, Ended):
+                self._only_rounds(step)
+                run.issue(step).add_done_callback(self._go_on)
+                return
+        except BaseException as error:
+            if self._future.done():  # a later round, which ran inline, was interrupted
+                raise
+            self._end(self._future.set_exception, _as_exception(error))
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self._end(self._future.set_result, step.result)
+
+    def _only_rounds(self, operation: Operation) -> None:
+        """Have an operation issued on a group where only rounds are."""
+        group = getattr(operation, "group", None)  # not every operation has one
+        if group is not None:
+            try:
+                operation.group = round_group(group, operation.tensor)
+            except BaseException as error:
+                self._run.fail("wire", error)
+
+    def _end(self, complete: Callable[[Any], None], value: Any) -> None:
+        try:
+            complete(value)
+        finally:
+            self._sequencer.release()
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """Return what a future can hold."""
+    if isinstance(error, Exception):
+        return error
+    return RuntimeError(f"{type(error).__name__} ended the hook")
+
+
+def _unwrap(future: Future) -> torch.Tensor:
+    """Return the value, or raise the exception: DDP would read an exception as the value."""
+    return future.value()  # type: ignore[no-any-return]

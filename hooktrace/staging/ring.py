@@ -1,0 +1,92 @@
+"""The bounded buffer between the training thread and the drain: push, never wait.
+
+    training thread, callbacks --push--> Ring --pop--> drain: entry.assemble(assembler)
+
+An entry is a record, which goes out as it is, or has ``assemble``: it tells the assembler what
+becomes of it.  Calls, steps of sharded models, what probes find and ``Loss`` have it.
+
+A record that does not fit is dropped and counted; its ``let_go``, if it has one, gives back what
+others can use again.  ``deque.append`` and ``popleft`` are atomic, so the producer takes no lock
+unless it has to count a loss.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
+
+
+T = TypeVar("T")
+
+
+class RingEntry(Protocol):
+    """What is in the ring and is no record as it is."""
+
+    def assemble(self, into: Assembler) -> None:
+        """Hand this entry over, in the drain's thread, to the method that is for it."""
+
+
+class Loss(NamedTuple):
+    """Stands for what could not be recorded.
+
+    ``reason``: one of ``LOSSES``; ``why``: what happened, for the first warning.
+    """
+
+    reason: str
+    why: str
+
+    @classmethod
+    def of_stamps(cls, error: Exception) -> Loss:
+        """Return the loss of a call that could not be stamped at all."""
+        return cls("stamp_failed", f"{type(error).__name__}: {error}")
+
+    def assemble(self, into: Assembler) -> None:
+        """Count it."""
+        into.losses.add(self.reason, why=self.why)
+
+
+class Ring(Generic[T]):
+    """A bounded first-in-first-out buffer for many producers and one consumer.
+
+    ``capacity`` is the number of entries held at most.  Under several producers it may be passed
+    by as many entries as there are producers; it never blocks.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._entries: deque[T] = deque()
+        self.dropped = 0
+        """How many entries did not fit, ever."""
+        self._lock = threading.Lock()
+
+    def push(self, entry: T) -> None:
+        """Add an entry, or drop and count it when the ring is full."""
+        if len(self._entries) >= self.capacity:
+            with self._lock:
+                self.dropped += 1
+            let_go = getattr(entry, "let_go", None)
+            if let_go is not None:
+                let_go()
+            return
+        self._entries.append(entry)
+
+    def pop(self) -> T | None:
+        """Take the oldest entry; ``None`` when there is none."""
+        try:
+            return self._entries.popleft()
+        except IndexError:
+            return None
+
+    def clear(self) -> None:
+        """Begin anew in a forked child, where nobody else pushes yet."""
+        self._entries.clear()
+        self.dropped = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Number of entries waiting."""
+        return len(self._entries)

@@ -1,0 +1,330 @@
+"""The steps of a sharded model (FSDP2): what is a bucket of DDP's is a unit's collective here.
+
+    FSDP --all-gather, reduce-scatter--> fsdp/comms.py --begin--> slot, UnitCall   stamped there
+    autograd's engine, at the end of a pass in which gradients were reduced --> UnitStep --> ring
+                                        a call of a step that has too many --> SurplusCall --> ring
+
+FSDP has no fixed list of buckets: which unit is gathered how often in a step depends on what is
+kept after forward, on prefetching, on micro-steps.  So slots are made as calls are met, one for
+each unit, collective, phase and turn within a step, and a step that adds some begins a generation.
+
+A *step* is all that was communicated up to the end of a backward pass that reduced gradients: of
+micro-steps without a reduction the gathers belong to the step that ends them, and so do those of a
+forward pass that raised.  Evaluation is none.  A pass inside another one, as of a re-entrant
+checkpoint, ends no step: the outer one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+
+from ..records import Options, Unit
+from ..records.bucket import UnitCollective
+from .backward import AfterPass, current_pass, is_checkpointed, watch
+from .calls import BucketCall, Recorder
+from .devices import DeviceCall, give_back
+from .groups import members_of
+from .ring import Loss
+from .slots import BucketSlot, Departure, ModelState, Payload, Shape
+from .unit_waits import UnitWaits
+
+if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
+    from ..tracing.tracer import Tracer
+
+
+Phase = Literal["forward", "backward"]
+
+
+class UnitPlace:
+    """Where in a step a unit has collectives of a kind, and the slots of those that it had there.
+
+    ``turn``: of the last one in ``step``.
+    """
+
+    __slots__ = ("collective", "phase", "slots", "step", "turn")
+
+    def __init__(self, collective: UnitCollective, phase: Phase) -> None:
+        self.collective = collective
+        self.phase = phase
+        self.step = self.turn = -1
+        self.slots: dict[tuple[int, int, torch.dtype, int], BucketSlot] = {}
+        """By turn, size, dtype and group."""
+
+
+class UnitCall(BucketCall):
+    """A unit's call on the host, with slots for what each of them sets beside a bucket's stamps.
+
+    In its ``__dict__`` they would be a block of memory more, which is there until the step is over.
+    ``ShardedModel.begin`` sets all of them after the constructor, since one of its own would be a
+    function call more for each collective.
+    """
+
+    __slots__ = ("bare", "exposed", "only", "order")
+
+
+class UnitStep(list[BucketCall]):
+    """The calls of one step of a sharded model, in the order in which they began.
+
+    ``complete``: the backward pass came to its end, and all of its calls are here.
+    """
+
+    def __init__(self, calls: Sequence[BucketCall], generation: int, *, complete: bool) -> None:
+        super().__init__(calls)
+        self.generation = generation
+        self.complete = complete
+
+    def assemble(self, into: Assembler) -> None:
+        """Become a step's records."""
+        into.add_units(self)
+
+    def let_go(self) -> None:
+        """Give the calls' events back to their pool: nobody reads them any more."""
+        give_back(self)
+
+
+MOST_SIZES = 16
+"""Of one collective that have a number each.  All others share one more, and their records say all
+of themselves: where sizes change from step to step, as of experts of which a step uses some, each
+step would begin a generation, with a layout of all sizes so far."""
+
+MOST_CALLS = 1 << 14
+"""Of one step; in a loop that never reduces gradients more would fill the memory."""
+
+
+class UnitInfo(NamedTuple):
+    """A unit: what its records call it, and the names and whole shapes of its parameters."""
+
+    name: str
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class _Collecting(Recorder):
+    """The recorder of calls that their step keeps until it is over."""
+
+    def __init__(self, sink: Tracer) -> None:
+        self.clock = sink.clock
+        self.event_pool = sink.event_pool
+
+    @staticmethod
+    def push(call: BucketCall) -> None:
+        """Leave the call where it is."""
+
+
+class ShardedModel:
+    """Counts the steps of one sharded model and keeps the calls of the one that is under way.
+
+    ``state``: what the rest of hooktrace knows of a model.  ``is_whole``: returns whether all units
+    are still recorded.  ``options``: for its layouts.  ``waits``: of a model on a device, where it
+    is seen what its computing stream waits for.
+    Calls come from one thread at a time, as FSDP's do.
+    """
+
+    def __init__(
+        self,
+        state: ModelState,
+        sink: Tracer,
+        is_whole: Callable[[], bool] = lambda: True,
+        options: Options = (),
+        waits: UnitWaits | None = None,
+    ) -> None:
+        self.state = state
+        self.models = [state]
+        self._sink = sink
+        self._is_whole = is_whole
+        self._options = options
+        self._waits = waits
+        self._recorder = _Collecting(sink)
+        self._places: dict[tuple[str, UnitCollective, Phase], UnitPlace] = {}
+        self._numbers: dict[Unit, list[int]] = {}
+        self._calls: list[BucketCall] = []
+        self._before: list[BucketCall] = []
+        """The calls of the step before, where all of them are known."""
+        self._departed = False
+        self._passes: list[int] = []
+        self._called: list[int] = []
+        self._under_way = self._reduces = self._lacks = self._grows = self._announced = False
+        self._evaluates = False
+        self._place = UnitPlace("all_gather", "forward")
+
+    def recheck(self) -> None:
+        """Begin anew in a forked child: the calls so far are the parent's."""
+        self._calls, self._passes, self._called = [], [], []
+        self._under_way = self._reduces = self._lacks = False
+
+    def forward_begins(self, module: int, *, training: bool = True) -> None:
+        """Take note that the model is called, or a part of it; ``module``: which one.
+
+        Without gradients it is evaluated, but for what a re-entrant checkpoint calls: that is
+        called again, with gradients, in the backward pass.
+        """
+        if module in self._called:  # an interrupt ended that call, and nobody was told
+            self.forward_ended(module)
+        task = current_pass()
+        if not self._called:
+            without = not torch.is_grad_enabled()
+            self._evaluates = without and not (training and is_checkpointed())
+            if task == -1:
+                self._passes.clear()  # what is left there failed
+            self._lacks |= not self._is_whole()
+        self._called.append(module)
+        if task != -1 and self._under_way and task not in self._passes:
+            self._watch(task)
+
+    def forward_ended(self, module: int) -> None:
+        """Take note that the call is over."""
+        if module in self._called:
+            del self._called[self._called.index(module) :]
+
+    def takes(self, unit: UnitInfo, collective: UnitCollective) -> bool:
+        """Count a call of a step, if it is one; return whether it is.
+
+        What is gathered while the model is evaluated is of no step.
+        """
+        task = current_pass()
+        phase: Phase = "backward"
+        if task == -1:
+            phase = "forward"
+            if (self._evaluates and self._called) or torch.is_inference_mode_enabled():
+                return False
+        state = self.state
+        state.beside = None
+        if not self._under_way:
+            self._under_way = True
+            state.last_index = -1  # before the step: whoever reads both sees none that is not there
+            state.step += 1
+        state.last_index += 1
+        if task != -1 and task not in self._passes:
+            self._watch(task)
+        self._reduces |= collective != "all_gather"
+        at = unit.name, collective, phase
+        place = self._places.get(at)
+        if place is None:
+            place = self._places[at] = UnitPlace(collective, phase)
+        place.turn = place.turn + 1 if place.step == state.step else 0
+        place.step = state.step
+        self._place = place
+        return True
+
+    def _watch(self, task: int) -> None:
+        if watch(AfterPass(partial(self.end_pass, task))):
+            self._passes.append(task)
+
+    def miss(self) -> None:
+        """Take note that a call of the step under way is not recorded."""
+        self._lacks = True
+
+    def begin(
+        self, unit: UnitInfo, payload: torch.Tensor, ready: int, group: Any = None
+    ) -> BucketCall | None:
+        """Return the call that ``takes`` has counted last, which begins; ``None``: one too many.
+
+        ``group``: the process group that it is in, ``None`` where nobody knows which one.
+        Raises what a device raises.
+        """
+        if len(self._calls) >= MOST_CALLS:
+            self._lacks = True
+            why = f"{self.state.name} has made {MOST_CALLS} collectives in one step"
+            self._sink.push(Loss("step_too_long", why))
+            return None
+        place = self._place
+        key = place.turn, payload.numel(), payload.dtype, id(group)
+        slot = place.slots.get(key)
+        if slot is None:
+            collective, phase, turn = place.collective, place.phase, place.turn
+            kind = Unit(name=unit.name, collective=collective, phase=phase, turn=turn)
+            slot = self._new_slot(unit, kind, payload, group)
+            if len(self._numbers[kind]) <= MOST_SIZES:
+                place.slots[key] = slot
+        order = self.state.last_index
+        call: BucketCall
+        if slot.has_events:
+            call = DeviceCall(slot, self.state.step, ready, self._recorder)
+            call.order = order
+            if self._waits is not None:
+                self._waits.begins(call, unit, place.collective)
+        else:
+            call = UnitCall(slot, self.state.step, ready, self._recorder)
+            call.order, call.bare, call.exposed, call.only = order, False, None, None
+        slot.last_call = call
+        self._calls.append(call)
+        known = self._before
+        if known and not self._departed:
+            before = known[order].slot if order < len(known) else None
+            if before is not slot:
+                self._depart(slot, order, before)
+        return call
+
+    def _depart(self, slot: BucketSlot, order: int, before: BucketSlot | None) -> None:
+        """Take note of the first collective of a step that is not the one of the step before."""
+        self._departed = True
+        was = None if before is None else before.unit
+        if slot.unit is not None and was != slot.unit:
+            self.state.departure = Departure(self.state.step, order, slot.unit, was)
+
+    def expect(self, slot: BucketSlot, ready: int) -> BucketCall:
+        """Return what stands for a collective while FSDP is in it, which is recorded afterwards."""
+        call = BucketCall(slot, self.state.step, ready, self._recorder)
+        call.order = self.state.last_index + 1
+        self.state.beside = call
+        return call
+
+    def _new_slot(
+        self, info: UnitInfo, unit: Unit, payload: torch.Tensor, group: Any
+    ) -> BucketSlot:
+        state, numbers = self.state, self._numbers.setdefault(unit, [])
+        if len(numbers) <= MOST_SIZES:
+            numbers.append(len(state.slots))
+            state.generation += self._announced and not self._grows
+            self._grows = True
+        index = numbers[-1]
+        shapes = [Shape(shape) for _, shape in info.parameters]
+        state.names = dict(zip(shapes, (name for name, _ in info.parameters), strict=True))
+        flat = Payload(payload, shapes)
+        members = None if group is None else members_of(group)
+        slot = state.slots[index] = BucketSlot(state, flat, index, (), unit, members=members)
+        return slot
+
+    def leave(self) -> None:
+        """End the step under way, which is not over: nobody records the rest of it."""
+        if self._under_way:
+            self._lacks = True
+            self.end_step()
+
+    def end_pass(self, task: int, *, failed: bool) -> None:
+        """Take note that a backward pass is over; the step is, if gradients were reduced in it."""
+        if task in self._passes:
+            self._passes.remove(task)
+            if failed:
+                self._lacks = True
+                self.end_step()
+        if self._reduces and not self._passes and not failed:
+            self.end_step()
+
+    def end_step(self) -> None:
+        """End the step under way: its layout, where that is new, and its calls go to the ring."""
+        calls, self._calls, self._passes = self._calls, [], []
+        complete = self._is_whole() and not self._lacks
+        if self._waits is not None:
+            self._waits.forget(self.state)  # what is waited for later is another step's to know
+        if self._under_way:
+            self.state.ended = self.state.step, self.state.last_index + 1
+            self._before = calls if complete else []
+        self.state.beside, self._departed = None, False
+        self._under_way = self._reduces = self._lacks = False
+        if calls:
+            if self._grows:
+                self._push_layout(calls[-1].ready)
+            self._sink.push(UnitStep(calls, self.state.generation, complete=complete))
+
+    def _push_layout(self, at: int) -> None:
+        self._grows, self._announced = False, True
+        state = self.state
+        last = max(state.slots)
+        for index, slot in state.slots.items():
+            slot.is_last = index == last
+        self._sink.push(state.layout(state.step, at, self._options))

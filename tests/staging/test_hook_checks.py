@@ -1,0 +1,175 @@
+"""A hook for dense floating-point gradients refuses others, by name."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hooktrace import AllReduce, hooks, staged
+from hooktrace.hooks import catalogue
+from hooktrace.staging.hook import StagedHook
+from hooktrace.staging.hook_checks import no_future, refuse_bucket, refuse_model, wrong_result
+
+
+class Bucket:
+    """The third bucket, with one buffer."""
+
+    def __init__(self, buffer: torch.Tensor) -> None:
+        self._buffer = buffer
+
+    def buffer(self) -> torch.Tensor:
+        return self._buffer
+
+    def index(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize(
+    ("buffer", "kind"),
+    [
+        (torch.zeros(2).to_sparse(), "sparse"),
+        (torch.zeros(2, dtype=torch.complex64), "complex64"),
+        (torch.zeros(2, dtype=torch.int8), "int8"),
+    ],
+    ids=["sparse", "complex", "integers"],
+)
+def test_a_bucket_of_another_kind_is_refused(buffer: Any, kind: str) -> None:
+    """The error names the hook, the bucket and the kind."""
+    with pytest.raises(TypeError, match=rf"hook half takes .* of bucket 2 are {kind}; use allre"):
+        refuse_bucket("half", Bucket(buffer))
+
+
+def test_other_floating_point_types_pass() -> None:
+    """Whatever their width."""
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        refuse_bucket("half", Bucket(torch.zeros(2, dtype=dtype)))
+
+
+def test_a_model_is_refused_by_its_parameter() -> None:
+    """A sparse embedding by its module's name; frozen parameters have no gradients."""
+    complex_one = nn.ParameterDict({"w": nn.Parameter(torch.zeros(2, dtype=torch.complex64))})
+    with pytest.raises(TypeError, match="those of w are complex64"):
+        refuse_model("half", complex_one)
+    refuse_model("half", complex_one.requires_grad_(False))
+    with pytest.raises(TypeError, match="those of 1 are sparse"):
+        refuse_model("half", nn.Sequential(nn.Linear(2, 2), nn.Embedding(3, 2, sparse=True)))
+    refuse_model("half", nn.Sequential(nn.Linear(2, 2), nn.Embedding(3, 2)))
+
+
+def inside(kept: Any) -> Any:
+    """Return a function whose closure has something."""
+    return lambda: kept
+
+
+def made(kept: Any) -> StagedHook:
+    """Return a hook whose closure has something."""
+
+    @staged
+    def hook(state: Any, bucket: Any) -> Any:
+        assert kept is not hook
+        return (yield AllReduce(bucket.buffer()))
+
+    return hook
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        *(entry.hook for entry in catalogue() if isinstance(entry.hook, StagedHook)),
+        hooks.quantization_perchannel_hook.bind(bucket_size=128),
+        hooks.fp16_compress_wrapper(hooks.powerSGD_hook),
+        hooks.encode_and_decode(torch.neg, lambda total: -total),
+        made(torch.float16),
+        made((1, "two", len)),
+    ],
+    ids=repr,
+)
+def test_hooks_that_keep_nothing(hook: StagedHook) -> None:
+    """The standard ones, bound, composed, and those made with settings."""
+    assert not hook.has_effects
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [{}, [], torch.zeros(1), object(), ({},), inside({})],
+    ids=["dict", "list", "tensor", "object", "dict in a tuple", "dict in a closure"],
+)
+def test_a_closure_that_may_keep_something(kept: Any) -> None:
+    """An error feedback in a dictionary, a tensor, an object, also one function further in."""
+    assert made(kept).has_effects
+    assert hooks.fp16_compress_wrapper(made(kept)).has_effects
+    assert made(made(kept)).has_effects
+
+
+def test_what_is_declared_holds() -> None:
+    """Where hooktrace cannot see it: a global."""
+
+    @staged(has_effects=True)
+    def declared(state: Any, bucket: Any) -> Any:
+        return (yield AllReduce(bucket.buffer()))
+
+    assert declared.has_effects
+    assert declared.bind().has_effects
+
+
+NUMEL = 20
+DENSE: Any = SimpleNamespace(
+    torch_dtype=torch.float32,
+    dtype="float32",
+    device=torch.device("cpu"),
+    numel=NUMEL,
+    is_dense=True,
+)
+SPARSE: Any = SimpleNamespace(**{**vars(DENSE), "is_dense": False})
+
+RIGHT = {
+    "flat": torch.zeros(NUMEL),
+    "a view from the storage's beginning": torch.zeros(2 * NUMEL)[:NUMEL],
+    "of another floating-point dtype": torch.zeros(NUMEL, dtype=torch.float16),
+}
+WRONG = {
+    "dtype": (torch.zeros(NUMEL, dtype=torch.int64), "is int64 and the gradients are float32"),
+    "too long": (torch.zeros(NUMEL + 1), "has 21 elements and the bucket 20"),
+    "strides": (torch.zeros(2 * NUMEL)[::2], "has strides (2,)"),
+    "offset": (torch.zeros(NUMEL + 4)[4:], "begins at offset 4 of its storage"),
+    "layout": (torch.zeros(NUMEL).to_sparse(), "is sparse_coo; return a dense tensor"),
+    "device": (torch.zeros(NUMEL, device="meta"), "is on meta; return it on the bucket's device"),
+    "nothing": (None, "the hook returned None; return the averaged gradients"),
+    "a list": ([torch.zeros(NUMEL)], "returned a list of 1, as a collective's own future"),
+    "an exception": (ValueError("boom"), "holds the exception ValueError: boom"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_ddp_reads_as_it_is_meant_passes(name: str) -> None:
+    """DDP converts other floating-point dtypes, and reads from the storage's beginning."""
+    assert wrong_result(RIGHT[name], DENSE) is None
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_said(name: str) -> None:
+    """The first thing that DDP would take for granted."""
+    result, said = WRONG[name]
+    error = wrong_result(result, DENSE)
+    assert isinstance(error, TypeError)
+    assert said in str(error)
+
+
+def test_a_sparse_bucket_has_a_sparse_result() -> None:
+    """Which has no memory to look at."""
+    assert wrong_result(torch.zeros(NUMEL).to_sparse(), SPARSE) is None
+
+
+def test_without_a_bucket_only_the_type_is_known() -> None:
+    """Untraced."""
+    assert wrong_result(torch.zeros(3, dtype=torch.int64), None) is None
+    assert wrong_result(3, None) is not None
+
+
+def test_what_an_opaque_hook_returns_is_a_future() -> None:
+    """The error says which."""
+    assert "the hook returned None and not a future; return a torch" in str(no_future(None))

@@ -1,0 +1,217 @@
+"""Which model a bucket belongs to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState as Theirs
+
+from hooktrace import Tracer, hooks, trace
+from hooktrace.hooks import PowerSGDState
+from hooktrace.records import LayoutRecord
+from hooktrace.staging.layout import LayoutTracker, options_of
+from hooktrace.testing import FakeBucket
+from tests.fakes import Job, opaque
+
+
+def test_a_copied_buffer_address_is_not_trusted() -> None:
+    """A new model whose bucket lies where an old one's lay is not taken for the old one."""
+    with Tracer() as tracer:
+        job = Job(tracer)
+        bucket = job.buckets[0]
+        for _ in range(3):
+            job.step()
+        bucket._parameters = [torch.zeros(4)]
+        bucket._buffer = bucket._buffer.detach()  # another tensor on the same memory
+        for _ in range(3):
+            job.step()
+        assert [(s.model, s.step) for s in tracer.steps()] == [
+            *[("model0", i) for i in range(3)],
+            *[("model0#2", i) for i in range(3)],
+        ]
+
+
+def test_models_that_follow_each_other_are_kept_apart() -> None:
+    """A new model is not taken for a deleted one whose parameters' ids it got."""
+    with Tracer() as tracer:
+        job = Job(tracer)
+        for size in range(1, 6):
+            job.buckets = [FakeBucket([torch.zeros(size)])]
+            job.parameters.clear()
+            job.step()
+            job.step()
+        steps = [(s.model, s.step, s.generation) for s in tracer.steps()]
+        names = ["model0", *(f"model0#{n}" for n in range(2, 6))]
+        assert steps == [(name, step, 0) for name in names for step in range(2)]
+        assert len(job.hook._layout.models) <= 2
+
+
+def test_names_go_with_their_parameters() -> None:
+    """A later parameter may get the id of one that is gone."""
+    layout = LayoutTracker("hook", str, [].append, lambda: 0, lambda: 0)
+    weight, bias = torch.zeros(2), torch.zeros(1)
+    layout.learn_names([("weight", weight), ("bias", bias)])
+    del weight
+    slot, _ = layout.identify(FakeBucket([bias, torch.zeros(3)]))
+    assert slot.parameters == (("bias", (1,)), ("0.1", (3,)))
+    assert list(layout._names.values()) == ["bias"]
+
+
+def test_a_layout_says_what_the_hook_and_ddp_were_told() -> None:
+    layouts: list[LayoutRecord] = []
+    layout = LayoutTracker("hook", str, layouts.append, lambda: 0, lambda: 0)
+    layout.bucket_cap_bytes = 1 << 20
+    parameter = torch.zeros(2)
+    layout.identify(FakeBucket([parameter]), 0.25)
+    layout.identify(FakeBucket([parameter, torch.zeros(3)]), 0.25)
+    assert [(r.hook_options, r.bucket_cap_bytes) for r in layouts] == [
+        ((("state", 0.25),), 1 << 20)
+    ] * 2
+
+
+def at_the_end_of_a_pass(work: Callable[[], object]) -> None:
+    """Run ``work`` where DDP runs a static graph's first hooks."""
+    engine: Any = torch.autograd.Variable._execution_engine
+    leaf = torch.zeros(1, requires_grad=True)
+    leaf.register_hook(lambda _: engine.queue_callback(work))
+    leaf.sum().backward()
+
+
+def model_of(*dtypes: torch.dtype) -> tuple[list[FakeBucket], list[FakeBucket]]:
+    """Return a model's buckets as the first pass shows them, and as later ones do."""
+    parameters = [[torch.zeros(4, dtype=dtype)] for dtype in dtypes]
+    last = len(dtypes) - 1
+    first = [FakeBucket(p, 0, is_last=False) for p in parameters]
+    later = [FakeBucket(p, i, is_last=i == last) for i, p in enumerate(parameters)]
+    for one, other in zip(first, later, strict=True):
+        other._buffer = one._buffer
+    return first, later
+
+
+def test_a_static_graph_s_first_pass_is_one_step_of_one_model() -> None:
+    """The second pass tells the numbers, and which was the last in the first."""
+    first, later = model_of(torch.float32, torch.float64, torch.float16)
+    with Tracer() as tracer:
+        job = Job(tracer)
+        job.buckets = first
+        at_the_end_of_a_pass(job.step)
+        job.buckets = later
+        job.step()
+        job.step()
+        assert [(s.model, s.step, s.bucket_count, s.complete) for s in tracer.steps()] == [
+            ("model0", step, 3, True) for step in range(3)
+        ]
+        assert [b.bucket for b in tracer.buckets()] == [0, 1, 2] * 3
+        assert [[b.dtype for b in layout.buckets] for layout in tracer.layouts()] == [
+            ["float32", "float64", "float16"]
+        ]
+
+
+def test_an_error_names_the_bucket_that_it_was() -> None:
+    """And not the index that all of them have."""
+
+    def hook(state: Any, bucket: Any) -> Any:
+        if bucket.buffer().dtype is torch.float64:
+            raise ValueError("boom")
+        return opaque(state, bucket)
+
+    first, _ = model_of(torch.float32, torch.float64)
+    with Tracer() as tracer:
+        traced = trace(hook, tracer=tracer)
+        with pytest.raises(RuntimeError, match="bucket 1, stage hook: ValueError: boom"):
+            at_the_end_of_a_pass(lambda: [traced(None, bucket) for bucket in first])
+
+
+def test_without_a_second_pass_nobody_knows_the_last_bucket() -> None:
+    """A run of one step has its buckets, and does not claim that they are all."""
+    first, _ = model_of(torch.float32, torch.float64)
+    with Tracer() as tracer:
+        job = Job(tracer)
+        job.buckets = first
+        at_the_end_of_a_pass(job.step)
+        assert tracer.flush()
+    assert [(s.bucket_count, s.complete) for s in tracer.steps()] == [(2, False)]
+    assert tracer.layouts() == []
+
+
+def test_two_static_models_in_one_pass_are_kept_apart() -> None:
+    """By their dtypes: of one model no two dense buckets are alike in that."""
+    models = [model_of(torch.float32, torch.float64) for _ in range(2)]
+    with Tracer() as tracer:
+        job = Job(tracer)
+        job.buckets = [bucket for first, _ in models for bucket in first]
+        at_the_end_of_a_pass(job.step)
+        job.buckets = [bucket for _, later in models for bucket in later]
+        job.step()
+        assert {(s.model, s.step, s.bucket_count) for s in tracer.steps()} == {
+            (name, step, 2) for name in ("model0", "model0#2") for step in range(2)
+        }
+
+
+def test_a_finished_model_is_not_taken_for_one_in_its_first_pass() -> None:
+    """The second bucket of a new model follows its first one, not another model's only one."""
+    parts = [[torch.zeros(4)] for _ in range(2)]
+    with Tracer() as tracer:
+        job = Job(tracer)
+        alone = job.buckets
+        for buckets in ([FakeBucket(parts[0], 0, is_last=False)], alone):
+            job.buckets = buckets
+            job.step()
+        job.buckets = [FakeBucket(parts[1], 1)]
+        job.step()
+        assert [(s.model, s.bucket_count) for s in tracer.steps()] == [
+            ("model0#2", 1),
+            ("model0", 2),
+        ]
+
+
+def test_a_powersgd_state_knows_its_model_in_a_static_graph() -> None:
+    """And another one's, in the same pass or later, is refused."""
+    state = hooks.PowerSGDState(None)
+    (first, later), (other, _) = (model_of(torch.float32, torch.float64) for _ in range(2))
+    owned: list[bool] = []
+
+    def claim(buckets: list[FakeBucket]) -> None:
+        owned.extend(map(state._model.owns, buckets))
+
+    at_the_end_of_a_pass(lambda: claim([*first, *other]))
+    claim(later)
+    at_the_end_of_a_pass(lambda: claim(other))
+    claim(later)
+    assert owned == [True, True, False, False, True, True, False, False, True, True]
+
+
+@pytest.mark.parametrize("state", [PowerSGDState, Theirs])
+def test_a_state_is_what_it_was_made_with(state: Any) -> None:
+    """Ours and torch's: the arguments, and not the counters nor the tensors."""
+    found = dict(options_of(state(None, matrix_approximation_rank=3, start_powerSGD_iter=7)))
+    assert (found["matrix_approximation_rank"], found["start_powerSGD_iter"]) == (3, 7)
+    assert found["warm_start"] is True
+    assert not {"iter", "rng", "error_dict", "process_group", "random_seed"} & set(found)
+
+
+class _Odd:
+    kind = "of the class"
+
+    def __init__(self, rate: Any, name: str, weights: object, kind: str = "") -> None:
+        self.rate, self.name, self.weights = rate, name, weights
+
+
+class _Broken(_Odd):
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        raise RuntimeError
+
+
+def test_what_is_no_option_is_left_out() -> None:
+    """Tensors, NaN, texts without end; a state that raises tells nothing, and raises nothing."""
+    assert options_of(None) == ()
+    assert options_of(0.5) == (("state", 0.5),)
+    assert options_of(_Broken(0.5, "a", None)) == ()
+    assert options_of(_Odd(0.5, "a", torch.zeros(3))) == (("rate", 0.5), ("name", "a"))
+    assert options_of(_Odd(math.nan, "a" * 201, None)) == ()
+    assert options_of(_Odd(1 << 70, "", None)) == (("name", ""),)

@@ -1,0 +1,77 @@
+"""What a hook yields, seen from outside."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from hooktrace import Operation, Tracer, staged, trace
+from hooktrace.staging import operations
+from hooktrace.staging.operations import HookCall
+from hooktrace.testing import FakeBucket
+from tests.fakes import FakeOperation, fake_clock
+
+
+@pytest.mark.parametrize("multi_round", [False, True])
+def test_an_operation_that_cannot_be_described(multi_round: bool) -> None:
+    """A record that cannot be made whole costs its stages, and training nothing."""
+
+    class Strange(FakeOperation):
+        def describe(self) -> Any:
+            raise LookupError
+
+    operation = Strange(wire_bytes=4)
+
+    @staged(multi_round=multi_round)
+    def hook(state: Any, bucket: Any) -> Iterator[Any]:
+        yield operation
+        return bucket.buffer()
+
+    bucket = FakeBucket([torch.zeros(4)], is_last=True)
+    with Tracer(clock=fake_clock()) as tracer:  # its probe of the first call takes no time
+        threading.Timer(0.05, operation.complete).start()
+        result = trace(hook, tracer=tracer)(None, bucket).wait()
+        assert result.data_ptr() == bucket.buffer().data_ptr()
+        (record,) = tracer.buckets()
+        assert [s.name for s in record.stages] == ["hook", "pending"]
+        assert record.wire_bytes is None
+        assert tracer.losses() == {"stamp_failed": 1}
+
+
+def test_a_sparse_payload_is_not_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the sum is in it, what this rank sent is not known; that is no failure."""
+    monkeypatch.setattr(operations, "group_info", lambda *_: None)
+    group: Any = object()
+    assert Operation(torch.ones(3).to_sparse(), group).describe() is None
+
+
+def opaque(state: Any, bucket: Any) -> Any:
+    """Return a future that holds what it was called with."""
+    future: torch.futures.Future[Any] = torch.futures.Future()
+    future.set_result((state, bucket))
+    return future
+
+
+def test_it_is_called_when_it_is_issued() -> None:
+    """With its state and bucket; nothing is known of what it sends."""
+    call = HookCall(opaque, "state", "bucket")
+    future = call.start()
+    assert call.result(future) == ("state", "bucket")
+    assert call.describe() is None
+    assert repr(call) == "hook opaque"
+
+
+def test_what_is_no_future_is_named() -> None:
+    """Before anything waits for it."""
+    with pytest.raises(TypeError, match="returned None and not a future"):
+        HookCall(lambda state, bucket: None, None, None).start()
+
+
+def test_it_cannot_run_without_futures() -> None:
+    """As the compiled reducer would have it."""
+    with pytest.raises(TypeError, match="optimize_ddp = True"):
+        HookCall(opaque, None, None).functional()

@@ -1,0 +1,360 @@
+"""The steps of a sharded model, from the calls that FSDP makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from hooktrace.records import LayoutRecord, Parameter
+from hooktrace.records.bucket import UnitCollective
+from hooktrace.staging import units
+from hooktrace.staging.backward import queue_callback
+from hooktrace.staging.calls import BucketCall
+from hooktrace.staging.devices import EventPool
+from hooktrace.staging.ring import Loss
+from hooktrace.staging.slots import ModelState
+from hooktrace.staging.units import ShardedModel, UnitInfo, UnitStep
+
+UNIT = UnitInfo("block", (("block.weight", (2, 2)),))
+
+
+class Sink:
+    """Keeps what is pushed."""
+
+    def __init__(self) -> None:
+        self.pushed: list[Any] = []
+        self.push = self.pushed.append
+        self.event_pool = EventPool()
+        self.now = 0
+
+    def clock(self) -> int:
+        self.now += 1
+        return self.now
+
+    def steps(self) -> list[UnitStep]:
+        return [entry for entry in self.pushed if isinstance(entry, UnitStep)]
+
+    def layouts(self) -> list[LayoutRecord]:
+        return [entry for entry in self.pushed if isinstance(entry, LayoutRecord)]
+
+
+@pytest.fixture
+def sink() -> Sink:
+    """A ring that is a list."""
+    return Sink()
+
+
+@pytest.fixture
+def model(sink: Sink) -> ShardedModel:
+    """A model that has made no step."""
+    return ShardedModel(ModelState("net", "fully_shard", {}, 0), sink)
+
+
+def call(model: ShardedModel, collective: UnitCollective, numel: int = 4) -> bool:
+    """Make a call as FSDP does; returns whether it was of a step."""
+    if not model.takes(UNIT, collective):
+        return False
+    begun = model.begin(UNIT, torch.zeros(numel), 0)
+    if begun is not None:
+        begun.finished()
+    return True
+
+
+class Reduces(torch.autograd.Function):
+    """Calls something in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, then: Any) -> torch.Tensor:
+        ctx.then = then
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        ctx.then()
+        return gradients[0], None
+
+
+def backward(then: Any) -> None:
+    """Run a backward pass that calls something."""
+    Reduces.apply(torch.zeros(1, requires_grad=True), then).sum().backward()
+
+
+def test_sizes_that_change_in_each_step_do_not_fill_files(model: ShardedModel, sink: Sink) -> None:
+    """So many begin a generation; all others have one number, and say themselves what they are."""
+    sizes = range(4, 104)
+    for size in sizes:
+        backward(lambda size=size: call(model, "reduce_scatter", size))
+    calls = [one for step in sink.steps() for one in step]
+    assert [one.slot.numel for one in calls] == [*sizes]
+    others = units.MOST_SIZES
+    assert [one.slot.index for one in calls] == [*range(others), *[others] * (100 - others)]
+    assert len(sink.layouts()) == others + 1
+    assert [one.slot.generation for one in calls][-1] == others
+    assert len(model.state.slots) == others + 1
+    assert sum(len(place.slots) for place in model._places.values()) == others
+    # A size that has a number keeps it.
+    backward(lambda: call(model, "reduce_scatter", 7))
+    (again,) = sink.steps()[-1]
+    assert (again.slot.index, again.slot.numel) == (3, 7)
+
+
+def test_a_step_ends_with_the_pass_that_reduced(model: ShardedModel, sink: Sink) -> None:
+    """Its calls come as one entry, after the layout of the first."""
+    for _ in range(2):
+        call(model, "all_gather")
+        backward(lambda: call(model, "reduce_scatter"))
+    assert [[c.slot.unit.collective for c in step] for step in sink.steps()] == [
+        ["all_gather", "reduce_scatter"]
+    ] * 2
+    assert [c.step for step in sink.steps() for c in step] == [0, 0, 1, 1]
+    assert all(step.complete for step in sink.steps())
+    assert isinstance(sink.pushed[0], LayoutRecord)
+    assert len(sink.layouts()) == 1
+    assert [b.unit.phase for b in sink.layouts()[0].buckets] == ["forward", "backward"]
+    assert sink.layouts()[0].buckets[0].parameters == (Parameter("block.weight", (2, 2)),)
+
+
+def test_passes_that_reduce_nothing_belong_to_the_next_one_that_does(
+    model: ShardedModel, sink: Sink
+) -> None:
+    """Their turns are told apart."""
+    for _ in range(2):
+        call(model, "all_gather")
+        backward(lambda: call(model, "all_gather"))
+    assert sink.pushed == []
+    backward(lambda: call(model, "reduce_scatter"))
+    (step,) = sink.steps()
+    assert [(c.slot.unit.phase, c.slot.unit.turn) for c in step] == [
+        ("forward", 0),
+        ("backward", 0),
+        ("forward", 1),
+        ("backward", 1),
+        ("backward", 0),
+    ]
+
+
+def test_a_step_with_new_calls_begins_a_generation(model: ShardedModel, sink: Sink) -> None:
+    """What was there keeps its number, and a payload of another size is another call."""
+    for numel in (4, 4, 8):
+        call(model, "all_gather", numel)
+        backward(lambda: call(model, "reduce_scatter"))
+    assert [layout.generation for layout in sink.layouts()] == [0, 1]
+    assert [len(layout.buckets) for layout in sink.layouts()] == [2, 3]
+    assert [step.generation for step in sink.steps()] == [0, 0, 1]
+    assert [c.slot.index for c in sink.steps()[-1]] == [2, 1]
+
+
+def test_evaluation_is_no_step(model: ShardedModel, sink: Sink) -> None:
+    """Nor what is gathered by a model inside of it."""
+    with torch.no_grad():
+        model.forward_begins(1)
+        model.forward_begins(2)
+        assert not call(model, "all_gather")
+        model.forward_ended(2)
+        assert not call(model, "all_gather")
+        model.forward_ended(1)
+    model.forward_begins(1)
+    assert call(model, "all_gather")
+    model.forward_ended(1)
+    assert model.state.step == 0
+    assert sink.pushed == []
+
+
+def test_a_pass_that_raises_ends_an_incomplete_step(model: ShardedModel, sink: Sink) -> None:
+    """The next one is complete again."""
+
+    def fails() -> None:
+        call(model, "reduce_scatter")
+        raise ValueError("of the loss")
+
+    call(model, "all_gather")
+    with pytest.raises(ValueError, match="of the loss"):
+        backward(fails)
+    call(model, "all_gather")
+    backward(lambda: call(model, "reduce_scatter"))
+    assert [step.complete for step in sink.steps()] == [False, True]
+    assert [len(step) for step in sink.steps()] == [2, 2]
+
+
+def test_a_call_that_is_not_recorded_makes_its_step_incomplete(
+    model: ShardedModel, sink: Sink
+) -> None:
+    """Steps are counted meanwhile."""
+    assert model.takes(UNIT, "all_gather")
+    model.miss()
+    backward(lambda: call(model, "reduce_scatter"))
+    assert [step.complete for step in sink.steps()] == [False]
+    assert model.state.step == 0
+    backward(lambda: model.takes(UNIT, "reduce_scatter"))
+    assert model.state.step == 1
+    assert len(sink.steps()) == 1
+
+
+def test_a_pass_inside_another_one_ends_no_step(model: ShardedModel, sink: Sink) -> None:
+    """As of a re-entrant checkpoint, whose outer pass has communicated nothing by then."""
+
+    def recomputes() -> None:
+        model.forward_begins(2)
+        model.forward_ended(2)
+        with torch.enable_grad():
+            backward(lambda: call(model, "reduce_scatter"))
+
+    call(model, "all_gather")
+    x = torch.zeros(1, requires_grad=True)
+    Reduces.apply(Reduces.apply(x, recomputes), recomputes).sum().backward()
+    (step,) = sink.steps()
+    assert [c.slot.unit.turn for c in step] == [0, 0, 1]
+    assert step.complete
+
+
+def test_what_is_reduced_in_a_later_callback_is_of_the_step(
+    model: ShardedModel, sink: Sink
+) -> None:
+    """FSDP reduces in one of each root, which may be queued after the one that ends the step."""
+
+    def queues() -> None:
+        call(model, "reduce_scatter")
+        assert queue_callback is not None
+        queue_callback(lambda: call(model, "reduce_scatter") and None)
+
+    backward(queues)
+    assert [len(step) for step in sink.steps()] == [2]
+
+
+def test_a_pass_that_was_left_keeps_no_step_open(model: ShardedModel, sink: Sink) -> None:
+    """One that raised after all was computed tells nobody of its end."""
+
+    def raises() -> None:
+        raise ValueError("in a callback")
+
+    def queues() -> None:
+        call(model, "all_gather")
+        assert queue_callback is not None
+        queue_callback(raises)
+
+    with pytest.raises(ValueError, match="in a callback"):
+        backward(queues)
+    model.forward_begins(1)
+    model.forward_ended(1)
+    backward(lambda: call(model, "reduce_scatter"))
+    assert [len(step) for step in sink.steps()] == [2]
+
+
+def test_what_a_checkpoint_calls_without_gradients_is_training(model: ShardedModel) -> None:
+    """But not of a model that is in evaluation."""
+
+    def forward(x: torch.Tensor, training: bool) -> torch.Tensor:
+        model.forward_begins(1, training=training)
+        found.append(call(model, "all_gather"))
+        model.forward_ended(1)
+        return x.clone()
+
+    found: list[bool] = []
+    for training in (True, False):
+        checkpoint(forward, torch.zeros(1, requires_grad=True), training, use_reentrant=True)
+    assert found == [True, False]
+
+
+def test_a_call_that_an_interrupt_ended_is_over_with_the_next_one(model: ShardedModel) -> None:
+    """Python's own exceptions reach no hook of a module."""
+    with torch.no_grad():
+        model.forward_begins(1)
+        model.forward_begins(2)
+    model.forward_begins(1)
+    assert call(model, "all_gather")
+    model.forward_ended(1)
+
+
+def test_a_step_that_does_not_end_is_bounded(
+    model: ShardedModel, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls after the most of them are counted, and take no memory."""
+    monkeypatch.setattr(units, "MOST_CALLS", 3)
+    for _ in range(5):
+        call(model, "all_gather")
+    lost = Loss("step_too_long", "net has made 3 collectives in one step")
+    assert sink.pushed == [lost, lost]
+    backward(lambda: call(model, "reduce_scatter"))
+    (step,) = sink.steps()
+    assert len(step) == 3
+    assert not step.complete
+    assert len(sink.layouts()[0].buckets) == 3
+
+
+def test_turns_count_what_was_not_recorded(model: ShardedModel, sink: Sink) -> None:
+    """The second gather of a unit is its second one."""
+    assert model.takes(UNIT, "all_gather")
+    model.miss()
+    call(model, "all_gather")
+    backward(lambda: call(model, "reduce_scatter"))
+    assert [c.slot.unit.turn for c in sink.steps()[0]] == [1, 0]
+
+
+def test_a_model_that_lost_a_unit_has_no_complete_steps(sink: Sink) -> None:
+    """Whoever set something else there since."""
+    whole = [True]
+    model = ShardedModel(ModelState("net", "fully_shard", {}, 0), sink, lambda: whole[0])
+    for whole[0] in (True, False):
+        backward(lambda: call(model, "reduce_scatter"))
+    assert [step.complete for step in sink.steps()] == [True, False]
+
+
+def test_positions_count_the_collectives_of_a_step(model: ShardedModel) -> None:
+    """Whether they are recorded or not; a slot's index tells no order."""
+    call(model, "all_gather")
+    assert model.takes(UNIT, "all_gather")
+    backward(lambda: call(model, "reduce_scatter"))
+    assert (model.state.position, model.state.ended) == ((0, 2), (0, 3))
+    last = [slot.last_call for slot in model.state.slots.values()]
+    assert [one.order for one in last if isinstance(one, BucketCall)] == [0, 2]
+    call(model, "all_gather")
+    assert (model.state.position, model.state.ended) == ((1, 0), (0, 3))
+
+
+def test_where_a_step_leaves_the_way_of_the_one_before(model: ShardedModel) -> None:
+    """The first collective that is another one."""
+
+    def step(*gathers: int) -> None:
+        for numel in gathers:
+            call(model, "all_gather", numel)
+        backward(lambda: call(model, "reduce_scatter"))
+
+    step(4, 4)
+    step(4, 4)
+    assert model.state.departure is None
+    step(4)
+    found = model.state.departure
+    assert found is not None
+    assert (found.step, found.order) == (2, 1)
+    assert str(found.now) == "block reduce-scatter (backward)"
+    assert str(found.before) == "block all-gather (forward) #2"
+    step(8)  # of another size, and the same one
+    assert model.state.departure is found
+
+
+def test_what_is_recorded_afterwards_is_known_while_it_lasts(model: ShardedModel) -> None:
+    """As an all-reduce that FSDP itself issues, until it or another one is recorded."""
+    backward(lambda: call(model, "reduce_scatter"))
+    (slot,) = model.state.slots.values()
+    expected = []
+
+    def reduces() -> None:
+        call(model, "reduce_scatter")
+        expected.append(model.expect(slot, 5))
+        assert model.state.beside is expected[0]
+        call(model, "all_reduce")
+        assert model.state.beside is None
+        model.expect(slot, 5)
+
+    backward(reduces)
+    assert (expected[0].step, expected[0].order) == (1, 1)
+    assert model.state.beside is None
+
+
+def test_a_step_is_its_calls() -> None:
+    """And says of which generation it is, and whether all of them are here."""
+    step = UnitStep([], 2, complete=False)
+    assert (list(step), step.generation, step.complete) == ([], 2, False)
