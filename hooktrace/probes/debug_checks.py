@@ -3,7 +3,7 @@
     hook is called    are the gradients finite?  who keeps the bucket's memory?
     hook's future     is the result finite?  its checksum
     backward is over  has the checksum changed?
-    drain             CheckResult, once it has come to the host --> anomalies
+    drain             DebugResult, once it has come to the host --> anomalies
 
 Nothing is sent, and nothing waits.  Who keeps a bucket's memory cannot be told on a device: its
 backend keeps it too, for as long as the device needs it.
@@ -30,8 +30,8 @@ from ..staging.backward import queue_callback
 from ..staging.slots import BucketSlot, GradBucketLike, in_backward
 from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
-from .check_result import CheckResult
 from .compare import digest, finite_parts, lengths_of
+from .debug_result import DebugResult
 from .step_sampler import CallStart, Future, Look, Part
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class CheckedCall(Look):
         return gradient is not None and _storage(gradient) == _storage(result)
 
     def _tell(self, **found: torch.Tensor) -> None:
-        CheckResult(slot=self._slot, step=self.step).push(self._sink, **found)
+        DebugResult(slot=self._slot, step=self.step).push(self._sink, **found)
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -3,7 +3,7 @@
 probe.py, local.py --ProbeResult, copied to the host--> ring --> drain: has_arrived()?
 --> read() --compare.numbers--> ErrorRecord, --arrivals--> SkewRecord, --diagnosis.py--> anomalies
 
-debug_checks.py --CheckResult (check_result.py)--> the same way --> anomalies
+debug_checks.py --DebugResult (debug_result.py)--> the same way --> anomalies
 """
 
 from __future__ import annotations

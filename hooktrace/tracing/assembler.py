@@ -1,7 +1,7 @@
 """What is in the ring becomes records: calls the ones of their step, other entries go with them.
 
     BucketCall --steps.py--> whole steps --stage_times.py--> StepRecord, BucketRecords ---+--take-->
-    ProbeResult, CheckResult --AwaitedResults, once their device has passed--> numbers    |
+    ProbeResult, DebugResult --AwaitedResults, once their device has passed--> numbers    |
     in the records of their step, skews, anomalies; WireSample: what opaque hooks sent ---+
     AnomalyRecord --the first of its kind and bucket--------------------------------------+
     any other record --as it is-----------------------------------------------------------+

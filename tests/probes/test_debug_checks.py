@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hooktrace.probes.check_result import CheckResult
 from hooktrace.probes.debug_checks import CheckedCall, DebugChecks
+from hooktrace.probes.debug_result import DebugResult
 from hooktrace.probes.step_sampler import CallStart
 from hooktrace.staging.slots import BucketSlot, ModelState
 from hooktrace.testing import FakeBucket
@@ -28,7 +28,7 @@ class Sink:
         return 0
 
     def push(self, entry: Any) -> None:
-        if isinstance(entry, CheckResult):
+        if isinstance(entry, DebugResult):
             entry.read()
             self.kinds += [anomaly.kind for anomaly in entry.anomalies()]
         else:

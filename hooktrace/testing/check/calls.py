@@ -1,7 +1,7 @@
 """One call of a hook for all ranks' gradients, the same for DDP's hooks and for FSDP's collectives.
 
     rows (ranks, numel) --DdpCall: a model, forward, backward--> its gradients, (numel,)
-                        --UnitCall: as FSDP calls it, flat----> this rank's part, or all parameters
+                        --FsdpCall: as FSDP calls it, flat----> this rank's part, or all parameters
 
 **DDP.**  The model's loss is the sum of p * g over all parameters p, whose gradient by p is g, on
 all ranks and for every dtype, NaN included.  So what is due is known everywhere without any
@@ -172,7 +172,7 @@ def wire_of(tracer: Tracer, from_ns: int, numel: int, ranks: int) -> WireFormat:
     return format_of(transfers, numel, ranks)
 
 
-class UnitCall:
+class FsdpCall:
     """One of FSDP's collectives with the hook in its place.
 
     ``part``: elements of each rank's part.  ``divisor``: of the sum, where gradients are reduced.

@@ -22,7 +22,7 @@ import torch
 
 from ...fsdp.hooks import ScatterHook
 from . import by_hand
-from .calls import DdpCall, UnitCall
+from .calls import DdpCall, FsdpCall
 from .gradients import CHOSEN, MANY, ODD, Phases, Shapes, asked_of, each, lengths_of_shapes, play
 from .judge import Measured
 from .oracles import FINITE, OF_LARGE, ORACLES, ORDINARY, Oracle
@@ -78,7 +78,7 @@ class Scenario:
         context.judge(runs, self.oracles)
 
 
-def _calls_of(context: Context, scenario: Scenario) -> Iterator[tuple[Run, DdpCall | UnitCall]]:
+def _calls_of(context: Context, scenario: Scenario) -> Iterator[tuple[Run, DdpCall | FsdpCall]]:
     """Yield each run of a scenario with the call that makes its steps."""
     size, hook, dtype = context.size, context.loaded.hook, scenario.dtype
     asked, is_scatter = scenario.who(size), isinstance(hook, ScatterHook)
@@ -95,10 +95,10 @@ def _calls_of(context: Context, scenario: Scenario) -> Iterator[tuple[Run, DdpCa
         lengths = (part,) if is_scatter else (part,) * size
         for who, divisor in zip(asked, divisors, strict=False):
             run = Run(who, lengths, size, divisor, dtype, f", parts of {part}", wrong)
-            yield run, UnitCall(context, part, divisor, unit=run.name)
+            yield run, FsdpCall(context, part, divisor, unit=run.name)
         if is_scatter and len(asked) > 1:
             run = Run(asked[-1], lengths, size, float(size), dtype, ", beside a larger unit")
-            yield run, UnitCall(context, part, float(size), unit=run.name, beside=True)
+            yield run, FsdpCall(context, part, float(size), unit=run.name, beside=True)
 
 
 _DDP: tuple[Kind, ...] = ("ddp",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hooktrace.probes.check_result import CheckResult
+from hooktrace.probes.debug_result import DebugResult
 from hooktrace.staging.devices import EventPool
 from hooktrace.staging.slots import BucketSlot, ModelState
 from hooktrace.testing import FakeBucket
@@ -18,11 +18,11 @@ def anomalies_of(**flags: list[bool] | bool) -> list[tuple[str, str | None, int]
     return [(one.kind, one.parameter, one.time_ns) for one in result_of(**flags).anomalies()]
 
 
-def result_of(*, scaled: bool = False, **flags: list[bool] | bool) -> CheckResult:
+def result_of(*, scaled: bool = False, **flags: list[bool] | bool) -> DebugResult:
     """Return what flags have come of a look."""
     bucket = FakeBucket([torch.zeros(3), torch.zeros(2)])
     slot = BucketSlot(ModelState("net", "hook", {}, 0), bucket, 0, (1, 2))
-    result = CheckResult(slot=slot, step=4, time_ns=99, scaled=scaled)
+    result = DebugResult(slot=slot, step=4, time_ns=99, scaled=scaled)
     result.send(EventPool(), {name: torch.tensor(flag) for name, flag in flags.items()})
     assert result.has_arrived()
     result.read()

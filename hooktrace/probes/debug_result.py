@@ -1,6 +1,6 @@
 """What debug checks found on one call: flags, and in the drain the anomalies that they mean.
 
-debug_checks.py --CheckResult, copied to the host--> ring --> drain --> anomalies()
+debug_checks.py --DebugResult, copied to the host--> ring --> drain --> anomalies()
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HIDDEN = "and its result has none, so that the loss scaler does not leave the s
 
 
 @dataclass(kw_only=True)
-class CheckResult(Found):
+class DebugResult(Found):
     """What one look at a call found.
 
     ``gradients`` and ``result``: which parameters' were finite, bool of shape (parameters,).
