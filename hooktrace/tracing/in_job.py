@@ -25,7 +25,6 @@ from .recent import RecentRecords
 
 if TYPE_CHECKING:
     from ..ranks.channel.channel import Channel
-    from ..ranks.control.address import HubAddress
 
 
 class JobControl:
@@ -119,8 +118,6 @@ class InJob:
     @property
     def job(self) -> JobControl:
         """Commands to all ranks of the job, while it runs."""
-        from .in_job import JobControl
-
         return JobControl(self._hub_address)
 
     def bucket_durations(self, model: str) -> list[int]:
@@ -134,6 +131,4 @@ class InJob:
                 "this rank has no channel to the others: it begins with the first backward pass, "
                 "unless Tracer(channel=False); rank 0 has to trace too"
             )
-        from ..ranks.control.address import HubAddress
-
         return HubAddress(places=channel.hub_places, token=channel.token.hex(), host="", pid=0)

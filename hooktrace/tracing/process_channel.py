@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ..ranks.channel.channel import Channel, channel_of_this_process
 from ..ranks.channel.meeting import aside
 from ..ranks.control.address import HubAddress, remove_address, write_address
-from ..ranks.control.hub import ControlHub
+from ..ranks.control.hub import carry_out
 from ..ranks.control.messages import QUESTION, STACKS_AT_ONCE, Command, Done, decode_command, encode
 from ..ranks.hang.look import look
 from ..ranks.hang.sentences import seconds
@@ -189,7 +189,7 @@ class _Shared:
         self.channel = channel = channel_of_this_process(user.clock, self.take)
         rank = channel.node.me.rank
         channel.answer(QUESTION, TracerControl(lambda: list(self.users), rank).carry_out)
-        channel.on_control(QUESTION, ControlHub(channel.node).carry_out)
+        channel.on_control(QUESTION, partial(carry_out, channel.node))
         channel.on_hub = lambda: channel.spawn(lambda: self._write_address(channel))
         view = JobView(channel, rank, channel.node.world_size)
         channel.start()

@@ -1,6 +1,6 @@
 """``hooktrace top``: the whole job, live in a terminal.
 
-    the hub --JobSnapshot (job_hub.py)--> live.py --View, snapshot (picture.py)--> the terminal
+    the hub --JobSnapshot (job_client.py)--> live.py --View, snapshot (picture.py)--> the terminal
     keys.py --key--> state.py --> the next View, and what to ask the hub
 
 ``state.py`` and ``picture.py`` are functions of their input.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...ranks.control.client import Client
 from ..ctl import address_of
-from .job_hub import JobHub
+from .job_client import JobClient
 from .live import watch
 
 __all__ = ["run_top"]
@@ -23,7 +23,7 @@ def run_top(run: Path | None, *, connect: str | None) -> None:
 
     Raises ``UsageError`` where the hub is not reached.
     """
-    hub = JobHub(lambda: Client(address_of(run, connect)))
+    hub = JobClient(lambda: Client(address_of(run, connect)))
     try:
         watch(hub, str(run if connect is None else connect))
     finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 import msgspec
 from rich.console import Console
@@ -16,6 +15,7 @@ from rich.live import Live
 
 from ...ranks.whole_job.snapshot import JobSnapshot
 from ...records.errors import UsageError
+from .job_client import JobClient
 from .keys import Keys, keys
 from .picture import Picture
 from .state import Question, View, pressed
@@ -23,17 +23,7 @@ from .state import Question, View, pressed
 _PERIOD_S = 1.0
 
 
-class Hub(Protocol):
-    """What it needs of the hub; each raises ``UsageError`` where that does not answer."""
-
-    def look(self, model: str) -> bytes:
-        """Return a ``JobSnapshot`` as msgpack."""
-
-    def command(self, question: Question) -> list[str]:
-        """Return what came of a command, as lines."""
-
-
-def watch(hub: Hub, name: str, console: Console | None = None) -> None:
+def watch(hub: JobClient, name: str, console: Console | None = None) -> None:
     """Show a job until the key q, or once where standard output is no terminal.
 
     ``name``: of what is shown.  Raises ``UsageError`` where the hub does not answer at first.
@@ -53,7 +43,7 @@ class Top:
     """What is shown, and until when; ``draw`` puts a picture on the screen."""
 
     def __init__(
-        self, hub: Hub, name: str, shown: JobSnapshot, draw: Callable[[Picture], None]
+        self, hub: JobClient, name: str, shown: JobSnapshot, draw: Callable[[Picture], None]
     ) -> None:
         self._hub = hub
         self._name = name

@@ -36,35 +36,29 @@ _AHEAD = 8
 """Steps from the foremost rank's on, and as many as a rank made while it was asked."""
 
 
-class ControlHub:
-    """Carries out commands, one at a time and client."""
+async def carry_out(node: Node, argument: bytes) -> bytes:
+    """Return the ``CommandResult`` of a ``Command``, both encoded; ``node`` is the hub's.
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    Raises ``msgspec.DecodeError`` for what is none.
+    """
+    command = decode_command(argument)
+    if command.verb == "detail":  # which all ranks begin at the same step
+        before = await _ask(node, Command(verb="status"), _WHERE_S)
+        after = await _ask(node, Command(verb="status"), _WHERE_S)
+        command = msgspec.structs.replace(command, first=first_steps(before, after))
+    timeout_s = _FLUSH_S if command.verb == "flush" else _TIMEOUT_S
+    result = await _ask(node, command, timeout_s)
+    if command.verb == "stacks" and command.rank < 0:
+        result = part_of_stacks(result, command.begin)
+    return encode(result)
 
-    async def carry_out(self, argument: bytes) -> bytes:
-        """Return the ``CommandResult`` of a ``Command``, both encoded.
 
-        Raises ``msgspec.DecodeError`` for what is none.
-        """
-        command = decode_command(argument)
-        if command.verb == "detail":  # which all ranks begin at the same step
-            before = await self._ask(Command(verb="status"), _WHERE_S)
-            after = await self._ask(Command(verb="status"), _WHERE_S)
-            first = first_steps(before, after)
-            command = msgspec.structs.replace(command, first=first)
-        timeout_s = _FLUSH_S if command.verb == "flush" else _TIMEOUT_S
-        result = await self._ask(command, timeout_s)
-        if command.verb == "stacks" and command.rank < 0:
-            result = part_of_stacks(result, command.begin)
-        return encode(result)
-
-    async def _ask(self, command: Command, timeout_s: float) -> CommandResult:
-        found = await self._node.gather(QUESTION, encode(command), timeout_s)
-        return CommandResult(
-            ranks={rank: decode_done(answer) for rank, answer in sorted(found.answers.items())},
-            silent=[silent for _, silent in sorted(found.silent.items())],
-        )
+async def _ask(node: Node, command: Command, timeout_s: float) -> CommandResult:
+    found = await node.gather(QUESTION, encode(command), timeout_s)
+    return CommandResult(
+        ranks={rank: decode_done(answer) for rank, answer in sorted(found.answers.items())},
+        silent=[silent for _, silent in sorted(found.silent.items())],
+    )
 
 
 def first_steps(before: CommandResult, after: CommandResult) -> dict[str, int]:

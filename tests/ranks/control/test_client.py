@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from hooktrace.ranks.channel.messages import Member, Report, Silent
 from hooktrace.ranks.channel.node import Answers
 from hooktrace.ranks.control.address import HubAddress
 from hooktrace.ranks.control.client import Client
-from hooktrace.ranks.control.hub import ControlHub
+from hooktrace.ranks.control.hub import carry_out
 from hooktrace.ranks.control.messages import QUESTION, Command, Done, decode_command, encode
 from hooktrace.records.errors import UsageError
 from hooktrace.tracing.process_channel import TracerControl
@@ -36,7 +37,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
         for rank, channel in enumerate(made.ranks):
             channel.answer(QUESTION, lambda _, rank=rank: encode(Done(text=f"I am {rank}")))
         hub = made.ranks[0]
-        hub.on_control(QUESTION, ControlHub(hub.node).carry_out)
+        hub.on_control(QUESTION, partial(carry_out, hub.node))
         yield made
 
 
@@ -77,7 +78,7 @@ def test_the_stacks_of_a_large_job_come_in_parts(
     """They do not fit one message, not even those of ranks that are asked together."""
     monkeypatch.setattr("hooktrace.tracing.process_channel.stacks_text", lambda: "é" * size)
     hub, large = job.ranks[0], LargeJob(count)
-    hub.on_control(QUESTION, ControlHub(large).carry_out)
+    hub.on_control(QUESTION, partial(carry_out, large))
     with Client(address_of(job)) as client:
         found = client.command(Command(verb="stacks"))
         (last,) = [

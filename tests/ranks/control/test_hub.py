@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from hooktrace.ranks.channel.node import Answers
-from hooktrace.ranks.control.hub import ControlHub, first_steps
+from hooktrace.ranks.control.hub import carry_out, first_steps
 from hooktrace.ranks.control.messages import Command, CommandResult, Done, Verb, encode
 
 
@@ -50,5 +50,5 @@ class Asked:
 def test_ranks_that_do_not_answer_hold_a_command_up_for_less_than_two_seconds(verb: Verb) -> None:
     """Also where they are asked for their steps before."""
     node = Asked()
-    asyncio.run(ControlHub(node).carry_out(encode(Command(verb=verb, number=1))))
+    asyncio.run(carry_out(node, encode(Command(verb=verb, number=1))))
     assert sum(node.waited) < 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hooktrace.commands.top.job_hub import JobHub
+from hooktrace.commands.top.job_client import JobClient
 from hooktrace.commands.top.state import Question
 from hooktrace.ranks.channel.messages import Member, Silent
 from hooktrace.ranks.control.messages import Command, CommandResult, Done
@@ -44,7 +44,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
 
 def test_one_connection_is_used_until_it_fails(client: type[FakeClient]) -> None:
     """Then the next question makes another one."""
-    hub = JobHub(client)
+    hub = JobClient(client)
     assert [hub.look("net"), hub.look("")] == [b"job net", b"job "]
     client.gone = True
     with pytest.raises(UsageError, match="did not answer"):
@@ -62,7 +62,7 @@ def test_stacks_are_of_the_rank_that_was_asked_for(client: type[FakeClient]) -> 
         },
         silent=[SILENT],
     )
-    hub = JobHub(client)
+    hub = JobClient(client)
     assert hub.command(Question("stacks", 1)) == [
         *("rank 1", "thread 'MainThread'", "  train.py:8"),
         *("", "thread 'drain'", "  d.py:1"),
@@ -77,7 +77,7 @@ def test_detail_says_how_all_ranks_took_it(client: type[FakeClient]) -> None:
     client.outcome = CommandResult(
         ranks={**done, 3: Done(trouble="writes no records")}, silent=[SILENT]
     )
-    assert JobHub(client).command(Question("detail", 20)) == [
+    assert JobClient(client).command(Question("detail", 20)) == [
         "2 ranks: net from step 9 on, 20 steps",
         "1 ranks: writes no records",
         "1 ranks did not answer",

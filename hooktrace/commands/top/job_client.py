@@ -1,4 +1,4 @@
-"""The hub of a job, asked over the client of ``hooktrace ctl``; connected anew where it went away.
+"""Asks a job's hub over the client of ``hooktrace ctl``; connects anew where the hub went away.
 
 Question --> Command, carried out by all ranks --CommandResult--> lines
 """
@@ -6,8 +6,9 @@ Question --> Command, carried out by all ranks --CommandResult--> lines
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from ...ranks.control.client import Client
 from ...ranks.control.messages import Command, CommandResult
 from ...ranks.whole_job.view import LOOK
 from ...records.errors import UsageError
@@ -18,21 +19,11 @@ _ANSWER_S = 5.0
 T = TypeVar("T")
 
 
-class Client(Protocol):
-    """A connection to the hub; each raises ``UsageError`` where there is no answer."""
+class JobClient:
+    """``connect``: makes a connection to the hub, wherever it is by now.
 
-    def ask(self, name: str, argument: bytes, timeout_s: float) -> bytes:
-        """Return the hub's answer."""
-
-    def command(self, command: Command, timeout_s: float) -> CommandResult:
-        """Return what came of a command to all ranks."""
-
-    def close(self) -> None:
-        """Let go of the connection."""
-
-
-class JobHub:
-    """``connect``: makes a connection to the hub, wherever it is by now."""
+    What it asks raises ``UsageError`` where there is no answer.
+    """
 
     def __init__(self, connect: Callable[[], Client]) -> None:
         self._connect = connect
