@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from hooktrace import hooks
-from hooktrace.commands.bench.harness import run_ranks
 from hooktrace.commands.bench.table import Row
+from hooktrace.commands.ranks import run_ranks
 from hooktrace.testing import FakeClock
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer

@@ -37,9 +37,9 @@ from hooktrace.commands.bench.harness import (
     in_turns,
     linear_stack,
     on_all_ranks,
-    run_ranks,
 )
 from hooktrace.commands.bench.table import Row
+from hooktrace.commands.ranks import run_ranks
 
 from .harness import step_s
 

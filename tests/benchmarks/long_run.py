@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from hooktrace.commands.bench.harness import done, run_ranks
+from hooktrace.commands.bench.harness import done
 from hooktrace.commands.bench.table import Row
+from hooktrace.commands.ranks import run_ranks
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.records import Batch
 from hooktrace.staging.hook import staged

@@ -16,8 +16,9 @@ from unittest import mock
 
 from hooktrace import hooks
 from hooktrace.commands.bench.cost import steps_in_turns
-from hooktrace.commands.bench.harness import done, run_ranks
+from hooktrace.commands.bench.harness import done
 from hooktrace.commands.bench.table import Row
+from hooktrace.commands.ranks import run_ranks
 from hooktrace.staging import devices, slots
 
 LARGE, SMALL = (512, 2), (64, 40)

@@ -18,8 +18,8 @@ import msgspec
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from hooktrace.commands.bench.harness import run_ranks
 from hooktrace.commands.bench.table import Row
+from hooktrace.commands.ranks import run_ranks
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
 from hooktrace.ranks.whole_job.snapshot import JobSnapshot

@@ -27,8 +27,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from hooktrace.commands.bench.cost import _block
-from hooktrace.commands.bench.harness import in_turns, run_ranks
+from hooktrace.commands.bench.harness import in_turns
 from hooktrace.commands.bench.table import Row
+from hooktrace.commands.ranks import run_ranks
 from hooktrace.fsdp.trace import trace
 from hooktrace.tracing.tracer import Tracer
 

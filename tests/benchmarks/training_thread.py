@@ -21,8 +21,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as torch_h
 
 from hooktrace import hooks
 from hooktrace.commands.bench.cost import _flushed, _whose_turn_it_is, traced_beside
-from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack, run_ranks
+from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack
 from hooktrace.commands.bench.table import Row
+from hooktrace.commands.ranks import run_ranks
 from hooktrace.tracing.tracer import Tracer
 
 BUCKETS = 40

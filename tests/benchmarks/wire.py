@@ -23,8 +23,9 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 from hooktrace import hooks
-from hooktrace.commands.bench.harness import linear_stack, run_ranks
+from hooktrace.commands.bench.harness import linear_stack
 from hooktrace.commands.bench.table import Row
+from hooktrace.commands.ranks import run_ranks
 from hooktrace.records import BucketRecord, RunInfo
 from hooktrace.records.intervals import fifo_starts
 from hooktrace.staging.groups import group_info, group_of

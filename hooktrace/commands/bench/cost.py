@@ -40,7 +40,8 @@ from ... import hooks
 from ...exporters import RecordFileExporter
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
-from .harness import Hook, done, in_turns, linear_stack, rounds_of, run_ranks
+from ..ranks import run_ranks
+from .harness import Hook, done, in_turns, linear_stack, rounds_of
 from .table import HEADING, Row, line_of, machine_facts
 
 _T = TypeVar("_T")

@@ -1,13 +1,8 @@
-"""What measurements share: processes, models with known buckets, steps, and turns.
-
-run_ranks(n, measure, ...) --> measure(...) on n gloo ranks, on loopback --> results
-"""
+"""What measurements share: models with known buckets, steps, and turns."""
 
 from __future__ import annotations
 
 import random
-import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -15,10 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
 from torch.nn.parallel import DistributedDataParallel
-
-from ...staging.job import loopback, shutdown
 
 Hook = Callable[..., Any]
 
@@ -26,61 +18,6 @@ _T = TypeVar("_T")
 
 _LEAST_ROUNDS = 6
 """The whole range of fewer values holds their median with less than 95 %: 1 - 2 / 2**5 is 0.94."""
-
-
-def run_ranks(
-    ranks: int,
-    measure: Callable[..., Any],
-    *arguments: Any,
-    deadline_s: float = 900.0,
-) -> list[Any]:
-    """Call ``measure(*arguments)`` on each of ``ranks`` gloo ranks and return what each gave.
-
-    ``measure`` must be importable, and its result must pickle.  Each rank has one thread for
-    computing.  No process is left behind: after ``deadline_s`` seconds they are ended and
-    ``TimeoutError`` is raised.  What a rank raises is a ``RuntimeError`` here.
-    """
-    # A rank that is being killed may write once more, and that error would hide the Ctrl-C.
-    with tempfile.TemporaryDirectory(
-        prefix="hooktrace-bench-", ignore_cleanup_errors=True
-    ) as directory:
-        environment = {"GLOO_SOCKET_IFNAME": loopback()}
-        context = start_processes(
-            "bench",
-            _rank_main,
-            args={r: (directory, (r, ranks), measure, arguments) for r in range(ranks)},
-            envs={r: {**environment, "LOCAL_RANK": str(r)} for r in range(ranks)},
-            logs_specs=DefaultLogsSpecs(log_dir=directory),
-        )
-        try:
-            result = context.wait(deadline_s, period=0.1)
-        finally:
-            context.close(signal.SIGKILL)
-    if result is None:
-        raise TimeoutError(
-            f"the ranks did not end within {deadline_s:.0f} s; the machine is too busy for "
-            "this measurement, or a rank hangs: run it again on an idle machine"
-        )
-    for rank, failure in result.failures.items():
-        raise RuntimeError(f"rank {rank}: {failure.message}")
-    return [result.return_values[rank] for rank in range(ranks)]
-
-
-def _rank_main(
-    directory: str,
-    rank_of_ranks: tuple[int, int],
-    measure: Callable[..., Any],
-    arguments: tuple[Any, ...],
-) -> Any:
-    rank, ranks = rank_of_ranks
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=ranks
-    )
-    result = measure(*arguments)
-    shutdown()
-    return result
 
 
 def linear_stack(

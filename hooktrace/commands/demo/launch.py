@@ -1,20 +1,15 @@
-"""Starts the ranks with torch's own elastic launcher and reports how they ended."""
+"""Starts the ranks, and reports how they ended."""
 
 from __future__ import annotations
 
-import os
+import math
 import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from rich.console import Console
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.elastic.multiprocessing import SignalException, Std
 
 from ...records.files import record_path
+from ..ranks import RankError, run_ranks
 from .closing import hold, print_closing
 from .options import DemoOptions
 from .train import RankResult, train
@@ -35,7 +30,7 @@ def run(options: DemoOptions) -> int:
     )
     try:
         results = _launch(options)
-    except ChildFailedError as error:
+    except RankError as error:
         _complain(console, _failure(options, error))
         return 1
     except SignalException as error:
@@ -60,46 +55,13 @@ def _launch(options: DemoOptions) -> list[RankResult]:
     logs.mkdir(exist_ok=True)
     # Rank 0 has the screen; all else that ranks print goes to their logs.
     redirects = {rank: Std.ALL if rank else Std.ERR for rank in range(options.ranks)}
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=options.ranks,
-        run_id="demo",
-        role="demo",
-        rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0",
-        local_addr="127.0.0.1",
-        max_restarts=0,
-        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=redirects),
+    return run_ranks(
+        options.ranks, train, options, deadline_s=math.inf, logs=logs, redirects=redirects
     )
-    if hasattr(config, "shutdown_timeout"):  # torch 2.6 always gives ranks half a minute
-        config.shutdown_timeout = 5
-    with _stderr_in(logs / "launcher.log"):
-        results = elastic_launch(config, train)(options)
-    return [results[rank] for rank in sorted(results)]
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-@contextmanager
-def _stderr_in(path: Path) -> Iterator[None]:
-    """Send this process's standard error, and what ranks say before their own logs, to a file.
-
-    The launcher's log repeats every failure at length, and ranks that are interrupted while they
-    start print a traceback each.
-    """
-    sys.stderr.flush()
-    saved = os.dup(2)
-    try:
-        with path.open("wb") as log:
-            os.dup2(log.fileno(), 2)
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(saved, 2)
-        os.close(saved)
 
 
 def _complain(console: Console, text: str) -> None:
@@ -110,23 +72,12 @@ def _complain(console: Console, text: str) -> None:
     errors.print(f"hooktrace demo: {text}", soft_wrap=True)
 
 
-def _failure(options: DemoOptions, error: ChildFailedError) -> str:
-    rank, failure = error.get_first_failure()
-    lines = [f"rank {rank} failed: {_reason(failure)}"]
-    logs = options.out.glob(f"logs/demo_*/attempt_0/{rank}")
-    for log in sorted(logs, key=lambda log: log.stat().st_mtime)[-1:]:
-        lines.append(f"  its log and error: {log}")
-    records = record_path(options.out, rank)
+def _failure(options: DemoOptions, error: RankError) -> str:
+    lines = [
+        f"rank {error.rank} failed: {error.reason}",
+        f"  its log and error: {error.logs}",
+    ]
+    records = record_path(options.out, error.rank)
     if records.exists():
         lines.append(f"  its records until then: {records}")
     return "\n".join(lines)
-
-
-def _reason(failure: ProcessFailure) -> str:
-    """Return one line: the exception, or the signal that ended the rank."""
-    message = failure.error_file_data.get("message")
-    if isinstance(message, dict):
-        return str(message.get("message", message))
-    if failure.exitcode < 0:
-        return f"killed by {failure.signal_name()}"
-    return f"it ended with exit code {failure.exitcode} and left no error"

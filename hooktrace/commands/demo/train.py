@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import warnings
 from dataclasses import dataclass
 from itertools import islice
@@ -17,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from ... import fsdp, instrument, shutdown
+from ... import fsdp, instrument
 from ...exporters import (
     Exporter,
     OpenTelemetryExporter,
@@ -27,7 +26,6 @@ from ...exporters import (
 )
 from ...records.cores import usable_cores
 from ...records.summary import ModelSummary
-from ...staging.job import loopback
 from ...tracing.tracer import Tracer
 from .language_model import CharTransformer, batches, read_corpus
 from .options import HOOKS, DemoOptions, sends_opentelemetry
@@ -55,13 +53,9 @@ class RankResult:
 
 
 def train(options: DemoOptions) -> RankResult:
-    """Run one rank to its end; the launcher has set ``RANK`` and its sisters."""
-    # Python's handler would print a traceback for each rank; every file is whole at any time.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Train on one rank, which is in its process group; every file is whole at any time."""
     warnings.filterwarnings("ignore", module=r"(torch|tensorboard)\.")
-    os.environ["GLOO_SOCKET_IFNAME"] = loopback()
     torch.set_num_threads(max(1, usable_cores() // options.ranks))
-    dist.init_process_group("gloo")
     rank = dist.get_rank()
     screen = Screen(options.steps)
     metrics = PrometheusExporter(options.port, file_sd=options.out / "prometheus")
@@ -81,7 +75,6 @@ def train(options: DemoOptions) -> RankResult:
     ) as tracer:
         losses = _train(options, tracer, screen, rank, metrics.url)
         summary = next(iter(tracer.summary()), None)
-    shutdown()
     return RankResult(
         rank=rank,
         summary=summary,

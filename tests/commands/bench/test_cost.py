@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from hooktrace.commands.bench import cost, harness
-from hooktrace.commands.bench.harness import rounds_of, run_ranks
+from hooktrace.commands.bench.harness import rounds_of
+from hooktrace.commands.ranks import run_ranks
 
 pytestmark = pytest.mark.slow
 
