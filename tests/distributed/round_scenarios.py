@@ -85,14 +85,14 @@ def collectives_in_backward(rank: int) -> float:
 @scenario(apart=True, deadline_s=60)
 def connected_crosswise(rank: int) -> list[int]:
     """Return the sizes of two round groups whose threads each wait for the other rank's second."""
-    groups = [dist.new_group(list(range(dist.get_world_size()))) for _ in range(2)]
-    groups = groups[:: 1 - 2 * rank]  # the other order on rank 1
+    both = [dist.new_group(list(range(dist.get_world_size()))) for _ in range(2)]
+    both = both[:: 1 - 2 * rank]  # the other order on rank 1
     sizes: list[int] = []
 
     def connect(group: dist.ProcessGroup) -> None:
         sizes.append(groups.round_group(group, torch.empty(1)).size())
 
-    first, second = [threading.Thread(target=connect, args=(group,)) for group in groups]
+    first, second = [threading.Thread(target=connect, args=(group,)) for group in both]
     first.start()
     while not _is_in(first, groups._connect):
         time.sleep(0.001)
