@@ -164,7 +164,7 @@ def test_uncertainty_grows_with_the_time_since(three: Pinger) -> None:
     assert three.offset.offset_at(three.records[0].time_ns + S) == (1000, 8 + int(S * CLOCK_DRIFT))
 
 
-DELAY_S = 0.005
+DELAY_S = 0.05
 
 
 def relay(listener: socket.socket, place: tuple[str, int]) -> None:
@@ -187,7 +187,7 @@ def relay(listener: socket.socket, place: tuple[str, int]) -> None:
 
 
 def test_a_delay_one_way_stays_within_the_uncertainty() -> None:
-    """All pings are held for 5 ms, and no answer is."""
+    """All pings are held for 50 ms, and no answer is."""
     job = Job(1, ahead_ns=0)
     assert wait_for(lambda: job.ranks[0].places)
     hub = job.ranks[0]
