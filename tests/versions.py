@@ -16,6 +16,14 @@ COMPILES_GENERATORS = _TORCH > (2, 6)
 RECORDS_GLOO = hasattr(torch._C._distributed_c10d, "_dump_fr_trace")
 """Whether torch's Flight Recorder knows gloo: that of 2.6 is NCCL's alone."""
 
+HOOKS_GROUPS = hasattr(torch._C._distributed_c10d.ProcessGroup, "register_post_hook")
+"""Whether process groups take hooks around each collective: from 2.14 on."""
+
+FINALISES_BY_HAND = hasattr(
+    torch.nn.parallel.DistributedDataParallel, "require_manual_backward_finalization"
+)
+"""Whether DDP can be told when to wait for its buckets, and to make them late: from 2.15 on."""
+
 ZERO_OVERLAPS_ON_FAKES = _TORCH > (2, 6)
 """Whether torch lets its ZeRO overlap on the fake backend, not on NCCL alone as 2.6 does."""
 

@@ -26,10 +26,10 @@ the call ``unknown``, which the drain counts, and the hook goes on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from .backward import watch
+from .backward import watch_model
 
 if TYPE_CHECKING:
     from ..tracing.assembler import Assembler
@@ -74,6 +74,37 @@ class Round(NamedTuple):
     collective: Collective
     issued_ns: int
     arrived_ns: int | None
+
+
+def joined(names: Iterable[object]) -> str:
+    """Return names, of dtypes say, as one: ``float16+float32``."""
+    parts = "+".join(str(name).removeprefix("torch.") for name in names).split("+")
+    return "+".join(sorted(set(parts)))
+
+
+def one_after_another(rounds: Sequence[Round], done_ns: int) -> tuple[Round, ...]:
+    """Return rounds of which none begins before the one before it has ended.
+
+    Those that are under way at once are one, with the bytes of all of them.  None ends later than
+    ``done_ns``, the end of the call, unless that is ``NOT_YET``.  ``rounds``: in order of issue.
+    """
+    apart: list[Round] = []
+    for more, issued, arrived in rounds:
+        end = arrived
+        if done_ns != NOT_YET and (arrived is None or arrived > done_ns):
+            end = done_ns
+        what, first, before = apart[-1] if apart else (more, issued, None)
+        if before is None or issued >= before:
+            apart.append(Round(more, issued, end))
+            continue
+        both = Collective(
+            joined((what.kind, more.kind)),
+            what.wire_bytes + more.wire_bytes,
+            what.dtype if what.dtype == more.dtype else joined((what.dtype, more.dtype)),
+            what.group,
+        )
+        apart[-1] = Round(both, first, None if end is None else max(before, end))
+    return tuple(apart)
 
 
 class Stamped(Protocol):
@@ -211,9 +242,10 @@ class BucketCall:
         return self.done if self.launched is None else max(self.done, self.launched)
 
     def watch_backward(self) -> None:
-        """Have the end of the backward pass stamped."""
-        if watch(self):
-            self.backward_end = NOT_YET
+        """Have it stamped when DDP begins to wait, at the end of the backward pass as a rule."""
+        self.backward_end = NOT_YET
+        if not watch_model(self, self.slot.model.ddp):
+            self.backward_end = None
 
     def backward_ended(self) -> None:
         """Stamp that the backward pass has nothing left to compute."""

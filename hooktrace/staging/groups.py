@@ -26,6 +26,7 @@ import itertools
 import os
 import threading
 import weakref
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
@@ -146,10 +147,15 @@ def collectives_issued(group: dist.ProcessGroup, device: torch.device) -> int:
     return int(backend._get_sequence_number_for_group())
 
 
+def known_groups() -> Collection[dist.ProcessGroup]:
+    """Return the groups that torch.distributed has made here; none where it hides them."""
+    world: Any = getattr(dist.distributed_c10d, "_world", None)
+    return getattr(world, "pg_map", ())
+
+
 def only_default_group() -> bool:
     """Return whether the default group is the only one, so that a hook cannot mean another."""
-    known = getattr(getattr(dist.distributed_c10d, "_world", None), "pg_map", None)
-    return known is not None and len(known) == 1
+    return len(known_groups()) == 1
 
 
 def require_member(owner: str, name: str, group: object) -> None:
@@ -179,8 +185,8 @@ def _backend_facts(group: dist.ProcessGroup, device_type: str) -> tuple[str, int
     if name == "gloo":
         options = getattr(backend, "options", None)
         return name, int(getattr(options, "_threads", _DEFAULT_GLOO_WORKERS))
-    # NCCL executes a communicator's collectives one after another on one stream.
-    return name, 1 if name == "nccl" else 0
+    # NCCL (of torch 2.15 also "nccl2") executes a communicator's collectives one after another.
+    return name, 1 if name.startswith("nccl") else 0
 
 
 _CAN_REGISTER = hasattr(dist.ProcessGroup, "_register_backend")

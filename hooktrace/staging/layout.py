@@ -7,6 +7,7 @@
 DDP tells a hook nothing of the model, and rebuilds its buckets after the first backward pass.  A
 bucket that is met for the first time is identified by its parameters; from then on its buffer, the
 same tensor object in every step until a rebuild, leads to its slot with one dictionary look-up.
+Under ``lazy_bucket_allocation`` (torch 2.15) buffers are new in each step, and its index does.
 Parameters are known by ``id``, names and buffers by weak reference: nothing here keeps a tensor
 alive, and a buffer that is gone is not taken for a new one in its place.
 
@@ -140,6 +141,12 @@ class LayoutTracker:
         self._unnumbered = UnnumberedPasses()
         self.models: list[ModelState] = []
 
+    @property
+    def _has_new_buffers(self) -> bool:
+        """Whether DDP makes its buckets' buffers anew in each step (``lazy_bucket_allocation``)."""
+        ddp = None if self.ddp is None else self.ddp()
+        return getattr(ddp, "lazy_bucket_allocation", False)
+
     def learn_names(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Take parameters with their names."""
         for name, parameter in parameters:
@@ -153,7 +160,25 @@ class LayoutTracker:
         """Return the slot of a known bucket, ``None`` for one that has to be identified."""
         buffer = bucket.buffer()
         slot = self.by_buffer.get(id(buffer))
-        return slot if slot is not None and slot.buffer() is buffer else None
+        if slot is not None and slot.buffer() is buffer:
+            return slot
+        return self._in_its_place(bucket, buffer) if self._has_new_buffers else None
+
+    def _in_its_place(self, bucket: GradBucketLike, buffer: torch.Tensor) -> BucketSlot | None:
+        """Return the slot of a bucket whose buffer is new in each step; ``None`` to identify it.
+
+        Once a model's buckets are settled, they are as in the step before.  The first one of each
+        step is identified all the same, by which buckets that were rebuilt are found out.
+        """
+        index = bucket.index()
+        model = self.models[0] if len(self.models) == 1 else None
+        if model is None or index == 0 or not model.is_settled or not in_backward(bucket):
+            return None
+        slot = model.slots.get(index)
+        if slot is None or (slot.numel, slot.torch_dtype) != (buffer.numel(), buffer.dtype):
+            return None
+        slot.buffer = weakref.ref(buffer)
+        return slot
 
     def pass_calls(self) -> PassedCalls | None:
         """Return what counts the hook's calls from here on, whatever their buckets are.
@@ -189,7 +214,8 @@ class LayoutTracker:
         if not shadow and not unnumbered:  # else it is asked once more which it is
             buffer = bucket.buffer()
             slot.buffer = weakref.ref(buffer)
-            self.by_buffer[id(buffer)] = slot
+            if not self._has_new_buffers:
+                self.by_buffer[id(buffer)] = slot
         return slot, shadow
 
     def _model_of(self, parameters: list[torch.Tensor], index: int) -> ModelState:

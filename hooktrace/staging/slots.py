@@ -338,13 +338,18 @@ class ModelState:
         passed = self.passed
         return (self.step, self.last_index) if passed is None else passed.position
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether DDP has rebuilt its buckets by now, if it does so."""
+        return self.step >= self.first_step + _STEPS_UNTIL_SETTLED
+
     def pass_calls(self) -> PassedCalls | None:
         """Return what counts calls from here on, ``None`` where steps may have other buckets yet.
 
         DDP rebuilds its buckets after the first step.
         """
         last = self.slots.get(len(self.slots) - 1)
-        if self.step < self.first_step + _STEPS_UNTIL_SETTLED or last is None or not last.is_last:
+        if not self.is_settled or last is None or not last.is_last:
             return None
         self.passed = PassedCalls(self.step, self.last_index, len(self.slots))
         return self.passed

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ..exporters.base import Exporter, checked
 from ..records import AnomalyRecord, Scope
 from ..records.errors import AnomalyError
-from ..staging.backward import hear_of_scalers
+from ..staging.backward import hear_of_finalization, hear_of_scalers
 from ..staging.calls import Clock, clock_anchor
 from ..staging.devices import EventPool
 from ..staging.ring import Ring
@@ -126,6 +126,7 @@ class Tracer(Queries, InJob):
         self._begin()
         open_tracers.add(self)
         hear_of_scalers()
+        hear_of_finalization()
 
     def _begin(self) -> None:
         """Make what a forked child needs anew; the drain's thread starts with the first call."""

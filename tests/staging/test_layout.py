@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -215,3 +216,34 @@ def test_what_is_no_option_is_left_out() -> None:
     assert options_of(_Odd(0.5, "a", torch.zeros(3))) == (("rate", 0.5), ("name", "a"))
     assert options_of(_Odd(math.nan, "a" * 201, None)) == ()
     assert options_of(_Odd(1 << 70, "", None)) == (("name", ""),)
+
+
+class _Lazy:
+    """A DDP model whose buffers are made anew in each step."""
+
+    lazy_bucket_allocation = True
+
+
+def test_buffers_that_are_new_in_each_step_are_found_by_their_place() -> None:
+    """The first of each step is identified, and nothing is kept of old buffers."""
+    layout = LayoutTracker("hook", str, [].append, lambda: 0, lambda: 0)
+    ddp: Any = _Lazy()
+    layout.ddp = weakref.ref(ddp)
+    parameters = [[torch.zeros(2)], [torch.zeros(3)]]
+
+    def step(of: list[list[torch.Tensor]]) -> list[bool]:
+        buckets = [FakeBucket(one, index=i, is_last=i == 1) for i, one in enumerate(of)]
+        known = []
+        for bucket in buckets:
+            slot = layout.find(bucket)
+            known.append(slot is not None)
+            slot = slot or layout.identify(bucket)[0]
+            slot.model.enter(slot.index)
+            assert slot.buffer() is bucket.buffer()
+        return known
+
+    steps = [step(parameters) for _ in range(5)]
+    assert steps == [[False, False]] * 2 + [[False, True]] * 3
+    assert layout.by_buffer == {}
+    assert step([parameters[1], parameters[0]]) == [False, False]  # rebuilt: of other sizes
+    assert layout.models[0].generation == 1
