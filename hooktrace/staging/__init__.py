@@ -9,6 +9,7 @@
                  |                       |                    ^-- devices.py: the device's own times
                  |                       |                    v
                  |                       |           Ring (ring.py)   what does not fit is counted
+                 |      group_hooks.py: what a plain hook issues (torch >= 2.14)
                  |      order.py: calls with several rounds, one after another
                  |      streams.py: memory across a yield;  backward.py: when the pass has ended
                  +--> compiled.py: the same on one parameter, in a compiled graph

@@ -1,7 +1,8 @@
 """One call of a hook for a DDP bucket: the driver and the record of its stamps, in one object.
 
     StagedHook.launch --> StagedRun, DeviceStagedRun     its future --then--> finish --> the ring
-    launch_opaque     --> OpaqueRun, DeviceOpaqueRun     the hook's future, the same
+    launch_opaque     --> OpaqueRun, DeviceOpaqueRun     the hook's future, the same;
+                                         its collectives by ``group_hooks.py``, where torch tells
 
 Each object and each function call costs a microsecond or two here.  So the usual call, of one
 collective, is written out in one function for the training thread (``StagedHook.launch``) and one
@@ -12,17 +13,20 @@ belongs to an untraced hook and has no stamps.  A run that has ended holds no te
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
-from . import streams
-from .calls import BucketCall, Collective
+from . import group_hooks, streams
+from .calls import NOT_YET, BucketCall, Collective, Round, one_after_another
 from .devices import DeviceCall
 from .driver import HELD, NO_SLOTS, Future, HookRun, raise_for, second_collective, stages_of
 from .hook_checks import no_future, wrong_result
 from .operations import Operation
+
+if TYPE_CHECKING:
+    from .group_hooks import SeenCollective
 
 # Those of torch.futures.Future are functions of Python's, which call these.
 _then: Callable[[Future, Callable[[Future], torch.Tensor]], Future] = torch._C.Future.then
@@ -164,11 +168,46 @@ class Usual(NamedTuple):
 
 
 class OpaqueRun(_Driven, BucketCall):
-    """A call of an opaque hook, with no code of its own around it: its stamps, and its end."""
+    """A call of an opaque hook, with no code of its own around it: its stamps, and its end.
+
+    ``seen``: the collectives that it has issued so far; empty where torch tells of none
+    (``group_hooks.py``).  ``in_doubt``: why these may not be all.  ``is_watched``: whether torch
+    was asked to tell.
+    """
 
     __slots__ = HELD
 
-    staged = False
+    seen: Sequence[SeenCollective] = ()
+    in_doubt = ""
+    is_watched = False
+
+    @property
+    def staged(self) -> bool:  # type: ignore[override]  # of others it is known before
+        """Whether its collectives are seen, and when they began and ended."""
+        seen = self.seen
+        return bool(seen) and not self.in_doubt and all(one.has_end for one in seen)
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """Its collectives that have arrived, and when it has ended, all of them."""
+        done = self.done
+        arrived = [
+            Round(one.collective, one.issued_ns, one.arrived_ns)
+            for one in self.seen
+            if done != NOT_YET or one.arrived_ns is not None
+        ]
+        return one_after_another(arrived, done)
+
+    def see_from_outside(self) -> None:
+        """Take it that its collectives are not known."""
+        self.operation = None
+        self.in_doubt = "a stamp failed"
+
+    def let_go_of_hook(self) -> None:
+        """Hold nothing of the hook's any more."""
+        super().let_go_of_hook()
+        if group_hooks.watched:
+            group_hooks.over(self)
 
     def finish(self, arrived: Future) -> torch.Tensor:
         """Return the hook's result: the callback for ``then``."""
@@ -182,6 +221,8 @@ class OpaqueRun(_Driven, BucketCall):
             if wrong is not None:
                 self.fail("pending", wrong)
         self.bucket = None
+        if group_hooks.watched:
+            group_hooks.over(self)
         self.finished()
         return result  # type: ignore[no-any-return]  # checked
 
@@ -193,9 +234,11 @@ class DeviceStagedRun(StagedRun, DeviceCall):
 
 
 class DeviceOpaqueRun(OpaqueRun, DeviceCall):
-    """A call of an opaque hook for a bucket on a device."""
+    """A call of an opaque hook for a bucket on a device, where what is seen has no times."""
 
     __slots__ = ()
+
+    staged = False
 
 
 def launch_opaque(
@@ -208,8 +251,15 @@ def launch_opaque(
     run.name = name
     run.bucket = bucket
     run.generator = run.state = run.yielded = None
+    is_watched = bool(group_hooks.watched)
+    if is_watched:
+        group_hooks.begin(run)
     try:
-        future = hook(state, bucket)
+        try:
+            future = hook(state, bucket)
+        finally:
+            if is_watched:
+                group_hooks.returned()
         if not isinstance(future, torch._C.Future):
             raise no_future(future)
     except BaseException as error:
@@ -226,6 +276,8 @@ def launch_opaque(
             good = False
         if good:
             run.bucket = None
+            if is_watched:
+                group_hooks.over(run)
             recorder = run.recorder
             try:
                 clock = recorder.clock

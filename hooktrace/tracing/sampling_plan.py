@@ -3,7 +3,7 @@
 tracer's options, the hook, the bucket --begin--> model.sampling
 
 error  against all ranks' lossless average (ModelProbes), or on this rank's own (LocalProbes)
-wire   what an opaque hook sends (WireSampler)
+wire   what an opaque hook sends, where torch's process groups do not tell (WireSampler)
 debug  every step (DebugChecks)
 """
 
@@ -22,6 +22,7 @@ from ..probes.model import ModelProbes
 from ..probes.step_sampler import StepSampler
 from ..probes.wire_sampler import WireSampler
 from ..records.hook_names import how_to_see
+from ..staging import group_hooks
 from ..staging.groups import group_of, only_default_group
 from ..staging.hook import StagedHook
 from ..staging.slots import BucketSlot
@@ -47,7 +48,8 @@ class SamplingPlan:
     def begin(self, state: Any, slot: BucketSlot, bucket: Any) -> None:
         """Arrange for what is to be looked at on some steps of a new model."""
         every, debug = self._tracer.error_every, self._tracer.debug
-        opaque = self._staged is None or self._staged.has_opaque
+        # Of the collectives of a hook inside another one torch's groups do not tell whose they are.
+        unseen = not group_hooks.available if self._staged is None else self._staged.has_opaque
         readable = bool(every or debug) and _can_be_read(slot)
         if (every or debug) and not readable:
             self._say(
@@ -57,7 +59,7 @@ class SamplingPlan:
                 slot,
             )
         parts = [
-            WireSampler(every) if every and opaque else None,
+            WireSampler(every) if every and unseen else None,
             self._comparison(state, slot, bucket) if every and readable else None,
             DebugChecks() if debug and readable else None,
         ]

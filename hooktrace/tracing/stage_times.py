@@ -25,6 +25,7 @@ record.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from collections import defaultdict, deque
@@ -40,11 +41,14 @@ from ..probes.wire import (
     UnknownError,
     WireSample,
     attribute,
+    summed,
 )
+from ..records import Transfer
 from ..records.intervals import fifo_starts
 from ..records.last_used import Bounded, LastUsed
 from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective
 from ..staging.devices import DeviceEvent, events_of
+from ..staging.runs import OpaqueRun
 
 
 def exposed_of(spans: Sequence[tuple[int, int]], wait: int) -> list[int]:
@@ -308,8 +312,35 @@ _UNLISTED = (
 )
 
 
+_UNSEEN = (
+    "torch's process groups tell of no collective of the hook: it sends nothing, or by other ways"
+)
+
+
+def _seen(calls: Sequence[BucketCall]) -> Attribution:
+    """Return what torch's process groups have told of a step's calls.
+
+    Raises ``UnknownError`` where they have not told all of one.
+    """
+    runs: list[OpaqueRun] = [call for call in calls if isinstance(call, OpaqueRun)]
+    for run in runs:
+        if run.in_doubt or not run.seen:
+            raise UnknownError(run.in_doubt or _UNSEEN)
+    transfers = [[_transfer(one.collective) for one in run.seen] for run in runs]
+    whole = summed(itertools.chain.from_iterable(transfers))
+    return Attribution([summed(of_call) for of_call in transfers], whole)
+
+
+def _transfer(what: Collective) -> Transfer:
+    dtype = str(what.dtype).removeprefix("torch.")
+    return Transfer(collective=what.kind, dtype=dtype, wire_bytes=what.wire_bytes)
+
+
 class SentLookUp:
-    """Looks the calls of sampled steps up in torch's Flight Recorder."""
+    """Tells what opaque hooks sent: as torch's process groups have told with each call.
+
+    On older torch, of sampled steps only, which are looked up in torch's Flight Recorder.
+    """
 
     def __init__(self) -> None:
         self._recorder = FlightRecorder()
@@ -325,10 +356,13 @@ class SentLookUp:
         slot, step = calls[0].slot, calls[0].step
         sample = self._samples.pop((slot.model.name, step), None)
         nothing = Attribution([None] * len(calls), None)
-        if sample is None or all(call.staged for call in calls):
+        if all(call.staged for call in calls):
+            return nothing
+        is_watched = all(isinstance(call, OpaqueRun) and call.is_watched for call in calls)
+        if sample is None and not is_watched:
             return nothing
         try:
-            found = self._look_up(calls, sample)
+            found = _seen(calls) if sample is None else self._look_up(calls, sample)
         except UnknownError as error:
             found = nothing._replace(why=str(error))
         if found.why is not None:

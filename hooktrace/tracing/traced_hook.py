@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..probes.step_sampler import CallStart, SampledCall
+from ..staging import group_hooks
 from ..staging.calls import NOT_YET, BucketCall, Recorder
 from ..staging.devices import refuse_captured_stream
 from ..staging.driver import Future
@@ -114,9 +115,12 @@ class TracedHook:
             self._layout.learn_names(named.named_parameters())
         if ddp is not None:
             self._plan.group = ddp.process_group
-            self._layout.bucket_cap_bytes = getattr(ddp, "bucket_bytes_cap", None)
+            # Under a list of limits (torch 2.15) it would be the largest of them.
+            if not getattr(ddp, "bucket_bytes_cap_list", None):
+                self._layout.bucket_cap_bytes = getattr(ddp, "bucket_bytes_cap", None)
             self._layout.ddp = weakref.ref(ddp)
             self.notices.watch(ddp)
+        self._watch_groups()
 
     def withdraw(self) -> None:
         """Give the model's name back: no model has taken the hook."""
@@ -186,6 +190,8 @@ class TracedHook:
                 run.launched = clock()
                 if is_last:
                     run.returned()
+                    if staged is None:
+                        group_hooks.watch_new()
             except Exception as error:
                 run.lose_stamps(error)
         return future if sampled is None else sampled.join(future)
@@ -313,8 +319,14 @@ class TracedHook:
         begins = slot.index == 0 and not slot.model.is_planned
         if begins:
             slot.model.is_planned = True
+            self._watch_groups()
             self._plan.begin(state, slot, bucket)
         return slot, shadow, begins
+
+    def _watch_groups(self) -> None:
+        """Have torch tell what an opaque hook issues."""
+        if self._staged is None:
+            group_hooks.watch(self)
 
     def _name_model(self, position: int) -> str:
         # The first model's name was given by trace(), so that names follow the order in the code.

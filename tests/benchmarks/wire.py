@@ -20,14 +20,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as torch_hooks
 from torch.profiler import ProfilerActivity, profile
 
 from hooktrace import hooks
-from hooktrace.commands.bench.harness import linear_stack
+from hooktrace.commands.bench.harness import Hook, linear_stack
 from hooktrace.commands.bench.table import Row
 from hooktrace.commands.ranks import run_ranks
 from hooktrace.records import BucketRecord, RunInfo
 from hooktrace.records.intervals import fifo_starts
+from hooktrace.staging import group_hooks
 from hooktrace.staging.groups import group_info, group_of
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer
@@ -39,7 +41,17 @@ _EVENTS = ("gloo:all_reduce", "gloo:all_gather")
 DECOMPRESSING = ("fp16", "allgather", "quantize-per-channel", "powersgd-rank2")
 """Hooks whose callbacks have something to do."""
 
-ALL = ("allreduce", *DECOMPRESSING)
+PLAIN: dict[str, Hook] = {
+    "torch's allreduce": torch_hooks.allreduce_hook,
+    "torch's fp16": torch_hooks.fp16_compress_hook,
+}
+"""Hooks that are not staged, whose collectives process groups tell of."""
+
+_SEEN = tuple(PLAIN) if group_hooks.available else ()
+BARE = ("allreduce", *(name for name in _SEEN if name == "torch's allreduce"))
+"""Those whose callbacks have nothing to do, so that the profiler's events are the wire's."""
+
+ALL = ("allreduce", *DECOMPRESSING, *_SEEN)
 
 
 class WireComparison(NamedTuple):
@@ -86,7 +98,7 @@ def compare_on_two_ranks(
 ) -> dict[str, Sequence[WireComparison]]:
     """Run ``steps`` profiled and traced steps of each hook; return both ranks' comparisons.
 
-    ``names``: in the catalogue.
+    ``names``: in the catalogue, or of ``PLAIN``.
     """
     ranks = run_ranks(2, _measure, steps, names, deadline_s=deadline_s)
     return dict(zip(names, zip(*ranks, strict=True), strict=True))
@@ -125,10 +137,12 @@ def _measure(steps: int, names: Sequence[str]) -> list[WireComparison]:
 
 def _compare(steps: int, hook: str) -> WireComparison:
     data = torch.randn(32, 1024)
-    entry = next(entry for entry in hooks.catalogue() if entry.name == hook)
+    plain = PLAIN.get(hook)
+    entry = next((entry for entry in hooks.catalogue() if entry.name == hook), None)
     # Without probes, whose all-reduces the profiler would count too.
     with Tracer(error_every=0) as tracer:
-        traced, state = trace(entry.hook, tracer=tracer), entry.make_state(None)
+        traced = trace(plain or entry.hook, tracer=tracer)
+        state = None if entry is None else entry.make_state(None)
         model = linear_stack(1024, 12, traced, state, cap_mb=8)
         for _ in range(_WARMUP_STEPS):
             model(data).sum().backward()

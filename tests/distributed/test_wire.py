@@ -1,4 +1,8 @@
-"""Bytes on the wire of opaque hooks, on real gloo ranks: what torch's Flight Recorder saw."""
+"""Bytes on the wire of opaque hooks, on real gloo ranks.
+
+What torch's Flight Recorder saw in sampled steps; from torch 2.14 on, in every step, what process
+groups tell, but of a hook inside another one.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import pytest
 
 from tests.distributed import wire_scenarios
 from tests.distributed.harness import Ranks
-from tests.versions import RECORDS_GLOO
+from tests.versions import HOOKS_GROUPS, RECORDS_GLOO
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,6 +44,11 @@ def test_bytes_of_torchs_own_hooks(two: Ranks, hook: str) -> None:
     for facts in two.run(wire_scenarios.torchs_hooks):
         for step, gradient_bytes, wire_bytes, sent, of_buckets, why in facts[hook]:
             assert why is None
+            if HOOKS_GROUPS and hook != "in a wrapper":
+                begun = hook != "powersgd" or step >= 2  # before, it averages
+                whole = sum(size for *_, size in SENT[hook]) if begun else 4 * NUMEL
+                assert wire_bytes == BUCKETS * whole or step == 0  # in one bucket, of which ranks
+                continue
             if step not in (2, 5):
                 assert (wire_bytes, sent) == (None, None)
                 assert set(of_buckets) == {None}
@@ -51,6 +60,20 @@ def test_bytes_of_torchs_own_hooks(two: Ranks, hook: str) -> None:
         assert [row[0] for row in facts[hook]] == list(range(wire_scenarios.STEPS))
 
 
+def test_a_hook_without_collectives(two: Ranks) -> None:
+    """A process group tells of sends; of a hook that it tells nothing of, nothing is known."""
+    if not HOOKS_GROUPS:
+        pytest.skip("this torch's process groups take no hooks")
+    for facts in two.run(wire_scenarios.torchs_hooks):
+        for _, gradient_bytes, wire_bytes, sent, _, why in facts["in pairs"]:
+            assert (wire_bytes, why) == (gradient_bytes, None)
+            assert sent == [("send", "float32", gradient_bytes)]
+        for _, _, wire_bytes, sent, of_buckets, why in facts["noop"]:
+            assert (wire_bytes, sent, set(of_buckets)) == (None, None, {None})
+            assert "it sends nothing, or by other ways" in why
+
+
+@pytest.mark.skipif(HOOKS_GROUPS, reason="process groups tell of them")
 @pytest.mark.parametrize("hook", ["noop", "in pairs"])
 def test_sends_and_receives_are_not_known(two: Ranks, hook: str) -> None:
     """Torch lists none of gloo's; a hook that sends nothing looks the same."""
@@ -62,13 +85,19 @@ def test_sends_and_receives_are_not_known(two: Ranks, hook: str) -> None:
 
 
 def test_what_no_bucket_can_be_told_to_have_sent_is_the_steps(two: Ranks) -> None:
-    """Two buckets under way, and a collective from a thread: unknown for both, known in sum.
+    """Two buckets under way, and a collective from a thread: unknown for both, and it is said.
+
+    The Flight Recorder knows the sum.
 
     On a busy machine the thread comes so late that a third one is under way too.
     """
     for rows in two.run(wire_scenarios.overlapping):
         rows_by_step: dict[int, Any] = {row[0]: row[1:] for row in rows}
-        _, wire_bytes, sent, of_buckets, _ = rows_by_step[2]
+        _, wire_bytes, sent, of_buckets, why = rows_by_step[2]
+        if HOOKS_GROUPS:
+            assert (wire_bytes, sent, of_buckets[:2]) == (None, None, [None, None])
+            assert "from a thread of its own" in why
+            continue
         assert sent == [("all_reduce", "float16", 6), ("all_reduce", "float32", 4 * NUMEL)]
         assert wire_bytes == 6 + 4 * NUMEL
         assert of_buckets[:2] == [None, None]

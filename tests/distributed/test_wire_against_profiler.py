@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.benchmarks.wire import ALL, WireComparison, compare_on_two_ranks
+from tests.benchmarks.wire import ALL, BARE, WireComparison, compare_on_two_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -20,8 +20,9 @@ def compared() -> Compared:
     return compare_on_two_ranks(15, deadline_s=240)
 
 
+@pytest.mark.parametrize("hook", BARE)
 def test_wire_stages_match_the_profiler(
-    compared: Compared, capsys: pytest.CaptureFixture[str]
+    compared: Compared, hook: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They end with the profiler's events, and begin when a worker is free for them.
 
@@ -29,7 +30,7 @@ def test_wire_stages_match_the_profiler(
     beside this one: no stamp shows that, and it is in the wire stage.  What it comes to on a quiet
     machine the benchmark measures.
     """
-    for rank, comparison in enumerate(compared["allreduce"]):
+    for rank, comparison in enumerate(compared[hook]):
         event = comparison.event_ns
         wire, naive = (abs(ns - event) for ns in (comparison.wire_ns, comparison.naive_ns))
         medians = (f"{np.median(ns) / 1e3:.0f} µs" for ns in (event, wire, naive))

@@ -1,0 +1,292 @@
+"""Collectives that a plain hook issues, as torch's process groups tell them (torch >= 2.14).
+
+    launch_opaque --begin(run)--> the run is this thread's
+      group --before--> SeenCollective: kind, bytes, when it was issued --> run.seen
+            --after---> its future --> when it arrived; the run is that thread's, too, since the
+                        hook's own callbacks come next
+    launch_opaque --returned--> no run is this thread's;   the run's end --over--> of any thread
+
+A collective is a run's for certain where the run's hook is being called on that thread, and in the
+callbacks of a collective that is the run's.  One that another thread issues on a group of the
+hook's belongs to the run that is under way, if there is one only; of several nobody can tell whose
+it is, and they are all ``in_doubt``.  One without a future (gloo's reduce-scatter, sends) has no
+end that could be seen.
+
+All groups of the process are watched while a traced plain hook is alive.  Nothing here holds a
+group, and what torch calls does not raise: a reducer in whose backward pass one raises is broken.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Sequence
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from .calls import NOT_YET, Collective, joined
+from .groups import GroupInfo, group_info, known_groups
+
+if TYPE_CHECKING:
+    from .runs import OpaqueRun
+
+HOOK_ID = 0x686F6F6B74726163
+"""The id of hooktrace's hooks in each group's registry, where the same id replaces: "hooktrac"."""
+
+available = hasattr(dist.ProcessGroup, "register_post_hook")
+"""Whether this torch's process groups take hooks."""
+
+IN_DOUBT = (
+    "the hook issues collectives from a thread of its own while several buckets are under way, and "
+    "nothing tells which bucket they are for"
+)
+
+_WORDS = {
+    "ALLREDUCE": "all_reduce",
+    "ALLGATHER": "all_gather",
+    "REDUCE_SCATTER": "reduce_scatter",
+    "ALLTOALL": "all_to_all",
+}
+"""How torch's names begin, and what hooktrace calls them; others have torch's, in lower case."""
+
+_SILENT = {"RECV", "SPLIT", "NEW_WINDOW"}
+"""Operations that send nothing."""
+
+
+def _kind_of(name: str) -> str:
+    # 2.15 tells ALLREDUCE_COALESCED, ALLGATHER_BASE and others apart; 2.14 has the first word only.
+    return next((kind for word, kind in _WORDS.items() if name.startswith(word)), name.lower())
+
+
+_operations: Any = getattr(torch._C._distributed_c10d, "HookOpName", None)
+_kinds: dict[Any, str] = {
+    operation: _kind_of(name)
+    for name, operation in getattr(_operations, "__members__", {}).items()
+    if name not in _SILENT
+}
+
+
+class SeenCollective:
+    """One collective of a plain hook's call; times are host ns.
+
+    ``op_id``: torch's number of it in its group.  ``arrived_ns``: ``None`` until it has arrived.
+    ``has_end``: false where nothing will say when that is.
+    """
+
+    __slots__ = ("arrived_ns", "collective", "has_end", "issued_ns", "op_id", "run")
+
+    def __init__(self, run: OpaqueRun, collective: Collective, op_id: int, issued_ns: int) -> None:
+        self.run = run
+        self.collective = collective
+        self.op_id = op_id
+        self.issued_ns = issued_ns
+        self.arrived_ns: int | None = None
+        self.has_end = False
+
+    def __call__(self, _future: object) -> None:
+        """Stamp that it has arrived; its future calls this before the hook's own callbacks."""
+        run = self.run
+        try:
+            self.arrived_ns = run.recorder.clock()
+            if run.operation is self.collective:
+                run.operation = None
+            if run.done == NOT_YET:
+                _here[get_ident()] = run
+        except Exception as error:  # of a clock
+            run.lose_stamps(error)
+
+
+_here: dict[int, OpaqueRun] = {}
+"""By thread: whose hook is called there, or whose collective arrived there last.
+
+Not thread-local: what is thread-local of a backend's thread is gone after each callback.
+"""
+
+_callers: set[int] = set()
+"""Threads that call hooks: what they issue otherwise is the script's own."""
+
+_under_way: dict[int, OpaqueRun] = {}
+"""Runs that have begun and not ended, by ``id``."""
+
+_MOST = 1024
+"""Threads and runs that are remembered: of more, some are gone and nobody has said so."""
+
+
+def begin(run: OpaqueRun) -> None:
+    """Take note that a run's hook is called on this thread."""
+    if len(_here) > _MOST or len(_under_way) > _MOST:
+        _forget()
+    thread = get_ident()
+    _callers.add(thread)
+    _here[thread] = run
+    _under_way[id(run)] = run
+    run.is_watched = True
+
+
+def returned() -> None:
+    """Take note that the hook that was called on this thread has returned."""
+    _here.pop(get_ident(), None)
+
+
+def over(run: OpaqueRun) -> None:
+    """Take note that a run has ended."""
+    _under_way.pop(id(run), None)
+    thread = get_ident()
+    if _here.get(thread) is run and thread not in _callers:
+        del _here[thread]
+
+
+class _WatchedGroup:
+    """What torch calls around each collective of one group."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = weakref.ref(group)
+        self._infos: dict[str, GroupInfo] = {}
+        private: Any = group
+        private.register_pre_hook(HOOK_ID, self.before)
+        private.register_post_hook(HOOK_ID, self.after)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the group is there."""
+        return self._group() is not None
+
+    def leave(self) -> None:
+        """Have torch call this no more."""
+        group: Any = self._group()
+        if group is not None:
+            group.unregister_pre_hook(HOOK_ID)
+            group.unregister_post_hook(HOOK_ID)
+
+    def before(self, args: Any) -> None:
+        """Stamp that a collective is about to be issued."""
+        try:
+            run = _here.get(get_ident())
+            if run is None or run.done != NOT_YET:
+                if not _under_way or get_ident() in _callers:
+                    return  # nobody's, or the script's own
+                run = self._only_one_under_way()
+            kind = _kinds.get(args.name)
+            if run is None or kind is None:
+                return
+            collective = self._collective(kind, args.input_tensors)
+            op_id = args.op_id
+        except Exception:  # of a tensor of a kind that nobody knows: its collective is not seen
+            return
+        try:
+            run.seen = (*run.seen, SeenCollective(run, collective, op_id, run.recorder.clock()))
+            run.operation = collective
+        except Exception as error:  # of a clock
+            run.lose_stamps(error)
+
+    def after(self, args: Any) -> None:
+        """Have the end of a collective stamped."""
+        run = _here.get(get_ident())
+        try:
+            seen = self._seen(args.op_id, list(_under_way.values()) if run is None else (run,))
+            if seen is not None:
+                args.work.get_future().add_done_callback(seen)
+                seen.has_end = True
+        except Exception:  # it has no future, or none that calls anybody
+            return
+
+    def _seen(self, op_id: int, runs: Sequence[OpaqueRun]) -> SeenCollective | None:
+        """Return what ``before`` has made of a collective; its run has begun none since, mostly."""
+        mine = self._infos.values()
+        for run in runs:
+            for seen in reversed(run.seen):
+                if seen.op_id == op_id and seen.collective.group in mine:
+                    return seen
+        return None
+
+    def _only_one_under_way(self) -> OpaqueRun | None:
+        """Return the one run whose collective it can be; puts all of several in doubt.
+
+        One that uses groups, but not this one, is none of them.
+        """
+        mine = self._infos.values()
+        runs = [
+            run
+            for run in list(_under_way.values())
+            if not run.seen or any(seen.collective.group in mine for seen in run.seen)
+        ]
+        if len(runs) == 1:
+            return runs[0]
+        for run in runs:
+            run.in_doubt = IN_DOUBT
+        return None
+
+    def _collective(self, kind: str, tensors: list[torch.Tensor]) -> Collective:
+        if len(tensors) == 1 and tensors[0].is_cpu and "cpu" in self._infos:
+            only = tensors[0]
+            return _new(Collective, (kind, only.nbytes, only.dtype, self._infos["cpu"]))
+        devices = {tensor.device.type for tensor in tensors} - {"cpu"}
+        device = devices.pop() if devices else "cpu"
+        if device not in self._infos:
+            group: Any = self._group()  # it is there: it calls this
+            self._infos[device] = group_info(group, device)
+        dtypes = {tensor.dtype for tensor in tensors}
+        dtype: object = dtypes.pop() if len(dtypes) == 1 else joined(dtypes)
+        return Collective(kind, sum(t.nbytes for t in tensors), dtype, self._infos[device])
+
+
+_new = tuple.__new__
+"""Makes a named tuple in half the time of its own constructor."""
+
+watched: dict[int, _WatchedGroup] = {}
+"""By ``id`` of the group."""
+
+_owners: set[int] = set()
+"""By ``id``: those that are alive."""
+_known = 0
+
+
+def watch(owner: object) -> None:
+    """Watch all groups of this process as long as ``owner`` is alive; nothing on older torch.
+
+    torch's registries are for one thread at a time: call it where no collective is being issued.
+    """
+    if available:
+        if id(owner) not in _owners:
+            _owners.add(id(owner))
+            # At the exit too: torch lets go of its groups, and of these functions, when Python is
+            # gone, which ends the process with SIGSEGV.
+            weakref.finalize(owner, _leave, id(owner))
+        _watch_known()
+
+
+def watch_new() -> None:
+    """Watch groups that were made since."""
+    if _owners and len(known_groups()) != _known:
+        _watch_known()
+
+
+def _watch_known() -> None:
+    global _known  # noqa: PLW0603  # compared in each step
+    for key in [key for key, one in watched.items() if not one.is_alive]:
+        del watched[key]
+    groups = list(known_groups())
+    _known = len(groups)
+    for group in groups:
+        if id(group) not in watched:
+            watched[id(group)] = _WatchedGroup(group)
+
+
+def _leave(owner: int) -> None:
+    _owners.discard(owner)
+    if not _owners:
+        while watched:
+            watched.popitem()[1].leave()
+        _forget()
+
+
+def _forget() -> None:
+    _here.clear()
+    _under_way.clear()
+    _callers.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
