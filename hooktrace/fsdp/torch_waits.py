@@ -4,7 +4,7 @@
 
 torch calls nobody at these waits.  But each is right behind the call of a method of the parameter
 group, or of a list that the groups share, and a function that stands in its place on that instance
-is called first.  In torch 2.13 (``_fsdp_param_group.py``) the computing stream waits
+is called first.  In torch 2.13 and 2.14 (``_fsdp_param_group.py``) the computing stream waits
 
 - in ``wait_for_unshard`` for the unit's all-gather, before its parameters are copied out of it;
 - in ``post_backward`` for the reduce-scatter whose input was kept longest, once that is taken from
@@ -35,7 +35,7 @@ from .torch_groups import ParameterGroup
 
 logger = logging.getLogger("hooktrace")
 
-_KNOWN_VERSION = "2.13."
+_KNOWN_VERSIONS = ("2.13.", "2.14.")
 """Of torch.  2.15 has the same names, and waits at other places."""
 
 _METHODS = ("wait_for_unshard", "post_backward", "_wait_for_post_backward", "finalize_backward")
@@ -51,13 +51,13 @@ def can_watch(groups: Iterable[ParameterGroup], model: str) -> bool:
     Where they are on one, and torch is of another version than is known, that is logged.
     """
     on_device = [group.of_torch for group in groups if has_events(group.of_torch.device)]
-    known = str(torch.__version__).startswith(_KNOWN_VERSION) and all(
+    known = str(torch.__version__).startswith(_KNOWN_VERSIONS) and all(
         hasattr(group, name) for group in on_device for name in _OF_GROUPS
     )
     if on_device and not known:
         logger.warning(
             "where the computing stream of torch %s waits for FSDP's collectives is not known to "
-            "hooktrace, so what is exposed of %s is not known; use torch 2.13",
+            "hooktrace, so what is exposed of %s is not known; use torch 2.13 or 2.14",
             torch.__version__,
             model,
         )
