@@ -73,13 +73,14 @@ class SeenCollective:
     """One collective of a plain hook's call; times are host ns.
 
     ``op_id``: torch's number of it in its group.  ``arrived_ns``: ``None`` until it has arrived.
-    ``has_end``: false where nothing will say when that is.
+    ``has_end``: false where nothing will say when that is.  ``run``: ``None`` once that has ended,
+    or the two would hold each other until Python looks for such pairs.
     """
 
     __slots__ = ("arrived_ns", "collective", "has_end", "issued_ns", "op_id", "run")
 
     def __init__(self, run: OpaqueRun, collective: Collective, op_id: int, issued_ns: int) -> None:
-        self.run = run
+        self.run: OpaqueRun | None = run
         self.collective = collective
         self.op_id = op_id
         self.issued_ns = issued_ns
@@ -89,6 +90,8 @@ class SeenCollective:
     def __call__(self, _future: object) -> None:
         """Stamp that it has arrived; its future calls this before the hook's own callbacks."""
         run = self.run
+        if run is None:
+            return
         try:
             self.arrived_ns = run.recorder.clock()
             if run.operation is self.collective:
@@ -134,6 +137,8 @@ def returned() -> None:
 def over(run: OpaqueRun) -> None:
     """Take note that a run has ended."""
     _under_way.pop(id(run), None)
+    for seen in run.seen:
+        seen.run = None
     thread = get_ident()
     if _here.get(thread) is run and thread not in _callers:
         del _here[thread]

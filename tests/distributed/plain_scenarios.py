@@ -263,6 +263,25 @@ def failing_clock(rank: int) -> tuple[bool, int]:
     return torch.equal(gradients(ddp), gradients(plain)), lost
 
 
+def kept(rank: int) -> tuple[int, int]:
+    """Return how many collectives are held after so many steps, without the cyclic collector."""
+    ddp = make_ddp(CAP_MB)
+    gc.collect()
+    gc.disable()
+    try:
+        with Tracer(error_every=0) as tracer:
+            instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
+            for step in range(50):
+                backward(ddp, rank, step)
+            tracer.flush()
+            buckets = tracer.steps()[-1].bucket_count
+            held = sum(isinstance(o, group_hooks.SeenCollective) for o in gc.get_objects())
+    finally:
+        gc.enable()
+    dist.barrier()
+    return held, buckets
+
+
 def finalised_by_hand(rank: int) -> list[tuple[int | None, int]]:
     """Return what is exposed of steps that are finalised long after their buckets have arrived.
 

@@ -70,6 +70,12 @@ def test_a_clock_that_fails_in_a_groups_hook_costs_the_times_alone(two: Ranks) -
         assert lost > 0
 
 
+def test_nothing_is_kept_of_calls_that_have_ended(two: Ranks) -> None:
+    """But the last one of each bucket, before and after DDP has rebuilt them."""
+    for held, buckets in two.run(plain_scenarios.kept):
+        assert held <= 2 * buckets
+
+
 @pytest.mark.skipif(not FINALISES_BY_HAND, reason="DDP of this torch waits at the end of backward")
 def test_a_model_that_is_finalised_by_hand_exposes_what_is_waited_for_there(two: Ranks) -> None:
     """Where all buckets have arrived by then no more than the last call, whenever that is."""

@@ -13,7 +13,7 @@ import torch
 from hooktrace import BucketRecord, Tracer, staged, trace
 from hooktrace.probes.wire import FlightRecorder, Issued, WireSample
 from hooktrace.records.intervals import union_ns
-from hooktrace.staging import devices, slots
+from hooktrace.staging import devices, group_hooks, slots
 from hooktrace.staging.calls import BucketCall, Collective, Round
 from hooktrace.staging.devices import give_back
 from hooktrace.staging.order import Sequencer
@@ -338,8 +338,11 @@ def test_one_that_ended_late_is_found_behind_others() -> None:
     assert last.start == 500
 
 
-def test_a_step_says_why_it_is_not_known_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_says_why_it_is_not_known_what_was_sent(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And the log, once for all models of a hook; steps that were not sampled say nothing."""
+    monkeypatch.setattr(group_hooks, "available", False)
     (bucket,) = buckets_of(1)
     with Tracer(clock=fake_clock(), error_every=2) as tracer:
         tracer._pipeline._assembler.sent._recorder = FlightRecorder({})

@@ -12,6 +12,7 @@ from torch.distributed import HashStore
 from hooktrace import Tracer
 from hooktrace.probes import model as model_module
 from hooktrace.records.errors import AnomalyError
+from hooktrace.staging import group_hooks
 from hooktrace.staging.calls import BucketCall
 from hooktrace.testing import FakeBucket, FakeClock
 from hooktrace.tracing.state import State
@@ -134,8 +135,11 @@ def test_steps_have_their_numbers_after_a_pause(buckets: int, begins: int, calls
         assert tracer.losses() == {}
 
 
-def test_what_is_sampled_of_a_model_is_decided_once_it_is_recorded() -> None:
+def test_what_is_sampled_of_a_model_is_decided_once_it_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """At the first bucket of a step, by which the other ranks know it."""
+    monkeypatch.setattr(group_hooks, "available", False)
     with Tracer(error_every=1, align_clocks=False) as tracer:
         job = Job(tracer, 2)
         tracer.recording = False
