@@ -44,6 +44,8 @@ IN_DOUBT = (
     "nothing tells which bucket they are for"
 )
 
+UNSIZED = "a collective of the hook has a tensor without a size, as sparse ones are"
+
 _WORDS = {
     "ALLREDUCE": "all_reduce",
     "ALLGATHER": "all_gather",
@@ -168,8 +170,8 @@ class _WatchedGroup:
 
     def before(self, args: Any) -> None:
         """Stamp that a collective is about to be issued."""
+        run = _here.get(get_ident())
         try:
-            run = _here.get(get_ident())
             if run is None or run.done != NOT_YET:
                 if not _under_way or get_ident() in _callers:
                     return  # nobody's, or the script's own
@@ -179,7 +181,9 @@ class _WatchedGroup:
                 return
             collective = self._collective(kind, args.input_tensors)
             op_id = args.op_id
-        except Exception:  # of a tensor of a kind that nobody knows: its collective is not seen
+        except Exception:
+            if run is not None:
+                run.in_doubt = UNSIZED
             return
         try:
             run.seen = (*run.seen, SeenCollective(run, collective, op_id, run.recorder.clock()))
@@ -192,7 +196,8 @@ class _WatchedGroup:
         run = _here.get(get_ident())
         try:
             seen = self._seen(args.op_id, list(_under_way.values()) if run is None else (run,))
-            if seen is not None:
+            # On a device the host does not know when that is, and a callback would have a stream.
+            if seen is not None and seen.run is not None and not seen.run.on_device:
                 args.work.get_future().add_done_callback(seen)
                 seen.has_end = True
         except Exception:  # it has no future, or none that calls anybody

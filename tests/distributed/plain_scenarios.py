@@ -263,6 +263,20 @@ def failing_clock(rank: int) -> tuple[bool, int]:
     return torch.equal(gradients(ddp), gradients(plain)), lost
 
 
+def sparse(rank: int) -> tuple[set[int | None], set[str | None]]:
+    """Return the wire bytes of the steps of a model with sparse gradients, and why not known."""
+    model = torch.nn.Sequential(torch.nn.Embedding(10, 4, sparse=True), torch.nn.Linear(4, 4))
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    with heard(), Tracer(error_every=0) as tracer:
+        instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
+        for _ in range(STEPS):
+            ddp(torch.tensor([rank, 3])).sum().backward()
+        tracer.flush()
+        steps = tracer.steps()
+    dist.barrier()
+    return {step.wire_bytes for step in steps}, {step.sent_unknown for step in steps}
+
+
 def kept(rank: int) -> tuple[int, int]:
     """Return how many collectives are held after so many steps, without the cyclic collector."""
     ddp = make_ddp(CAP_MB)

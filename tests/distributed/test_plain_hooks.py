@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from hooktrace.staging.group_hooks import UNSIZED
 from tests.distributed import plain_scenarios
 from tests.distributed.harness import Ranks
 from tests.versions import FINALISES_BY_HAND, HOOKS_GROUPS
@@ -68,6 +69,13 @@ def test_a_clock_that_fails_in_a_groups_hook_costs_the_times_alone(two: Ranks) -
     for same_bits, lost in two.run(plain_scenarios.failing_clock):
         assert same_bits
         assert lost > 0
+
+
+def test_a_sparse_gradient_has_no_size(two: Ranks) -> None:
+    """So what such a bucket sends is unknown, and the step says so."""
+    for wire_bytes, why in two.run(plain_scenarios.sparse):
+        assert None in wire_bytes
+        assert why - {None} == {UNSIZED}
 
 
 def test_nothing_is_kept_of_calls_that_have_ended(two: Ranks) -> None:
