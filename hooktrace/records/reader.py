@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from io import BytesIO
 from math import prod
 from typing import Any
 
@@ -29,8 +28,8 @@ from .step import StepRecord
 LONGEST_LINE = 64 << 20
 """Bytes.  A line of another tool may be gigabytes, which must not get into memory."""
 
-_BLOCK = 1 << 16
-"""Bytes: enough lines that what a block costs does not count, few enough to stay in the cache."""
+_BLOCK = 1 << 18
+"""Bytes: a thousand lines, so that what a block costs does not count."""
 
 
 def read_blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
@@ -124,8 +123,10 @@ class RecordReader:
             self._take_lines([decode_line(block)] if is_one else decode_lines(block))
         except (*UNREADABLE, ValueError) as error:
             if not is_one:
-                for line in BytesIO(block):
-                    self.feed(line)
+                half = len(block) // 2
+                at = block.find(b"\n", half, -1) + 1 or block.rfind(b"\n", 0, half) + 1
+                self.feed(block[:at])
+                self.feed(block[at:])
                 return
             self._number += 1
             self._skip(block, error)
@@ -138,10 +139,11 @@ class RecordReader:
             return
         if type(lines[0]) is RunLine:
             self._run(lines[0])
-        self._sends |= {line.number: line for line in lines if type(line) is SendsLine}
         buckets = [line for line in lines if type(line) is BucketLine]
-        steps = [line for line in lines if type(line) is StepRecord]
-        others = [line for line in lines if type(line) not in {BucketLine, StepRecord}]
+        rest = [line for line in lines if type(line) is not BucketLine]
+        steps = [line for line in rest if type(line) is StepRecord]
+        others = [line for line in rest if type(line) is not StepRecord]
+        self._sends |= {line.number: line for line in others if type(line) is SendsLine}
         for line in others:
             if type(line) is RunLine and line is not lines[0]:
                 raise ValueError("what follows may be another run's")

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.analysis.run import RankTrack, arrivals, load, reasons
+from hooktrace.analysis.run.read import read_track
 from hooktrace.records import (
     AnomalyRecord,
     BucketRecord,
@@ -154,8 +155,8 @@ def read_both(data: bytes) -> tuple[RankRecords, RankTrack]:
         path = Path(directory, "rank00000.jsonl")
         path.write_bytes(data)
         trace = read_parts([path])
-        run = load({0: [path], 1: [path]}, processes=1)
-    (track, *_) = [*run.tracks, *run.other_runs]
+        track = read_track([path])
+        run = load({0: [path], 1: [path]}, processes=1)  # nothing, of a rank that the run has not
     for model in run.model_names:
         arrivals(run, model)
     reasons(run)

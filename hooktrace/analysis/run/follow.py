@@ -137,8 +137,8 @@ class TrackFollower:
         return self._builder.track(joined(parts, [p.name for p in self._files]), list(self._files))
 
 
-_PORTION = 1 << 16
-"""Bytes whose lines stay in a core's cache until their numbers are taken."""
+_PORTION = 1 << 18
+"""Bytes, as many as a whole file is read by at once."""
 
 
 def read_in_turns(followers: Iterable[TrackFollower], seconds: float) -> bool:

@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from itertools import accumulate, repeat
+from itertools import accumulate, compress, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -116,32 +116,41 @@ class ColumnBuilder:
         """Add buckets.  What raises does so before anything is added: no half row stays behind."""
         if self._every > 1:
             lines = [line for line in lines if line.step % self._every == 0]
-        devices = list(map(_DEVICE, lines))
-        on_device = devices.count(None) < len(devices)
-        timed = [d or line for d, line in zip(devices, lines, strict=True)] if on_device else lines
-        stages, count = _stage_rows(timed, sends)
+        if not lines:
+            return
+        of_lines = _Fields(lines, _OF_LINE)
+        devices = of_lines["device"]
+        is_on_device = not of_lines.is_absent("device")
+        timed, of_times = lines, of_lines
+        if is_on_device:
+            timed = [device or line for device, line in zip(devices, lines, strict=True)]
+            of_times = _Fields(timed, _OF_TIMES)
+        numbers = of_times.whole("sends")
+        stages, count = _stage_rows(timed, of_times, numbers, sends)
+        sent = of_lines.known("wire_bytes")
         buckets = {
-            **{column: _whole(field, lines) for column, field in _OF_LINES.items()},
-            "wire_bytes": _known("wire_bytes", lines),
-            "bus_bytes": _bus_bytes(lines, sends),
-            **{column: _known(field, lines) for column, field in _MAYBE_OF_LINES.items()},
-            "ready": _whole("ready_ns", timed),
-            "done": _whole("done_ns", timed),
-            "on_device": np.array([d is not None for d in devices], np.int64)
-            if on_device
+            **{column: of_lines.whole(field) for column, field in _OF_LINES.items()},
+            "wire_bytes": sent,
+            "bus_bytes": _bus_bytes(of_lines, sent, sends),
+            **{column: of_lines.known(field) for column, field in _MAYBE_OF_LINES.items()},
+            "ready": of_times.whole("ready_ns"),
+            "done": of_times.whole("done_ns"),
+            "on_device": _ints((device is not None for device in devices), len(lines))
+            if is_on_device
             else np.zeros(len(lines), np.int64),
             "stages": count,
-            "facts": self._facts_of(lines, layouts),
+            "facts": self._facts_of(lines, of_lines, layouts),
         }
         self._buckets.add(buckets)
         self._stages.add(stages)
-        self._errors |= _few("error", lines, self._count)
-        self._exceptions |= _few("exception", lines, self._count)
+        self._errors |= of_lines.few("error", self._count)
+        self._exceptions |= of_lines.few("exception", self._count)
         self._count += len(lines)
 
-    def _facts_of(self, lines: Sequence[BucketLine], layouts: LayoutFacts) -> Ints:
+    def _facts_of(self, lines: Sequence[BucketLine], fields: _Fields, layouts: LayoutFacts) -> Ints:
         """Return the index of what the layouts say of lines, or these of themselves."""
-        keys, own = list(map(_KEY, lines)), _few("hook", lines, 0)
+        own = fields.few("hook", 0)
+        keys = list(zip(fields["model"], fields["generation"], fields["bucket"], strict=True))
         asked = [key for row, key in enumerate(keys) if row not in own] if own else keys
         said = {
             k: self._facts_id(k[0], layouts.get(k, UNKNOWN_FACTS)) for k in dict.fromkeys(asked)
@@ -165,8 +174,9 @@ class ColumnBuilder:
 
     def _add_steps(self) -> None:
         steps, self._new_steps = self._new_steps, []
-        rows = {column: _whole(field, steps) for column, field in _OF_STEPS.items()}
-        rows |= {column: _known(field, steps) for column, field in _KNOWN_OF_STEPS.items()}
+        fields = _Fields(steps, (*_OF_STEPS.values(), *_KNOWN_OF_STEPS.values()))
+        rows = {column: fields.whole(field) for column, field in _OF_STEPS.items()}
+        rows |= {column: fields.known(field) for column, field in _KNOWN_OF_STEPS.items()}
         rows["model"] = _ints((self._model(x.model, x.hook) for x in steps), len(steps))
         rows["on_device"] = _ints((x.clock == "device" for x in steps), len(steps))
         rows["kept"] = _ints((_KEPT.get(x.kept_for, 0) for x in steps), len(steps))
@@ -278,37 +288,81 @@ _KNOWN_OF_STEPS = {
 }
 """Columns of what is not always known."""
 _KEPT: dict[str | None, int] = {"window": FLAGS["kept_by_window"], "first": FLAGS["kept_as_first"]}
-_DEVICE, _COLUMNS = attrgetter("device"), attrgetter(*STAGE_COLUMNS)
-_KEY = attrgetter("model", "generation", "bucket")
+_OF_TIMES = ("ready_ns", "done_ns", "sends", "stage_ns", "stage_starts_ns", *STAGE_COLUMNS)
+_OF_LINE = (
+    *{*_OF_LINES.values(), *_MAYBE_OF_LINES.values(), *_OF_TIMES},
+    *("model", "device", "wire_bytes", "bus_bytes", "error", "exception", "hook"),
+)
 _WORTH_ARRAYS = 1000
 _MOST = 1 << 62
 """Of the bytes of a bus, which are a float."""
 _STAGE_IDS = {name: index for index, name in enumerate(STAGE_NAMES)}
 
 
-def _stage_rows(timed: Sequence[StageTimes], sends: Sends) -> tuple[dict[str, Ints], Ints]:
+class _Fields:
+    """Some fields of many records, each as a tuple: one look at a record takes all of them."""
+
+    def __init__(self, records: Sequence[object], names: Sequence[str]) -> None:
+        found = zip(*map(attrgetter(*names), records), strict=True)
+        self._count = len(records)
+        self._values = dict(zip(names, found, strict=True)) if records else dict.fromkeys(names, ())
+
+    def __getitem__(self, name: str) -> tuple[Any, ...]:
+        return self._values[name]
+
+    def is_absent(self, name: str) -> bool:
+        """Return whether no record has the field, which is ``None`` then."""
+        return self._values[name].count(None) == self._count
+
+    def whole(self, name: str) -> Ints:
+        """Return a whole number of each record."""
+        return _ints(self._values[name], self._count)
+
+    def known(self, name: str) -> Ints:
+        """Return a number of each record, to 53 bits; ``UNKNOWN`` where it is ``None``."""
+        if self.is_absent(name):
+            return np.full(self._count, UNKNOWN)
+        values = np.array(self._values[name], np.float64)
+        values[np.isnan(values)] = UNKNOWN
+        return values.clip(-_MOST, _MOST).astype(np.int64)
+
+    def few(self, name: str, first_row: int) -> dict[int, Any]:
+        """Return what few records have, by row."""
+        if self.is_absent(name):
+            return {}
+        values = enumerate(self._values[name], first_row)
+        return {row: one for row, one in values if one is not None}
+
+
+def _stage_rows(
+    timed: Sequence[StageTimes], fields: _Fields, numbers: Ints, sends: Sends
+) -> tuple[dict[str, Ints], Ints]:
     """Return columns of all stages of some lines, and how many each line has.
 
-    Raises ``ValueError`` for stages that are not as many as their beginnings.
+    ``numbers``: what each line calls ``sends``.  Raises ``ValueError`` for stages that are not as
+    many as their beginnings.
     """
-    # Of each line a row of all stages that there may be, in order; most lines have three.
-    took = np.array([_COLUMNS(line) for line in timed], np.float64).reshape(-1, len(STAGES))
+    # Of each line a row of all stages that occur, in order; most lines have the same three.
+    occur = [i for i, name in enumerate(STAGE_COLUMNS) if not fields.is_absent(name)]
+    took = np.array([fields[STAGE_COLUMNS[i]] for i in occur], np.float64)
+    took = took.reshape(len(occur), len(timed)).T
     is_there = ~np.isnan(took)
-    one_by_one = [row for row, line in enumerate(timed) if line.stage_ns or line.stage_starts_ns]
-    is_there[one_by_one] = False
+    one_by_one = []
+    if any(fields["stage_ns"]) or any(fields["stage_starts_ns"]):
+        one_by_one = [i for i, one in enumerate(timed) if one.stage_ns or one.stage_starts_ns]
+        is_there[one_by_one] = False
     ends = np.where(is_there, took, 0).cumsum(axis=1)
     count = np.count_nonzero(is_there, axis=1)
-    row, name = np.nonzero(is_there)
+    row, place = np.nonzero(is_there)
+    name = np.array(occur, np.int64)[place]
     end, length = ends[is_there], took[is_there]
     derived = np.zeros(len(row), bool)
-    numbers = _whole("sends", timed)
-    for number in np.unique(numbers).tolist():
+    for number in set(fields["sends"]):
         common = sends.get(number)
         if common is not None and any(common.derived) and is_whole(common):
-            ids = [
-                _STAGE_IDS[one] for one, so in zip(common.stages, common.derived, strict=True) if so
-            ]
-            derived |= (numbers[row] == number) & np.isin(name, ids)
+            is_derived = np.zeros(len(STAGES), bool)
+            is_derived[[_STAGE_IDS[one] for one in compress(common.stages, common.derived)]] = True
+            derived |= (numbers == number)[row] & is_derived[name]
     found = {"row": row, "name": name, "start": end - length, "end": end, "derived": derived}
     whole = {column: values.astype(np.int64) for column, values in found.items()}
     if one_by_one:
@@ -341,34 +395,13 @@ def _ints(values: Iterable[int], count: int) -> Ints:
     return np.fromiter(values, np.int64, count)
 
 
-def _whole(field: str, records: Sequence[object]) -> Ints:
-    """Return a whole number of each record."""
-    return _ints(map(attrgetter(field), records), len(records))
-
-
-def _known(field: str, records: Sequence[object]) -> Ints:
-    """Return a number of each record, to 53 bits; ``UNKNOWN`` where it is ``None``."""
-    values = np.array(list(map(attrgetter(field), records)), np.float64)
-    values[np.isnan(values)] = UNKNOWN
-    return values.clip(-_MOST, _MOST).astype(np.int64)
-
-
-def _bus_bytes(lines: Sequence[BucketLine], sends: Sends) -> Ints:
+def _bus_bytes(fields: _Fields, sent: Ints, sends: Sends) -> Ints:
     """Return the bytes on the bus, which many lines leave to what they have in common."""
-    found = _known("bus_bytes", lines)
-    sent, numbers = _known("wire_bytes", lines), _whole("sends", lines)
+    found, numbers = fields.known("bus_bytes"), fields.whole("sends")
     is_left = (found == UNKNOWN) & (sent != UNKNOWN)
-    for number in np.unique(numbers[is_left]).tolist():
+    for number in set(fields["sends"]) if is_left.any() else ():
         common = sends.get(number)
         if common is not None and common.bus_per_byte is not None:
             rows = is_left & (numbers == number)
             found[rows] = np.minimum(sent[rows] * common.bus_per_byte, _MOST).astype(np.int64)
     return found
-
-
-def _few(field: str, records: Sequence[object], first_row: int) -> dict[int, Any]:
-    """Return what few records have, by row."""
-    values = list(map(attrgetter(field), records))
-    if values.count(None) == len(values):
-        return {}
-    return {row: one for row, one in enumerate(values, first_row) if one is not None}
