@@ -17,7 +17,7 @@ from ..run.bucket_table import SHOWN
 from ..run.dense import Floats, StepArrays, known, known_middle, medians, spread, sums
 from ..run.late import late_ranks
 from ..run.order import is_order_known, often
-from ..run.parts import exposed_kinds, tail_shares, transfer_busy, waited_ns
+from ..run.parts import exposed_parts, waited_ns
 from .causes import slow_steps, stalls
 from .facts import (
     OFTEN_SENT,
@@ -45,6 +45,7 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
     wait_unknown = sample.wait_unknown  # first: what it takes in between, others have later
     period, exposed = spread(arrays.period), spread(arrays.exposed)
     wire_busy, sent, waits = arrays.by_step("wire_busy"), arrays.sent(), step_waits(sample)
+    parts = exposed_parts(sample)
     entries = (item for track in run.tracks for item in track.entries.items())
     widths = {
         b.gradient_bytes / b.numel for (of, _, _), b in entries if of == arrays.model and b.numel
@@ -68,14 +69,12 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
         wire_bytes=known_middle(sent),
         least_wire_bytes=known_middle(sent, 0.0),
         often_wire_bytes=known_middle(sent, 1 - OFTEN_SENT),
-        busbw_bytes_per_second=_busbw(
-            arrays.by_step("bus_bytes"), transfer_busy(sample), wire_busy
-        ),
+        busbw_bytes_per_second=_busbw(arrays.by_step("bus_bytes"), parts.transfer_busy, wire_busy),
         is_32_bit=widths == {4.0},
         is_whole=run.is_whole,
         is_order_known=is_order_known(arrays),
         wait_unknown=wait_unknown,
-        buckets=_bucket_facts(sample),
+        buckets=_bucket_facts(sample, parts.shares),
         ranks=rank_facts(run, sample),
         late=late_ranks(sample),
         slow=slow_steps(arrays),
@@ -88,11 +87,11 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
         kinds=kind_facts(sample),
         wait_ns=known_middle(np.fmax.reduce(waits, axis=0)),
         net_exposed_ns=known_middle(net_of_waits(arrays.exposed, waits)),
-        exposed_kinds=exposed_kinds(sample),
+        exposed_kinds=parts.kinds,
     )
 
 
-def _bucket_facts(arrays: StepArrays) -> tuple[BucketFacts, ...]:
+def _bucket_facts(arrays: StepArrays, shares: Floats) -> tuple[BucketFacts, ...]:
     summed = {
         how.fact: list(map(how.summed, arrays.of_each_bucket(column, with_probed=how.with_probed)))
         for column, how in SHOWN
@@ -102,7 +101,7 @@ def _bucket_facts(arrays: StepArrays) -> tuple[BucketFacts, ...]:
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
     on_bus, waited, exposed = arrays.column("bus_bytes"), arrays.waited, arrays.exposed_in
     transfer = wire - waited
-    shares, in_steps = tail_shares(arrays), shares_of_steps(arrays)
+    in_steps = shares_of_steps(arrays)
     found = []
     for b, index in enumerate(arrays.buckets.tolist()):
         if arrays.is_sharded and index not in arrays.units:

@@ -69,6 +69,11 @@ class _Pieces(NamedTuple):
     start: Floats
     end: Floats
 
+    def of_kind(self, kind: int) -> _Pieces:
+        """Return those of one kind."""
+        own = self.kind == kind
+        return _Pieces(*(values[own] for values in self))
+
 
 class _Tails(NamedTuple):
     """What buckets add, and take, and until when others are late, ns, (R, S, B).
@@ -82,8 +87,8 @@ class _Tails(NamedTuple):
     known: Bools
 
 
-def _tails(arrays: StepArrays) -> _Tails:
-    added, took = np.nan_to_num(tails(arrays)), np.nan_to_num(arrays.done - arrays.ready)
+def _tails(arrays: StepArrays, added: Floats) -> _Tails:
+    added, took = np.nan_to_num(added), np.nan_to_num(arrays.done - arrays.ready)
     known = np.abs(added.sum(axis=2) - arrays.exposed) < 1
     known &= ~np.isnan(arrays.done).all(axis=2)
     return _Tails(added, took, _until_last_rank(arrays), known)
@@ -108,25 +113,16 @@ def tails(arrays: StepArrays) -> Floats:
     return found
 
 
-def tail_sums(arrays: StepArrays) -> Floats:
-    """Return the exposed ns that each bucket adds in ordinary steps, (buckets,).
+def _shares(added: Floats) -> Floats:
+    """Return each bucket's share of what buckets add in ordinary steps, (buckets,).
 
     Ordinary is the middle half of those that tell, by exposed time: the tail of a slow step has
-    causes of its own.  NaN where no step tells.
+    causes of its own.  Zeros where nothing is exposed, NaN where no step tells.
     """
-    added = tails(arrays)
     exposed = sums(added)
     low, high = middle(exposed, 0.25), middle(exposed, 0.75)
-    return sums(added[(exposed >= low) & (exposed <= high)].T)
-
-
-def tail_shares(arrays: StepArrays) -> Floats:
-    """Return each bucket's share of the exposed time, (buckets,); zeros where nothing is exposed.
-
-    NaN where no step tells.
-    """
-    added = tail_sums(arrays)
-    return added / (np.nansum(added) or 1.0)
+    of_bucket = sums(added[(exposed >= low) & (exposed <= high)].T)
+    return of_bucket / (np.nansum(of_bucket) or 1.0)
 
 
 def waited_ns(arrays: StepArrays, stage: str) -> float:
@@ -147,36 +143,42 @@ def waits_at_end(arrays: StepArrays, stage: str) -> Floats:
     return np.minimum(found, arrays.exposed)
 
 
-def exposed_kinds(arrays: StepArrays) -> dict[str, float]:
-    """Return what is exposed of a step in each kind that occurs, ns, the mean over ranks and steps.
+class ExposedParts(NamedTuple):
+    """What is exposed, and when something was transferred.
 
-    Empty where no step tells.
+    ``kinds``: what is exposed of a step in each kind that occurs, ns, the mean over ranks and
+    steps; empty where no step tells.  ``shares``: each bucket's of the exposed time, (B,).
+    ``transfer_busy``: ns with at least one transfer under way, (R, S); NaN where waits are unknown.
     """
-    added, took, late, known = _tails(arrays)
-    sums = np.zeros(len(KINDS))
-    for i in range(len(arrays.ranks)):
-        inside = _inside_tails(_pieces(arrays, i), added[i], took[i], late[i])
-        sums += inside[:, known[i]].sum(axis=(1, 2))
-    count = max(1, int(np.count_nonzero(known)))
-    return {kind: ns / count for kind, ns in zip(KINDS, sums.tolist(), strict=True) if ns > 0}
+
+    kinds: dict[str, float]
+    shares: Floats
+    transfer_busy: Floats
 
 
-def transfer_busy(arrays: StepArrays) -> Floats:
-    """Return the ns with at least one transfer under way, (R, S); NaN where waits are not known."""
+def exposed_parts(arrays: StepArrays) -> ExposedParts:
+    """Return what is exposed of a model's settled steps."""
     shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
-    found = np.full((len(arrays.ranks), len(arrays.steps)), np.nan)
-    if arrays.wait_unknown is not None:
-        return found
+    every, is_wait_known = tails(arrays), arrays.wait_unknown is None
+    added, took, late, known = _tails(arrays, every)
+    ns, busy = np.zeros(len(KINDS)), np.full(arrays.exposed.shape, np.nan)
     for i in range(len(arrays.ranks)):
-        busy = _busy(_pieces(arrays, i), arrays.ready[i], shape)[_TRANSFER]
-        found[i] = np.where(np.isnan(arrays.waited[i]).all(axis=1), np.nan, busy)
-    return found
+        pieces = _pieces(arrays, i)
+        inside = _inside_tails(pieces, added[i], took[i], late[i])
+        ns += inside[:, known[i]].sum(axis=(1, 2))
+        if is_wait_known:
+            transfers = pieces.of_kind(_TRANSFER)
+            of_rank = _busy(transfers, arrays.ready[i], shape)[_TRANSFER]
+            busy[i] = np.where(np.isnan(arrays.waited[i]).all(axis=1), np.nan, of_rank)
+    count = max(1, int(np.count_nonzero(known)))
+    kinds = {kind: one / count for kind, one in zip(KINDS, ns.tolist(), strict=True) if one > 0}
+    return ExposedParts(kinds, _shares(every), busy)
 
 
 def step_parts(arrays: StepArrays) -> StepParts:
     """Return the parts of a model's settled steps."""
     shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
-    added, took, late, known = _tails(arrays)
+    added, took, late, known = _tails(arrays, tails(arrays))
     known = known & ~np.isnan(arrays.period)
     call = _calls(arrays)
     exposed_in, busy_in = np.zeros(shape), np.zeros(shape[:2])

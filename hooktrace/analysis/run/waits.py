@@ -69,6 +69,8 @@ class Waits:
     def of_stages(self, i: int, rows: Ints) -> Waited:
         """Return it of some of the ``i``-th rank's stages; ``UNKNOWN`` where it is not known."""
         there, found = self.rows[i], self.waited[i]
+        if np.array_equal(there, rows):
+            return found  # as a rule
         if not len(there):
             return Waited(np.full(len(rows), UNKNOWN), np.full(len(rows), UNKNOWN))
         at = np.searchsorted(there, rows).clip(max=len(there) - 1)
@@ -89,11 +91,11 @@ class Waits:
         """
         track, rows, (ns, last) = self.tracks[i], self.rows[i], self.waited[i]
         count = len(track.buckets)
-        of = np.searchsorted(track.buckets.first_stage, rows, side="right") - 1
-        known = np.bincount(of, minlength=count)
-        wires, is_wire = known, track.stages.name == _WIRE
+        bucket, is_wire = track.bucket_of_stages(), track.stages.name == _WIRE
+        of = bucket[rows]
+        known = wires = np.bincount(of, minlength=count)
         if len(rows) < np.count_nonzero(is_wire):
-            wires = np.bincount(track.bucket_of_stages()[is_wire], minlength=count)
+            wires = np.bincount(bucket[is_wire], minlength=count)
         sums = np.bincount(of, weights=ns, minlength=count).astype(np.int64)
         if known.max(initial=0) > 1:
             order = np.argsort(ns, kind="stable")
