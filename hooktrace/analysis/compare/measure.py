@@ -64,7 +64,7 @@ def measure(
     why, parts = _why_unknown(arrays), step_parts(arrays.sample)
     return Measures(
         facts=_facts(run, arrays, name, why),
-        series=_series(arrays, parts),
+        series=_series(arrays) | _busy_series(arrays.sample, parts),
         parts=parts.of_known(),
         losses=losses or {},
     )
@@ -88,7 +88,13 @@ def _wire_waits(arrays: StepArrays, i: int) -> Ints:
     return arrays.waits.of_stages(i, stages[is_wire]).ns
 
 
-def _series(arrays: StepArrays, parts: StepParts) -> dict[str, Series]:
+def _busy_series(arrays: StepArrays, parts: StepParts) -> dict[str, Series]:
+    at = arrays.steps.astype(np.float64)
+    pairs = zip(KINDS, parts.busy_in, strict=True)
+    return {kind: _known(at, values) for kind, values in pairs if np.nansum(values)}
+
+
+def _series(arrays: StepArrays) -> dict[str, Series]:
     at = arrays.steps.astype(np.float64)
     of_ranks = {
         "period": arrays.period,
@@ -100,9 +106,6 @@ def _series(arrays: StepArrays, parts: StepParts) -> dict[str, Series]:
     means = {name: _mean_of_ranks(values) for name, values in of_ranks.items()}
     found = {name: _known(at, values) for name, values in means.items()}
     found["overlap"] = _known(at, 1 - means["exposed"] / means["busy"])
-    for kind, values in zip(KINDS, parts.busy_in, strict=True):
-        if np.nansum(values):
-            found[kind] = _known(at, values)
     found["error"] = _errors(arrays)
     if not len(found["wire_bytes"].values):  # of an opaque hook sampled steps alone tell
         values = arrays.sent()
@@ -165,7 +168,7 @@ def _facts(run: Run, arrays: StepArrays, name: str, waits_unknown: str | None) -
 
 def _buckets(arrays: StepArrays) -> tuple[BucketKey, ...]:
     known = arrays.entries
-    sizes = arrays.bucket_bytes.tolist()
+    sizes = arrays.detailed.bucket_bytes.tolist()
     return tuple(
         BucketKey(
             index,

@@ -24,7 +24,7 @@ from ..report import RunReport
 from ..report.facts import ModelFacts
 from ..report.pictures import step_picture
 from ..report.tables import stages_of
-from ..run import Run
+from ..run import UNKNOWN, Run
 from ..run import dense as report_arrays
 
 _TOP = 46.0
@@ -70,9 +70,11 @@ def picture_of(run: Run, report: RunReport, step: int | None, model: str | None)
         why = report.missing[-1] if report.missing else "no step has settled"
         raise UsageError(f"there is no step to draw: {why}; train for more steps")
     arrays, facts = named[0].arrays, named[0].facts
-    at = arrays.typical if step is None else _place(arrays, step)
-    if at is None:
+    step = arrays.typical if step is None else step
+    if step is None:
         raise UsageError("no step has its buckets in the files; record with a larger max_bytes")
+    at = _place(arrays, step)
+    arrays = arrays.detailed
     title = f"step {arrays.steps[at]} of {facts.model}: {facts.hook}, {len(facts.ranks)} ranks, "
     title += f"{ms(report_arrays.middle(arrays.period[:, at]))} to the next one"
     if report.unaligned:
@@ -80,20 +82,20 @@ def picture_of(run: Run, report: RunReport, step: int | None, model: str | None)
     return StepPicture(title, _standalone(step_picture(arrays, at).__html__(), title, facts))
 
 
-def _place(arrays: report_arrays.StepArrays, step: int) -> int | None:
-    places = (arrays.steps == step).nonzero()[0]
-    if not len(places):
+def _place(arrays: report_arrays.StepArrays, step: int) -> int:
+    if arrays.place_of(step) == UNKNOWN:
         raise UsageError(
             f"step {step} is none of the settled ones of {arrays.model}, which are drawn: not in "
             "the files, a first step, probed, hung, cut off, or of an earlier bucket layout; pass "
             f"one of {listed(arrays.steps.tolist())}"
         )
-    if (~(arrays.done[:, places[0]] > 0)).all():
+    place = arrays.detailed.place_of(step)
+    if place == UNKNOWN or (~(arrays.detailed.done[:, place] > 0)).all():
         raise UsageError(
             f"the buckets of step {step} are not in the files, whose limit left them out; pass "
             "another step, or record with a larger max_bytes"
         )
-    return int(places[0])
+    return place
 
 
 def _standalone(picture: str, title: str, facts: ModelFacts) -> str:

@@ -46,6 +46,7 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
     period, exposed = spread(arrays.period), spread(arrays.exposed)
     wire_busy, sent, waits = arrays.by_step("wire_busy"), arrays.sent(), step_waits(sample)
     parts = exposed_parts(sample)
+    on_bus, wire = sample.by_step("bus_bytes"), sample.by_step("wire_busy")
     entries = (item for track in run.tracks for item in track.entries.items())
     widths = {
         b.gradient_bytes / b.numel for (of, _, _), b in entries if of == arrays.model and b.numel
@@ -69,13 +70,13 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
         wire_bytes=known_middle(sent),
         least_wire_bytes=known_middle(sent, 0.0),
         often_wire_bytes=known_middle(sent, 1 - OFTEN_SENT),
-        busbw_bytes_per_second=_busbw(arrays.by_step("bus_bytes"), parts.transfer_busy, wire_busy),
+        busbw_bytes_per_second=_busbw(on_bus, parts.transfer_busy, wire),
         is_32_bit=widths == {4.0},
         is_whole=run.is_whole,
         is_order_known=is_order_known(arrays),
         wait_unknown=wait_unknown,
         buckets=_bucket_facts(sample, parts.shares),
-        ranks=rank_facts(run, sample),
+        ranks=rank_facts(run, arrays),
         late=late_ranks(sample),
         slow=slow_steps(arrays),
         stalls=stalls(arrays),
@@ -86,7 +87,9 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
         is_synchronous=is_synchronous(sample),
         kinds=kind_facts(sample),
         wait_ns=known_middle(np.fmax.reduce(waits, axis=0)),
-        net_exposed_ns=known_middle(net_of_waits(arrays.exposed, waits)),
+        net_exposed_ns=known_middle(
+            net_of_waits(arrays.exposed, arrays.with_others(sample, waits))
+        ),
         exposed_kinds=parts.kinds,
     )
 
@@ -167,8 +170,9 @@ def bucket_error(errors: list[ErrorRecord]) -> BucketError | None:
 
 def rank_facts(run: Run, arrays: StepArrays) -> tuple[RankFacts, ...]:
     """Return the facts of each rank; of one rank alone the lag is not known."""
-    is_last, call = arrays.buckets == arrays.last, medians(arrays.column("launched_after"), axis=1)
-    compress = arrays.stages.get("compress", np.full_like(arrays.done, np.nan))[..., is_last]
+    of = arrays.sample
+    is_last, call = of.buckets == of.last, medians(of.column("launched_after"), axis=1)
+    compress = of.stages.get("compress", np.full_like(of.done, np.nan))[..., is_last]
     steps = np.count_nonzero(~np.isnan(arrays.by_step("step")), axis=1)
     return tuple(
         RankFacts(
@@ -178,7 +182,7 @@ def rank_facts(run: Run, arrays: StepArrays) -> tuple[RankFacts, ...]:
             period_ns=known_middle(arrays.period[i]),
             exposed_ns=known_middle(arrays.exposed[i]),
             overlap=known_middle(arrays.overlap[i]),
-            lag_ns=_lag(arrays, i),
+            lag_ns=_lag(of, i),
             compress_ns=known_middle(compress[i]),
             call_ns=known(float(sums(call[i, ~is_last]))),
         )

@@ -6,6 +6,7 @@ StepArrays --> LateRank, SlowSteps, each bucket's share of the exposed tail, and
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...records.stall import ENOUGH_STEPS, is_stall
 from ..run import UNKNOWN
@@ -31,9 +32,11 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
     exposed_ns = _part_of(total, beyond, exposed[slow] - middle(exposed))
     late_rank, late_ns = None, 0.0
     if exposed_ns is not None and exposed_ns >= total / 4:  # else hardly anybody waits
-        told = slow[~np.isnan(arrays.called[:, slow]).all(axis=(0, 2))]
+        detailed = arrays.detailed
+        at = np.array([detailed.place_of(step) for step in arrays.steps[slow].tolist()])
+        told, at = slow[at != UNKNOWN], at[at != UNKNOWN]
         more = np.clip(exposed[told] - middle(exposed), 0.0, period[told] - usual)
-        late_rank, late_ns = late_in(arrays, told, float(np.nansum(more)) / 2)
+        late_rank, late_ns = late_in(detailed, at, float(np.nansum(more)) / 2)
     in_backward: float | None = 0.0
     if not arrays.is_sharded:
         backward = medians(arrays.backward, axis=0)
@@ -106,18 +109,19 @@ def stalls(arrays: StepArrays) -> tuple[Stall, ...]:
 def _stall(arrays: StepArrays, s: int, usual: float) -> Stall:
     exposed = arrays.exposed[:, s]
     i = int(np.nanargmax(exposed))
-    bucket, stage = _longest_stage(arrays, i, s)
-    late, spread = _late_ranks(arrays, s, i, float(exposed[i] - usual) / 2, bucket)
-    return Stall(
+    found = Stall(
         step=int(arrays.steps[s]),
         exposed_ns=float(exposed[i]),
         usual_ns=usual,
         rank=arrays.ranks[i],
-        bucket=bucket,
-        stage=stage,
-        late_ranks=late,
-        spread_ns=spread,
     )
+    detailed = arrays.detailed
+    place = detailed.place_of(found.step)
+    if place == UNKNOWN:
+        return found
+    bucket, stage = _longest_stage(detailed, i, place)
+    late, spread = _late_ranks(detailed, place, i, float(exposed[i] - usual) / 2, bucket)
+    return replace(found, bucket=bucket, stage=stage, late_ranks=late, spread_ns=spread)
 
 
 def _longest_stage(arrays: StepArrays, i: int, s: int) -> tuple[int | None, str | None]:

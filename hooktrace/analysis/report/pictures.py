@@ -224,9 +224,10 @@ def step_pictures(arrays: StepArrays) -> list[tuple[str, Svg]]:
     Only one where they are the same.  A step's length is its period: its own communication, and the
     forward pass after it.
     """
-    usual, lengths = arrays.typical, arrays.lengths
-    if usual is None:
+    typical, arrays = arrays.typical, arrays.detailed
+    if typical is None:
         return []
+    usual, lengths = arrays.place_of(typical), arrays.lengths
     if np.isnan(lengths).all():
         chosen = {usual: "Step"}
     else:

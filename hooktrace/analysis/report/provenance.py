@@ -97,8 +97,8 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         gradient_bytes=_gradient_bytes(arrays, layout),
         seen=seen,
         counted=len(arrays.steps),
-        detailed=arrays.detailed,
-        sampled=arrays.sample.detailed,
+        detailed=arrays.detailed.bucket_steps,
+        sampled=arrays.sample.bucket_steps,
         left_out=left_out,
         is_sharded=arrays.is_sharded,
     )

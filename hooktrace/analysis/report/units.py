@@ -57,6 +57,7 @@ def shares_of_steps(arrays: StepArrays) -> Floats:
 
 def reduced_bytes(arrays: StepArrays) -> int | None:
     """Return the bytes of gradients that a rank gives to reduce-scatters in a step, the median."""
+    arrays = arrays.detailed
     units = [arrays.units.get(index) for index in arrays.buckets.tolist()]
     at = np.array([u is not None and u.collective == "reduce_scatter" for u in units], bool)
     found = known_middle(sums(arrays.column("gradient_bytes")[..., at]))

@@ -7,7 +7,8 @@ Which steps count ``run/counts.py`` says.
 Bytes and errors are those of probed steps too.  Times of day count
 from the first bucket of their step on any rank, in rank 0's clock, so that a double holds them to
 the nanosecond.  An array is made when it is first asked for, and those that few ask for are not
-kept.
+kept.  What is asked of buckets is asked of ``detailed``, or of ``sample``, which have no place for
+steps without buckets.
 """
 
 from __future__ import annotations
@@ -155,30 +156,57 @@ class StepArrays:
         )
         self._bucket_at = place * (len(rows) * len(self.steps)) + np.repeat(row, counts) + of_step
 
-    @property
+    @cached_property
+    def detailed(self) -> StepArrays:
+        """The steps that have buckets on any rank, where there are any.
+
+        Arrays (R, S, B) are asked of these: of a long run the files have the buckets of few steps.
+        """
+        return self._having_buckets([own.buckets for own in self._rows])
+
+    @cached_property
     def sample(self) -> StepArrays:
-        """The same steps, but the buckets of those only that stand for all.
+        """Those of these steps whose buckets stand for all.
 
         Where the files have the buckets of some steps only, most of these may be slow ones.
         """
-        return self._sample or self
-
-    @cached_property
-    def _sample(self) -> StepArrays | None:
-        rows = []
+        buckets = []
         for own in self._rows:
-            steps, buckets = own.track.steps, own.track.buckets
+            steps = own.track.steps
             those = steps.step[steps.standing_for(own.steps)]
-            rows.append(own._replace(buckets=own.buckets & np.isin(buckets.step, those)))
-        pairs = zip(rows, self._rows, strict=True)
-        if all(np.array_equal(one.buckets, own.buckets) for one, own in pairs):
-            return None
+            buckets.append(own.buckets & np.isin(own.track.buckets.step, those))
+        pairs = zip(buckets, self._rows, strict=True)
+        if all(np.array_equal(one, own.buckets) for one, own in pairs):
+            return self.detailed
+        return self._having_buckets(buckets)
+
+    def _having_buckets(self, buckets: list[Bools]) -> StepArrays:
+        """Return the steps of some buckets, and these; this where it is the same."""
+        pairs = list(zip(self._rows, buckets, strict=True))
+        there = np.unique(np.concatenate([own.track.buckets.step[at] for own, at in pairs]))
+        if len(there) in (0, len(self.steps)) and all(own.buckets is at for own, at in pairs):
+            return self
+        rows = [
+            own._replace(buckets=at, steps=own.steps & np.isin(own.track.steps.step, there))
+            for own, at in pairs
+        ]
         return StepArrays(self._run, (self.model, self.hook), self.generation, rows)
 
     @property
-    def detailed(self) -> int:
-        """How many steps have buckets, on any rank."""
-        return int(np.count_nonzero(~np.isnan(self.called).all(axis=(0, 2))))
+    def bucket_steps(self) -> int:
+        """How many of these steps have buckets, of steps of which all or none have."""
+        return len(self.steps) if len(self.buckets) else 0
+
+    def with_others(self, of: StepArrays, values: Floats) -> Floats:
+        """Return what is known of some of the steps, NaN at the others, (R, S)."""
+        found = np.full((len(self.ranks), len(self.steps)), np.nan)
+        found[:, np.searchsorted(self.steps, of.steps)] = values
+        return found
+
+    def place_of(self, step: int) -> int:
+        """Return the place of a step; ``UNKNOWN`` where it is none of these."""
+        at = int(np.searchsorted(self.steps, step))
+        return at if at < len(self.steps) and self.steps[at] == step else UNKNOWN
 
     def _joined(self, values: Callable[[RankRows], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return what ``values`` gives for each rank, one rank after another."""
@@ -368,7 +396,8 @@ class StepArrays:
         On a host a step's own line says it; on a device only its buckets do.
         """
         if self.is_on_device:
-            return self.last_ready - self.first_ready
+            of = self.detailed
+            return self.with_others(of, of.last_ready - of.first_ready)
         found = np.full((len(self.ranks), len(self.steps)), np.nan)
         found.flat[self._step_at] = self._of_steps("last_ready") - self._of_steps("first_ready")
         return found
@@ -451,16 +480,16 @@ class StepArrays:
 
     @property
     def typical(self) -> int | None:
-        """The place of the step whose length is nearest to the median, of those that stand for all.
+        """The step whose length is nearest to the median, of those that stand for all.
 
         The first one where no length is known; ``None`` where none has its buckets in the files.
         """
-        has_buckets, lengths = self.sample.has_buckets, self.sample.lengths
-        if not has_buckets.any():
+        of = self.sample
+        if not of.has_buckets.any():
             return None
-        if np.isnan(lengths).all():
-            return int(np.argmax(has_buckets))
-        return int(np.nanargmin(np.abs(lengths - middle(lengths))))
+        if np.isnan(of.lengths).all():
+            return int(of.steps[np.argmax(of.has_buckets)])
+        return int(of.steps[np.nanargmin(np.abs(of.lengths - middle(of.lengths)))])
 
     def sent(self) -> Floats:
         """Return the wire bytes of all steps, probed ones too, flat."""

@@ -283,6 +283,7 @@ def _last_of(arrays: StepArrays, group: Together) -> LastOfGroup:
 
 def is_order_known(arrays: StepArrays) -> bool:
     """Return whether the clocks of all ranks that wait for each other are known, in any step."""
+    arrays = arrays.detailed
     known = ~np.isnan(arrays.uncertainty)
     groups = [one.ranks for one in arrays.together] or [tuple(range(len(known)))]
     return any(len(ranks) > 1 and bool(known[[*ranks]].all(axis=0).any()) for ranks in groups)

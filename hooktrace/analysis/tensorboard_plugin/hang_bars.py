@@ -122,6 +122,7 @@ def late_bars(run: Run, model: str) -> tuple[list[LateBars], str]:
     arrays = settled_steps(run, model)
     if arrays is None or not len(arrays.steps):
         return [], "Not known: no step counts."
+    arrays = arrays.detailed
     late = late_ranks(arrays)
     if not late:
         return [], _note(arrays)

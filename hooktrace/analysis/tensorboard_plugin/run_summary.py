@@ -60,7 +60,7 @@ def step_of(scene: Scene, step: int | None) -> dict[str, int]:
         arrays = settled_steps(scene.run, scene.model)
         if arrays is None or arrays.typical is None:
             raise NotThereError("no step counts yet")
-        step = int(arrays.steps[arrays.typical])
+        step = arrays.typical
     at = int(np.abs(steps["step"] - step).argmin())
     return {name: int(steps[name][at]) for name in ("step", "start", "end", "period", "exposed")}
 

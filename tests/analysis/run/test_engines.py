@@ -37,6 +37,8 @@ def test_of_every_tenth_step_the_buckets_are_read(tmp_path: Path) -> None:
         assert getattr(model.facts, name) == getattr(of_whole.facts, name)
     assert (model.facts.bucket_steps, model.source.detailed, model.source.sampled) == (12, 12, 12)
     assert [one.rank for one in model.facts.late] == [1]
+    # Arrays of buckets have no place for the steps that have none: of a long run they are most.
+    assert (len(model.arrays.steps), model.arrays.detailed.called.shape[1]) == (120, 12)
     took = [
         (track.buckets.done_after - track.buckets.ready_after)[track.buckets.bucket == 3]
         for track in part.tracks
