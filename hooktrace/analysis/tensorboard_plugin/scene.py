@@ -100,7 +100,6 @@ class Scene:
     extent: int
     lanes: int
     ranks: list[RankScene]
-    arrivals: Arrivals
     late: list[LateBars]
     late_note: str
     hangs: list[tuple[int, Hang]]
@@ -108,6 +107,11 @@ class Scene:
     origin: int
     units: list[Unit]
     titles: list[str]
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """When each rank had each bucket ready: for the heat map, so that no poll waits for it."""
+        return arrivals_of(self.run, self.model)
 
     @property
     def is_sharded(self) -> bool:
@@ -121,11 +125,10 @@ def scene_of(run: Run, model: str) -> Scene:
     hangs = [one for one in hangs_of(run) if one.record.model in (model, "")]
     units, origin = units_of(run, model), _origin(run, model, hangs)
     scenes = [_rank_scene(run, model, i, origin) for i in range(len(run.tracks))]
-    lanes, titles = rows_by_kind([(r.unit, r.step, r.buckets) for r in scenes], units)
+    titles: list[str] = []
     if any((r.flags & FLAGS["sharded"]).any() for r in scenes):
+        lanes, titles = rows_by_kind([(r.unit, r.step, r.buckets) for r in scenes], units)
         scenes = [replace(one, lane=lane) for one, lane in zip(scenes, lanes, strict=True)]
-    else:
-        titles = []
     # What never was done has a row by its number; by kind it is not known which.
     scenes = [_with_hangs(one, hangs, origin, 0 if titles else MAX_ROWS) for one in scenes]
     ends = (spans.end.max(initial=0) for r in scenes for spans in (r.buckets, r.steps))
@@ -136,7 +139,6 @@ def scene_of(run: Run, model: str) -> Scene:
         extent=extent_with(hangs, origin, int(max(ends, default=0)), _usual_step(run, model)),
         lanes=max(hung, *(int(r.lane.max(initial=0)) for r in scenes), 0) + 1,
         ranks=scenes,
-        arrivals=arrivals_of(run, model),
         late=late,
         late_note=late_note,
         hangs=[(one.start - origin, one) for one in hangs],
@@ -217,11 +219,13 @@ def _rank_scene(run: Run, model: str, index: int, origin: int) -> RankScene:
 
 def _spent(track: RankTrack, buckets: Spans, waited: Ints) -> Floats:
     """Return the ns of each of ``KINDS``, (buckets, kinds)."""
-    spent = track.time_in_stages()
-    rows = np.flatnonzero(waited > 0)
+    stages, rows = track.time_in_stages(), np.flatnonzero(waited > 0)
     of = track.bucket_of_stages()[rows]
-    wait = np.bincount(of, weights=waited[rows], minlength=len(spent)).astype(np.int64)
-    spent[:, STAGE_NAMES.index("wire")] -= wait
-    spent = np.column_stack([spent, wait])[buckets.row]
-    rest = np.clip(buckets.end - buckets.start - spent.sum(axis=1), 0, None)
-    return np.column_stack([spent, rest]).astype(np.float64)
+    spent = np.zeros((len(buckets.row), len(KINDS)))
+    spent[:, : len(STAGE_NAMES)] = stages[buckets.row]
+    wait = np.bincount(of, weights=waited[rows], minlength=len(stages))[buckets.row]
+    spent[:, KINDS.index("wait")] = wait
+    spent[:, KINDS.index("wire")] -= wait
+    took = buckets.end - buckets.start
+    spent[:, KINDS.index("other")] = np.clip(took - spent.sum(axis=1), 0, None)
+    return spent
