@@ -16,11 +16,13 @@ many ns of it.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
 from ...records import STAGES
+from ...records.cores import usable_cores
 from .columns import Bools, Ints
 from .dense import Floats, StepArrays, middle, sums
 from .intervals import union_of_groups
@@ -161,15 +163,21 @@ def exposed_parts(arrays: StepArrays) -> ExposedParts:
     shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
     every, is_wait_known = tails(arrays), arrays.wait_unknown is None
     added, took, late, known = _tails(arrays, every)
-    ns, busy = np.zeros(len(KINDS)), np.full(arrays.exposed.shape, np.nan)
-    for i in range(len(arrays.ranks)):
+
+    def of_rank(i: int) -> tuple[Floats, Floats | float]:
         pieces = _pieces(arrays, i)
         inside = _inside_tails(pieces, added[i], took[i], late[i])
-        ns += inside[:, known[i]].sum(axis=(1, 2))
-        if is_wait_known:
-            transfers = pieces.of_kind(_TRANSFER)
-            of_rank = _busy(transfers, arrays.ready[i], shape)[_TRANSFER]
-            busy[i] = np.where(np.isnan(arrays.waited[i]).all(axis=1), np.nan, of_rank)
+        ns = inside[:, known[i]].sum(axis=(1, 2))
+        if not is_wait_known:
+            return ns, np.nan
+        busy = _busy(pieces.of_kind(_TRANSFER), arrays.ready[i], shape)[_TRANSFER]
+        return ns, np.where(np.isnan(arrays.waited[i]).all(axis=1), np.nan, busy)
+
+    ns, busy = np.zeros(len(KINDS)), np.full(arrays.exposed.shape, np.nan)
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy works outside of the interpreter lock
+        for i, (own_ns, own_busy) in enumerate(pool.map(of_rank, range(len(arrays.ranks)))):
+            ns += own_ns
+            busy[i] = own_busy
     count = max(1, int(np.count_nonzero(known)))
     kinds = {kind: one / count for kind, one in zip(KINDS, ns.tolist(), strict=True) if one > 0}
     return ExposedParts(kinds, _shares(every), busy)
