@@ -86,7 +86,7 @@ def large_report(*, quick: bool) -> Iterator[Row]:
         spent = _command("report", logdir, "--html", page, sample_s=_SAMPLE_S)
     what = f"report with page, {job.ranks} ranks x {job.steps:,} steps x {len(job.bucket_bytes)}"
     note = f"{size / 1e9:.2f} GB of files"
-    yield Row(what, [spent.clock_s], "s", budget=8.0, note=note)
+    yield Row(what, [spent.clock_s], "s", budget=6.0, note=note)
     yield Row("the same, processor time of all its processes", [spent.cpu_s], "s")
     what = "the same, largest memory of all its processes"
     yield Row(what, [spent.memory_bytes / 2**30], "GiB", budget=0.5)

@@ -17,7 +17,7 @@ from ..run.bucket_table import SHOWN
 from ..run.dense import Floats, StepArrays, known, known_middle, medians, spread, sums
 from ..run.late import late_ranks
 from ..run.order import is_order_known, often
-from ..run.parts import exposed_parts, waited_ns
+from ..run.parts import exposure, waited_ns
 from .causes import slow_steps, stalls
 from .facts import (
     OFTEN_SENT,
@@ -45,7 +45,7 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
     wait_unknown = sample.wait_unknown  # first: what it takes in between, others have later
     period, exposed = spread(arrays.period), spread(arrays.exposed)
     wire_busy, sent, waits = arrays.by_step("wire_busy"), arrays.sent(), step_waits(sample)
-    parts = exposed_parts(sample)
+    parts = exposure(sample)
     on_bus, wire = sample.by_step("bus_bytes"), sample.by_step("wire_busy")
     entries = (item for track in run.tracks for item in track.entries.items())
     widths = {

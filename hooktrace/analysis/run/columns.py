@@ -231,8 +231,8 @@ class RankTrack:
 
     def is_of(self, columns: BucketColumns | StepColumns, model: str) -> Bools:
         """Return which rows are a model's, whatever hook it had."""
-        ids = [i for i, (name, _) in enumerate(self.models) if name == model]
-        return np.isin(columns.model, ids)
+        is_own = np.array([name == model for name, _ in self.models], np.bool_)
+        return is_own[columns.model]
 
     def units(self) -> list[Unit | None]:
         """Return which collective of which unit each row in ``buckets`` is, of a sharded model."""

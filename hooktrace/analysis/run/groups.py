@@ -48,6 +48,8 @@ def groups_of(track: RankTrack, world_size: int | None) -> RowGroups:
     That of all ranks for DDP's buckets, whose process group nobody splits without saying so, and
     for units whose file does not say it where the size of the world or what was sent is not known.
     """
+    if all(facts.unit is None and facts.members is None for facts in track.facts):
+        return RowGroups(np.zeros(len(track.buckets), np.int64), (None,))
     members: list[Members | None] = [None]
     of_facts, is_said = np.zeros(len(track.facts), np.int64), np.zeros(len(track.facts), bool)
     for i, one in enumerate(facts.members for facts in track.facts):
@@ -125,6 +127,8 @@ def together_in(
     ``rows``: of each rank which of its ``buckets`` to look at; ``buckets``: ascending numbers, and
     ``units`` those that are of units.  One of which it is not known who is in it is in no group.
     """
+    if not units:
+        return ()
     known = np.isin(buckets, [*units])
     at: dict[Members | None, dict[int, Bools]] = {}
     for i, (track, counted) in enumerate(rows):

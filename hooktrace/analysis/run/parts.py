@@ -145,7 +145,7 @@ def waits_at_end(arrays: StepArrays, stage: str) -> Floats:
     return np.minimum(found, arrays.exposed)
 
 
-class ExposedParts(NamedTuple):
+class Exposure(NamedTuple):
     """What is exposed, and when something was transferred.
 
     ``kinds``: what is exposed of a step in each kind that occurs, ns, the mean over ranks and
@@ -158,7 +158,7 @@ class ExposedParts(NamedTuple):
     transfer_busy: Floats
 
 
-def exposed_parts(arrays: StepArrays) -> ExposedParts:
+def exposure(arrays: StepArrays) -> Exposure:
     """Return what is exposed of a model's settled steps."""
     shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
     every, is_wait_known = tails(arrays), arrays.wait_unknown is None
@@ -180,7 +180,7 @@ def exposed_parts(arrays: StepArrays) -> ExposedParts:
             busy[i] = own_busy
     count = max(1, int(np.count_nonzero(known)))
     kinds = {kind: one / count for kind, one in zip(KINDS, ns.tolist(), strict=True) if one > 0}
-    return ExposedParts(kinds, _shares(every), busy)
+    return Exposure(kinds, _shares(every), busy)
 
 
 def step_parts(arrays: StepArrays) -> StepParts:
