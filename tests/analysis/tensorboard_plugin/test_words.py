@@ -1,9 +1,7 @@
-"""What the page shows as text: numbers, rows of lists, parts of paths, and a selection's CSV."""
+"""What the page shows as text, where the golden files do not have it already."""
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 
 from hooktrace.analysis.tensorboard_plugin.run_paths import RunPaths
 from hooktrace.analysis.tensorboard_plugin.run_summary import summary_of
-from hooktrace.analysis.tensorboard_plugin.selection import selection
 from hooktrace.analysis.tensorboard_plugin.words import (
     counted,
     heat_note,
@@ -81,13 +78,8 @@ def test_small_parts_of_a_path_are_one_row() -> None:
     assert one["rows"][1] == ("a", "5 ns, < 1 %", 0.5)
 
 
-def test_an_average_step_says_of_how_many_it_is(tmp_path: Path) -> None:
-    run = job_run(JOB, tmp_path)
-    sums = RunPaths(tab_of(run)).sums
-    found = path_sums_words(sums)
-    assert found["title"].startswith("On average ")
-    assert found["title"].endswith("of all 12 steps that count:")
-    assert sum(share for _, _, share in found["rows"]) == pytest.approx(100, abs=2)
+def test_an_average_of_some_steps_says_of_how_many_it_is(tmp_path: Path) -> None:
+    sums = RunPaths(tab_of(job_run(JOB, tmp_path))).sums
     some = path_sums_words({**sums, "of": 500})
     assert "of 12 of the 500 steps that count, chosen by chance" in some["title"]
 
@@ -107,23 +99,6 @@ def test_a_heat_map_s_note_has_what_applies() -> None:
         "hatched: there is one rank",
         "clocks are known to 25 µs",
     ]
-
-
-def test_a_selection_is_a_sentence_and_a_csv(tmp_path: Path) -> None:
-    scene = tab_of(job_run(JOB, tmp_path))
-    found = selection(scene, 0, scene.extent)
-    words = selection_words(found, is_sharded=False)
-    assert words["sentence"].startswith(
-        "384 buckets ready in it (4 ranks, 12 steps), counted whole"
-    )
-    assert "sum counts buckets that overlap" in words["explained"]
-    assert words["left"] == ""
-    rows = list(csv.DictReader(io.StringIO(words["csv"])))
-    assert {row["kind"] for row in rows} == {"stage", "bucket"}
-    own = next(row for row in rows if row["name"] == "bucket 3")
-    (bucket,) = [one for one in found["buckets"] if one["name"] == "bucket 3"]
-    assert (int(own["count"]), int(own["sum_ns"])) == (bucket["count"], bucket["sum"])
-    assert float(own["exposed_share"]) == bucket["exposed"]
 
 
 def test_a_selection_of_units_says_so() -> None:
