@@ -5,7 +5,8 @@
 The rules, in their order; each speaks only where its evidence is there:
 
 1. a silent rank's process: ``died``, ``stopped``, ``network`` (its whole host is silent),
-   ``interpreter_held`` (it runs);
+   ``interpreter_held`` (it runs); where nobody is behind, ``uneven_inputs`` (it ended in order), or
+   ``unknown`` (silent.py);
 2. all ranks have issued the call, and threads wait in callbacks: ``waits_in_callback``;
 3. ranks that have not come to the call, by what they are at: ``missing_bucket``, ``raised``,
    ``uneven_inputs``, ``busy``; where all of these wait themselves, ``different_order``
@@ -23,10 +24,13 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from ...records.hang import hang_kind
+from ..channel.messages import Silent
 from . import idle, missing, together
 from .evidence import ThreadStack
 from .messages import HangDiagnosis
-from .sentences import PROCESSES, each, opening, why
+from .sentences import opening
+from .silent import of_silent
+from .status import RankStatus
 from .view import Finding, Statuses, View, front_of
 
 
@@ -67,30 +71,25 @@ def conclude(view: View, found: Finding) -> HangDiagnosis:
     )
 
 
-def of_processes(view: View) -> Iterator[Finding]:
-    """Yield what silent ranks' processes tell: what is certain comes before what is likely."""
-    for kind in dict.fromkeys(one.kind for one in PROCESSES.values()):
-        states = [state for state, one in PROCESSES.items() if one.kind == kind]
-        found = [rank for rank, silent in view.silent.items() if silent.state in states]
-        if found:
-            yield Finding(kind, found, each(found, lambda rank: _process(view, rank)))
+def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> HangDiagnosis | None:
+    """Return why this rank's call waits, as far as it knows alone; ``None`` where none does.
+
+    Or where the hub has no part in the call.  Nobody asks all ranks while the hub is gone, nor
+    needs to: DDP does not go on without rank 0.
+    """
+    here = Statuses.of([own], [hub])
+    front = front_of(here, here)
+    if front is None:
+        return None
+    view = View(front, here, here, world_size)
+    if hub.rank not in view.silent:
+        return None
+    return conclude(view, next(of_silent({hub.rank: hub}, certain_only=False)))
 
 
-def _process(view: View, rank: int) -> str:
-    silent = view.silent[rank]
-    return PROCESSES[silent.state].said.format(silent.process, silent.state)
-
-
-def _unheard(view: View) -> Iterator[Finding]:
-    """Yield other silent ranks: a tracer may have been closed early, so those behind come first."""
-    ended = [rank for rank, silent in view.silent.items() if silent.state == "ended"]
-    if ended and not view.behind:
-        said = "has ended, or has closed its tracer, in order"
-        yield Finding("uneven_inputs", ended, each(ended, lambda _: said))
-    elif view.silent and not view.behind:
-        said = "does not answer{}, and of which nothing more is known"
-        text = each(list(view.silent), lambda rank: said.format(why(view.silent[rank])))
-        yield Finding("unknown", view.silent, text)
+def _silent(view: View) -> Iterator[Finding]:
+    """Say how the processes of silent ranks are."""
+    yield from of_silent(view.silent, certain_only=bool(view.behind))
 
 
 def _in_callbacks(view: View) -> Iterator[Finding]:
@@ -118,9 +117,8 @@ def _waiting_callbacks(view: View, rank: int) -> list[ThreadStack]:
 
 
 _RULES: tuple[Callable[[View], Iterator[Finding]], ...] = (
-    of_processes,
+    _silent,
     _in_callbacks,
-    _unheard,
     missing.of_those_behind,
     *together.RULES,
 )

@@ -16,7 +16,8 @@ from ...records.units import named_ranks
 from .collectives import PendingCollective
 from .issued import compare
 from .messages import HangDiagnosis
-from .sentences import PROCESSES, at, each
+from .sentences import at, each
+from .silent import of_silent
 from .status import RankStatus
 from .view import Finding, Statuses
 
@@ -40,15 +41,13 @@ def collective_without_all(first: Statuses, last: Statuses) -> HangDiagnosis | N
     }
     if not waiting:
         return None
-    lost = {rank: s.state for rank, s in last.silent.items() if s.state in PROCESSES}
+    lost = next(of_silent(last.silent, certain_only=True), None)
     comparison = compare(last.statuses)
     late = comparison.ranks if comparison is not None else ()
     if comparison is None or not (lost or comparison.verdict in {"not_issued", "different"}):
         return None
     if lost:
-        kind = next(one.kind for state, one in PROCESSES.items() if state in lost.values())
-        text = each(list(lost), lambda rank: f"does not answer; its process is {lost[rank]}")
-        return _concluded(Finding(kind, lost, text), waiting, last)
+        return _concluded(lost, waiting, last)
     if comparison.verdict == "different":
         text = f": {comparison.text}"
         return _concluded(Finding("different_collectives", late, text), waiting, last)

@@ -21,7 +21,9 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO, NamedTuple
+
+from ..channel.messages import State
 
 _MOST_BYTES = 1 << 16
 """Of a file of stacks; what is beyond is not read."""
@@ -29,9 +31,6 @@ _PREFIX = "stacks"
 _STALE_S = 86_400.0
 """So long files of processes that are gone are kept: they tell why a rank does not answer."""
 _TRIES = 100
-
-State = Literal["running", "stopped", "zombie", "gone", "unknown"]
-"""Of a process; ``stopped``: by a signal."""
 
 
 class Process(NamedTuple):

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from ...records.units import named_ranks
-from ..channel.messages import Silent
 from .status import CallInFlight, ModelStatus, RankStatus
 
 _MOST_LISTED = 4
@@ -124,38 +122,3 @@ def ended_step(model: ModelStatus) -> str:
     named = " and ".join(missing[:2]) + (" and others" if len(missing) > 2 else "")
     without = f", without {named}, which its step before had," if missing else ""
     return f"has ended step {model.ended_step} with {calls}{without}"
-
-
-class Process(NamedTuple):
-    """What the state of a process tells whose rank does not answer.
-
-    ``kind``: of the hang.  ``said``: of the rank, with its process and the state; ``of_hub``: of
-    the process, where that is the hub's.
-    """
-
-    kind: str
-    said: str
-    of_hub: str
-
-
-PROCESSES = {
-    "gone": Process("died", "is no more: its {} is {}", "is no more"),
-    "zombie": Process("died", "is no more: its {} is {}", "is no more"),
-    "stopped": Process(
-        "stopped", "stands still: its {} is {} by a signal", "is stopped by a signal"
-    ),
-    "unreachable": Process(
-        "network", "cannot be reached, its {} as little: {}", "cannot be reached"
-    ),
-    "running": Process(
-        "interpreter_held",
-        "answers nothing, although its {} is {}",
-        "runs, and answers nothing",
-    ),
-}
-"""By the state, that which tells most first; of others nothing is known that tells anything."""
-
-
-def why(silent: Silent) -> str:
-    """Return what else is known of a rank that does not answer, in parentheses."""
-    return f" ({silent.why})" if silent.why else ""

@@ -2,7 +2,7 @@
 
     watchdogs, each second --Suspicion--> hub.py, at the hub
     questions --> status, stacks          notice --> HangRecord --> each tracer
-    the hub is gone --hub_gone.py--> a line in the log; a notice of this rank's own
+    the hub is gone --silent.py--> a line in the log; a notice of this rank's own
 
 All of it runs in the channel's thread, and briefly.
 """
@@ -23,9 +23,9 @@ from ...staging.calls import Clock
 from ...staging.slots import ModelState
 from ..channel.messages import HUB_GONE, Silent
 from ..native_calls import call_aside
+from .diagnosis import waits_without_hub
 from .evidence import LastingExceptions, stacks
 from .hub import HangHub, over
-from .hub_gone import sentence, waits_without_hub
 from .look import rank_status
 from .messages import (
     MOST_CHARACTERS,
@@ -41,6 +41,7 @@ from .messages import (
 )
 from .processes import StackWriter, neighbour
 from .sentences import stamped
+from .silent import hub_is_gone
 from .status import RankStatus
 from .watchdog import Suspicion, Watchdog
 
@@ -143,7 +144,7 @@ class HangService:
         hub = msgspec.msgpack.decode(payload, type=Silent)
         if self._channel.speaks_for_host and not self._said_gone:
             self._said_gone = True
-            said = stamped(self._rank, time.time_ns(), sentence(hub))
+            said = stamped(self._rank, time.time_ns(), hub_is_gone(hub))
             # A log's lock, a disk may be what ranks wait for.
             call_aside(lambda: logger.warning("%s", said), "hooktrace-hang-warn")
         with self._lock:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hooktrace.ranks.channel.messages import State
-from hooktrace.ranks.hang.hub_gone import sentence, waits_without_hub
+from hooktrace.ranks.hang.diagnosis import waits_without_hub
+from hooktrace.ranks.hang.silent import hub_is_gone
 from tests.ranks.hang.answers import call, late, model, silent, status, waiting
 
 STATES = [
@@ -22,7 +23,7 @@ STATES = [
 def test_each_state_of_its_process(state: State, kind: str, said: str) -> None:
     """In the line of the log, and as the kind of a call that waits meanwhile."""
     hub = silent(0, state, 7, "a", "TimeoutError")
-    assert f"the hub on rank 0 is gone: its process (pid 7 on a) {said}" in sentence(hub)
+    assert f"the hub on rank 0 is gone: its process (pid 7 on a) {said}" in hub_is_gone(hub)
     found = waits_without_hub(waiting(1), hub, 4)
     assert found is not None
     assert (found.kind, found.ranks, found.waiting) == (kind, (0,), (1,))
@@ -32,7 +33,7 @@ def test_each_state_of_its_process(state: State, kind: str, said: str) -> None:
 def test_of_its_process_nothing_may_be_known() -> None:
     """A rank that was below another one of its host."""
     hub = silent(0, "unreachable", 0, "")
-    assert "is gone: its process cannot be reached; DDP" in sentence(hub)
+    assert "is gone: its process cannot be reached; DDP" in hub_is_gone(hub)
 
 
 def test_a_call_in_which_the_hub_has_no_part_does_not_wait_for_it() -> None:

@@ -1,0 +1,97 @@
+"""Ranks that do not answer: what the state of their process tells, in one table.
+
+Silent.state --PROCESSES--> Finding of the ranks; a line for the log where it is the hub's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ...records.hang import hang_kind
+from ..channel.messages import Silent, State
+from .sentences import each
+from .view import Finding
+
+
+class Process(NamedTuple):
+    """What the state of a process tells whose rank does not answer.
+
+    ``kind``: of the hang.  ``said``: of the rank, with its process, the state and what else is
+    known; ``of_hub``: of the process, where that is the hub's.  ``certain``: ranks that answer and
+    have not come to the call do not tell more.
+    """
+
+    kind: str
+    said: str
+    of_hub: str
+    certain: bool = True
+
+
+_DIED = Process("died", "is no more: its {process} is {state}", "is no more")
+
+PROCESSES: dict[State, Process] = {
+    "gone": _DIED,
+    "zombie": _DIED,
+    "stopped": Process(
+        "stopped",
+        "stands still: its {process} is {state} by a signal",
+        "is stopped by a signal",
+    ),
+    "unreachable": Process(
+        "network",
+        "cannot be reached, its {process} as little: {state}",
+        "cannot be reached{why}",
+    ),
+    "running": Process(
+        "interpreter_held",
+        "answers nothing, although its {process} is {state}",
+        "runs, and answers nothing",
+    ),
+    # A tracer may have been closed early.
+    "ended": Process(
+        "uneven_inputs",
+        "has ended, or has closed its tracer, in order",
+        "has ended in order",
+        certain=False,
+    ),
+    "unknown": Process(
+        "unknown",
+        "does not answer{why}, and of which nothing more is known",
+        "does not answer{why}",
+        certain=False,
+    ),
+}
+"""By the state, that which tells most first: what is certain before what is likely."""
+
+
+def of_silent(silent: Mapping[int, Silent], *, certain_only: bool) -> Iterator[Finding]:
+    """Yield what the processes of silent ranks tell, one kind after another."""
+    for kind in dict.fromkeys(one.kind for one in PROCESSES.values()):
+        found = [rank for rank, one in silent.items() if PROCESSES[one.state].kind == kind]
+        if found and (PROCESSES[silent[found[0]].state].certain or not certain_only):
+            yield Finding(kind, found, each(found, lambda rank: _said(silent[rank])))
+
+
+def _said(silent: Silent) -> str:
+    return _filled(PROCESSES[silent.state].said, silent)
+
+
+def _filled(text: str, silent: Silent) -> str:
+    why = f" ({silent.why})" if silent.why else ""
+    return text.format(process=silent.process, state=silent.state, why=why)
+
+
+def hub_is_gone(hub: Silent) -> str:
+    """Return what is known of a hub on rank 0 that answers nothing any more, and what to do.
+
+    >>> hub_is_gone(Silent(Member(0, 7, "a", "a#boot"), "stopped")).split("; ")[0]
+    'the hub on rank 0 is gone: its process (pid 7 on a) is stopped by a signal'
+    """
+    known = PROCESSES[hub.state]
+    is_unknown = known.kind == "unknown"
+    remedy = "look at what rank 0 wrote last" if is_unknown else hang_kind(known.kind).remedy
+    return (
+        f"the hub on rank 0 is gone: its {hub.process} {_filled(known.of_hub, hub)}; DDP does not "
+        f"go on without it; {remedy}"
+    )
