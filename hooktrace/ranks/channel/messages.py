@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Nodes of another number do not talk to each other: hooktrace differs between hosts."""
 
 CONTROL = -1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +70,7 @@ Handler = Callable[[bytes], bytes | Awaitable[bytes]]
 class Node:
     """``me``: this rank, one of ``world_size``.  ``offset``: of its clock to rank 0's, at a time.
 
-    ``look``: returns the state of a process of this host.  ``on_lost`` is told of ranks whose
-    connection ended without a word.
+    ``look``: returns the state of a process of this host.
     """
 
     is_hub = False
@@ -89,7 +88,6 @@ class Node:
         self.clock = clock
         self.offset = offset
         self.look: Callable[[Member], State] = lambda _: "unknown"
-        self.on_lost: Callable[[Sequence[int]], None] = lambda _: None
         self.parent: Upward | None = None
         self.children = Children(self)
         self.handlers: dict[str, Handler] = {}
@@ -279,8 +277,6 @@ class Node:
                 if rank in self.roster:
                     kept[rank] = self.roster.pop(rank)
         self._send_up(change)
-        if change.lost:
-            self.on_lost(change.lost)
 
     def joined_parent(self) -> None:
         """Tell a new parent who is below."""

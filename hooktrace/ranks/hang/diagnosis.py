@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ...records.hang import hang_kind
 from ..channel.messages import Silent
 from . import idle, missing, together
 from .evidence import ThreadStack
@@ -50,25 +49,11 @@ def diagnose(first: Statuses, last: Statuses, world_size: int) -> HangDiagnosis 
 
 def conclude(view: View, found: Finding) -> HangDiagnosis:
     """Return what a rule's finding comes to."""
-    front = view.front
     models = {model.model for status in view.everyone.values() for model in status.models}
-    age_ns = max([front.age_ns, *(view.call(rank).age_ns for rank in view.waiting)])
-    waited = msgspec.structs.replace(front, age_ns=age_ns)
-    sentence = opening(waited, view.matching, len(models) > 1) + found.text
-    return HangDiagnosis(
-        kind=found.kind,
-        model=front.model,
-        hook=front.hook,
-        step=front.step,
-        bucket=front.bucket,
-        ranks=tuple(sorted(found.ranks)),
-        waiting=tuple(sorted(view.waiting)),
-        age_ns=age_ns,
-        message=f"{sentence}; {hang_kind(found.kind).remedy_of(front.unit)}",
-        excused=found.excused,
-        unit=front.unit,
-        order=front.order,
-    )
+    age_ns = max([view.front.age_ns, *(view.call(rank).age_ns for rank in view.waiting)])
+    waited = msgspec.structs.replace(view.front, age_ns=age_ns)
+    said = opening(waited, view.matching, len(models) > 1)
+    return found.concluded(view.front, view.waiting, age_ns, said, *view.looks)
 
 
 def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> HangDiagnosis | None:

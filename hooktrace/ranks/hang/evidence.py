@@ -36,8 +36,8 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 _BOOTSTRAP = "_bootstrap"
 """The outermost frame of a thread that Python started."""
 
-_IN = "in "
-"""Begins what a thread does that is in a collective of torch's own."""
+_UNREDUCED = "Expected to have finished reduction in the prior iteration"
+"""How torch's DDP says, in the forward pass, that a bucket never came."""
 
 _CONTROL_FLOW = ("StopIteration", "StopAsyncIteration", "GeneratorExit", "Empty", "Full")
 """Exceptions that say that something has ended, not that anything went wrong."""
@@ -48,10 +48,12 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``frames``: "file:line function", the innermost last.  ``where``: the innermost one of the
     user's own code, by its file's name alone; of any code where none is the user's.  ``doing``:
-    what torch and hooktrace do for that thread, see ``_DOING``.  ``exception``: what it raised and
-    handles now, "" where it handles nothing or what is none of the user's.  ``foreign``: it was not
-    started by Python, as the threads of gloo's callbacks; ``waits``: the line that such a thread is
-    at calls something's ``wait``.
+    what torch and hooktrace do for that thread, see ``_DOING``.  ``collective``: the one of torch's
+    that it is in before all, "" where it is in none.  ``exception``: what it raised and handles
+    now, "" where it handles nothing or what is none of the user's; ``unreduced``: by that DDP says
+    that a bucket of the step before never came.  ``foreign``: it was not started by Python, as the
+    threads of gloo's callbacks; ``waits``: the line that such a thread is at calls something's
+    ``wait``.
     """
 
     name: str
@@ -59,15 +61,11 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     frames: tuple[str, ...]
     where: str
     doing: tuple[str, ...] = ()
+    collective: str = ""
     exception: str = ""
+    unreduced: bool = False
     foreign: bool = False
     waits: bool = False
-
-    @property
-    def collective(self) -> str:
-        """The collective of torch's that it is in before all; "" where it is in none."""
-        innermost = self.doing[-1] if self.doing else ""
-        return innermost.removeprefix(_IN) if innermost.startswith(_IN) else ""
 
     def text(self) -> str:
         """Return the stack as people read it."""
@@ -127,13 +125,16 @@ def _stack(ident: int, frame: FrameType, exception: str, name: str | None) -> Th
     inner_first = list(_outwards(frame))
     outermost = inner_first[-1].f_code
     foreign = ident != threading.main_thread().ident and outermost.co_name != _BOOTSTRAP
+    doing, collective = _doings(inner_first)
     return ThreadStack(
         name=_cut(name or f"thread {ident} of native code"),
         ident=ident,
         frames=tuple(_shown(inner_first)),
         where=where(frame),
-        doing=tuple(_doings(inner_first)),
+        doing=tuple(doing),
+        collective=collective,
         exception=exception,
+        unreduced=_UNREDUCED in exception,
         foreign=foreign,
         waits=foreign and _calls_wait(frame),
     )
@@ -234,22 +235,28 @@ _C10D = f"{_TORCH}/distributed/distributed_c10d.py"
 _DDP = f"{_TORCH}/nn/parallel/distributed.py"
 
 
-def _doings(inner_first: Iterable[FrameType]) -> list[str]:
-    """Return what a thread does, the innermost last; ``in <collective>`` for torch's own."""
+def _doings(inner_first: Iterable[FrameType]) -> tuple[list[str], str]:
+    """Return what a thread does, the innermost last, and the collective of torch's it is in."""
     found: list[str] = []
+    collective = ""
     for frame in inner_first:
+        if not (found or collective):
+            collective = _collective(frame.f_code)
         doing = _doing(frame.f_code)
         if doing and doing not in found:
             found.append(doing)
-    return found[::-1]
+    return found[::-1], collective
+
+
+def _collective(code: CodeType) -> str:
+    name, file = code.co_name, code.co_filename
+    if file == _DDP and name == "_sync_buffers":
+        return "broadcast"
+    return name if file == _C10D and name in _COLLECTIVES else ""
 
 
 def _doing(code: CodeType) -> str:
     name, file = code.co_name, code.co_filename
-    if file == _C10D and name in _COLLECTIVES:
-        return _IN + name
-    if file == _DDP and name == "_sync_buffers":
-        return _IN + "broadcast"
     matching = (
         doing
         for doing, path, names in _DOING

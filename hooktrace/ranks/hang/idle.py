@@ -9,16 +9,13 @@ data comes late and they wait in DDP's forward pass for its buffers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ...records.hang import hang_kind
 from ...records.units import named_ranks
 from .collectives import PendingCollective
 from .issued import compare
 from .messages import HangDiagnosis
-from .sentences import at, each
+from .sentences import at, busy, each
 from .silent import of_silent
-from .status import RankStatus
+from .status import Placed, RankStatus
 from .view import Finding, Statuses
 
 
@@ -47,39 +44,26 @@ def collective_without_all(first: Statuses, last: Statuses) -> HangDiagnosis | N
     if comparison is None or not (lost or comparison.verdict in {"not_issued", "different"}):
         return None
     if lost:
-        return _concluded(lost, waiting, last)
-    if comparison.verdict == "different":
-        text = f": {comparison.text}"
-        return _concluded(Finding("different_collectives", late, text), waiting, last)
-    text = each(late, lambda rank: f"is {at(last.statuses[rank])}")
-    looks = [(first.statuses.get(rank), last.statuses[rank]) for rank in late]
-    excused = all(any(look is not None and look.is_excused for look in both) for both in looks)
-    return _concluded(Finding("busy", late, text, excused), waiting, last)
-
-
-def _concluded(
-    found: Finding, waiting: Mapping[int, PendingCollective], last: Statuses
-) -> HangDiagnosis:
+        found = lost
+    elif comparison.verdict == "different":
+        found = Finding("different_collectives", late, f": {comparison.text}")
+    else:
+        found = Finding("busy", late, each(late, lambda rank: busy(last.statuses[rank])))
     rank = min(waiting)
     status, one = last.statuses[rank], waiting[rank]
     model = max(status.models, key=lambda model: model.position, default=None)
     step = -1 if model is None else model.step
     # A sharded model may be within its step, in what is recorded afterwards, if at all.
     is_within = model is not None and model.unit and model.ended_step < step
-    message = (
+    opening = (
         f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {one.kind} "
-        f"{at(status)}, {'in' if is_within else 'after'} step {step},{found.text}; "
-        f"{hang_kind(found.kind).remedy}"
+        f"{at(status)}, {'in' if is_within else 'after'} step {step},"
     )
-    return HangDiagnosis(
-        kind=found.kind,
+    place = Placed(
         model="" if model is None else model.model,
         hook="" if model is None else model.hook,
         step=max(step, 0),
         bucket=-1,
-        ranks=tuple(sorted(found.ranks)),
-        waiting=tuple(sorted(waiting)),
-        age_ns=0 if model is None else model.last_call_age_ns or 0,
-        message=message,
-        excused=found.excused,
     )
+    age_ns = 0 if model is None else model.last_call_age_ns or 0
+    return found.concluded(place, waiting, age_ns, opening, first, last)

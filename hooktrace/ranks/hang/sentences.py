@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...records.units import named_ranks
-from .status import CallInFlight, ModelStatus, RankStatus
+from .status import EXCUSES, CallInFlight, ModelStatus, RankStatus
 
 _MOST_LISTED = 4
 """Ranks of which each is told where it is; of more, how many."""
@@ -100,6 +100,14 @@ def _each_of(who: Sequence[int]) -> str:
 def at(status: RankStatus) -> str:
     """Return where a rank's training thread is."""
     return "at an unknown place" if status.main is None else f"in `{status.main.where}`"
+
+
+def busy(status: RankStatus) -> str:
+    """Return where a rank is that is busy, and why that may take long, if it may."""
+    doing = () if status.main is None else status.main.doing
+    excuse = next((text for one, text in EXCUSES.items() if one in doing), "")
+    said = f"is {at(status)}" + (f" and {excuse} there" if excuse else "")
+    return said + (" and has paused the watchdog" if status.paused else "")
 
 
 def lag(status: RankStatus, front: CallInFlight) -> str:

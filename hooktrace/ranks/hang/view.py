@@ -6,23 +6,13 @@ two Statuses --unmoved calls--> the front: the call that the others' progress ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from ...records.hang import hang_kind
 from ..channel.messages import Silent, unheard
-from .status import CallInFlight, RankStatus
-
-
-class Finding(NamedTuple):
-    """What a rule tells of a view's front: which ``ranks`` it waits for.
-
-    ``text`` goes on where "has waited on ranks" ends.
-    """
-
-    kind: str
-    ranks: Iterable[int]
-    text: str
-    excused: bool = False
+from .messages import HangDiagnosis
+from .status import CallInFlight, Placed, RankStatus
 
 
 class Statuses(NamedTuple):
@@ -35,6 +25,42 @@ class Statuses(NamedTuple):
     def of(cls, statuses: Iterable[RankStatus], silent: Iterable[Silent] = ()) -> Statuses:
         """Return the answers as they came."""
         return cls({s.rank: s for s in statuses}, {s.rank: s for s in silent})
+
+
+class Finding(NamedTuple):
+    """What a rule tells of ranks that wait: for which ``ranks``.
+
+    ``text`` goes on where "has waited on ranks" ends.
+    """
+
+    kind: str
+    ranks: Collection[int]
+    text: str
+
+    def concluded(
+        self, front: Placed, waiting: Iterable[int], age_ns: int, opening: str, *looks: Statuses
+    ) -> HangDiagnosis:
+        """Return what it comes to: of ranks that wait in ``front``, as ``opening`` says."""
+        return HangDiagnosis(
+            kind=self.kind,
+            model=front.model,
+            hook=front.hook,
+            step=front.step,
+            bucket=front.bucket,
+            ranks=tuple(sorted(self.ranks)),
+            waiting=tuple(sorted(waiting)),
+            age_ns=age_ns,
+            message=f"{opening}{self.text}; {hang_kind(self.kind).remedy_of(front.unit)}",
+            excused=self.kind == "busy" and all(_is_excused(rank, looks) for rank in self.ranks),
+            unit=front.unit,
+            order=front.order,
+        )
+
+
+def _is_excused(rank: int, looks: Iterable[Statuses]) -> bool:
+    """Return whether a rank does what may take long, or did a moment ago."""
+    said = [look.statuses[rank] for look in looks if rank in look.statuses]
+    return any(one.is_excused for one in said)
 
 
 class View:
@@ -50,7 +76,7 @@ class View:
         self, front: CallInFlight, first: Statuses, last: Statuses, world_size: int
     ) -> None:
         self.front = front
-        self._first = first.statuses
+        self.looks = first, last
         self.waiting: dict[int, RankStatus] = {}
         self.past: dict[int, RankStatus] = {}
         self.behind: dict[int, RankStatus] = {}
@@ -94,7 +120,7 @@ class View:
 
     def before(self, rank: int) -> RankStatus | None:
         """Return what a rank said first, ``None`` where it said nothing."""
-        return self._first.get(rank)
+        return self.looks[0].statuses.get(rank)
 
     @property
     def everyone(self) -> dict[int, RankStatus]:

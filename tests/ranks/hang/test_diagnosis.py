@@ -53,7 +53,7 @@ def test_busy() -> None:
 
 def at_barrier(rank: int, where: str = "eval.py:3 run") -> RankStatus:
     """A rank that waits at a barrier between two steps."""
-    main = thread(where, doing=("in barrier",))
+    main = thread(where, collective="barrier")
     return status(rank, model(step=STEP, bucket=7), main=main, **pending(7, "barrier"))
 
 
@@ -115,7 +115,13 @@ OF_LATE_RANKS = [
         "missing_bucket", (2,), "has had 4 buckets in step 120 and went", *others(2), late_here("f")
     ),
     # DDP finds that in the next forward pass.
-    case("missing_bucket", (2,), "", *others(2), late_here("f.py:1 f", exception=UNREDUCED)),
+    case(
+        "missing_bucket",
+        (2,),
+        "",
+        *others(2),
+        late_here("f.py:1 f", exception=UNREDUCED, unreduced=True),
+    ),
     case(
         "raised",
         (2,),
@@ -138,10 +144,10 @@ OF_LATE_RANKS = [
         (2,),
         "is in barrier() in `f`",
         *others(2),
-        late_in("f", doing=("in barrier",)),
+        late_in("f", collective="barrier"),
     ),
     # Who waits at a barrier may wait for the one that is busy.
-    case("busy", (1,), "", *others(1, 2), late(1), late_in("f", doing=("in barrier",))),
+    case("busy", (1,), "", *others(1, 2), late(1), late_in("f", collective="barrier")),
     # Only those of the call's group count.
     case(
         "busy",
@@ -466,7 +472,7 @@ def test_sharded_models_in_different_order() -> None:
     def stands(rank: int, name: str, other: str) -> RankStatus:
         here = unit(0, model=name)
         there = model(model=other, step=STEP - 1, bucket=40, unit=SCATTER, order=10)
-        at = thread("train.py:9 step", doing=("in all_gather_single",))
+        at = thread("train.py:9 step", collective="all_gather_single")
         return status(rank, model(here, unit=here.unit, order=0), there, main=at)
 
     found = of(stands(0, "a", "b"), stands(1, "b", "a"), size=2)
@@ -482,6 +488,6 @@ def test_sharded_models_in_different_order() -> None:
 def test_a_sharded_model_may_be_within_its_step(ended: int, said: str) -> None:
     """Where FSDP is in a collective of its own, or in an evaluation that follows."""
     known = model(step=STEP, bucket=3, unit=SCATTER, order=9, ended_step=ended)
-    waits = status(0, known, main=thread(doing=("in all_reduce",)), **pending(7))
+    waits = status(0, known, main=thread(collective="all_reduce"), **pending(7))
     late = status(1, known, main=thread("x.py:1 f"), pending=(), issued={"0": 6})
     assert said in of(waits, late, size=2).message
