@@ -146,7 +146,7 @@ def waiting(*ages_ns: int) -> ModelStatus:
                      collective="all_reduce")
         for b, age in enumerate(ages_ns)
     )  # fmt: skip
-    return ModelStatus(model="net", hook="fp16", step=7, bucket=1, bucket_count=2, in_flight=calls)
+    return ModelStatus(model="net", hook="fp16", step=7, bucket=1, in_flight=calls)
 
 
 def test_only_a_long_wait_is_worth_a_word() -> None:
@@ -167,7 +167,7 @@ def test_a_unit_of_a_sharded_model_is_named() -> None:
         model="net", hook="fully_shard", step=7, bucket=31, stage="wire", age_ns=31 * S,
         collective="all_gather", unit="blocks.2 all-gather (forward)", order=9,
     )  # fmt: skip
-    status = ModelStatus(model="net", hook="fully_shard", step=7, bucket=31, bucket_count=40,
+    status = ModelStatus(model="net", hook="fully_shard", step=7, bucket=31,
                          in_flight=(call,), unit=call.unit, order=9)  # fmt: skip
     assert _where(status) == (
         "net (fully_shard) at step 7, blocks.2 all-gather (forward) in wire all_gather for 31 s"

@@ -188,7 +188,7 @@ class Children:
     def _hello(self, child: Child, hello: Hello) -> None:
         refusal = self._refusal(hello)
         if refusal is not None:
-            child.send(Refused(*refusal))
+            child.send(Refused(refusal))
             child.connection.leave("refused")
             return
         child.member = hello.member
@@ -217,18 +217,17 @@ class Children:
                 self._welcome(child)
                 return
 
-    def _refusal(self, hello: Hello) -> tuple[str, bool] | None:
+    def _refusal(self, hello: Hello) -> str | None:
         if hello.protocol != PROTOCOL:
-            return "another version of hooktrace", True
+            return "another version of hooktrace"
         if hello.member.rank == CONTROL:
             if not self._above.is_hub:
-                return "this is not the hub", False
+                return "this is not the hub"
             busy = sum(child.is_control for child in self._all.values()) >= _MOST_CONTROL
-            return ("too many clients", False) if busy else None
+            return "too many clients" if busy else None
         if not self._may_be_below(hello.member):
-            return "no rank of this job", False
-        why = self._above.refusal(hello.member)
-        return None if why is None else (why, False)
+            return "no rank of this job"
+        return self._above.refusal(hello.member)
 
     def _may_be_below(self, member: Member) -> bool:
         return 0 <= member.rank < self._above.world_size and member.rank != self._above.me.rank

@@ -176,10 +176,9 @@ class Pace(_Message, frozen=True, tag="pace"):
 
 
 class Refused(_Message, frozen=True, tag="refused"):
-    """A parent does not take a child, and why; ``final``: nor will it later."""
+    """A parent does not take a child, and why."""
 
     why: Text
-    final: bool = False
 
 
 class Goodbye(_Message, frozen=True, tag="goodbye"):

@@ -42,11 +42,7 @@ SILENCE_S = 6.0
 
 
 class RefusedError(Exception):
-    """Somebody listens there, but does not take this node; ``final``: nor will later."""
-
-    def __init__(self, refused: Refused) -> None:
-        super().__init__(refused.why)
-        self.final = refused.final
+    """Somebody listens there, but does not take this node."""
 
 
 class Upward:
@@ -203,4 +199,4 @@ class Upward:
 
     def _refuse(self, refused: Refused) -> None:
         if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_exception(RefusedError(refused))
+            self._welcomed.set_exception(RefusedError(refused.why))

@@ -126,7 +126,6 @@ def _of_model(model: ModelState, now_ns: int) -> ModelStatus:
         hook=model.hook,
         step=step,
         bucket=bucket,
-        bucket_count=len(model.slots),
         in_flight=tuple(_in_flight(call, has_turn, now_ns) for call in waiting[:_MOST_CALLS]),
         last_call_age_ns=None if last is None else now_ns - last.ready,
     )

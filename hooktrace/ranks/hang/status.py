@@ -72,8 +72,7 @@ EXCUSES = {"saving": "saves", "compiling": "compiles"}
 class ModelStatus(Placed, frozen=True, kw_only=True, gc=False):
     """Where a model stands on one rank: its hook's last call, of step -1 before the first.
 
-    ``bucket_count``: of the
-    current generation, as far as it was seen.  ``finished``: buckets of that step whose results are
+    ``finished``: buckets of that step whose results are
     there, with how many collectives were seen of each; -1 for an opaque hook.
     ``last_call_age_ns``: since the last call; ``None`` before the first.
 
@@ -83,7 +82,6 @@ class ModelStatus(Placed, frozen=True, kw_only=True, gc=False):
     ``departure``: the first collective of the step that is not the one of the step before, as text.
     """
 
-    bucket_count: int
     in_flight: tuple[CallInFlight, ...] = ()
     finished: tuple[tuple[int, int], ...] = ()
     last_call_age_ns: int | None = None

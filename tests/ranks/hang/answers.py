@@ -40,7 +40,7 @@ def call(bucket: int = 5, step: int = STEP, **more: Any) -> CallInFlight:
 
 def model(*in_flight: CallInFlight, **more: Any) -> ModelStatus:
     """A model whose last call is the last of those in flight."""
-    known: dict[str, Any] = {"model": "model0", "hook": "fp16", "bucket_count": 8}
+    known: dict[str, Any] = {"model": "model0", "hook": "fp16"}
     if in_flight:
         known |= {"step": in_flight[-1].step, "bucket": in_flight[-1].bucket}
         known |= {"model": in_flight[-1].model}
