@@ -12,8 +12,8 @@ from hooktrace.ranks.hang.diagnosis import diagnose
 from hooktrace.ranks.hang.evidence import ThreadStack
 from hooktrace.ranks.hang.look import look
 from hooktrace.ranks.hang.messages import HangDiagnosis
+from hooktrace.ranks.hang.snapshot import Round
 from hooktrace.ranks.hang.status import RankStatus
-from hooktrace.ranks.hang.view import Statuses
 from hooktrace.ranks.hang.watchdog import Pauses, Suspicion, Watchdog
 from hooktrace.staging.calls import BucketCall
 from hooktrace.staging.slots import BucketSlot, ModelState
@@ -111,8 +111,8 @@ class Job:
             if found is not None and found.is_due(news[0].threshold_ns):
                 self.alarms.append(found)
 
-    def answers(self) -> Statuses:
-        return Statuses.of([rank.status() for rank in self.ranks])
+    def answers(self) -> Round:
+        return Round.of([rank.status() for rank in self.ranks])
 
 
 @pytest.mark.slow

@@ -5,11 +5,13 @@
       evidence.py      stacks and exceptions of its threads
       collectives.py   what torch has issued and waits for
     processes.py     ranks that do not answer: stopped, gone, or their interpreter is held
-    silent.py        ranks that do not answer, and a hub that does not: by their processes
-    diagnosis.py     two rounds of answers --view.py--> HangDiagnosis, a pure function
-      missing.py       some ranks have not come to the call that the others wait in
-      together.py      all have; issued.py: torch's lists of their collectives side by side
-      idle.py          no call waits, but a collective that is no hook's
+    diagnosis.py     two rounds of answers --> HangDiagnosis, a pure function
+      snapshot.py      the call in which ranks wait, and each rank's part in it
+        issued.py        torch's lists of their collectives side by side
+      rules.py         the table: the first row that fits says the kind, and for whom they wait
+        silent.py        ranks that do not answer, and a hub that does not: by their processes
+        late.py          ranks that have not come to the call
+        together.py      all have come to it
     hub.py           suspicions --> rounds --> diagnosis --> HangRecord, told to all ranks; its end
 
 Nothing here waits for a collective, a store, a disk or a lock of the training thread's.

@@ -33,8 +33,8 @@ from .messages import (
     StatusQuestion,
 )
 from .sentences import seconds
+from .snapshot import Round
 from .status import RankStatus
-from .view import Statuses
 from .watchdog import Suspicion
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class HangHub:
             self._channel.tell(NOTICE, _encode(over(*known, error)))
 
     def _stacks(
-        self, found: HangDiagnosis, last: Statuses, signalled: tuple[SignalledRank, ...]
+        self, found: HangDiagnosis, last: Round, signalled: tuple[SignalledRank, ...]
     ) -> tuple[RankStacks, ...]:
         """Return the stacks of those who are waited for, and of some who wait."""
         most = _FEW_STACKS if self._world_size > _LARGE else _MOST_STACKS
@@ -220,7 +220,7 @@ class HangHub:
         return self._channel.ask(name, _encode(question), timeout_s)
 
 
-def _statuses(answers: Any) -> Statuses:
+def _statuses(answers: Any) -> Round:
     """Return what came of a question; an answer of another version is none."""
     statuses, silent = [], []
     for rank, payload in answers.answers.items():
@@ -228,16 +228,16 @@ def _statuses(answers: Any) -> Statuses:
             statuses.append(msgspec.msgpack.decode(payload, type=RankStatus))
         except msgspec.MsgspecError:
             silent.append(unheard(rank))
-    return Statuses.of(statuses, [*silent, *answers.silent.values()])
+    return Round.of(statuses, [*silent, *answers.silent.values()])
 
 
-def _lasts(told: HangDiagnosis, now: Statuses) -> bool:
+def _lasts(told: HangDiagnosis, now: Round) -> bool:
     """Return whether a rank is still in the call that was told of."""
     calls = (call for status in now.statuses.values() for call in status.in_flight)
     return any(call.place == told.place for call in calls)
 
 
-def _helped(found: Statuses, silent: Mapping[int, Silent]) -> tuple[SignalledRank, ...]:
+def _helped(found: Round, silent: Mapping[int, Silent]) -> tuple[SignalledRank, ...]:
     """Return the silent ranks whose processes run, each with a rank of its host."""
     helpers: dict[str, int] = {}
     for rank, status in found.statuses.items():

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...records.units import named_ranks
-from .status import EXCUSES, CallInFlight, ModelStatus, RankStatus
+from .status import EXCUSES, CallInFlight, ModelStatus, Placed, RankStatus
 
 _MOST_LISTED = 4
 """Ranks of which each is told where it is; of more, how many."""
@@ -102,18 +102,18 @@ def at(status: RankStatus) -> str:
     return "at an unknown place" if status.main is None else f"in `{status.main.where}`"
 
 
-def busy(status: RankStatus) -> str:
-    """Return where a rank is that is busy, and why that may take long, if it may."""
+def excuse(status: RankStatus) -> str:
+    """Return why it may take long where a rank is: " and saves there"; "" where nothing says so."""
     doing = () if status.main is None else status.main.doing
-    excuse = next((text for one, text in EXCUSES.items() if one in doing), "")
-    said = f"is {at(status)}" + (f" and {excuse} there" if excuse else "")
+    known = next((text for one, text in EXCUSES.items() if one in doing), "")
+    said = f" and {known} there" if known else ""
     return said + (" and has paused the watchdog" if status.paused else "")
 
 
-def lag(status: RankStatus, front: CallInFlight) -> str:
-    """Return how far a rank is behind: ", 1 step behind"; "" where it never began."""
+def lag(status: RankStatus, front: Placed) -> str:
+    """Return how far a rank is behind a call: ", 1 step behind"; "" where it never began."""
     model = status.model(front.model)
-    if model is None or model.step < 0:
+    if front.bucket < 0 or model is None or model.step < 0:
         return ""
     (step, at), (own_step, own) = front.position, model.position
     what = "collective" if front.unit else "bucket"

@@ -1,31 +1,29 @@
 """Ranks that do not answer: what the state of their process tells, in one table.
 
-Silent.state --PROCESSES--> Finding of the ranks; a line for the log where it is the hub's
+Silent.state --PROCESSES--> the kind, what is told of the rank; a line for the log of the hub's
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ...records.hang import hang_kind
 from ..channel.messages import Silent, State
 from .sentences import each
-from .view import Finding
+from .snapshot import Finding, Snapshot
 
 
 class Process(NamedTuple):
     """What the state of a process tells whose rank does not answer.
 
     ``kind``: of the hang.  ``said``: of the rank, with its process, the state and what else is
-    known; ``of_hub``: of the process, where that is the hub's.  ``certain``: ranks that answer and
-    have not come to the call do not tell more.
+    known; ``of_hub``: of the process, where that is the hub's.
     """
 
     kind: str
     said: str
     of_hub: str
-    certain: bool = True
 
 
 _DIED = Process("died", "is no more: its {process} is {state}", "is no more")
@@ -48,33 +46,32 @@ PROCESSES: dict[State, Process] = {
         "answers nothing, although its {process} is {state}",
         "runs, and answers nothing",
     ),
-    # A tracer may have been closed early.
     "ended": Process(
         "uneven_inputs",
         "has ended, or has closed its tracer, in order",
         "has ended in order",
-        certain=False,
     ),
     "unknown": Process(
         "unknown",
         "does not answer{why}, and of which nothing more is known",
         "does not answer{why}",
-        certain=False,
     ),
 }
-"""By the state, that which tells most first: what is certain before what is likely."""
+"""By the state."""
 
 
-def of_silent(silent: Mapping[int, Silent], *, certain_only: bool) -> Iterator[Finding]:
-    """Yield what the processes of silent ranks tell, one kind after another."""
-    for kind in dict.fromkeys(one.kind for one in PROCESSES.values()):
-        found = [rank for rank, one in silent.items() if PROCESSES[one.state].kind == kind]
-        if found and (PROCESSES[silent[found[0]].state].certain or not certain_only):
-            yield Finding(kind, found, each(found, lambda rank: _said(silent[rank])))
+def of_process(kind: str) -> Callable[[Snapshot], Finding | None]:
+    """Return what finds the silent ranks whose processes are in a state of that kind."""
 
+    def finds(snapshot: Snapshot) -> Finding | None:
+        known = {rank: PROCESSES[one.state] for rank, one in snapshot.silent.items()}
+        found = [rank for rank, process in known.items() if process.kind == kind]
+        if not found:
+            return None
+        text = each(found, lambda rank: _filled(known[rank].said, snapshot.silent[rank]))
+        return Finding(found, text)
 
-def _said(silent: Silent) -> str:
-    return _filled(PROCESSES[silent.state].said, silent)
+    return finds
 
 
 def _filled(text: str, silent: Silent) -> str:

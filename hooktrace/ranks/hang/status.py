@@ -90,7 +90,7 @@ class ModelStatus(Placed, frozen=True, kw_only=True, gc=False):
     left_out: tuple[str, ...] = ()
     departure: str = ""
 
-    def ended_without(self, call: CallInFlight) -> bool:
+    def ended_without(self, call: Placed) -> bool:
         """Return whether a sharded model's step has ended before it came to a call."""
         is_its_step = bool(self.unit) and self.ended_step == call.step
         return is_its_step and self.ended_calls <= call.order
@@ -129,11 +129,6 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Return where a model stands, ``None`` where this rank has no such."""
         found = self.model(model)
         return None if found is None else found.position
-
-    @property
-    def collective(self) -> str:
-        """What the training thread calls, of torch's own collectives; "" where it is elsewhere."""
-        return "" if self.main is None else self.main.collective
 
     @property
     def in_flight(self) -> list[CallInFlight]:

@@ -1,64 +1,66 @@
-"""No rank is behind: all have given the bucket to their hooks, and it does not come to an end.
+"""All ranks have come to the call, and it does not end: what the rows of rules.py ask then.
 
-    collectives a rank made for a bucket, stages, what torch has pending --> Finding
-
-What is known of single buckets tells most; then what torch says of its collectives; what is left is
-the same everywhere, and then it is not known why it does not complete, but for an opaque hook whose
-ranks have nothing pending.
+Nobody is behind, and nobody silent: the rows above have told of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ...records.units import named_ranks, ordinal
-from .issued import compare, outnumbered
-from .sentences import at, counted, each, ended_step, grouped, parties
-from .status import CallInFlight, ModelStatus
-from .view import Finding, View
-
-_PAST = {False: "had its result", True: "went past that place of the step"}
-"""Said of ranks that are past a bucket, or past a sharded model's collective: what these met there
-may have been another one."""
+from .issued import outnumbered
+from .sentences import at, counted, each, excuse, grouped, parties
+from .snapshot import Finding, Rank, Snapshot
+from .status import CallInFlight
 
 _MOST_TOLD = 2
 """Ranks of which it is said where their step is another one than the step before."""
 
-_OWN_CODE = ("hook", "compress", "decompress")
-"""Stages in which the hook's own code runs."""
+
+def in_callbacks(snapshot: Snapshot) -> Finding | None:
+    """Threads that have to complete collectives wait for one."""
+    ranks = (*snapshot.waiting, *snapshot.past)
+    rank = max(ranks, key=lambda one: len(one.waiting_callbacks), default=None)
+    if rank is None or not rank.waiting_callbacks:
+        return None
+    one_each = [f"{thread.name} in `{thread.where}`" for thread in rank.waiting_callbacks]
+    threads = "a callback waits" if len(one_each) == 1 else f"{len(one_each)} callbacks wait"
+    text = (
+        f": on rank {rank.number} {threads} for a collective, {', '.join(one_each)}, on threads "
+        "that have to complete collectives"
+    )
+    return Finding((), text)
+
 
 _OURS = {
     "probe": ": its result is there, and hooktrace's own probe of it does not end on",
     "meeting": ": its hook has not been called, since hooktrace's own probes do not begin on",
 }
 
-_KINDS = {"different": "different_collectives", "not_issued": "some_ranks_only"}
-"""By what torch's own list of collectives tells, where that is not the same on all ranks."""
 
-
-def _looked_at(view: View) -> Iterator[Finding]:
-    """A probe of hooktrace's own is no fault of the hook's."""
+def in_probes(snapshot: Snapshot) -> Finding | None:
+    """Hooktrace itself looks at the bucket there."""
     for stage, what in _OURS.items():
-        probed = view.in_stage(stage)
-        if probed:
-            text = f"{what} {named_ranks(probed)}; pass error_every=0 and tell hooktrace's authors"
-            yield Finding("unknown", (), text)
+        ranks = [one.number for one in snapshot.in_stage(stage)]
+        if ranks:
+            said = f"{what} {named_ranks(ranks)}; pass error_every=0 and tell hooktrace's authors"
+            return Finding((), said)
+    return None
 
 
-def _counts_differ(view: View) -> Iterator[Finding]:
-    """For the same bucket, some ranks have made fewer collectives than others, and finished."""
+def fewer_rounds(snapshot: Snapshot) -> Finding | None:
+    """For the same bucket some ranks have made fewer collectives than others, and finished."""
     made: dict[int, dict[int, int]] = {}
     finished: dict[int, dict[int, int]] = {}
-    for rank, status in view.everyone.items():
-        model = status.model(view.front.model)
-        if model is not None and model.step == view.front.step:
-            for bucket, count in model.finished:
-                if count >= 0:
-                    made.setdefault(bucket, {})[rank] = count
-                    finished.setdefault(bucket, {})[rank] = count
-            for call in model.in_flight:
-                if call.step == model.step and call.stage == "wire":
-                    made.setdefault(call.bucket, {})[rank] = call.rounds + 1
+    for one in (*snapshot.waiting, *snapshot.past):
+        model = one.now.model(snapshot.front.model)
+        if model is None or model.step != snapshot.front.step:
+            continue
+        for bucket, count in model.finished:
+            if count >= 0:
+                made.setdefault(bucket, {})[one.number] = count
+                finished.setdefault(bucket, {})[one.number] = count
+        for call in model.in_flight:
+            if call.step == model.step and call.stage == "wire":
+                made.setdefault(call.bucket, {})[one.number] = call.rounds + 1
     for bucket in sorted(finished):
         most, few = max(made[bucket].values()), min(finished[bucket].values())
         fewer = [rank for rank, count in finished[bucket].items() if count < most]
@@ -69,58 +71,45 @@ def _counts_differ(view: View) -> Iterator[Finding]:
                 f"{named_ranks(more)} and {counted(few or 'no', 'collective')} on "
                 f"{named_ranks(fewer)}"
             )
-            yield Finding("some_ranks_only", fewer, text)
+            return Finding(fewer, text)
+    return None
 
 
-def _other_units(view: View) -> Iterator[Finding]:
-    """Of a sharded model, at the same place of the step some ranks are in another collective."""
-    others = grouped({rank: call.name for rank, call in view.mismatched.items()})
-    if others:
-        said = ", ".join(
-            f"{named_ranks(who)} {'is' if len(who) == 1 else 'are'} in {name}"
-            for name, who in others.items()
-        )
-        number = ordinal(view.front.order + 1)
-        text = f", while {said}: as the {number} collective of the step these do not match"
-        fewest = outnumbered([view.matching, *others.values()])
-        yield Finding("different_collectives", fewest, text + _departures(view))
+def other_units(snapshot: Snapshot) -> Finding | None:
+    """At the same place of a sharded model's step ranks are in different collectives."""
+    others = grouped({rank: call.name for rank, call in snapshot.mismatched.items()})
+    if not others:
+        return None
+    said = ", ".join(
+        f"{named_ranks(who)} {'is' if len(who) == 1 else 'are'} in {name}"
+        for name, who in others.items()
+    )
+    number = ordinal(snapshot.front.order + 1)
+    text = f", while {said}: as the {number} collective of the step these do not match"
+    matching = [rank for rank in snapshot.calls if rank not in snapshot.mismatched]
+    return Finding(outnumbered([matching, *others.values()]), text + _departures(snapshot))
 
 
-def _departures(view: View) -> str:
+def _departures(snapshot: Snapshot) -> str:
     """Return which ranks do not make the collectives of their step before; "" where all do that."""
-    made = {rank: status.model(view.front.model) for rank, status in view.everyone.items()}
+    ranks = (*snapshot.waiting, *snapshot.past)
+    models = {one.number: one.now.model(snapshot.front.model) for one in ranks}
     found = [
         f"; rank {rank} made {model.departure}"
-        for rank, model in made.items()
-        if model is not None and model.departure and model.step == view.front.step
-    ]
-    return "".join(found[:_MOST_TOLD]) if len(found) < len(made) else ""
-
-
-def _ended_without(view: View) -> Iterator[Finding]:
-    """Of a sharded model, some ranks are past the step, which they ended with fewer collectives."""
-    models = {rank: status.model(view.front.model) for rank, status in view.past.items()}
-    fewer = {
-        rank: _went_on(model)
         for rank, model in models.items()
-        if model is not None and model.ended_without(view.front)
-    }
-    if fewer:
-        yield Finding("different_collectives", fewer, each(list(fewer), fewer.__getitem__))
+        if model is not None and model.departure and model.step == snapshot.front.step
+    ]
+    return "".join(found[:_MOST_TOLD]) if len(found) < len(models) else ""
 
 
-def _went_on(model: ModelStatus) -> str:
-    now = f"{'in' if model.in_flight else 'past'} {model.name} of step {model.step}"
-    return f"{ended_step(model)} and is {now}"
-
-
-def _other_collectives(view: View) -> Iterator[Finding]:
-    """For the same round of a bucket the hook issued other collectives."""
-    calls = {rank: view.call(rank) for rank in view.in_stage("wire")}
+def other_collectives(snapshot: Snapshot) -> Finding | None:
+    """For the same round of a bucket the hook issued different collectives."""
+    calls = {one.number: one.call for one in snapshot.in_stage("wire") if one.call is not None}
     known = {rank: call for rank, call in calls.items() if call.collective}
     kinds = grouped({rank: _collective(call) for rank, call in known.items()})
-    if len(kinds) > 1 and len({call.rounds for call in known.values()}) == 1:
-        yield Finding("different_collectives", outnumbered(kinds.values()), f": {parties(kinds)}")
+    if len(kinds) < 2 or len({call.rounds for call in known.values()}) > 1:
+        return None
+    return Finding(outnumbered(kinds.values()), f": {parties(kinds)}")
 
 
 def _collective(call: CallInFlight) -> str:
@@ -129,69 +118,75 @@ def _collective(call: CallInFlight) -> str:
     return call.collective + sized
 
 
-def _in_own_code(view: View) -> Iterator[Finding]:
+def torch_lists_others(snapshot: Snapshot) -> Finding | None:
+    """Ranks have issued different collectives; some have issued fewer, of a sharded model."""
+    found, unit = snapshot.comparison, snapshot.front.unit
+    told = ("different", "not_issued") if unit else ("different",)
+    if found is None or found.verdict not in told:
+        return None
+    return Finding(found.ranks, f": {found.text}{_departures(snapshot) if unit else ''}")
+
+
+def torch_lists_fewer(snapshot: Snapshot) -> Finding | None:
+    """Some ranks have not issued the collective that others wait in."""
+    found = snapshot.comparison
+    if found is None or found.verdict != "not_issued":
+        return None
+    return Finding(found.ranks, f": {found.text}")
+
+
+def in_own_code(snapshot: Snapshot) -> Finding | None:
     """On some ranks the hook's own code still runs, while the others have come further."""
-    own = view.in_stage(*_OWN_CODE)
-    if own:
-        yield from _told_by_torch(view)
-    busy = [rank for rank in own if not view.waiting[rank].collective]
-    if busy and len(own) < len(view.waiting):
-        yield Finding(
-            "busy", busy, each(busy, lambda rank: f"is in its hook, {_place(view, rank)}")
-        )
+    own = snapshot.in_stage("hook", "compress", "decompress")
+    busy = {one.number: one for one in own if one.now.main is None or not one.now.main.collective}
+    if not busy or len(own) == len(snapshot.waiting):
+        return None
+    return Finding(list(busy), each(list(busy), lambda rank: _in_hook(busy[rank])))
 
 
-def _place(view: View, rank: int) -> str:
+def _in_hook(rank: Rank) -> str:
     """Return where a hook's own code is: what follows a collective runs on a callback's thread."""
-    status, stage = view.waiting[rank], view.call(rank).stage
-    if stage == "decompress" and status.callbacks:
-        return f"in `{status.callbacks[0].where}`, after a collective"
-    return at(status)
+    callbacks = rank.now.callbacks
+    if rank.call is not None and rank.call.stage == "decompress" and callbacks:
+        return f"is in its hook, in `{callbacks[0].where}`, after a collective"
+    return f"is in its hook, {at(rank.now)}{excuse(rank.now)}"
 
 
-def _told_by_torch(view: View) -> Iterator[Finding]:
-    """Return what torch's own list of collectives shows to differ between the ranks."""
-    found = compare(view.everyone, view.waiting)
-    if found is None or found.verdict not in _KINDS:
-        return
-    if view.front.unit:  # a hook of which some ranks leave a part out is a matter of DDP's
-        text = f": {found.text}{_departures(view)}"
-        yield Finding("different_collectives", found.ranks, text)
-    yield Finding(_KINDS[found.verdict], found.ranks, f": {found.text}")
+def nothing_pending(snapshot: Snapshot) -> Finding | None:
+    """All hooks have returned, and nothing is left to wait for."""
+    found = snapshot.comparison
+    stages = {call.stage for call in snapshot.calls.values()}
+    if found is None or found.verdict != "none" or stages != {"future"}:
+        return None
+    text = (
+        ": the hook has returned there, and torch lists no pending collective on any rank "
+        "(sends and receives it does not list)"
+    )
+    return Finding((), text)
 
 
-def _nothing_differs(view: View) -> Iterator[Finding]:
-    """All hooks have returned and nothing is left to wait for, or it is not known why they wait."""
-    found = compare(view.everyone, view.waiting)
-    stages = {view.call(rank).stage for rank in view.waiting}
-    if found is not None and found.verdict == "none" and stages == {"future"}:
-        text = (
-            ": the hook has returned there, and torch lists no pending collective on any rank "
-            "(sends and receives it does not list)"
-        )
-        yield Finding("never_completed", (), text)
-    front = view.front
+def not_known(snapshot: Snapshot) -> Finding:
+    """Nothing differs between the ranks that is known."""
+    return Finding((), f", and why is not known: {_what_is_known(snapshot)}")
+
+
+def _what_is_known(snapshot: Snapshot) -> str:
+    found, call = snapshot.comparison, snapshot.call
     if found is not None and found.verdict == "completed":
-        why = f"{found.text}, completed on {named_ranks(found.ranks)} and does not here"
-    elif found is not None and found.text:
-        why = f"all have issued the same, {found.text}, and it does not complete"
-    elif front.stage == "wire":
-        more = f", {named_ranks(view.past)} {_PAST[bool(front.unit)]}" if view.past else ""
-        why = f"all have issued {front.collective or 'a collective'}, it does not complete{more}"
-    elif found is None:
-        why = "the hook is opaque, and torch does not tell which collectives it waits for"
-    else:
-        why = f"it is in stage {front.stage!r}, and torch lists no pending collective on any rank"
-    yield Finding("unknown", (), f", and why is not known: {why}")
+        return f"{found.text}, completed on {named_ranks(found.ranks)} and does not here"
+    if found is not None and found.text:
+        return f"all have issued the same, {found.text}, and it does not complete"
+    if call is not None and call.stage == "wire":
+        issued = call.collective or "a collective"
+        return f"all have issued {issued}, it does not complete{_past(snapshot)}"
+    if found is None or call is None:
+        return "the hook is opaque, and torch does not tell which collectives it waits for"
+    return f"it is in stage {call.stage!r}, and torch lists no pending collective on any rank"
 
 
-RULES = (
-    _looked_at,
-    _counts_differ,
-    _other_units,
-    _ended_without,
-    _other_collectives,
-    _in_own_code,
-    _told_by_torch,
-    _nothing_differs,
-)
+def _past(snapshot: Snapshot) -> str:
+    """Return who is past a bucket, or past a collective's place, where it may have met another."""
+    if not snapshot.past:
+        return ""
+    did = "went past that place of the step" if snapshot.front.unit else "had its result"
+    return f", {named_ranks([one.number for one in snapshot.past])} {did}"

@@ -20,8 +20,8 @@ import msgspec
 from ...staging.calls import BucketCall
 from ...staging.slots import ModelState
 from .collectives import PendingCollective
-from .idle import standing
 from .look import oldest_call
+from .snapshot import standing
 from .status import RankStatus
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Statuses of ranks as real processes gave them, in few words."""
+"""Round of ranks as real processes gave them, in few words."""
 
 from __future__ import annotations
 

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from hooktrace.ranks.channel.messages import Silent, State
+from hooktrace.ranks.hang.collectives import PendingCollective
 from hooktrace.ranks.hang.diagnosis import diagnose
 from hooktrace.ranks.hang.messages import HangDiagnosis
+from hooktrace.ranks.hang.snapshot import Round
 from hooktrace.ranks.hang.status import CallInFlight, RankStatus
-from hooktrace.ranks.hang.view import Statuses
 from tests.ranks.hang import answers
 from tests.ranks.hang.answers import (
     BACKWARD,
@@ -30,7 +31,7 @@ from tests.ranks.hang.answers import (
 
 def of(*statuses: RankStatus, silent: Sequence[Silent] = (), size: int = 4) -> HangDiagnosis:
     """Diagnose what does not move at all."""
-    found = diagnose(Statuses.of(statuses, silent), Statuses.of(statuses, silent), size)
+    found = diagnose(Round.of(statuses, silent), Round.of(statuses, silent), size)
     assert found is not None
     return found
 
@@ -316,13 +317,37 @@ def test_excused(more: dict[str, Any], said: str) -> None:
 )
 def test_no_hang(first: list[RankStatus], last: list[RankStatus]) -> None:
     """Of two looks: who goes on is slow, and of who waits for whom nothing is known."""
-    assert diagnose(Statuses.of(first), Statuses.of(last), 2) is None
+    assert diagnose(Round.of(first), Round.of(last), 2) is None
+
+
+@pytest.mark.parametrize(
+    "statuses",
+    [
+        (waiting(0, FUTURE), waiting(1, call(stage="hook"), main=thread(doing=("compiling",)))),
+        (waiting(0, FUTURE), waiting(1, call(stage="hook"), paused=True)),
+        (waiting(0), late(1, thread={"doing": ("probe",)}, paused=True)),
+        (waiting(0), status(1, model(step=STEP - 1, bucket=7), paused=True)),
+    ],
+    ids=["the hook compiles", "paused in the hook", "paused in a probe", "nothing else known"],
+)
+def test_an_excuse_counts_wherever_a_rank_is_busy(statuses: Sequence[RankStatus]) -> None:
+    """In the hook's own code too, and where its threads are not known."""
+    found = of(*statuses, size=2)
+    assert (found.kind, found.ranks, found.excused) == ("busy", (1,), True)
+
+
+@pytest.mark.parametrize("known", [{"exception": BOOM}, {"doing": ("ending", "saving")}])
+def test_a_rank_that_will_not_come_has_no_excuse(known: dict[str, Any]) -> None:
+    """Who raised, or ends, does not come ten times as long either."""
+    found = of(waiting(0), late(1, thread=known, paused=True), size=2)
+    assert found.kind in {"raised", "uneven_inputs"}
+    assert not found.excused
 
 
 def test_a_rank_that_saved_a_moment_ago_is_excused() -> None:
     """Between two looks nobody knows how long it has had for anything else."""
-    first = Statuses.of([waiting(0), late(1, thread={"doing": ("saving",)})])
-    found = diagnose(first, Statuses.of([waiting(0), late(1)]), 2)
+    first = Round.of([waiting(0), late(1, thread={"doing": ("saving",)})])
+    found = diagnose(first, Round.of([waiting(0), late(1)]), 2)
     assert found is not None
     assert (found.kind, found.excused) == ("busy", True)
     assert "saves" not in found.message
@@ -332,7 +357,7 @@ def test_backward_ended_between_the_rounds() -> None:
     """A moment after its backward pass a rank cannot be said to have left a bucket out."""
     first = [*others(2), late(2, STEP, 3, thread={"doing": BACKWARD})]
     last = [*others(2), late(2, STEP, 3)]
-    found = diagnose(Statuses.of(first), Statuses.of(last), 4)
+    found = diagnose(Round.of(first), Round.of(last), 4)
     assert found is not None
     assert found.kind == "busy"
 
@@ -353,8 +378,8 @@ def test_different_order() -> None:
 
 def test_a_rank_that_came_between_two_looks_is_on_its_way() -> None:
     """It is in the hook, and will issue the collective that the others wait in."""
-    first = Statuses.of([waiting(0, **pending(7)), late(1, **NONE)])
-    come = Statuses.of([waiting(0, **pending(7)), waiting(1, FUTURE, **NONE)])
+    first = Round.of([waiting(0, **pending(7)), late(1, **NONE)])
+    come = Round.of([waiting(0, **pending(7)), waiting(1, FUTURE, **NONE)])
     assert diagnose(first, come, 2) is None
     stays = diagnose(come, come, 2)
     assert stays is not None
@@ -370,6 +395,67 @@ def test_evaluation_on_one_rank() -> None:
         "ranks 0, 1 wait in barrier in `eval.py:3 run`, after step 120, for rank 2, which is in "
         "`eval.py:9 score`; "
     )
+
+
+@pytest.mark.parametrize(
+    ("known", "kind", "excused", "said"),
+    [
+        ({"exception": BOOM}, "raised", False, f"raised {BOOM} and is now in `f`"),
+        ({"doing": ("ending",)}, "uneven_inputs", False, "ends its training in `f`"),
+        ({"doing": ("saving",)}, "busy", True, "is in `f` and saves there"),
+        ({"collective": "broadcast"}, "different_collectives", False, "is in broadcast() in `f`"),
+    ],
+)
+def test_what_a_rank_is_at_for_which_others_wait_at_a_barrier(
+    known: dict[str, Any], kind: str, excused: bool, said: str
+) -> None:
+    """It is told of as where they wait in a bucket."""
+    is_late = late(1, STEP, where="f", thread=known, pending=(), issued={"0": 6})
+    found = of(at_barrier(0), is_late, size=2)
+    assert (found.kind, found.ranks, found.excused) == (kind, (1,), excused)
+    assert f"after step 120, for rank 1, which {said}; " in found.message
+
+
+def test_a_silent_rank_for_which_others_wait_at_a_barrier() -> None:
+    """What its process tells; of one that nothing is known of, nothing is told."""
+    found = of(at_barrier(0), silent=[answers.silent(1, "stopped")], size=2)
+    assert (found.kind, found.ranks) == ("stopped", (1,))
+    unknown = Round.of([at_barrier(0)], [answers.silent(1, "unknown")])
+    assert diagnose(unknown, unknown, 2) is None
+
+
+def test_a_rank_that_stands_in_another_group_s_collective_is_only_waited_for() -> None:
+    """Rank 1 waits itself, for a rank of that group; it is not among those that wait for it."""
+    pair = PendingCollective("tp", "tp", 3, "barrier", 1, (1, 3, 1))
+    in_pair = status(
+        1,
+        model(step=STEP, bucket=7),
+        main=thread("g", collective="barrier"),
+        pending=(pair,),
+        issued={"0": 6, "tp": 3},
+    )
+    theirs = late(2, STEP, where="h", pending=(), issued={"0": 7, "tp": 2})
+    found = of(at_barrier(0), in_pair, theirs, size=3)
+    assert (found.ranks, found.waiting) == ((1,), (0,))
+    assert found.message.startswith("rank 0 waits in barrier in ")
+
+
+def test_a_rank_that_trains_another_model_while_others_wait_at_a_barrier() -> None:
+    """Its calls move, so it is busy there."""
+
+    def trains(bucket: int) -> RankStatus:
+        return status(
+            1,
+            model(step=STEP, bucket=7),
+            model(call(bucket, model="b")),
+            main=thread("f", doing=BACKWARD),
+            **NONE,
+        )
+
+    first, last = Round.of([at_barrier(0), trains(0)]), Round.of([at_barrier(0), trains(1)])
+    found = diagnose(first, last, 2)
+    assert found is not None
+    assert (found.kind, found.ranks, found.waiting) == ("busy", (1,), (0,))
 
 
 def test_answers_travel() -> None:

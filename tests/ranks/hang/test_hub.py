@@ -24,8 +24,8 @@ from hooktrace.ranks.hang.messages import (
     StacksAnswer,
     StatusQuestion,
 )
+from hooktrace.ranks.hang.snapshot import Round
 from hooktrace.ranks.hang.status import RankStatus
-from hooktrace.ranks.hang.view import Statuses
 from hooktrace.ranks.hang.watchdog import Suspicion
 from hooktrace.records.hang import RankStacks
 from tests.ranks.hang.answers import BACKWARD, STEP, S, call, late, model, status, thread, waiting
@@ -321,9 +321,9 @@ def test_a_silent_rank_is_asked_by_its_own_host_of_two_with_one_name() -> None:
     """As containers may have."""
     there, here = status(0, host_id="a"), status(2, host_id="b")
     silent = Silent(Member(3, 77, "trainer", "b"), "running")
-    found = Statuses.of([there, here], [silent])
+    found = Round.of([there, here], [silent])
     assert module._helped(found, {3: silent}) == (SignalledRank(3, 77, 2),)
-    assert module._helped(Statuses.of([there]), {3: silent}) == ()
+    assert module._helped(Round.of([there]), {3: silent}) == ()
 
 
 def test_records_of_a_notice(ranks: Ranks) -> None:

@@ -1,0 +1,292 @@
+"""Two rounds of answers put side by side: where ranks wait, and each rank's part in that.
+
+    two Rounds --a call of a hook that has not moved, or a collective of torch's own--> Snapshot
+
+What moved from one round to the next is no hang.  Rules.py tells from a snapshot why ranks wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from ...records.units import named_ranks
+from ..channel.messages import Silent, unheard
+from .collectives import PendingCollective
+from .evidence import ThreadStack
+from .issued import Comparison, compare
+from .sentences import at, opening
+from .status import CallInFlight, ModelStatus, Placed, RankStatus
+
+Place = Literal["waiting", "past", "behind"]
+"""Of a rank that answered: it is in the call, had its result and went on, or has not come to it."""
+
+
+class Round(NamedTuple):
+    """What all ranks answered to one question, and who did not."""
+
+    statuses: Mapping[int, RankStatus]
+    silent: Mapping[int, Silent]
+
+    @classmethod
+    def of(cls, statuses: Iterable[RankStatus], silent: Iterable[Silent] = ()) -> Round:
+        """Return the answers as they came."""
+        return cls({s.rank: s for s in statuses}, {s.rank: s for s in silent})
+
+
+class Rank(NamedTuple):
+    """A rank that answered: what it says ``now``, and said ``before`` if it did.
+
+    ``call``: the one that it waits in; ``None`` where it is none of a hook's.
+    """
+
+    number: int
+    place: Place
+    now: RankStatus
+    before: RankStatus | None
+    call: CallInFlight | None = None
+
+    @property
+    def doing(self) -> tuple[str, ...]:
+        """What its training thread does, as far as that is known."""
+        return () if self.now.main is None else self.now.main.doing
+
+    @property
+    def did(self) -> ThreadStack | None:
+        """Where its training thread was before."""
+        return None if self.before is None else self.before.main
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether its training thread is where it was, and does the same."""
+        main, did = self.now.main, self.did
+        return main is not None and did is not None and main.pose == did.pose
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether it does what may take long, or did a moment ago."""
+        return self.now.is_excused or (self.before is not None and self.before.is_excused)
+
+    @property
+    def waiting_callbacks(self) -> list[ThreadStack]:
+        """Its threads of native code that stand where something's ``wait`` is called."""
+        before = () if self.before is None else self.before.callbacks
+        known = {thread.ident: thread.where for thread in before}
+        return [
+            one for one in self.now.callbacks if one.waits and known.get(one.ident) == one.where
+        ]
+
+
+class Finding(NamedTuple):
+    """What a rule finds: the ``ranks`` that are waited for, none where that is not known.
+
+    ``text`` goes on where the snapshot's ``opening`` ends.
+    """
+
+    ranks: Sequence[int]
+    text: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The ranks around one call that does not move.
+
+    ``call``: that one; ``None`` where ranks wait in a collective outside of hooks.  ``front``: it,
+    or which one came last before that.  ``silent``: who did not answer.  ``age_ns``: for how long
+    the call has waited where that is longest.  ``opening``: that as text, which goes on with what
+    is waited for.
+    """
+
+    front: Placed
+    call: CallInFlight | None
+    ranks: tuple[Rank, ...]
+    silent: Mapping[int, Silent]
+    age_ns: int
+    opening: str
+
+    @cached_property
+    def waiting(self) -> list[Rank]:
+        """Those that are in the call."""
+        return [rank for rank in self.ranks if rank.place == "waiting"]
+
+    @cached_property
+    def past(self) -> list[Rank]:
+        """Those that had its result and went on."""
+        return [rank for rank in self.ranks if rank.place == "past"]
+
+    @cached_property
+    def behind(self) -> list[Rank]:
+        """Those that have not come to it, among them those that know nothing of the model."""
+        return [rank for rank in self.ranks if rank.place == "behind"]
+
+    @cached_property
+    def calls(self) -> dict[int, CallInFlight]:
+        """The calls of those that wait in a hook's."""
+        return {rank.number: rank.call for rank in self.waiting if rank.call is not None}
+
+    def in_stage(self, *stages: str) -> list[Rank]:
+        """Return the waiting ranks whose call is in one of some stages."""
+        return [one for one in self.waiting if one.call is not None and one.call.stage in stages]
+
+    @cached_property
+    def mismatched(self) -> dict[int, CallInFlight]:
+        """The calls that are another one, at the same place of a sharded model's step."""
+        return _mismatched(self.front, self.calls)
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """What torch's own lists of the ranks' collectives show."""
+        ranks = (*self.waiting, *self.past, *self.behind)
+        return compare({one.number: one.now for one in ranks}, [r.number for r in self.waiting])
+
+
+def snapshot(first: Round, last: Round, world_size: int) -> Snapshot | None:
+    """Return where ranks wait; ``None`` where none does, or what they wait for moves.
+
+    ``first``, ``last``: about a second apart.
+    """
+    front = _front(first, last)
+    if front is None:
+        return _around_collective(first, last)
+    return _around_call(front, first, last, world_size)
+
+
+def _front(first: Round, last: Round) -> CallInFlight | None:
+    """Return the call that the others' progress hangs on, ``None`` where all calls move.
+
+    Of the model whose call has waited longest, the one of the lowest step and bucket: whoever
+    waits at a later one has had this one's result.
+    """
+    unmoved = [
+        call
+        for rank, status in last.statuses.items()
+        if rank in first.statuses
+        for call in _unmoved(first.statuses[rank], status)
+    ]
+    if not unmoved:
+        return None
+    longest = max(unmoved, key=lambda call: call.age_ns)
+    lowest = min(call.position for call in unmoved if call.model == longest.model)
+    same = [c for c in unmoved if c.model == longest.model and c.position == lowest]
+    return max(same, key=lambda call: (call.group_size, call.age_ns))
+
+
+def _unmoved(before: RankStatus, now: RankStatus) -> list[CallInFlight]:
+    known = {(*call.place, call.stage, call.rounds) for call in before.in_flight}
+    return [call for call in now.in_flight if (*call.place, call.stage, call.rounds) in known]
+
+
+def _around_call(
+    front: CallInFlight, first: Round, last: Round, world_size: int
+) -> Snapshot | None:
+    """Return the ranks around a call of a hook, unless one of them came nearer to it.
+
+    A rank that is known not to be in the call's group has no part in it.  Nor has one without the
+    model where all ranks of the group are known.
+    """
+    members = range(world_size) if front.members is None else range(*front.members)
+    answered = {rank: last.statuses[rank] for rank in members if rank in last.statuses}
+    knowing = [rank for rank, now in answered.items() if now.model(front.model) is not None]
+    is_whole = 0 < front.group_size <= len(knowing)
+    ranks = tuple(
+        _part(rank, answered[rank], first.statuses.get(rank), front)
+        for rank in (knowing if is_whole else answered)
+    )
+    if any(_came_nearer(rank, front) for rank in ranks):
+        return None
+    missing = [] if is_whole else [rank for rank in members if rank not in last.statuses]
+    calls = {rank.number: rank.call for rank in ranks if rank.call is not None}
+    age_ns = max([front.age_ns, *(call.age_ns for call in calls.values())])
+    models = {model.model for rank in ranks for model in rank.now.models}
+    matching = [rank for rank in calls if rank not in _mismatched(front, calls)]
+    return Snapshot(
+        front,
+        front,
+        ranks,
+        {rank: last.silent.get(rank, unheard(rank)) for rank in missing},
+        age_ns,
+        opening(replace(front, age_ns=age_ns), matching, len(models) > 1),
+    )
+
+
+def _mismatched(front: Placed, calls: Mapping[int, CallInFlight]) -> dict[int, CallInFlight]:
+    return {rank: call for rank, call in calls.items() if call.unit != front.unit}
+
+
+def _part(rank: int, now: RankStatus, before: RankStatus | None, front: CallInFlight) -> Rank:
+    model = now.model(front.model)
+    if model is None:
+        return Rank(rank, "behind", now, before)
+    call = next((one for one in model.in_flight if one.place == front.place), None)
+    if call is not None:
+        return Rank(rank, "waiting", now, before, call)
+    return Rank(rank, "past" if model.position >= front.position else "behind", now, before)
+
+
+def _came_nearer(rank: Rank, front: CallInFlight) -> bool:
+    """Return whether a rank that is waited for came nearer between the two rounds, or came."""
+    if rank.before is None:
+        return False
+    did = rank.before.position(front.model)
+    return (did is None or did < front.position) and did != rank.now.position(front.model)
+
+
+def standing(before: RankStatus | None, now: RankStatus) -> PendingCollective | None:
+    """Return the collective outside of hooks that a rank's training thread stood in twice."""
+    if before is None or before.main is None or now.main is None or now.in_flight:
+        return None
+    if not now.main.collective or before.main.where != now.main.where:
+        return None
+    same = [one for one in now.pending or () if one in (before.pending or ())]
+    return min(same, key=lambda one: one.number, default=None)
+
+
+def _around_collective(first: Round, last: Round) -> Snapshot | None:
+    """Return the ranks around a collective of torch's own, outside of hooks.
+
+    As where one rank evaluates or writes a checkpoint and the others wait for it at a barrier, or
+    its data comes late and they wait in DDP's forward pass for its buffers.
+    """
+    before, answered = first.statuses, last.statuses
+    stand = {rank: standing(before.get(rank), now) for rank, now in answered.items()}
+    comparison = compare(answered, [rank for rank, one in stand.items() if one is not None])
+    if comparison is None:
+        return None
+    late = comparison.ranks if comparison.verdict == "not_issued" else ()
+    waiting = {r: one for r, one in sorted(stand.items()) if one is not None and r not in late}
+    if not waiting:
+        return None
+
+    def place(rank: int) -> Place:
+        if rank in late:
+            return "behind"
+        return "waiting" if rank in waiting else "past"
+
+    ranks = [Rank(rank, place(rank), now, before.get(rank)) for rank, now in answered.items()]
+    speaker, one = next(iter(waiting.items()))
+    status = answered[speaker]
+    model = max(status.models, key=lambda model: model.position, default=None)
+    step = -1 if model is None else model.step
+    return Snapshot(
+        Placed(
+            model="" if model is None else model.model,
+            hook="" if model is None else model.hook,
+            step=max(step, 0),
+            bucket=-1,
+        ),
+        None,
+        tuple(ranks),
+        last.silent,
+        0 if model is None else model.last_call_age_ns or 0,
+        f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {one.kind} "
+        f"{at(status)}, {'in' if _is_within(model) else 'after'} step {step},",
+    )
+
+
+def _is_within(model: ModelStatus | None) -> bool:
+    """Return whether a sharded model may be within its step, or in what follows it."""
+    return model is not None and bool(model.unit) and model.ended_step < model.step
