@@ -59,6 +59,17 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
     ended_after_ns: Ns | None = None
     unit: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """What is the case, in one line, without the remedy that holds for all of its kind."""
+        remedy = hang_kind(self.kind).remedy_of(self.unit)
+        return first_line(self.message).removesuffix(f"; {remedy}")
+
+
+def first_line(text: str) -> str:
+    """Return a text's first line; "" of an empty one."""
+    return (text.splitlines() or [""])[0]
+
 
 def called(bucket: int, unit: str) -> str:
     """Return what people call a bucket, or a sharded model's collective.

@@ -83,7 +83,7 @@ def _content(hang: Hang) -> dict[str, object]:
     record.pop("ended_after_ns")
     return {
         **record,
-        "sentence": hang.sentence,
+        "sentence": hang.record.sentence,
         "remedy": hang_kind(hang.record.kind).remedy_of(hang.record.unit),
         "ended": hang.end is not None,
         "ended_after_ns": hang.took_ns,

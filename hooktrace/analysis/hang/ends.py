@@ -16,7 +16,6 @@ import numpy as np
 from ...records import HangRecord
 from ...records.codec import UNREADABLE, decode_line
 from ...records.files import ranks_files
-from ...records.hang import hang_kind
 from ...records.reader import read_blocks
 from ..run import RankTrack, Run
 
@@ -127,9 +126,7 @@ def _last_of(paths: list[Path]) -> EarlierHang | None:
     path, last = records[-1]
     over = last.ended_after_ns is not None
     said = next((r for _, r in reversed(records) if r.ended_after_ns is None), last)
-    remedy = hang_kind(said.kind).remedy_of(said.unit)
-    sentence = said.message.partition("\n")[0].removesuffix(f"; {remedy}")
-    return EarlierHang(path.name, sentence, said.since_wall_ns, over)
+    return EarlierHang(path.name, said.sentence, said.since_wall_ns, over)
 
 
 def _hangs_in(path: Path) -> list[HangRecord]:

@@ -32,7 +32,7 @@ def document(
     """
     ends = rank_ends(run)
     for i, one in enumerate(found):
-        yield Heading(one.sentence) if i else Text(one.sentence, "strong")
+        yield Heading(one.record.sentence) if i else Text(one.record.sentence, "strong")
         rows = [*hang_rows(one, ends, now_ns)]
         if dumps is not None:
             rows += [("dump", str(path)) for path in dumps.get(one.record.hang, ())]

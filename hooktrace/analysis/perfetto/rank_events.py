@@ -355,7 +355,7 @@ def hang_slices(hangs: Sequence[Hang], rank: int) -> Iterator[HangSlice]:
         row = next(free, len(ends))
         ends[row : row + 1] = [hang.end]
         args = {
-            "message": hang.sentence, "outcome": hang.outcome, "kind": record.kind,
+            "message": hang.record.sentence, "outcome": hang.outcome, "kind": record.kind,
             "model": record.model, "step": record.step, "bucket": record.bucket,
         }  # fmt: skip
         if record.unit:

@@ -207,7 +207,7 @@ def hang_facts(hangs: Sequence[Hang], models: Collection[str]) -> tuple[HangFact
             ranks=one.record.ranks,
             waiting=one.record.waiting,
             since_wall_ns=one.record.since_wall_ns,
-            sentence=one.sentence,
+            sentence=one.record.sentence,
             ended_after_ns=one.took_ns,
             went_on=one.went_on,
             outcome=one.outcome,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...records import HangRecord
-from ...records.hang import hang_kind
+from ...records.hang import first_line
 from .clock import RankClock
 from .columns import Ints, RankTrack, StepColumns
 from .run import Run, once
@@ -45,12 +45,6 @@ class Hang:
     went_on: bool
     ranks: tuple[int, ...]
     is_by_device: bool = False
-
-    @property
-    def sentence(self) -> str:
-        """What was the case, in one line, without the remedy that holds for all of its kind."""
-        remedy = hang_kind(self.record.kind).remedy_of(self.record.unit)
-        return _first_line(self.record.message).removesuffix(f"; {remedy}")
 
     @property
     def outcome(self) -> str:
@@ -103,7 +97,7 @@ def _merged(run: Run, by_rank: dict[int, list[HangRecord]]) -> Hang:
     start, over = _start(run, record), [r for r in records if r.ended_after_ns is not None]
     after = max((r.ended_after_ns or 0 for r in over), default=None)
     end = _end_by_steps(run, record) if after is None else start + after
-    words = [_first_line(r.message) for r in over if r.message != record.message]
+    words = [first_line(r.message) for r in over if r.message != record.message]
     last_word = (words or [""])[-1] if over else None
     failed = bool(last_word) and not str(last_word).startswith(_WENT_ON)
     return Hang(
@@ -117,10 +111,6 @@ def _merged(run: Run, by_rank: dict[int, list[HangRecord]]) -> Hang:
             track.steps.having("device").any() for track, _ in _that_waited(run, record)
         ),
     )
-
-
-def _first_line(text: str) -> str:
-    return (text.splitlines() or [""])[0]
 
 
 def _start(run: Run, record: HangRecord) -> int:

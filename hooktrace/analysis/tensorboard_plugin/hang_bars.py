@@ -52,7 +52,7 @@ class HangBar:
             "waits": self.waits,
             "step": record.step,
             "title": f"hang, step {record.step}: rank {rank} {part}",
-            "text": f"{self.hang.sentence}; {self.hang.outcome}",
+            "text": f"{self.hang.record.sentence}; {self.hang.outcome}",
         }
 
 

@@ -115,7 +115,7 @@ def _hangs(scene: Scene) -> list[dict[str, Any]]:
             "rank": next(iter(hang.record.ranks), None),
             "kind": "hang",
             "step": hang.record.step,
-            "text": f"{hang.sentence}; {hang.outcome}",
+            "text": f"{hang.record.sentence}; {hang.outcome}",
         }
         for at, hang in scene.hangs
     ]

@@ -174,11 +174,11 @@ def _table(shown: JobSnapshot, view: View, count: int) -> list[Text]:
     rows = sorted_ranks(shown.ranks, view.sort)
     if not rows or count < 1:
         return []
-    chosen = next((i for i, row in enumerate(rows) if row.rank == view.rank), 0)
+    chosen = next((i for i, row in enumerate(rows) if row.line.rank == view.rank), 0)
     first = max(min(chosen - count // 2, len(rows) - count), 0)
     lines = [Text(_MEANS), _heading(view)]
     for row in rows[first : first + count]:
-        lines.append(_row(row, shown, is_chosen=row.rank == view.rank))
+        lines.append(_row(row, shown, is_chosen=row.line.rank == view.rank))
     return lines
 
 
@@ -196,19 +196,20 @@ def _heading(view: View) -> Text:
 
 
 def _row(row: RankRow, shown: JobSnapshot, *, is_chosen: bool) -> Text:
-    is_unsure = row.lag_ns is not None and row.lag_ns < 2 * row.uncertainty_ns
+    told = row.line
+    is_unsure = row.lag_ns is not None and row.lag_ns < 2 * told.uncertainty_ns
     line = Text(style="reverse" if is_chosen else "")
-    line.append(f"{row.rank:>6}{row.step:>9}")
+    line.append(f"{told.rank:>6}{told.step:>9}")
     line.append(f"{row.behind or '':>7}", style="red")
     # What the clocks may be off by is no lag.
-    lag = f"<{milliseconds(2 * row.uncertainty_ns)}" if is_unsure else milliseconds(row.lag_ns)
+    lag = f"<{milliseconds(2 * told.uncertainty_ns)}" if is_unsure else milliseconds(row.lag_ns)
     line.append(f"{lag:>9}", style="dim" if is_unsure else "")
-    line.append(f"{milliseconds(row.period_ns):>10}{milliseconds(row.exposed_ns):>11}")
-    line.append(f"  {row.host}")
+    line.append(f"{milliseconds(told.period_ns):>10}{milliseconds(told.exposed_ns):>11}")
+    line.append(f"  {told.host}")
     if row.age_s > max(_SILENT_S, 3 * shown.interval_s):
         line.append(f"  silent for {row.age_s:.0f} s", style="yellow")
-    if row.anomalies:
-        line.append(f"  {row.anomalies} anomalies, last: {row.anomaly}", style="red")
+    if told.anomalies:
+        line.append(f"  {told.anomalies} anomalies, last: {told.anomaly}", style="red")
     return line
 
 

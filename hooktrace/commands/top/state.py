@@ -45,13 +45,13 @@ def sorted_ranks(ranks: tuple[RankRow, ...], sort: str) -> list[RankRow]:
     if sort == "lag":
         return list(ranks)
     if sort == "rank":
-        return sorted(ranks, key=lambda row: row.rank)
+        return sorted(ranks, key=lambda row: row.line.rank)
     of = {
-        "period": lambda row: row.period_ns,
-        "exposed": lambda row: row.exposed_ns,
-        "anomalies": lambda row: row.anomalies,
+        "period": lambda row: row.line.period_ns,
+        "exposed": lambda row: row.line.exposed_ns,
+        "anomalies": lambda row: row.line.anomalies,
     }[sort]
-    return sorted(ranks, key=lambda row: (-(of(row) or 0), row.rank))
+    return sorted(ranks, key=lambda row: (-(of(row) or 0), row.line.rank))
 
 
 def pressed(view: View, key: str, shown: JobSnapshot) -> tuple[View, Question | None]:
@@ -79,7 +79,7 @@ _MOVES = {"up": -1, "down": 1, "page up": -10, "page down": 10}
 
 def _moved(view: View, by: int, shown: JobSnapshot) -> int | None:
     """Return the rank that is so many rows further; the first where none was chosen."""
-    rows = [row.rank for row in sorted_ranks(shown.ranks, view.sort)]
+    rows = [row.line.rank for row in sorted_ranks(shown.ranks, view.sort)]
     if not rows:
         return None
     if view.rank not in rows:

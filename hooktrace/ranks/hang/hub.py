@@ -258,7 +258,6 @@ def over(notice: HangNotice, told: float, error: str = "") -> HangNotice:
         notice.hang,
         msgspec.structs.replace(notice.diagnosis, message=message),
         ended_after_ns=after,
-        error=error,
     )
 
 

@@ -10,7 +10,6 @@ lock is taken.  Numbers of one look may be a few microseconds apart.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
@@ -50,7 +49,6 @@ def rank_status(
     foreign = [thread for thread in threads if thread.foreign][:_MOST_CALLBACKS]
     return RankStatus(
         rank=rank,
-        pid=os.getpid(),
         host_id=host_id(),
         models=look(models, now_ns),
         main=None if main is None else replace(main, frames=()),

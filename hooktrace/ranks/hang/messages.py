@@ -83,7 +83,6 @@ class HangNotice(msgspec.Struct, frozen=True, gc=False):
     diagnosis: HangDiagnosis
     stacks: tuple[RankStacks, ...] = ()
     ended_after_ns: int | None = None
-    error: str = ""
 
     @property
     def age_ns(self) -> int:

@@ -106,7 +106,6 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     rank: int
-    pid: int
     host_id: str
     models: tuple[ModelStatus, ...] = ()
     main: ThreadStack | None = None

@@ -22,7 +22,7 @@ from ...staging.slots import ModelState
 from .collectives import PendingCollective
 from .look import oldest_call
 from .snapshot import standing
-from .status import RankStatus
+from .status import Placed, RankStatus
 
 if TYPE_CHECKING:
     from ...tracing.hangs import TracerHangs
@@ -40,26 +40,17 @@ _AGAIN_NS = 5_000_000_000
 """After which a suspicion is said again: the hub may not have been reached."""
 
 
-class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Suspicion(Placed, frozen=True, kw_only=True, gc=False):
     """A call waits too long; ``over``: it no longer does, and ``error`` is what it ended with.
 
-    ``age_ns``: of the call; ``threshold_ns``: what it passed.  ``order``: as ``CallInFlight`` has
-    it.
+    ``age_ns``: of the call; ``threshold_ns``: what it passed.  In a collective outside of hooks it
+    has no model, and bucket -1.
     """
 
-    model: str
-    step: int
-    bucket: int
     age_ns: int
     threshold_ns: int
     over: bool = False
     error: str = ""
-    order: int = -1
-
-    @property
-    def what(self) -> tuple[str, int, int]:
-        """The call, as ``HangDiagnosis.place`` has it."""
-        return self.model, self.step, self.bucket if self.order < 0 else self.order
 
 
 class Pauses:
@@ -120,7 +111,7 @@ class Watchdog:
         """Return what is new: a suspicion, the same one after some seconds, or that it is over."""
         now, oldest = self._watched.clock(), oldest_call(self._watched.model_states())
         found, said = self._suspicion(now, oldest), self._said
-        if said is not None and (found is None or found.what != said.what):
+        if said is not None and (found is None or found.place != said.place):
             return self._over(said)  # of another one the next look tells
         if found is None or (said is not None and now - self._said_ns < _AGAIN_NS):
             return None
@@ -141,20 +132,22 @@ class Watchdog:
         if oldest is None:
             return self._standing(now)
         self._before, self._stands = None, None
-        model, step = oldest.slot.model.name, oldest.step
+        slot, step = oldest.slot, oldest.step
         age = now - oldest.ready
         if age <= self._least_ns:
             return None
-        limit = self._limit_ns(model, step)
+        limit = self._limit_ns(slot.model.name, step)
         if age <= limit:
             return None
         return Suspicion(
-            model=model,
+            model=slot.model.name,
+            hook=slot.model.hook,
             step=step,
-            bucket=oldest.slot.index,
+            bucket=slot.index,
+            unit="" if slot.unit is None else str(slot.unit),
+            order=oldest.order,
             age_ns=age,
             threshold_ns=limit,
-            order=-1 if oldest.slot.unit is None else oldest.order,
         )
 
     @property
@@ -190,7 +183,9 @@ class Watchdog:
         age = now - self._stands[1]
         if age <= self._least_ns:
             return None
-        return Suspicion(model="", step=-1, bucket=-1, age_ns=age, threshold_ns=self._least_ns)
+        return Suspicion(
+            model="", hook="", step=-1, bucket=-1, age_ns=age, threshold_ns=self._least_ns
+        )
 
     def _over(self, said: Suspicion) -> Suspicion:
         call, self._said, self._call = self._call, None, None

@@ -31,26 +31,19 @@ _TOGETHER = 100
 
 
 class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One rank; means are of its last steps.
+    """One rank: its last ``line``, and what that says beside the others' lines.
 
     ``lag_ns``: how long after the first rank its last bucket was ready, in the ``lag_steps`` last
-    steps of which that is known, to within twice ``uncertainty_ns``.  ``behind``: steps that it has
-    told less than the foremost rank, but for those that it may have made since it told, by its
+    steps of which that is known, to within twice the line's uncertainty.  ``behind``: steps that it
+    has told less than the foremost rank, but for those that it may have made since it told, by its
     period: ranks tell at times of their own; ``age_s``: since it told.
     """
 
-    rank: int
-    host: str
-    step: int
+    line: RankLine
     behind: int
     age_s: float
     lag_ns: int | None
     lag_steps: int
-    uncertainty_ns: int
-    period_ns: int | None
-    exposed_ns: int | None
-    anomalies: int
-    anomaly: str
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -123,24 +116,17 @@ class _Front(NamedTuple):
 def _row(line: RankLine, age_s: float, front: _Front, firsts: Mapping[int, int]) -> RankRow:
     lags = [ns - firsts[step] for step, ns in line.arrivals if step in firsts]
     return RankRow(
-        line.rank,
-        line.host,
-        line.step,
+        line,
         front.behind(line, age_s),
         age_s,
         sum(lags) // len(lags) if lags else None,
         len(lags),
-        line.uncertainty_ns,
-        line.period_ns,
-        line.exposed_ns,
-        line.anomalies,
-        line.anomaly,
     )
 
 
 def _lateness(row: RankRow) -> tuple[int, int, int]:
     """Sort those that are behind by whole steps first, then by lag; those without a lag last."""
-    return (-row.behind, -(-1 if row.lag_ns is None else row.lag_ns), row.rank)
+    return (-row.behind, -(-1 if row.lag_ns is None else row.lag_ns), row.line.rank)
 
 
 def giving_way(items: Iterable[T]) -> Iterator[T]:

@@ -40,8 +40,8 @@ def end_of(rank: int, *, closed: bool) -> RankEnd:
 
 def test_a_hang_that_may_last_is_told_with_how_long_it_has_by_now() -> None:
     """The sentence still says for how long it had when it was told."""
-    assert HANG.sentence == RECORD.message
-    assert "has waited 31 s" in HANG.sentence
+    assert HANG.record.sentence == RECORD.message
+    assert "has waited 31 s" in HANG.record.sentence
     first, *_ = hang_rows(HANG, [end_of(0, closed=False)], NOW)
     assert first == ("by now", "95 s, unless its processes were killed meanwhile")
 
@@ -83,7 +83,7 @@ def test_a_remedy_is_said_once() -> None:
     """A message ends in what to do; the first line is the sentence alone."""
     record = replace(RECORD, message=f"{RECORD.message}; {rows(HANG)['remedy']}\nand more")
     hang = dataclasses.replace(HANG, record=record)
-    assert hang.sentence == RECORD.message
+    assert hang.record.sentence == RECORD.message
     assert rows(hang) == rows(HANG)
 
 

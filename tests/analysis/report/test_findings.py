@@ -38,7 +38,7 @@ def test_a_hang_of_a_sharded_model_is_told_by_its_unit(tmp_path: Path) -> None:
     (fact,) = facts_in(tmp_path).hangs
     remedy = "give all ranks as many batches"
     told = replace(record, unit=name, message=f"{message}; {remedy}")
-    assert Hang(told, 0, None, None, False, (0,)).sentence == message
+    assert Hang(told, 0, None, None, False, (0,)).record.sentence == message
     (found,) = hang_findings([replace(fact, unit=name, sentence=message)])
     assert found.sentence == f"{message}."
     assert found.remedy == "Give all ranks as many batches."

@@ -143,7 +143,7 @@ def test_a_hang_that_all_files_have_is_one(tmp_path: Path) -> None:
     record = write_hung_job(JOB, LASTS, tmp_path)
     (hang,) = hangs_in(tmp_path)
     assert (hang.record, hang.ranks) == (record, (0, 1, 2, 3))
-    assert (hang.start, hang.end, hang.sentence) == (record.since_ns, None, record.message)
+    assert (hang.start, hang.end, hang.record.sentence) == (record.since_ns, None, record.message)
 
 
 def test_numbers_that_begin_anew_are_other_hangs(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_of_two_records_of_one_hang_the_later_one_is_told(tmp_path: Path) -> Non
     record = write_hung_job(JOB, SyntheticHang(step=12, kind="unknown"), tmp_path)
     add(tmp_path, 1, replace(record, kind="died", message="rank 2 died"))
     (hang,) = hangs_in(tmp_path)
-    assert (hang.record.kind, hang.sentence) == ("died", "rank 2 died")
+    assert (hang.record.kind, hang.record.sentence) == ("died", "rank 2 died")
 
 
 def test_since_is_in_the_clock_of_who_recorded_it(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_the_remedy_of_its_kind_is_no_part_of_the_sentence(tmp_path: Path) -> No
     drop(tmp_path, EVERY, HANG)
     add(tmp_path, 0, replace(record, message=f"{record.message}; {hang_kind('busy').remedy}"))
     (hang,) = hangs_in(tmp_path)
-    assert hang.sentence == record.message
+    assert hang.record.sentence == record.message
 
 
 def test_a_hang_of_no_model_is_none_of_the_models(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ def test_who_is_behind_silent_or_has_anomalies_is_marked() -> None:
     """Each in the row of the rank."""
     shown = job()
     first, *others = shown.ranks
-    marked = replace(first, behind=2, age_s=12.3, anomalies=3, anomaly="nan step 7 bucket 1")
+    line = replace(first.line, anomalies=3, anomaly="nan step 7 bucket 1")
+    marked = replace(first, line=line, behind=2, age_s=12.3)
     lines = screen(replace(shown, ranks=(marked, *others)), width=120)
     (row,) = (line for line in lines if line.startswith("     3 "))
     assert row.split()[2] == "2"

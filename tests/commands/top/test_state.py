@@ -28,12 +28,12 @@ def test_the_columns_are_gone_through() -> None:
 def test_rows_are_sorted_with_the_most_on_top() -> None:
     """Of equal ones the lower rank; what is not known is least."""
     rows = tuple(
-        replace(row, exposed_ns=ns, rank=rank)
+        replace(row, line=replace(row.line, exposed_ns=ns, rank=rank))
         for row, ns, rank in zip(SHOWN.ranks, (None, 5, 9, 5), (1, 3, 0, 2), strict=True)
     )
-    assert [row.rank for row in sorted_ranks(rows, "exposed")] == [0, 2, 3, 1]
-    assert [row.rank for row in sorted_ranks(rows, "rank")] == [0, 1, 2, 3]
-    assert [row.rank for row in sorted_ranks(rows, "lag")] == [1, 3, 0, 2]
+    assert [row.line.rank for row in sorted_ranks(rows, "exposed")] == [0, 2, 3, 1]
+    assert [row.line.rank for row in sorted_ranks(rows, "rank")] == [0, 1, 2, 3]
+    assert [row.line.rank for row in sorted_ranks(rows, "lag")] == [1, 3, 0, 2]
 
 
 def test_the_chosen_rank_moves_by_rows() -> None:

@@ -60,7 +60,7 @@ def late(rank: int, step: int = STEP - 1, bucket: int = 7, **more: Any) -> RankS
 
 
 def status(rank: int, *models: ModelStatus, **more: Any) -> RankStatus:
-    known = {"rank": rank, "pid": 1000 + rank, "host_id": "node1#boot"} | more
+    known = {"rank": rank, "host_id": "node1#boot"} | more
     return RankStatus(models=models, **known)
 
 

@@ -30,7 +30,9 @@ from hooktrace.ranks.hang.watchdog import Suspicion
 from hooktrace.records.hang import RankStacks
 from tests.ranks.hang.answers import BACKWARD, STEP, S, call, late, model, status, thread, waiting
 
-SUSPICION = Suspicion(model="model0", step=STEP, bucket=5, age_ns=11 * S, threshold_ns=10 * S)
+SUSPICION = Suspicion(
+    model="model0", hook="fp16", step=STEP, bucket=5, age_ns=11 * S, threshold_ns=10 * S
+)
 BETWEEN_S = module._BETWEEN_S
 OVER = msgspec.structs.replace(SUSPICION, over=True)
 

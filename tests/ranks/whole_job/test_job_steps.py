@@ -91,7 +91,7 @@ def test_a_look_shows_ranks_by_lateness(clock: Seconds) -> None:
     job.take(2, message_of([2], range(1, 9), host="b"))
     job.take(3, message_of([3], range(1, 11), host="b"))
     shown = job.snapshot()
-    assert [(r.rank, r.host, r.behind, r.lag_ns, r.age_s) for r in shown.ranks] == [
+    assert [(r.line.rank, r.line.host, r.behind, r.lag_ns, r.age_s) for r in shown.ranks] == [
         (2, "b", 2, 0, 0.0),
         (1, "a", 0, 7 * MS, 3.0),
         (0, "a", 0, 0, 3.0),
@@ -107,7 +107,7 @@ def test_a_look_at_a_large_job_is_bounded(clock: Seconds) -> None:
     for first in range(0, 10_000, 8):
         job.take(first, message_of(range(first, first + 8), [1, 2], late=4242))
     shown = job.snapshot()
-    assert (shown.told_by, len(shown.ranks), shown.ranks[0].rank) == (10_000, 128, 4242)
+    assert (shown.told_by, len(shown.ranks), shown.ranks[0].line.rank) == (10_000, 128, 4242)
 
 
 def test_a_look_at_a_job_that_has_told_nothing(clock: Seconds) -> None:

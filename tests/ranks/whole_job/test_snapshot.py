@@ -15,7 +15,7 @@ def test_the_newest_line_of_a_rank_counts() -> None:
         rows_of(lambda: [(9.0, old), (1.0, new)], {}),
         rows_of(lambda: [(1.0, new), (9.0, old)], {}),
     ):
-        assert (row.step, row.age_s, count) == (5, 1.0, 1)
+        assert (row.line.step, row.age_s, count) == (5, 1.0, 1)
 
 
 def test_a_lag_needs_another_rank() -> None:
@@ -26,7 +26,7 @@ def test_a_lag_needs_another_rank() -> None:
     assert (row.lag_ns, row.lag_steps) == (None, 0)
     both = {p.step: merged(p, part_of(0, p.step)) for p in parts[:2]}
     (row,), _ = rows_of(lambda: [(0.0, line_of(1, parts))], both)
-    assert (row.lag_ns, row.lag_steps, row.uncertainty_ns) == (5 * MS, 2, MS // 10)
+    assert (row.lag_ns, row.lag_steps, row.line.uncertainty_ns) == (5 * MS, 2, MS // 10)
 
 
 def test_all_ranks_of_a_small_job_are_shown() -> None:
@@ -47,4 +47,4 @@ def test_a_rank_that_told_earlier_is_not_behind() -> None:
         (0.0, line_of(4, [part_of(4, 30)])),
     ]
     rows, _ = rows_of(lambda: lines, {})
-    assert {row.rank: row.behind for row in rows} == {0: 0, 1: 0, 2: 15, 3: 0, 4: 6}
+    assert {row.line.rank: row.behind for row in rows} == {0: 0, 1: 0, 2: 15, 3: 0, 4: 6}

@@ -101,7 +101,7 @@ def test_a_step_of_all_ranks_comes_to_the_hub_once() -> None:
     tree.pass_s(3)
     shown = tree.look()
     assert [(s.step, s.ranks) for s in shown.steps] == [(1, 5), (2, 5)]
-    assert sorted(r.rank for r in shown.ranks) == [0, 1, 2, 3, 4]
+    assert sorted(r.line.rank for r in shown.ranks) == [0, 1, 2, 3, 4]
     assert (shown.late, shown.lost) == (0, 0)
     assert [(r.spread.step, r.spread.ranks) for r in tree.pushed] == [(2, 5)]
     assert tree.sent.count(2) <= 2
