@@ -26,7 +26,7 @@ from ...staging.job import current_rank, job_store
 from .clock import ClockOffset
 from .meeting import Meeting, host_id
 from .membership import Membership
-from .messages import Member, Report, Tell
+from .messages import Member, Notice, Report
 from .node import Answers, Handler, Node
 
 logger = logging.getLogger("hooktrace")
@@ -107,7 +107,7 @@ class Channel:
 
     def on_notice(self, name: str, handler: Callable[[bytes], None]) -> None:
         """Take news that the hub has for all ranks."""
-        self.node.notice_handlers.setdefault(name, []).append(handler)
+        self.node.notice_handlers[name] = handler
 
     def on_report(self, name: str, handler: Callable[[int, bytes], bool]) -> None:
         """Take news on their way to the hub; one that returns true keeps them from going on."""
@@ -133,8 +133,8 @@ class Channel:
         return answers.result(timeout_s + _GRACE_S)
 
     def tell(self, name: str, payload: bytes) -> None:
-        """Tell all ranks, this one too."""
-        self.run(lambda: self.node.told(Tell(name, payload)))
+        """Tell this rank and all below it: at the hub, all ranks."""
+        self.run(lambda: self.node.notice(Notice(name, payload)))
 
     def report(self, name: str, payload: bytes) -> None:
         """Tell the hub, which may be this rank."""

@@ -1,7 +1,7 @@
-"""Those who connected to this node: who they are, what they are asked, when they may ping.
+"""Those who connected to this node: who they are, what they are asked, what time it is.
 
-    Hello --> Welcome           Members, Report, Tell --> the node
-    Ask --> ... --> Answered    MayPing --> one after another --> Ping, Pong
+    Hello --> Welcome           Members, Report --> the node
+    Ask --> ... --> Answered    Ping --> Pong
 
 A child stands for all ranks below it.
 """
@@ -22,7 +22,6 @@ from .messages import (
     PROTOCOL,
     Answered,
     Ask,
-    Beat,
     Down,
     Goodbye,
     Hello,
@@ -32,7 +31,6 @@ from .messages import (
     Pong,
     Refused,
     Report,
-    Tell,
     Up,
     Welcome,
     encode,
@@ -103,11 +101,9 @@ class Children:
         self._takes: dict[type, Callable[[Child, Any, int], None]] = {
             Hello: lambda child, hello, _: self._hello(child, hello),
             Members: lambda child, change, _: self._members(child, change),
-            Beat: lambda child, *_: child.send(Beat()),
             Ping: self._ping,
             Answered: lambda child, answer, _: child.answered(answer),
             Report: lambda _, report, __: above.reported(report),
-            Tell: lambda _, tell, __: above.told(tell),
             Ask: lambda child, question, _: above.asked_by(child, question),
         }
 
@@ -164,7 +160,7 @@ class Children:
         if (child.member is None) != isinstance(message, Hello):
             connection.end("out of turn")
             return
-        if child.is_control and not isinstance(message, Ask | Beat):
+        if child.is_control and not isinstance(message, Ask | Ping):
             connection.end("not a rank")
             return
         self._takes[type(message)](child, message, arrived_ns)

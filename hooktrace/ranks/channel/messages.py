@@ -1,6 +1,6 @@
 """What nodes of the channel say to each other: msgspec Structs, one union for each direction.
 
-    Hello, Members, Beat, Ping, ...   child --> parent        decode_up
+    Hello, Members, Ping, Report, ... child --> parent        decode_up
     Welcome, Pong, Ask, Notice, ...   parent --> child        decode_down
 
 A message is data: nothing of it is executed, imported or unpickled.  ``name`` says whose it is
@@ -89,12 +89,8 @@ class Members(_Message, frozen=True, tag="members"):
     lost: tuple[Rank, ...] = ()
 
 
-class Beat(_Message, frozen=True, tag="beat"):
-    """I am here; a parent answers it in kind."""
-
-
 class Ping(_Message, frozen=True, tag="ping"):
-    """Asks what time it is."""
+    """Says that a child is there, and asks what time it is."""
 
     number: int
 
@@ -135,13 +131,6 @@ class Report(_Message, frozen=True, tag="report"):
 
     name: Name
     rank: Rank
-    payload: Payload
-
-
-class Tell(_Message, frozen=True, tag="tell"):
-    """To be told to all ranks, by the hub."""
-
-    name: Name
     payload: Payload
 
 
@@ -187,8 +176,8 @@ class Goodbye(_Message, frozen=True, tag="goodbye"):
     why: Text = ""
 
 
-Up = Hello | Members | Beat | Ping | Ask | Answered | Report | Tell | Goodbye
-Down = Welcome | Refused | Pace | Beat | Pong | Ask | Answered | Notice | Goodbye
+Up = Hello | Members | Ping | Ask | Answered | Report | Goodbye
+Down = Welcome | Refused | Pace | Pong | Ask | Answered | Notice | Goodbye
 
 Message = Up | Down
 

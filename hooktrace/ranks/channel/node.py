@@ -27,7 +27,6 @@ from .messages import (
     Report,
     Silent,
     State,
-    Tell,
     Up,
 )
 
@@ -91,7 +90,7 @@ class Node:
         self.parent: Upward | None = None
         self.children = Children(self)
         self.handlers: dict[str, Handler] = {}
-        self.notice_handlers: dict[str, list[Callable[[bytes], None]]] = {}
+        self.notice_handlers: dict[str, Callable[[bytes], None]] = {}
         self.report_handlers: dict[str, Callable[[int, bytes], bool]] = {}
         self.control_handlers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
         self.roster: dict[int, Member] = {me.rank: me}
@@ -221,21 +220,14 @@ class Node:
         if self.parent is not None:
             self.parent.send(message)
 
-    def told(self, tell: Tell) -> None:
-        """Tell all ranks, by way of the hub."""
-        if self.is_hub:
-            self.notice(Notice(tell.name, tell.payload))
-        else:
-            self._send_up(tell)
-
     def notice(self, notice: Notice) -> None:
         """Take news for all, and pass them on."""
         self.children.send(notice)
-        for handler in self.notice_handlers.get(notice.name, ()):
-            try:
-                handler(notice.payload)
-            except Exception:
-                logger.debug("in a notice over the channel", exc_info=True)
+        try:
+            if notice.name in self.notice_handlers:
+                self.notice_handlers[notice.name](notice.payload)
+        except Exception:
+            logger.debug("in a notice over the channel", exc_info=True)
 
     def asked_by(self, child: Child, question: Ask) -> None:
         """Answer a control client: one question at a time."""

@@ -23,14 +23,13 @@ from hooktrace.ranks.channel.messages import (
     PROTOCOL,
     Answered,
     Ask,
-    Beat,
     Goodbye,
     Hello,
     Member,
     Members,
     Ping,
     Pong,
-    Tell,
+    Report,
     decode_up,
 )
 from tests.ranks.channel.jobs import Job, wait_for
@@ -99,7 +98,7 @@ GARBAGE = {
     "many": struct.pack("<I", 5) + b"\xdd\xff\xff\xff\xff",
     "of a parent": framed(Pong(0, 0, 0, None, 0)),
     "rank": framed(Hello(PROTOCOL, Member(1 << 40, 0, "", ""))),
-    "name": framed(Tell("x" * 100, b"")),
+    "name": framed(Report("x" * 100, 0, b"")),
 }
 
 
@@ -114,20 +113,19 @@ def test_what_is_no_message_ends_the_connection(job: Job, garbage: bytes) -> Non
 @pytest.mark.parametrize(
     "message",
     [
-        Beat(),
         Ping(0),
         Answered(0, {1: b"not of this one"}),
         Members(joined=(Member(0, 0, "", ""),)),
-        Tell("who", b""),
+        Report("who", 0, b""),
     ],
     ids=lambda message: type(message).__name__,
 )
-def test_nothing_is_taken_before_a_hello(job: Job, message: Beat | Ping | Answered) -> None:
+def test_nothing_is_taken_before_a_hello(job: Job, message: Ping | Answered) -> None:
     """And nothing but questions of a control client."""
     with Stranger(job.ranks[0]) as stranger:
         assert stranger.say(message).is_ended()
     with Stranger(job.ranks[0]) as client:
-        if not isinstance(message, Beat):
+        if not isinstance(message, Ping):
             assert client.control().say(message).is_ended()
     with Stranger(job.ranks[0]) as twice:
         assert twice.control().control().is_ended()
@@ -152,7 +150,7 @@ def test_a_flood_of_messages_ends_its_connection(job: Job) -> None:
     """5000 a second, over a few seconds, are more than a rank sends."""
     with Stranger(job.ranks[0]) as flood:
         flood.control()
-        flood.send(framed(Beat()) * 300_000)  # of which a slow minute allows as many
+        flood.send(framed(Ping(0)) * 300_000)  # of which a slow minute allows as many
         assert flood.is_ended()
 
 
@@ -161,7 +159,7 @@ def test_a_message_that_stops_in_its_middle_holds_up_nobody(job: Job) -> None:
     with ExitStack() as stack:
         for cut in (1, 3, 4, 5):
             child = stack.enter_context(Stranger(job.ranks[0]))
-            child.send(framed(Tell("who", b"1234567890"))[:cut])
+            child.send(framed(Report("who", 0, b"1234567890"))[:cut])
         assert goes_on(job)
     assert wait_for(lambda: len(job.ranks[0].node.children.connections()) == 1)
 
@@ -173,10 +171,10 @@ def test_a_message_comes_in_pieces_of_any_size(job: Job) -> None:
         child.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in said:
             child.send(bytes([byte]))
-        child.send(framed(Beat()) * 3)
+        child.send(framed(Ping(0)) * 3)
         child.socket.settimeout(SOON_S)
         answer = b""
-        while answer.count(framed(Beat())) < 3:
+        while answer.count(b"pong") < 3:
             piece = child.socket.recv(1000)
             assert piece
             answer += piece
@@ -222,9 +220,9 @@ def test_of_many_without_the_token_the_oldest_are_closed(job: Job) -> None:
         silent = [stack.enter_context(Stranger(job.ranks[0], b"")) for _ in range(70)]
         assert silent[0].is_ended()
         assert silent[-1].is_open()
-        silent[-1].send(silent[-1].proof + framed(Beat()))
+        silent[-1].send(silent[-1].proof + framed(Ping(0)))
         assert silent[-1].is_ended()  # it was let in, and said no hello
-        friend.say(Beat())
+        friend.say(Ping(0))
         friend.socket.settimeout(SOON_S)
         assert friend.socket.recv(1000)
 
@@ -331,13 +329,13 @@ def test_last_words_are_heard_although_sending_fails_before_they_are_read() -> N
         await asyncio.to_thread(prove_as_listener, theirs, b"")
         await asyncio.wait_for(parent.there, 10)
         connection.transport.pause_reading()
-        connection.send(Tell("what the child", b"does not read"))
+        connection.send(Report("what the child", 0, b"does not read"))
         theirs.sendall(framed(Ping(1)) + framed(Goodbye("end")))
         theirs.close()
         ended = select.poll()
         ended.register(ours, 0)
         assert ended.poll(10_000), "the reset has not come"
-        connection.send(Tell("to one that", b"is gone"))
+        connection.send(Report("to one that", 0, b"is gone"))
         return await asyncio.wait_for(parent.over, 10), parent.heard
 
     assert asyncio.run(part()) == ("end", [Ping(1), Goodbye("end")])
