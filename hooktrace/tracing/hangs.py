@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from ..ranks.channel.channel import Channel
 from ..ranks.hang.collectives import collectives
 from ..ranks.hang.look import look
-from ..ranks.hang.processes import state_of
 from ..ranks.hang.sentences import stamped
 from ..ranks.hang.service import HangService, stacks_text
 from ..ranks.hang.watchdog import Pauses
@@ -138,6 +137,5 @@ def dump_text(record: HangRecord, models: list[ModelState], now_ns: int) -> str:
 
 def hang_service(channel: Channel) -> HangService:
     """Return what watches for hangs over a channel, which has not started yet."""
-    channel.node.look = lambda member: state_of(member.rank, member.pid)
     me = channel.node.me
     return HangService(channel, me.rank, channel.node.world_size, channel.clock)

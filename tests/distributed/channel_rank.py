@@ -17,12 +17,13 @@ from torch.distributed import TCPStore
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.meeting import host_id
 from hooktrace.ranks.channel.messages import Member
+from hooktrace.ranks.channel.process import identity
 
 
 def main(rank: int, size: int, host: str, port: int) -> None:
     """Be a rank until the input ends."""
     store = TCPStore(host, port, size, is_master=rank == 0, wait_for_workers=False)
-    me = Member(rank, os.getpid(), socket.gethostname(), host_id())
+    me = Member(rank, os.getpid(), socket.gethostname(), host_id(), *identity(os.getpid()))
     channel = Channel(me, size, store, time.perf_counter_ns, lambda _: None)
     channel.answer("who", lambda _: b"")
     channel.start()

@@ -28,6 +28,7 @@ from .meeting import Meeting, host_id
 from .membership import Membership
 from .messages import Member, Notice, Report
 from .node import Answers, Handler, Node
+from .process import identity
 
 logger = logging.getLogger("hooktrace")
 
@@ -209,7 +210,9 @@ class Channel:
 def channel_of_this_process(clock: Clock, report_clock: Callable[[ClockRecord], None]) -> Channel:
     """Return the channel of torch's default process group, or of a process without one."""
     several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-    me = Member(current_rank() if several else 0, os.getpid(), socket.gethostname(), host_id())
+    rank = current_rank() if several else 0
+    pid = os.getpid()
+    me = Member(rank, pid, socket.gethostname(), host_id(), *identity(pid))
     store, size = (job_store(), dist.get_world_size()) if several else (None, 1)
     return Channel(me, size, store, clock, report_clock)
 

@@ -42,12 +42,18 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Member(_Message, frozen=True):
-    """A rank of the job: ``host`` is a name for people, ``host_id`` the same on one host only."""
+    """A rank of the job: ``host`` is a name for people, ``host_id`` the same on one host only.
+
+    ``began``: clock ticks from the host's start to the process's, since numbers are used again;
+    ``pids``: the numbering that ``pid`` is of.  Both are 0 where the system does not tell.
+    """
 
     rank: Rank
     pid: int
     host: Text
     host_id: Text
+    began: int = 0
+    pids: int = 0
 
 
 class Silent(_Message, frozen=True):

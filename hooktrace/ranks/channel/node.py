@@ -29,6 +29,7 @@ from .messages import (
     State,
     Up,
 )
+from .process import state_of
 
 if TYPE_CHECKING:
     from .upward import Upward
@@ -86,7 +87,7 @@ class Node:
         self.world_size = world_size
         self.clock = clock
         self.offset = offset
-        self.look: Callable[[Member], State] = lambda _: "unknown"
+        self.look: Callable[[Member], State] = state_of
         self.parent: Upward | None = None
         self.children = Children(self)
         self.handlers: dict[str, Handler] = {}

@@ -4,7 +4,7 @@
     look.py          every rank, asked twice --> RankStatus (status.py)
       evidence.py      stacks and exceptions of its threads
       collectives.py   what torch has issued and waits for
-    processes.py     ranks that do not answer: stopped, gone, or their interpreter is held
+    stack_writer.py  stacks of a rank of the same host whose interpreter is held
     diagnosis.py     two rounds of answers --> HangDiagnosis, a pure function
       snapshot.py      the call in which ranks wait, and each rank's part in it
         issued.py        torch's lists of their collectives side by side

@@ -243,8 +243,8 @@ def _helped(found: Round, silent: Mapping[int, Silent]) -> tuple[SignalledRank, 
     for rank, status in found.statuses.items():
         helpers.setdefault(status.host_id, rank)
     signalled = [
-        SignalledRank(rank, one.member.pid, helpers[one.member.host_id])
-        for rank, one in silent.items()
+        SignalledRank(one.member, helpers[one.member.host_id])
+        for one in silent.values()
         if one.state == "running" and one.member.host_id in helpers
     ]
     return tuple(signalled[:_MOST_SIGNALLED])

@@ -10,6 +10,7 @@ import msgspec
 
 from ...records import HangRecord
 from ...records.hang import RankStacks
+from ..channel.messages import Member
 from .status import Placed
 
 MOST_CHARACTERS = 16_384
@@ -51,8 +52,7 @@ class HangDiagnosis(Placed, frozen=True, kw_only=True, gc=False):
 class SignalledRank(msgspec.Struct, frozen=True, gc=False):
     """A silent rank, and the rank of its host that asks its process for stacks."""
 
-    rank: int
-    pid: int
+    member: Member
     helper: int
 
 

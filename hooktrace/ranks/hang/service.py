@@ -21,8 +21,9 @@ import msgspec
 from ...records.hang import RankStacks
 from ...staging.calls import Clock
 from ...staging.slots import ModelState
-from ..channel.messages import HUB_GONE, Silent
+from ..channel.messages import HUB_GONE, Member, Silent
 from ..native_calls import call_aside
+from . import stack_writer
 from .diagnosis import waits_without_hub
 from .evidence import LastingExceptions, stacks
 from .hub import HangHub, over
@@ -39,7 +40,6 @@ from .messages import (
     StacksQuestion,
     StatusQuestion,
 )
-from .processes import StackWriter, neighbour
 from .sentences import stamped
 from .silent import hub_is_gone
 from .status import RankStatus
@@ -68,7 +68,7 @@ class HangService:
         self._open: dict[TracerHangs, tuple[HangNotice, float]] = {}
         """What each was told that is not over yet, and when by the monotonic clock."""
         self._lock = threading.Lock()
-        self._writer = StackWriter(rank)
+        self._writer = stack_writer.StackWriter()
         self._exceptions = LastingExceptions()
         self._hub = HangHub(channel, world_size)
         self._number = 0
@@ -180,23 +180,21 @@ class HangService:
 
     def _answer_status(self, payload: bytes) -> bytes:
         question = msgspec.msgpack.decode(payload, type=StatusQuestion)
-        for one in self._mine(question.signalled):
-            found = neighbour(one.rank, one.pid)
-            if found is not None:
-                found.ask()
+        for member in self._mine(question.signalled):
+            stack_writer.ask(member)
         return _encode(self.status())
 
     def _answer_stacks(self, payload: bytes) -> bytes:
         question = msgspec.msgpack.decode(payload, type=StacksQuestion)
         own = self._own_stacks() if self._rank in question.ranks else None
-        found = ((one.rank, neighbour(one.rank, one.pid)) for one in self._mine(question.signalled))
         others = tuple(
-            (rank, other.stacks()[:MOST_CHARACTERS]) for rank, other in found if other is not None
+            (member.rank, stack_writer.written(member)[:MOST_CHARACTERS])
+            for member in self._mine(question.signalled)
         )
         return _encode(StacksAnswer(own, others))
 
-    def _mine(self, signalled: tuple[SignalledRank, ...]) -> list[SignalledRank]:
-        return [one for one in signalled if one.helper == self._rank]
+    def _mine(self, signalled: tuple[SignalledRank, ...]) -> list[Member]:
+        return [one.member for one in signalled if one.helper == self._rank]
 
     def _own_stacks(self) -> RankStacks:
         return RankStacks(

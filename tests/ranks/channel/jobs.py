@@ -12,6 +12,7 @@ from torch.distributed import HashStore
 
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
+from hooktrace.ranks.channel.process import identity
 from hooktrace.records import ClockRecord
 
 S = 1_000_000_000
@@ -28,6 +29,11 @@ def wait_for(reached: Callable[[], object], within_s: float = DEADLINE_S) -> boo
             return False
         time.sleep(0.01)
     return True
+
+
+def member_of(pid: int) -> Member:
+    """A rank whose process has that number on this host."""
+    return Member(0, pid, "h", "h", *identity(pid))
 
 
 class Job:

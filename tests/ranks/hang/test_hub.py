@@ -315,7 +315,7 @@ def test_silent_ranks_are_asked_by_their_host(ranks: Ranks) -> None:
     ]
     assert questions[0].signalled == ()
     (signalled,) = questions[1].signalled
-    assert (signalled.rank, signalled.pid, signalled.helper) == (1, 77, 0)
+    assert (signalled.member.rank, signalled.member.pid, signalled.helper) == (1, 77, 0)
     assert (begun.stacks[0].rank, begun.stacks[0].text) == (1, "written by rank 1")
 
 
@@ -324,7 +324,7 @@ def test_a_silent_rank_is_asked_by_its_own_host_of_two_with_one_name() -> None:
     there, here = status(0, host_id="a"), status(2, host_id="b")
     silent = Silent(Member(3, 77, "trainer", "b"), "running")
     found = Round.of([there, here], [silent])
-    assert module._helped(found, {3: silent}) == (SignalledRank(3, 77, 2),)
+    assert module._helped(found, {3: silent}) == (SignalledRank(silent.member, 2),)
     assert module._helped(Round.of([there]), {3: silent}) == ()
 
 

@@ -1,0 +1,47 @@
+"""The process of a rank, as another one of its host sees it: whether it runs, is stopped, is gone.
+
+pid --identity--> Member.began, .pids        Member of this host --/proc--> State
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .messages import Member, State
+
+
+def identity(pid: int) -> tuple[int, int]:
+    """Return ``began`` and ``pids`` of a process that is seen from here, as ``Member`` has them."""
+    found = _stat(pid)
+    return (0, 0) if found is None else (found[1], _pids())
+
+
+def state_of(member: Member) -> State:
+    """Return the state of a rank's process, "unknown" where it cannot be seen from here."""
+    if not member.began or member.pids != _pids():
+        return "unknown"
+    letter, began = _stat(member.pid) or ("X", 0)
+    if began != member.began or letter in "Xx":
+        return "gone"
+    if letter in "Tt":
+        return "stopped"
+    return "zombie" if letter == "Z" else "running"
+
+
+def _pids() -> int:
+    """Return what is the same for processes that know each other by the same numbers."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:  # no Linux
+        return 0
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """Return a process's state, one letter, and its start in clock ticks since the host's."""
+    try:
+        # The name in parentheses may hold anything, parentheses too.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return fields[0], int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None
