@@ -36,7 +36,7 @@ def _not_there(told: Sequence[int], snapshot: Snapshot) -> str:
 
 
 def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
-    """Its backward pass has ended with a part of the buckets, or DDP says that one did."""
+    """The rank's backward pass has ended with a part of the buckets, or DDP says that one did."""
     now, front = rank.now, snapshot.front
     model = now.model(front.model)
     if model is None or model.unit or now.main is None:
@@ -50,7 +50,7 @@ def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
 
 
 def raised(rank: Rank, snapshot: Snapshot) -> str:
-    """It handles an exception."""
+    """The rank handles an exception."""
     main = rank.now.main
     if main is None or not main.exception:
         return ""
@@ -58,12 +58,12 @@ def raised(rank: Rank, snapshot: Snapshot) -> str:
 
 
 def ends(rank: Rank, snapshot: Snapshot) -> str:
-    """It ends its training."""
+    """The rank ends its training."""
     return f"ends its training {_place(rank, snapshot)}" if "ending" in rank.doing else ""
 
 
 def busy(rank: Rank, snapshot: Snapshot) -> str:
-    """It waits in nothing that is known."""
+    """The rank waits in nothing that is known."""
     if in_torchs_collective(rank, snapshot) or in_other_model(rank, snapshot):
         return ""
     if "probe" in rank.doing:
@@ -72,7 +72,7 @@ def busy(rank: Rank, snapshot: Snapshot) -> str:
 
 
 def in_torchs_collective(rank: Rank, snapshot: Snapshot) -> str:
-    """It stands in a collective of torch's own, which is none of a sharded model's."""
+    """The rank stands in a collective of torch's own, which is none of a sharded model's."""
     main = rank.now.main
     if main is None or not main.collective or not rank.stands_still:
         return ""
@@ -82,7 +82,7 @@ def in_torchs_collective(rank: Rank, snapshot: Snapshot) -> str:
 
 
 def in_other_model(rank: Rank, snapshot: Snapshot) -> str:
-    """It waits in a call of another model."""
+    """The rank waits in a call of another model."""
     others = [one for one in rank.now.in_flight if one.model != snapshot.front.model]
     if snapshot.call is None or not others or not (others[0].unit or "backward" in rank.doing):
         return ""
@@ -94,7 +94,7 @@ def _place(rank: Rank, snapshot: Snapshot) -> str:
 
 
 def crossed(snapshot: Snapshot) -> Finding | None:
-    """Those who wait here have not come to the call in which the missing wait."""
+    """Ranks that wait have not come to the call in which a missing rank waits."""
     for rank in snapshot.behind:
         for call in rank.now.in_flight:
             lacking = [one.number for one in snapshot.waiting if _lacks(one.now, call)]
@@ -108,7 +108,7 @@ def crossed(snapshot: Snapshot) -> Finding | None:
 
 
 def in_other_models(snapshot: Snapshot) -> Finding | None:
-    """All that are behind wait in other models' calls."""
+    """All ranks that are behind wait in other models' calls."""
     behind = {one.number: one for one in snapshot.behind}
     if not behind:
         return None

@@ -111,4 +111,4 @@ RULES = (
     ),
     Rule("unknown", together.not_known, ()),
 )
-"""The first row that fits counts: those below it rely on that."""
+"""The first row that fits counts, and the rows below it rely on that."""

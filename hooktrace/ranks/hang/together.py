@@ -1,4 +1,4 @@
-"""All ranks have come to the call, and it does not end: what the rows of rules.py ask then.
+"""All ranks have come to the call, and it does not end: what rows of ``rules.py`` ask then.
 
 Nobody is behind, and nobody silent: the rows above have told of these.
 """
@@ -37,7 +37,7 @@ _OURS = {
 
 
 def in_probes(snapshot: Snapshot) -> Finding | None:
-    """Hooktrace itself looks at the bucket there."""
+    """A probe of hooktrace's own holds the bucket up."""
     for stage, what in _OURS.items():
         ranks = [one.number for one in snapshot.in_stage(stage)]
         if ranks:
@@ -166,7 +166,7 @@ def nothing_pending(snapshot: Snapshot) -> Finding | None:
 
 
 def not_known(snapshot: Snapshot) -> Finding:
-    """Nothing differs between the ranks that is known."""
+    """No difference between the ranks is known."""
     return Finding((), f", and why is not known: {_what_is_known(snapshot)}")
 
 

@@ -181,8 +181,6 @@ OF_RANKS_IN_ONE_CALL = [
     ),
     # Of two that differ nobody knows which one is right.
     case("different_collectives", (), "rank 0 in all_reduce", waiting(0), waiting(1, GATHERS[0])),
-    # Each rank gathers as much as it has.
-    case("unknown", (), "", waiting(0, GATHERS[0]), waiting(1, GATHERS[1])),
     case(
         "some_ranks_only",
         (1,),
@@ -190,8 +188,6 @@ OF_RANKS_IN_ONE_CALL = [
         waiting(0, call(5), call(6)),
         after_5(1, 0),
     ),
-    # With the same number of collectives it is not known why one has its result.
-    case("unknown", (), "", waiting(0, call(5), call(6)), after_5(1, 1)),
 ]
 OF_OPAQUE_HOOKS = [
     # Torch's own list tells what they have issued.
@@ -353,15 +349,6 @@ def test_a_rank_that_saved_a_moment_ago_is_excused() -> None:
     assert "saves" not in found.message
 
 
-def test_backward_ended_between_the_rounds() -> None:
-    """A moment after its backward pass a rank cannot be said to have left a bucket out."""
-    first = [*others(2), late(2, STEP, 3, thread={"doing": BACKWARD})]
-    last = [*others(2), late(2, STEP, 3)]
-    found = diagnose(Round.of(first), Round.of(last), 4)
-    assert found is not None
-    assert found.kind == "busy"
-
-
 def in_first(rank: int) -> RankStatus:
     """A rank in the backward pass of the first model."""
     second = model(step=STEP - 1, bucket=7, model="model1")
@@ -498,12 +485,6 @@ def test_positions_of_units_are_counted_in_the_step() -> None:
         "`train.py:70 evaluate`, 1 collective behind; "
     )
     assert found.place == ("model0", STEP, 9)
-
-
-def test_a_unit_that_others_number_otherwise_is_the_same_one() -> None:
-    """All are in it, so none is behind."""
-    found = of(in_unit(0), in_unit(1, unit(bucket=17)), size=2)
-    assert (found.kind, found.waiting) == ("unknown", (0, 1))
 
 
 def test_units_at_one_place_of_the_step() -> None:
