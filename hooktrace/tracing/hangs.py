@@ -1,7 +1,6 @@
 """What a tracer does about hangs: it is watched, and takes records of them as ``on_hang`` says.
 
 TracerHangs --models, usual durations--> ranks/hang --HangRecord--> ring; log, dump or abort
-hang_service(channel): one for all tracers of a process
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..ranks.channel.channel import Channel
 from ..ranks.hang.collectives import collectives
 from ..ranks.hang.look import look
 from ..ranks.hang.sentences import stamped
-from ..ranks.hang.service import HangService, stacks_text
+from ..ranks.hang.service import stacks_text
 from ..ranks.hang.watchdog import Pauses
 from ..records import HangRecord
 from ..records.files import record_path
@@ -133,9 +131,3 @@ def dump_text(record: HangRecord, models: list[ModelState], now_ns: int) -> str:
             for one in known.pending
         ]
     return "\n".join([*lines, "", stacks_text(), ""])
-
-
-def hang_service(channel: Channel) -> HangService:
-    """Return what watches for hangs over a channel, which has not started yet."""
-    me = channel.node.me
-    return HangService(channel, me.rank, channel.node.world_size, channel.clock)

@@ -30,7 +30,6 @@ from ..ranks.whole_job.rank_steps import RankSteps
 from ..ranks.whole_job.view import JobView
 from ..records import ClockRecord
 from ..staging.slots import ModelState
-from .hangs import hang_service
 
 if TYPE_CHECKING:
     from .tracer import Tracer
@@ -187,14 +186,13 @@ class _Shared:
     def begin(self, user: Tracer) -> None:
         """Start the channel, and what goes over it."""
         self.channel = channel = channel_of_this_process(user.clock, self.take)
-        rank = channel.node.me.rank
-        channel.answer(QUESTION, TracerControl(lambda: list(self.users), rank).carry_out)
+        channel.answer(QUESTION, TracerControl(lambda: list(self.users), channel.rank).carry_out)
         channel.on_control(QUESTION, partial(carry_out, channel.node))
         channel.on_hub = lambda: channel.spawn(lambda: self._write_address(channel))
-        view = JobView(channel, rank, channel.node.world_size)
+        view = JobView(channel)
         channel.start()
         self.view = view
-        self.hangs = hang_service(channel)
+        self.hangs = HangService(channel)
 
     async def _write_address(self, channel: Channel) -> None:
         """Say beside the records where the hub is; a disk may take its time."""

@@ -73,7 +73,7 @@ def _hub(hosts: int, seconds: int) -> Measured:
     before_mib = resident_mib()
     me = Member(0, os.getpid(), "node0", "host 0")
     channel = Channel(me, world_size, HashStore(), time.perf_counter_ns, lambda _: None)
-    view = JobView(channel, 0, world_size)
+    view = JobView(channel)
     channel.answer("status", lambda _: bytes(2048))
     channel.start()
     _wait_for(lambda: bool(channel.places))

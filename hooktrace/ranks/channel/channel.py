@@ -78,6 +78,16 @@ class Channel:
             raise
 
     @property
+    def rank(self) -> int:
+        """Which rank this is."""
+        return self.node.me.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the job has."""
+        return self.node.world_size
+
+    @property
     def is_hub(self) -> bool:
         """Whether all news arrive here."""
         return self.node.is_hub

@@ -63,9 +63,8 @@ _encode = msgspec.msgpack.encode
 class HangHub:
     """Finds out why ranks wait, where this rank is the hub."""
 
-    def __init__(self, channel: Channel, world_size: int) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._world_size = world_size
         self._lock = threading.Lock()
         self._suspicions: dict[tuple[int, str], Suspicion] = {}
         self._error = ""
@@ -142,7 +141,7 @@ class HangHub:
             return  # what has not moved in a moment says nothing: a rank has gone on
         asked = time.monotonic()
         last = _statuses(self._ask(STATUS, StatusQuestion(signalled), _SECOND_S))
-        found = diagnose(before, last, self._world_size)
+        found = diagnose(before, last, self._channel.world_size)
         if found is None:
             return
         with self._lock:
@@ -195,7 +194,7 @@ class HangHub:
         self, found: HangDiagnosis, last: Round, signalled: tuple[SignalledRank, ...]
     ) -> tuple[RankStacks, ...]:
         """Return the stacks of those who are waited for, and of some who wait."""
-        most = _FEW_STACKS if self._world_size > _LARGE else _MOST_STACKS
+        most = _FEW_STACKS if self._channel.world_size > _LARGE else _MOST_STACKS
         wanted = tuple(dict.fromkeys([*found.ranks[: most - 1], *found.waiting]))[:most]
         answers = self._ask(STACKS, StacksQuestion(wanted, signalled), _STACKS_S)
         stacks, written = {}, {}
@@ -216,7 +215,7 @@ class HangHub:
         return tuple(stacks[rank] for rank in wanted if rank in stacks)
 
     def _ask(self, name: str, question: object, timeout_s: float) -> Any:
-        timeout_s *= 1 + self._world_size / _RANKS_A_SECOND
+        timeout_s *= 1 + self._channel.world_size / _RANKS_A_SECOND
         return self._channel.ask(name, _encode(question), timeout_s)
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...records.hang import RankStacks
-from ...staging.calls import Clock
 from ...staging.slots import ModelState
 from ..channel.messages import HUB_GONE, Member, Silent
 from ..native_calls import call_aside
@@ -59,18 +58,15 @@ _encode = msgspec.msgpack.encode
 class HangService:
     """Hangs of one process's tracers, over one channel."""
 
-    def __init__(self, channel: Channel, rank: int, world_size: int, clock: Clock) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._rank = rank
-        self._world_size = world_size
-        self._clock = clock
         self._watchdogs: dict[TracerHangs, Watchdog] = {}
-        self._open: dict[TracerHangs, tuple[HangNotice, float]] = {}
-        """What each was told that is not over yet, and when by the monotonic clock."""
+        self._open: tuple[HangNotice, float] | None = None
+        """What was told last and is not over yet, and when by the monotonic clock."""
         self._lock = threading.Lock()
         self._writer = stack_writer.StackWriter()
         self._exceptions = LastingExceptions()
-        self._hub = HangHub(channel, world_size)
+        self._hub = HangHub(channel)
         self._number = 0
         """Of the next hang."""
         self._is_alone = False
@@ -92,7 +88,6 @@ class HangService:
         """Watch a tracer no more."""
         with self._lock:
             watchdog = self._watchdogs.pop(user, None)
-            self._open.pop(user, None)
         news = None if watchdog is None else watchdog.close()
         if news is not None:
             self._channel.report(SUSPICION, _encode(news))
@@ -106,7 +101,7 @@ class HangService:
         """Return what this rank knows of itself."""
         paused = any(user.paused for user in self._users())
         return rank_status(
-            *(self._rank, self._models(), self._clock()),
+            *(self._channel.rank, self._models(), self._channel.clock()),
             paused=paused,
             lasting=self._exceptions.known,
         )
@@ -127,7 +122,7 @@ class HangService:
             if news is not None:
                 self._channel.report(SUSPICION, _encode(news))
             if news is not None and news.over and self._is_alone:
-                self._end(user, news)
+                self._end(news)
 
     def _hear(self, rank: int, payload: bytes) -> bool:
         if not self._channel.is_hub:
@@ -144,38 +139,36 @@ class HangService:
         hub = msgspec.msgpack.decode(payload, type=Silent)
         if self._channel.speaks_for_host and not self._said_gone:
             self._said_gone = True
-            said = stamped(self._rank, time.time_ns(), hub_is_gone(hub))
+            said = stamped(self._channel.rank, time.time_ns(), hub_is_gone(hub))
             # A log's lock, a disk may be what ranks wait for.
             call_aside(lambda: logger.warning("%s", said), "hooktrace-hang-warn")
         with self._lock:
             suspects = any(one.suspects for one in self._watchdogs.values())
-            is_told = bool(self._open)
-        found = waits_without_hub(self.status(), hub, self._world_size) if suspects else None
+            is_told = self._open is not None
+        found = (
+            waits_without_hub(self.status(), hub, self._channel.world_size) if suspects else None
+        )
         if found is not None and not is_told:
             self._is_alone = True
             self._take(HangNotice(self._number, found))
 
-    def _end(self, user: TracerHangs, news: Suspicion) -> None:
+    def _end(self, news: Suspicion) -> None:
         """Tell that a hang is over which the hub has not told."""
-        with self._lock:
-            told = self._open.get(user)
+        told = self._open
         if told is not None:
             self._is_alone = False
             self._take(over(*told, news.error))
 
     def _take(self, notice: HangNotice) -> None:
         self._number = max(self._number, notice.hang + 1)
-        is_over = notice.ended_after_ns is not None
         # Under the lock: a tracer that closes meanwhile has been told of the end, or says it.
         with self._lock:
-            self._open.clear()
+            self._open = None if notice.ended_after_ns is not None else (notice, time.monotonic())
             for user in self._watchdogs:
-                if not is_over:
-                    self._open[user] = notice, time.monotonic()
                 self._hear_of(user, notice)
 
     def _hear_of(self, user: TracerHangs, notice: HangNotice) -> None:
-        record = notice.record(self._rank, user.clock(), time.time_ns())
+        record = notice.record(self._channel.rank, user.clock(), time.time_ns())
         user.hear_of_hang(record, speaks=self._channel.speaks_for_host)
 
     def _answer_status(self, payload: bytes) -> bytes:
@@ -186,7 +179,7 @@ class HangService:
 
     def _answer_stacks(self, payload: bytes) -> bytes:
         question = msgspec.msgpack.decode(payload, type=StacksQuestion)
-        own = self._own_stacks() if self._rank in question.ranks else None
+        own = self._own_stacks() if self._channel.rank in question.ranks else None
         others = tuple(
             (member.rank, stack_writer.written(member)[:MOST_CHARACTERS])
             for member in self._mine(question.signalled)
@@ -194,11 +187,11 @@ class HangService:
         return _encode(StacksAnswer(own, others))
 
     def _mine(self, signalled: tuple[SignalledRank, ...]) -> list[Member]:
-        return [one.member for one in signalled if one.helper == self._rank]
+        return [one.member for one in signalled if one.helper == self._channel.rank]
 
     def _own_stacks(self) -> RankStacks:
         return RankStacks(
-            rank=self._rank,
+            rank=self._channel.rank,
             pid=os.getpid(),
             host=socket.gethostname(),
             state="running",

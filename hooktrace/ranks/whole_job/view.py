@@ -32,21 +32,10 @@ _REMIND_S = 60.0
 
 
 class JobView:
-    """Of one process, in the channel's thread but for ``rank_steps``.
+    """Of one process, in the channel's thread but for ``rank_steps``."""
 
-    ``rank``: this one's.
-    """
-
-    def __init__(
-        self,
-        channel: Channel,
-        rank: int,
-        world_size: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, channel: Channel, clock: Callable[[], float] = time.monotonic) -> None:
         self._channel = channel
-        self._rank = rank
-        self._world_size = world_size
         self._clock = clock
         self._plan = Plan()
         self._planned_s = self._told_s = clock()
@@ -89,14 +78,14 @@ class JobView:
 
     def _hub(self) -> JobSteps:
         if self._job is None:
-            self._job = JobSteps(self._world_size, self._clock, self._plan)
+            self._job = JobSteps(self._channel.world_size, self._clock, self._plan)
         return self._job
 
     def _take(self, rank: int, payload: bytes) -> bool:
         if self._channel.is_hub:
             self._hub().take(rank, payload)
             return True
-        if rank == self._rank:
+        if rank == self._channel.rank:
             return False  # to the parent
         self._gatherer.take(rank, payload)
         return True
@@ -121,7 +110,9 @@ class JobView:
 
     def _lead(self, job: JobSteps, now: float) -> None:
         """What the hub does beyond: the last step of each model is a record, and the plan."""
-        closed = job.closed() if self._world_size > 1 else []  # one rank's own records say it all
+        closed = (
+            job.closed() if self._channel.world_size > 1 else []
+        )  # one rank's own records say it all
         for record in {(r.model, r.hook): r for r in closed}.values():
             for part in self._parts:
                 if part.knows(record.model):

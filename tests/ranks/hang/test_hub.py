@@ -40,13 +40,15 @@ OVER = msgspec.structs.replace(SUSPICION, over=True)
 class Ranks:
     """A channel to ranks that say what the test wants."""
 
+    world_size = 2
+
     def __init__(self) -> None:
         self.statuses: list[RankStatus] = []
         self.silent: dict[int, Any] = {}
         self.asked: list[tuple[str, bytes]] = []
         self.notices: list[HangNotice] = []
         self.told = threading.Condition()
-        self.hub = HangHub(self, 2)
+        self.hub = HangHub(self)
 
     def ask(self, name: str, argument: bytes, timeout_s: float) -> Any:
         self.asked.append((name, argument))

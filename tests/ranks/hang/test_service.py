@@ -35,8 +35,11 @@ class Channel:
 
     is_hub = False
     speaks_for_host = True
+    world_size = 3
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int = 0, clock: FakeClock | None = None) -> None:
+        self.rank = rank
+        self.clock = clock or FakeClock()
         self.notices: dict[str, Callable[[bytes], None]] = {}
         self.look: Callable[[], None] = lambda: None
 
@@ -83,7 +86,7 @@ class User(Rank):
 @pytest.fixture
 def service() -> Iterator[tuple[HangService, Channel]]:
     channel = Channel()
-    made = HangService(channel, 0, 2, FakeClock())
+    made = HangService(channel)
     yield made, channel
     made.close()
 
@@ -122,8 +125,9 @@ def gone(state: State = "stopped") -> bytes:
 @pytest.fixture
 def waiting() -> Iterator[tuple[Channel, Waiting]]:
     """Rank 1, which has looked at its calls."""
-    channel, user = Channel(), Waiting()
-    made = HangService(channel, 1, 3, user.clock)
+    user = Waiting()
+    channel = Channel(1, user.clock)
+    made = HangService(channel)
     made.add(user)
     channel.look()
     yield channel, user

@@ -29,9 +29,7 @@ class Tree:
         self.sent: list[int] = []
         self.pushed: list[JobStepRecord] = []
         self.nodes = {rank: Node(self, rank) for rank in parents}
-        self.views = {
-            rank: JobView(node, rank, len(parents), self.clock) for rank, node in self.nodes.items()
-        }
+        self.views = {rank: JobView(node, self.clock) for rank, node in self.nodes.items()}
         self.steps = {
             rank: v.rank_steps(lambda _: (0, 0), self.pushed.append)
             for rank, v in self.views.items()
@@ -58,14 +56,15 @@ class Node:
 
     def __init__(self, tree: Tree, rank: int) -> None:
         self._tree = tree
-        self._rank = rank
+        self.rank = rank
+        self.world_size = len(tree.parents)
         self.take: Callable[[int, bytes], bool]
         self.follow: Callable[[bytes], None]
         self.work: Callable[[], None]
 
     @property
     def is_hub(self) -> bool:
-        return self._tree.parents[self._rank] is None
+        return self._tree.parents[self.rank] is None
 
     def on_report(self, name: str, handler: Callable[[int, bytes], bool]) -> None:
         self.take = handler
@@ -77,9 +76,9 @@ class Node:
         """Look asks the view itself."""
 
     def report(self, name: str, payload: bytes) -> None:
-        self._tree.sent.append(self._rank)
-        at: int | None = self._rank
-        while at is not None and not self._tree.nodes[at].take(self._rank, payload):
+        self._tree.sent.append(self.rank)
+        at: int | None = self.rank
+        while at is not None and not self._tree.nodes[at].take(self.rank, payload):
             at = self._tree.parents[at]
 
     def tell(self, name: str, payload: bytes) -> None:
