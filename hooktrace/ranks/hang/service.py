@@ -101,7 +101,9 @@ class HangService:
         """Return what this rank knows of itself."""
         paused = any(user.paused for user in self._users())
         return rank_status(
-            *(self._channel.rank, self._models(), self._channel.clock()),
+            self._channel.rank,
+            self._models(),
+            self._channel.clock(),
             paused=paused,
             lasting=self._exceptions.known,
         )
@@ -145,10 +147,10 @@ class HangService:
         with self._lock:
             suspects = any(one.suspects for one in self._watchdogs.values())
             is_told = self._open is not None
-        found = (
-            waits_without_hub(self.status(), hub, self._channel.world_size) if suspects else None
-        )
-        if found is not None and not is_told:
+        if is_told or not suspects:
+            return
+        found = waits_without_hub(self.status(), hub, self._channel.world_size)
+        if found is not None:
             self._is_alone = True
             self._take(HangNotice(self._number, found))
 

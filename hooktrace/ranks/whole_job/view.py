@@ -110,9 +110,8 @@ class JobView:
 
     def _lead(self, job: JobSteps, now: float) -> None:
         """What the hub does beyond: the last step of each model is a record, and the plan."""
-        closed = (
-            job.closed() if self._channel.world_size > 1 else []
-        )  # one rank's own records say it all
+        is_alone = self._channel.world_size == 1  # whose own records say it all
+        closed = [] if is_alone else job.closed()
         for record in {(r.model, r.hook): r for r in closed}.values():
             for part in self._parts:
                 if part.knows(record.model):

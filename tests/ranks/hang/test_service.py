@@ -83,6 +83,12 @@ class User(Rank):
         self.speaks.append(speaks)
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for the log is written at once, and not in a later test."""
+    monkeypatch.setattr(module, "call_aside", lambda work, name: work())
+
+
 @pytest.fixture
 def service() -> Iterator[tuple[HangService, Channel]]:
     channel = Channel()
@@ -185,10 +191,8 @@ def test_one_rank_of_a_host_says_once_that_the_hub_is_gone(
     service: tuple[HangService, Channel],
     speaks: bool,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever it waits for."""
-    monkeypatch.setattr(module, "call_aside", lambda work, name: work())
     _, channel = service
     channel.speaks_for_host = speaks
     for _ in range(3):
