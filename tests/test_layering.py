@@ -31,7 +31,7 @@ MAY_IMPORT = {
         *("exporters", "tracing", "hooks", "fsdp"),
     },
     "commands": {
-        *("records", "staging", "ranks", "exporters", "tracing", "hooks"),
+        *("records", "ranks", "exporters", "tracing", "hooks"),
         *("analysis", "testing", "fsdp", "integrations"),
     },
     "__main__": {"commands", "integrations"},

@@ -3,7 +3,6 @@
     arguments --line/--> one call of what a command is, a line on standard error where it fails
        demo/      trains a small language model, traced --> files, tables
        bench/     what hooktrace costs, and how true its times are --> rows
-       ranks.py   the ranks that demo/ and bench/ start, and their end
        top/       a job that runs, live; ctl.py: commands to one
 
 In: arguments, and what they name.  Out: text, pages or JSON, and an exit code.  What only reads

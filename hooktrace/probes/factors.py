@@ -27,6 +27,14 @@ _MOVED = 20
 _BY_CHANCE = 1e-5
 
 
+def named_factors(divisor: float) -> dict[str, float]:
+    """Return how many times too large a result is that mistakes its divisor, by kind of anomaly.
+
+    ``divisor``: that of the sum, the number of ranks for an average.
+    """
+    return {"not_averaged": divisor, "averaged_twice": 1 / divisor}
+
+
 class Held(NamedTuple):
     """A probed bucket of which a factor is known; ``norm``: of the average, the whole bucket's."""
 
@@ -94,10 +102,9 @@ class FactorRun:
     def _name(self, size: int) -> str:
         if self._steps < _STEPS:
             return ""
-        if self._low <= size <= self._high:
-            return "not_averaged"
+        found = [k for k, s in named_factors(size).items() if self._low <= s <= self._high]
         sure = all(one.cause.sure for one in self._held.values())
-        if sure and self._low <= 1 / size <= self._high:
-            return "averaged_twice"
+        if found and (sure or found[0] == "not_averaged"):
+            return found[0]
         may_be_chance = self._chance > _BY_CHANCE or not self._moved
         return "" if may_be_chance or self._may_be_sum else "wrong_scale"

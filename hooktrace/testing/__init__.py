@@ -5,6 +5,7 @@
     SyntheticJob --synthetic.py, without torch--> records and files of a made-up job
       synthetic_hangs.py   of one that hangs
       synthetic_shards.py  of a sharded model
+    ranks.py        a function on ranks of this machine, for the check, the demo and bench
 
 What DDP does with a hook shows only in real processes, and that is what ``check_hook`` looks at.
 The names are imported when they are first used, so that ``synthetic`` needs no torch.

@@ -23,8 +23,8 @@ import numpy as np
 
 from hooktrace import hooks
 from hooktrace.commands.bench.table import Row
-from hooktrace.commands.ranks import run_ranks
 from hooktrace.testing import FakeClock
+from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer
 

@@ -39,7 +39,7 @@ from hooktrace.commands.bench.harness import (
     on_all_ranks,
 )
 from hooktrace.commands.bench.table import Row
-from hooktrace.commands.ranks import run_ranks
+from hooktrace.testing.ranks import run_ranks
 
 from .harness import step_s
 

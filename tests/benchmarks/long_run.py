@@ -26,11 +26,11 @@ import torch
 
 from hooktrace.commands.bench.harness import done
 from hooktrace.commands.bench.table import Row
-from hooktrace.commands.ranks import run_ranks
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.records import Batch
 from hooktrace.staging.hook import staged
 from hooktrace.staging.operations import Operation
+from hooktrace.testing.ranks import run_ranks
 from hooktrace.testing.synthetic import SyntheticJob, simulate
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer

@@ -18,8 +18,8 @@ from hooktrace import hooks
 from hooktrace.commands.bench.cost import steps_in_turns
 from hooktrace.commands.bench.harness import done
 from hooktrace.commands.bench.table import Row
-from hooktrace.commands.ranks import run_ranks
 from hooktrace.staging import devices, slots
+from hooktrace.testing.ranks import run_ranks
 
 LARGE, SMALL = (512, 2), (64, 40)
 """Width and number of the buckets: 2 of 1 MB, 40 of 16 KB."""

@@ -19,12 +19,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from hooktrace.commands.bench.table import Row
-from hooktrace.commands.ranks import run_ranks
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
 from hooktrace.ranks.whole_job.snapshot import JobSnapshot
 from hooktrace.ranks.whole_job.view import JobView
 from hooktrace.staging.job import job_store
+from hooktrace.testing.ranks import run_ranks
 
 from .harness import STATM, resident_mib
 from .simulated_hosts import OVER, RANKS_A_HOST, simulate

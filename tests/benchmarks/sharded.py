@@ -29,8 +29,8 @@ from torch.distributed.fsdp import fully_shard
 from hooktrace.commands.bench.cost import _block
 from hooktrace.commands.bench.harness import in_turns
 from hooktrace.commands.bench.table import Row
-from hooktrace.commands.ranks import run_ranks
 from hooktrace.fsdp.trace import trace
+from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.tracer import Tracer
 
 from .backends import all_exporters, otlp_sink

@@ -23,7 +23,7 @@ from hooktrace import hooks
 from hooktrace.commands.bench.cost import _flushed, _whose_turn_it_is, traced_beside
 from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack
 from hooktrace.commands.bench.table import Row
-from hooktrace.commands.ranks import run_ranks
+from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.tracer import Tracer
 
 BUCKETS = 40

@@ -39,8 +39,8 @@ from hooktrace import hooks
 from hooktrace.commands.bench.cost import _block
 from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack
 from hooktrace.commands.bench.table import Row
-from hooktrace.commands.ranks import run_ranks
 from hooktrace.integrations import ending, models
+from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.settings import default_tracer
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer

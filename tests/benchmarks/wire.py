@@ -26,11 +26,11 @@ from torch.profiler import ProfilerActivity, profile
 from hooktrace import hooks
 from hooktrace.commands.bench.harness import Hook, linear_stack
 from hooktrace.commands.bench.table import Row
-from hooktrace.commands.ranks import run_ranks
 from hooktrace.records import BucketRecord, RunInfo
 from hooktrace.records.intervals import fifo_starts
 from hooktrace.staging import group_hooks
 from hooktrace.staging.groups import group_info, group_of
+from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer
 

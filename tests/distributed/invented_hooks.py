@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tests.testing.check import near_misses  # noqa: F401 - makes more of them, as held_out does
-from tests.testing.check.invented import RIGHT, WRONG, Rank, named
+from tests.testing.check.invented import RIGHT, WRONG, named
+from tests.testing.check.parts import Rank
 
 
 class Memory:

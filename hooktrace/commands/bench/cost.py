@@ -38,9 +38,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as torch_h
 
 from ... import hooks
 from ...exporters import RecordFileExporter
+from ...testing.ranks import run_ranks
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
-from ..ranks import run_ranks
 from .harness import Hook, done, in_turns, linear_stack, rounds_of
 from .table import HEADING, Row, line_of, machine_facts
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from torch.distributed.elastic.multiprocessing import SignalException, Std
 
 from ...records.files import record_path
-from ..ranks import RankError, run_ranks
+from ...testing.ranks import RankError, run_ranks
 from .closing import hold, print_closing
 from .options import DemoOptions
 from .train import RankResult, train

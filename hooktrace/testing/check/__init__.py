@@ -3,20 +3,20 @@
 A decision table: scenarios (what gradients come) times oracles (what is asked of the results).
 
     command.py --HookSpec--> launch.py --Job--> host.py --fork--> rank.py, once a rank and scenario
-    command.py <--CheckResult-- launch.py <--CaseResult-- judge.py <--RankEnd--+
+    command.py <--CheckResult-- launch.py <--CaseResult-- host.py <--RankResult--+
 
     scenarios.py --phases of gradients.py--> calls.py --result--> runs.py --> oracles.py --> Flaw
 
     spec.py, standard.py   a hook and its state, by name or by pickle; all standard hooks
-    scenarios.py           the table of scenarios; by_hand.py: those that only DDP or FSDP has
+    scenarios.py           the table of scenarios; by_hand.py: those with steps of their own
     gradients.py           what all ranks give in a phase, which every rank can make
     calls.py               one call for all gradients: by a DDP model, or as FSDP calls its hooks
     runs.py                steps, with what each owes to later ones; wire_format.py: bytes --> loss
     oracles.py             the table of oracles; the first one that a hook fails is the verdict
-    judge.py, stacks.py    how the ranks ended --> the first cause, pass, warn or fail
+    host.py, stacks.py     how the ranks ended --> the first cause; result.py: pass, warn or fail
 
-No scenario can hang the check: its ranks have a deadline, after which they are asked for their
-stacks and killed, and the next one starts from fresh processes.
+No scenario can hang the check: at a deadline its ranks write their stacks and are ended, and the
+next one starts from fresh processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .judge import CaseResult, CheckResult, Problem
+from .result import CaseResult, CheckResult, Problem
 
 __all__ = ["CaseResult", "CheckResult", "Problem", "check_hook"]
 
@@ -43,13 +43,12 @@ def check_hook(
     ``hook``: the hook, importable from its module, or ``"package.module:attribute"``; for FSDP's
     collectives a ``ScatterHook`` or a ``GatherHook``, which takes no state.
     ``make_state``: a callable, or the name of one, that makes a state on each rank for each model:
-    called without arguments, or with the process group where it asks for one; by default the state
-    is ``None``.  ``local``: the hook's results differ between ranks by design.  ``timeout_s``: how
-    long one case may take; a hang takes that long, once.  ``cases``: the keys of some cases only
-    (``hooktrace.testing.check.cases``).
+    called without arguments, or with the process group if it asks for one; by default the state is
+    ``None``.  ``local``: the hook's results differ between ranks by design.  ``timeout_s``: how
+    long one case may take.  ``cases``: the keys of some cases only, as ``--case`` takes them.
 
-    Returns the result where nothing failed, warnings included.  Raises ``AssertionError`` with the
-    result as a table where anything did, ``TypeError`` for a hook that cannot be handed to another
+    Returns the result if nothing failed, warnings included.  Raises ``AssertionError`` with the
+    result as a table if anything did, ``TypeError`` for a hook that cannot be handed to another
     process, ``UsageError`` for one that is not there or a state that cannot be made.  It takes
     about 15 seconds, and leaves no process.
     """

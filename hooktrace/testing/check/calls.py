@@ -4,19 +4,19 @@
                         --FsdpCall: as FSDP calls it, flat----> this rank's part, or all parameters
 
 **DDP.**  The model's loss is the sum of p * g over all parameters p, whose gradient by p is g, on
-all ranks and for every dtype, NaN included.  So what is due is known everywhere without any
+all ranks and for every dtype, NaN included.  So the average is known everywhere without any
 communication.
 
-**FSDP.**  A ``ScatterHook`` is due the sum of what all ranks have for this rank's part, over the
-divisor that is asked for; a ``GatherHook`` each rank's parameters in that rank's place, which is
-the sum of rows that are zero elsewhere.
+**FSDP.**  A ``ScatterHook`` should give the sum of what all ranks have for this rank's part, over
+the divisor that is asked for; a ``GatherHook`` each rank's parameters in that rank's place, which
+is the sum of rows that are zero elsewhere.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -74,10 +74,9 @@ class KnownGradients(nn.Module):
 class DdpCall:
     """A DDP model with the hook, traced, from its first step on; all ranks make the same calls.
 
-    In many small buckets, unless these are known to hang.  ``probed``: every bucket of every step,
-    by the tracer, which names what is wrong.  ``passes``: backward passes a step, all but the last
-    under ``no_sync``.  ``longest_s``: sleep up to that long in places of them.  ``options``: DDP's;
-    with ``find_unused_parameters`` it leaves out those whose gradients are zeros.
+    In many small buckets, unless these are known to hang.  ``passes``: backward passes a step, all
+    but the last under ``no_sync``.  ``longest_s``: sleep up to that long before each gradient.
+    ``options``: DDP's; with ``find_unused_parameters`` it leaves out those without gradients.
     """
 
     def __init__(
@@ -86,7 +85,6 @@ class DdpCall:
         shapes: Shapes,
         dtype: torch.dtype = torch.float32,
         *,
-        probed: bool = False,
         passes: int = 1,
         longest_s: float = 0.0,
         **options: Any,
@@ -96,15 +94,8 @@ class DdpCall:
         self._uses_all = not options.get("find_unused_parameters")
         self._random = random.Random(context.rank)
         self._began_ns: list[int] = []
-        self.tracer = Tracer(
-            run_id="check",
-            keep_buckets=8192,
-            error_every=1 if probed else 0,
-            error_all_buckets=probed,
-            debug=probed,
-            align_clocks=False,
-        )
-        context.tracers.append(self.tracer)
+        self._tracer = Tracer(run_id="check", keep_buckets=8192, error_every=0, align_clocks=False)
+        context.tracers.append(self._tracer)
         cap = _ONE_BUCKET_MB if context.one_bucket else _CAP_MB
         self.ddp = DistributedDataParallel(
             KnownGradients(shapes, dtype), bucket_cap_mb=cap, **options
@@ -112,15 +103,10 @@ class DdpCall:
         self.register(self.ddp)
 
     def register(self, ddp: DistributedDataParallel) -> None:
-        """Register the hook, traced, with a new state; under another name where DDP refuses it."""
-        hook, state = self._context.loaded.hook, self._context.new_state()
-        options: dict[str, Any] = {"tracer": self.tracer, "local": self._context.loaded.local}
-        try:
-            instrument(ddp, hook, state, **options)
-        except TypeError as error:
-            if not refused_by_name(error):
-                raise
-            instrument(ddp, _Renamed(hook), state, **options)
+        """Register the hook, traced, with a new state."""
+        loaded = self._context.loaded
+        state = self._context.new_state()
+        instrument(ddp, loaded.hook, state, tracer=self._tracer, local=loaded.local)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """Train one step and return its gradients."""
@@ -148,13 +134,13 @@ class DdpCall:
     def wire(self) -> WireFormat:
         """Return what went over the wire since DDP has its buckets."""
         numel = (len(self._began_ns) - _REBUILT) * sum(lengths_of_shapes(self.shapes))
-        return wire_of(self.tracer, self._began_ns[_REBUILT], numel, self._context.size)
+        return wire_of(self._tracer, self._began_ns[_REBUILT], numel, self._context.size)
 
 
 def wire_of(tracer: Tracer, from_ns: int, numel: int, ranks: int) -> WireFormat:
     """Return what was sent since ``from_ns``, wall-clock ns, for ``numel`` elements.
 
-    From torch's recorder, or where it does not know from the tracer, which knows staged hooks.
+    Torch's recorder knows; if not, the tracer does of staged hooks.
     """
     try:
         issued = FlightRecorder().issued(from_ns, time.time_ns())
@@ -162,36 +148,29 @@ def wire_of(tracer: Tracer, from_ns: int, numel: int, ranks: int) -> WireFormat:
         is_known = 0 < len(transfers) == len(issued)
     except UnknownError:
         is_known = False
-    if not is_known:
+    if not is_known:  # point to point is not in torch's recorder on gloo
         tracer.flush()
         known = [bucket for bucket in tracer.buckets() if bucket.wire_bytes is not None]
         transfers = [transfer for bucket in known for transfer in bucket.transfers]
         numel = sum(bucket.numel for bucket in known)
-    if not transfers:  # point to point is not in torch's recorder on gloo
-        return NOT_KNOWN
-    return format_of(transfers, numel, ranks)
+    return format_of(transfers, numel, ranks) if numel else NOT_KNOWN
 
 
 class FsdpCall:
     """One of FSDP's collectives with the hook in its place.
 
-    ``part``: elements of each rank's part.  ``divisor``: of the sum, where gradients are reduced.
+    ``part``: elements of each rank's part.  ``divisor``: of the sum of reduced gradients.
     ``beside``: call it for another unit too after each step, with gradients 1000 times as large.
     """
 
     def __init__(
-        self,
-        context: Context,
-        part: int,
-        divisor: float,
-        *,
-        unit: str,
-        beside: bool = False,
+        self, context: Context, part: int, divisor: float, *, unit: str, beside: bool = False
     ) -> None:
         self._hook, self._rank, self._size = context.loaded.hook, context.rank, context.size
         self._part, self._divisor, self._unit, self._beside = part, divisor, unit, beside
-        self._is_scatter = isinstance(self._hook, ScatterHook)
-        self.shapes: Shapes = ((part,),) * (self._size if self._is_scatter else 1)
+        self.shapes: Shapes = ((part,),) * (
+            self._size if isinstance(self._hook, ScatterHook) else 1
+        )
         self._sent: list[Transfer] = []
         self._calls = 0
 
@@ -205,7 +184,7 @@ class FsdpCall:
 
     def given_for(self, rows: torch.Tensor) -> torch.Tensor:
         """Return what each rank gives for that, (ranks, numel)."""
-        if self._is_scatter:
+        if isinstance(self._hook, ScatterHook):
             return rows.view(self._size, self._size, self._part)[:, self._rank]
         in_its_place: torch.Tensor = torch.block_diag(*rows.double())
         return in_its_place
@@ -245,24 +224,3 @@ def _watched(steps: Steps, sent: list[Transfer]) -> Generator[Operation, Any, to
             dtype = str(known.dtype).removeprefix("torch.")
             sent.append(Transfer(collective=known.kind, dtype=dtype, wire_bytes=known.wire_bytes))
         value = yield operation
-
-
-class _Renamed:
-    """A hook under a name that DDP has nothing against."""
-
-    def __init__(self, hook: Callable[..., Any]) -> None:
-        self._hook = hook
-        self.__name__ = self.__qualname__ = f"{getattr(hook, '__name__', 'hook')}_renamed"
-
-    def __call__(self, state: Any, bucket: Any) -> Any:
-        """Run the hook."""
-        return self._hook(state, bucket)
-
-
-def refused_by_name(error: BaseException) -> bool:
-    """Return whether DDP refused a hook for its ``__name__`` alone.
-
-    It takes no ``bf16_compress_hook`` where there is no NCCL, although gloo all-reduces bfloat16
-    correctly.
-    """
-    return "BF16 all reduce communication hook" in str(error)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,17 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ...records.errors import UsageError
-from .judge import CaseResult, CheckResult, Problem, Status
 from .launch import check
+from .result import CaseResult, CheckResult, Problem, Status
 from .spec import HookSpec
 
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
+_WORDS: dict[Status, str] = {"fail": "failed", "warn": "warned", "pass": "passed"}
+_HEAD = ("hook", "verdict", "error of a step", "of their sum", "ratio", "what was found")
 _WIDTH = 120
+_REDIRECTED_WIDTH = 160
 _MANY = 4
 _SHORT = 160
-_PREFIX = re.compile(
-    r"^hook '.*?', (bucket \d+|unit [^,]+), step \d+: (the hook raised in stage \w+: )?"
-)
 
 
 def run(
@@ -40,7 +39,7 @@ def run(
     cases: list[str],
     markdown: bool,
 ) -> int:
-    """Check a hook, or all standard ones; returns 1 where anything failed, else 0.
+    """Check a hook, or all standard ones; returns 1 if anything failed, else 0.
 
     Raises ``UsageError`` for what cannot be checked.
     """
@@ -55,11 +54,9 @@ def run(
     else:
         specs = [HookSpec.of(hook, state, local=local)]
     console = Console(highlight=False)
-    # A redirected table keeps its width, whatever the terminal that is not there would have.
     if not console.is_terminal:
-        console.width = 160
-    waiting = Console(stderr=True, highlight=False)
-    with waiting.status("starting") as status:
+        console.width = _REDIRECTED_WIDTH
+    with Console(stderr=True, highlight=False).status("starting") as status:
 
         def seen(spec: HookSpec, result: CaseResult) -> None:
             status.update(f"{spec.name}, {result.case}: {result.status}")
@@ -68,25 +65,21 @@ def run(
     if markdown:
         console.print(as_markdown(results), markup=False, soft_wrap=True)
     elif hook is None:
-        print_overview(console, results)
+        console.print(_table(_HEAD, _rows(results)))
     else:
         print_result(console, results[0])
     return 1 if any(result.failed for result in results) else 0
 
 
 def print_result(console: Console, result: CheckResult) -> None:
-    """Print a hook's cases with the reasons, a line that sums up, and stacks where ranks hung."""
-    table = Table("case", box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("", "s"):
-        table.add_column(column, no_wrap=True, justify="right" if column else "left")
-    table.add_column("what was found")
-    said: dict[str, str] = {}
+    """Print a hook's cases with the reasons, a line that sums up, and stacks of ranks that hung."""
+    rows, said = [], dict[tuple[str, str], str]()
     for case in result.cases:
-        reasons = [_reason(problem, said) for problem in case.problems]
         seconds = "" if case.skipped else f"{case.seconds:.1f}"
-        found = Text("\n".join([*reasons, case.note]).strip("\n"))
-        table.add_row(Text(case.case, no_wrap=True), _coloured(case.status), seconds, found)
-    console.print(table)
+        found = [_reason(problem, said) for problem in case.problems]
+        found += [case.note] if case.note else []
+        rows.append((case.case, case.status, seconds, "\n".join(found)))
+    console.print(_table(("case", "", "s", "what was found"), rows))
     console.print(_summary(result), markup=False, soft_wrap=True)
     for case in result.cases:
         if case.stacks:
@@ -102,72 +95,52 @@ def as_text(result: CheckResult) -> str:
     return captured.get()
 
 
-def print_overview(console: Console, results: Sequence[CheckResult]) -> None:
-    """Print one line a problem of many hooks."""
-    table = Table("hook", box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("verdict", "error", "of sum", "ratio"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("what was found")
-    for result in results:
-        found = Text("\n".join(_in_short(result)))
-        table.add_row(result.hook, _coloured(result.verdict), *_numbers(result), found)
-    console.print(table)
-
-
 def as_markdown(results: Sequence[CheckResult]) -> str:
-    """Return the overview as a markdown table."""
-    head = ("hook", "verdict", "error of a step", "of their sum", "ratio", "what was found")
-    rows = [head, ("---",) * len(head)]
-    for result in results:
-        found = "; ".join(_in_short(result)).replace("|", "\\|")
-        rows.append((f"`{result.hook}`", result.verdict, *_numbers(result), found))
+    """Return a markdown table with a row a hook."""
+    rows = [_HEAD, ("---",) * len(_HEAD)]
+    for name, *others, found in _rows(results):
+        rows.append((f"`{name}`", *others, found.replace("\n", "; ").replace("|", "\\|")))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _coloured(status: Status) -> Text:
-    return Text(status, style=_STYLES[status])
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table for a terminal; the second column is a status."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in head:
+        table.add_column(column, no_wrap=column not in (_HEAD[0], _HEAD[-1]))
+    for name, status, *others in rows:
+        table.add_row(Text(name), Text(status, style=_STYLES[status]), *map(Text, others))
+    return table
 
 
-def _reason(problem: Problem, said: dict[str, str]) -> str:
-    """Return a problem in words; ``said``: in which case one like it was said before."""
-    before = said.setdefault(_key(problem), problem.case)
+def _rows(results: Sequence[CheckResult]) -> list[tuple[str, ...]]:
+    return [(r.hook, r.verdict, *_numbers(r), "\n".join(_in_short(r))) for r in results]
+
+
+def _reason(problem: Problem, said: dict[tuple[str, str], str]) -> str:
+    """Return a problem in words; ``said``: the case in which one like it was told before."""
+    before = said.setdefault((problem.kind, problem.message.partition(":")[0]), problem.case)
     if before != problem.case:
         return f"{problem.kind}: as in {before!r}"
     is_named = problem.rank is None or problem.message.startswith("rank ")
     return f"{problem.kind}: {'' if is_named else f'rank {problem.rank}: '}{problem.message}"
 
 
-def _in_short(result: CheckResult) -> list[str]:
-    """Return a line for each different problem: its kind, the cases, and the beginning of why."""
-    alike: dict[str, list[Problem]] = {}
-    for problem in result.problems:
-        alike.setdefault(_key(problem), []).append(problem)
-    lines = []
-    for first, *others in alike.values():
-        cases = [problem.case for problem in (first, *others)]
+def _in_short(result: CheckResult) -> Iterator[str]:
+    """Yield a line for each kind of problem: the cases, and the first message without remedy."""
+    for kind in dict.fromkeys(problem.kind for problem in result.problems):
+        alike = [problem for problem in result.problems if problem.kind == kind]
+        cases = [problem.case for problem in alike]
         where = f"{len(cases)} cases" if len(cases) > _MANY else ", ".join(cases)
-        lines.append(f"{first.kind} ({where}): {_short(first)}")
-    return lines
-
-
-def _key(problem: Problem) -> str:
-    """Return what problems have in common that say the same of different buckets and steps."""
-    return f"{problem.kind} {re.sub(r'[0-9.e+-]+', '#', problem.message)}"
-
-
-def _short(problem: Problem) -> str:
-    """Return why without the remedy, or where the ranks stand."""
-    said = _PREFIX.sub("", problem.message)
-    if problem.kind not in ("hang", "crash"):
-        said = said.partition("; ")[0]
-    return textwrap.shorten(said, _SHORT, placeholder=" ...")
+        what, _, _ = alike[0].message.partition("; ")
+        said = alike[0].message if kind in ("hang", "crash") else what
+        yield f"{kind} ({where}): {textwrap.shorten(said, _SHORT, placeholder=' ...')}"
 
 
 def _summary(result: CheckResult) -> str:
     statuses = Counter(case.status for case in result.cases)
-    words: dict[Status, str] = {"fail": "failed", "warn": "warned", "pass": "passed"}
     ranks = f"{result.ranks} gloo rank{'' if result.ranks == 1 else 's'}"
-    counts = [f"{statuses[key]} {word}" for key, word in words.items() if statuses[key]]
+    counts = [f"{statuses[key]} {word}" for key, word in _WORDS.items() if statuses[key]]
     facts = [f"{result.hook} on {ranks}: {result.verdict}", ", ".join(counts)]
     error, of_sum, ratio = _numbers(result)
     if error:

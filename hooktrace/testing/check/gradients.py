@@ -1,21 +1,20 @@
 """Chosen gradients, by phase: the same numbers wherever they are made, for all ranks.
 
-    phase      gradients                                              what shows in them
-    first      unlike any others, and nothing is owed                 weights
-    rest       zeros, in the beginning too                            what is owed, what is added
-    fresh      nothing in common from step to step                    an older step's results
-    same       the same ones again and again                          random numbers, drift
-    end        zeros                                                  whether something is kept
-    ordinary   like real ones, of all ranks: point the same way       usual errors
-    joined     these, of the last rank alone                          -
-    unused     these, without one parameter, and another on rank 0    -
-    large     ordinary ones of up to 100                              what leaves its range
-    zeros, huge, nan: zeros, up to 1e5, one NaN on the last rank      what odd values leave behind
-    after      ordinary ones after these
+    phase            gradients                                         what shows in them
+    first            unlike any others, and nothing is owed            weights
+    rest, end        zeros                                             what is owed, what is added
+    fresh            nothing in common from step to step               an older step's results
+    same             the same ones again and again                     random numbers, drift
+    ordinary         like real ones, that point the same way           usual errors
+    start            these, while DDP's buckets and the hook begin     -
+    joined, unused   of the last rank alone; without some parameters   -
+    large            ordinary ones of up to 100                        what leaves its range
+    zeros, huge, nan zeros, up to 1e5, one NaN on the last rank        what odd values leave behind
+    after            ordinary ones after these
 
 Chosen gradients are uniform, up to 0.004, and the first and the last element of each parameter are
-5.5 times as large.  They are of one rank alone, where all others have zeros, or the same on all
-ranks: what one rank's gradients weigh, and whether all ranks' values come, then needs no fit.
+5.5 times as large.  They are of one rank alone, while all others have zeros, or the same on all
+ranks: the weight of one rank's gradients, and whether all values come, then needs no fit.
 """
 
 from __future__ import annotations
@@ -47,6 +46,8 @@ CHOSEN: Phases = (
     ("same", 16),
     ("end", 4),
 )
+
+LONG: Phases = (("start", 8), ("ordinary", 24))
 
 _SIZE = 4e-3
 _ENDS = 5.5
@@ -137,19 +138,13 @@ def ordinary(shapes: Shapes, rank: int, step: int) -> torch.Tensor:
     size = _SIZE / 4 * (0.5 + 1.5 * float(draw))
     parts = []
     for place, shape in enumerate(shapes):
-        shared, own = product(shape, place), product(shape, 1000 * (rank + 1) + place)
-        rest = _NOISE * torch.randn(shape, generator=noise)
-        parts.append(((shared + own + rest) * size).flatten())
+        part = _NOISE * torch.randn(shape, generator=noise)
+        for seed in (place, 1000 * (rank + 1) + place):
+            drawn = torch.Generator().manual_seed((1 << 20) + seed)
+            vectors = [(shape[0], 1), (1, shape[1])] if len(shape) == 2 else [shape]
+            part += math.prod(torch.randn(vector, generator=drawn) for vector in vectors)
+        parts.append((part * size).flatten())
     return torch.cat(parts)
-
-
-def product(shape: tuple[int, ...], seed: int) -> torch.Tensor:
-    """Return a product of two vectors where the shape has two dimensions, else random numbers."""
-    generator = torch.Generator().manual_seed((1 << 20) + seed)
-    if len(shape) != 2:
-        return torch.randn(shape, generator=generator)
-    rows = torch.randn(shape[0], 1, generator=generator)
-    return rows * torch.randn(1, shape[1], generator=generator)
 
 
 def play(run: Run, call: Call, phases: Phases) -> Run:

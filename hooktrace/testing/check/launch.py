@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 from ...records.errors import UsageError
-from .judge import CaseResult, CheckResult
+from .result import CaseResult, CheckResult
 from .spec import HookSpec, Job, Message
 
 _SLACK_S = 30.0
@@ -56,70 +55,62 @@ def check(
         results[hook].append(result)
         seen(specs[hook], result)
     return [
-        CheckResult(hook=spec.name, ranks=ranks, cases=tuple(cases))
-        for spec, cases in zip(specs, results, strict=True)
+        CheckResult(hook=spec.name, ranks=ranks, cases=tuple(found))
+        for spec, found in zip(specs, results, strict=True)
     ]
 
 
 def _results(job: Job) -> Iterator[tuple[int, CaseResult]]:
     """Yield each case's result with the number of its hook."""
-    with tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
-        directory = Path(name)
-        (directory / "job").write_bytes(pickle.dumps(job))
-        connection, host = _start(directory)
+    ours, theirs = Pipe()
+    with ours, theirs, tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
+        log = Path(name) / "log"
+        host = _start(name, theirs.fileno(), log)
+        theirs.close()
         wait_s = _START_S
         try:
-            while message := _next(connection, wait_s, host, directory):
+            ours.send(job)
+            while True:
+                how = f"said nothing for {wait_s:.0f} s"
+                try:
+                    message: Message = ours.recv() if ours.poll(wait_s) else _silent(how, log)
+                except (EOFError, ConnectionResetError):
+                    _silent(f"ended with {host.wait()}", log)
+                if message is None:
+                    return
                 if isinstance(message, UsageError):
                     raise message
                 yield message
                 wait_s = job.timeout_s + _SLACK_S
         finally:
-            _end(host)
-            connection.close()
+            # The host and its ranks share a session that nothing else is in.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(host.pid, signal.SIGKILL)
+            host.wait()
 
 
-def _start(directory: Path) -> tuple[Connection, subprocess.Popen[bytes]]:
+def _start(directory: str, connection: int, log: Path) -> subprocess.Popen[bytes]:
     """Start the host, which imports from where this process does, and is alone in its session."""
-    ours, theirs = Pipe()
     paths = [os.path.abspath(entry) for entry in sys.path]
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    with theirs, (directory / "log").open("wb") as log:
-        host = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{__package__}.host", directory, str(theirs.fileno())],
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", f"{__package__}.host", directory, str(connection)],
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=output,
+            stderr=output,
             env=os.environ
             | one_thread
             | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore"}
             | {"TORCH_FR_BUFFER_SIZE": _RECORDS},
-            pass_fds=[theirs.fileno()],
+            pass_fds=[connection],
             start_new_session=True,
         )
-    return ours, host
 
 
-def _next(
-    connection: Connection, wait_s: float, host: subprocess.Popen[bytes], directory: Path
-) -> Message:
-    """Wait for a message of the host."""
-    try:
-        if connection.poll(wait_s):
-            message: Message = connection.recv()
-            return message
-        how = f"said nothing for {wait_s:.0f} s"
-    except EOFError:
-        how = f"ended with {host.wait()}"
-    said = (directory / "log").read_text(errors="replace").strip()
+def _silent(how: str, log: Path) -> NoReturn:
+    said = log.read_text(errors="replace").strip()
     raise UsageError(
         f"the process that imports the hook {how}; look at what its module does when it is "
         f"imported. The end of its output: {said[-2000:] or 'none'}"
     )
-
-
-def _end(host: subprocess.Popen[bytes]) -> None:
-    """End the host and whatever it has forked: they share a session that nothing else is in."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(host.pid, signal.SIGKILL)
-    host.wait()

@@ -1,14 +1,14 @@
 """What was tried of a hook, in numbers: a Run is the steps of one scenario, as one rank saw them.
 
-With r a step's result, a what is due (the average of the ranks' gradients; of FSDP's collectives
-their sum over the divisor) and d what earlier steps still owe (the sum of all a - r so far):
+With r a step's result, a the average that it should be (of FSDP's collectives the sum over the
+divisor), and d what earlier steps still owe (the sum of all a - r so far):
 
-    |r - a| / |a|            0 where the result is the average
+    |r - a| / |a|            0 if the result is the average
     |r - (a + d)| / |a + d|  0 with error feedback (Seide et al., 1-bit SGD, 2014), which adds to a
                              step what it left out in earlier ones
     <r, x> / <x, x>          the weight of x = a or a + d in the result, by least squares
-    <r, r> / <r, x>          its weight where r is w times a projection of x, as kept elements,
-                             low ranks and scaled signs are: 1 for w = 1
+    <r, r> / <r, x>          its weight if r is w times a projection of x, as kept elements, low
+                             ranks and scaled signs are: 1 for w = 1
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import torch
 
 from .wire_format import NOT_KNOWN, WireFormat
 
-NOTHING = 1e-5
-"""Of the largest step: what a result may be that stands for zeros."""
-
 CHANCE = 5.0
 """Standard deviations."""
 
 Who = int | Literal["alike", "each"]
-"""One rank, whose gradients are not zero, or all ranks: alike, or each with its own."""
+"""One rank, whose gradients alone are not zero, or all ranks: alike, or each with its own."""
+
+_NOTHING = 1e-5
+"""Of the largest step: a result below that stands for zeros."""
 
 _MOST = 0.9
 _APART = 1 << 16
@@ -43,9 +43,9 @@ _ALMOST = 0.02
 class Step:
     """One call of the hook for all gradients.
 
-    ``phase``: what was tried.  ``result``, ``average``, ``owed``: (numel,) float64, what came, what
-    was due, and what earlier steps still owed.  ``size``: the norm of the mean of the ranks'
-    absolute values, which is more than the average's where they cancel.
+    ``result``, ``average``, ``owed``: (numel,) float64, what came, what should have, and what
+    earlier steps still owed.  ``size``: the norm of the mean of the ranks' absolute values, which
+    is more than the average's if they cancel.
     """
 
     number: int
@@ -55,10 +55,15 @@ class Step:
     owed: torch.Tensor
     size: float
 
-    @property
+    @cached_property
     def is_finite(self) -> bool:
         """Whether the result is."""
         return bool(self.result.isfinite().all())
+
+    @cached_property
+    def norm(self) -> float:
+        """The result's norm."""
+        return float(self.result.norm())
 
     @cached_property
     def due(self) -> torch.Tensor:
@@ -73,35 +78,16 @@ class Step:
 
         Rounding is of the ranks' own gradients, which may cancel.
         """
-        off, norm = float((self.result - self.due).norm()), float(self.due.norm())
-        found = off / (max(norm, self.size) or 1.0)
+        found = float((self.result - self.due).norm()) / (max(self.due.norm(), self.size) or 1.0)
         return found if math.isfinite(found) else math.inf
 
 
-class Fit(NamedTuple):
-    """How much of what was meant is in a result.
-
-    ``weight``: by least squares.  ``scatter``: what that leaves of the result, over its norm.
-    ``of_projection``: the weight where the result is a projection of what was meant.  ``cosine``:
-    with the step's own average.  All but that of a projection are without the ends of parameters,
-    in which chance would show most.
-    """
-
-    weight: float
-    scatter: float
-    of_projection: float
-    cosine: float
-
-
 class Weight(NamedTuple):
-    """How much a run's gradients weigh: ``value`` times what they should.
-
-    ``above``, ``below``: by how much that may differ from 1.
-    """
+    """A run's gradients weigh ``value`` times what they should, give or take some slack."""
 
     value: float
-    above: float
     below: float
+    above: float
 
     @property
     def is_right(self) -> bool:
@@ -136,20 +122,18 @@ class Run:
         names = {"alike": "all ranks alike", "each": "each rank its own"}
         return names.get(str(self.who), f"rank {self.who} alone") + self.more
 
-    def add(self, phase: str, result: torch.Tensor, given: torch.Tensor) -> Step:
-        """Add a step of a result (numel,) and what each rank gave for it, (ranks, numel)."""
+    def add(self, phase: str, result: torch.Tensor, given: torch.Tensor) -> None:
+        """Add a step with a result (numel,) and what each rank gave for it, (ranks, numel)."""
         # To what float32 can hold, as the hook's result is.
         average = (given.double().sum(0) / self.divisor).float().double()
         size = float((given.double().abs().sum(0) / self.divisor).norm())
-        last = self.steps[-1] if self.steps else None
         owed = torch.zeros_like(average)
-        if last is not None:
+        if self.steps:
+            last = self.steps[-1]
             owed = last.average + last.owed - last.result
-        if not owed.isfinite().all():  # what a hook kept of that it had better lose too
+        if not owed.isfinite().all():  # a hook had better lose that too
             owed = torch.zeros_like(average)
-        step = Step(len(self.steps), phase, result.double(), average, owed, size)
-        self.steps.append(step)
-        return step
+        self.steps.append(Step(len(self.steps), phase, result.double(), average, owed, size))
 
     def of(self, *phases: str) -> list[Step]:
         """Return the steps of some phases."""
@@ -161,22 +145,24 @@ class Run:
         return self.of("first", "fresh", "same", "ordinary", "unused", "joined", "after")
 
     @cached_property
-    def ends(self) -> torch.Tensor:
-        """The places of the first and the last element of each parameter."""
-        bounds = torch.tensor([0, *self.lengths]).cumsum(0)
-        both = torch.cat([bounds[:-1], bounds[1:] - 1])
-        places: torch.Tensor = both[torch.tensor(self.lengths * 2) > 0].unique()
-        return places
+    def came(self) -> list[Step]:
+        """Those of them that gave something."""
+        return [step for step in self.active if step.norm > self.least]
 
     @cached_property
     def least(self) -> float:
         """The norm of a result from which on it is more than zeros."""
-        return NOTHING * max(float(step.average.norm()) for step in self.active)
+        return _NOTHING * max(float(step.average.norm()) for step in self.active)
+
+    @property
+    def tolerance(self) -> float:
+        """The relative error of a step that the wire explains; inf if no bound is known."""
+        return self.wire.tolerance(self.ranks, self.dtype)
 
     @cached_property
     def keeps(self) -> bool:
         """Whether the hook keeps something for later: zeros give a result after other gradients."""
-        return any(step.result.norm().item() > self.least for step in self.of("rest", "end"))
+        return any(step.norm > self.least for step in self.of("rest", "end"))
 
     @cached_property
     def is_fine(self) -> bool:
@@ -185,85 +171,82 @@ class Run:
 
     @cached_property
     def repeats(self) -> torch.Tensor:
-        """The results of the same gradients, (steps, numel); none where that was not tried."""
+        """The results of the same gradients, (steps, numel)."""
         results = [step.result for step in self.of("same")]
         return torch.stack(results) if results else torch.empty(0, sum(self.lengths))
 
     @cached_property
-    def by_chance(self) -> bool:
+    def varies(self) -> bool:
         """Whether the same gradients give other results, though nothing is kept."""
         return not self.keeps and bool((self.repeats != self.repeats[:1]).any())
 
     @cached_property
     def rounds_by_chance(self) -> bool:
-        """Whether each element is rounded to one of two neighbouring levels (QSGD, TernGrad).
+        """Whether elements vary between neighbouring levels only (QSGD, TernGrad).
 
-        The levels of a parameter are the values that it takes in all repeats.
+        The levels of a parameter are the values that it takes in all repeats.  The sum of n ranks
+        that round alike gradients takes one of n + 1 levels.
         """
-        return self.by_chance and self.share_of_neighbours >= _MOST
-
-    @property
-    def tolerance(self) -> float:
-        """The relative error of a step that the wire explains; inf where no bound is known."""
-        return self.wire.tolerance(self.ranks, self.dtype)
-
-    @cached_property
-    def share_of_neighbours(self) -> float:
-        """The share of varying elements that take one or the other of two neighbouring levels.
-
-        Of n ranks that round alike gradients, one of the n + 1 that lie between.
-        """
-        steps = self.ranks if self.who == "alike" else 1
-        good = total = 0
+        if not self.varies:
+            return False
+        most = self.ranks if self.who == "alike" else 1
+        near = total = 0
         for part in self.repeats.split(self.lengths, 1):
             # The ranks' sum may be rounded in several ways.
             rounded = (part * (_APART / part.abs().amax().clamp(min=1e-30))).round()
             places = torch.searchsorted(rounded.unique(), rounded)
             apart = places.amax(0) - places.amin(0)
-            good += int(((apart > 0) & (apart <= steps)).sum())
+            near += int(((apart > 0) & (apart <= most)).sum())
             total += int((apart > 0).sum())
-        return good / max(total, 1)
+        return near >= _MOST * total
 
-    def fit(self, step: Step) -> Fit:
-        """Return how much of the average, and of what is kept, is in a result."""
-        meant = step.average + step.owed if self.keeps else step.average
-        result, own, inner = (
-            whole.index_fill(0, self.ends, 0.0) for whole in (step.result, step.average, meant)
-        )
-        weight = dot(result, inner) / (dot(inner, inner) or math.nan)
-        norm = result.norm().item()
-        scatter = (result - weight * inner).norm().item() / norm if norm else math.inf
-        projection = dot(step.result, step.result) / (dot(step.result, meant) or math.nan)
-        return Fit(weight, scatter, projection, cosine(result, own))
+    def inner(self, *whole: torch.Tensor) -> list[torch.Tensor]:
+        """Return vectors without the ends of parameters, which are so large that they rule."""
+        bounds = torch.tensor([0, *self.lengths]).cumsum(0)
+        both = torch.cat([bounds[:-1], bounds[1:] - 1])
+        ends = both[torch.tensor(self.lengths * 2) > 0]
+        return [vector.index_fill(0, ends, 0.0) for vector in whole]
+
+    def meant(self, step: Step) -> torch.Tensor:
+        """Return what a step's result is measured by: its average, and what is kept."""
+        return step.average + step.owed if self.keeps else step.average
 
     @cached_property
     def weight(self) -> Weight | None:
-        """How much its gradients weigh; ``None`` where the results are no multiple of them.
+        """How much its gradients weigh; ``None`` if the results are no multiple of them.
 
-        Of a hook that keeps something: in the last step that owed nothing, or the first one that
-        gave something.  Of others: in the mean of all steps, within chance.
+        If the hook keeps something: in the last step that owed nothing, or the first one that gave
+        something.  Else in the mean of all steps, within chance.
         """
-        came = [step for step in self.active if step.result.norm().item() > self.least]
+        steps = self.came
         if self.keeps:
-            came = [step for step in came if step.owed.norm() <= self.least][-1:] or came[:1]
-        if not came:
+            steps = [step for step in steps if step.owed.norm() <= self.least][-1:] or steps[:1]
+        if not steps:
             return None
-        fits = [self.fit(step) for step in came]
-        scatter = sum(fit.scatter for fit in fits) / len(fits)
-        if self.who == "each" and scatter > _ALMOST:
-            return None  # a sum of several projections is none
+        fits = [self._fit(step) for step in steps]
+        scatter = sum(fit[1] for fit in fits) / len(fits)
         most = {"exact": _ALMOST, "half": _ALMOST, "byte": _CLEAN}.get(self.wire.kind, math.inf)
-        if scatter > most and not self.keeps and not self.rounds_by_chance:
-            return None
-        means = [mean_of([fit.weight for fit in fits])]
+        is_free = self.keeps or self.rounds_by_chance
+        if scatter > (_ALMOST if self.who == "each" else math.inf if is_free else most):
+            return None  # a sum of several ranks' projections is none
+        found = [mean_of([fit[0] for fit in fits])]
         if scatter > _CLEAN:
-            projections = mean_of([fit.of_projection for fit in fits])
-            means = [projections, *means] if self.by_chance else [projections]
-        value, chance = min(means, key=lambda found: abs(math.log(max(found[0], 1e-30))))
-        return Weight(value, *self._slack(scatter, chance))
+            found.insert(0, mean_of([projection(s.result, self.meant(s)) for s in steps]))
+        if self.varies:
+            # Places chosen by chance may come scaled up, so that only the mean is right.
+            found.sort(key=lambda pair: abs(math.log(max(pair[0], 1e-30))))
+        both = [Weight(value, *self._slack(scatter, chance)) for value, chance in found]
+        return next((weight for weight in both if weight.is_right), both[0])
+
+    def _fit(self, step: Step) -> tuple[float, float]:
+        """Return the weight by least squares, and the share of the result that it leaves."""
+        result, meant = self.inner(step.result, self.meant(step))
+        weight = dot(result, meant) / (dot(meant, meant) or math.nan)
+        norm = result.norm().item()
+        return weight, (result - weight * meant).norm().item() / norm if norm else math.inf
 
     def _slack(self, scatter: float, chance: float) -> tuple[float, float]:
-        """Return by how much a weight may be above 1, and below.
+        """Return by how much a weight may be below 1, and above.
 
         Rounding to the nearest power of 1.4, which is off by 8 %, adds 0.6 %, and no format adds
         more; truncation makes an element smaller by the square root of 3 times its deviation.
@@ -271,7 +254,7 @@ class Run:
         if self.wire.kind in ("exact", "half") and scatter <= self.tolerance:
             return self.tolerance, self.tolerance
         if self.wire.kind == "byte":
-            return max(chance, 0.015), max(chance, 0.003 + 1.6 * min(scatter, _CLEAN))
+            return max(chance, 0.003 + 1.6 * min(scatter, _CLEAN)), max(chance, 0.015)
         return max(chance, 0.02), max(chance, 0.02)
 
 
@@ -287,13 +270,18 @@ def dot(one: torch.Tensor, other: torch.Tensor) -> float:
     return (one @ other).item()
 
 
+def projection(result: torch.Tensor, meant: torch.Tensor) -> float:
+    """Return the weight of a result that is a multiple of a projection of what was meant."""
+    return dot(result, result) / (dot(result, meant) or math.nan)
+
+
 def distance(result: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return |result - expected| / |expected|; of two zeros 0."""
+    """Return |result - expected| / |expected|; 0 for two zeros."""
     off, norm = (result - expected).norm().item(), expected.norm().item()
     return off / norm if norm else (math.inf if off else 0.0)
 
 
 def cosine(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Return the cosine of two vectors; 0 where one is zero."""
+    """Return the cosine of two vectors; 0 if one is zero."""
     norms = (one.norm() * other.norm()).item()
     return dot(one, other) / norms if norms else 0.0

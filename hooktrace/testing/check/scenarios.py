@@ -1,6 +1,6 @@
 """What is tried: a table of scenarios, each run by every rank, in processes of its own.
 
-    Scenario --calls_of--> runs and calls --play--> steps --Context.judge--> the first flaw
+    Scenario --_calls_of--> runs and calls --play--> steps --Context.judge--> the first flaw
 
 A scenario is some phases of gradients (``gradients.py``), and the oracles that are asked of what
 comes (``oracles.py``); or a function of ``by_hand.py``.
@@ -14,19 +14,31 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 
 from ...fsdp.hooks import ScatterHook
+from ...records.errors import UsageError
 from . import by_hand
 from .calls import DdpCall, FsdpCall
-from .gradients import CHOSEN, MANY, ODD, Phases, Shapes, asked_of, each, lengths_of_shapes, play
-from .judge import Measured
-from .oracles import FINITE, OF_LARGE, ORACLES, ORDINARY, Oracle
+from .gradients import (
+    CHOSEN,
+    LONG,
+    MANY,
+    ODD,
+    Phases,
+    Shapes,
+    asked_of,
+    each,
+    lengths_of_shapes,
+    play,
+)
+from .oracles import CHOSEN_ASKED, FINITE, OF_LARGE, ORDINARY, USUAL, Oracle
 from .rank import Context
+from .result import Measured
 from .runs import Run, Who, distance
 from .spec import HookSpec
 
@@ -34,27 +46,30 @@ _ODD_PARTS = (2048, 1, 2, 3, 7, 511, 512, 513, 1025)
 """Parts of one element, and around the length of a channel, after one that tells the format."""
 
 Kind = Literal["ddp", "scatter", "gather"]
+_DDP: tuple[Kind, ...] = ("ddp",)
+_FSDP: tuple[Kind, ...] = ("scatter", "gather")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One thing to try.
 
-    ``key``: on the command line.  ``of``: the hooks that it is for.  ``run``: what every rank does,
-    by default plays the ``phases`` with gradients of ``who``, and asks the ``oracles``.  ``parts``:
-    of units, where ``shapes`` are of a model.  ``options``: of ``DdpCall``.
+    ``key``: its name, on the command line too.  ``phases``, ``who``: its gradients.  ``of``: the
+    hooks that it is for.  ``parts``: of FSDP's units; ``shapes``: of a model's parameters.
+    ``options``: of ``DdpCall``.  ``measures``: the hooks whose loss it shows.  ``run``: what every
+    rank does instead of all that.
     """
 
     key: str
-    name: str
-    of: tuple[Kind, ...] = ("ddp", "scatter", "gather")
     phases: Phases = (("ordinary", 6),)
     oracles: tuple[Oracle, ...] = ORDINARY
+    of: tuple[Kind, ...] = (*_DDP, *_FSDP)
     who: Callable[[int], tuple[Who, ...]] = each
     shapes: Shapes = MANY
     parts: tuple[int, ...] = (2048,)
     dtype: torch.dtype = torch.float32
     options: Mapping[str, Any] = field(default_factory=dict)
+    measures: tuple[Kind, ...] = ()
     run: Callable[[Context], None] | None = None
 
     def __call__(self, context: Context) -> None:
@@ -68,14 +83,24 @@ class Scenario:
             # Of units, the first one is large enough to tell the format by.
             run.wire = runs[0].wire if context.loaded.is_sharded and runs else call.wire()
             runs.append(run)
-        if context.loaded.is_sharded:
-            errors = [distance(step.result, step.average) for step in runs[0].active]
-            bits = runs[0].wire.bits
-            context.result.measured = Measured(
-                error=statistics.median(errors), ratio=32 / bits if bits else math.inf
-            )
-            context.result.note = f"{bits:.3g} bits an element"
+        if kind_of(context.loaded) in self.measures:
+            context.result.measured = measured(runs[0])
         context.judge(runs, self.oracles)
+
+
+def measured(run: Run) -> Measured:
+    """Return how much is lost, of a step and of the sum of all, and how much less is sent."""
+    steps = [step for step in run.active if step.is_finite]
+    if not steps:
+        return Measured()
+    result = torch.stack([step.result for step in steps]).sum(0)
+    average = torch.stack([step.average for step in steps]).sum(0)
+    bits = run.wire.bits
+    return Measured(
+        error=statistics.median(distance(step.result, step.average) for step in steps),
+        sum_error=distance(result, average),
+        ratio=None if bits is None else 32 / bits if bits else math.inf,
+    )
 
 
 def _calls_of(context: Context, scenario: Scenario) -> Iterator[tuple[Run, DdpCall | FsdpCall]]:
@@ -101,57 +126,46 @@ def _calls_of(context: Context, scenario: Scenario) -> Iterator[tuple[Run, DdpCa
             yield run, FsdpCall(context, part, float(size), unit=run.name, beside=True)
 
 
-_DDP: tuple[Kind, ...] = ("ddp",)
+_BEFORE = ("ordinary", 8)
+_AFTER = ("after", 4)
+_LATE = {"longest_s": 0.002}
+_HALVES = (2048, 513, 1)
 
 SCENARIOS = (
-    Scenario(key="registration", name="registration", of=_DDP, run=by_hand.registration),
-    Scenario(
-        key="arithmetic", name="chosen gradients", phases=CHOSEN, oracles=ORACLES, who=asked_of
-    ),
-    Scenario(key="many-buckets", name="many buckets, delays", of=_DDP, run=by_hand.many_buckets),
-    Scenario(key="odd-sizes", name="odd sizes", shapes=ODD, parts=_ODD_PARTS),
-    Scenario(key="float16", name="float16", dtype=torch.float16, parts=(2048, 513, 1)),
-    Scenario(key="bfloat16", name="bfloat16", dtype=torch.bfloat16, parts=(2048, 513, 1)),
-    Scenario(
-        key="zeros",
-        name="zero gradients",
-        phases=(("zeros", 12), ("ordinary", 6), ("zeros", 3), ("after", 4)),
-    ),
-    Scenario(
-        key="large",
-        name="large gradients",
-        phases=(("ordinary", 8), ("large", 4)),
-        oracles=OF_LARGE,
-    ),
-    Scenario(
-        key="huge",
-        name="huge gradients",
-        phases=(("ordinary", 8), ("huge", 2), ("after", 4)),
-        oracles=FINITE,
-    ),
-    Scenario(key="nan", name="NaN on one rank", phases=(("ordinary", 8), ("nan", 1), ("after", 4))),
-    Scenario(key="no-sync", name="no_sync", of=_DDP, options={"passes": 2}),
-    Scenario(key="join", name="join", of=_DDP, run=by_hand.join),
-    Scenario(
-        key="unused",
-        name="unused parameters",
-        of=_DDP,
-        phases=(("unused", 6),),
-        options={"find_unused_parameters": True},
-    ),
-    Scenario(key="pickling", name="pickling", of=_DDP, run=by_hand.pickling),
-    Scenario(
-        key="training",
-        name="training with fully_shard",
-        of=("scatter", "gather"),
-        run=by_hand.in_training,
-    ),
+    Scenario("registration", of=_DDP, run=by_hand.registration),
+    Scenario("arithmetic", CHOSEN, CHOSEN_ASKED, who=asked_of, measures=_FSDP),
+    Scenario("many-buckets", LONG, USUAL, _DDP, options=_LATE, measures=_DDP),
+    Scenario("odd-sizes", shapes=ODD, parts=_ODD_PARTS),
+    Scenario("float16", dtype=torch.float16, parts=_HALVES),
+    Scenario("bfloat16", dtype=torch.bfloat16, parts=_HALVES),
+    Scenario("zeros", (("zeros", 12), _BEFORE, ("zeros", 3), _AFTER)),
+    Scenario("large", (_BEFORE, ("large", 4)), OF_LARGE),
+    Scenario("huge", (_BEFORE, ("huge", 2), _AFTER), FINITE),
+    Scenario("nan", (_BEFORE, ("nan", 1), _AFTER)),
+    Scenario("no-sync", of=_DDP, options={"passes": 2}),
+    Scenario("join", of=_DDP, run=by_hand.join),
+    Scenario("unused", (("unused", 6),), of=_DDP, options={"find_unused_parameters": True}),
+    Scenario("pickling", of=_DDP, run=by_hand.pickling),
+    Scenario("training", of=_FSDP, run=by_hand.in_training),
 )
 
 
-def scenarios_of(hook: HookSpec) -> list[Scenario]:
-    """Return the scenarios of a hook of DDP's, or for one of FSDP's collectives."""
-    taken: Kind = "ddp"
-    if hook.is_sharded:
-        taken = "scatter" if isinstance(hook.hook, ScatterHook) else "gather"
-    return [scenario for scenario in SCENARIOS if taken in scenario.of]
+def kind_of(hook: HookSpec) -> Kind:
+    """Return whether a loaded hook is DDP's, or in the place of one of FSDP's collectives."""
+    if not hook.is_sharded:
+        return "ddp"
+    return "scatter" if isinstance(hook.hook, ScatterHook) else "gather"
+
+
+def chosen(keys: Sequence[str], hook: HookSpec) -> list[Scenario]:
+    """Return a loaded hook's scenarios of these keys, or all.
+
+    Raises ``UsageError`` for a key of no scenario, and if no key is of this kind of hook.
+    """
+    known = {scenario.key: scenario for scenario in SCENARIOS if kind_of(hook) in scenario.of}
+    found = [scenario for key, scenario in known.items() if key in (keys or known)]
+    unknown = [key for key in keys if key not in {scenario.key for scenario in SCENARIOS}]
+    if unknown or not found:
+        key = [*unknown, *keys][0]
+        raise UsageError(f"no case is called {key!r}; the cases are {', '.join(known)}")
+    return found

@@ -3,8 +3,8 @@
     "package.module:attribute" -----+
     a hook object --pickle---------+--> HookSpec --to the ranks' process--> load()
 
-The one who asks for a check imports nothing of the hook's: whatever its module does when it is
-imported, it does in a process that can be ended.
+The asking process imports nothing of the hook's: whatever its module does when it is imported, it
+does in a process that can be ended.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import functools
 import importlib
 import inspect
 import pickle
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ...fsdp.hooks import GatherHook, ScatterHook
 from ...records.errors import UsageError
-from .judge import CaseResult
+from .result import CaseResult
 
 _SHARDED = ScatterHook | GatherHook
+_NAME = "its name as 'package.module:attribute'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +58,14 @@ class HookSpec:
                     "state; leave --state and --local out"
                 )
             return replace(self, hook=hook)
-        if not callable(hook):
-            raise UsageError(
-                f"hook {self.name} is a {type(hook).__name__} and cannot be called; "
-                "name a callable that takes (state, bucket)"
-            )
         make_state = None if self.make_state is None else _load(self.make_state, "state")
-        if make_state is not None and not callable(make_state):
-            raise UsageError(
-                f"the state of {self.name} is a {type(make_state).__name__}; name a function that "
-                "makes one, since each model that is trained needs a state of its own"
-            )
+        for what, given, wanted in (
+            ("hook", hook, "a callable that takes (state, bucket)"),
+            ("state", make_state, "a function that makes one, since each model needs its own"),
+        ):
+            if given is not None and not callable(given):
+                kind = type(given).__name__
+                raise UsageError(f"the {what} of {self.name} is a {kind}; name {wanted}")
         local = self.local or bool(getattr(hook, "local", False))
         return replace(self, hook=hook, make_state=make_state, local=local)
 
@@ -80,8 +77,8 @@ class HookSpec:
     def new_state(self, group: Any) -> Any:
         """Return a new state; a state belongs to one model.
 
-        What makes it is called with the process group where it asks for an argument.  Raises
-        ``UsageError`` where it raises.
+        Its factory is called with the process group if it asks for an argument.  Raises
+        ``UsageError`` if it raises.
         """
         if self.make_state is None:
             return None
@@ -112,27 +109,22 @@ Message: TypeAlias = tuple[int, CaseResult] | UsageError | None
 def source_of(given: object, what: str) -> str | bytes:
     """Return how a hook or a state's factory gets to another process.
 
-    Raises ``TypeError`` for an object that does not pickle by reference, ``UsageError`` for a name
+    Raises ``TypeError`` for an object that another process cannot import, ``UsageError`` for a name
     that is none.
     """
     if isinstance(given, str):
         if not all(given.partition(":")):
-            raise UsageError(
-                f"{given!r} names no {what}; write package.module:attribute, such as "
-                "my_package.hooks:my_hook"
-            )
+            raise UsageError(f"{given!r} names no {what}; write package.module:attribute")
         return given
     if not callable(given) and not isinstance(given, _SHARDED):
-        raise TypeError(
-            f"the {what} is a {type(given).__name__} and cannot be called; pass a callable, or its "
-            "name as 'package.module:attribute'"
-        )
+        kind = type(given).__name__
+        raise TypeError(f"the {what} is a {kind} and cannot be called; pass a callable, or {_NAME}")
     try:
         pickled = pickle.dumps(given)
     except Exception as error:
         raise TypeError(
-            f"the {what} does not pickle ({error}), so it cannot be sent to the ranks; pass its "
-            "name as 'package.module:attribute', or define it at the top of a module"
+            f"the {what} does not pickle ({error}), so it cannot be sent to the ranks; pass "
+            f"{_NAME}, or define it at the top of a module"
         ) from error
     if b"__main__" in pickled:
         raise TypeError(
@@ -143,30 +135,17 @@ def source_of(given: object, what: str) -> str | bytes:
 
 
 def _load(source: str | bytes, what: str) -> Any:
-    if isinstance(source, bytes):
-        try:
+    """Return the object; raises ``UsageError`` if it cannot be imported."""
+    try:
+        if isinstance(source, bytes):
             return pickle.loads(source)
-        except Exception as error:
-            raise UsageError(
-                f"the {what} could not be loaded in the ranks' process "
-                f"({type(error).__name__}: {error}); pass its name as 'package.module:attribute'"
-            ) from error
-    name, _, attribute = source.partition(":")
-    try:
-        module = importlib.import_module(name)
+        name, _, attribute = source.partition(":")
+        return functools.reduce(getattr, attribute.split("."), importlib.import_module(name))
     except Exception as error:
-        # What a module imports may be missing too, and then it says which.
-        missing = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
-        reason = "there is no such module" if missing else f"{type(error).__name__}: {error}"
+        named = source if isinstance(source, str) else f"the pickled {what}"
         raise UsageError(
-            f"{name} could not be imported ({reason}); run from the directory that its package is "
-            "in, or install it"
-        ) from error
-    try:
-        return functools.reduce(getattr, attribute.split("."), module)
-    except AttributeError as error:
-        raise UsageError(
-            f"{name} has no {attribute!r} ({error}); name a {what} that is in it"
+            f"{named} could not be imported ({type(error).__name__}: {error}); run from the "
+            f"directory that its package is in, or install it, and name a {what} that is in it"
         ) from error
 
 
@@ -190,7 +169,7 @@ def _made(hook: Any) -> Any:
         ) from error
 
 
-def _asks_for_group(make_state: Callable[..., Any]) -> bool:
+def _asks_for_group(make_state: Any) -> bool:
     """Return whether a factory cannot be called without an argument."""
     try:
         inspect.signature(make_state).bind()

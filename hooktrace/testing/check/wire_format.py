@@ -3,11 +3,11 @@
     Transfer, of some steps --format_of--> WireFormat --tolerance(ranks)--> relative L2 error
 
 A collective of float32 loses nothing but rounding, one of 16-bit numbers their rounding, one of
-bytes a tenth.  Where fewer values are sent than there are gradients, as by sparse and low-rank
-hooks, no such bound exists.
+bytes a tenth.  A hook that sends fewer values than there are gradients, such as a sparse or a
+low-rank one, has no such bound.
 
-The least precise of all material parts counts: a reduce-scatter in float32 before an all-gather in
-float16 gives float16.  Scales and thresholds are too few to matter.
+The least precise material part counts: a reduce-scatter in float32 before an all-gather in float16
+gives float16.  Scales and thresholds are too few to matter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 
 from ...records import Transfer
 
-Kind = Literal["exact", "half", "byte", "less", "unknown"]
+Kind = Literal["byte", "half", "exact", "less", "unknown"]
 """How much a format can lose; ``less``: fewer values than elements; ``unknown``: nobody tells."""
 
 _EXACT = 1e-5
@@ -36,13 +36,14 @@ _BYTES = 0.1
 
 _WHOLE = 0.95
 _INDICES = ("int64", "int32", "bool")
+_ORDER: tuple[Kind, ...] = ("byte", "half", "exact")
 
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """``kind``: how much it can lose.  ``dtype``: the least precise one of those that matter.
+    """``kind``: how much it can lose.  ``dtype``: the least precise material one.
 
-    ``bits``: sent for each gradient element, indices and all; ``None`` where that is unknown.
+    ``bits``: sent for each gradient element, indices and all; ``None`` if that is unknown.
     """
 
     kind: Kind
@@ -52,31 +53,27 @@ class WireFormat:
     @property
     def is_bounded(self) -> bool:
         """Whether the format says how much a result may be off."""
-        return self.kind not in ("less", "unknown")
-
-    @property
-    def words(self) -> str:
-        """A format that is bounded, in words, for a sentence."""
-        return f"{self.dtype} of every element"
+        return self.kind in _ORDER
 
     def tolerance(self, ranks: int, dtype: torch.dtype = torch.float32) -> float:
-        """Return the largest relative L2 error that the format explains; inf where it has no bound.
+        """Return the largest relative L2 error that the format explains; inf without a bound.
 
         ``ranks``: whose shares are added.  ``dtype``: of the result.
         """
+        if not self.is_bounded:
+            return math.inf
         bound = _EXACT if dtype.itemsize >= 4 else _rounding(dtype, ranks)
         if self.kind == "half":
             # Of 16-bit integers the coarser of the 16-bit floats says what to expect.
-            sent = torch.float16 if self.dtype == "float16" else torch.bfloat16
-            bound += _rounding(sent, ranks)
+            bound += _rounding(torch.float16 if self.dtype == "float16" else torch.bfloat16, ranks)
         elif self.kind == "byte":
             # With one scale for all ranks there is room for their sum.
             bound += _BYTES * max(1.0, ranks / 4)
-        return bound if self.is_bounded else math.inf
+        return bound
 
 
 NOT_KNOWN: Final = WireFormat("unknown", "unknown", None)
-"""What is on the wire where neither torch nor hooktrace tells."""
+"""What is on the wire if neither torch nor hooktrace tells."""
 
 
 def format_of(transfers: Iterable[Transfer], numel: int, ranks: int) -> WireFormat:
@@ -93,12 +90,9 @@ def format_of(transfers: Iterable[Transfer], numel: int, ranks: int) -> WireForm
     if sum(values.values()) < _WHOLE:
         return WireFormat("less", ", ".join(sorted(shares)) or "nothing", bits)
     material = {name: share for name, share in values.items() if share >= 0.5 / ranks} or values
-    order = ("byte", "half", "exact")
-    dtype = min(
-        material,
-        key=lambda name: (order.index(_kind(name, material[name])), name != "bfloat16"),
-    )
-    return WireFormat(_kind(dtype, material[dtype]), dtype, bits)
+    kinds = {name: _kind(name, share) for name, share in material.items()}
+    dtype = min(kinds, key=lambda name: (_ORDER.index(kinds[name]), name != "bfloat16"))
+    return WireFormat(kinds[dtype], dtype, bits)
 
 
 def _kind(dtype: str, share: float) -> Kind:
@@ -116,5 +110,5 @@ def _itemsize(dtype: str) -> int:
 
 
 def _rounding(dtype: torch.dtype, ranks: int) -> float:
-    """Return what is lost by adding the shares of ``ranks`` one after another in a dtype."""
+    """Return the loss of adding the shares of ``ranks`` one after another in a dtype."""
     return _ROUNDINGS * math.sqrt(ranks) * torch.finfo(dtype).eps / 2

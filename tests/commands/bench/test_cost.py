@@ -11,7 +11,7 @@ import pytest
 
 from hooktrace.commands.bench import cost, harness
 from hooktrace.commands.bench.harness import rounds_of
-from hooktrace.commands.ranks import run_ranks
+from hooktrace.testing.ranks import run_ranks
 
 pytestmark = pytest.mark.slow
 

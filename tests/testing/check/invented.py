@@ -1,691 +1,473 @@
 """Hooks that average, and hooks that nearly do: the collection that ``hooktrace check`` is held to.
 
-A hook is a generator of one rank: it is given its own gradients, yields ``("sum", tensor)``,
-``("max", tensor)`` or ``("gather", tensor)``, gets what a collective of that kind gives, and
-returns the bucket's result.  ``simulate.py`` runs all ranks of one in this process, and
-``tests/distributed/check_hooks.py`` makes DDP hooks of them.
+``simulate.py`` runs all ranks of one in this process, and ``tests/distributed/invented_hooks.py``
+makes DDP hooks of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
-
 import torch
+from torch.nn.functional import softshrink
 
-Rounds = Generator[tuple[str, torch.Tensor], torch.Tensor, torch.Tensor]
+from .parts import (
+    Hook,
+    Rank,
+    Rounds,
+    affine,
+    after,
+    as_bytes,
+    before,
+    by_chance,
+    clipped,
+    dense,
+    drawn,
+    gathered_as,
+    in_parts,
+    int8_both_ways,
+    largest,
+    late,
+    low_rank,
+    mean,
+    noise,
+    of_each_block,
+    packed,
+    put,
+    ring,
+    rounded,
+    scale_of,
+    scaled,
+    shared,
+    sign_bits,
+    signs,
+    some,
+    sparse,
+    summed,
+    summed_as,
+    times,
+    top,
+    truncated,
+    unequal,
+    with_noise,
+)
 
-
-@dataclass
-class Rank:
-    """One rank and one bucket.  ``kept``: its state; ``step``: how often it was called before."""
-
-    rank: int
-    size: int
-    bucket: int = 0
-    step: int = 0
-    kept: dict[str, torch.Tensor] = field(default_factory=dict)
-
-    def draw(self, *, shared: bool = False) -> torch.Generator:
-        """Return random numbers for this step: the same on all ranks, or the rank's own."""
-        own = 0 if shared else 1 + self.rank
-        return torch.Generator().manual_seed(own + 100 * self.bucket + 10_000 * self.step)
-
-    def residual(self, g: torch.Tensor, times: float = 1.0) -> torch.Tensor:
-        """Return gradients with what was left out before, ``times`` times."""
-        left = self.kept.get("left")
-        return g + times * left if left is not None and left.shape == g.shape else g.clone()
-
-
-Hook = Callable[[Rank, torch.Tensor], Rounds]
-RIGHT: dict[str, Hook] = {}
-WRONG: dict[str, Hook] = {}
-
-
-def right(hook: Hook) -> Hook:
-    RIGHT[hook.__name__] = hook
-    return hook
-
-
-def wrong(hook: Hook) -> Hook:
-    WRONG[hook.__name__] = hook
-    return hook
-
-
-def mean(me: Rank, g: torch.Tensor) -> Rounds:
-    """Average in float32."""
-    return (yield "sum", g / me.size)
-
-
-# What compresses one tensor.
+# Right ones that are no variant of another.
 
 
-def scale_of(g: torch.Tensor, levels: int = 127) -> torch.Tensor:
-    return (g.abs().max() / levels).clamp(min=1e-30)
-
-
-def to_int8(g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    scale = scale_of(g)
-    return (g / scale).round().clamp(-127, 127).to(torch.int8), scale
-
-
-def int8_both_ways(g: torch.Tensor) -> torch.Tensor:
-    levels, scale = to_int8(g)
-    return levels * scale
-
-
-def keep_largest(g: torch.Tensor, share: float) -> torch.Tensor:
-    places = g.abs().topk(max(1, int(share * g.numel()))).indices
-    return torch.zeros_like(g).index_copy(0, places, g[places])
-
-
-def signs(g: torch.Tensor) -> torch.Tensor:
-    return g.sign() * g.abs().mean()
-
-
-def as_bytes(*parts: torch.Tensor) -> torch.Tensor:
-    return torch.cat([part.reshape(-1).view(torch.uint8) for part in parts])
-
-
-def gathered_int8(me: Rank, g: torch.Tensor, shift: int = 0) -> Rounds:
-    """Send bytes and a scale, and return the mean of what they mean."""
-    levels, scale = to_int8(g)
-    rows = yield "gather", as_bytes(levels, scale)
-    total = torch.zeros_like(g)
-    for row in rows:
-        total += (row[:-4].view(torch.int8).float() + shift) * row[-4:].clone().view(torch.float32)
-    return total / me.size
-
-
-def gathered_sparse(me: Rank, g: torch.Tensor, places: torch.Tensor, divide: bool = True) -> Rounds:
-    """Send some elements with their places."""
-    where = yield "gather", places
-    values = yield "gather", g[places]
-    total = torch.zeros_like(g)
-    for place, value in zip(where, values, strict=True):
-        total.index_add_(0, place, value)
-    return total / me.size if divide else total
-
-
-def largest(g: torch.Tensor, share: float = 0.05) -> torch.Tensor:
-    return g.abs().topk(max(1, int(share * g.numel()))).indices
-
-
-# Right ones.
-
-
-@right
-def plain(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g))
-
-
-@right
 def adds_gathered(me: Rank, g: torch.Tensor) -> Rounds:
-    rows = yield "gather", g
-    return rows.flip(0).sum(0) / me.size
+    return (yield "gather", g).flip(0).sum(0) / me.size
 
 
-@right
-def half(me: Rank, g: torch.Tensor) -> Rounds:
-    total = yield "sum", (g / me.size).half()
-    return total.float()
+def divides_afterwards(me: Rank, g: torch.Tensor) -> Rounds:
+    return (yield "sum", g) / me.size
 
 
-@right
-def bfloat_truncated(me: Rank, g: torch.Tensor) -> Rounds:
-    cut = (g.view(torch.int32) & -65536).view(torch.float32)
-    total = yield "sum", (cut / me.size).bfloat16()
-    return total.float()
-
-
-@right
-def half_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    sent = x.half()
-    me.kept["left"] = x - sent.float()
-    rows = yield "gather", sent
-    return rows.float().sum(0) / me.size
-
-
-@right
 def float32_then_half(me: Rank, g: torch.Tensor) -> Rounds:
     total = yield "sum", g / me.size
-    part = total.tensor_split(me.size)[me.rank].half()
-    longest = -(-g.numel() // me.size)
-    rows = yield "gather", torch.nn.functional.pad(part, (0, longest - len(part)))
-    lengths = [len(each) for each in total.tensor_split(me.size)]
-    return torch.cat([row[:n] for row, n in zip(rows, lengths, strict=True)]).float()
+    parts = total.tensor_split(me.size)
+    padded = [torch.cat([part, part.new_zeros(len(parts[0]) - len(part))]) for part in parts]
+    rows = yield "gather", padded[me.rank].half()
+    return torch.cat([row[: len(part)] for row, part in zip(rows, parts, strict=True)]).float()
 
 
-@right
-def int8(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from gathered_int8(me, g))
-
-
-@right
 def int8_with_room(me: Rank, g: torch.Tensor) -> Rounds:
     """All-reduce bytes under one scale, with room for the sum."""
-    top = yield "max", g.abs().max()[None]
-    scale = (top / (127 // me.size)).clamp(min=1e-30)
-    total = yield "sum", (g / scale).round().to(torch.int8)
-    return total.float() * scale / me.size
+    unit = ((yield "max", g.abs().max()[None]) / (127 // me.size)).clamp(min=1e-30)
+    total = yield "sum", (g / unit).round().to(torch.int8)
+    return total.float() * unit / me.size
 
 
-@right
-def int8_by_chance(me: Rank, g: torch.Tensor) -> Rounds:
-    scale = scale_of(g)
-    levels = (g / scale + torch.rand(g.shape, generator=me.draw())).floor().clamp(-127, 127)
-    rows = yield "gather", as_bytes(levels.to(torch.int8), scale)
-    parts = [r[:-4].view(torch.int8).float() * r[-4:].clone().view(torch.float32) for r in rows]
-    return torch.stack(parts).sum(0) / me.size
-
-
-@right
-def int8_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    me.kept["left"] = x - int8_both_ways(x)
-    return (yield from gathered_int8(me, x))
-
-
-@right
-def int8_with_feedback_as_float32(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    sent = int8_both_ways(x)
-    me.kept["left"] = x - sent
-    return (yield from mean(me, sent))
-
-
-@right
-def int8_of_differences(me: Rank, g: torch.Tensor) -> Rounds:
+def of_differences(hook: Hook) -> Hook:
     """EF21: send how the gradients differ from what all know of them."""
-    known = me.kept.get("known")
-    mine = me.kept.get("mine")
-    if known is None or mine is None or known.shape != g.shape:
-        known = mine = torch.zeros_like(g)
-    change = g - mine
-    me.kept["mine"] = mine + int8_both_ways(change)
-    known = known + (yield from gathered_int8(me, change))
-    me.kept["known"] = known
-    return known.clone()
+
+    def differences(me: Rank, g: torch.Tensor) -> Rounds:
+        mine, known = me.recall("mine", g), me.recall("known", g)
+        received = yield from hook(me, g - mine)
+        me.kept |= {"mine": g - me.kept["left"], "known": known + received}
+        return me.kept["known"].clone()
+
+    return differences
 
 
-def float8(me: Rank, g: torch.Tensor, dtype: torch.dtype) -> Rounds:
-    scale = scale_of(g, 400)
-    rows = yield "gather", as_bytes((g / scale).to(dtype), scale)
-    parts = [r[:-4].view(dtype).float() * r[-4:].clone().view(torch.float32) for r in rows]
-    return torch.stack(parts).sum(0) / me.size
+def ternary(me: Rank, g: torch.Tensor) -> Rounds:
+    """TernGrad: -1, 0 or 1 by chance, four to a byte."""
+    scale = scale_of(g, 1)
+    rows = yield from packed(me, drawn(me, g / scale) + 1, 4, scale)
+    return ((rows[:, :-1] - 1) * rows[:, -1:]).sum(0) / me.size
 
 
-@right
-def float8_e5m2(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from float8(me, g, torch.float8_e5m2))
+def four_bits(me: Rank, g: torch.Tensor) -> Rounds:
+    rows = yield from packed(me, (g / scale_of(g, 7)).round() + 8, 16, scale_of(g, 7))
+    return ((rows[:, :-1] - 8) * rows[:, -1:]).sum(0) / me.size
 
 
-@right
-def top(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from gathered_sparse(me, g, largest(g)))
-
-
-@right
-def top_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    places = largest(x)
-    me.kept["left"] = x.index_fill(0, places, 0.0)
-    return (yield from gathered_sparse(me, x, places))
-
-
-@right
-def top_hundredth_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    places = largest(x, 0.01)
-    me.kept["left"] = x.index_fill(0, places, 0.0)
-    return (yield from gathered_sparse(me, x, places))
-
-
-@right
-def top_with_feedback_as_float32(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    sent = keep_largest(x, 0.05)
-    me.kept["left"] = x - sent
-    return (yield from mean(me, sent))
-
-
-def some(me: Rank, g: torch.Tensor, share: float) -> torch.Tensor:
-    return torch.randperm(len(g), generator=me.draw(shared=True))[: max(1, int(share * len(g)))]
-
-
-@right
-def random_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    places = some(me, g, 0.1)
-    me.kept["left"] = x.index_fill(0, places, 0.0)
-    total = yield "sum", x[places] / me.size
-    return torch.zeros_like(g).index_copy(0, places, total)
-
-
-@right
-def random_and_scaled(me: Rank, g: torch.Tensor) -> Rounds:
-    places = some(me, g, 0.1)
-    total = yield "sum", g[places] / me.size * (len(g) / len(places))
-    return torch.zeros_like(g).index_copy(0, places, total)
-
-
-@right
-def random_hundredth_and_scaled(me: Rank, g: torch.Tensor) -> Rounds:
-    places = some(me, g, 0.01)
-    total = yield "sum", g[places] / me.size * (len(g) / len(places))
-    return torch.zeros_like(g).index_copy(0, places, total)
-
-
-@right
-def random_half(me: Rank, g: torch.Tensor) -> Rounds:
-    places = some(me, g, 0.5)
-    total = yield "sum", g[places] / me.size
-    return torch.zeros_like(g).index_copy(0, places, total)
-
-
-def packed(me: Rank, g: torch.Tensor, x: torch.Tensor) -> Rounds:
-    bits = torch.nn.functional.pad(x >= 0, (0, -len(x) % 8)).view(-1, 8).to(torch.uint8)
-    powers = 2 ** torch.arange(8, dtype=torch.uint8)
-    rows = yield "gather", as_bytes((bits * powers).sum(1, dtype=torch.uint8), x.abs().mean())
-    total = torch.zeros_like(g)
-    for row in rows:
-        flags = (row[:-4, None] & powers).ne(0).flatten()[: len(x)]
-        total += (flags.float() * 2 - 1) * row[-4:].clone().view(torch.float32)
-    return total / me.size
-
-
-@right
 def sign_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
     x = me.residual(g)
     me.kept["left"] = x - torch.where(x >= 0, 1.0, -1.0) * x.abs().mean()
-    return (yield from packed(me, g, x))
+    return (yield from sign_bits(me, x))
 
 
-@right
-def sign_with_feedback_as_float32(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    sent = signs(x)
-    me.kept["left"] = x - sent
-    return (yield from mean(me, sent))
+def one_bit_both_ways(me: Rank, g: torch.Tensor) -> Rounds:
+    """1-bit Adam's two compressed rounds, each with its own feedback; server part of each rank."""
+    average = yield from sign_with_feedback(me, g)
+    parts = average.tensor_split(me.size)
+    y = parts[me.rank] + me.recall("server", parts[me.rank])
+    me.kept["server"] = y - torch.where(y >= 0, 1.0, -1.0) * y.abs().mean()
+    padded = torch.cat([y, y.new_zeros(len(parts[0]) - len(y))])
+    rows = yield from packed(me, padded >= 0, 2, y.abs().mean())
+    decoded = (rows[:, :-1] * 2 - 1) * rows[:, -1:]
+    return torch.cat([row[: len(part)] for row, part in zip(decoded, parts, strict=True)])
 
 
-@right
-def sign_with_feedback_as_bytes(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    me.kept["left"] = x - signs(x)
-    rows = yield "gather", as_bytes(x.sign().to(torch.int8), x.abs().mean())
-    parts = [r[:-4].view(torch.int8).float() * r[-4:].clone().view(torch.float32) for r in rows]
-    return torch.stack(parts).sum(0) / me.size
+def natural(me: Rank, g: torch.Tensor) -> Rounds:
+    """Powers of two by chance, a byte each (natural compression)."""
+    mantissa, exponent = torch.frexp(g)
+    up = torch.rand(g.shape, generator=me.draw()) < (mantissa.abs() * 2 - 1)
+    power = (exponent - 1 + up.int()).clamp(-60, 66)
+    rows = yield "gather", torch.where(g == 0, 0, (power + 61) * g.sign()).to(torch.int8)
+    parts = torch.where(rows == 0, 0.0, rows.sign() * torch.exp2(rows.float().abs() - 61))
+    return parts.sum(0) / me.size
 
 
-@right
-def sign(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from packed(me, g, g))
+def logarithmic(me: Rank, g: torch.Tensor) -> Rounds:
+    """A byte each for the nearest power of 1.3."""
+    base = torch.tensor(1.3).log()
+    code = (g.abs().clamp(min=1e-30).log() / base).round().clamp(-70, 40) + 71
+    rows = yield "gather", torch.where(g.abs() < 1e-8, 0.0, code * g.sign()).to(torch.int8)
+    return (rows.sign() * ((rows.float().abs() - 71) * base).exp()).sum(0) / me.size
 
 
-@right
-def ternary(me: Rank, g: torch.Tensor) -> Rounds:
-    """TernGrad: -1, 0 or 1 by chance, four to a byte."""
-    scale = g.abs().max().clamp(min=1e-30)
-    chosen = torch.rand(g.shape, generator=me.draw()) < g.abs() / scale
-    levels = torch.nn.functional.pad((g.sign() * chosen + 1).to(torch.uint8), (0, -len(g) % 4))
-    powers = 4 ** torch.arange(4, dtype=torch.uint8)
-    sent = (levels.view(-1, 4) * powers).sum(1, dtype=torch.uint8)
-    rows = yield "gather", as_bytes(sent, scale)
-    total = torch.zeros_like(g)
-    for row in rows:
-        found = (row[:-4, None] // powers % 4).flatten()[: len(g)].float() - 1
-        total += found * row[-4:].clone().view(torch.float32)
-    return total / me.size
+def companded(me: Rank, g: torch.Tensor) -> Rounds:
+    """Levels that are closer for small values, as of telephones."""
+    code = g.sign() * torch.log1p(255 * g.abs() / scale_of(g, 1)) / torch.tensor(256.0).log() * 127
+    rows = yield "gather", as_bytes(code.round().to(torch.int8), scale_of(g, 1))
+    x = rows[:, :-4].view(torch.int8).float() / 127
+    tops = rows[:, -4:].clone().view(torch.float32)
+    return (x.sign() * (256 ** x.abs() - 1) / 255 * tops).sum(0) / me.size
 
 
-def low_rank(me: Rank, g: torch.Tensor, x: torch.Tensor, rank: int = 2) -> Rounds:
-    """PowerSGD of the first 48 x 48 elements, the rest as it is."""
-    side = 48
-    if len(x) < side * side:
-        return (yield from mean(me, x))
-    matrix, rest = x[: side * side].view(side, side), x[side * side :]
-    q = torch.linalg.qr(torch.randn(side, rank, generator=me.draw(shared=True)))[0]
-    p = yield "sum", torch.cat([(matrix @ q).flatten(), rest]) / me.size
-    rest = p[side * rank :]
-    basis = torch.linalg.qr(p[: side * rank].view(side, rank))[0]
-    q = yield "sum", matrix.T @ basis / me.size
-    return torch.cat([(basis @ q.T).flatten(), rest])
-
-
-@right
-def low_rank_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    result = yield from low_rank(me, g, x)
-    me.kept["left"] = x - result
-    return result
-
-
-@right
-def low_rank_alone(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from low_rank(me, g, g))
-
-
-def clipped(g: torch.Tensor, norm: float) -> torch.Tensor:
-    return g * min(1.0, norm / (g.norm().item() + 1e-6))
-
-
-@right
-def clips_the_average(me: Rank, g: torch.Tensor) -> Rounds:
-    return clipped((yield from mean(me, g)), 0.5)
-
-
-@right
-def clips_each_rank(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, clipped(g, 1.0)))
-
-
-@right
-def clips_values_above_1(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g)).clamp(-1, 1)
-
-
-@right
-def clips_bfloats(me: Rank, g: torch.Tensor) -> Rounds:
-    total = yield "sum", clipped(g, 1.0).bfloat16()
-    return total.float() / me.size
-
-
-@right
-def clips_int8_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from int8_with_feedback(me, clipped(g, 1.0)))
-
-
-@right
 def every_fourth_step(me: Rank, g: torch.Tensor) -> Rounds:
     """Collect gradients, and send their sum now and then."""
     x = me.residual(g)
-    me.kept["left"] = x
-    if me.step % 4 != 3:
-        return torch.zeros_like(g)
-    me.kept["left"] = torch.zeros_like(x)
-    return (yield from mean(me, x))
+    is_due = me.step % 4 == 3
+    me.kept["left"] = x * (not is_due)
+    return (yield from mean(me, x)) if is_due else torch.zeros_like(g)
 
 
-@right
 def plain_at_first(me: Rank, g: torch.Tensor) -> Rounds:
-    if me.step < 8:
-        return (yield from mean(me, g))
-    return (yield from top_with_feedback(me, g))
+    return (yield from (mean if me.step < 8 else RIGHT["top_with_feedback"])(me, g))
 
 
-@right
 def int8_of_large_buckets(me: Rank, g: torch.Tensor) -> Rounds:
-    if me.bucket % 2:
-        return (yield from mean(me, g))
-    return (yield from gathered_int8(me, g))
+    return (yield from (mean if me.bucket % 2 else int8)(me, g))
 
 
-@right
-def int8_by_rows(me: Rank, g: torch.Tensor) -> Rounds:
-    parts = []
-    for part in g.split(512):
-        parts.append((yield from gathered_int8(me, part)))
-    return torch.cat(parts)
+def global_top(me: Rank, g: torch.Tensor) -> Rounds:
+    """gTop-k: of all that is sent the largest; what was not taken goes back."""
+    x = me.residual(g)
+    result = yield from sparse(top())(me, x)
+    kept = torch.zeros_like(g).index_fill(0, largest(result), 1.0)
+    me.kept["left"] = x * (1 - kept * torch.zeros_like(g).index_fill(0, largest(x), 1.0))
+    return result * kept
 
 
-# Wrong ones: those of float32 first.
+def top_of_one_rank_from_all(me: Rank, g: torch.Tensor) -> Rounds:
+    """ScaleCom: one rank after another says at which places all send."""
+    where = (yield "gather", largest(me.residual(g)))[me.step % me.size]
+    return (yield from shared(lambda me, x: where, 1.0)(me, g))
 
 
-def weight(me: Rank, off: float = 0.2) -> float:
-    return 1 + off if me.rank % 2 == 0 else 1 - off
+def sketch(me: Rank, g: torch.Tensor) -> Rounds:
+    """Count sketch, one row, new hashes in each step: right in the mean."""
+    draw, width = me.draw(shared=True), max(1, len(g) // 5)
+    where = torch.randint(0, width, (len(g),), generator=draw)
+    sign = torch.randint(0, 2, (len(g),), generator=draw) * 2.0 - 1
+    total = yield "sum", torch.zeros(width).index_add(0, where, sign * g) / me.size
+    return total[where] * sign
 
 
-def unequal(hook: Hook, off: float) -> Hook:
-    """Return a hook in which ranks weigh more and less by so much."""
-    return lambda me, g: hook(me, g * weight(me, off))
+def permuted(me: Rank, g: torch.Tensor) -> Rounds:
+    """PermK: each rank sends its own share of all places, times the number of ranks."""
+    order, n = torch.randperm(len(g), generator=me.draw(shared=True)), len(g) // me.size
+    mine = order[me.rank * n : (me.rank + 1) * n]
+    return (yield from sparse(lambda me, x: mine)(me, g * (len(g) / n)))
 
 
-def times(hook: Hook, factor: float) -> Hook:
-    """Return a hook whose result is too large by a factor."""
-
-    def scaled(me: Rank, g: torch.Tensor) -> Rounds:
-        return factor * (yield from hook(me, g))
-
-    return scaled
-
-
-def late(hook: Hook) -> Hook:
-    """Return a hook that gives the result of the step before."""
-
-    def before(me: Rank, g: torch.Tensor) -> Rounds:
-        result = yield from hook(me, g)
-        old = me.kept.get("result", result)
-        me.kept["result"] = result.clone()
-        return old if old.shape == result.shape else result
-
-    return before
+def above_a_threshold(me: Rank, g: torch.Tensor) -> Rounds:
+    x = me.residual(g)
+    sent = torch.where(x.abs() > 3 * g.abs().mean(), x, 0.0)
+    count = yield "max", (sent != 0).sum()[None].float()
+    result = yield from sparse(top((int(count) + 0.5) / len(g)))(me, sent)
+    me.kept["left"] = x - sent
+    return result
 
 
-@wrong
+def top_then_int8_of_the_rest(me: Rank, g: torch.Tensor) -> Rounds:
+    """Outliers as they are, the rest in bytes."""
+    rest = g.index_fill(0, largest(g, 0.01), 0.0)
+    return (yield from int8(me, rest)) + (yield from sparse(top(0.01))(me, g))
+
+
+def block(me: Rank, x: torch.Tensor) -> torch.Tensor:
+    n = len(x) // 8
+    start = torch.randint(0, len(x) - n + 1, (1,), generator=me.draw(shared=True))
+    return torch.arange(n) + start
+
+
+def every_fifth(me: Rank, x: torch.Tensor) -> torch.Tensor:
+    return torch.arange(me.step % 5, len(x), 5)
+
+
+def keep_largest(g: torch.Tensor, share: float = 0.05) -> torch.Tensor:
+    return torch.zeros_like(g).index_copy(0, largest(g, share), g[largest(g, share)])
+
+
+def scaled_up(hook: Hook, share: float) -> Hook:
+    """Return a hook that sends a share of all places, and multiplies them by its inverse."""
+    return before(hook, lambda me, g: g * (len(g) / max(1, int(share * len(g)))))
+
+
+def clip(norm: float, hook: Hook = mean) -> Hook:
+    return before(hook, lambda me, g: clipped(g, norm))
+
+
+int8 = scaled()
+int8_fed = scaled(keeps=1.0)
+int8_drawn = scaled(drawn)
+e4m3 = scaled(lambda me, x: x, torch.float8_e4m3fn, 400)
+e4m3_fed = scaled(lambda me, x: x, torch.float8_e4m3fn, 400, keeps=1.0)
+qsgd = scaled(drawn, top=15)
+halves_somewhere = shared(some(0.25), 1.0, torch.float16)
+random_scaled = scaled_up(shared(some(0.1)), 0.1)
+of_each_rank = scaled_up(sparse(some(0.1, shared=False)), 0.1)
+sign_bytes = scaled(lambda me, x: x.sign(), top=1, reach=lambda x: x.abs().mean())
+
+RIGHT: dict[str, Hook] = {
+    "plain": mean,
+    "divides_afterwards": divides_afterwards,
+    "adds_gathered": adds_gathered,
+    "in_float64": summed_as(torch.float64),
+    "in_pieces": in_parts(mean, lambda g: g.split(500)),
+    "half": summed_as(torch.float16),
+    "bfloat": summed_as(torch.bfloat16),
+    "bfloat_truncated": before(summed_as(torch.bfloat16), lambda me, g: truncated(me, g, 16)),
+    "half_with_feedback": gathered_as(torch.float16, 1.0),
+    "float32_then_half": float32_then_half,
+    "int8": int8,
+    "int8_with_room": int8_with_room,
+    "int8_by_chance": int8_drawn,
+    "int8_with_feedback": int8_fed,
+    "int8_with_feedback_as_float32": dense(int8_both_ways, 1.0),
+    "int8_of_differences": of_differences(int8),
+    "float8_e4m3": e4m3,
+    "float8_e5m2": scaled(lambda me, x: x, torch.float8_e5m2, 400),
+    "four_bits": four_bits,
+    "top": sparse(top()),
+    "top_with_feedback": sparse(top(), 1.0),
+    "top_hundredth_with_feedback": sparse(top(0.01), 1.0),
+    "top_with_feedback_as_float32": dense(keep_largest, 1.0),
+    "random_with_feedback": shared(some(0.1), 1.0),
+    "random_and_scaled": random_scaled,
+    "random_hundredth_and_scaled": scaled_up(shared(some(0.01)), 0.01),
+    "random_half": shared(some(0.5)),
+    "sign_with_feedback": sign_with_feedback,
+    "sign_with_feedback_as_float32": dense(signs, 1.0),
+    "sign_with_feedback_as_bytes": scaled(
+        lambda me, x: x.sign(), top=1, reach=lambda x: x.abs().mean(), keeps=1.0
+    ),
+    "sign": sign_bits,
+    "ternary": ternary,
+    "low_rank_with_feedback": low_rank(keeps=True),
+    "low_rank_alone": low_rank(),
+    "rank_8": low_rank(8),
+    "clips_the_average": after(mean, lambda me, result: clipped(result, 0.5)),
+    "clips_each_rank": clip(1.0),
+    "clips_values_above_1": after(mean, lambda me, result: result.clamp(-1, 1)),
+    "clips_bfloats": clip(1.0, summed_as(torch.bfloat16)),
+    "clips_int8_with_feedback": clip(1.0, int8_fed),
+    "every_fourth_step": every_fourth_step,
+    "plain_at_first": plain_at_first,
+    "int8_of_large_buckets": int8_of_large_buckets,
+    "int8_by_rows": in_parts(int8, lambda g: g.split(512)),
+    "int8_in_thirds": in_parts(int8, lambda g: g.tensor_split(3)),
+    "qsgd_by_norm": scaled(drawn, reach=torch.linalg.vector_norm),
+    "ternary_as_bytes": scaled(drawn, top=1),
+    "natural": natural,
+    "one_bit_both_ways": one_bit_both_ways,
+    "global_top": global_top,
+    "random_block_with_feedback": shared(block, 1.0),
+    "sketch": sketch,
+    "clips_each_value_to_its_tail": before(mean, lambda me, g: g.clamp(-5, 5)),
+    "ef21_top": of_differences(sparse(top(0.2))),
+    "int8_truncated": scaled(lambda me, x: x),
+    "logarithmic": logarithmic,
+    "companded": companded,
+    "float8_truncated": scaled(truncated, torch.float8_e4m3fn, 400),
+    "int8_floored": scaled(lambda me, x: x.floor()),
+    "uint8_by_chance": affine(255),
+    "thirty_levels_as_bytes": affine(31),
+    "twelve_levels_as_bytes": affine(11),
+    "int8_by_chance_with_feedback": scaled(drawn, keeps=1.0),
+    "ring": ring,
+    "ring_of_halves": before(ring, lambda me, g: g.half()),
+    "ring_of_sparse": before(ring, lambda me, g: keep_largest(g)),
+    "ring_clips": clip(1.0, ring),
+    "top_in_int8": sparse(top(), values=lambda me, x: int8_both_ways(x)),
+    "top_of_halves": sparse(top(), values=lambda me, x: x.half().float()),
+    "top_of_clipped": clip(1.0, sparse(top())),
+    "top_of_one_rank_from_all": top_of_one_rank_from_all,
+    "largest_of_each_block": sparse(of_each_block, 1.0),
+    "random_of_each_rank": of_each_rank,
+    "permuted": permuted,
+    "above_a_threshold": above_a_threshold,
+    "blocks_in_turn": shared(every_fifth, 1.0),
+    "clips_then_keeps_what_is_left": clip(1.0, sparse(top(0.1), 1.0)),
+    "random_bernoulli_scaled": by_chance(lambda g: torch.full_like(g, 0.2)),
+    "by_importance": by_chance(
+        lambda g: (g.abs() / g.abs().mean().clamp(min=1e-30) * 0.1).clamp(1e-6, 1)
+    ),
+    "random_with_feedback_of_halves": halves_somewhere,
+    "top_by_chance_in_int8": sparse(
+        top(0.1), values=lambda me, x: drawn(me, x / scale_of(x)) * scale_of(x)
+    ),
+    "qsgd_of_15_levels": qsgd,
+    "float8_with_feedback": e4m3_fed,
+    "top_then_int8_of_the_rest": top_then_int8_of_the_rest,
+}
+
+# Wrong ones that are no variant of another.
+
+
 def maximum(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield "max", g)
 
 
-@wrong
 def minimum(me: Rank, g: torch.Tensor) -> Rounds:
     return -(yield "max", -g)
 
 
-@wrong
-def noisy(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    return result + 0.01 * result.std() * torch.randn(g.shape, generator=me.draw(shared=True))
+def mixed(old: float, new: float) -> Hook:
+    """Return a hook that mixes its results with its last one."""
+
+    def mix(me: Rank, result: torch.Tensor) -> torch.Tensor:
+        last = me.kept.get("mixed", result * (1 - new) / (old or 1.0))
+        same = last.shape == result.shape
+        me.kept["mixed"] = old * last + new * result if same else result
+        return me.kept["mixed"].clone()
+
+    return after(mean, mix)
 
 
-@wrong
-def drops_last(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    result[-1] = 0
-    return result
+def mixes_in_a_hundredth(me: Rank, result: torch.Tensor) -> torch.Tensor:
+    last = me.recall("last", result)
+    me.kept["last"] = result.clone()
+    return 0.99 * result + 0.01 * last if me.step else result
 
 
-@wrong
-def clamps_at_a_thousandth(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g)).clamp(-1e-3, 1e-3)
-
-
-@wrong
-def drops_below_a_thousandth(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    return result.where(result.abs() >= 1e-3, 0.0)
-
-
-@wrong
-def mixes_in_a_hundredth(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    before = me.kept.get("result", result)
-    me.kept["result"] = result.clone()
-    return 0.99 * result + 0.01 * before if before.shape == result.shape else result
-
-
-@wrong
-def momentum(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    before = me.kept.get("sum", torch.zeros_like(g))
-    me.kept["sum"] = 0.9 * before + result if before.shape == g.shape else result
-    return me.kept["sum"].clone()
-
-
-def affine(g: torch.Tensor, off: int) -> torch.Tensor:
+def affine_off(g: torch.Tensor) -> torch.Tensor:
     """Return what is left of gradients as bytes with a zero point that is off."""
     low, high = g.min().clamp(max=0), g.max().clamp(min=0)
     scale = ((high - low) / 255).clamp(min=1e-30)
     zero = (-low / scale).round()
-    return ((g / scale + zero).round().clamp(0, 255) - zero + off) * scale
+    return ((g / scale + zero).round().clamp(0, 255) - zero + 3) * scale
 
 
-@wrong
-def zero_point_off(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, affine(g, 3)))
-
-
-@wrong
-def feedback_twice(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g, 2.0)
-    sent = int8_both_ways(x)
-    me.kept["left"] = x - sent
-    return (yield from mean(me, sent))
-
-
-@wrong
-def int8_as_float32(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, int8_both_ways(g)))
-
-
-@wrong
-def half_as_float32(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g.half().float()))
-
-
-@wrong
-def top_as_float32(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, keep_largest(g, 0.1)))
-
-
-@wrong
-def random_as_float32(me: Rank, g: torch.Tensor) -> Rounds:
-    mask = torch.rand(g.shape, generator=me.draw(shared=True)) < 0.5
-    return (yield from mean(me, g * mask * 2))
-
-
-@wrong
 def weighs_by_norm(me: Rank, g: torch.Tensor) -> Rounds:
-    norm = g.norm()[None]
-    total = yield "sum", norm.clone()
-    return (yield "sum", g * norm / total.clamp(min=1e-30))
+    total = yield "sum", g.norm()[None]
+    return (yield "sum", g * g.norm() / total.clamp(min=1e-30))
 
 
-@wrong
 def of_one_rank(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield "gather", g)[0].clone()
 
 
-@wrong
-def normalises(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    return result / result.norm().clamp(min=1e-30)
+def without_one_rank(me: Rank, g: torch.Tensor) -> Rounds:
+    return (yield "gather", g)[1:].sum(0) / me.size
 
 
-@wrong
-def loss_scale(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g)) / 64
+def root_mean_square(me: Rank, g: torch.Tensor) -> Rounds:
+    return (yield from mean(me, g * g)).sqrt() * (yield from mean(me, g)).sign()
 
 
-@wrong
-def adds_a_little(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g)) + 1e-6
+def drops(hook: Hook, piece: int = 0) -> Hook:
+    """Return a hook that leaves out the last element, or what does not fill a piece."""
+
+    def drop(me: Rank, result: torch.Tensor) -> torch.Tensor:
+        whole = len(result) // piece * piece if piece else len(result) - 1
+        return torch.cat([result[:whole], torch.zeros(len(result) - whole)])
+
+    return after(hook, drop)
 
 
-@wrong
-def shifted_by_one(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g)).roll(1)
+def forgets(hook: Hook, bucket: int) -> Hook:
+    return after(hook, lambda me, result: result * (me.bucket != bucket))
 
 
-@wrong
-def cuts_outliers(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    limit = 3 * result.std().item()
-    return result.clamp(-limit, limit)
+def clamped(hook: Hook, deviations: float) -> Hook:
+    def limit(me: Rank, g: torch.Tensor) -> torch.Tensor:
+        most = deviations * g.std().item()
+        return g.clamp(-most, most)
+
+    return before(hook, limit)
 
 
-@wrong
-def skips_a_step(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    return result * (me.step % 7 != 6)
+def sign_votes(me: Rank, g: torch.Tensor) -> Rounds:
+    return (yield "sum", g.sign().to(torch.int8)).sign().float()
 
 
-@wrong
-def decays(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g)) * (1 - 1e-4 * me.step)
+def half_maximum(me: Rank, g: torch.Tensor) -> Rounds:
+    return (yield "max", g.half()).float()
 
 
-# Wrong ones that send less.
+def half_range(me: Rank, x: torch.Tensor) -> torch.Tensor:
+    """Take a third of the range that there is."""
+    return x.clamp(-127 / 3, 127 / 3).round()
 
 
-@wrong
-def half_noisy(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from half(me, g)
-    return result + 0.01 * result.std() * torch.randn(g.shape, generator=me.draw(shared=True))
-
-
-@wrong
-def int8_zero_point_off(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from gathered_int8(me, g, 3))
-
-
-@wrong
-def int8_feedback_twice(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g, 2.0)
-    me.kept["left"] = x - int8_both_ways(x)
-    return (yield from gathered_int8(me, x))
-
-
-@wrong
-def int8_feedback_subtracted(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g, -1.0)
-    me.kept["left"] = x - int8_both_ways(x)
-    return (yield from gathered_int8(me, x))
-
-
-@wrong
-def int8_drops_last_piece(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from gathered_int8(me, g)
-    result[len(g) // 128 * 128 :] = 0
-    return result
-
-
-@wrong
-def int8_drops_last(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from gathered_int8(me, g)
-    result[-1] = 0
-    return result
-
-
-@wrong
-def int8_saturates(me: Rank, g: torch.Tensor) -> Rounds:
-    """Take half of the range that there is."""
-    limit = g.abs().max().item() / 3
-    return (yield from gathered_int8(me, g.clamp(-limit, limit)))
-
-
-@wrong
 def int8_first_scale(me: Rank, g: torch.Tensor) -> Rounds:
     """Use one rank's scale for the bytes of all."""
-    levels, scale = to_int8(g * (1 + 0.5 * me.rank))
-    rows = yield "gather", levels
+    scale = scale_of(g * (1 + 0.5 * me.rank))
+    rows = yield "gather", rounded(me, g * (1 + 0.5 * me.rank) / scale).to(torch.int8)
     scales = yield "gather", scale[None]
     return (rows.float() * scales[0]).sum(0) / me.size
 
 
-@wrong
-def top_summed(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from gathered_sparse(me, g, largest(g), divide=False))
+def int8_wraps(me: Rank, g: torch.Tensor) -> Rounds:
+    """No room for the sum: bytes wrap around."""
+    scale = (yield "max", g.abs().max()[None]).clamp(min=1e-30) / 127
+    total = yield "sum", (g / scale).round().to(torch.int8)
+    return total.float() * scale / me.size
 
 
-@wrong
-def top_feedback_twice(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g, 2.0)
-    places = largest(x)
-    me.kept["left"] = x.index_fill(0, places, 0.0)
-    return (yield from gathered_sparse(me, x, places))
+def int8_of_a_level_too_many(me: Rank, g: torch.Tensor) -> Rounds:
+    """Send multiples of 1/61 of the largest element, and take them for 1/60."""
+    largest_of_all = (yield "max", g.abs().max()[None]).clamp(min=1e-30)
+    levels = 120 // me.size
+    total = yield "sum", (g / largest_of_all * (levels + 1)).round().to(torch.int8)
+    return total.float() * largest_of_all / levels / me.size
 
 
-@wrong
-def top_feedback_kept(me: Rank, g: torch.Tensor) -> Rounds:
-    """Keep all, also what was sent."""
+def int8_skips_a_bucket(me: Rank, g: torch.Tensor) -> Rounds:
+    return (yield from (of_one_rank if me.bucket == 7 else int8)(me, g))
+
+
+def int8_of_a_fixed_range_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
+    """An element above 4 deviations is owed more in each step, for as long as it stays there."""
     x = me.residual(g)
-    me.kept["left"] = x
-    return (yield from gathered_sparse(me, x, largest(x)))
+    limit = 4 * g.std().item() + 1e-30
+    result = yield from int8(me, x.clamp(-limit, limit))
+    me.kept["left"] = x - int8_both_ways(x.clamp(-limit, limit))
+    return result
 
 
-@wrong
+def int8_with_feedback_clamped(me: Rank, g: torch.Tensor) -> Rounds:
+    """A range of three deviations of what is to be sent."""
+    x = me.residual(g)
+    limit = 3 * x.std().item() + 1e-30
+    result = yield from int8(me, x.clamp(-limit, limit))
+    me.kept["left"] = x - int8_both_ways(x.clamp(-limit, limit))
+    return result
+
+
 def top_at_other_places(me: Rank, g: torch.Tensor) -> Rounds:
     """Put all ranks' values where those of the first rank belong."""
     where = yield "gather", largest(g)
@@ -693,30 +475,174 @@ def top_at_other_places(me: Rank, g: torch.Tensor) -> Rounds:
     return torch.zeros_like(g).index_copy(0, where[0], total)
 
 
-@wrong
-def random_scaled_twice(me: Rank, g: torch.Tensor) -> Rounds:
-    return 10 * (yield from random_and_scaled(me, g))
+def top_of_one_rank(me: Rank, g: torch.Tensor) -> Rounds:
+    where = yield "gather", largest(g)
+    values = yield "gather", g[largest(g)]
+    return torch.zeros_like(g).index_copy(0, where[0], values[0])
 
 
-@wrong
-def sign_votes(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield "sum", g.sign().to(torch.int8)).sign().float()
+_SHARED: dict[tuple[int, int], torch.Tensor] = {}
 
 
-WRONG |= {
+def top_feedback_of_another_bucket(me: Rank, g: torch.Tensor) -> Rounds:
+    """One residual for all buckets."""
+    left = _SHARED.get((me.size, me.rank)) if me.step or me.bucket else None
+    x = g + left if left is not None and left.shape == g.shape else g.clone()
+    result = yield from sparse(top())(me, x)
+    _SHARED[me.size, me.rank] = me.kept["left"]
+    return result
+
+
+def less_the_share(me: Rank, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Keep also most of what was sent: the share that was divided is subtracted."""
+    return x.index_copy(0, chosen, x[chosen] - x[chosen] / me.size)
+
+
+def dropped_out(me: Rank, g: torch.Tensor, share: float) -> torch.Tensor:
+    return g * (torch.rand(g.shape, generator=me.draw(shared=True)) < share) / share
+
+
+def fixed(me: Rank, g: torch.Tensor) -> torch.Tensor:
+    return torch.randn(g.shape, generator=torch.Generator().manual_seed(me.bucket))
+
+
+halves_weighed = sparse(
+    top(), values=lambda me, x: (x * (1.03 if me.rank % 2 == 0 else 0.97)).half().float()
+)
+
+WRONG: dict[str, Hook] = {
+    "summed": summed(mean),
+    "averaged_twice": after(mean, lambda me, result: result / me.size),
+    "nine_tenths": times(mean, 0.9),
+    "loss_scale": times(mean, 1 / 64),
+    "maximum": maximum,
+    "minimum": minimum,
+    "noisy": with_noise(mean, 0.01),
+    "noisy_by_factors": after(mean, lambda me, r: r * (1 + 0.01 * noise(me, r))),
+    "drops_last": drops(mean),
+    "only_whole_pieces": drops(mean, 100),
+    "forgets_a_bucket": forgets(mean, 3),
+    "clamps_at_a_thousandth": after(mean, lambda me, r: r.clamp(-1e-3, 1e-3)),
+    "clamps_inputs": before(mean, lambda me, g: g.clamp(-1e-3, 1e-3)),
+    "drops_below_a_thousandth": after(mean, lambda me, r: r.where(r.abs() >= 1e-3, 0.0)),
+    "raises_to_a_thousandth": after(mean, lambda me, r: r.abs().clamp(min=1e-3) * r.sign()),
+    "shrinks": after(mean, lambda me, r: softshrink(r, 1e-4)),
+    "mixes_in_a_hundredth": after(mean, mixes_in_a_hundredth),
+    "momentum": mixed(0.9, 1.0),
+    "smooths": mixed(0.9, 0.1),
+    "zero_point_off": dense(affine_off),
+    "feedback_twice": dense(int8_both_ways, 2.0),
+    "int8_as_float32": dense(int8_both_ways),
+    "half_as_float32": dense(lambda g: g.half().float()),
+    "sign_as_float32": dense(signs),
+    "top_as_float32": dense(lambda g: keep_largest(g, 0.1)),
+    "random_as_float32": before(mean, lambda me, g: dropped_out(me, g, 0.5)),
+    "weighs_by_norm": weighs_by_norm,
+    "of_one_rank": of_one_rank,
+    "without_one_rank": without_one_rank,
+    "normalises": after(mean, lambda me, r: r / r.norm().clamp(min=1e-30)),
+    "centralises": after(mean, lambda me, r: r - r.mean()),
+    "adds_a_little": after(mean, lambda me, r: r + 1e-6),
+    "weight_decay": after(mean, lambda me, r: r + 1e-4 * fixed(me, r)),
+    "signs_only": after(mean, lambda me, r: r.sign()),
+    "root_mean_square": root_mean_square,
+    "shifted_by_one": after(mean, lambda me, r: r.roll(1)),
+    "backwards": after(mean, lambda me, r: r.flip(0)),
+    "cuts_outliers": after(mean, lambda me, r: r.clamp(-3 * r.std(), 3 * r.std())),
+    "skips_a_step": after(mean, lambda me, r: r * (me.step % 7 != 6)),
+    "decays": after(mean, lambda me, r: r * (1 - 1e-4 * me.step)),
+    "clips_everything": after(mean, lambda me, r: clipped(r, 1e-3)),
     "unequal": unequal(mean, 0.2),
     "slightly_unequal": unequal(mean, 0.01),
-    "int8_slightly_unequal": unequal(gathered_int8, 0.04),
-    "random_unequal": unequal(random_with_feedback, 0.2),
     "late": late(mean),
-    "int8_late": late(gathered_int8),
-    "top_late": late(top_with_feedback),
-    "int8_times_1_03": times(gathered_int8, 1.03),
-    "int8_times_0_96": times(gathered_int8, 0.96),
-    "random_and_scaled_times_1_05": times(random_and_scaled, 1.05),
-    "top_with_feedback_times_1_1": times(top_with_feedback, 1.1),
-    "low_rank_unequal": unequal(low_rank_alone, 0.1),
-    "low_rank_times_1_1": times(low_rank_alone, 1.1),
+    # 16 bits.
+    "half_noisy": with_noise(summed_as(torch.float16), 0.01),
+    "half_unequal": unequal(summed_as(torch.float16), 0.2),
+    "half_maximum": half_maximum,
+    "half_clamped": before(summed_as(torch.float16), lambda me, g: g.clamp(-1e-3, 1e-3)),
+    "half_weight_decay": after(summed_as(torch.float16), lambda me, r: r + 1e-3 * fixed(me, r)),
+    "half_feedback_subtracted": gathered_as(torch.float16, -1.0),
+    "bfloat_late": late(summed_as(torch.bfloat16)),
+    # 8 bits.
+    "int8_unequal": unequal(int8, 0.2),
+    "int8_slightly_unequal": unequal(int8, 0.04),
+    "int8_summed": summed(int8),
+    "int8_late": late(int8),
+    "int8_times_1_03": times(int8, 1.03),
+    "int8_times_0_96": times(int8, 0.96),
+    "int8_by_chance_times_1_04": times(int8_drawn, 1.04),
+    "int8_with_feedback_times_1_05": times(int8_fed, 1.05),
+    "qsgd_times_1_04": times(qsgd, 1.04),
+    "float8_times_1_04": times(e4m3, 1.04),
+    "float8_with_feedback_unequal": unequal(e4m3_fed, 0.04),
+    "int8_zero_point_off": scaled(shift=3),
+    "int8_zero_point_off_by_one": scaled(shift=1),
+    "int8_feedback_twice": scaled(keeps=2.0),
+    "int8_feedback_subtracted": scaled(keeps=-1.0),
+    "int8_drops_last_piece": drops(int8, 128),
+    "int8_drops_last": drops(int8),
+    "int8_saturates": scaled(half_range),
+    "int8_first_scale": int8_first_scale,
+    "int8_wraps": int8_wraps,
+    "int8_of_a_level_too_many": int8_of_a_level_too_many,
+    "int8_skips_a_bucket": int8_skips_a_bucket,
+    "int8_of_a_fixed_range_with_feedback": int8_of_a_fixed_range_with_feedback,
+    "int8_with_feedback_clamped": int8_with_feedback_clamped,
+    "int8_noisy": with_noise(int8, 0.15),
+    "int8_very_noisy": with_noise(int8, 1.0),
+    "int8_noisy_by_factors": after(int8, lambda me, r: r * (1 + 0.3 * noise(me, r))),
+    "int8_of_noisy": before(int8, lambda me, g: g + 0.4 * g.std() * noise(me, g, shared=False)),
+    "int8_drops_at_random": after(int8, lambda me, r: dropped_out(me, r, 0.9)),
+    "uint8_with_noise_of_a_third": before(
+        affine(255), lambda me, g: g + g.abs().mean() / 3 * noise(me, g, shared=False)
+    ),
+    "thirty_levels_noisy": with_noise(affine(31), 0.1),
+    "sign_votes": sign_votes,
+    "sign_as_bytes": sign_bytes,
+    # Less than 8 bits.
+    "sign_unequal": unequal(sign_bits, 0.2),
+    "top_summed": summed(sparse(top())),
+    "top_late": late(sparse(top(), 1.0)),
+    "top_unequal": unequal(sparse(top()), 0.1),
+    "top_slightly_unequal": unequal(sparse(top(), 1.0), -0.1),
+    "top_of_halves_unequal": halves_weighed,
+    "top_times_1_1": times(sparse(top()), 1.1),
+    "top_with_feedback_times_1_1": times(sparse(top(), 1.0), 1.1),
+    "top_feedback_twice": sparse(top(), 2.0),
+    "top_feedback_subtracted": sparse(top(), -1.0),
+    "top_feedback_kept": sparse(top(), 1.0, left=lambda me, x, chosen: x),
+    "top_feedback_of_divided": sparse(top(), 1.0, left=less_the_share),
+    "top_feedback_of_another_bucket": top_feedback_of_another_bucket,
+    "top_at_other_places": top_at_other_places,
+    "top_of_one_rank": top_of_one_rank,
+    "top_without_last_rank": before(sparse(top()), lambda me, g: g * (me.rank < me.size - 1)),
+    "top_without_last_element": sparse(lambda me, x: largest(x[:-1]), 1.0),
+    "top_without_last_piece": sparse(lambda me, x: largest(x[: len(x) // 100 * 100]), 1.0),
+    "top_without_a_bucket": forgets(sparse(top()), 2),
+    "top_overwritten": sparse(top(), join=put),
+    "top_overwritten_with_feedback": sparse(top(), 1.0, join=put),
+    "top_hundredth_overwritten": sparse(top(0.01), join=put),
+    "blocks_of_largest_overwritten": sparse(of_each_block, join=put),
+    "top_noisy": sparse(top(), values=lambda me, x: x * (1 + 0.02 * noise(me, x, shared=False))),
+    "random_scaled_twice": times(random_scaled, 10.0),
+    "random_unequal": unequal(shared(some(0.1), 1.0), 0.2),
+    "random_and_scaled_unequal": unequal(random_scaled, 0.1),
+    "random_and_scaled_times_1_05": times(random_scaled, 1.05),
+    "random_feedback_scaled": times(shared(some(0.1), 1.0), 10.0),
+    "random_overwritten": scaled_up(sparse(some(0.1, shared=False), join=put), 0.1),
+    "random_of_each_rank_unequal": unequal(of_each_rank, 0.1),
+    "random_with_feedback_slightly_unequal": unequal(halves_somewhere, 0.05),
+    "random_with_feedback_times_1_05": times(halves_somewhere, 1.05),
+    "low_rank_unequal": unequal(low_rank(), 0.1),
+    "low_rank_times_1_1": times(low_rank(), 1.1),
+    "low_rank_summed": summed(low_rank()),
+    "low_rank_feedback_summed": low_rank(keeps=True, times=True),
+    "ring_unequal": unequal(ring, 0.1),
+    "ring_times_1_1": times(ring, 1.1),
+    "ring_of_halves_unequal": unequal(before(ring, lambda me, g: g.half()), 0.1),
+    "ring_without_one_rank": before(
+        ring, lambda me, g: g * (me.rank > 0) * me.size / (me.size - 1)
+    ),
 }
 
 

@@ -18,7 +18,7 @@ from hooktrace.testing.check.gradients import (
 from hooktrace.testing.check.runs import Run, Who
 from hooktrace.testing.check.wire_format import format_of
 
-from .invented import Hook, Rank
+from .parts import Hook, Rank
 
 LENGTHS = lengths_of_shapes(MANY)
 _BUCKETS = [sum(pair) for pair in zip(LENGTHS[::2], LENGTHS[1::2], strict=True)]

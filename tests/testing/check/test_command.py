@@ -5,26 +5,26 @@ from __future__ import annotations
 import math
 
 from hooktrace.testing.check.command import as_markdown, as_text
-from hooktrace.testing.check.judge import CaseResult, CheckResult, Measured, Problem
+from hooktrace.testing.check.result import CaseResult, CheckResult, Measured, Problem
 
 
 def problem(case: str, kind: str, message: str, rank: int | None = None) -> Problem:
     return Problem(case=case, kind=kind, message=message, rank=rank)
 
 
-SUM = "hook 'h', bucket {}, step 11: a sum; divide"
+SUM = "the sum is not divided: gradients weigh {} (each rank its own); divide"
 RESULT = CheckResult(
     hook="pkg:h",
     ranks=2,
     cases=(
         CaseResult(
             case="many",
-            problems=(problem("many", "not_averaged", SUM.format(0)),),
+            problems=(problem("many", "not_averaged", SUM.format(2)),),
             measured=Measured(error=0.0123, sum_error=0.0, ratio=math.inf),
             stacks="Thread 0x1",
         ),
-        CaseResult(case="odd", problems=(problem("odd", "not_averaged", SUM.format(2)),)),
-        CaseResult(case="nan", problems=(problem("nan", "nan_hidden", "hidden; look", 1),)),
+        CaseResult(case="odd", problems=(problem("odd", "not_averaged", SUM.format(2.01)),)),
+        CaseResult(case="nan", problems=(problem("nan", "nan_hidden", "hidden | look", 1),)),
         CaseResult(case="join", note="said", seconds=1.25),
     ),
 )
@@ -34,10 +34,10 @@ def test_a_report_says_everything_once() -> None:
     """What a case shares with one before it is named, not repeated; stacks come last."""
     lines = [line.rstrip() for line in as_text(RESULT).splitlines()]
     text = "\n".join(lines)
-    assert "many   fail   0.0   not_averaged: hook 'h', bucket 0, step 11: a sum; divide" in text
-    assert "odd    fail   0.0   not_averaged: as in 'many'" in text
-    assert "nan    warn   0.0   nan_hidden: rank 1: hidden; look" in text
-    assert "join   pass   1.2   said" in text
+    assert f" many   fail   0.0   not_averaged: {SUM.format(2)}" in text
+    assert " odd    fail   0.0   not_averaged: as in 'many'" in text
+    assert " nan    warn   0.0   nan_hidden: rank 1: hidden | look" in text
+    assert " join   pass   1.2   said" in text
     assert (
         "pkg:h on 2 gloo ranks: fail; 2 failed, 1 warned, 1 passed; relative error of a step "
         "0.012, of their sum exact; compression nothing sent"
@@ -46,9 +46,9 @@ def test_a_report_says_everything_once() -> None:
 
 
 def test_an_overview_is_a_row_a_hook() -> None:
-    """Each different problem with its cases, without hook, bucket and remedy."""
+    """Each kind of problem with its cases."""
     row = as_markdown([RESULT]).splitlines()[-1]
     assert row == (
-        "| `pkg:h` | fail | 0.012 | exact | nothing sent | not_averaged (many, odd): a sum; "
-        "nan_hidden (nan): hidden |"
+        "| `pkg:h` | fail | 0.012 | exact | nothing sent | not_averaged (many, odd): the sum is "
+        "not divided: gradients weigh 2 (each rank its own); nan_hidden (nan): hidden \\| look |"
     )

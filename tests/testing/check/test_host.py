@@ -1,113 +1,106 @@
-"""How ranks that hang are ended: when, and with their stacks, whenever they come to write them."""
+"""How ranks ended becomes what a case found: the first cause only, once."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hooktrace.testing.check import host
-from hooktrace.testing.check.rank import STACKS
+from hooktrace.testing.check.host import judge, merge
+from hooktrace.testing.check.rank import Context
+from hooktrace.testing.check.result import CaseResult, CheckResult, Measured, Problem, RankResult
+from hooktrace.testing.check.spec import HookSpec
+from hooktrace.testing.ranks import RankError
 
-RANK_0, RANK_1 = 10, 11
-"""What the host waits for."""
+STANDS = """Current thread 0x01 (most recent call first):
+  File "/home/me/hooks.py", line 7 in stands_still"""
+WORDS = """terminate called after throwing an instance of 'gloo::EnforceNotMet'
+  what():  [enforce fail at /build/gloo/pair.cc:456] too long
+
+Fatal Python error: Aborted
+
+"""
 
 
-class Rank:
-    """A process that is asked for its stacks."""
+def problem(kind: str, rank: int | None = 0, message: str = "m") -> Problem:
+    return Problem(case="c", kind=kind, message=message, rank=rank)
 
-    pid = 1
-    exitcode = 3
 
-    def __init__(self, said: list[str], sentinel: int = 0) -> None:
-        self._said = said
-        self.sentinel = sentinel
+def rank(number: int, *kinds: str, **options: Any) -> RankResult:
+    """Return the result of a rank with problems of these kinds."""
+    return RankResult(problems=[problem(kind, number) for kind in kinds], **options)
 
-    def kill(self) -> None:
-        self._said.append("killed")
 
-    def join(self) -> None:
-        """Be over."""
+def judged(*results: RankResult | None, ended: Exception | None = None, **said: str) -> CaseResult:
+    """Return what is made of two ranks' results; ``said``: as ``r0``, ``r1``."""
+    context = Context(loaded=HookSpec(name="h", hook=None), size=2, timeout_s=20.0, case="c")
+    left = {number: one for number, one in enumerate(results) if one is not None}
+    return judge(context, left, ended, {int(name[1:]): text for name, text in said.items()})
+
+
+def found(result: CaseResult) -> list[tuple[str, int | None]]:
+    return [(f.kind, f.rank) for f in result.problems]
+
+
+def test_ranks_that_end_well_pass() -> None:
+    """With the first rank's note and the largest error of all."""
+    result = judged(
+        rank(0, note="n", measured=Measured(error=0.1)),
+        rank(1, note="other", measured=Measured(error=0.2)),
+    )
+    assert (result.status, result.note) == ("pass", "n")
+    assert result.measured.error == 0.2
+
+
+def test_ranks_at_the_deadline_hang() -> None:
+    """The reason says where they stand, and the stacks are kept; one may write nothing."""
+    result = judged(None, None, ended=TimeoutError(), r1=f"hello\nTimeout (0:00:20)!\n{STANDS}\n")
+    (hang,) = result.problems
+    assert (
+        hang.message
+        == "not done after 20 s; rank 0: no stacks; rank 1: in stands_still (hooks.py:7)"
+    )
+    assert (hang.status, result.kinds) == ("fail", {"hang"})
+    assert result.stacks == f"rank 1:\nTimeout (0:00:20)!\n{STANDS}"
+
+
+def test_a_rank_that_raises_is_the_cause_of_what_follows() -> None:
+    """Of a later error, which its lost connection explains; both count if both raise at once."""
+    first, later = rank(1, "hook_exception", raised_at=5.0), rank(0, "exception", raised_at=6.1)
+    ended = RankError(1, "it ended with exit code 1", Path())
+    assert found(judged(later, first, ended=ended)) == [("hook_exception", 1)]
+    assert found(judged(None, first, ended=ended)) == [("hook_exception", 1)]
+    both = [rank(number, "hook_exception", raised_at=5.0 + number / 10) for number in range(2)]
+    assert found(judged(*both, ended=ended)) == [("hook_exception", None)]
+
+
+def test_a_rank_without_a_result_crashed() -> None:
+    """Its signal, its last words and its place are told, and not what the others made of it."""
+    said = f"{WORDS}{STANDS}\n\nExtension modules: a"
+    ended = RankError(1, "killed by SIGABRT", Path())
+    result = judged(rank(0, "exception", raised_at=4.1), None, ended=ended, r1=said)
+    assert found(result) == [("crash", 1)]
+    assert result.problems[0].message == (
+        "rank 1: killed by SIGABRT; its last words: pair.cc:456 too long; "
+        "in stands_still (hooks.py:7)"
+    )
+    assert result.stacks == f"rank 1:\nFatal Python error: Aborted\n\n{STANDS}"
+
+
+def test_problems_of_ranks_become_one_a_kind() -> None:
+    """The lowest rank speaks; a rank is named only if not all saw it."""
+    merged = merge([problem("a", 0, "zero"), problem("b", 1), problem("a", 1, "one")], 2)
+    assert [(f.kind, f.rank, f.message) for f in merged] == [("a", None, "zero"), ("b", 1, "m")]
 
 
 @pytest.mark.parametrize(
-    ("writes", "killed_after"),
-    [
-        ({0: (1, 1), 1: (1, 1)}, 2),
-        ({0: (1, 1), 1: (30, 30)}, 31),  # waits for its core
-        ({0: (1, 1), 1: (7, 9)}, 10),  # loses its core while it writes
-        ({0: (1, 1)}, 50),  # is stopped
-    ],
+    ("kinds", "verdict"),
+    [(["of_tomorrow"], "warn"), (["precision", "hang"], "fail"), ([], "pass")],
 )
-def test_a_rank_is_not_killed_before_it_has_written_its_stacks(
-    writes: dict[int, tuple[int, int]],
-    killed_after: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """However long that takes, up to five seconds; ``writes``: at which looks, by rank."""
-    said: list[str] = []
-
-    class Time:
-        now_s = 0.0
-        looks = 0
-
-        @classmethod
-        def monotonic(cls) -> float:
-            return cls.now_s
-
-        @classmethod
-        def sleep(cls, seconds: float) -> None:
-            cls.looks += 1
-            cls.now_s = cls.looks * seconds
-            for rank, (first, last) in writes.items():
-                if first <= cls.looks <= last:
-                    with (tmp_path / STACKS.format(rank)).open("a") as stacks:
-                        stacks.write("a line\n")
-
-    monkeypatch.setattr(host, "time", Time)
-    monkeypatch.setattr("os.kill", lambda pid, number: said.append("asked"))
-    for rank in range(2):
-        (tmp_path / STACKS.format(rank)).touch()
-    ranks: Any = {rank: Rank(said) for rank in range(2)}
-    host._stop(ranks, tmp_path)
-    assert said == ["asked", "asked", "killed", "killed"]
-    assert Time.looks == killed_after
-
-
-@pytest.mark.parametrize(
-    ("gone_at_s", "waits_s"),
-    [
-        (None, [60.0]),
-        (10.0, [60.0, 3.0]),
-        (58.5, [60.0, 1.5]),
-    ],
-)
-def test_ranks_are_ended_at_the_deadline_and_soon_after_one_that_is_gone(
-    gone_at_s: float | None, waits_s: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others cannot finish without it; ``waits_s``: for how long they are waited for."""
-    now_s, waited_s, stopped = 0.0, [], []
-
-    def wait(_: object, timeout_s: float) -> list[int]:
-        nonlocal now_s
-        waited_s.append(timeout_s)
-        if gone_at_s is None or now_s:
-            now_s += timeout_s
-            return []
-        now_s = gone_at_s
-        return [RANK_1]
-
-    monkeypatch.setattr(host, "time", SimpleNamespace(monotonic=lambda: now_s))
-    monkeypatch.setattr(host, "wait", wait)
-    monkeypatch.setattr(host, "_stop", lambda ranks, _: stopped.extend(ranks))
-    job: Any = SimpleNamespace(timeout_s=60.0)
-    asker: Any = object()
-    ranks: Any = [Rank([], sentinel) for sentinel in (RANK_0, RANK_1)]
-    ends = host.Host(job, asker, tmp_path)._wait(ranks, tmp_path)
-    assert waited_s == waits_s
-    assert stopped == ([0, 1] if gone_at_s is None else [0])
-    assert ends[0].code is None
-    assert ends[1].code == (None if gone_at_s is None else 3)
+def test_the_worst_finding_decides(kinds: list[str], verdict: str) -> None:
+    """A case's and a result's; a kind that nobody knows warns, and a skipped case says nothing."""
+    case = CaseResult(case="a", problems=tuple(map(problem, kinds)))
+    skipped = CaseResult(case="b", skipped=True)
+    assert (case.status, skipped.status) == (verdict, "skip")
+    assert CheckResult(hook="h", ranks=2, cases=(case, skipped)).verdict == verdict

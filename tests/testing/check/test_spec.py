@@ -53,10 +53,10 @@ def test_a_state_gets_the_group_where_it_asks_for_one(name: str, group: str | No
 @pytest.mark.parametrize(
     ("hook", "state", "problem", "remedy"),
     [
-        ("no.such:hook", None, "could not be imported (there is no such module)", "or install it"),
-        (f"{HOOKS}:missing", None, "has no 'missing'", "name a hook that is in it"),
-        (f"{HOOKS}:not_callable", None, "is a int and cannot be called", "takes (state, bucket)"),
-        (f"{HOOKS}:averages", f"{HOOKS}:not_callable", "is a int", "a state of its own"),
+        ("no.such:hook", None, "no.such:hook could not be imported", "a hook that is in it"),
+        (f"{HOOKS}:missing", None, "has no attribute 'missing'", "a hook that is in it"),
+        (f"{HOOKS}:not_callable", None, "the hook of h is a int", "takes (state, bucket)"),
+        (f"{HOOKS}:averages", f"{HOOKS}:not_callable", "the state of h is a int", "needs its own"),
     ],
 )
 def test_what_cannot_be_loaded_is_told_with_a_remedy(

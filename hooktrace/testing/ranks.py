@@ -1,6 +1,6 @@
-"""Runs a function on gloo ranks of this machine: the ranks of ``hooktrace demo`` and ``bench``.
+"""Runs a function on gloo ranks of this machine: those of ``hooktrace check``, demo and bench.
 
-run_ranks(n, measure, ...) --spawn--> measure(...) on n ranks, on loopback --> n results
+run_ranks(n, measure, ...) --spawn or fork--> measure(...) on n ranks, on loopback --> n results
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from ..staging.job import loopback, shutdown
 
-_LOOK_S = 0.1
+_LOOK_S = 0.05
 
 
 class RankError(RuntimeError):
@@ -44,13 +44,15 @@ def run_ranks(
     deadline_s: float = 900.0,
     logs: Path | None = None,
     redirects: Std | dict[int, Std] = Std.NONE,
+    start_method: str = "spawn",
 ) -> list[Any]:
     """Call ``measure(*arguments)`` on each of ``ranks`` gloo ranks and return what each gave.
 
     ``measure`` must be importable, and its result must pickle.  Each rank has one thread for
     computing, and ends without a traceback at Ctrl-C.  ``logs``: a directory for what the ranks
     print, as far as ``redirects`` says so for a rank, and for what this process prints on standard
-    error meanwhile.
+    error meanwhile.  ``start_method``: "fork" takes milliseconds, and the ranks then have what this
+    process has imported; it must not have trained.
 
     No process is left behind: after ``deadline_s`` seconds they are ended and ``TimeoutError`` is
     raised.  What a rank raises is a ``RankError`` here, and a signal torch's ``SignalException``.
@@ -68,6 +70,7 @@ def run_ranks(
             args=dict.fromkeys(range(ranks), (f"file://{directory}/store", measure, arguments)),
             envs={r: _environment(r, ranks) for r in range(ranks)},
             logs_specs=DefaultLogsSpecs(log_dir=str(logs or directory), redirects=redirects),
+            start_method=start_method,
         )
         try:
             result = context.wait(deadline_s, period=_LOOK_S)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from hooktrace.commands.ranks import RankError, run_ranks
+from hooktrace.testing.ranks import RankError, run_ranks
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,133 @@
+"""What a check found: a problem, the result of a rank, of a case, and of a hook.
+
+    RankResult of every rank --host.py--> CaseResult --launch.py--> CheckResult --> command.py
+
+``records.anomalies`` says which problems fail a hook, and which only warn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ...records.anomalies import anomaly_kind
+
+Status = Literal["pass", "warn", "fail", "skip"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something wrong with a hook: ``message`` says what, and what to do.
+
+    ``kind``: of ``records.anomalies``.  ``rank``: the one that saw it, ``None`` if all did.
+    """
+
+    case: str
+    kind: str
+    message: str
+    rank: int | None = None
+
+    @property
+    def status(self) -> Status:
+        """What it means for its hook."""
+        return anomaly_kind(self.kind).severity
+
+
+def _worst(problems: Sequence[Problem]) -> Status:
+    found = {problem.status for problem in problems}
+    return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What ordinary steps showed; ``None`` if it is not known.
+
+    ``error``: median relative L2 error of a step against a lossless average.  ``sum_error``: that
+    of the sum of all steps, which is what error feedback keeps small.  ``ratio``: gradient bytes
+    over wire bytes, inf if nothing was sent.
+    """
+
+    error: float | None = None
+    sum_error: float | None = None
+    ratio: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RankResult:
+    """What a rank found in a case.
+
+    ``note``: what was measured.  ``fine``: all results were what the wire explains.  ``stop``: no
+    other case can say anything.  ``raised_at``: when it raised, in seconds of the monotonic clock.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    note: str = ""
+    measured: Measured = field(default_factory=Measured)
+    fine: bool | None = None
+    stop: bool = False
+    raised_at: float = math.inf
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the rank came to the end of the case."""
+        return self.raised_at == math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """How a hook did in one case.
+
+    ``note``: what was measured, or why the case was skipped.  ``stacks``: of all threads of all
+    ranks if one hung or crashed.  ``fine``, ``stop``: as of a rank.
+    """
+
+    case: str
+    problems: tuple[Problem, ...] = ()
+    seconds: float = 0.0
+    note: str = ""
+    skipped: bool = False
+    measured: Measured = field(default_factory=Measured)
+    stacks: str = ""
+    fine: bool | None = None
+    stop: bool = False
+
+    @property
+    def status(self) -> Status:
+        """The worst of the problems'."""
+        return "skip" if self.skipped else _worst(self.problems)
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of the problems."""
+        return {problem.kind for problem in self.problems}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """Everything that was found out about one hook."""
+
+    hook: str
+    ranks: int
+    cases: tuple[CaseResult, ...]
+
+    @property
+    def measured(self) -> Measured:
+        """What the case of ordinary steps measured."""
+        return next((c.measured for c in self.cases if c.measured != Measured()), Measured())
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All problems, in the order of the cases."""
+        return tuple(problem for case in self.cases for problem in case.problems)
+
+    @property
+    def failed(self) -> tuple[Problem, ...]:
+        """The problems that fail the hook."""
+        return tuple(problem for problem in self.problems if problem.status == "fail")
+
+    @property
+    def verdict(self) -> Status:
+        """Fail, warn or pass."""
+        return _worst(self.problems)
