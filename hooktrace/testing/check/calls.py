@@ -131,10 +131,11 @@ class DdpCall:
         """Return all of it: every rank has all gradients."""
         return rows
 
-    def wire(self) -> WireFormat:
-        """Return what went over the wire since DDP has its buckets."""
-        numel = (len(self._began_ns) - _REBUILT) * sum(lengths_of_shapes(self.shapes))
-        return wire_of(self._tracer, self._began_ns[_REBUILT], numel, self._context.size)
+    def wire(self, first: int = 0) -> WireFormat:
+        """Return what went over the wire since a step, and since DDP has its buckets."""
+        first = max(first, _REBUILT)
+        numel = (len(self._began_ns) - first) * sum(lengths_of_shapes(self.shapes))
+        return wire_of(self._tracer, self._began_ns[first], numel, self._context.size)
 
 
 def wire_of(tracer: Tracer, from_ns: int, numel: int, ranks: int) -> WireFormat:
@@ -171,27 +172,15 @@ class FsdpCall:
         self.shapes: Shapes = ((part,),) * (
             self._size if isinstance(self._hook, ScatterHook) else 1
         )
-        self._sent: list[Transfer] = []
-        self._calls = 0
+        self._sent: list[list[Transfer]] = []
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """Return this rank's part of what is reduced, or all parameters that are gathered."""
-        self._calls += 1
-        result = self._called(rows, self._unit, self._sent)
+        self._sent.append([])
+        result = self._called(rows, self._unit, self._sent[-1])
         if self._beside:
             self._called(torch.rand_like(rows) + 1, f"beside {self._unit}", [])
         return result
-
-    def given_for(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return what each rank gives for that, (ranks, numel)."""
-        if isinstance(self._hook, ScatterHook):
-            return rows.view(self._size, self._size, self._part)[:, self._rank]
-        in_its_place: torch.Tensor = torch.block_diag(*rows.double())
-        return in_its_place
-
-    def wire(self) -> WireFormat:
-        """Return what was sent for the elements that were given."""
-        return format_of(self._sent, self._calls * len(self.shapes) * self._part, self._size)
 
     def _called(self, rows: torch.Tensor, unit: str, sent: list[Transfer]) -> torch.Tensor:
         group, hook = dist.group.WORLD, self._hook
@@ -208,6 +197,19 @@ class FsdpCall:
         steps = _watched(hook.steps(asked), sent)
         found = run_synchronously(hook.name, steps, hook, asked, None, result.numel())
         return result.copy_(found.flatten()).clone()
+
+    def given_for(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return what each rank gives for that, (ranks, numel)."""
+        if isinstance(self._hook, ScatterHook):
+            return rows.view(self._size, self._size, self._part)[:, self._rank]
+        in_its_place: torch.Tensor = torch.block_diag(*rows.double())
+        return in_its_place
+
+    def wire(self, first: int = 0) -> WireFormat:
+        """Return what was sent since a step for the elements that were given."""
+        sent = [transfer for step in self._sent[first:] for transfer in step]
+        numel = len(self._sent[first:]) * sum(lengths_of_shapes(self.shapes))
+        return format_of(sent, numel, self._size)
 
 
 def _watched(steps: Steps, sent: list[Transfer]) -> Generator[Operation, Any, torch.Tensor]:

@@ -12,6 +12,7 @@ ranks and itself.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import pickle
 import re
@@ -33,9 +34,9 @@ from torch.distributed.elastic.multiprocessing import Std
 from ...records.errors import UsageError
 from ..ranks import RankError, run_ranks
 from .rank import LINGER_S, RESULT, Context, run_rank
-from .result import CaseResult, Measured, Problem, RankResult
+from .result import CaseResult, Measured, Problem
 from .scenarios import Scenario, chosen
-from .spec import Job
+from .spec import HookSpec, Job
 from .stacks import split, where
 
 _HANGS = 3
@@ -59,8 +60,7 @@ def serve(asker: Connection, directory: Path) -> None:
         asked = [chosen(job.cases, hook) for hook in loaded]
         gc.freeze()  # so that a rank's collection at its end looks at its own objects alone
         for index, (hook, cases) in enumerate(zip(loaded, asked, strict=True)):
-            context = Context(loaded=hook, size=job.ranks, timeout_s=job.timeout_s)
-            for result in _results(context, cases, directory):
+            for result in _results(hook, cases, job, directory):
                 asker.send((index, result))
         asker.send(None)
     except UsageError as error:
@@ -74,16 +74,23 @@ def _end_with(asker: Connection, directory: Path) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _results(context: Context, cases: Sequence[Scenario], directory: Path) -> Iterator[CaseResult]:
+def _results(
+    hook: HookSpec, cases: Sequence[Scenario], job: Job, directory: Path
+) -> Iterator[CaseResult]:
     """Run the cases one after another; raises ``UsageError`` if no state can be made."""
+    context = Context(
+        loaded=hook, size=job.ranks, timeout_s=job.timeout_s, result=CaseResult(case="")
+    )
     stopped, hangs = "", 0
     for case in cases:
+        context.result = CaseResult(case=case.key, note=stopped, skipped=bool(stopped))
         if stopped:
-            yield CaseResult(case=case.key, note=stopped, skipped=True)
+            yield context.result
             continue
         began = time.monotonic()
-        result = _run(case, replace(context, case=case.key, result=RankResult()), directory)
-        yield replace(result, seconds=time.monotonic() - began)
+        result = _run(case, context, directory)
+        result.seconds = time.monotonic() - began
+        yield result
         hangs += "hang" in result.kinds
         if result.stop:
             stopped = "not run: the hook cannot be registered"
@@ -122,7 +129,7 @@ def _run(case: Scenario, context: Context, directory: Path) -> CaseResult:
 
 def judge(
     context: Context,
-    results: Mapping[int, RankResult],
+    results: Mapping[int, CaseResult],
     ended: Exception | None,
     said: Mapping[int, str],
 ) -> CaseResult:
@@ -132,24 +139,24 @@ def judge(
     that raise long after the first one that did.  ``ended``: the launcher's error.  ``said``: what
     ranks printed, with stacks if they crashed or came to the deadline.
     """
-    found = list(results.values())
+    found, case = list(results.values()), context.result.case
     last_cause = min((one.raised_at for one in found), default=0.0) + LINGER_S / 2
     problems = [
-        p for one in found if one.is_whole or one.raised_at <= last_cause for p in one.problems
+        p for one in found if not last_cause < one.raised_at < math.inf for p in one.problems
     ]
     stacks: dict[int, str] = {}
     if isinstance(ended, RankError) and ended.rank not in results:
         words, stacks[ended.rank] = split(said.get(ended.rank, ""))
         what = "; ".join(filter(None, [f"{ended}", _last(words), where(stacks[ended.rank])]))
-        problems = [Problem(case=context.case, kind="crash", message=what, rank=ended.rank)]
+        problems = [Problem(case=case, kind="crash", message=what, rank=ended.rank)]
     elif isinstance(ended, TimeoutError):
         stacks = {rank: split(said.get(rank, ""))[1] for rank in range(context.size)}
         places = [f"rank {rank}: {where(stack) or 'no stacks'}" for rank, stack in stacks.items()]
         what = "; ".join([f"not done after {context.timeout_s:g} s", *places])
-        problems.append(Problem(case=context.case, kind="hang", message=what))
+        problems.append(Problem(case=case, kind="hang", message=what))
     fine = [one.fine for one in found if one.fine is not None]
     return CaseResult(
-        case=context.case,
+        case=case,
         problems=merge(problems, context.size),
         note=next((one.note for one in found), ""),
         stacks="\n".join(f"rank {rank}:\n{stack}" for rank, stack in stacks.items() if stack),
@@ -160,14 +167,14 @@ def judge(
     )
 
 
-def merge(problems: Sequence[Problem], ranks: int) -> tuple[Problem, ...]:
+def merge(problems: Sequence[Problem], ranks: int) -> list[Problem]:
     """Return one problem a kind: the lowest rank's; ``rank`` is ``None`` if all ranks saw it."""
     merged = []
     for kind in dict.fromkeys(problem.kind for problem in problems):
         same = [problem for problem in problems if problem.kind == kind]
         is_alone = len({problem.rank for problem in same}) < ranks
         merged.append(replace(same[0], rank=same[0].rank if is_alone else None))
-    return tuple(merged)
+    return merged
 
 
 def _last(words: str) -> str:

@@ -16,15 +16,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NoReturn
 
 from ...records.errors import UsageError
 from .result import CaseResult, CheckResult
 from .spec import HookSpec, Job, Message
 
-_SLACK_S = 30.0
-_START_S = 150.0
+_SLACK_S = 150.0
+"""Beyond a case's deadline: the host imports torch and the hooks before the first one."""
+
 _RECORDS = "16384"
 """Collectives that torch remembers; of a hook of many small rounds 2000 are soon forgotten."""
 
@@ -63,25 +64,14 @@ def check(
 def _results(job: Job) -> Iterator[tuple[int, CaseResult]]:
     """Yield each case's result with the number of its hook."""
     ours, theirs = Pipe()
-    with ours, theirs, tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
+    with ours, tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
         log = Path(name) / "log"
-        host = _start(name, theirs.fileno(), log)
-        theirs.close()
-        wait_s = _START_S
+        with theirs:
+            host = _start(name, theirs.fileno(), log)
         try:
             ours.send(job)
-            while True:
-                how = f"said nothing for {wait_s:.0f} s"
-                try:
-                    message: Message = ours.recv() if ours.poll(wait_s) else _silent(how, log)
-                except (EOFError, ConnectionResetError):
-                    _silent(f"ended with {host.wait()}", log)
-                if message is None:
-                    return
-                if isinstance(message, UsageError):
-                    raise message
+            while (message := _next(ours, job.timeout_s + _SLACK_S, host, log)) is not None:
                 yield message
-                wait_s = job.timeout_s + _SLACK_S
         finally:
             # The host and its ranks share a session that nothing else is in.
             with contextlib.suppress(ProcessLookupError):
@@ -108,7 +98,19 @@ def _start(directory: str, connection: int, log: Path) -> subprocess.Popen[bytes
         )
 
 
-def _silent(how: str, log: Path) -> NoReturn:
+def _next(
+    connection: Connection, wait_s: float, host: subprocess.Popen[bytes], log: Path
+) -> tuple[int, CaseResult] | None:
+    """Wait for a message of the host; raises ``UsageError`` if that is one, or if none comes."""
+    try:
+        if connection.poll(wait_s):
+            message: Message = connection.recv()
+            if isinstance(message, UsageError):
+                raise message
+            return message
+        how = f"said nothing for {wait_s:.0f} s"
+    except (EOFError, ConnectionResetError):
+        how = f"ended with {host.wait()}"
     said = log.read_text(errors="replace").strip()
     raise UsageError(
         f"the process that imports the hook {how}; look at what its module does when it is "

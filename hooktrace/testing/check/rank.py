@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import logging
+import math
 import pickle
 import re
 import sys
@@ -32,7 +33,7 @@ from ...records.anomalies import anomaly_kind
 from ...records.errors import HookError, UsageError
 from ...tracing.tracer import Tracer
 from .oracles import CHOSEN_ASKED, OF_A_STEP, Oracle, finite, verdict
-from .result import Problem, RankResult
+from .result import CaseResult, Problem
 from .runs import Run
 from .spec import HookSpec
 from .stacks import place_of
@@ -44,7 +45,11 @@ RESULT = "result.{}"
 LINGER_S = 1.0
 """A rank that raised stays that long, so that the others do not fail for its lost connections."""
 
-_WRAPPING = re.compile(r"RuntimeError: Got the following error when running the callback: ")
+_WRAPPING = re.compile(
+    r"^(RuntimeError: Got the following.* callback: )?(HookError: )?hook .*?, stage \w+: "
+)
+"""What torch and hooktrace put before the words of a hook's own exception."""
+
 _NAMES_A_DTYPE = re.compile(r"float16|half|dtype|floating-point|\bFloat\b", re.IGNORECASE)
 
 
@@ -60,11 +65,10 @@ class Context:
     loaded: HookSpec
     size: int
     timeout_s: float
-    case: str = ""
+    result: CaseResult
     fine: bool | None = None
     one_bucket: bool = False
     rank: int = 0
-    result: RankResult = field(default_factory=RankResult)
     tracers: list[Tracer] = field(default_factory=list)
 
     def new_state(self) -> Any:
@@ -76,7 +80,7 @@ class Context:
         if remedy is None:
             remedy = anomaly_kind(kind).said(sharded=self.loaded.is_sharded).remedy
         message = f"{what}; {remedy}" if remedy else what
-        problem = Problem(case=self.case, kind=kind, message=message, rank=self.rank)
+        problem = Problem(case=self.result.case, kind=kind, message=message, rank=self.rank)
         self.result.problems.append(problem)
 
     def judge(
@@ -131,13 +135,13 @@ def run_rank(run: Callable[[Context], None], context: Context, directory: Path) 
     partial = directory / f"partial.{context.rank}"
     partial.write_bytes(pickle.dumps(result))
     partial.rename(directory / RESULT.format(context.rank))
-    if isinstance(result, UsageError) or not result.is_whole:
+    if isinstance(result, UsageError) or result.raised_at < math.inf:
         time.sleep(LINGER_S)
         raise SystemExit(1)
     context.tracers.clear()
 
 
-def _result(run: Callable[[Context], None], context: Context) -> RankResult | UsageError:
+def _result(run: Callable[[Context], None], context: Context) -> CaseResult | UsageError:
     try:
         run(context)
     except UsageError as error:
@@ -159,12 +163,12 @@ def _find_exception(context: Context, error: Exception) -> None:
     is_hooks = isinstance(error, HookError) or any(a.kind == "hook_exception" for a in told)
     kind = "hook_exception" if is_hooks else "exception"
     message = f"{error}" if isinstance(error, HookError) else f"{type(error).__name__}: {error}"
-    message = _WRAPPING.sub("", message.strip().partition("\n")[0])
+    message = _WRAPPING.sub("", message.strip().partition("\n")[0]).rstrip(": ")
     if place := place_of(error):
         message += f", in {place}"
-    if context.case in ("float16", "bfloat16") and _NAMES_A_DTYPE.search(message):
+    if context.result.case in ("float16", "bfloat16") and _NAMES_A_DTYPE.search(message):
         kind = "not_supported"
-    elif context.case == "nan" and context.fine is not None:
+    elif context.result.case == "nan" and context.fine is not None:
         kind, message = "not_supported", f"NaN is refused: {message}"
     elif "'NoneType'" in message and not (context.loaded.make_state or context.loaded.is_sharded):
         message += "; it may need a state: pass --state package.module:make_state"

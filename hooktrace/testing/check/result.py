@@ -1,6 +1,6 @@
-"""What a check found: a problem, the result of a rank, of a case, and of a hook.
+"""What a check found: a problem, the result of a case, and of a hook.
 
-    RankResult of every rank --host.py--> CaseResult --launch.py--> CheckResult --> command.py
+    CaseResult of every rank --host.py--> CaseResult --launch.py--> CheckResult --> command.py
 
 ``records.anomalies`` says which problems fail a hook, and which only warn.
 """
@@ -55,36 +55,16 @@ class Measured:
 
 
 @dataclass(slots=True, kw_only=True)
-class RankResult:
-    """What a rank found in a case.
-
-    ``note``: what was measured.  ``fine``: all results were what the wire explains.  ``stop``: no
-    other case can say anything.  ``raised_at``: when it raised, in seconds of the monotonic clock.
-    """
-
-    problems: list[Problem] = field(default_factory=list)
-    note: str = ""
-    measured: Measured = field(default_factory=Measured)
-    fine: bool | None = None
-    stop: bool = False
-    raised_at: float = math.inf
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the rank came to the end of the case."""
-        return self.raised_at == math.inf
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """How a hook did in one case.
+    """How a hook did in one case, as one rank saw it, or all of them together.
 
-    ``note``: what was measured, or why the case was skipped.  ``stacks``: of all threads of all
-    ranks if one hung or crashed.  ``fine``, ``stop``: as of a rank.
+    ``note``: what is to be known of it, or why it was skipped.  ``stacks``: of all threads of ranks
+    that hung or crashed.  ``fine``: all results were what the wire explains.  ``stop``: no other
+    case can say anything.  ``raised_at``: when a rank raised, in seconds of the monotonic clock.
     """
 
     case: str
-    problems: tuple[Problem, ...] = ()
+    problems: list[Problem] = field(default_factory=list)
     seconds: float = 0.0
     note: str = ""
     skipped: bool = False
@@ -92,6 +72,7 @@ class CaseResult:
     stacks: str = ""
     fine: bool | None = None
     stop: bool = False
+    raised_at: float = math.inf
 
     @property
     def status(self) -> Status:

@@ -81,7 +81,8 @@ class Scenario:
         for run, call in _calls_of(context, self):
             play(run, call, self.phases)
             # Of units, the first one is large enough to tell the format by.
-            run.wire = runs[0].wire if context.loaded.is_sharded and runs else call.wire()
+            is_told = context.loaded.is_sharded and runs
+            run.wire = runs[0].wire if is_told else call.wire(run.active[0].number)
             runs.append(run)
         if kind_of(context.loaded) in self.measures:
             context.result.measured = measured(runs[0])

@@ -16,11 +16,9 @@ import pickle
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from ...fsdp.hooks import GatherHook, ScatterHook
 from ...records.errors import UsageError
 from .result import CaseResult
 
-_SHARDED = ScatterHook | GatherHook
 _NAME = "its name as 'package.module:attribute'"
 
 
@@ -38,11 +36,14 @@ class HookSpec:
     local: bool = False
 
     @classmethod
-    def of(cls, hook: object, make_state: object = None, *, local: bool = False) -> HookSpec:
+    def of(cls, hook: Any, make_state: object = None, *, local: bool = False) -> HookSpec:
         """Return a hook and its state as given, by name or as objects; raises as ``source_of``."""
-        name = hook if isinstance(hook, str) else getattr(hook, "__qualname__", repr(hook))
+        if isinstance(hook, str):
+            name = hook
+        else:
+            name = hook.name if _is_sharded(hook) else getattr(hook, "__qualname__", repr(hook))
         return cls(
-            name=hook.name if isinstance(hook, _SHARDED) else name,
+            name=name,
             hook=source_of(hook, "hook"),
             make_state=None if make_state is None else source_of(make_state, "state"),
             local=local,
@@ -51,7 +52,7 @@ class HookSpec:
     def load(self) -> HookSpec:
         """Return it with its objects, imported; raises ``UsageError`` with what prevents that."""
         hook = _made(_load(self.hook, "hook"))
-        if isinstance(hook, _SHARDED):
+        if _is_sharded(hook):
             if self.make_state is not None or self.local:
                 raise UsageError(
                     f"{self.name} takes the place of one of FSDP's collectives and keeps its own "
@@ -72,7 +73,7 @@ class HookSpec:
     @property
     def is_sharded(self) -> bool:
         """Whether it takes the place of one of FSDP's collectives, and is no hook of DDP's."""
-        return isinstance(self.hook, _SHARDED)
+        return _is_sharded(self.hook)
 
     def new_state(self, group: Any) -> Any:
         """Return a new state; a state belongs to one model.
@@ -116,7 +117,7 @@ def source_of(given: object, what: str) -> str | bytes:
         if not all(given.partition(":")):
             raise UsageError(f"{given!r} names no {what}; write package.module:attribute")
         return given
-    if not callable(given) and not isinstance(given, _SHARDED):
+    if not callable(given) and not _is_sharded(given):
         kind = type(given).__name__
         raise TypeError(f"the {what} is a {kind} and cannot be called; pass a callable, or {_NAME}")
     try:
@@ -156,8 +157,7 @@ def _made(hook: Any) -> Any:
     """
     returns = hook if isinstance(hook, type) else getattr(hook, "__annotations__", {}).get("return")
     named = str(getattr(returns, "__name__", returns)).rpartition(".")[2]
-    is_kind = isinstance(returns, type) and issubclass(returns, _SHARDED)
-    if not is_kind and named not in {"ScatterHook", "GatherHook"}:
+    if not _is_sharded(returns) and named not in {"ScatterHook", "GatherHook"}:
         return hook
     try:
         return hook()
@@ -167,6 +167,14 @@ def _made(hook: Any) -> Any:
             f"({type(error).__name__}: {error}); name a hook that was made, or a function that "
             "makes one"
         ) from error
+
+
+def _is_sharded(hook: object) -> bool:
+    """Return whether it is a hook for FSDP's collectives, or a class of them; imports torch."""
+    from ...fsdp.hooks import GatherHook, ScatterHook
+
+    kinds = (ScatterHook, GatherHook)
+    return isinstance(hook, kinds) or (isinstance(hook, type) and issubclass(hook, kinds))
 
 
 def _asks_for_group(make_state: Any) -> bool:

@@ -19,12 +19,12 @@ RESULT = CheckResult(
     cases=(
         CaseResult(
             case="many",
-            problems=(problem("many", "not_averaged", SUM.format(2)),),
+            problems=[problem("many", "not_averaged", SUM.format(2))],
             measured=Measured(error=0.0123, sum_error=0.0, ratio=math.inf),
             stacks="Thread 0x1",
         ),
-        CaseResult(case="odd", problems=(problem("odd", "not_averaged", SUM.format(2.01)),)),
-        CaseResult(case="nan", problems=(problem("nan", "nan_hidden", "hidden | look", 1),)),
+        CaseResult(case="odd", problems=[problem("odd", "not_averaged", SUM.format(2.01))]),
+        CaseResult(case="nan", problems=[problem("nan", "nan_hidden", "hidden | look", 1)]),
         CaseResult(case="join", note="said", seconds=1.25),
     ),
 )

@@ -9,7 +9,7 @@ import pytest
 
 from hooktrace.testing.check.host import judge, merge
 from hooktrace.testing.check.rank import Context
-from hooktrace.testing.check.result import CaseResult, CheckResult, Measured, Problem, RankResult
+from hooktrace.testing.check.result import CaseResult, CheckResult, Measured, Problem
 from hooktrace.testing.check.spec import HookSpec
 from hooktrace.testing.ranks import RankError
 
@@ -27,14 +27,16 @@ def problem(kind: str, rank: int | None = 0, message: str = "m") -> Problem:
     return Problem(case="c", kind=kind, message=message, rank=rank)
 
 
-def rank(number: int, *kinds: str, **options: Any) -> RankResult:
+def rank(number: int, *kinds: str, **options: Any) -> CaseResult:
     """Return the result of a rank with problems of these kinds."""
-    return RankResult(problems=[problem(kind, number) for kind in kinds], **options)
+    return CaseResult(case="c", problems=[problem(kind, number) for kind in kinds], **options)
 
 
-def judged(*results: RankResult | None, ended: Exception | None = None, **said: str) -> CaseResult:
+def judged(*results: CaseResult | None, ended: Exception | None = None, **said: str) -> CaseResult:
     """Return what is made of two ranks' results; ``said``: as ``r0``, ``r1``."""
-    context = Context(loaded=HookSpec(name="h", hook=None), size=2, timeout_s=20.0, case="c")
+    context = Context(
+        loaded=HookSpec(name="h", hook=None), size=2, timeout_s=20.0, result=CaseResult(case="c")
+    )
     left = {number: one for number, one in enumerate(results) if one is not None}
     return judge(context, left, ended, {int(name[1:]): text for name, text in said.items()})
 
@@ -100,7 +102,7 @@ def test_problems_of_ranks_become_one_a_kind() -> None:
 )
 def test_the_worst_finding_decides(kinds: list[str], verdict: str) -> None:
     """A case's and a result's; a kind that nobody knows warns, and a skipped case says nothing."""
-    case = CaseResult(case="a", problems=tuple(map(problem, kinds)))
+    case = CaseResult(case="a", problems=[problem(kind) for kind in kinds])
     skipped = CaseResult(case="b", skipped=True)
     assert (case.status, skipped.status) == (verdict, "skip")
     assert CheckResult(hook="h", ranks=2, cases=(case, skipped)).verdict == verdict
