@@ -135,11 +135,11 @@ class DdpCall:
         """Return what went over the wire since a step, and since DDP has its buckets."""
         first = max(first, _REBUILT)
         numel = (len(self._began_ns) - first) * sum(lengths_of_shapes(self.shapes))
-        return wire_of(self._tracer, self._began_ns[first], numel, self._context.size)
+        return wire_of(self._tracer, first, self._began_ns[first], numel, self._context.size)
 
 
-def wire_of(tracer: Tracer, from_ns: int, numel: int, ranks: int) -> WireFormat:
-    """Return what was sent since ``from_ns``, wall-clock ns, for ``numel`` elements.
+def wire_of(tracer: Tracer, first: int, from_ns: int, numel: int, ranks: int) -> WireFormat:
+    """Return what was sent since a step, which began at ``from_ns``, for ``numel`` elements.
 
     Torch's recorder knows; if not, the tracer does of staged hooks.
     """
@@ -151,7 +151,8 @@ def wire_of(tracer: Tracer, from_ns: int, numel: int, ranks: int) -> WireFormat:
         is_known = False
     if not is_known:  # point to point is not in torch's recorder on gloo
         tracer.flush()
-        known = [bucket for bucket in tracer.buckets() if bucket.wire_bytes is not None]
+        late = [bucket for bucket in tracer.buckets() if bucket.step >= first]
+        known = [bucket for bucket in late if bucket.wire_bytes is not None]
         transfers = [transfer for bucket in known for transfer in bucket.transfers]
         numel = sum(bucket.numel for bucket in known)
     return format_of(transfers, numel, ranks) if numel else NOT_KNOWN

@@ -46,7 +46,8 @@ LINGER_S = 1.0
 """A rank that raised stays that long, so that the others do not fail for its lost connections."""
 
 _WRAPPING = re.compile(
-    r"^(RuntimeError: Got the following.* callback: )?(HookError: )?hook .*?, stage \w+: "
+    r"^(RuntimeError: Got the following error when running the callback: "
+    r"|HookError: |hook '.*?', \w+ [^,]*, stage \w+: )+"
 )
 """What torch and hooktrace put before the words of a hook's own exception."""
 

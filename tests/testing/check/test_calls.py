@@ -25,18 +25,19 @@ def wire(monkeypatch: pytest.MonkeyPatch, *buckets: Any) -> WireFormat:
 
     monkeypatch.setattr(FlightRecorder, "issued", unknown)
     tracer: Any = SimpleNamespace(flush=lambda: None, buckets=lambda: buckets)
-    return wire_of(tracer, 0, NUMEL, ranks=2)
+    return wire_of(tracer, 1, 0, NUMEL, ranks=2)
 
 
 def test_the_tracer_knows_what_torchs_recorder_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of staged hooks; it is off, or has forgotten the first of many rounds."""
-    bucket = SimpleNamespace(wire_bytes=2 * NUMEL, transfers=(HALVES,), numel=NUMEL)
-    assert wire(monkeypatch, bucket) == WireFormat("half", "float16", 16.0)
+    """Of staged hooks, since the first step that is asked for; torch's may be off, or forget."""
+    bucket = SimpleNamespace(wire_bytes=2 * NUMEL, transfers=(HALVES,), numel=NUMEL, step=1)
+    early = SimpleNamespace(wire_bytes=NUMEL, transfers=(), numel=NUMEL, step=0)
+    assert wire(monkeypatch, early, bucket) == WireFormat("half", "float16", 16.0)
 
 
 def test_what_nobody_knows_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no loss is held against the hook; it is not said to have raised."""
-    bucket = SimpleNamespace(wire_bytes=None, transfers=(), numel=NUMEL)
+    bucket = SimpleNamespace(wire_bytes=None, transfers=(), numel=NUMEL, step=1)
     found = wire(monkeypatch, bucket)
     assert found == NOT_KNOWN
     assert (found.kind, found.bits, found.is_bounded) == ("unknown", None, False)
