@@ -37,6 +37,7 @@ def test_the_innermost_frame_of_a_hook_counts() -> None:
   File "{PACKAGE}/collectives.py", line 9 in start
   File "{PACKAGE}/hooks/gather.py", line 12 in allgather
   File "{PACKAGE}/wrapper.py", line 3 in __call__
+  File "/home/me/train.py", line 2 in main
 """
     assert where(dump) == "in allgather (gather.py:12)"
     assert where("Thread 0x1 (most recent call first):\n") == "no code of the hook runs"
