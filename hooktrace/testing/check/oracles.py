@@ -32,7 +32,7 @@ from typing import NamedTuple
 import torch
 
 from ...probes.factors import named_factors
-from .runs import CHANCE, Run, Step, Weight, cosine, distance, dot, projection
+from .runs import ALIKE, CHANCE, Run, Step, Weight, cosine, distance, dot, projection
 
 _ONCE = 1.3
 """Of what is owed: more is clearly more than once."""
@@ -40,7 +40,6 @@ _ONCE = 1.3
 _BACK = -0.3
 _PART = 0.9
 _NEVER = 1e-6
-_ALIKE = 0.03
 _LITTLE = 0.5
 _NOTHING_LEFT = 0.02
 _TURNED = 0.3
@@ -187,7 +186,7 @@ def _named(found: Sequence[tuple[Run, Weight]]) -> tuple[str, str]:
     for kind, what in _FACTORS.items():
         pairs = [(_factor(kind, run), weight.value) for run, weight in found]
         is_known = any(due != 1.0 for due, _ in pairs)
-        if is_known and all(math.isclose(*pair, rel_tol=_ALIKE) for pair in pairs):
+        if is_known and all(math.isclose(*pair, rel_tol=ALIKE) for pair in pairs):
             return kind, what
     values, slack = [weight.value for _, weight in found], max(weight.above for _, weight in found)
     is_factor = max(values) - min(values) <= 2 * slack * max(map(abs, values))
@@ -260,7 +259,7 @@ def explained(run: Run) -> Flaw | None:
 
 def _is_projection(run: Run, step: Step) -> bool:
     """Return whether a result is a projection of what was meant, and the rest comes later."""
-    return run.keeps and abs(projection(step.result, run.meant(step)) - 1) <= _ALIKE
+    return run.keeps and abs(projection(step.result, run.meant(step)) - 1) <= ALIKE
 
 
 @of_each

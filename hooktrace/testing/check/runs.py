@@ -14,14 +14,18 @@ divisor), and d what earlier steps still owe (the sum of all a - r so far):
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 import torch
 
+from ...probes.factors import named_factors
 from .wire_format import NOT_KNOWN, WireFormat
+
+ALIKE = 0.03
+"""By how much a weight may be off a factor that it is."""
 
 CHANCE = 5.0
 """Standard deviations."""
@@ -93,6 +97,10 @@ class Weight(NamedTuple):
     def is_right(self) -> bool:
         """Whether it is 1, but for chance and what the format loses."""
         return 1 - self.below <= self.value <= 1 + self.above
+
+    def is_one_of(self, factors: Iterable[float]) -> bool:
+        """Whether it is a factor that is known, and not 1."""
+        return any(math.isclose(self.value, due, rel_tol=ALIKE) for due in factors if due != 1.0)
 
 
 @dataclass
@@ -236,7 +244,12 @@ class Run:
             # Places chosen by chance may come scaled up, so that only the mean is right.
             found.sort(key=lambda pair: abs(math.log(max(pair[0], 1e-30))))
         both = [Weight(value, *self._slack(scatter, chance)) for value, chance in found]
-        return next((weight for weight in both if weight.is_right), both[0])
+        right = [weight for weight in both if weight.is_right]
+        # Of a projection that changes from step to step the mean is no factor that has a name.
+        named = [
+            weight for weight in both if weight.is_one_of(named_factors(self.divisor).values())
+        ]
+        return (right or named or both)[0]
 
     def _fit(self, step: Step) -> tuple[float, float]:
         """Return the weight by least squares, and the share of the result that it leaves."""
