@@ -31,6 +31,18 @@ def _texts(node: ast.expr) -> Iterator[str]:
             yield str(one.value)
 
 
+def _of_key(key: ast.expr | None, value: ast.expr) -> Iterator[str]:
+    return iter(()) if key is None else _texts(key)
+
+
+def _of_pair(key: ast.expr | None, value: ast.expr) -> Iterator[str]:
+    return _texts(value.elts[1]) if isinstance(value, ast.Tuple) else iter(())
+
+
+_TABLES = {"_FACTORS": _of_key, "_ODD": _of_pair}
+"""Dictionaries of kinds: they are its keys, or the second of each pair in its values."""
+
+
 def _emitted(tree: ast.Module) -> Iterator[str]:
     """Yield the kinds that a module's code names where it reports something."""
     for node in ast.walk(tree):
@@ -50,13 +62,10 @@ def _emitted(tree: ast.Module) -> Iterator[str]:
             first = target.elts[0] if isinstance(target, ast.Tuple) else target
             if isinstance(first, ast.Name) and first.id in {"kind", "wrong"}:
                 yield from _texts(node.value)
-            if (
-                isinstance(first, ast.Name)
-                and first.id == "_LOOK"
-                and isinstance(node.value, ast.Dict)
-            ):
-                for key in node.value.keys:
-                    yield from _texts(key) if key is not None else ()
+            table = first.id if isinstance(first, ast.Name) else ""
+            if table in _TABLES and isinstance(node.value, ast.Dict):
+                for key, value in zip(node.value.keys, node.value.values, strict=True):
+                    yield from _TABLES[table](key, value)
 
 
 def test_each_kind_is_emitted_somewhere_and_each_emitted_one_is_in_the_table() -> None:

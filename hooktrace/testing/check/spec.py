@@ -115,7 +115,10 @@ def source_of(given: object, what: str) -> str | bytes:
     """
     if isinstance(given, str):
         if not all(given.partition(":")):
-            raise UsageError(f"{given!r} names no {what}; write package.module:attribute")
+            raise UsageError(
+                f"{given!r} names no {what}; write package.module:attribute, such as "
+                "my_package.hooks:my_hook"
+            )
         return given
     if not callable(given) and not _is_sharded(given):
         kind = type(given).__name__
