@@ -36,22 +36,48 @@ def real(logdir: Path) -> Ranks:
     return load(find_records(logdir / "real"))
 
 
-def overlapping(ranks: Ranks, t0: float, t1: float) -> int:
-    """Count the buckets that touch a stretch of time, ns since the first of all."""
+@pytest.fixture(scope="module")
+def clear(real: Ranks) -> int:
+    """The step whose narrowest bucket is the widest: a busy machine may stretch any other one."""
+
+    def narrowest(step: int) -> float:
+        of_step = [track.buckets.step == step for track in real.tracks]
+        ready = [track.buckets.ready[at] for track, at in zip(real.tracks, of_step, strict=True)]
+        done = [track.buckets.done[at] for track, at in zip(real.tracks, of_step, strict=True)]
+        longest = max(int(d.max() - r.min()) for d, r in zip(done, ready, strict=True))
+        return min(int((d - r).min()) for d, r in zip(done, ready, strict=True)) / longest
+
+    return max(range(2, STEPS - 1), key=narrowest)
+
+
+def assert_bars(ranks: Ranks, state: dict[str, Any]) -> None:
+    """Each bucket in view is a bar of its own, or merged where it is narrower than 3 px.
+
+    How wide a bucket of a real run is nobody can promise.  A picture is asked for again from 2 %
+    of zoom on, so buckets that near to 3 px may be either.
+    """
+    t0, t1 = state["t0"], state["t1"]
     times = [
         (clock.common(track.buckets.ready), clock.common(track.buckets.done))
         for track, clock in zip(ranks.tracks, ranks.clocks, strict=True)
     ]
     origin = min(int(ready.min()) for ready, _ in times)
-    return sum(int(((done - origin >= t0) & (ready - origin <= t1)).sum()) for ready, done in times)
+    wide_ns = 3 * (t1 - t0) / state["lanesWidth"]
+    widths = np.concatenate(
+        [(done - ready)[(done - origin >= t0) & (ready - origin <= t1)] for ready, done in times]
+    )
+    drawn = state["drawn"]
+    assert (widths >= 1.02 * wide_ns).sum() <= drawn["bars"] <= (widths >= 0.98 * wide_ns).sum()
+    assert (drawn["bins"] > 0) == (drawn["bars"] < len(widths))
+    assert drawn["bars"] > len(widths) / 2
 
 
-def test_it_opens_on_a_typical_step(server: str, open_timeline: Any) -> None:
+def test_it_opens_on_a_typical_step(server: str, open_timeline: Any, real: Ranks) -> None:
     """One step in bars of its own, its number in the box; one key away the run, without one."""
     timeline = open_timeline(server)
     state = timeline.settle("real")
     assert state["mode"] == "free"
-    assert state["drawn"]["bins"] == 0
+    assert_bars(real, state)
     assert state["t1"] - state["t0"] < 0.5 * state["extent"]
     number = int(timeline.frame.input_value("#step"))
     bars = [timeline.place(rank, number, 0) for rank in range(RANKS)]
@@ -76,33 +102,32 @@ def test_the_whole_run_has_all_ranks_steps_and_marks(
 
 
 def test_a_step_shows_each_bucket_with_its_stages(
-    server: str, open_timeline: Any, real: Ranks
+    server: str, open_timeline: Any, real: Ranks, clear: int
 ) -> None:
     """As many bars as buckets overlap the view; the wire stage has its colour."""
     timeline = open_timeline(server)
     timeline.settle("real")
-    state = timeline.step(5)
-    assert state["drawn"]["bins"] == 0
-    assert state["drawn"]["bars"] == overlapping(real, state["t0"], state["t1"])
+    state = timeline.step(clear)
+    assert_bars(real, state)
     assert state["drawn"]["stages"] > 2 * state["drawn"]["bars"]
     assert state["drawn"]["lastMarks"] >= RANKS
     for rank in range(RANKS):
-        assert WIRE in timeline.colors(rank, 5, 0)
+        assert WIRE in timeline.colors(rank, clear, 0)
 
 
 def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(
-    server: str, open_timeline: Any, real: Ranks
+    server: str, open_timeline: Any, real: Ranks, clear: int
 ) -> None:
     """As the file has them; pinned stays when the pointer goes, Escape unpins."""
     timeline = open_timeline(server)
     timeline.settle("real")
-    timeline.step(5)
-    timeline.page.mouse.move(*timeline.place(2, 5, 3))
+    timeline.step(clear)
+    timeline.page.mouse.move(*timeline.place(2, clear, 3))
     timeline.frame.wait_for_selector("#tooltip .names")
     text = timeline.text("#tooltip")
     buckets = real.tracks[2].buckets
-    row = int(np.flatnonzero((buckets.step == 5) & (buckets.bucket == 3))[0])
-    assert "bucket 3, step 5, rank 2" in text
+    row = int(np.flatnonzero((buckets.step == clear) & (buckets.bucket == 3))[0])
+    assert f"bucket 3, step {clear}, rank 2" in text
     assert f"{(buckets.done[row] - buckets.ready[row]) / 1e6:,.3f} ms" in text
     assert f"{real.tracks[2].facts[buckets.facts[row]].numel:,} float32" in text
     layout = real.tracks[2].records.layouts[-1].buckets[3]
@@ -113,13 +138,13 @@ def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(
     timeline.page.mouse.up()
     timeline.page.mouse.move(5, 5)
     timeline.wait("s.pinned && !s.hovered")
-    assert "bucket 3, step 5, rank 2" in timeline.text("#pinned")
+    assert f"bucket 3, step {clear}, rank 2" in timeline.text("#pinned")
     assert timeline.frame.locator("#tooltip").is_hidden()
     timeline.press("Escape")
     assert timeline.state()["pinned"] is None
     if "HOOKTRACE_TEST_SCREENSHOT" in os.environ:  # the README's picture
         timeline.page.set_viewport_size({"width": 1440, "height": 800})
-        timeline.step(5)
+        timeline.step(clear)
         timeline.page.screenshot(path=os.environ["HOOKTRACE_TEST_SCREENSHOT"])
 
 
@@ -144,12 +169,14 @@ def test_keys_zoom_pan_and_step(server: str, open_timeline: Any) -> None:
     assert timeline.press("0")["t1"] == pytest.approx(whole["t1"])
 
 
-def test_drag_pans_and_the_wheel_zooms_at_the_pointer(server: str, open_timeline: Any) -> None:
+def test_drag_pans_and_the_wheel_zooms_at_the_pointer(
+    server: str, open_timeline: Any, clear: int
+) -> None:
     """What is under the pointer stays under it."""
     timeline = open_timeline(server)
     timeline.settle("real")
-    before = timeline.step(5)
-    x, y = timeline.place(1, 5, 2)
+    before = timeline.step(clear)
+    x, y = timeline.place(1, clear, 2)
     mouse = timeline.page.mouse
     mouse.move(x, y)
     mouse.down()
@@ -158,7 +185,7 @@ def test_drag_pans_and_the_wheel_zooms_at_the_pointer(server: str, open_timeline
     dragged = timeline.settle()
     assert dragged["t0"] > before["t0"]
     assert dragged["pinned"] is None
-    assert timeline.place(1, 5, 2)[0] == pytest.approx(x - 100, abs=1)
+    assert timeline.place(1, clear, 2)[0] == pytest.approx(x - 100, abs=1)
     mouse.wheel(0, -200)
     zoomed = timeline.settle()
     assert zoomed["t1"] - zoomed["t0"] < 0.6 * (dragged["t1"] - dragged["t0"])
