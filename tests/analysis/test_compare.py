@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.compare import Comparison, Measures, compare_runs
-from hooktrace.analysis.compare.measure import exposed_parts, grouping, is_opaque, step_table
+from hooktrace.analysis.compare.measure import grouping, step_table
 from hooktrace.analysis.compare.pictures import bucket_picture, parts_picture, shares_picture
 from hooktrace.analysis.run.parts import KINDS
 from hooktrace.analysis.run.waits import ONE_RANK
@@ -40,15 +40,6 @@ def test_from_which_bandwidth_on_the_second_hook_stops_paying(
     found = compare_runs(*sides).pays_below_bytes_per_second
     assert found == (stops_at and pytest.approx(stops_at, rel=0.02))
     assert compare_runs(*reversed(sides)).pays_below_bytes_per_second is None
-
-
-def test_parts_add_up_to_the_step() -> None:
-    """On both sides, and their differences."""
-    found = compared(bytes_per_second=2.5e8, late_ms={1: 3.0})
-    assert found.step is not None
-    for field in ("a", "b", "difference"):
-        parts = [getattr(one.difference, field) for one in found.parts]
-        assert sum(parts) == pytest.approx(getattr(found.step, field), abs=5)
 
 
 def test_without_buckets_step_times_are_compared() -> None:
@@ -88,8 +79,8 @@ def opaque(one: Measures) -> Measures:
 def test_an_opaque_hook_has_no_stages_to_compare() -> None:
     """So that nothing is called transfer beside what has everything in it."""
     one = opaque(measures("other", seed=1))
-    assert is_opaque(one)
-    assert not is_opaque(measures("base"))
+    assert one.is_opaque
+    assert not measures("base").is_opaque
     found = compare_runs([measures("base")], [one])
     assert [part.key for part in found.parts] == ["exposed", "all_calls", "compute"]
     assert not [q for q in found.quantities if q.key in KINDS]
@@ -100,12 +91,15 @@ def test_an_opaque_hook_has_no_stages_to_compare() -> None:
 
 
 def test_parts_of_each_step_add_up_to_it() -> None:
-    """However they are grouped."""
+    """However they are grouped; and their differences to that of both sides' steps."""
+    found = compared(bytes_per_second=2.5e8, late_ms={1: 3.0})
+    apart = [part.difference.apart for part in found.parts]
+    assert found.step is not None
+    assert sum(apart) == pytest.approx(found.step.difference, abs=5)
     one = measures("base", bytes_per_second=2.5e8)
     for of in (grouping([one]), {"exposed": KINDS}):
-        table = step_table(one, of)
-        np.testing.assert_allclose(sum(table.values()), one.parts.period)
-    assert exposed_parts(one, ("transfer",)).shape == (59, 8)
+        whole, *parts = step_table(one, of).values()
+        np.testing.assert_allclose(sum(parts), whole)
 
 
 def test_a_comparison_is_the_same_after_json() -> None:
@@ -133,17 +127,11 @@ def test_buckets_that_do_not_differ_are_left_out() -> None:
     assert said.endswith("; 5 more that do not differ are left out")
 
 
-def test_shares_beyond_the_axis_are_cut_off() -> None:
-    """A stage of nearly nothing does not flatten all others."""
-    late = compared(late_ms={2: 8.0})
+def test_pictures_have_no_more_than_there_is_to_draw() -> None:
+    """A stage of nearly nothing does not flatten all others; of two models there is nothing."""
+    late, few = compared(late_ms={2: 8.0}), compared(steps=12)
     text = shares_picture(late).__html__()  # type: ignore[union-attr]
     assert ">300 %<" in text
     assert ">1000 %<" not in text
-
-
-def test_nothing_to_draw_is_no_picture() -> None:
-    """As of two models, or of few steps."""
-    few = compared(steps=12)
-    assert parts_picture(replace(few, parts=(), step=None)) is None
-    assert bucket_picture(replace(few, buckets=())) is None
-    assert shares_picture(replace(few, quantities=())) is None
+    nothing = replace(few, parts=(), step=None, buckets=(), quantities=())
+    assert [draw(nothing) for draw in (shares_picture, parts_picture, bucket_picture)] == [None] * 3

@@ -29,17 +29,14 @@ class BucketKey(msgspec.Struct, frozen=True):
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One model of one run.
+    """One model of one run, which the user called ``name``.
 
-    ``name``: as the user called the run.  ``hook_options``, ``bucket_cap_bytes``: as the layout
-    says; no options and ``None`` where it does not.  ``steps``: those whose times count, without
-    ``probed`` ones.  ``world_size``: 0 where no file tells.  ``least_wire_bytes``,
-    ``most_wire_bytes``: of any step.  ``unaligned``: ranks whose clock nobody measured.
-    ``waits_unknown``: why wire cannot be told apart into wait and transfer, a clause, or ``None``.
-    ``late``: who comes last, the worst first.  ``closed``: whether all files have their end.
-    ``is_sharded``: a model under FSDP2, whose ``buckets`` are units' collectives.  ``every``: the
-    buckets of steps whose number it divides alone were read.  ``beside``: other models that
-    communicate within its steps.
+    ``steps``: those whose times count, without ``probed`` ones.  ``world_size``: 0 where no file
+    tells.  ``least_wire_bytes``, ``most_wire_bytes``: of any step.  ``unaligned``: ranks whose
+    clock nobody measured.  ``waits_unknown``: why wire is not told apart into wait and transfer.
+    ``closed``: whether all files have their end.  ``every``: the buckets of steps whose number it
+    divides alone were read.  ``beside``: other models that communicate within its steps.
+    ``missing``: what the files do not say, in sentences.
     """
 
     name: str
@@ -67,6 +64,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_sharded: bool = False
     every: int = 1
     beside: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -79,12 +77,11 @@ class Side(msgspec.Struct, frozen=True):
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """What ``a`` and ``b`` are, and ``difference``, b - a, from ``low`` to ``high`` (95 %).
 
-    ``share``: the difference as a share of ``a``, with its own interval.  ``verdict``: *differs*
-    where the interval does not hold 0, *same* where both are one constant, *not shown* (to differ)
-    else; *unknown* for the reason ``why``.  *Not shown* has a reason only where the interval holds
-    no 0, but a run's own halves differ by more.  ``drift_a``, ``drift_b``: the second half of the
-    run less its first.  ``runs_needed``: so many a side likely tell a difference like this one
-    (``differences.runs_needed``); of one run a side the least that may.
+    ``share``: of ``a``, with its own interval.  ``verdict``: *differs* where the interval does not
+    hold 0, *same* where both are one constant, *unknown* for the reason ``why``, else *not shown*
+    (to differ): for a reason only where the interval holds no 0, but a run's own halves differ by
+    more.  ``drift_a``, ``drift_b``: the second half of the run less its first.  ``runs_needed``: so
+    many a side likely tell a difference like this one; of one run a side the least that may.
     """
 
     a: float | None
@@ -106,28 +103,28 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the two are shown to differ."""
         return self.verdict == "differs"
 
+    @property
+    def drifts(self) -> bool:
+        """Whether they would be, if the halves of a run did not differ by more."""
+        return self.verdict == "not shown" and self.why is not None
+
+    @property
+    def apart(self) -> float:
+        """The difference in ns, 0 where it is not known."""
+        return self.difference or 0.0
+
 
 class Quantity(msgspec.Struct, frozen=True, kw_only=True):
-    """One number a step, the mean of its ranks: medians of both sides over the steps.
+    """One number a step, the mean of its ranks, over the steps: of both sides.
 
-    Of ``period_mean`` the means over all steps.  Those of a stage: with at least one bucket in it;
-    buckets overlap, so stages do not add up to anything.
+    Among ``quantities`` the median (of ``period_mean`` the mean); of a stage the time with at least
+    one bucket in it.  Among ``parts`` what a stage adds to the step time: means over the middle
+    half of the steps, which add up.
     """
 
     key: str
     title: str
-    unit: Unit
-    difference: Difference
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stage adds to the step time: means over the middle half of the steps.
-
-    Parts add up: those of all stages to the difference of the step time of that half.
-    """
-
-    key: str
-    title: str
+    unit: Unit = "ns"
     difference: Difference
 
 
@@ -135,8 +132,7 @@ class BucketPair(msgspec.Struct, frozen=True, kw_only=True):
     """What a bucket adds to the exposed time, in each side's own numbering.
 
     ``by``: why the two are taken for one: their *parameters*, or their *size* at the same index.
-    ``stage``: the part that differs most, and by how many ns.  ``unit``: of sharded models, what
-    both are.
+    ``stage``: the part that differs most, and by how many ns.  ``unit``: as ``BucketKey``.
     """
 
     a: int
@@ -151,9 +147,7 @@ class BucketPair(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """What it is called in tables."""
-        if self.unit is not None:
-            return self.unit
-        return f"{self.a}" if self.a == self.b else f"{self.a} \u2192 {self.b}"
+        return self.unit or (f"{self.a}" if self.a == self.b else f"{self.a} \u2192 {self.b}")
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,8 +157,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     ``limits``: how far they are compared.  ``doubts``: what makes it doubtful.  ``by_runs``:
     whether runs are the units of the intervals, and not the steps of two runs.  ``step``: the sum
     of ``parts``.  ``pays_below_bytes_per_second``: the bandwidth above which the second side's hook
-    costs more than it saves: bytes that it sends less, over what compress and decompress add to the
-    step by ``parts``; ``None`` where it sends no less, or they add nothing.
+    costs more than it saves; ``None`` where it sends no less, or adds no time.
     """
 
     a: Side
@@ -176,15 +169,19 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     by_runs: bool
     quantities: tuple[Quantity, ...]
     step: Difference | None
-    parts: tuple[Part, ...]
+    parts: tuple[Quantity, ...]
     buckets: tuple[BucketPair, ...]
     pays_below_bytes_per_second: float | None = None
 
     @property
-    def is_of_units(self) -> bool:
-        """Whether both sides are sharded models."""
-        return self.a.runs[0].is_sharded and self.b.runs[0].is_sharded
+    def noun(self) -> str:
+        """What communicates: a bucket, or where both models are sharded, a unit."""
+        return "unit" if all(side.runs[0].is_sharded for side in (self.a, self.b)) else "bucket"
 
     def quantity(self, key: str) -> Difference | None:
         """Return the difference of one quantity, by its key."""
         return next((one.difference for one in self.quantities if one.key == key), None)
+
+    def part(self, key: str) -> Difference | None:
+        """Return what a part adds to the step's difference, by its key."""
+        return next((one.difference for one in self.parts if one.key == key), None)

@@ -6,20 +6,13 @@ Comparison --facts of both sides, drift of each series--> doubts in sentences, t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from ...records.units import mb, ms, named_ranks, ordinal, percent
+from ...records.units import mb, ms, named_ranks, percent
 from ..run.waits import ONE_RANK
-from .comparison import BucketKey, Comparison, RunFacts, Side
+from .comparison import BucketKey, Comparison, RunFacts
 from .differences import MOST_RUNS
-from .sentence import by_median_alone, mostly_outside
-
-By = Literal["parameters", "size"]
-
-
-_OF_BUCKETS = ("bucket_cap_mb", "buckets", "gradients")
-"""What a sharded model has not, to differ in from one that is not sharded."""
 
 
 class Pair(NamedTuple):
@@ -27,7 +20,7 @@ class Pair(NamedTuple):
 
     a: int
     b: int
-    by: By
+    by: Literal["parameters", "size"]
 
 
 def pairs(a: RunFacts, b: RunFacts) -> list[Pair]:
@@ -38,13 +31,11 @@ def pairs(a: RunFacts, b: RunFacts) -> list[Pair]:
         for i, one in enumerate(a.buckets)
         if one.parameters and _parameters(one) in wanted
     ]
-    if found or not a.buckets:
-        return found
+    is_named = all(one.parameters for one in (*a.buckets, *b.buckets))
     sizes = [[(x.bucket, x.gradient_bytes) for x in one.buckets] for one in (a, b)]
-    is_unnamed = not all(x.parameters for x in (*a.buckets, *b.buckets))
-    if is_unnamed and sizes[0] == sizes[1]:
+    if not found and not is_named and sizes[0] == sizes[1]:
         return [Pair(i, i, "size") for i in range(len(a.buckets))]
-    return []
+    return found
 
 
 def _parameters(one: BucketKey) -> tuple[str | None, frozenset[tuple[str, tuple[int, ...]]]]:
@@ -61,9 +52,7 @@ def is_same_model(a: RunFacts, b: RunFacts) -> bool:
     if a.is_sharded != b.is_sharded:
         return False
     shapes = [sorted(_shapes(x)) for x in (a, b)]
-    if all(shapes):
-        return shapes[0] == shapes[1]
-    return a.gradient_bytes == b.gradient_bytes
+    return shapes[0] == shapes[1] if all(shapes) else a.gradient_bytes == b.gradient_bytes
 
 
 def _shapes(run: RunFacts) -> list[tuple[int, ...]]:
@@ -88,72 +77,53 @@ def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
         )
         return
     count = len(pairs(a, b))
-    if not a.buckets or not b.buckets:
-        noun = "units" if a.is_sharded else "buckets"
-        yield f"the files of one run hold no {noun}, so {noun} and stages are not compared"
-    elif count < max(len(a.buckets), len(b.buckets)) and a.is_sharded:
+    if count < max(len(a.buckets), len(b.buckets)):
+        noun, what = "buckets", "parameters"
+        if a.is_sharded:
+            noun, what = "collectives of units", "unit and parameters"
         yield (
-            f"{count} collectives of units are in both runs, of {len(a.buckets)} in {a.name} and "
-            f"{len(b.buckets)} in {b.name}; all others enter totals only"
+            f"{count} of {len(a.buckets)} {noun} of {a.name} have the same {what} as one of the "
+            f"{len(b.buckets)} of {b.name}; all others enter totals only"
         )
-    elif count < max(len(a.buckets), len(b.buckets)):
+    unknown = [one for one in (a, b) if one.waits_unknown is not None]
+    if unknown and not a.waits_unknown == b.waits_unknown == ONE_RANK:
         yield (
-            f"{count} of {len(a.buckets)} buckets of {a.name} hold the same parameters as one of "
-            f"the {len(b.buckets)} of {b.name}; all others enter totals only"
+            f"wire is not told apart into waiting and transfer, because in {unknown[0].name} "
+            f"{unknown[0].waits_unknown}"
         )
-    for one in (a, b) if not a.waits_unknown == b.waits_unknown == ONE_RANK else ():
-        if one.waits_unknown is not None:
-            yield (
-                f"wire is not told apart into waiting and transfer, because in {one.name} "
-                f"{one.waits_unknown}"
-            )
-            return
 
 
 def unlike(a: RunFacts, b: RunFacts) -> Iterator[str]:
-    """Yield in what two set-ups differ, other than the hook."""
-    is_of_units, is_mixed = a.is_sharded and b.is_sharded, a.is_sharded != b.is_sharded
-    for what, ours, theirs in (
-        ("options of the hook", _options(a), _options(b)),
-        ("bucket_cap_mb", _cap(a), _cap(b)),
-        ("ranks", str(len(a.ranks)), str(len(b.ranks))),
-        ("sharded by FSDP2", _sharded(a), _sharded(b)),
-        ("collectives of units" if is_of_units else "buckets", _buckets(a), _buckets(b)),
-        (
-            "what ranks give to collectives" if is_of_units else "gradients",
-            mb(a.gradient_bytes),
-            mb(b.gradient_bytes),
-        ),
-        ("hosts", ", ".join(a.hosts), ", ".join(b.hosts)),
-        ("torch", a.torch_version, b.torch_version),
-        ("backend", a.backend, b.backend),
-        ("times of the", a.clock, b.clock),
-    ):
-        if ours != theirs and not (is_mixed and what in _OF_BUCKETS):
+    """Yield in what two set-ups differ, other than the hook.
+
+    A sharded model has no buckets and no cap, to differ in from one that is not.
+    """
+    told = [dict(_set_up(one)) for one in (a, b)]
+    for what, ours in told[0].items():
+        theirs = told[1].get(what, ours)
+        if ours != theirs:
             yield f"{what}: {ours or 'unknown'} in {a.name}, {theirs or 'unknown'} in {b.name}"
 
 
-def _options(one: RunFacts) -> str:
-    return ", ".join(f"{name}={value}" for name, value in one.hook_options) or "none known"
-
-
-def _cap(one: RunFacts) -> str:
-    return "" if one.bucket_cap_bytes is None else f"{one.bucket_cap_bytes / 2**20:g}"
-
-
-def _sharded(one: RunFacts) -> str:
-    return "yes" if one.is_sharded else "no"
-
-
-def _buckets(one: RunFacts) -> str:
+def _set_up(one: RunFacts) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of what a run was set up with."""
+    options = ", ".join(f"{name}={value}" for name, value in one.hook_options)
+    yield "options of the hook", options or "none known"
+    cap = one.bucket_cap_bytes
+    if not one.is_sharded:
+        yield "bucket_cap_mb", "" if cap is None else f"{cap / 2**20:g}"
+    yield "ranks", str(len(one.ranks))
+    yield "sharded by FSDP2", "yes" if one.is_sharded else "no"
     largest = max((x.gradient_bytes for x in one.buckets), default=0)
-    return f"{len(one.buckets)} of up to {mb(largest)}"
-
-
-def missing_ranks(one: RunFacts) -> str:
-    """Return the ranks of a run that have no file, for a sentence; empty where all have."""
-    missing = set(range(one.world_size)) - set(one.ranks)
-    return named_ranks(missing) if missing else ""
+    noun, given = "buckets", "gradients"
+    if one.is_sharded:
+        noun, given = "collectives of units", "what ranks give to collectives"
+    yield noun, f"{len(one.buckets)} of up to {mb(largest)}"
+    yield given, mb(one.gradient_bytes)
+    yield "hosts", ", ".join(one.hosts)
+    yield "torch", one.torch_version
+    yield "backend", one.backend
+    yield "times of the", one.clock
 
 
 _DRIFTS = 0.02
@@ -166,6 +136,7 @@ _FAR_APART = 2
 def doubts(found: Comparison) -> Iterator[str]:
     """Yield what speaks against taking the differences at their word."""
     first, second = found.a.runs[0], found.b.runs[0]
+    runs = (*found.a.runs, *found.b.runs)
     yield from _repeated(found)
     if not found.unlike and first.hook == second.hook:
         yield (
@@ -174,64 +145,38 @@ def doubts(found: Comparison) -> Iterator[str]:
         )
     if first.run_id and first.run_id == second.run_id and first.name == second.name:
         yield "both are the same run"
-    yield from _elsewhere(found.a, found.b)
-    for run in (*found.a.runs, *found.b.runs):
+    for run in runs:
         yield from _of_run(run)
-    yield from _probed((*found.a.runs, *found.b.runs))
+    counts = [f"{x.probed} of {x.probed + x.steps} in {x.name}" for x in runs if x.probed]
+    if counts:
+        yield f"steps probed by hooktrace are left out of all times: {', '.join(counts)}"
     yield from _drifts(found)
-    yield from _outside(found)
-    yield from _means(found)
     if max(first.steps, second.steps) >= _FAR_APART * min(first.steps, second.steps):
         yield f"{first.steps:,} steps of {first.name} and {second.steps:,} of {second.name} count"
 
 
 def _repeated(found: Comparison) -> Iterator[str]:
-    told = _runs_needed(found)
+    step, needed = found.quantity("period"), ""
+    if step is not None and step.runs_needed is not None:
+        count = f"{step.runs_needed}" if found.by_runs else f"{step.runs_needed} or more"
+        count = count if step.runs_needed <= MOST_RUNS else f"more than {MOST_RUNS}"
+        needed = f"to tell {ms(abs(step.apart))} a step, likely {count} runs a side are needed"
     if not found.by_runs:
         yield (
             "One run a side: the intervals are of these two runs. Runs of one set-up differ among "
             "themselves too, by what else the machines do; repeat each and pass A1,A2 B1,B2 to "
-            f"have that in the intervals{f'; {told}' if told else ''}"
+            f"have that in the intervals{needed and f'; {needed}'}"
         )
         return
     if 1 in (len(found.a.runs), len(found.b.runs)):
         yield "one side has a single run: its spread between runs is taken to be the other side's"
-    step = found.quantity("period")
-    if told is not None and step is not None and step.verdict == "not shown":
-        yield told
-
-
-def _runs_needed(found: Comparison) -> str | None:
-    step = found.quantity("period")
-    if step is None or step.runs_needed is None:
-        return None
-    count = f"{step.runs_needed}" if found.by_runs else f"{step.runs_needed} or more"
-    count = count if step.runs_needed <= MOST_RUNS else f"more than {MOST_RUNS}"
-    apart = ms(abs(step.difference or 0.0))
-    return f"to tell {apart} a step, likely {count} runs a side are needed"
-
-
-def _elsewhere(a: Side, b: Side) -> Iterator[str]:
-    for what, ours, theirs in (
-        ("hosts", _all(a, "hosts"), _all(b, "hosts")),
-        ("versions of torch", _all(a, "torch_version"), _all(b, "torch_version")),
-        ("backends", _all(a, "backend"), _all(b, "backend")),
-    ):
-        if ours != theirs:
-            yield (
-                f"other {what}: {', '.join(ours)} and {', '.join(theirs)}; what is due to them "
-                "cannot be told from what is due to the hook"
-            )
-
-
-def _all(side: Side, field: str) -> list[str]:
-    values = (getattr(run, field) for run in side.runs)
-    return sorted({x for v in values for x in ((v,) if isinstance(v, str) else v) if x})
+    if needed and step is not None and step.verdict == "not shown":
+        yield needed
 
 
 def _of_run(run: RunFacts) -> Iterator[str]:
-    if missing := missing_ranks(run):
-        yield f"{run.name}: no file of {missing} is there or readable, so means are over the others"
+    for text in run.missing:
+        yield f"{run.name}: {text}"
     if run.unaligned and run.waits_unknown is None:
         yield (
             f"{run.name}: the clock of {named_ranks(run.unaligned)} is unknown, so what a rank's "
@@ -249,19 +194,6 @@ def _of_run(run: RunFacts) -> Iterator[str]:
             f"{run.name}: {' and '.join(run.beside)} {may} within the steps of {run.model} too: "
             "what is outside of communication here holds the collectives of other models"
         )
-    if run.every > 1:
-        yield (
-            f"{run.name}: the buckets of every {ordinal(run.every)} step alone were read "
-            "(--every): stages and buckets are of these"
-        )
-    if not run.closed:
-        yield f"{run.name}: a file has no end: the process was killed, or it still runs"
-
-
-def _probed(runs: Sequence[RunFacts]) -> Iterator[str]:
-    counts = [f"{x.probed} of {x.probed + x.steps} in {x.name}" for x in runs if x.probed]
-    if counts:
-        yield f"steps probed by hooktrace are left out of all times: {', '.join(counts)}"
 
 
 def _drifts(found: Comparison) -> Iterator[str]:
@@ -269,26 +201,9 @@ def _drifts(found: Comparison) -> Iterator[str]:
     if step is None or step.difference is None:
         return
     for side, drift, of in ((found.a, step.drift_a, step.a), (found.b, step.drift_b, step.b)):
-        if drift is None or not of or abs(drift) < max(_DRIFTS * of, abs(step.difference)):
-            continue
-        yield (
-            f"{side.runs[0].name}: steps of its second half take {percent(abs(drift) / of)} "
-            f"{'more' if drift > 0 else 'less'} than those of its first, which is more than the "
-            "runs differ: it drifts, or was still warming up"
-        )
-
-
-def _outside(found: Comparison) -> Iterator[str]:
-    if found.step is not None and found.step.differs and mostly_outside(found):
-        yield (
-            "most of the step time's difference is outside of communication: look first for what "
-            "else the machines do, and for other data or code"
-        )
-
-
-def _means(found: Comparison) -> Iterator[str]:
-    if by_median_alone(found):
-        yield (
-            "the mean over all steps, in which slow steps count, does not say the same as the "
-            "median: it is what a whole run costs"
-        )
+        if drift and of and abs(drift) >= max(_DRIFTS * of, abs(step.difference)):
+            yield (
+                f"{side.runs[0].name}: steps of its second half take {percent(abs(drift) / of)} "
+                f"{'more' if drift > 0 else 'less'} than those of its first, which is more than "
+                "the runs differ: it drifts, or was still warming up"
+            )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...records.units import bandwidth, megabytes, milliseconds, ms, named_ranks, percent
-from .comparison import Comparison, Difference, RunFacts, Unit
+from .comparison import Comparison, Difference, Quantity, RunFacts, Unit
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -28,15 +28,11 @@ def value(of: float | None, unit: Unit) -> str:
 
 
 def signed(of: float | None, unit: Unit) -> str:
-    """Return a difference with its sign."""
+    """Return a difference with its sign, none of 0."""
     if of is None:
         return "-"
-    return f"{sign(of)}{value(abs(of), 'error' if unit == 'loss' else unit)}"
-
-
-def sign(of: float) -> str:
-    """Return the sign of a difference; none of 0."""
-    return MINUS if of < 0 else "+" if of > 0 else ""
+    sign = MINUS if of < 0 else "+" if of > 0 else ""
+    return f"{sign}{value(abs(of), 'error' if unit == 'loss' else unit)}"
 
 
 def signed_ms(ns: float | None) -> str:
@@ -57,9 +53,7 @@ def share(found: Difference, unit: Unit) -> str:
     """Return the difference as a share of the first side."""
     if found.share is None or unit == "share" or found.verdict == "unknown":
         return "-"
-    if 0 < abs(found.share) < _LEAST_SHARE:
-        return "< 0.1 %"
-    return f"{sign(found.share)}{percent(abs(found.share))}"
+    return "< 0.1 %" if 0 < abs(found.share) < _LEAST_SHARE else signed(found.share, "share")
 
 
 _OF_STEP = 0.1
@@ -89,12 +83,8 @@ def side_names(a: Sequence[RunFacts], b: Sequence[RunFacts]) -> tuple[str, str]:
     """Return what the sides are called: by their hooks, or where these are equal, as the runs."""
     if a[0].hook != b[0].hook:
         return a[0].hook, b[0].hook
-    return _runs(a), _runs(b)
-
-
-def _runs(side: Sequence[RunFacts]) -> str:
-    more = len(side) - 1
-    return side[0].name + (f" and {more} more" if more else "")
+    more = [f" and {len(side) - 1} more" if len(side) > 1 else "" for side in (a, b)]
+    return a[0].name + more[0], b[0].name + more[1]
 
 
 def sentence(found: Comparison) -> str:
@@ -103,9 +93,7 @@ def sentence(found: Comparison) -> str:
 
 
 def _of_step(found: Comparison) -> str:
-    step = found.quantity("period")
-    a, b = found.a.name, found.b.name
-    among = _among(found)
+    step, a, b = found.quantity("period"), found.a.name, found.b.name
     if step is None or step.a is None or step.b is None:
         return f"Whether {b} is faster than {a} is unknown, because no step time of one is known."
     if step.verdict == "unknown":
@@ -113,117 +101,63 @@ def _of_step(found: Comparison) -> str:
             f"Whether {b} is faster than {a} is unknown, because {step.why}: {ms(step.b)} a step "
             f"against {ms(step.a)}."
         )
-    if not step.differs:
-        return f"{_not_shown(found, step, among)}{_else(found)}"
-    outside = " by the median step, not by the mean" if by_median_alone(found) else ""
-    outside += ", though mostly where a hook does nothing" if mostly_outside(found) else ""
-    other = "; they are not of the same model" if found.step is None else ""
-    if found.a.runs[0].is_sharded != found.b.runs[0].is_sharded:
-        other = "; one is sharded, one is not, so nothing but their steps is compared"
-    return f"{among} {_faster(b, a, step)}{outside}{_parts(found, step)}{other}."
-
-
-def _among(found: Comparison) -> str:
+    among = "Between these two runs,"
     if found.by_runs:
-        return f"Over {len(found.a.runs)} and {len(found.b.runs)} runs,"
-    return "Between these two runs,"
+        among = f"Over {len(found.a.runs)} and {len(found.b.runs)} runs,"
+    if step.verdict == "same":
+        return f"{among} the step time is the same, {ms(step.a)}{_else(found)}"
+    if not step.differs:
+        why = f", and {step.why}" if step.why else ""
+        return (
+            f"{among} the step time is not shown to differ: {ms(step.b)} with {b}, "
+            f"{ms(step.a)} with {a} ({signed(step.low, 'ns')} to {signed_ms(step.high)})"
+            f"{why}{_else(found)}"
+        )
+    how = "faster" if step.apart < 0 else "slower"
+    ends = sorted(abs(x or 0.0) for x in (step.share_low, step.share_high))
+    low, high = (percent(x).removesuffix(" %") for x in ends)
+    return (
+        f"{among} {b} is {percent(abs(step.share or 0.0))} ({low} to {high}) {how} than {a}"
+        f"{_caveats(found, step)}{_parts(found, step)}{_unlike(found)}."
+    )
 
 
-def _faster(b: str, a: str, step: Difference) -> str:
-    share, low, high = step.share or 0.0, step.share_low or 0.0, step.share_high or 0.0
-    ends = sorted((abs(low), abs(high)))
-    within = f"({_number(ends[0])} to {_number(ends[1])})"
-    return f"{b} is {percent(abs(share))} {within} {'faster' if share < 0 else 'slower'} than {a}"
-
-
-def by_median_alone(found: Comparison) -> bool:
-    """Return whether the mean step time is not shown to differ the way that the median does."""
-    median, mean = found.quantity("period"), found.quantity("period_mean")
-    if median is None or mean is None or not median.differs:
-        return False
-    return not mean.differs or (mean.difference or 0.0) * (median.difference or 0.0) < 0
-
-
-def mostly_outside(found: Comparison) -> bool:
-    """Return whether half of the step time's difference or more is outside of communication."""
-    compute = next((p.difference for p in found.parts if p.key == "compute"), None)
-    step = None if found.step is None else found.step.difference
-    if compute is None or not compute.differs or compute.difference is None or not step:
-        return False
-    return compute.difference / step >= 1 / 2
-
-
-def _number(share: float) -> str:
-    return percent(share).removesuffix(" %")
+def _caveats(found: Comparison, step: Difference) -> str:
+    """Return what makes the step time's difference less than it seems."""
+    mean, compute, whole = found.quantity("period_mean"), found.part("compute"), found.step
+    said = ""
+    if mean is not None and not (mean.differs and mean.apart * step.apart > 0):
+        said = " by the median step, not by the mean"
+    if compute is not None and compute.differs and whole is not None and whole.apart:
+        is_outside = compute.apart / whole.apart >= 1 / 2
+        said += ", though mostly where a hook does nothing" if is_outside else ""
+    return said
 
 
 def _parts(found: Comparison, step: Difference) -> str:
-    least = _OF_STEP * abs(step.difference or 0.0)
-    parts = [p for p in found.parts if p.difference.differs]
-    parts = [p for p in parts if abs(p.difference.difference or 0.0) >= least]
-    parts.sort(key=lambda p: -abs(p.difference.difference or 0.0))
     if not found.parts:
         return ""
+    least = _OF_STEP * abs(step.apart)
+    parts = [p for p in found.parts if p.difference.differs and abs(p.difference.apart) >= least]
+    parts.sort(key=lambda p: -abs(p.difference.apart))
     if not parts:
         return "; no stage is shown to account for it"
-    said = (
-        f"{signed_ms(p.difference.difference)} of {_title(found, p.key, p.title, p.difference)}"
-        for p in parts[:_MOST_PARTS]
-    )
+    said = (f"{signed_ms(p.difference.apart)} of {_title(found, p)}" for p in parts[:_MOST_PARTS])
     return ": " + ", ".join(said)
 
 
-def _title(found: Comparison, key: str, title: str, of: Difference) -> str:
-    if key != "wait":
-        return _WORDS.get(key, title)
-    side = found.b if (of.difference or 0.0) > 0 else found.a
+def _title(found: Comparison, part: Quantity) -> str:
+    side = found.b if part.difference.apart > 0 else found.a
     late = {one.rank for one in side.runs[0].late}
-    return f"waiting for {named_ranks(late)}, late in {side.name}" if late else _WORDS[key]
+    if part.key == "wait" and late:
+        return f"waiting for {named_ranks(late)}, late in {side.name}"
+    return _WORDS.get(part.key, part.title)
 
 
-def _not_shown(found: Comparison, step: Difference, among: str) -> str:
-    low, high = (signed_ms(x).removesuffix(" ms") for x in (step.low, step.high))
-    text = (
-        f"{among} the step time is not shown to differ: {ms(step.b)} with {found.b.name}, "
-        f"{ms(step.a)} with {found.a.name} ({low} to {high} ms)"
-    )
-    if step.verdict == "same":
-        return f"{among} the step time is the same, {ms(step.a)}"
-    return f"{text}, and {step.why}" if step.why else text
-
-
-def _lost(found: Comparison) -> str:
-    """Return what hooks lose of the gradients, in the steps that were probed."""
-    error = found.quantity("error")
-    if error is None or error.a is error.b is None:
-        return _unprobed(found)
-    if _is_alike(error.a, error.b):
-        return ""
-    a, b = (value(x, "error") for x in (error.a, error.b))
-    return (
-        f" Relative error of the gradients, in probed steps: {b} with {found.b.name}, {a} with "
-        f"{found.a.name}."
-    )
-
-
-def _unprobed(found: Comparison) -> str:
-    first, second = found.a.runs[0], found.b.runs[0]
-    sent = found.quantity("wire_bytes")
-    is_same = (first.hook, first.hook_options) == (second.hook, second.hook_options)
-    if is_same or sent is None or not sent.differs:
-        return ""
-    return (
-        " What the gradients lose is unknown, because no probe measured it; pass a smaller "
-        "error_every."
-    )
-
-
-def _is_alike(a: float | None, b: float | None) -> bool:
-    """Return whether two relative errors are nearly the same, or none but by rounding."""
-    most = max(a or 0.0, b or 0.0)
-    if most <= _ROUNDING:
-        return True
-    return a is not None and b is not None and most < _APART * min(a, b)
+def _unlike(found: Comparison) -> str:
+    if found.a.runs[0].is_sharded != found.b.runs[0].is_sharded:
+        return "; one is sharded, one is not, so nothing but their steps is compared"
+    return "; they are not of the same model" if found.step is None else ""
 
 
 def _else(found: Comparison) -> str:
@@ -233,8 +167,31 @@ def _else(found: Comparison) -> str:
     if exposed is not None and exposed.differs:
         said.append(f"exposed communication, {signed_ms(exposed.difference)}")
     if sent is not None and sent.differs and sent.share is not None:
-        said.append(f"what is sent, {sign(sent.share)}{percent(abs(sent.share))}")
+        said.append(f"what is sent, {signed(sent.share, 'share')}")
     return f". Shown to differ: {'; '.join(said)}." if said else "."
+
+
+def _lost(found: Comparison) -> str:
+    """Return what hooks lose of the gradients, in the steps that were probed."""
+    error, sent = found.quantity("error"), found.quantity("wire_bytes")
+    if error is None:
+        first, second = found.a.runs[0], found.b.runs[0]
+        is_same = (first.hook, first.hook_options) == (second.hook, second.hook_options)
+        if is_same or sent is None or not sent.differs:
+            return ""
+        return (
+            " What the gradients lose is unknown, because no probe measured it; pass a smaller "
+            "error_every."
+        )
+    both = [x for x in (error.a, error.b) if x is not None]
+    is_alike = len(both) == 2 and max(both) < _APART * min(both)
+    if is_alike or max(both, default=0.0) <= _ROUNDING:
+        return ""
+    a, b = (value(x, "error") for x in (error.a, error.b))
+    return (
+        f" Relative error of the gradients, in probed steps: {b} with {found.b.name}, {a} with "
+        f"{found.a.name}."
+    )
 
 
 def break_even_text(found: Comparison) -> str:

@@ -13,7 +13,7 @@ from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.test_command import call
 from tests.analysis.shown import Page
 
-from .test_measure import write_scalars
+from .test_losses import write_scalars
 
 EVIL = "<script>alert(1)</script>&\"'[bold]x[/nonsense]"
 
