@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.findings import RULES, UNIT_RULES
 from hooktrace.analysis.report.pictures import step_pictures
-from hooktrace.analysis.report.tables import red_row, split_buckets, split_ranks, unit_table
+from hooktrace.analysis.report.tables import bucket_table, split_buckets, split_ranks
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.golden import HERE
@@ -23,7 +23,6 @@ from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
 from tests.analysis.report.test_command import JOB, call
 from tests.analysis.runs import arrays_of, job_run, run_in
 from tests.analysis.shown import Page, named, page_of
-from tests.analysis.told import told_options
 
 
 def json_of(folder: Path, *options: object) -> dict[str, Any]:
@@ -57,16 +56,9 @@ def test_a_job_can_assert_on_findings(tmp_path: Path) -> None:
     assert facts["buckets"][0]["error"] is None
     assert [rank["rank"] for rank in facts["ranks"]] == [0, 1, 2]
     assert facts["exposed_share"] == facts["exposed"]["p50"] / facts["period"]["p50"]
-
-
-def test_the_run_and_what_it_was_told_are_in_it(tmp_path: Path) -> None:
-    """The path as it was given."""
-    told_options(tmp_path)
-    content = json_of(tmp_path)
-    assert content["source"] == {
+    assert report["source"] == {
         "path": str(tmp_path), "begun": "2026-11-18 11:06:40+00:00", "hosts": ["host-0"],
     }  # fmt: skip
-    assert content["models"][0]["source"]["hook_options"][0] == ["matrix_approximation_rank", 2]
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
@@ -122,7 +114,6 @@ def test_one_step_is_drawn_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_of_many_ranks_the_late_one_is_shown_and_others_are_folded(tmp_path: Path) -> None:
-    """And the red row is named in words."""
     job = SyntheticJob(
         ranks=70, steps=5, late_ms={37: 9.0}, bucket_bytes=(400_000,) * 110, jitter_ms=0.0
     )
@@ -136,9 +127,6 @@ def test_of_many_ranks_the_late_one_is_shown_and_others_are_folded(tmp_path: Pat
     shown_buckets, folded_buckets = split_buckets(model.facts)
     assert 109 in {bucket.bucket for bucket in shown_buckets}
     assert len(shown_buckets) + len(folded_buckets) == 110
-    assert red_row(model.facts, model.arrays).startswith(
-        "The reddest is rank 37 (host-4): 9.00 ms after the first rank at bucket "
-    )
     text = page_of(report)
     assert f"<summary>{len(folded)} more ranks</summary>" in text
     assert "64 of 70 ranks" in text
@@ -166,7 +154,7 @@ def test_a_call_that_is_made_again_has_its_number(tmp_path: Path) -> None:
     bucket = facts.buckets[1]
     assert bucket.unit is not None
     long = replace(bucket.unit, name="model.language_model.transformer.layers.11.mlp", turn=2)
-    (row,) = named(unit_table(replace(facts, buckets=[replace(bucket, unit=long)])))
+    (row,) = named(bucket_table(replace(facts, buckets=(replace(bucket, unit=long),))))
     assert (row["unit"], row["collective"]) == (long.name, "all-gather (forward) #3")
 
 

@@ -1,12 +1,12 @@
 """One model's arrays to its facts.
 
-StepArrays --medians--> ModelFacts, with causes.py
+StepArrays --medians--> ModelFacts, with causes.py and units.py
 layouts, anomalies of the tracks ----^
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -30,30 +30,26 @@ from .facts import (
     WaitsFor,
 )
 from .provenance import ModelSource
-from .units import (
-    is_synchronous,
-    kind_facts,
-    net_of_waits,
-    shares_of_steps,
-    step_waits,
-)
+from .units import is_synchronous, kind_facts, net_of_waits, shares_of_steps
 
 
 def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts:
     """Return the facts of a model, which ``source`` tells the steps of."""
-    sample = arrays.sample
+    sample, model = arrays.sample, arrays.model
     wait_unknown = sample.wait_unknown  # first: what it takes in between, others have later
-    period, exposed = spread(arrays.period), spread(arrays.exposed)
-    wire_busy, sent, waits = arrays.by_step("wire_busy"), arrays.sent(), step_waits(sample)
-    parts = exposure(sample)
-    on_bus, wire = sample.by_step("bus_bytes"), sample.by_step("wire_busy")
+    period, exposed, sent = spread(arrays.period), spread(arrays.exposed), arrays.sent()
+    waited = (
+        sample.waited if arrays.is_sharded else sample.waited[..., sample.buckets == sample.last]
+    )
+    waits, parts = sums(waited), exposure(sample)
+    net_exposed = net_of_waits(arrays.exposed, arrays.with_others(sample, waits))
+    transfers = rate(sample.by_step("bus_bytes"), parts.transfer_busy, sample.by_step("wire_busy"))
     entries = (item for track in run.tracks for item in track.entries.items())
-    widths = {
-        b.gradient_bytes / b.numel for (of, _, _), b in entries if of == arrays.model and b.numel
-    }
+    widths = {b.gradient_bytes / b.numel for (of, _, _), b in entries if of == model and b.numel}
     return ModelFacts(
-        model=arrays.model,
+        model=model,
         hook=arrays.hook,
+        backend=run.info.backend if run.info is not None else "",
         clock="device" if arrays.is_on_device else "host",
         steps=len(arrays.steps),
         bucket_steps=source.sampled,
@@ -64,37 +60,35 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
         exposed_share=exposed.p50 / period.p50 if exposed and period and period.p50 else None,
         overlap=known_middle(arrays.overlap),
         busy_ns=known_middle(arrays.busy),
-        wire_busy_ns=known_middle(wire_busy),
+        wire_busy_ns=known_middle(arrays.by_step("wire_busy")),
         queued_ns=known(waited_ns(sample, "queue")),
         gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
         wire_bytes=known_middle(sent),
         least_wire_bytes=known_middle(sent, 0.0),
         often_wire_bytes=known_middle(sent, 1 - OFTEN_SENT),
-        busbw_bytes_per_second=_busbw(on_bus, parts.transfer_busy, wire),
+        busbw_bytes_per_second=transfers,
         is_32_bit=widths == {4.0},
         is_whole=run.is_whole,
         is_order_known=is_order_known(arrays),
         wait_unknown=wait_unknown,
-        buckets=_bucket_facts(sample, parts.shares),
+        buckets=tuple(_bucket_facts(sample, parts.shares)),
         ranks=rank_facts(run, arrays),
         late=late_ranks(sample),
         slow=slow_steps(arrays),
         stalls=stalls(arrays),
-        hangs=hang_facts(hangs(run), [arrays.model]),
-        anomalies=anomaly_facts(run, [arrays.model]),
-        beside=models_beside(run, arrays.model),
+        hangs=hang_facts(hangs(run), [model]),
+        anomalies=anomaly_facts(run, [model]),
+        beside=models_beside(run, model),
         is_sharded=arrays.is_sharded,
         is_synchronous=is_synchronous(sample),
         kinds=kind_facts(sample),
         wait_ns=known_middle(np.fmax.reduce(waits, axis=0)),
-        net_exposed_ns=known_middle(
-            net_of_waits(arrays.exposed, arrays.with_others(sample, waits))
-        ),
+        net_exposed_ns=known_middle(net_exposed),
         exposed_kinds=parts.kinds,
     )
 
 
-def _bucket_facts(arrays: StepArrays, shares: Floats) -> tuple[BucketFacts, ...]:
+def _bucket_facts(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
     summed = {
         how.fact: list(map(how.summed, arrays.of_each_bucket(column, with_probed=how.with_probed)))
         for column, how in SHOWN
@@ -102,18 +96,14 @@ def _bucket_facts(arrays: StepArrays, shares: Floats) -> tuple[BucketFacts, ...]
     }
     ready, call = arrays.ready - arrays.first_ready[..., None], arrays.column("launched_after")
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
-    on_bus, waited, exposed = arrays.column("bus_bytes"), arrays.waited, arrays.exposed_in
-    transfer = wire - waited
-    in_steps = shares_of_steps(arrays)
-    found = []
+    on_bus, waited, in_steps = arrays.column("bus_bytes"), arrays.waited, shares_of_steps(arrays)
     for b, index in enumerate(arrays.buckets.tolist()):
         if arrays.is_sharded and index not in arrays.units:
             continue  # of one unit on one rank, and of another on another
         entry = arrays.entries.get(index)
         sizes = [(prod(one.shape), one.name) for one in (entry.parameters if entry else ())]
-        medians = {name: known_middle(values[..., b]) for name, values in arrays.stages.items()}
-        stages = {name: ns for name, ns in medians.items() if ns is not None}
-        facts = BucketFacts(
+        stages = {name: known_middle(values[..., b]) for name, values in arrays.stages.items()}
+        yield BucketFacts(
             **{fact: values[b] for fact, values in summed.items()},
             bucket=index,
             is_last=index == arrays.last,
@@ -121,17 +111,17 @@ def _bucket_facts(arrays: StepArrays, shares: Floats) -> tuple[BucketFacts, ...]
             largest=largest(sizes),
             ready_ns=known_middle(ready[..., b]),
             call_ns=known_middle(call[..., b]),
-            stages=stages,
+            stages={name: ns for name, ns in stages.items() if ns is not None},
             waits_for=_waits_for(arrays, b),
-            busbw_bytes_per_second=_busbw(on_bus[..., b], transfer[..., b], wire[..., b]),
+            busbw_bytes_per_second=rate(
+                on_bus[..., b], wire[..., b] - waited[..., b], wire[..., b]
+            ),
             tail_share=known(float(shares[b])),
             error=bucket_error(arrays.errors.get(index, [])),
             unit=arrays.units.get(index),
-            net_ns=known_middle(net_of_waits(exposed[..., b], waited[..., b])),
+            net_ns=known_middle(net_of_waits(arrays.exposed_in[..., b], waited[..., b])),
             share_of_steps=float(in_steps[b]) if arrays.is_sharded else 1.0,
         )
-        found.append(facts)
-    return tuple(found)
 
 
 def _waits_for(arrays: StepArrays, b: int) -> WaitsFor | None:
@@ -169,10 +159,15 @@ def bucket_error(errors: list[ErrorRecord]) -> BucketError | None:
 
 
 def rank_facts(run: Run, arrays: StepArrays) -> tuple[RankFacts, ...]:
-    """Return the facts of each rank; of one rank alone the lag is not known."""
+    """Return the facts of each rank.
+
+    Of a sharded model the lag is the most of all units', all of which are waited for; else the last
+    bucket's, which one rank alone does not know.
+    """
     of = arrays.sample
     is_last, call = of.buckets == of.last, medians(of.column("launched_after"), axis=1)
     compress = of.stages.get("compress", np.full_like(of.done, np.nan))[..., is_last]
+    lags = np.fmax.reduce(of.lags[:, is_last | of.is_sharded], axis=1, initial=np.nan)
     steps = np.count_nonzero(~np.isnan(arrays.by_step("step")), axis=1)
     return tuple(
         RankFacts(
@@ -182,19 +177,12 @@ def rank_facts(run: Run, arrays: StepArrays) -> tuple[RankFacts, ...]:
             period_ns=known_middle(arrays.period[i]),
             exposed_ns=known_middle(arrays.exposed[i]),
             overlap=known_middle(arrays.overlap[i]),
-            lag_ns=_lag(of, i),
+            lag_ns=known(float(lags[i])),
             compress_ns=known_middle(compress[i]),
             call_ns=known(float(sums(call[i, ~is_last]))),
         )
         for i, track in enumerate(run.tracks)
     )
-
-
-def _lag(arrays: StepArrays, i: int) -> float | None:
-    """Return a rank's lag at the last bucket; of units, all of which are waited for, the most."""
-    if not arrays.is_sharded:
-        return known_middle(arrays.lags[i, arrays.buckets == arrays.last])
-    return known(float(np.fmax.reduce(arrays.lags[i], initial=np.nan)))
 
 
 def hang_facts(hangs: Sequence[Hang], models: Collection[str]) -> tuple[HangFacts, ...]:
@@ -226,34 +214,32 @@ def anomaly_facts(run: Run, models: Collection[str]) -> tuple[AnomalyFacts, ...]
         for one in track.records.anomalies:
             if one.model in models:
                 entry = track.entries.get((one.model, one.generation, one.bucket))
-                unit = None if entry is None else entry.unit
-                by_kind.setdefault(one.kind, []).append((one, unit))
-    return tuple(sorted(map(_of_kind, by_kind.values()), key=lambda one: one.first.step))
+                pair = one, None if entry is None else entry.unit
+                by_kind.setdefault(one.kind, []).append(pair)
+    found = []
+    for kind, seen in by_kind.items():
+        first, unit = min(seen, key=lambda pair: pair[0].step)
+        facts = AnomalyFacts(
+            kind=kind,
+            count=len(seen),
+            first=first,
+            ranks=tuple(sorted({a.rank for a, _ in seen if a.rank is not None})),
+            buckets=tuple(sorted({a.bucket for a, _ in seen if a.bucket >= 0})),
+            unit=unit,
+            units=tuple(dict.fromkeys(one for _, one in seen if one is not None)),
+        )
+        found.append(facts)
+    return tuple(sorted(found, key=lambda one: one.first.step))
 
 
-def _of_kind(seen: list[tuple[AnomalyRecord, Unit | None]]) -> AnomalyFacts:
-    """Return what is known of all anomalies of one kind, each with its unit."""
-    (first, unit), group = min(seen, key=lambda pair: pair[0].step), [one for one, _ in seen]
-    return AnomalyFacts(
-        kind=first.kind,
-        count=len(group),
-        first=first,
-        ranks=tuple(sorted({a.rank for a in group if a.rank is not None})),
-        buckets=tuple(sorted({a.bucket for a in group if a.bucket >= 0})),
-        unit=unit,
-        units=tuple(dict.fromkeys(one for _, one in seen if one is not None)),
-    )
+def rate(count: Floats, transfer: Floats, wire: Floats) -> float | None:
+    """Return the median bandwidth of transfers, bytes a second.
 
-
-def _busbw(on_bus: Floats, transfer: Floats, wire: Floats) -> float | None:
-    """Return the bus bandwidth of transfers; of all time on the wire, where waits are not known."""
-    found = known_middle(rate(on_bus, wire if np.isnan(transfer).all() else transfer))
-    return found or None  # nothing crosses a bus in a group of one rank
-
-
-def rate(count: Floats, ns: Floats) -> Floats:
-    """Return bytes a second; NaN where no time went by."""
-    return count * 1e9 / np.where(ns > 0, ns, np.nan)
+    Over all time on the wire, where no transfer is known.  ``None`` where no time went by, or no
+    bytes, as in a group of one rank.
+    """
+    ns = wire if np.isnan(transfer).all() else transfer
+    return known_middle(count * 1e9 / np.where(ns > 0, ns, np.nan)) or None
 
 
 _DRAWS = 200
@@ -271,18 +257,16 @@ def noise_ns(period: Floats) -> float | None:
     """
     steps = medians(period, axis=0)
     steps = steps[~np.isnan(steps)]
+    first = max(0, len(steps) // 2 - _MOST // 2)
+    steps = steps[first : first + _MOST]
     count = len(steps)
     if count < _LEAST:
         return None
-    if count > _MOST:
-        first = count // 2 - _MOST // 2
-        steps, count = steps[first : first + _MOST], _MOST
     length = round(count ** (1 / 3))
-    blocks = -(-count // length)
     random = np.random.default_rng(0)
     found = np.empty(_DRAWS)
     for i in range(_DRAWS):
-        starts = random.integers(count, size=blocks)
+        starts = random.integers(count, size=-(-count // length))
         rows = (starts[:, None] + np.arange(length)).ravel()[:count] % count
         found[i] = np.median(steps[rows])
     low, high = np.quantile(found, [0.025, 0.975])

@@ -1,12 +1,11 @@
-"""Why steps take as long as they do: who is late, which steps are slow, which bucket ends them.
+"""Steps that are no usual ones: those that are slow, and those that stalled; and for whom.
 
-StepArrays --> LateRank, SlowSteps, each bucket's share of the exposed tail, and what waited in it
+StepArrays --> SlowSteps, Stall of each
 """
 
 from __future__ import annotations
 
 import numpy as np
-from msgspec.structs import replace
 
 from ...records.stall import ENOUGH_STEPS, is_stall
 from ..run import UNKNOWN
@@ -28,15 +27,18 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
         return None
     beyond = period[slow] - usual
     total = float(beyond.sum()) / known
-    exposed = _upper_medians(arrays.exposed)
-    exposed_ns = _part_of(total, beyond, exposed[slow] - middle(exposed))
+    # The median over ranks, of an even number the upper middle: of two the one that waits.
+    exposed = np.sort(arrays.exposed, axis=0)  # NaN comes last
+    upper = np.count_nonzero(~np.isnan(exposed), axis=0)[None] // 2
+    exposed = np.take_along_axis(exposed, upper.clip(max=len(exposed) - 1), axis=0)[0]
+    more = exposed[slow] - middle(exposed)
+    exposed_ns = _part_of(total, beyond, more)
     late_rank, late_ns = None, 0.0
     if exposed_ns is not None and exposed_ns >= total / 4:  # else hardly anybody waits
-        detailed = arrays.detailed
-        at = np.array([detailed.place_of(step) for step in arrays.steps[slow].tolist()])
-        told, at = slow[at != UNKNOWN], at[at != UNKNOWN]
-        more = np.clip(exposed[told] - middle(exposed), 0.0, period[told] - usual)
-        late_rank, late_ns = late_in(detailed, at, float(np.nansum(more)) / 2)
+        places = [arrays.detailed.place_of(step) for step in arrays.steps[slow].tolist()]
+        told = np.array(places) != UNKNOWN
+        least = float(np.nansum(np.clip(more, 0.0, beyond)[told])) / 2
+        late_rank, late_ns = late_in(arrays.detailed, np.array(places)[told], least)
     in_backward: float | None = 0.0
     if not arrays.is_sharded:
         backward = medians(arrays.backward, axis=0)
@@ -67,18 +69,6 @@ def _part_of(total: float, beyond: Floats, more: Floats) -> float | None:
     return total * float(found / beyond[known].sum())
 
 
-def _upper_medians(values: Floats) -> Floats:
-    """Return the median over ranks, of an even number the upper middle: of two the one that waits.
-
-    (R, S) --> (S,); NaN where nothing is known.
-    """
-    ordered = np.sort(values, axis=0)  # NaN comes last
-    known = np.count_nonzero(~np.isnan(values), axis=0)
-    at = np.minimum(known // 2, np.maximum(known - 1, 0))
-    found: Floats = np.take_along_axis(ordered, at[None], axis=0)[0]
-    return found
-
-
 _CONSEQUENCES = ("turn", "queue")
 """Stages that are long because another call is."""
 
@@ -92,11 +82,9 @@ def stalls(arrays: StepArrays) -> tuple[Stall, ...]:
     usual, period = middle(arrays.exposed), middle(arrays.period)
     if len(arrays.steps) < ENOUGH_STEPS or np.isnan(usual) or np.isnan(period):
         return ()
-    longest = np.fmax.reduce(arrays.exposed, axis=0)
+    longest = np.fmax.reduce(arrays.exposed, axis=0).tolist()
     found = [
-        _stall(arrays, s, usual)
-        for s, ns in enumerate(longest.tolist())
-        if is_stall(ns, usual, period)
+        _stall(arrays, s, usual) for s, ns in enumerate(longest) if is_stall(ns, usual, period)
     ]
     found += [
         Stall(step=step, exposed_ns=ns, usual_ns=usual, is_probed=True)
@@ -107,38 +95,36 @@ def stalls(arrays: StepArrays) -> tuple[Stall, ...]:
 
 
 def _stall(arrays: StepArrays, s: int, usual: float) -> Stall:
-    exposed = arrays.exposed[:, s]
-    i = int(np.nanargmax(exposed))
-    found = Stall(
-        step=int(arrays.steps[s]),
-        exposed_ns=float(exposed[i]),
-        usual_ns=usual,
-        rank=arrays.ranks[i],
-    )
-    detailed = arrays.detailed
-    place = detailed.place_of(found.step)
-    if place == UNKNOWN:
-        return found
-    bucket, stage = _longest_stage(detailed, i, place)
-    late, spread = _late_ranks(detailed, place, i, float(exposed[i] - usual) / 2, bucket)
-    return replace(found, bucket=bucket, stage=stage, late_ranks=late, spread_ns=spread)
+    i = int(np.nanargmax(arrays.exposed[:, s]))
+    step, exposed, of = int(arrays.steps[s]), float(arrays.exposed[i, s]), arrays.detailed
+    bucket, stage, apart = None, None, None
+    late: tuple[int, ...] = ()
+    if (place := of.place_of(step)) != UNKNOWN:
+        bucket, stage = _longest_stage(of, i, place)
+        late, apart = _late_ranks(of, place, i, (exposed - usual) / 2, bucket)
+    return Stall(
+        step=step, exposed_ns=exposed, usual_ns=usual, rank=arrays.ranks[i], bucket=bucket,
+        stage=stage, late_ranks=late, spread_ns=apart,
+    )  # fmt: skip
 
 
 def _longest_stage(arrays: StepArrays, i: int, s: int) -> tuple[int | None, str | None]:
-    """Return bucket and stage in which a rank was longest, but for waiting for its own calls."""
-    if arrays.is_sharded and not np.isnan(arrays.exposed_in[i, s]).all():
-        b = int(np.nanargmax(arrays.exposed_in[i, s]))
-        longest = {name: float(values[i, s, b]) for name, values in arrays.stages.items()}
-        return int(arrays.buckets[b]), max(longest, key=longest.__getitem__, default=None)
+    """Return bucket and stage in which a rank was longest, but for waiting for its own calls.
+
+    Of a sharded model of the unit that training waited for longest.
+    """
+    exposed, among = arrays.exposed_in[i, s], slice(None)
+    if arrays.is_sharded and not np.isnan(exposed).all():
+        among = slice(int(np.nanargmax(exposed)), int(np.nanargmax(exposed)) + 1)
     spent = {
-        name: values[i, s]
+        name: values[i, s, among]
         for name, values in arrays.stages.items()
-        if name not in _CONSEQUENCES and not np.isnan(values[i, s]).all()
+        if name not in _CONSEQUENCES and not np.isnan(values[i, s, among]).all()
     }
     if not spent:
         return None, None
     stage = max(spent, key=lambda name: float(np.nanmax(spent[name])))
-    return int(arrays.buckets[int(np.nanargmax(spent[stage]))]), stage
+    return int(arrays.buckets[among][int(np.nanargmax(spent[stage]))]), stage
 
 
 def _late_ranks(
@@ -153,9 +139,8 @@ def _late_ranks(
     ranks, at = [*range(len(arrays.ranks))], np.ones(len(arrays.buckets), bool)
     if arrays.is_sharded:
         at = arrays.buckets == bucket
-        (place,) = np.flatnonzero(at).tolist() or [UNKNOWN]
-        groups = (g.ranks for g in arrays.together if i in g.ranks and place in g.buckets)
-        ranks = [*next(groups, ())]
+        together = (g.ranks for g in arrays.together if i in g.ranks and at[[*g.buckets]].any())
+        ranks = [*next(together, ())]
     ready: Floats = arrays.called[ranks, s][:, at].max(axis=1, initial=-np.inf)
     unsure: Floats = arrays.uncertainty[ranks, s][:, at].max(axis=1, initial=-np.inf)
     if len(ready) < 2 or not (np.isfinite(ready) & np.isfinite(unsure)).all():

@@ -45,6 +45,5 @@ def run_report(
         show(console, document(report, pictures=False))
     if html is not None:
         write_page(html, "hooktrace report", document(report, pictures=True))
-    if html is not None and not as_json:
-        console.print()
-        console.print(Text(f"with pictures: {html}"), soft_wrap=True)
+        if not as_json:
+            console.print(Text(f"\nwith pictures: {html}"), soft_wrap=True)

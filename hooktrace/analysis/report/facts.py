@@ -17,6 +17,9 @@ from ...records.anomalies import Severity
 from ..run.dense import Spread
 from ..run.late import LateRank
 
+HIDDEN = 0.02
+"""Exposed share of the step below which communication counts as hidden."""
+
 
 class BucketError(msgspec.Struct, frozen=True, kw_only=True):
     """Relative L2 errors of ``count`` probes of one bucket; ``worst`` names a parameter.
@@ -144,6 +147,10 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
     late_rank: int | None = None
     late_ns: float = 0.0
 
+    def share(self, ns: float | None) -> float | None:
+        """Return a part of the excess as a share of it."""
+        return None if ns is None else min(1.0, ns / self.excess_ns)
+
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True):
     """A step that waited for its communication far longer than others.
@@ -163,11 +170,6 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     late_ranks: tuple[int, ...] = ()
     spread_ns: float | None = None
     is_probed: bool = False
-
-    @property
-    def excess_ns(self) -> float:
-        """How much longer than usual."""
-        return self.exposed_ns - self.usual_ns
 
 
 class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,29 +219,26 @@ OFTEN_SENT = 0.05
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One model's last generation; of a sharded model all of them.
 
-    ``period_noise_ns``: half the width of the median period's 95 % interval (``noise_ns``).
-    ``steps``: those whose times count; ``bucket_steps``: those that facts of buckets are of;
-    ``probed``: how many were left out because hooktrace probed them.  Those of ``hangs`` are left
-    out too.  ``exposed_share``: exposed communication as a share
-    of the step's period, both medians.  ``queued_ns``: of what is exposed, the time
-    that the bucket which ends the step waits for a worker.  ``wire_bytes``: the
-    median of all steps, ``least_wire_bytes`` that of the one which sends least, and
-    ``often_wire_bytes`` what ``OFTEN_SENT`` of them send, or more.  ``is_whole``:
-    whether all ranks of the run have a file.  ``beside``: other models that communicate within the
-    steps.  ``is_order_known``: whether the clocks of all ranks are known at once.
-    ``wait_unknown``: why no bucket's wait is known, where that is so: bus bandwidth is then over
-    all time on the wire.  ``is_sharded``: of a model under FSDP2: ``buckets`` are its units'
-    collectives, in the order in which they were first met, ``kinds`` sums of them,
-    ``is_synchronous`` whether training waits for all of each, and ``whole_bytes`` what all
-    parameters of units take that are gathered both in forward and in backward.  ``exposed_kinds``:
-    what is exposed of a step in each of ``parts.KINDS``, the mean over ranks and steps.
-    ``wait_ns``: how long the rank that waits longest in a step does so, at the last bucket, or at
-    all units; the median over steps.  ``net_exposed_ns``: what is exposed, less that wait of each
-    rank.
+    Steps: ``steps`` are those whose times count; ``bucket_steps`` those that facts of buckets are
+    of; ``probed`` how many were left out because hooktrace probed them (those of ``hangs`` are left
+    out too).  ``period_noise_ns``: half the width of the median period's 95 % interval.
+    Exposed: ``exposed_share`` of the step's period, both medians; ``net_exposed_ns`` less what each
+    rank waits for the last one at the last bucket, or at all units; ``wait_ns`` what the rank that
+    waits longest so does, the median over steps; ``queued_ns`` what the bucket which ends the step
+    waits for a worker; ``exposed_kinds`` of each of ``parts.KINDS``, the mean over ranks and steps.
+    Bytes: ``wire_bytes`` is the median of all steps, ``least_wire_bytes`` of the one which sends
+    least, ``often_wire_bytes`` what ``OFTEN_SENT`` of them send, or more.
+    What is known: ``is_whole`` says whether all ranks of the run have a file, ``is_order_known``
+    whether the clocks of all ranks are known at once, ``wait_unknown`` why no bucket's wait is
+    known: bus bandwidth is then over all time on the wire.
+    Sharded: under FSDP2; ``buckets`` are its units' collectives, in the order in which they were
+    first met, ``kinds`` sums of them, ``is_synchronous`` whether training waits for all of each.
+    ``beside``: other models that communicate within the steps.
     """
 
     model: str
     hook: str
+    backend: str = ""
     clock: str
     steps: int
     bucket_steps: int
@@ -290,9 +289,29 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_whole and len(self.ranks) == 1
 
     @property
+    def is_hidden(self) -> bool:
+        """Whether hardly anything is exposed, or that is not known."""
+        return (self.exposed_share or 0.0) < HIDDEN
+
+    @property
+    def are_alike(self) -> bool:
+        """Whether all steps have the same collectives."""
+        return all(b.share_of_steps == 1 for b in self.buckets)
+
+    @property
     def last(self) -> BucketFacts | None:
         """The bucket whose gradients come last."""
         return next((b for b in self.buckets if b.is_last), None)
+
+    @property
+    def noun(self) -> str:
+        """What communicates."""
+        return "unit" if self.is_sharded else "bucket"
+
+    def title(self, bucket: int) -> str:
+        """Return what sentences call a bucket."""
+        found = (b.title for b in self.buckets if b.bucket == bucket)
+        return next(found, f"bucket {bucket}")
 
 
 IN_TRACE = "See in the merged trace (hooktrace export)"

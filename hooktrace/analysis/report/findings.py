@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from ...records import RunInfo
 from ...records.anomalies import anomaly_kind
 from ...records.hang import hang_kind
 from ...records.units import listed, named_ranks
@@ -30,12 +29,13 @@ from .rules_time import (
     hook_holds_the_thread,
     last_bucket_is_large,
     small_buckets,
+    unit_is_slow,
+    units_are_exposed,
     workers_are_busy,
 )
-from .rules_units import unit_is_slow, units_are_exposed
 
 
-def ranks_hung(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+def ranks_hung(model: ModelFacts) -> Iterator[Finding]:
     """Gain: none.  It happened once: without it no other step would have been any shorter.
 
     Its step is in no statistics, so that neither a stall nor a slow step tells of it once more.
@@ -47,25 +47,24 @@ def hang_findings(hangs: Sequence[HangFacts]) -> Iterator[Finding]:
     """Yield a finding for each hang."""
     for one in hangs:
         kind = hang_kind(one.kind)
+        files = "file" if len(one.recorded_by) == 1 else "files"
         yield Finding(
             rule=ranks_hung.__name__,
             sentence=_closed(one.sentence, begins_with_name=bool(one.unit)),
             bucket=one.bucket if one.bucket >= 0 else None,
             rank=one.ranks[0] if len(one.ranks) == 1 else None,
             steps=(one.step,),
-            evidence=tuple(_evidence(one)),
+            evidence=(
+                kind.sentence[:1].lower() + kind.sentence[1:],
+                one.outcome,
+                f"recorded in the {files} of {named_ranks(one.recorded_by)}; hooktrace hang says "
+                "more",
+            ),
             remedy=_closed(kind.remedy_of(one.unit)),
             is_wrong=not one.went_on,
             is_kept=True,
             severity="warn" if one.went_on else "fail",
         )
-
-
-def _evidence(one: HangFacts) -> Iterator[str]:
-    yield _lowered(hang_kind(one.kind).sentence)
-    yield one.outcome
-    files = "file" if len(one.recorded_by) == 1 else "files"
-    yield f"recorded in the {files} of {named_ranks(one.recorded_by)}; hooktrace hang says more"
 
 
 def _closed(text: str, *, begins_with_name: bool = False) -> str:
@@ -74,11 +73,7 @@ def _closed(text: str, *, begins_with_name: bool = False) -> str:
     return text and first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def _lowered(text: str) -> str:
-    return text[:1].lower() + text[1:]
-
-
-Rule = Callable[[ModelFacts, RunInfo | None], Iterator[Finding]]
+Rule = Callable[[ModelFacts], Iterator[Finding]]
 
 RULES: tuple[Rule, ...] = (
     communication_is_exposed,
@@ -111,29 +106,26 @@ UNIT_RULES: tuple[Rule, ...] = (
 LEAST = 0.005
 """Share of the step's period below which a gain is not worth a sentence."""
 
-
 SMALL = 0.03
 """Share of the step's period below which a gain is small; also where the median period may be off
 by more than the gain."""
-
 
 _MOST_NAMED = 3
 """Of a sharded model's collectives that had an anomaly."""
 
 
-def findings(model: ModelFacts, run: RunInfo | None = None) -> list[Finding]:
+def findings(model: ModelFacts) -> list[Finding]:
     """Return what is to be said: hangs without an end, anomalies, wrong ones first, then gains.
 
     Hangs that went on stand before the gains: what they took was no step's, and may be more.
     """
-    least = LEAST * model.period.p50 if model.period is not None else 0.0
     found = [
-        replace(one, rule=rule.__name__)
+        _weighed(replace(one, rule=rule.__name__), model)
         for rule in (UNIT_RULES if model.is_sharded else RULES)
-        for one in rule(model, run)
-        if one.gain_ns is None or one.is_kept or one.gain_ns >= least
+        for one in rule(model)
     ]
-    found = [_weighed(one, model) for one in found]
+    least = LEAST * model.period.p50 if model.period is not None else 0.0
+    found = [x for x in found if x.gain_ns is None or x.is_kept or x.gain_ns >= least]
     found.sort(key=lambda one: (one.severity is None, -(one.gain_ns or 0.0)))
     # Of stalls the rule says more than the ranks' own records, of which none sees the others.
     others = tuple(one for one in model.anomalies if one.kind != "stall")
@@ -146,48 +138,45 @@ def _weighed(finding: Finding, model: ModelFacts) -> Finding:
     if finding.gain_ns is None or finding.is_kept or finding.is_wrong or model.period is None:
         return finding
     least = max(SMALL * model.period.p50, model.period_noise_ns or 0.0)
-    if finding.gain_ns >= least:
-        return finding
-    return replace(finding, is_small=True, lossy_remedy="")
+    return finding if finding.gain_ns >= least else replace(finding, is_small=True, lossy_remedy="")
+
+
+def anomaly_findings(anomalies: Sequence[AnomalyFacts]) -> list[Finding]:
+    """Return a finding for each kind of anomaly; no time is to be gained by any."""
+    found = [_anomaly(one) for one in anomalies]
+    return sorted(found, key=lambda one: not one.is_wrong)
+
+
+def _anomaly(one: AnomalyFacts) -> Finding:
+    kind, first = anomaly_kind(one.kind), one.first
+    bucket = first.bucket if first.bucket >= 0 else None
+    where = f"step {first.step}"
+    if bucket is not None:
+        where += f", {f'bucket {bucket}' if one.unit is None else one.unit}"
+    where += "" if first.rank is None else f", rank {first.rank}"
+    evidence = [f"first at {where}: {first.message}"]
+    if one.count > 1:
+        evidence.append(f"seen on {named_ranks(one.ranks)}{_in(one)}")
+    return Finding(
+        rule=one.kind,
+        bucket=bucket,
+        rank=first.rank,
+        steps=(first.step,),
+        sentence=f"{kind.said(sharded=one.unit is not None).sentence}: first seen at {where}.",
+        evidence=tuple(evidence),
+        is_wrong=kind.gradients_wrong,
+        severity=kind.severity,
+    )
 
 
 def _in(one: AnomalyFacts) -> str:
     """Return in which buckets, or units' collectives, anomalies were seen."""
     if not one.buckets:
         return ""
-    if not one.units:
-        where = f"bucket{'s' if len(one.buckets) > 1 else ''} {listed(one.buckets)}"
-        return f", in {where}; of each bucket a rank records the first"
-    names = ", ".join(map(str, one.units[:_MOST_NAMED]))
-    more = len(one.units) - _MOST_NAMED
-    where = names + (f" and {more} more" if more > 0 else "")
-    return f", in {where}; of each of a unit's collectives a rank records the first"
-
-
-def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
-    """Return a finding for each kind of anomaly; no time is to be gained by any."""
-    found = []
-    for one in anomalies:
-        kind = anomaly_kind(one.kind)
-        said = kind.said(sharded=one.unit is not None)
-        bucket = one.first.bucket if one.first.bucket >= 0 else None
-        where = f"step {one.first.step}"
-        if bucket is not None:
-            where += f", {f'bucket {bucket}' if one.unit is None else one.unit}"
-        where += "" if one.first.rank is None else f", rank {one.first.rank}"
-        evidence = [f"first at {where}: {one.first.message}"]
-        if one.count > 1:
-            evidence.append(f"seen on {named_ranks(one.ranks)}{_in(one)}")
-        found.append(
-            Finding(
-                rule=one.kind,
-                bucket=bucket,
-                rank=one.first.rank,
-                steps=(one.first.step,),
-                sentence=f"{said.sentence}: first seen at {where}.",
-                evidence=tuple(evidence),
-                is_wrong=kind.gradients_wrong,
-                severity=kind.severity,
-            )
-        )
-    return sorted(found, key=lambda one: not one.is_wrong)
+    where, each = f"bucket{'s' if len(one.buckets) > 1 else ''} {listed(one.buckets)}", "bucket"
+    if one.units:
+        more = len(one.units) - _MOST_NAMED
+        where = ", ".join(map(str, one.units[:_MOST_NAMED]))
+        where += f" and {more} more" if more > 0 else ""
+        each = "of a unit's collectives"
+    return f", in {where}; of each {each} a rank records the first"

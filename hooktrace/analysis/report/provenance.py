@@ -14,7 +14,7 @@ from math import prod
 
 import msgspec
 
-from ...records import LayoutRecord, Options
+from ...records import Options
 from ...records.units import mb
 from ..run import Run
 from ..run.counts import steps_left_out
@@ -76,49 +76,42 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
 def run_source(run: Run, path: str | None) -> RunSource:
     """Return what the files of all ranks say of the run."""
     runs = [track.records.run for track in run.tracks if track.records.run is not None]
-    first_ns = min((info.wall_anchor_ns for info in runs), default=None)
     begun = None
-    if first_ns is not None:
+    if runs:
+        first_ns = min(info.wall_anchor_ns for info in runs)
         begun = datetime.fromtimestamp(first_ns // 10**9, UTC).isoformat(sep=" ")
     return RunSource(path=path, begun=begun, hosts=tuple(dict.fromkeys(info.host for info in runs)))
 
 
 def model_source(run: Run, arrays: StepArrays) -> ModelSource:
     """Return what the files say of a model."""
-    layout = arrays.layout
+    layout, is_sharded = arrays.layout, arrays.is_sharded
+    buckets = layout.buckets if layout else ()
     # A sharded model's parameter is in each of its unit's collectives.
-    shapes = list(_shapes(layout, once=arrays.is_sharded)) if layout else None
+    shapes = {
+        (
+            b.unit.name if b.unit else None,
+            one.name,
+            None if is_sharded else (b.bucket, i),
+        ): one.shape
+        for b in buckets
+        for i, one in enumerate(b.parameters)
+    }
+    given = sum(b.gradient_bytes for b in buckets) if layout else None
     seen, left_out = steps_left_out(run, arrays.model)
     return ModelSource(
         hook_options=layout.hook_options if layout else (),
         bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
-        parameters=None if shapes is None else len(shapes),
-        elements=None if shapes is None else sum(map(prod, shapes)),
-        gradient_bytes=_gradient_bytes(arrays, layout),
+        parameters=len(shapes) if layout else None,
+        elements=sum(map(prod, shapes.values())) if layout else None,
+        gradient_bytes=reduced_bytes(arrays) if is_sharded else given,
         seen=seen,
         counted=len(arrays.steps),
         detailed=arrays.detailed.bucket_steps,
         sampled=arrays.sample.bucket_steps,
         left_out=left_out,
-        is_sharded=arrays.is_sharded,
+        is_sharded=is_sharded,
     )
-
-
-def _shapes(layout: LayoutRecord, *, once: bool) -> Iterator[tuple[int, ...]]:
-    seen = set()
-    for b in layout.buckets:
-        for one in b.parameters:
-            key = (b.unit.name if b.unit else None, one.name)
-            if not once or key not in seen:
-                yield one.shape
-            seen.add(key)
-
-
-def _gradient_bytes(arrays: StepArrays, layout: LayoutRecord | None) -> int | None:
-    """Return the bytes of a step's gradients: of a sharded model what it gives reduce-scatters."""
-    if arrays.is_sharded:
-        return reduced_bytes(arrays)
-    return sum(b.gradient_bytes for b in layout.buckets) if layout else None
 
 
 def run_lines(source: RunSource) -> Iterator[tuple[str, str]]:
@@ -133,19 +126,19 @@ def run_lines(source: RunSource) -> Iterator[tuple[str, str]]:
 def model_lines(source: ModelSource) -> Iterator[tuple[str, str]]:
     """Yield names and texts of what is known of a model."""
     options = ", ".join(f"{name}={value}" for name, value in source.hook_options)
+    cap, where = source.bucket_cap_bytes, " that a rank gives to reduce-scatters"
     if source.is_sharded:
         yield "sharded", "by fully_shard (FSDP2): units take the place of buckets"
     if options or not source.is_sharded:
         yield "hook's options", options or "none recorded"
-    cap = source.bucket_cap_bytes
-    # Files of an older hooktrace do not have it either.
-    unknown = "not recorded; it is where instrument() registers the hook"
     if not source.is_sharded:
+        # Files of an older hooktrace do not have it either.
+        unknown = "not recorded; it is where instrument() registers the hook"
         yield "bucket_cap_mb", f"{cap / 2**20:.4g}" if cap is not None else unknown
-    if source.parameters is not None and source.elements is not None:
+    if source.parameters is not None:
         size = f"{source.parameters:,} with {source.elements:,} elements"
-        where = " that a rank gives to reduce-scatters" if source.is_sharded else ""
-        yield "parameters", f"{size}, {mb(source.gradient_bytes)} of gradients{where}"
+        given = f"{mb(source.gradient_bytes)} of gradients{where if source.is_sharded else ''}"
+        yield "parameters", f"{size}, {given}"
     yield "steps", _of_steps(source)
 
 

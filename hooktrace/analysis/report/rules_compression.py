@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...records import RunInfo
 from ...records.hook_names import AVERAGES
 from ...records.units import bandwidth, mb, ms
 from ..run.parts import break_even
-from .facts import Finding, ModelFacts
-from .rules_time import HIDDEN, small_buckets
+from .facts import BucketError, BucketFacts, Finding, ModelFacts
+from .rules_time import small_buckets
 
 _CODEC = ("compress", "decompress")
 _STEPS = "hook_then_optimizer"
@@ -31,30 +30,22 @@ def codec_ns(model: ModelFacts) -> float:
     return sum(b.stages.get(name, 0.0) * b.share_of_steps for b in model.buckets for name in names)
 
 
-def pays_below(model: ModelFacts) -> float | None:
-    """Return the break-even bandwidth of a model's hook, bytes per second a rank.
+def hook_lines(model: ModelFacts) -> Iterator[tuple[str, str]]:
+    """Yield the break-even bandwidth of a model's hook, bytes per second a rank.
 
-    Saved: gradient bytes less wire bytes of a step.  Added: ``codec_ns``, all of it.  ``None`` for
+    Saved: gradient bytes less wire bytes of a step.  Added: ``codec_ns``, all of it.  Nothing for
     a hook that saves less than 5 %, whose stages are not seen, or that holds an optimizer, and of
     one rank, which has no link.
     """
     if not model.wire_bytes or _STEPS in model.hook or model.is_alone:
-        return None
-    saved = model.gradient_bytes - model.wire_bytes
-    if saved < _LEAST_SAVED * model.gradient_bytes:
-        return None
-    return break_even(saved, codec_ns(model))
-
-
-def hook_lines(model: ModelFacts) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of what a model's hook is worth."""
-    limit = pays_below(model)
-    if limit is not None and model.wire_bytes:
-        saved = mb(model.gradient_bytes - model.wire_bytes)
+        return
+    saved, codec = model.gradient_bytes - model.wire_bytes, codec_ns(model)
+    limit = break_even(saved, codec)
+    if limit is not None and saved >= _LEAST_SAVED * model.gradient_bytes:
         yield (
             "break-even",
-            f"{bandwidth(limit)}: on a faster link {model.hook} costs more than it saves ({saved} "
-            f"less a step, {ms(codec_ns(model))} to compress and decompress)",
+            f"{bandwidth(limit)}: on a faster link {model.hook} costs more than it saves "
+            f"({mb(saved)} less a step, {ms(codec)} to compress and decompress)",
         )
 
 
@@ -69,23 +60,23 @@ LATENCY = 100_000
 """Bytes below which a transfer is mostly latency, whatever the network: 10 Gbit/s take 80 us."""
 
 
-def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+def saves_less_than_it_costs(model: ModelFacts) -> Iterator[Finding]:
     """Gain: compress and decompress time less the wire time saved, sums of the buckets' medians.
 
     Saved is the transfer time times (gradient bytes / wire bytes - 1): as if it were proportional
-    to the bytes, which is in favour of compression, since a latency is not saved.
+    to the bytes, which is in favour of compression, since a latency is not saved.  What of
+    ``hook_then_optimizer`` is the optimizer's, and what of a transfer is waiting for a rank without
+    a file, nobody knows.
     """
-    codec = codec_ns(model)
-    saved = spent = 0.0
-    if _STEPS in model.hook:  # what of it is the optimizer's, nobody knows
+    moved = [
+        (b.transfer_ns * b.share_of_steps, b.gradient_bytes / b.wire_bytes)
+        for b in model.buckets
+        if b.wire_bytes and b.transfer_ns is not None
+    ]
+    if _STEPS in model.hook or not model.has_wire or len(moved) < len(model.buckets):
         return
-    if not model.has_wire:  # what of a transfer is waiting for that rank, nobody knows
-        return
-    for b in model.buckets:
-        if not b.wire_bytes or b.transfer_ns is None:
-            return
-        spent += b.transfer_ns * b.share_of_steps
-        saved += b.share_of_steps * b.transfer_ns * max(0.0, b.gradient_bytes / b.wire_bytes - 1)
+    codec, spent = codec_ns(model), sum(ns for ns, _ in moved)
+    saved = sum(ns * max(0.0, ratio - 1) for ns, ratio in moved)
     if not model.wire_bytes or model.gradient_bytes < 1.05 * model.wire_bytes or codec <= saved:
         return
     yield Finding(
@@ -102,58 +93,53 @@ def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator
     )
 
 
-def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+def hook_sends_what_it_gets(model: ModelFacts) -> Iterator[Finding]:
     """Gain: half of all transfers, at most the exposed time but half of the last bucket's transfer.
 
     For 32-bit gradients: half as many bytes take half the time at best, and the last bucket cannot
     start before backward ends.  What it waits for other ranks stays, and where most of a transfer
     is latency (``small_buckets``) bytes are not what it takes.
     """
-    if not model.wire_bytes or not model.least_wire_bytes or model.exposed is None:
+    given, last = model.gradient_bytes, model.last
+    least, sent = model.least_wire_bytes or 0.0, model.wire_bytes or 0.0
+    if not (given <= 1.02 * min(sent, least) and sent <= 2 * given):
         return
-    ratio = model.gradient_bytes / model.wire_bytes
-    if ratio > 1.02 or ratio < 0.5 or model.gradient_bytes > 1.02 * model.least_wire_bytes:
+    known = [b.transfer_ns for b in model.buckets if b.transfer_ns is not None]
+    if len(known) < len(model.buckets) or model.is_hidden or not model.has_wire:
         return
-    last, known = model.last, [b.transfer_ns for b in model.buckets if b.transfer_ns is not None]
-    if len(known) < len(model.buckets) or (model.exposed_share or 0) < HIDDEN:
-        return
-    are_small = model.wire_bytes < LATENCY * len(model.buckets) or any(small_buckets(model, run))
-    if last is None or not model.has_wire or are_small or not model.is_32_bit:
+    are_small = sent < LATENCY * len(model.buckets) or any(small_buckets(model))
+    if last is None or model.exposed is None or are_small or not model.is_32_bit:
         return
     half, net = (last.transfer_ns or 0.0) / 2, model.net_exposed_ns or 0.0
     waits = model.exposed.p50 - net
-    gain = min(max(0.0, net - half), sum(known) / 2)
-    remedy = "Try bf16_compress_hook or fp16_compress_hook, and look at the error."
-    if model.hook not in AVERAGES:
-        remedy = "Try it inside bf16_compress_wrapper, and look at the error."
     yield Finding(
-        sentence=f"{model.hook} sends all {mb(model.gradient_bytes)} in 32 bits; a 16-bit hook "
-        f"would halve the {ms(sum(known))} of transfers.",
-        gain_ns=gain,
+        sentence=f"{model.hook} sends all {mb(given)} in 32 bits; a 16-bit hook would halve the "
+        f"{ms(sum(known))} of transfers.",
+        gain_ns=min(max(0.0, net - half), sum(known) / 2),
         evidence=(
             f"{ms(model.exposed.p50)} are exposed, and the last bucket's transfer would still take "
             f"{ms(half)} of them"
             + (f", and its wait for other ranks {ms(waits)}" if waits > 0 else ""),
             "what the cast costs on this machine is not in it",
         ),
-        lossy_remedy=remedy,
+        lossy_remedy="Try bf16_compress_hook or fp16_compress_hook, and look at the error."
+        if model.hook in AVERAGES
+        else "Try it inside bf16_compress_wrapper, and look at the error.",
     )
 
 
-def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+def error_is_large(model: ModelFacts) -> Iterator[Finding]:
     """No gain: an error costs no time.  Named from a median relative L2 error of 0.1 on.
 
     What a local hook gives is not meant to be the average: it loses nothing.
     """
-    errors = [(b, b.error) for b in model.buckets if b.error is not None]
-    found = [(error.p50, b, error) for b, error in errors if not error.by_design]
-    bad = [one for one in found if one[0] >= LARGE_ERROR]
+    found = [(b.error, b) for b in model.buckets if b.error and not b.error.by_design]
+    bad = [(error, b) for error, b in found if error.p50 >= LARGE_ERROR]
     if not bad:
         return
-    p50, bucket, error = max(bad, key=lambda one: one[0])
+    error, bucket = max(bad, key=lambda one: one[0].p50)
     what = "this rank's own gradients" if error.is_local else "the lossless average"
-    whose = f"bucket {bucket.bucket}'s gradients"
-    noun = "buckets"
+    whose, noun = f"bucket {bucket.bucket}'s gradients", "buckets"
     if bucket.unit is not None:
         is_gather = bucket.unit.collective == "all_gather"
         whose = f"the {'parameters' if is_gather else 'gradients'} of {bucket.title}"
@@ -167,24 +153,28 @@ def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     if error.has_feedback:
         evidence.append("error feedback sends what was lost with the next steps")
     cosine = "" if error.cosine is None else f", cosine {error.cosine:.2g}"
-    remedy = "Compare the loss with an uncompressed run, or compress less."
+    yield Finding(
+        sentence=f"What {model.hook} makes of {whose} has relative error {error.p50:.3g}{cosine}.",
+        bucket=bucket.bucket,
+        evidence=tuple(evidence),
+        remedy=_against(model, bucket, error),
+    )
+
+
+def _against(model: ModelFacts, bucket: BucketFacts, error: BucketError) -> str:
+    """Return what to do about a large error."""
     if bucket.unit is not None and (error.cosine or 0.0) >= _SAME_WAY:
-        remedy = (
+        if bucket.unit.collective == "all_gather":
+            return "They point the same way, so what is wrong is their scale."
+        return (
             "It points the same way, so what is wrong is its scale: a hook returns the sum over "
             "ranks / reduction.divisor. hooktrace check tells more."
-            if bucket.unit.collective != "all_gather"
-            else "They point the same way, so what is wrong is their scale."
         )
-    elif error.has_feedback:
-        remedy = ""
-    elif "fp16" in model.hook.lower():
-        remedy = (
+    if error.has_feedback:
+        return ""
+    if "fp16" in model.hook.lower():
+        return (
             "Gradients below 6e-5 are rounded coarsely in float16, and those below 6e-8 to zero: "
             "scale the loss, or send bfloat16."
         )
-    yield Finding(
-        sentence=f"What {model.hook} makes of {whose} has relative error {p50:.3g}{cosine}.",
-        bucket=bucket.bucket,
-        evidence=tuple(evidence),
-        remedy=remedy,
-    )
+    return "Compare the loss with an uncompressed run, or compress less."

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from ...records import RunInfo
 from ...records.hook_names import AVERAGES
 from ...records.units import listed, ms, named_ranks, percent
 from ..run.late import LateRank, why_nobody
 from .causes import SLOW
 from .facts import IN_TRACE, BucketFacts, Finding, ModelFacts, SlowSteps, Stall
-from .rules_time import HIDDEN
 
 
-def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
     """Gain of a late rank: its mean margin to the next, at the bucket where that is largest.
 
     Without it all ranks would have waited for the next one instead.  Where no clock tells, it is
@@ -25,22 +21,26 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """
     for late in model.late:
         yield _late_rank(model, late)
-    if model.late or model.exposed is None or not model.wait_ns:
+    if model.late or model.exposed is None or not model.wait_ns or model.is_hidden:
         return
     gain = min(model.wait_ns, model.exposed.p50)
-    if (model.exposed_share or 0) < HIDDEN or gain < 0.2 * model.exposed.p50:
+    if gain < 0.2 * model.exposed.p50:
         return
+    why = why_nobody(
+        is_order_known=model.is_order_known,
+        is_sharded=model.is_sharded,
+        is_on_device=model.clock == "device",
+    )
     if model.is_sharded:
-        yield _units_wait(model, gain)
+        yield _units_wait(model, gain, why)
     elif model.last is not None:
-        yield _last_bucket_waits(model, model.last, gain)
+        yield _last_bucket_waits(model, model.last, gain, why)
 
 
-def _last_bucket_waits(model: ModelFacts, last: BucketFacts, gain: float) -> Finding:
+def _last_bucket_waits(model: ModelFacts, last: BucketFacts, gain: float, why: str) -> Finding:
     """Return what ranks wait for each other at the last bucket, where none is late."""
     codec = sorted((r.compress_ns, r.rank) for r in model.ranks if r.compress_ns is not None)
-    rank = None
-    who = f"no rank is named: {_why_nobody(model)}"
+    rank, who = None, f"no rank is named: {why}"
     remedy = f"{IN_TRACE} who comes last, step by step."
     if len(codec) > 1 and (longer := codec[-1][0] - codec[-2][0]) >= gain / 2:
         rank = codec[-1][1]
@@ -48,7 +48,7 @@ def _last_bucket_waits(model: ModelFacts, last: BucketFacts, gain: float) -> Fin
         remedy = f"Look at what the hook does on rank {rank} before its first collective."
     elif model.is_order_known and last.waits_for is not None:
         who = f"most often for rank {last.waits_for.rank}, in {percent(last.waits_for.share)}"
-        who += f" of the steps; no rank is called late: {_why_nobody(model)}"
+        who += f" of the steps; no rank is called late: {why}"
     return Finding(
         sentence=f"Ranks wait for each other: of the time that bucket {last.bucket}, the last, is "
         f"on the wire, {ms(model.wait_ns)} go by until the last rank is in the collective too.",
@@ -63,68 +63,33 @@ def _last_bucket_waits(model: ModelFacts, last: BucketFacts, gain: float) -> Fin
     )
 
 
-def _why_nobody(model: ModelFacts) -> str:
-    return why_nobody(
-        is_order_known=model.is_order_known,
-        is_sharded=model.is_sharded,
-        is_on_device=model.clock == "device",
-    )
-
-
-def _units_wait(model: ModelFacts, gain: float) -> Finding:
+def _units_wait(model: ModelFacts, gain: float, why: str) -> Finding:
     """Return what ranks wait for each other at all units of a step, where none is named."""
-    who = f"no rank is named: {_why_nobody(model)}"
-    shares = [(b.wait_ns or 0.0) * b.share_of_steps for b in model.buckets]
-    most = model.buckets[int(np.argmax(shares))]
-    mostly = max(shares) > sum(shares) / 2
+    shares = [((b.wait_ns or 0.0) * b.share_of_steps, b) for b in model.buckets]
+    most, where = max(shares, key=lambda one: one[0])
+    mostly = [f"most of it at {where.title}"] if most > sum(ns for ns, _ in shares) / 2 else []
     return Finding(
         sentence=f"Ranks wait for each other: in the collectives of a step {ms(model.wait_ns)} go "
         "by until the last rank is in them too.",
         gain_ns=gain,
-        evidence=(*([f"most of it at {most.title}"] if mostly else []), who),
+        evidence=(*mostly, f"no rank is named: {why}"),
         remedy=f"{IN_TRACE} who comes last, collective by collective.",
     )
 
 
 def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
     host = {rank.rank: rank.host for rank in model.ranks}[late.rank]
-    who = f"Rank {late.rank} ({host})" if host else f"Rank {late.rank}"
-    titles = {bucket.bucket: bucket.title for bucket in model.buckets}
-    if model.is_sharded and late.is_late_from_the_start:
-        since = "that is the step's first collective"
-        remedy = "Look before its forward pass: data loading, optimizer, device."
-    elif model.is_sharded:
-        before = titles[late.since] + (" of the step before" if late.is_since_step_before else "")
-        since = f"it falls behind after {before}, the collective before that"
-        if late.members:
-            since = f"it falls behind after {before}, where these ranks were together last"
-        remedy = f"Look at what it computes between {before} and {titles[late.bucket]}."
-    elif late.is_late_from_the_start:
-        since = "it is late at the first bucket already"
-        remedy = "Look before its backward pass: data loading, forward pass, optimizer, device."
-    elif late.held_ns >= late.lag_ns / 2:
-        since = f"its hook's calls before that take {ms(late.held_ns)} longer"
-        remedy = f"Look at what the hook does on rank {late.rank} before its first collective."
-    else:
-        since = f"it falls behind in backward, before bucket {late.since}"
-        largest = {bucket.bucket: bucket.largest for bucket in model.buckets}[late.since]
-        named = f", {largest[0]}" if largest else ""
-        remedy = f"Look at what it computes before bucket {late.since}{named}."
+    since, remedy = (_since_unit if model.is_sharded else _since_bucket)(model, late)
     others = "all others wait" if model.is_whole else "all others that have a file wait"
     if len(late.waiting) < len(model.ranks) - 1:
         others = _wait(late.waiting)
-    for_it = f"for it, {ms(late.margin_ns)} a step in the mean."
-    if late.units > 1:
-        for_it = f"for it; at {late.units} collectives {ms(late.margin_ns)} a step in the mean."
-    if late.units > 1 and late.members:
-        for_it = (
-            f"for it; at {late.units} collectives {ms(late.margin_ns)} a step in the mean for the "
-            "rank that waits longest."
-        )
+    many = f"; at {late.units} collectives" if late.units > 1 else ","
+    longest = " for the rank that waits longest" if late.units > 1 and late.members else ""
     among = f", of {named_ranks(late.members)}," if late.members else ""
     return Finding(
-        sentence=f"{who} is late: at {titles[late.bucket]}{among} it is last in "
-        f"{percent(late.share)} of the steps, and {others} {for_it}",
+        sentence=f"Rank {late.rank}{f' ({host})' if host else ''} is late: at "
+        f"{model.title(late.bucket)}{among} it is last in {percent(late.share)} of the steps, and "
+        f"{others} for it{many} {ms(late.margin_ns)} a step in the mean{longest}.",
         bucket=late.bucket,
         rank=late.rank,
         gain_ns=late.margin_ns,
@@ -133,8 +98,8 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
             f"it is {ms(late.lag_ns)} behind the "
             + ("median of the others there" if late.members else "median rank"),
             *(
-                f"at {titles[one.bucket]}, of {named_ranks(one.members)}, {_wait(one.waiting)} "
-                f"for it, {ms(one.margin_ns)} a step in the mean"
+                f"at {model.title(one.bucket)}, of {named_ranks(one.members)}, "
+                f"{_wait(one.waiting)} for it, {ms(one.margin_ns)} a step in the mean"
                 for one in late.elsewhere
             ),
         ),
@@ -146,31 +111,69 @@ def _wait(ranks: tuple[int, ...]) -> str:
     return f"{named_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
 
 
-def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+def _since_unit(model: ModelFacts, late: LateRank) -> tuple[str, str]:
+    """Return since when a rank is late in a step, and where to look."""
+    if late.is_late_from_the_start:
+        return (
+            "that is the step's first collective",
+            "Look before its forward pass: data loading, optimizer, device.",
+        )
+    before = model.title(late.since) + (" of the step before" if late.is_since_step_before else "")
+    told = "where these ranks were together last" if late.members else "the collective before that"
+    return (
+        f"it falls behind after {before}, {told}",
+        f"Look at what it computes between {before} and {model.title(late.bucket)}.",
+    )
+
+
+def _since_bucket(model: ModelFacts, late: LateRank) -> tuple[str, str]:
+    """Return since when a rank is late in a step, and where to look."""
+    if late.is_late_from_the_start:
+        return (
+            "it is late at the first bucket already",
+            "Look before its backward pass: data loading, forward pass, optimizer, device.",
+        )
+    if late.held_ns >= late.lag_ns / 2:
+        return (
+            f"its hook's calls before that take {ms(late.held_ns)} longer",
+            f"Look at what the hook does on rank {late.rank} before its first collective.",
+        )
+    largest = next(bucket.largest for bucket in model.buckets if bucket.bucket == late.since)
+    return (
+        f"it falls behind in backward, before bucket {late.since}",
+        f"Look at what it computes before bucket {late.since}"
+        f"{f', {largest[0]}' if largest else ''}.",
+    )
+
+
+_COMMUNICATION = "in communication"
+
+
+def slow_steps_cost(model: ModelFacts) -> Iterator[Finding]:
     """Gain: what slow steps take beyond the median period, spread over all steps."""
     slow = model.slow
     if slow is None:
         return
-    count, share = len(slow.steps), _share_of(slow, slow.exposed_excess_ns)
-    cause, remedy = _main_part(model, slow)
     late, rank = slow.late_rank if model.is_whole else None, None
-    if not model.is_whole and cause.endswith(_COMMUNICATION):
+    cause, remedy = _main_part(model, slow)
+    if cause.endswith(_COMMUNICATION) and not model.is_whole:
         remedy = "Whether they wait for a rank without a file is not known: look at those first."
-    if late is not None and cause.endswith(_COMMUNICATION):
+    elif cause.endswith(_COMMUNICATION) and late is not None:
         rank, cause = late, cause.replace(_COMMUNICATION, f"waiting for rank {late}")
         remedy = (
             f"Look at what rank {late} does then: a checkpoint, an evaluation, data loading, "
             "another job on its machine."
         )
-    last = f"rank {late} has its last bucket ready after all others, by up to {ms(slow.late_ns)}"
-    backward = _share_of(slow, slow.backward_excess_ns)
-    of_excess = f"of the excess {_percent(share)} is exposed communication, {_percent(backward)} "
-    of_excess += "between the first and the last gradient of backward"
-    if share is not None and backward is not None:
-        of_excess += f", {rest_of(share + backward)}"
-    if model.is_sharded:
-        last = f"others wait for rank {late} in them, up to {ms(slow.late_ns)} in a step"
-        of_excess = f"of the excess {_percent(share)} is exposed communication"
+    share, backward = slow.share(slow.exposed_excess_ns), slow.share(slow.backward_excess_ns)
+    of_excess = f"of the excess {_percent(share)} is exposed communication"
+    last = f"others wait for rank {late} in them, up to {ms(slow.late_ns)} in a step"
+    if not model.is_sharded:
+        of_excess += f", {_percent(backward)} between the first and the last gradient of backward"
+        last = f"rank {late} has its last bucket ready after all others, by up to "
+        last += ms(slow.late_ns)
+        if share is not None and backward is not None:
+            of_excess += f", {rest_of(share + backward)}"
+    count = len(slow.steps)
     take, noun = ("takes", "step") if count == 1 else ("take", "steps")
     yield Finding(
         sentence=f"{count} of {slow.periods} steps {take} {SLOW:g} times the median or "
@@ -187,32 +190,18 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
     )
 
 
-_COMMUNICATION = "in communication"
-
-
-def _share_of(slow: SlowSteps, ns: float | None) -> float | None:
-    return None if ns is None else min(1.0, ns / slow.excess_ns)
-
-
 def _percent(share: float | None) -> str:
     return "an unknown part" if share is None else percent(share)
 
 
 def _main_part(model: ModelFacts, slow: SlowSteps) -> tuple[str, str]:
     """Return in what most of the excess is, and what to do about it."""
-    share, backward = (
-        _share_of(slow, ns) for ns in (slow.exposed_excess_ns, slow.backward_excess_ns)
-    )
-    noun = "unit" if model.is_sharded else "bucket"
+    share, backward = slow.share(slow.exposed_excess_ns), slow.share(slow.backward_excess_ns)
     outside = "communication" if model.is_sharded else "backward and communication"
+    compress = "" if model.hook in AVERAGES else ", and at the hook's compress stage"
     parts = [
-        (share, _COMMUNICATION, f"{IN_TRACE} which {noun} is slow in them."),
-        (
-            backward,
-            "in backward",
-            "Look at what else the machine does then"
-            + ("." if model.hook in AVERAGES else ", and at the hook's compress stage."),
-        ),
+        (share, _COMMUNICATION, f"{IN_TRACE} which {model.noun} is slow in them."),
+        (backward, "in backward", f"Look at what else the machine does then{compress}."),
         (
             None if share is None or backward is None else 1 - share - backward,
             f"outside of {outside}",
@@ -236,7 +225,7 @@ def rest_of(shares: float) -> str:
     return "the rest outside of both"
 
 
-def steps_stalled(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+def steps_stalled(model: ModelFacts) -> Iterator[Finding]:
     """Gain: what stalled steps wait beyond the median exposed time, spread over all steps.
 
     A step is stalled when that is two seconds and a median period, or more (``records.stall``).
@@ -246,18 +235,19 @@ def steps_stalled(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     if not model.stalls:
         return
     worst, count = model.stalls[0], len(model.stalls)
+    steps = tuple(one.step for one in model.stalls)
     where = f"{ms(worst.exposed_ns)} of exposed communication, where {ms(worst.usual_ns)} is usual"
+    sentence = f"{count} steps stalled, steps {listed(steps, most=6)}: up to {where}."
     if count == 1:
         sentence = f"Step {worst.step} stalled: {where}."
-    else:
-        steps = listed([one.step for one in model.stalls], most=6)
-        sentence = f"{count} steps stalled, steps {steps}: up to {where}."
+    excess = sum(one.exposed_ns - one.usual_ns for one in model.stalls)
+    said, of = _about(model, worst), "" if count == 1 else f"of step {worst.step}: "
     yield Finding(
         sentence=sentence,
         rank=worst.late_ranks[0] if len(worst.late_ranks) == 1 else None,
-        steps=tuple(one.step for one in model.stalls),
-        gain_ns=sum(one.excess_ns for one in model.stalls) / (model.steps + model.probed),
-        evidence=tuple(_about(model, worst)),
+        steps=steps,
+        gain_ns=excess / (model.steps + model.probed),
+        evidence=tuple(f"{of}{text}" for text in said),
         remedy="Look at what stopped or held up a rank, its machine or the network at that time.",
         is_kept=True,
     )
@@ -265,26 +255,23 @@ def steps_stalled(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
 
 def _about(model: ModelFacts, stall: Stall) -> Iterator[str]:
     """Yield what is known of a stalled step."""
-    of = "" if len(model.stalls) == 1 else f"of step {stall.step}: "
     if stall.is_probed:
-        yield f"{of}hooktrace probed the step, and that may be a part of it"
+        yield "hooktrace probed the step, and that may be a part of it"
         return
     if stall.bucket is not None:
-        titles = {bucket.bucket: bucket.title for bucket in model.buckets}
-        where = f"stage {stall.stage} of {titles.get(stall.bucket, f'bucket {stall.bucket}')}"
-        yield f"{of}rank {stall.rank} waited longest, most of it in {where}"
+        where = f"stage {stall.stage} of {model.title(stall.bucket)}"
+        yield f"rank {stall.rank} waited longest, most of it in {where}"
     missing = "" if model.is_whole else ", or a rank without a file"
-    came = ", whose last bucket was ready"
-    together = "all ranks had their last bucket ready"
+    came, together = "whose last bucket was ready", "all ranks had their last bucket ready"
     if model.is_sharded:
-        came, together = ", which came to that collective", "all its ranks came to that collective"
+        came, together = "which came to that collective", "all its ranks came to that collective"
     if stall.late_ranks:
         who = named_ranks(stall.late_ranks)
-        yield f"{of}it waited for {who}{came} up to {ms(stall.spread_ns)} later"
+        yield f"it waited for {who}, {came} up to {ms(stall.spread_ns)} later"
     elif stall.spread_ns is not None:
         yield (
-            f"{of}{together} within {ms(stall.spread_ns)}: who held it up after that is not known; "
+            f"{together} within {ms(stall.spread_ns)}: who held it up after that is not known; "
             f"it may be a rank that was stopped then{missing}, or the network"
         )
     else:
-        yield f"{of}who held it up is not known: not all ranks' times and clocks are"
+        yield "who held it up is not known: not all ranks' times and clocks are"

@@ -67,24 +67,15 @@ def build_report(run: Run, *, model: str | None = None, path: str | None = None)
 
     ``path``: where the files are, as the report is to say it.
     """
-    models, unsettled = [], []
-    for name in [model] if model is not None else run.model_names:
-        arrays = settled_steps(run, name)
-        if arrays is None:
-            unsettled.append(name)
-            continue
-        source = model_source(run, arrays)
-        facts = model_facts(run, arrays, source)
-        models.append(ModelReport(facts, findings(facts, run.info), arrays, source))
+    models = []
+    asked = {name: settled_steps(run, name) for name in ([model] if model else run.model_names)}
+    unsettled = [name for name, arrays in asked.items() if arrays is None]
+    for arrays in asked.values():
+        if arrays is not None:
+            source = model_source(run, arrays)
+            facts = model_facts(run, arrays, source)
+            models.append(ModelReport(facts, findings(facts), arrays, source))
     of_none = [""] if model is None else []  # ranks that hung outside of all hooks, before any step
-    told = {model for track in run.tracks for model, _ in track.unknown_bytes}
-    unsampled = (
-        f"what {one.facts.model} sends is not known: its hook is opaque, and no step was sampled "
-        "(error_every)"
-        for one in models
-        if one.facts.wire_bytes is None and one.facts.model not in told
-    )
-    never_settled = (f"model {name}: {_why_unmeasured(run, name)}" for name in unsettled)
     return RunReport(
         run=run.info,
         ranks=len(run.tracks),
@@ -95,9 +86,9 @@ def build_report(run: Run, *, model: str | None = None, path: str | None = None)
         ],
         missing=[
             *missing(run),
-            *unsampled,
-            *never_settled,
-            *(one for m in models for one in not_of_units(m.facts)),
+            *(text for one in models for text in _unsampled(run, one.facts)),
+            *(f"model {name}: {_why_unmeasured(run, name)}" for name in unsettled),
+            *(text for one in models for text in _of_units(one.facts)),
         ],
         unaligned=run.unaligned,
         source=run_source(run, path),
@@ -125,6 +116,15 @@ def report_json(report: RunReport) -> str:
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
 
+def _unsampled(run: Run, model: ModelFacts) -> Iterator[str]:
+    told = {name for track in run.tracks for name, _ in track.unknown_bytes}
+    if model.wire_bytes is None and model.model not in told:
+        yield (
+            f"what {model.model} sends is not known: its hook is opaque, and no step was sampled "
+            "(error_every)"
+        )
+
+
 def _why_unmeasured(run: Run, model: str) -> str:
     why = zip(run.tracks, reasons(run), strict=True)
     if any((t.is_of(t.steps, model) & (of == PROBED)).any() for t, of in why):
@@ -132,7 +132,9 @@ def _why_unmeasured(run: Run, model: str) -> str:
             "hooktrace looked at a bucket in every step that ended (as with debug=True, a small "
             "error_every, or few steps), so there are no times of training as it is"
         )
+    keeps = "DDP keeps its buckets from the second step on"
     if any((t.is_of(t.steps, model) & t.steps.having("sharded")).any() for t in run.tracks):
+        keeps = "the first two steps warm up"
         units = [units_by_number(t, t.is_of(t.buckets, model)).values() for t in run.tracks]
         if all(unit.collective == "all_gather" for own in units for unit in own):
             return (
@@ -140,20 +142,16 @@ def _why_unmeasured(run: Run, model: str) -> str:
                 "call a model that does not learn in torch.no_grad(): that is evaluation, which "
                 "is no step"
             )
-        return "no step has settled, so there is nothing to measure; the first two steps warm up"
-    return (
-        "no step has settled, so there is nothing to measure; DDP keeps its buckets from the "
-        "second step on"
-    )
+    return f"no step has settled, so there is nothing to measure; {keeps}"
 
 
-def not_of_units(model: ModelFacts) -> Iterator[str]:
+def _of_units(model: ModelFacts) -> Iterator[str]:
     """Yield what a report does not know of a sharded model, whose buckets it would know it of."""
     if not model.is_sharded:
         return
+    unknown = sum(b.wait_ns is None for b in model.buckets)
     if model.wait_unknown is not None and len(model.ranks) > 1:
         yield f"who comes late to the units of {model.model}: not known, as {model.wait_unknown}"
-    unknown = sum(b.wait_ns is None for b in model.buckets)
     if model.wait_unknown is None and unknown:
         yield (
             f"what {unknown} of {len(model.buckets)} collectives of {model.model} wait for their "

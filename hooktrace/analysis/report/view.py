@@ -18,6 +18,7 @@ from ..document.tree import (
     Picture,
     Text,
     Tiles,
+    Tone,
 )
 from .facts import Finding, ModelFacts
 from .pictures import (
@@ -32,16 +33,7 @@ from .pictures import (
 from .provenance import model_lines, run_lines
 from .rules_compression import hook_lines
 from .run_report import ModelReport, RunReport
-from .tables import (
-    about_small,
-    bucket_table,
-    kind_table,
-    rank_table,
-    red_row,
-    stages_of,
-    unit_table,
-)
-from .units import payload_bytes
+from .tables import bucket_table, kind_table, rank_table, stages_of
 
 
 def document(report: RunReport, *, pictures: bool) -> Iterator[Node]:
@@ -55,7 +47,10 @@ def document(report: RunReport, *, pictures: bool) -> Iterator[Node]:
         yield from _model(model)
         if pictures:
             yield from _pictures(model, report.unaligned)
-        yield from _tables(model.facts)
+        if model.facts.is_sharded:
+            yield kind_table(model.facts)
+        yield bucket_table(model.facts)
+        yield rank_table(model.facts)
     yield from _findings(report.findings, None)
 
 
@@ -69,18 +64,11 @@ def _model(model: ModelReport) -> Iterator[Node]:
     yield from _findings([one for one in model.findings if not one.is_small], facts)
     small = [one for one in model.findings if one.is_small]
     if small:
+        noise = facts.period_noise_ns
+        off = "" if noise is None else f", or below the {ms(noise)} by which its median may be off"
         yield Heading("Small gains")
-        yield Text(f"{about_small(facts).capitalize()}.", "soft")
+        yield Text(f"Below 3 % of a step{off}; not worth a lossy change.", "soft")
         yield Items([f"{ms(x.gain_ns)}: {x.sentence} {x.remedy}".rstrip() for x in small], "soft")
-
-
-def _tables(facts: ModelFacts) -> Iterator[Node]:
-    if facts.is_sharded:
-        yield kind_table(facts)
-        yield unit_table(facts)
-    else:
-        yield bucket_table(facts)
-    yield rank_table(facts)
 
 
 def _tiles(facts: ModelFacts) -> Iterator[tuple[str, str]]:
@@ -91,8 +79,10 @@ def _tiles(facts: ModelFacts) -> Iterator[tuple[str, str]]:
     yield percent(facts.overlap), f"overlap with {beside}"
     sent, given = facts.wire_bytes, facts.gradient_bytes
     if facts.is_sharded:
-        gathered, reduced = (payload_bytes(facts, gathered=of) for of in (True, False))
-        yield mb(gathered), "of parameters that a rank gives to gathers, a step"
+        # Of one rank's payloads, before a hook makes them smaller.
+        gathered = [one.payload_bytes for one in facts.kinds if one.name.startswith("all-gather")]
+        reduced = sum(one.payload_bytes for one in facts.kinds) - sum(gathered)
+        yield mb(sum(gathered)), "of parameters that a rank gives to gathers, a step"
         yield mb(reduced), "of gradients that it gives to reductions, a step"
     # A unit of one number sends more than it gets.
     if not facts.is_sharded or (sent is not None and abs(sent - given) > 0.01 * given):
@@ -110,30 +100,30 @@ def _findings(found: Sequence[Finding], facts: ModelFacts | None) -> Iterator[No
 
 
 def _found(one: Finding, facts: ModelFacts | None) -> Found:
-    label, tone, share = "-", "plain", None
+    label, share = "-", None
+    tone: Tone = "wrong" if one.is_wrong else "plain"
     if one.rule == "ranks_hung":
         label, tone = "hang", "wrong" if one.is_wrong else "warn"
     elif one.is_wrong:
-        label, tone = "wrong", "wrong"
+        label = "wrong"
     elif one.gain_ns is not None:
         label, tone = ms(one.gain_ns), "good"
         if facts is not None and facts.period is not None and facts.period.p50:
             share = min(1.0, one.gain_ns / facts.period.p50)
-    return Found(
-        label, one.sentence, one.evidence, f"{one.remedy} {one.lossy_remedy}".strip(),
-        tone, share,  # type: ignore[arg-type]  # which are tones
-    )  # fmt: skip
+    remedy = f"{one.remedy} {one.lossy_remedy}".strip()
+    return Found(label, one.sentence, one.evidence, remedy, tone, share)
 
 
 def _pictures(model: ModelReport, unaligned: Sequence[int]) -> Iterator[Node]:
-    facts, arrays = model.facts, model.arrays
-    noun = _noun(facts)
+    facts, arrays, noun = model.facts, model.arrays, model.facts.noun
     colours = _stage_colours(facts)
-    steps = step_pictures(arrays)
     marks = [] if facts.is_sharded else [("exposed", "exposed"), ("ended", "last gradient ready")]
-    for i, (title, svg) in enumerate(steps):
-        is_last = i == len(steps) - 1
-        caption = _step_caption(facts, unaligned) if is_last else ""
+    hatched, unknown = facts.wait_unknown is None, ""
+    if facts.wait_unknown is not None and not facts.is_alone:
+        unknown = f"What of wire is waiting is not known, as {facts.wait_unknown}. "
+    for i, (title, svg) in enumerate(steps := step_pictures(arrays)):
+        waits = "Hatched: a collective that waits for its last rank. " if hatched else unknown
+        caption = waits + _step_caption(facts, unaligned) if i == len(steps) - 1 else ""
         yield Picture(title, svg, caption, [*colours, *marks])
     yield Picture(
         "Overlap and exposed time, step by step", overlap_picture(arrays),
@@ -143,71 +133,52 @@ def _pictures(model: ModelReport, unaligned: Sequence[int]) -> Iterator[Node]:
     first = ""
     if len(facts.buckets) > MOST_BARS:
         first = f"The first {MOST_BARS} of {len(facts.buckets)} {noun}s. "
-    waits = ""
-    if facts.wait_unknown is None:
-        waits = " Hatched: on the wire, until the last rank is in the collective too."
-    elif not facts.is_alone:
-        waits = f" What of wire is waiting is not known, as {facts.wait_unknown}."
+    waits = "Hatched: on the wire, until the last rank is in the collective too. "
     yield Picture(
         f"Where a {noun}'s time goes", stages_picture(facts),
-        f"{first}Medians of each stage, so a bar need not end at the median of the whole.{waits}",
-        colours, f"No stage of a {noun} is known.",
+        f"{first}Medians of each stage, so a bar need not end at the median of the whole. "
+        f"{waits if hatched else unknown}", colours, f"No stage of a {noun} is known.",
     )  # fmt: skip
     alone = "The ranks' clocks are not known to each other, so nobody can be called late."
     yield Picture(
-        f"Who is late, and at which {noun}", lag_picture(arrays), _lag_caption(model),
+        f"Who is late, and at which {noun}", lag_picture(arrays), _lag_caption(facts),
         otherwise="One rank alone has a file." if len(facts.ranks) < 2 else alone,
     )  # fmt: skip
 
 
-def _noun(facts: ModelFacts) -> str:
-    return "unit" if facts.is_sharded else "bucket"
-
-
 def _stage_colours(facts: ModelFacts) -> list[tuple[str, str]]:
-    found = []
-    for name in stages_of(facts):
-        is_split = name == "wire" and facts.wait_unknown is None
-        if is_split:
-            found.append(("wait", "wire: waiting for the last rank"))
-        found.append((name, "wire: transfer" if is_split else name))
-    return found
+    names = [(name, name) for name in stages_of(facts)]
+    if ("wire", "wire") in names and facts.wait_unknown is None:
+        at = names.index(("wire", "wire"))
+        split = ("wait", "wire: waiting for the last rank"), ("wire", "wire: transfer")
+        names[at : at + 1] = split
+    return names
 
 
 def _step_caption(facts: ModelFacts, unaligned: Sequence[int]) -> str:
-    said, noun = [], _noun(facts)
-    if facts.wait_unknown is None:
-        said.append("Hatched: a collective that waits for its last rank.")
-    elif not facts.is_alone:
-        said.append(f"What of wire is waiting is not known, as {facts.wait_unknown}.")
+    many = stands = clocks = ""
     if len(facts.ranks) > MOST_RANKS:
-        said.append(
-            f"{MOST_RANKS} of {len(facts.ranks):,} ranks: those whose last {noun} is ready last "
-            "and first in the step, and some between."
+        many = (
+            f"{MOST_RANKS} of {len(facts.ranks):,} ranks: those whose last {facts.noun} is ready "
+            "last and first in the step, and some between. "
         )
-    stands = "training stands still wherever a collective is drawn, "
-    clocks = ""
+    if facts.is_synchronous:
+        stands = "training stands still wherever a collective is drawn, "
     if unaligned:
         ranks = ", ".join(map(str, unaligned))
         clocks = f"; the clock of rank {ranks} is unknown and taken from its wall clock"
-    said.append(
-        f"Each rank on its own row, {stands if facts.is_synchronous else ''}times since the first "
-        f"{noun} of the step was ready on any rank, all on one scale{clocks}."
-    )
-    return " ".join(said)
-
-
-def _lag_caption(model: ModelReport) -> str:
-    facts, noun = model.facts, _noun(model.facts)
-    if facts.is_sharded:
-        what = " comes to a unit's collective; across: their numbers, as in the table. "
-    elif facts.clock == "host":
-        what = " has a bucket ready; across: bucket. "
-    else:
-        what = "'s host calls a bucket's hook; across: bucket. "
-    many = len(facts.ranks) > MOST_CELLS[0] or len(facts.buckets) > MOST_CELLS[1]
-    several = f"A cell shows the most of several ranks or {noun}s. " if many else ""
     return (
-        f"Median time after the first rank at which a rank{what}{several}"
-        f"{red_row(facts, model.arrays)}"
+        f"{many}Each rank on its own row, {stands}times since the first {facts.noun} of the step "
+        f"was ready on any rank, all on one scale{clocks}."
     )
+
+
+def _lag_caption(facts: ModelFacts) -> str:
+    what = "'s host calls a bucket's hook; across: bucket."
+    if facts.is_sharded:
+        what = " comes to a unit's collective; across: their numbers, as in the table."
+    elif facts.clock == "host":
+        what = " has a bucket ready; across: bucket."
+    many = len(facts.ranks) > MOST_CELLS[0] or len(facts.buckets) > MOST_CELLS[1]
+    several = f" A cell shows the most of several ranks or {facts.noun}s." if many else ""
+    return f"Median time after the first rank at which a rank{what}{several}"

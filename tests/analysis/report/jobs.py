@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hooktrace.analysis.report import Finding, RunReport, build_report
+from hooktrace.analysis.report import RunReport, build_report
 from hooktrace.analysis.report.facts import ModelFacts
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import Batch, CompletedStep
 from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
+from hooktrace.testing.synthetic import SyntheticJob, simulate
 from tests.analysis.run.files import write_ranks
 from tests.analysis.runs import run_in
 
 MS = 1_000_000
 Change = Callable[[int, CompletedStep], CompletedStep]
-QUIET = SyntheticJob(ranks=3, steps=20, jitter_ms=0.0)
-HIDDEN = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_000,))
-"""Of one bucket that ends late and is too small to matter."""
 
 
 def report_of(folder: Path) -> RunReport:
@@ -31,30 +28,6 @@ def facts_of(folder: Path) -> ModelFacts:
     """Return the facts of the only model in a folder."""
     (model,) = report_of(folder).models
     return model.facts
-
-
-def model_of(job: SyntheticJob, folder: Path) -> ModelFacts:
-    """Return the facts of a job's only model."""
-    write_job(job, folder)
-    return facts_of(folder)
-
-
-def found_in(folder: Path) -> list[Finding]:
-    """Return what is said of the only model in a folder."""
-    (model,) = report_of(folder).models
-    return model.findings
-
-
-def found(job: SyntheticJob, folder: Path) -> list[Finding]:
-    """Return what is said of a job."""
-    write_job(job, folder)
-    return found_in(folder)
-
-
-def one(all_found: list[Finding], words: str) -> Finding:
-    """Return the only finding whose sentence has these words."""
-    (match,) = [f for f in all_found if words in f.sentence]
-    return match
 
 
 def write_changed(

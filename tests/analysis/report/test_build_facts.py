@@ -43,12 +43,10 @@ def test_steps_that_follow_each_other_tell_less() -> None:
     random = np.random.default_rng(2)
     alone = noise_ns(random.normal(100e6, 5e6, 2000)[None])
     alike = noise_ns(np.repeat(random.normal(100e6, 5e6, 100), 20)[None])
-    assert alone is not None
-    assert alike is not None
-    assert alike > 2 * alone
+    assert (alike or 0.0) > 2 * (alone or 0.0) > 0
 
 
 def test_of_few_steps_nothing_is_known() -> None:
-    assert noise_ns(np.full((2, 15), 1e6)) is None
-    assert noise_ns(np.full((2, 40), 1e6)) == 0
-    assert noise_ns(np.full((2, 40), np.nan)) is None
+    """And of constant ones all."""
+    found = [noise_ns(np.full((2, n), of)) for n, of in ((15, 1e6), (40, np.nan), (40, 1e6))]
+    assert found == [None, None, 0]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hooktrace.analysis.report import rules_ranks
 from hooktrace.analysis.report.facts import SlowSteps
+from hooktrace.analysis.report.rules_ranks import slow_steps_cost
 
 
 @pytest.mark.parametrize(
@@ -28,24 +28,22 @@ def test_the_largest_part_of_slow_steps_is_named(
     exposed: float | None, backward: float | None, said: str
 ) -> None:
     """What neither is in communication nor in backward may be the least of all."""
+    parts = [None if part is None else part * 1e6 for part in (exposed, backward)]
     slow = SlowSteps(
         steps=(3,), periods=30, slowest_ns=9e7, excess_ns=1e6,
-        exposed_excess_ns=None if exposed is None else exposed * 1e6,
-        backward_excess_ns=None if backward is None else backward * 1e6,
+        exposed_excess_ns=parts[0], backward_excess_ns=parts[1],
     )  # fmt: skip
     model: Any = SimpleNamespace(
-        slow=slow, is_whole=True, is_sharded=False, beside=(), hook="fp16_compress_hook"
-    )
-    (finding,) = rules_ranks.slow_steps_cost(model, None)
+        slow=slow, is_whole=True, is_sharded=False, beside=(), hook="fp16_compress_hook",
+        noun="bucket",
+    )  # fmt: skip
+    (finding,) = slow_steps_cost(model)
     assert finding.sentence.endswith(f"1.00 ms a step, {said}.")
     assert ("compress stage" in finding.remedy) == ("in backward" in said)
     assert ("(hooktrace export)" in finding.remedy) == ("in communication" in said)
+    # Medians over ranks may come to more than all of it.
+    overlap = (exposed or 0) + (backward or 0) > 1
+    assert ("so that they overlap" in finding.evidence[1]) == overlap
     model.hook = "ddp_allreduce"  # DDP's own, which compresses nothing
-    (finding,) = rules_ranks.slow_steps_cost(model, None)
+    (finding,) = slow_steps_cost(model)
     assert "compress" not in finding.remedy
-
-
-def test_shares_of_two_ranks_leave_no_rest() -> None:
-    """Medians over ranks may come to more than all of it."""
-    assert rules_ranks.rest_of(0.55 + 0.52) == "each at its median rank, so that they overlap"
-    assert rules_ranks.rest_of(0.9) == "the rest outside of both"

@@ -8,18 +8,8 @@ import pytest
 
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.findings import RULES
-from tests.analysis.jobs import JOBS, QUIET, RUNS, nobody_waits
-from tests.analysis.report.jobs import found_in, write_changed
+from tests.analysis.jobs import JOBS, RUNS
 from tests.analysis.runs import run_in
-
-
-def test_a_hook_that_sends_nothing_hides_nothing(tmp_path: Path) -> None:
-    """There is no communication that backward could hide."""
-    write_changed(tmp_path, QUIET, nobody_waits)
-    assert (
-        found_in(tmp_path)[0].sentence == "Nothing is communicated: allreduce_hook sends nothing."
-    )
-
 
 SPEAKS: dict[str, set[str]] = {
     "communication_is_exposed": set(RUNS),
@@ -50,17 +40,13 @@ SPEAKS: dict[str, set[str]] = {
 """The runs in which each rule speaks; in all others of ``RUNS`` it has to be silent."""
 
 
-def speaking_rules(run: str, folder: Path) -> set[str]:
-    """Return the rules that say something of a run."""
-    JOBS[run](folder)
-    (model,) = build_report(run_in(folder)).models
-    return {finding.rule for finding in model.findings}
-
-
 @pytest.mark.parametrize("run", RUNS)
 def test_rules_speak_where_they_are_true_and_nowhere_else(run: str, tmp_path: Path) -> None:
     """What is said of each run, rule by rule."""
-    assert speaking_rules(run, tmp_path) == {rule for rule, runs in SPEAKS.items() if run in runs}
+    JOBS[run](tmp_path)
+    (model,) = build_report(run_in(tmp_path)).models
+    said = {finding.rule for finding in model.findings}
+    assert said == {rule for rule, runs in SPEAKS.items() if run in runs}
 
 
 def test_each_rule_has_its_runs() -> None:
