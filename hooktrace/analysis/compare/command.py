@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-from rich.console import Console
-from rich.text import Text
-
 from ...records.errors import UsageError
-from ..document.html import check_writable, write_page
-from ..document.terminal import show
+from ..document.html import check_writable
+from ..document.output import json_text, put_out
 from ..run import Run
 from ..run.engines import LOCAL
 from ..run.files import fetched, is_url, read_run
 from .compare_runs import compare_runs
-from .comparison import Comparison
 from .losses import Series, losses
 from .measure import Measures, measure
 from .view import document
@@ -62,15 +58,8 @@ def run_compare(
         for other in others
         for ours, theirs in _models(first, other, model)
     ]
-    console = Console(highlight=False, markup=False)
-    if as_json:
-        console.file.write(comparisons_json(found))
-    else:
-        show(console, document(found, pictures=False))
-    if html is not None:
-        write_page(html, "hooktrace compare", document(found, pictures=True))
-        if not as_json:
-            console.print(Text(f"\nwith pictures: {html}"), soft_wrap=True)
+    text = json_text({"schema": SCHEMA, "comparisons": found}) if as_json else None
+    put_out("hooktrace compare", partial(document, found), text, html)
 
 
 def paths_of(side: str) -> list[Path]:
@@ -150,9 +139,3 @@ def _measures(side: Sequence[_Read], model: str) -> Iterator[Measures]:
                 "nothing to compare; train for some more steps"
             )
         yield one
-
-
-def comparisons_json(found: Sequence[Comparison]) -> str:
-    """Return comparisons for programs, as one JSON object with a newline at its end."""
-    content = {"schema": SCHEMA, "comparisons": list(found)}
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"

@@ -20,7 +20,7 @@ _TONES: dict[Verdict, Tone] = {
 _UNITS = {"ns": ", ms", "bytes": ", MB"}
 
 
-def document(found: Sequence[Comparison], *, pictures: bool) -> Iterator[Node]:
+def document(found: Sequence[Comparison], pictures: bool) -> Iterator[Node]:
     """Yield the nodes of comparisons with one first side."""
     if len(found) > 1:
         for one in found:

@@ -2,7 +2,8 @@
 
     facts --a view: report, compare, tune--> nodes (tree.py) --terminal.py--> rich
                                                              --html.py--> one self-contained page
+    output.py: which of these, or JSON, a subcommand was asked for
 
 A view says what there is to say, in which order, with numbers as text; a renderer knows nothing of
-runs.  ``svg.py`` makes the pictures, which pages alone have.
+runs, and a terminal has no pictures, which ``svg.py`` makes.
 """

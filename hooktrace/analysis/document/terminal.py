@@ -6,7 +6,6 @@ Names from files are never taken as markup.  Pictures are left to pages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import singledispatch
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.padding import Padding
@@ -16,12 +15,10 @@ from rich.text import Text as Line
 from .tree import (
     Code,
     Findings,
-    Found,
     Heading,
     Items,
     Node,
     Pairs,
-    Picture,
     Table,
     Text,
     Tiles,
@@ -60,71 +57,49 @@ def show(console: Console, document: Iterable[Node]) -> None:
     console.file.writelines(f"{line.rstrip()}\n" for line in shown.get().splitlines())
 
 
-@singledispatch
 def _show(node: Node, console: Console) -> None:
-    raise TypeError(f"{type(node).__name__} is no node")
+    match node:
+        case Heading():
+            console.print()
+            console.print(Line(node.text, style="bold"))
+        case Text():
+            console.print(Line(node.text, style=_STYLES[node.tone]))
+        case Items():
+            for text in node.texts:
+                console.print(_beside("-", Line(text, style=_STYLES[node.tone])))
+        case Code():
+            lines = "\n".join(f"    {line}" for line in node.lines)
+            console.print(Line(lines), soft_wrap=True)
+        case Pairs():
+            grid = Grid.grid(padding=(0, 1))
+            grid.add_column(no_wrap=True, style="dim")
+            grid.add_column(overflow="fold")
+            for name, text in node.rows:
+                grid.add_row(Line(name), Line(text))
+            console.print(Padding(grid, (0, 0, 0, 1)))
+        case Tiles():
+            tiles = "; ".join(f"{value} {what}" for value, what in node.rows)
+            console.print(Padding(Line(tiles), (0, 0, 0, 1)))
+        case Findings():
+            for one in node.found:
+                said = [Line(one.sentence), *(Line(f"· {x}", style="dim") for x in one.evidence)]
+                said += [Line(f"→ {one.remedy}", style="cyan")] if one.remedy else []
+                label = Line(one.label, style=_STYLES[one.tone])
+                console.print(_beside(label, Group(*said), width=_LABEL))
+        case Table():
+            console.print()
+            console.print(_grid(node, console.width))
 
 
-@_show.register
-def _(node: Heading, console: Console) -> None:
-    console.print()
-    console.print(Line(node.text, style="bold"))
-
-
-@_show.register
-def _(node: Text, console: Console) -> None:
-    console.print(Line(node.text, style=_STYLES[node.tone]))
-
-
-@_show.register
-def _(node: Items, console: Console) -> None:
-    for text in node.texts:
-        console.print(_beside("-", Line(text, style=_STYLES[node.tone])))
-
-
-@_show.register
-def _(node: Code, console: Console) -> None:
-    for line in node.lines:
-        console.print(Line(f"    {line}"), soft_wrap=True)
-
-
-@_show.register
-def _(node: Pairs, console: Console) -> None:
+def _beside(label: Line | str, body: RenderableType, *, width: int = 1) -> RenderableType:
     grid = Grid.grid(padding=(0, 1))
-    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(width=width, justify="right", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, text in node.rows:
-        grid.add_row(Line(name), Line(text))
-    console.print(Padding(grid, (0, 0, 0, 1)))
+    grid.add_row(label, body)
+    return Padding(grid, (0, 0, 0, 1))
 
 
-@_show.register
-def _(node: Tiles, console: Console) -> None:
-    said = "; ".join(f"{value} {what}" for value, what in node.rows)
-    console.print(Padding(Line(said), (0, 0, 0, 1)))
-
-
-@_show.register
-def _(node: Findings, console: Console) -> None:
-    for one in node.found:
-        console.print(_found(one))
-
-
-def _found(one: Found) -> RenderableType:
-    lines: list[RenderableType] = [Line(one.sentence)]
-    lines += [Line(f"· {text}", style="dim") for text in one.evidence]
-    if one.remedy:
-        lines.append(Line(f"→ {one.remedy}", style="cyan"))
-    return _beside(Line(one.label, style=_STYLES[one.tone]), Group(*lines), width=_LABEL)
-
-
-@_show.register
-def _(node: Picture, console: Console) -> None:
-    """Show nothing: a terminal has no pictures."""
-
-
-@_show.register
-def _(node: Table, console: Console) -> None:
+def _grid(node: Table, width: int) -> Grid:
     rows = [
         [
             _short(cell) if c.of == "names" else cell
@@ -132,7 +107,7 @@ def _(node: Table, console: Console) -> None:
         ]
         for row in node.rows
     ]
-    shown, cut = _fitting(node, rows, console.width)
+    shown, cut = _fitting(node, rows, width)
     caption = node.about(shown)
     if node.folded:
         caption += f"; {len(node.folded)} more {node.folded_name} are left out"
@@ -144,14 +119,12 @@ def _(node: Table, console: Console) -> None:
         column = node.columns[i]
         justify: JustifyMethod = "right" if column.of == "numbers" else "left"
         grid.add_column(_short(column.name), justify=justify, no_wrap=column.of != "words")
-    tones = node.tones or ["plain"] * len(rows)
-    for row, tone in zip(rows, tones, strict=True):
+    styles = [_STYLES[tone] for tone in node.tones] or [""] * len(rows)
+    for row, style in zip(rows, styles, strict=True):
         cells = [_cut(row[i], cut) if node.columns[i].of == "names" else row[i] for i in shown]
         # The first cell says what the row is of, which is never faint.
-        styles = ["", *[_STYLES[tone]] * (len(cells) - 1)]
-        grid.add_row(*(Line(cell, style=style) for cell, style in zip(cells, styles, strict=True)))
-    console.print()
-    console.print(grid)
+        grid.add_row(Line(cells[0]), *(Line(cell, style=style) for cell in cells[1:]))
+    return grid
 
 
 def _fitting(node: Table, rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], int]:
@@ -181,11 +154,3 @@ def _cut(text: str, most: int) -> str:
 def _short(text: str) -> str:
     what, again, turn = text.partition(" #")
     return _SHORT.get(what, what) + again + turn
-
-
-def _beside(label: Line | str, body: RenderableType, *, width: int = 1) -> RenderableType:
-    grid = Grid.grid(padding=(0, 1))
-    grid.add_column(width=width, justify="right", no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(label, body)
-    return Padding(grid, (0, 0, 0, 1))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from .svg import Svg
 
@@ -12,53 +13,46 @@ Tone = Literal["plain", "strong", "soft", "warn", "wrong", "good"]
 """How loud something is said."""
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(msgspec.Struct, frozen=True):
     """What follows is about; ``level`` 2: one of several things alike, 3: a part of one."""
 
     text: str
     level: Literal[2, 3] = 3
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """A paragraph."""
 
     text: str
     tone: Tone = "plain"
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(msgspec.Struct, frozen=True):
     """A list of sentences; of the tone ``warn`` what puts the rest in doubt."""
 
     texts: Sequence[str]
     tone: Tone = "plain"
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(msgspec.Struct, frozen=True):
     """Lines to copy."""
 
     lines: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Pairs:
+class Pairs(msgspec.Struct, frozen=True):
     """Names, and what is known of each."""
 
     rows: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Tiles:
+class Tiles(msgspec.Struct, frozen=True):
     """The few numbers that matter most: each, and what it is."""
 
     rows: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A finding: ``label`` in front of it, a gain, or what it is; ``share`` of a step, if known."""
 
     label: str
@@ -69,15 +63,13 @@ class Found:
     share: float | None = None
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True):
     """Findings, the most important first."""
 
     found: Sequence[Found]
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of a table.
 
     ``about``: what it holds, where its name does not say it.  ``rank``: in which order columns are
@@ -91,8 +83,7 @@ class Column:
     of: Literal["numbers", "names", "words"] = "numbers"
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A table of texts.
 
     ``caption``: what is to know of all of it; what is to know of the columns follows.  ``folded``:
@@ -113,8 +104,7 @@ class Table:
         return "; ".join(dict.fromkeys(text for text in said if text))
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True):
     """A picture, with colours and what they mean, or what is said in its place."""
 
     title: str

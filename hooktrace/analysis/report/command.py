@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
 from ...records.errors import UsageError
-from ..document.html import check_writable, write_page
-from ..document.terminal import show
+from ..document.html import check_writable
+from ..document.output import put_out
 from ..run.engines import LOCAL
 from ..run.files import read_run
 from .run_report import build_report, report_json
@@ -30,7 +28,6 @@ def run_report(
 
     ``as_json``: print it for programs, and nothing else.  ``on``, ``every``: as ``run.load``.
     """
-    console = Console(highlight=False, markup=False)
     if html is not None:
         check_writable(html)
     run = read_run(path, on=on, every=every)
@@ -39,11 +36,5 @@ def run_report(
             f"no model is called {model!r}; pass --model one of {', '.join(run.model_names)}"
         )
     report = build_report(run, model=model, path=str(path))
-    if as_json:
-        console.file.write(report_json(report))
-    else:
-        show(console, document(report, pictures=False))
-    if html is not None:
-        write_page(html, "hooktrace report", document(report, pictures=True))
-        if not as_json:
-            console.print(Text(f"\nwith pictures: {html}"), soft_wrap=True)
+    text = report_json(report) if as_json else None
+    put_out("hooktrace report", partial(document, report), text, html)

@@ -276,17 +276,17 @@ def _draw_rank(svg: Svg, arrays: StepArrays, where: _Where) -> None:
         svg.add("rect", "exposed", x=hidden, y=y, width=over - hidden, height=height)
     boxes: dict[str, list[tuple[float, float, float]]] = {}
     track, pairs = arrays.rows_of_step(*at)
-    for row, b in pairs:
-        stages, _ = track.stages_of(np.array([row]))
-        waited = np.maximum(arrays.waits.of_stages(at[0], stages).ns, 0)
-        for k, waits in zip(stages.tolist(), waited.tolist(), strict=True):
-            begin, end = (ready[b] + x[k] for x in (track.stages.start, track.stages.end))
-            name = STAGE_NAMES[track.stages.name[k]]
-            parts = (("wait", begin, begin + waits), (name, begin + waits, end))
-            for cls, start, stop in parts if waits else parts[1:]:
-                if not isnan(start):
-                    width = max(across(stop) - across(start), 0.1)
-                    boxes.setdefault(cls, []).append((across(start), tops[b], width))
+    stages, of = track.stages_of(np.array([row for row, _ in pairs], np.int64))
+    waited = np.maximum(arrays.waits.of_stages(at[0], stages).ns, 0)
+    for k, j, waits in zip(stages.tolist(), of.tolist(), waited.tolist(), strict=True):
+        b = pairs[j][1]
+        begin, end = (ready[b] + x[k] for x in (track.stages.start, track.stages.end))
+        name = STAGE_NAMES[track.stages.name[k]]
+        parts = (("wait", begin, begin + waits), (name, begin + waits, end))
+        for cls, start, stop in parts if waits else parts[1:]:
+            if not isnan(start):
+                width = max(across(stop) - across(start), 0.1)
+                boxes.setdefault(cls, []).append((across(start), tops[b], width))
     for name, own in boxes.items():
         if name == "wait":
             svg.hatched(own, thick)

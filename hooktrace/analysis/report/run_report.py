@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgspec
-
 from ...records import RunInfo
+from ..document.output import json_text
 from ..run import PROBED, Run, hangs, reasons, units_by_number
 from ..run.dense import StepArrays, settled_steps
 from ..run.missing import missing
@@ -113,7 +112,7 @@ def report_json(report: RunReport) -> str:
         ],
         "findings": report.findings,
     }
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
+    return json_text(content)
 
 
 def _unsampled(run: Run, model: ModelFacts) -> Iterator[str]:

@@ -6,10 +6,10 @@ ModelFacts --> bucket_table, of a sharded model with kind_table before it; rank_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...records import STAGES
 from ...records.units import mb_per_second, megabytes, milliseconds, percent

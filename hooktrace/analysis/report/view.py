@@ -36,7 +36,7 @@ from .run_report import ModelReport, RunReport
 from .tables import bucket_table, kind_table, rank_table, stages_of
 
 
-def document(report: RunReport, *, pictures: bool) -> Iterator[Node]:
+def document(report: RunReport, pictures: bool) -> Iterator[Node]:
     """Yield the report's nodes."""
     yield Text(report.headline, "strong")
     yield Pairs([*run_lines(report.source)])
