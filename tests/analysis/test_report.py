@@ -19,7 +19,7 @@ from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.golden import HERE
 from tests.analysis.report.jobs import facts_of, report_of
-from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.report.test_command import JOB, call
 from tests.analysis.runs import arrays_of, job_run, run_in
 from tests.analysis.shown import Page, named, page_of
@@ -131,20 +131,6 @@ def test_of_many_ranks_the_late_one_is_shown_and_others_are_folded(tmp_path: Pat
     assert f"<summary>{len(folded)} more ranks</summary>" in text
     assert "64 of 70 ranks" in text
     assert len(text) < 4_000_000
-
-
-def test_a_unit_s_numbers_are_whole_on_a_short_line(tmp_path: Path) -> None:
-    """Of a hook there are more columns than fit: names give way, and no number does."""
-    job = ShardedJob(codec_ms=1.5, error=0.01, units=units(4, "model.transformer.encoder.layers"))
-    write_sharded(like(job, late_ms={1: 20.0}), tmp_path)
-    lines = call("report", tmp_path).output.splitlines()
-    first = next(i for i, line in enumerate(lines) if line.startswith("Units:"))
-    header, *rows = lines[first + 1 : first + 2 + len(job.slots())]
-    names = "unit collective payload sent comp decomp wait exposed busbw error"
-    assert header.split() == names.split()
-    for row in rows:
-        assert "\u2026" not in row[row.index("gather " if "gather " in row else "reduce") :], row
-    assert not any("waits for:" in line for line in lines)  # which is a column of the page
 
 
 def test_a_call_that_is_made_again_has_its_number(tmp_path: Path) -> None:

@@ -336,7 +336,6 @@ PROBED = SyntheticJob(ranks=2, steps=30, error=0.1, error_every=10, bucket_bytes
 STALLS = job(late_ms={1: 3000.0}, late_every=25)
 WHOLE = job(bucket_bytes=(4_000_000,) * 8)
 LOSSY: dict[str, Any] = {"hook": "fp16_compress_hook", "wire_share": 0.5}
-SMALL_UNITS: dict[str, Any] = {"units": units(12), "bytes": 4_800, "compute_ms": 1.0, "again": True}
 LATE_GATHER: dict[str, Any] = {"late_ms": {2: 50.0}, "late_at": 4}
 
 TOLD: dict[str, Writes] = {
@@ -419,11 +418,6 @@ TOLD: dict[str, Writes] = {
     "units, one slow twice": sharded(again=True, slow={"blocks.1": 2.0}),
     "units, half hidden": sharded(hidden=0.5),
     "units, hidden": sharded(hidden=0.999),
-    "units, small": sharded(**SMALL_UNITS),
-    "units, few of them small": sharded(**SMALL_UNITS | {"units": units(5)}),
-    "units, small on a slow network": sharded(
-        **SMALL_UNITS | {"bytes_per_second": 1e8, "latency_ms": 0.01, "compute_ms": 0.2}),
-    "units, small, one file of three": sharded(**SMALL_UNITS, files=1),
     "units, one slow": sharded(units=units(4), slow={"blocks.1": 5.0}),
     "units, slow steps": sharded(slow_every=7),
     "units, stalled": sharded(late_to=(2,), stall_ms=10_000),

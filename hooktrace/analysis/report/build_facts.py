@@ -30,7 +30,7 @@ from .facts import (
     WaitsFor,
 )
 from .provenance import ModelSource
-from .units import is_synchronous, kind_facts, net_of_waits, shares_of_steps
+from .units import is_synchronous, kind_facts, shares_of_steps
 
 
 def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts:
@@ -42,7 +42,7 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
         sample.waited if arrays.is_sharded else sample.waited[..., sample.buckets == sample.last]
     )
     waits, parts = sums(waited), exposure(sample)
-    net_exposed = net_of_waits(arrays.exposed, arrays.with_others(sample, waits))
+    net_exposed = arrays.exposed - np.nan_to_num(arrays.with_others(sample, waits))
     transfers = rate(sample.by_step("bus_bytes"), parts.transfer_busy, sample.by_step("wire_busy"))
     entries = (item for track in run.tracks for item in track.entries.items())
     widths = {b.gradient_bytes / b.numel for (of, _, _), b in entries if of == model and b.numel}
@@ -83,7 +83,7 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
         is_synchronous=is_synchronous(sample),
         kinds=kind_facts(sample),
         wait_ns=known_middle(np.fmax.reduce(waits, axis=0)),
-        net_exposed_ns=known_middle(net_exposed),
+        net_exposed_ns=known_middle(np.maximum(net_exposed, 0.0)),
         exposed_kinds=parts.kinds,
     )
 
@@ -119,7 +119,6 @@ def _bucket_facts(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
             tail_share=known(float(shares[b])),
             error=bucket_error(arrays.errors.get(index, [])),
             unit=arrays.units.get(index),
-            net_ns=known_middle(net_of_waits(arrays.exposed_in[..., b], waited[..., b])),
             share_of_steps=float(in_steps[b]) if arrays.is_sharded else 1.0,
         )
 

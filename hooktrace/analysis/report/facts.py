@@ -58,8 +58,7 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``tail_share``: the share of the exposed time that went by until this bucket was done, after the
     others before it.  ``largest``: of the parameter with the most elements its name and its share
     of the bucket.  ``unit``: of a sharded model, the collective that takes the bucket's place, and
-    ``exposed`` how long training waits for it, ``net_ns`` without its own wait;
-    ``gradient_bytes`` of a gather are parameters.
+    ``exposed`` how long training waits for it; ``gradient_bytes`` of a gather are parameters.
     ``share_of_steps``: in which share of the steps it is; all else is of these.
     """
 
@@ -81,7 +80,6 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     error: BucketError | None
     unit: Unit | None = None
     exposed: Spread | None = None
-    net_ns: float | None = None
     share_of_steps: float = 1.0
 
     @property
@@ -93,8 +91,8 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
 class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All collectives of one kind in a sharded model's step: medians of steps' sums.
 
-    ``wait_ns``: the mean.  ``net_ns``: what is exposed, less what of it waits for the last rank.
-    Of the steps that have any, ``fewest`` to ``most``; ``payload_bytes``: on one rank.
+    ``wait_ns``: the mean.  Of the steps that have any, ``fewest`` to ``most``;
+    ``payload_bytes``: on one rank.
     """
 
     name: str
@@ -105,7 +103,6 @@ class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
     duration_ns: float | None
     exposed_ns: float | None
     wait_ns: float | None
-    net_ns: float | None
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):

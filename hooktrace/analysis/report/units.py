@@ -39,7 +39,6 @@ def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
             duration_ns=known_middle(took),
             exposed_ns=known_middle(exposed),
             wait_ns=known(mean(wait)),
-            net_ns=known_middle(net_of_waits(exposed, wait)),
         )
         found.append(kind)
     return tuple(found)
@@ -75,9 +74,3 @@ def is_synchronous(arrays: StepArrays) -> bool:
     took, exposed = arrays.done - arrays.ready, arrays.exposed_in
     known = ~np.isnan(exposed) & ~np.isnan(took) & (not arrays.is_on_device)
     return bool(known.any()) and bool((exposed[known] >= took[known]).all())
-
-
-def net_of_waits(exposed: Floats, waited: Floats) -> Floats:
-    """Return what is exposed but for waiting, as far as that is known."""
-    found: Floats = np.maximum(exposed - np.nan_to_num(waited), 0.0)
-    return found
