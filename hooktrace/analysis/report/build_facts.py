@@ -20,7 +20,6 @@ from ..run.order import is_order_known, often
 from ..run.parts import exposure, waited_ns
 from .causes import slow_steps, stalls
 from .facts import (
-    OFTEN_SENT,
     AnomalyFacts,
     BucketError,
     BucketFacts,
@@ -65,7 +64,7 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
         gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
         wire_bytes=known_middle(sent),
         least_wire_bytes=known_middle(sent, 0.0),
-        often_wire_bytes=known_middle(sent, 1 - OFTEN_SENT),
+        often_wire_bytes=known_middle(sent, 0.95),
         busbw_bytes_per_second=transfers,
         is_32_bit=widths == {4.0},
         is_whole=run.is_whole,
@@ -164,7 +163,7 @@ def rank_facts(run: Run, arrays: StepArrays) -> tuple[RankFacts, ...]:
     bucket's, which one rank alone does not know.
     """
     of = arrays.sample
-    is_last, call = of.buckets == of.last, medians(of.column("launched_after"), axis=1)
+    is_last = of.buckets == of.last
     compress = of.stages.get("compress", np.full_like(of.done, np.nan))[..., is_last]
     lags = np.fmax.reduce(of.lags[:, is_last | of.is_sharded], axis=1, initial=np.nan)
     steps = np.count_nonzero(~np.isnan(arrays.by_step("step")), axis=1)
@@ -178,7 +177,6 @@ def rank_facts(run: Run, arrays: StepArrays) -> tuple[RankFacts, ...]:
             overlap=known_middle(arrays.overlap[i]),
             lag_ns=known(float(lags[i])),
             compress_ns=known_middle(compress[i]),
-            call_ns=known(float(sums(call[i, ~is_last]))),
         )
         for i, track in enumerate(run.tracks)
     )

@@ -109,8 +109,6 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One rank; of the last bucket, medians: ``lag_ns`` after the first rank, ``compress_ns``.
 
     Of a sharded model ``lag_ns`` is that of the unit at which it is largest.
-
-    ``call_ns``: what the hook's calls for the other buckets take, the sum of the medians.
     """
 
     rank: int
@@ -121,7 +119,6 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     overlap: float | None
     lag_ns: float | None
     compress_ns: float | None
-    call_ns: float | None
 
 
 class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,10 +206,6 @@ class HangFacts(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
 
 
-OFTEN_SENT = 0.05
-"""The share of steps from which on those that send more than the median are told."""
-
-
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One model's last generation; of a sharded model all of them.
 
@@ -224,7 +217,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     waits longest so does, the median over steps; ``queued_ns`` what the bucket which ends the step
     waits for a worker; ``exposed_kinds`` of each of ``parts.KINDS``, the mean over ranks and steps.
     Bytes: ``wire_bytes`` is the median of all steps, ``least_wire_bytes`` of the one which sends
-    least, ``often_wire_bytes`` what ``OFTEN_SENT`` of them send, or more.
+    least, and ``often_wire_bytes`` what one in twenty sends, or more.
     What is known: ``is_whole`` says whether all ranks of the run have a file, ``is_order_known``
     whether the clocks of all ranks are known at once, ``wait_unknown`` why no bucket's wait is
     known: bus bandwidth is then over all time on the wire.

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...records.hook_names import AVERAGES, how_to_see
 from ...records.units import mb, milliseconds, ms, percent, size
-from .facts import IN_TRACE, OFTEN_SENT, BucketFacts, Finding, ModelFacts
+from .facts import IN_TRACE, BucketFacts, Finding, ModelFacts
 
 WORTH_TWO = 2 << 20
 """Bytes of gradients from which on they are worth more than one bucket."""
@@ -67,16 +67,13 @@ def _about_exposed(model: ModelFacts) -> Iterator[str]:
         "it overlapped with the backward pass"
     )
     yield from what_is_exposed(model)
-    usual = model.wire_bytes or 0.0
-    less, more = model.least_wire_bytes or 0.0, model.often_wire_bytes or 0.0
-    others = ""
-    if less < 0.9 * usual:
-        others = f"{mb(less)} at the least; all medians are over both"
-    elif usual and more > 1.1 * usual:
-        others = f"{mb(more)} or more in at least {percent(OFTEN_SENT)} of them; all medians are "
-        others += "over both"
-    if others:
-        yield f"steps are of several kinds: they send {mb(usual)} at the median, and {others}"
+    usual, least = model.wire_bytes or 0.0, model.least_wire_bytes or 0.0
+    often = model.often_wire_bytes or 0.0
+    if usual and (least < 0.9 * usual or often > 1.1 * usual):
+        yield (
+            f"steps are of several kinds: they send {mb(usual)} at the median, and from "
+            f"{mb(least)} to {mb(often)}; all medians are over both"
+        )
     tails = sorted(((b.tail_share or 0.0, b) for b in model.buckets), key=lambda pair: -pair[0])
     parts = [
         f"{percent(share)} {b.title}{' (the last)' if b.is_last else ''}"
@@ -335,15 +332,10 @@ def hook_holds_the_thread(model: ModelFacts) -> Iterator[Finding]:
         remedy = f"To see it, {how_to_see(model.hook)}."
     elif compress > total / 2 and model.hook not in AVERAGES:
         remedy = "Compress with fewer passes over the bucket, or compress less."
-    evidence = [what, f"bucket {worst.bucket} takes longest, {ms(most)}"]
-    ranks = sorted((r.call_ns, r.rank) for r in model.ranks if r.call_ns is not None)
-    if ranks and ranks[-1][0] > 2 * ranks[0][0]:
-        ends = [f"{ms(ns)} on rank {rank}" for ns, rank in (ranks[0], ranks[-1])]
-        evidence.append(f"from {ends[0]} to {ends[1]}")
     yield Finding(
         sentence=f"The hook's own calls hold up the backward pass for {ms(total)} of each step.",
         gain_ns=total,
-        evidence=tuple(evidence),
+        evidence=(what, f"bucket {worst.bucket} takes longest, {ms(most)}"),
         remedy=remedy,
     )
 

@@ -30,8 +30,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> ModelFacts:
         replace(one, call_ns=30e6, stages={"compress": 5e6, "turn": 50e6}, wait_ns=9e6)
         for one in facts.buckets[-2:]
     )
-    ranks = tuple(replace(one, call_ns=30e6 + 20e6 * one.rank) for one in facts.ranks)
-    return replace(facts, buckets=buckets, ranks=ranks, queued_ns=2e6, exposed_share=0.5)
+    return replace(facts, buckets=buckets, queued_ns=2e6, exposed_share=0.5)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,6 @@ def test_what_calls_hold_the_thread_for(
     (found,) = hook_holds_the_thread(replace(quiet, hook=hook, buckets=buckets))
     assert found.gain_ns == 30e6
     assert found.evidence[0].startswith(evidence)
-    assert found.evidence[-1] == "from 30.0 ms on rank 0 to 70.0 ms on rank 2"
     assert found.remedy.startswith(remedy)
 
 
