@@ -9,18 +9,9 @@ import pytest
 
 from hooktrace.analysis.report.build_facts import noise_ns
 from hooktrace.analysis.run import critical_path_sums
-from tests.analysis.report.jobs import MS, facts_of, write_kept
+from tests.analysis.report.jobs import MS, write_kept
 from tests.analysis.runs import run_in
-from tests.analysis.told import BY_NUMBER, SLOW_OFTEN, TOLD
-
-
-def test_errors_are_of_their_bucket(tmp_path: Path) -> None:
-    """Probes of the sample: a quarter off, with error feedback, one parameter the worst."""
-    TOLD["error with feedback"](tmp_path)
-    first, second = facts_of(tmp_path).buckets
-    assert first.error is not None
-    assert (first.error.p50, first.error.count, first.error.worst) == (0.25, 3, "layer0.bias")
-    assert second.error is None
+from tests.analysis.told import BY_NUMBER, SLOW_OFTEN
 
 
 def test_paths_are_of_steps_that_stand_for_all(tmp_path: Path) -> None:
