@@ -2,14 +2,14 @@
 
 In goes a Run; out come findings and facts, as text, as a page with pictures, or as JSON.
 
-    Run --run/dense.py-> StepArrays --build_facts.py, causes.py--> ModelFacts
-                                     |                                         |
-                                     |       rules_*.py, findings.py: Finding--+
-                                     v                                         v
+    Run --run/dense.py--> StepArrays --build_facts.py, causes.py, units.py--> ModelFacts (facts.py)
+                              |                                                   |
+                              |             rules_*.py, findings.py: Finding <----+
+                              v                     v
                             RunReport: facts, findings, arrays, what is missing
-                                     |                     |
-                     view.py, tables.py, pictures.py   report_json
-                        (document: terminal, page)      (msgspec)
+                              |                                 |
+            view.py, tables.py, pictures.py                report_json
+               (document: terminal, page)
 
 ``command.py`` is what the command line calls.  Neither torch nor a backend's library is imported,
 so this runs where the files are.
