@@ -12,8 +12,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter, TensorBoardExporter
 from hooktrace.exporters.base import Exporter
-from hooktrace.records import Batch
-from hooktrace.records.metrics import COMPRESSION_RATIO, EXPOSED, MAX_MODELS, METRICS, STEPS
+from hooktrace.exporters.model_labels import UnitLabels
+from hooktrace.records import Batch, Unit
+from hooktrace.records.metrics import (
+    COMPRESSION_RATIO,
+    EXPOSED,
+    MAX_MODELS,
+    MAX_UNITS,
+    METRICS,
+    STEPS,
+)
 from tests.exporters.records_sample import make_layout, make_run, make_step
 
 MORE = 10
@@ -95,3 +103,20 @@ def test_tags_of_tensorboard_are_bounded(tmp_path: Path, caplog: pytest.LogCaptu
     models = {group.removesuffix(".more").removesuffix(".error") for group in groups}
     assert len(models - {"hooktrace"}) == MAX_MODELS
     assert len(warnings(caplog)) == 1
+
+
+def test_labels_are_bounded_by_units_and_models() -> None:
+    """Micro-steps make no series of their own; units beyond the limit share one."""
+    labels, model = UnitLabels(), ("net", "hook")
+    units = [
+        Unit(name=f"layers.{i}", collective="all_gather", phase="forward", turn=turn)
+        for i in range(MAX_UNITS + 5)
+        for turn in range(3)
+    ]
+    found = {labels.of(model, unit) for unit in units}
+    assert len(found) == MAX_UNITS + 1
+    assert (*model, "other", "all_gather", "forward") in found
+    assert labels.of(model, units[0])[2] == "layers.0"
+    for i in range(MAX_MODELS):
+        labels.of((f"model {i}", "hook"), units[0])
+    assert labels.of(("one more", "hook"), units[0])[2] == "other"

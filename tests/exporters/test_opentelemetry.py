@@ -16,14 +16,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import hooktrace
 from hooktrace.exporters import OpenTelemetryExporter, Retention
 from hooktrace.exporters.otel_spans import StepIds
-from hooktrace.records.metrics import EXPOSED
 from tests.exporters.records_sample import (
     HOOK,
     MODEL,
-    full_batch,
     make_anomaly,
     make_batch,
-    make_layout,
     make_step,
     probed,
 )
@@ -108,24 +105,3 @@ def points(reader: InMemoryMetricReader) -> dict[tuple[str, tuple[Any, ...]], An
         for metric in data.resource_metrics[0].scope_metrics[0].metrics
         for point in metric.data.data_points
     }
-
-
-def test_metrics_have_the_records_values() -> None:
-    """Counters add up, totals so far turn into increases, gauges are the last, bounds are ours."""
-    reader = InMemoryMetricReader()
-    exporter = OpenTelemetryExporter(meter_provider=MeterProvider([reader]), spans=False)
-    exporter.export(full_batch())
-    exporter.export(replace(full_batch(), losses={"ring_full": 5}))
-    found = points(reader)
-    assert found["hooktrace.steps", (HOOK, 0, MODEL)].value == 10
-    assert found["hooktrace.gradient.io", ("0", HOOK, 0, MODEL)].value == 10 * 4000
-    assert found["hooktrace.records.lost", (0, "ring_full")].value == 5
-    assert found["hooktrace.exporter.failures", ("record_file", 0)].value == 1
-    exposed = found["hooktrace.exposed", (HOOK, 0, MODEL)]
-    assert (exposed.count, exposed.explicit_bounds) == (4, EXPOSED.buckets)
-    assert exposed.sum == pytest.approx(4 * 0.002)
-    exporter.export(replace(make_batch(), records=(make_layout(2, bucket_count=1),)))
-    found = points(reader)
-    assert found["hooktrace.bucket.size", ("0", HOOK, 0, MODEL)].value == 4000
-    assert ("hooktrace.bucket.size", ("1", HOOK, 0, MODEL)) not in found
-    assert found["hooktrace.bucket.generation", (HOOK, 0, MODEL)].value == 2

@@ -1,21 +1,20 @@
-"""What spans say of a sharded model's units, and that buckets say what they did."""
+"""How long what a span says of a hang may be; all else is in ``golden/``."""
 
 from __future__ import annotations
 
-from hooktrace.exporters.otel_attributes import of_bucket, of_step
-from tests.exporters.records_sample import sharded_batch
+from msgspec.structs import replace
+
+from hooktrace.exporters.otel_attributes import of_hang
+from hooktrace.records import RankStacks
+from tests.exporters.records_sample import make_hang
 
 
-def test_a_unit_says_its_name_kind_and_exposed_time() -> None:
-    """And nothing of buckets: a gather's bytes are no gradients."""
-    step, (call, *_) = sharded_batch().steps[0]
-    found = of_bucket(call)
-    assert {name: found[f"hooktrace.unit.{name}"] for name in ("name", "collective", "phase")} == {
-        "name": "<root>", "collective": "all_gather", "phase": "forward",
-    }  # fmt: skip
-    assert found["hooktrace.exposed_ns"] == call.exposed_ns
-    assert found["hooktrace.payload_bytes"] == call.gradient_bytes
-    assert not [name for name in found if "bucket" in name or "gradient" in name]
-    assert of_step(step)["hooktrace.exposed_ns"] == step.exposed_ns
-    assert of_step(step)["hooktrace.payload_bytes"] == step.gradient_bytes
-    assert "hooktrace.gradient_bytes" not in of_step(step)
+def test_stacks_are_bounded_and_what_is_unknown_is_not_said() -> None:
+    """A thousand ranks have long ones; where no call waits there is no bucket."""
+    one = RankStacks(rank=1, pid=1, host="h", state="running", text="x" * 100)
+    many = of_hang(replace(make_hang(), stacks=(one,) * 1000))
+    assert len(str(many["hooktrace.hang.stacks"])) == 8192
+    unit = of_hang(replace(make_hang(), unit="blocks.2 all-gather (forward)"))
+    assert unit["hooktrace.unit"] == "blocks.2 all-gather (forward)"
+    none = of_hang(replace(make_hang(), stacks=(), bucket=-1))
+    assert {"hooktrace.hang.stacks", "hooktrace.bucket.index"}.isdisjoint(none)

@@ -1,10 +1,9 @@
-"""The TensorBoard exporter, read back with TensorBoard itself."""
+"""The TensorBoard exporter, read back with TensorBoard itself; of many jobs: ``golden.py``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
@@ -39,34 +38,6 @@ def texts(events: EventAccumulator, tag: str) -> list[str]:
     return [t.tensor_proto.string_val[0].decode() for t in events.Tensors(tag)]
 
 
-def test_scalars_of_timed_steps_only(tmp_path: Path) -> None:
-    """Warm-up, shadow and incomplete steps give no scalars; the others each with its wall time."""
-    batch = sample.full_batch()
-
-    events = write(tmp_path, batch)
-
-    values = {t: [e.value for e in events.Scalars(t)] for t in events.Tags()["scalars"]}
-    assert values == {
-        f"{GROUP}/exposed_ms": [2.0, 2.0],
-        f"{GROUP}/overlap_ratio": pytest.approx([1 / 3, 1 / 3]),
-        f"{GROUP}/step_period_ms": [10.0, 10.0],
-        f"{GROUP}.more/busbw_GBps": pytest.approx([0.002, 0.002]),
-        f"{GROUP}.more/gradient_bytes": [8000.0, 8000.0],
-        f"{GROUP}.more/wire_bytes": [4000.0, 4000.0],
-        f"{GROUP}.more/compression_ratio": [2.0, 2.0],
-        f"{GROUP}.error/error_bucket0": [0.25],
-        f"{GROUP}.error/residual_bucket0": [16.0],
-        f"{GROUP}.more/arrival_lag_ms": [3.0],
-        f"{GROUP}.more/anomalies_total": [1.0],
-        "hooktrace/records_lost.ring_full": [3.0],
-    }
-    exposed = events.Scalars(f"{GROUP}/exposed_ms")
-    assert [e.step for e in exposed] == [1, 2]
-    assert [e.step for e in events.Scalars(f"{GROUP}/step_period_ms")] == [1, 2]
-    done_ns = [batch.run.wall_ns(step.done_ns) for step, _ in batch.steps[1:3]]
-    assert [e.wall_time for e in exposed] == [ns / 1e9 for ns in done_ns]
-
-
 def test_a_period_stands_at_its_own_step(tmp_path: Path) -> None:
     """The step after the slow one says it; ``scalar_every`` thins the scalars and nothing else."""
     steps = {i: sample.make_step(i) for i in range(1, 7)}
@@ -79,38 +50,6 @@ def test_a_period_stands_at_its_own_step(tmp_path: Path) -> None:
     assert [(e.step, e.value) for e in periods] == [(1, 10.0), (3, 70.0), (5, 10.0)]
     assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == [1, 3, 5]
     assert events.Histograms(f"{GROUP}.more/bucket_ms")[0].histogram_value.num == 12
-
-
-def test_each_generation_has_a_layout_table(tmp_path: Path) -> None:
-    batch = replace(sample.make_batch(), records=(sample.make_layout(0), sample.make_layout(1)))
-    first, second = texts(write(tmp_path, batch), f"{GROUP}/layout")
-    assert first.startswith("**Generation 0**: 2 buckets, 8000 bytes of gradients")
-    assert second.startswith("**Generation 1**")
-
-
-def test_unknown_numbers_give_no_scalars(tmp_path: Path) -> None:
-    """Unknown wire bytes and unresolved device events leave their tags out instead of writing 0."""
-    step, buckets = sample.on_device(sample.make_step(1), resolved=False)
-    step = replace(step, wire_bytes=None, bus_bytes=None)
-
-    events = write(tmp_path, Batch(run=sample.make_run(), steps=((step, buckets),)))
-
-    assert events.Tags()["scalars"] == [f"{GROUP}.more/gradient_bytes"]
-    assert events.Tags()["histograms"] == []
-
-
-def test_probed_steps_have_sizes_and_errors_but_no_times(tmp_path: Path) -> None:
-    """Neither in the scalars nor in the histograms of stages."""
-    looked_at = [sample.looked_at(sample.make_step(i)) for i in range(1, 5)]
-    # The step before each was probed too, so that its period is not told.
-    steps = tuple((replace(step, previous_period_ns=None), buckets) for step, buckets in looked_at)
-
-    events = write(tmp_path, Batch(run=sample.make_run(), steps=steps), histogram_every=1)
-
-    names = {tag.partition("/")[2] for tag in events.Tags()["scalars"]}
-    sizes = {"gradient_bytes", "wire_bytes", "compression_ratio"}
-    assert names == sizes | {"error_bucket0", "residual_bucket0"}
-    assert events.Tags()["histograms"] == []
 
 
 def test_histograms_come_once_a_window(tmp_path: Path) -> None:
@@ -191,17 +130,6 @@ def test_anomalies_stay_bounded_and_counted(tmp_path: Path) -> None:
     assert "m999&#124;" in tables[-1]
     assert tables[-1].count("\n") == 3 + MAX_ANOMALIES
     assert events.Scalars(f"{GROUP}.more/anomalies_total")[-1].value == 1000
-
-
-def test_a_hang_is_a_text_at_once_and_again_when_it_is_over(tmp_path: Path) -> None:
-    """Also where it is all that there is, as in the first step."""
-    records = (sample.make_hang(3), sample.make_hang(3, ended_after_ns=42 * 10**9))
-    events = write(tmp_path, *(Batch(run=sample.make_run(), records=(r,)) for r in records))
-    first, second = texts(events, f"{GROUP}/hangs")
-    assert first.startswith("**Hangs**, the latest 1 first\n")
-    assert "\n3 | 0 | busy | 0 | 1 | no | bucket 0 of step 3 has waited 31 s" in first
-    assert second.startswith("**Hangs**, the latest 2 first\n")
-    assert "\n3 | 0 | busy | 0 | 1 | yes | " in second
 
 
 def test_each_model_has_its_group(tmp_path: Path) -> None:

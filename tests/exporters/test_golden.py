@@ -1,0 +1,18 @@
+"""Backends get of each job what they got before; how to change that: ``golden.py``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.exporters.golden import HERE, JOBS, path_of, told_of
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_backends_get_of_a_job(name: str) -> None:
+    """A difference is shown as they will have it."""
+    assert told_of(JOBS[name]).splitlines() == path_of(name).read_text("utf-8").splitlines()
+
+
+def test_each_file_has_its_job() -> None:
+    """Nothing is left of jobs that went."""
+    assert {path.name for path in HERE.iterdir()} == {path_of(name).name for name in JOBS}
