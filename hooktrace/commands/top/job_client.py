@@ -1,6 +1,6 @@
 """Asks a job's hub over the client of ``hooktrace ctl``; connects anew where the hub went away.
 
-Question --> Command, carried out by all ranks --CommandResult--> lines
+Command, carried out by all ranks --CommandResult--> lines
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from ...ranks.control.client import Client
 from ...ranks.control.messages import Command, CommandResult
 from ...ranks.whole_job.view import LOOK
 from ...records.errors import UsageError
-from .state import Question
 
 _ANSWER_S = 5.0
 
@@ -33,15 +32,10 @@ class JobClient:
         """Return a ``JobSnapshot`` as msgpack."""
         return self._asked(lambda client: client.ask(LOOK, model.encode(), _ANSWER_S))
 
-    def command(self, question: Question) -> list[str]:
+    def command(self, command: Command) -> list[str]:
         """Return what came of a command, as lines."""
-        command = (
-            Command(verb="stacks", rank=question.number)
-            if question.verb == "stacks"
-            else Command(verb="detail", number=question.number)
-        )
         outcome = self._asked(lambda client: client.command(command, _ANSWER_S))
-        return list(_lines(question, outcome))
+        return list(_lines(command, outcome))
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -64,15 +58,15 @@ def _is_other_thread(stack: str) -> bool:
     return "'MainThread'" not in stack.partition("\n")[0]
 
 
-def _lines(question: Question, outcome: CommandResult) -> Iterator[str]:
+def _lines(command: Command, outcome: CommandResult) -> Iterator[str]:
     """Yield what the asked rank says, or how all ranks took it."""
-    if question.verb == "stacks":
-        done = outcome.ranks.get(question.number)
+    if command.verb == "stacks":
+        done = outcome.ranks.get(command.rank)
         if done is not None:
             threads = sorted((done.trouble or done.text).split("\n\n"), key=_is_other_thread)
-            yield from [f"rank {question.number}", *"\n\n".join(threads).splitlines()]
+            yield from [f"rank {command.rank}", *"\n\n".join(threads).splitlines()]
         for silent in outcome.silent:
-            if silent.rank == question.number:
+            if silent.rank == command.rank:
                 yield f"rank {silent.rank} did not answer: {silent.state} {silent.why}"
         return
     troubles = {done.trouble for done in outcome.ranks.values() if done.trouble}

@@ -13,12 +13,13 @@ import msgspec
 from rich.console import Console
 from rich.live import Live
 
+from ...ranks.control.messages import Command
 from ...ranks.whole_job.snapshot import JobSnapshot
 from ...records.errors import UsageError
 from .job_client import JobClient
 from .keys import Keys, keys
 from .picture import Picture
-from .state import Question, View, pressed
+from .state import View, pressed
 
 _PERIOD_S = 1.0
 
@@ -67,24 +68,24 @@ class Top:
 
     def _press(self, key: str) -> None:
         model = self.view.model
-        self.view, question = pressed(self.view, key, self._shown)
-        if question is not None:
-            self._ask(question)
+        self.view, command = pressed(self.view, key, self._shown)
+        if command is not None:
+            self._ask(command)
         if self.view.model != model:
             self._look()
 
-    def _ask(self, question: Question) -> None:
-        what = f"{question.verb} {question.number}"
+    def _ask(self, command: Command) -> None:
+        what = f"{command.verb} {command.number or command.rank}"
         self._draw(
             Picture(self._name, replace(self.view, said=f"asking for {what} ..."), self._shown)
         )
         try:
-            lines = self._hub.command(question)
+            lines = self._hub.command(command)
         except UsageError as error:
             self.view = replace(self.view, said=f"{what}: {error}")
             return
-        if question.verb == "stacks":
-            self.view = replace(self.view, page=tuple(lines), top=0, rank=question.number, said="")
+        if command.verb == "stacks":
+            self.view = replace(self.view, page=tuple(lines), top=0, rank=command.rank, said="")
         else:
             self.view = replace(self.view, said=f"{what}: {'; '.join(lines)}")
 

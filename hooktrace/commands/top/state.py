@@ -1,26 +1,19 @@
 """What one looks at, and what a key changes of it.
 
-View, key, snapshot --pressed--> View, Question
+View, key, snapshot --pressed--> View, and what to ask the hub: a Command
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
 
+from ...ranks.control.messages import Command
 from ...ranks.whole_job.snapshot import JobSnapshot, RankRow
 
 SORTS = ("lag", "period", "exposed", "anomalies", "rank")
 """In the order in which the key s goes through them; all but the last with the most on top."""
 
 DETAIL_STEPS = 20
-
-
-class Question(NamedTuple):
-    """What a key asks of the hub: a command of ``hooktrace ctl``, and its number."""
-
-    verb: Literal["stacks", "detail"]
-    number: int
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,7 @@ def sorted_ranks(ranks: tuple[RankRow, ...], sort: str) -> list[RankRow]:
     return sorted(ranks, key=lambda row: (-(of(row) or 0), row.line.rank))
 
 
-def pressed(view: View, key: str, shown: JobSnapshot) -> tuple[View, Question | None]:
+def pressed(view: View, key: str, shown: JobSnapshot) -> tuple[View, Command | None]:
     """Return what to look at next, and what to ask."""
     if view.page is not None:
         return _on_page(view, key), None
@@ -67,11 +60,11 @@ def pressed(view: View, key: str, shown: JobSnapshot) -> tuple[View, Question | 
     return view, _question(view, key, shown)
 
 
-def _question(view: View, key: str, shown: JobSnapshot) -> Question | None:
+def _question(view: View, key: str, shown: JobSnapshot) -> Command | None:
     if key == "d":
-        return Question("detail", DETAIL_STEPS)
+        return Command(verb="detail", number=DETAIL_STEPS)
     rank = _moved(view, 0, shown) if key == "enter" else None
-    return None if rank is None else Question("stacks", rank)
+    return None if rank is None else Command(verb="stacks", rank=rank)
 
 
 _MOVES = {"up": -1, "down": 1, "page up": -10, "page down": 10}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from hooktrace.commands.top.job_client import JobClient
-from hooktrace.commands.top.state import Question
 from hooktrace.ranks.channel.messages import Member, Silent
 from hooktrace.ranks.control.messages import Command, CommandResult, Done
 from hooktrace.records.errors import UsageError
@@ -63,12 +62,14 @@ def test_stacks_are_of_the_rank_that_was_asked_for(client: type[FakeClient]) -> 
         silent=[SILENT],
     )
     hub = JobClient(client)
-    assert hub.command(Question("stacks", 1)) == [
+    assert hub.command(Command(verb="stacks", rank=1)) == [
         *("rank 1", "thread 'MainThread'", "  train.py:8"),
         *("", "thread 'drain'", "  d.py:1"),
     ]
     assert client.asked == Command(verb="stacks", rank=1)
-    assert hub.command(Question("stacks", 2)) == ["rank 2 did not answer: stopped by a signal"]
+    assert hub.command(Command(verb="stacks", rank=2)) == [
+        "rank 2 did not answer: stopped by a signal"
+    ]
 
 
 def test_detail_says_how_all_ranks_took_it(client: type[FakeClient]) -> None:
@@ -77,7 +78,7 @@ def test_detail_says_how_all_ranks_took_it(client: type[FakeClient]) -> None:
     client.outcome = CommandResult(
         ranks={**done, 3: Done(trouble="writes no records")}, silent=[SILENT]
     )
-    assert JobClient(client).command(Question("detail", 20)) == [
+    assert JobClient(client).command(Command(verb="detail", number=20)) == [
         "2 ranks: net from step 9 on, 20 steps",
         "1 ranks: writes no records",
         "1 ranks did not answer",

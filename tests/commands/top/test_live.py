@@ -15,7 +15,7 @@ from hooktrace.commands.top import live
 from hooktrace.commands.top.keys import Keys
 from hooktrace.commands.top.live import Top, watch
 from hooktrace.commands.top.picture import Picture
-from hooktrace.commands.top.state import Question
+from hooktrace.ranks.control.messages import Command
 from hooktrace.records.errors import UsageError
 
 from .snapshots import job
@@ -32,8 +32,8 @@ class FakeHub:
             raise self.error
         return msgspec.msgpack.encode(job())
 
-    def command(self, question: Question) -> list[str]:
-        self.asked.append(question)
+    def command(self, command: Command) -> list[str]:
+        self.asked.append(command)
         if self.error is not None:
             raise self.error
         return ["rank 3, thread MainThread", "  train.py:8 step"]
@@ -71,7 +71,7 @@ def test_stacks_are_a_page_that_q_leaves() -> None:
     """Not the program."""
     hub = FakeHub()
     top = run(hub, "enter")
-    assert hub.asked == [Question("stacks", 3)]
+    assert hub.asked == [Command(verb="stacks", rank=3)]
     assert top.view.page == ("rank 3, thread MainThread", "  train.py:8 step")
     top = run(hub, "enter", "q")
     assert top.goes_on

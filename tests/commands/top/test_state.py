@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hooktrace.commands.top.state import Question, View, pressed, sorted_ranks
+from hooktrace.commands.top.state import View, pressed, sorted_ranks
+from hooktrace.ranks.control.messages import Command
 
 from .snapshots import job
 
@@ -43,10 +44,10 @@ def test_the_chosen_rank_moves_by_rows() -> None:
 
 def test_stacks_are_asked_of_the_chosen_rank_and_detail_of_all() -> None:
     """Stacks of the first where none is chosen, of none where there is none."""
-    assert pressed(View(rank=1), "enter", SHOWN)[1] == Question("stacks", 1)
-    assert pressed(View(), "enter", SHOWN)[1] == Question("stacks", 3)
+    assert pressed(View(rank=1), "enter", SHOWN)[1] == Command(verb="stacks", rank=1)
+    assert pressed(View(), "enter", SHOWN)[1] == Command(verb="stacks", rank=3)
     assert pressed(View(), "enter", replace(SHOWN, ranks=()))[1] is None
-    assert pressed(View(), "d", SHOWN) == (View(), Question("detail", 20))
+    assert pressed(View(), "d", SHOWN) == (View(), Command(verb="detail", number=20))
 
 
 def test_models_are_gone_through() -> None:
