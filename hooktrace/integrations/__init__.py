@@ -7,13 +7,13 @@
     the script imports torch --> its DDP is patched --> models.py: a Dispatcher for each model
       --> its traced hook, as the script registers it, or else DDP's own average
       failing_hooks.py: torch's hooks that fail on gloo
-      turns.py: in a job that hooktrace tune has started, hooks that take turns
+      tuning/: in a job that hooktrace tune has started, hooks that take turns
     it imports torch's FSDP2 --> sharded.py: a sharded model is traced when it is first called
     the process ends --> ending.py: a summary on rank 0, or why there is none
 
     frameworks, each a module that only its users import:
       accelerate.py  lightning.py  transformers.py    one to three lines --> tracing.instrument
-    trackers.py, headline.py      log_to(fn): a flat dict of numbers, every so many steps
+    trackers.py                   log_to(fn): a flat dict of numbers, every so many steps
 
 In: environment variables and a script, or a framework's own objects.  Out: what a tracer gives, and
 a few lines on standard error.  The script's results, exceptions and exit code are its own.

@@ -1,6 +1,8 @@
 """Experiment trackers: whatever takes a dict of numbers.
 
 Tracer([log_to(wandb.log)]) --batches--> of each model its last steps --every N--> fn({...})
+
+Names carry units; what is not known is left out.
 """
 
 from __future__ import annotations
@@ -10,10 +12,31 @@ from typing import Any
 
 from ..records import AnomalyRecord, Batch, CompletedStep
 from ..records.errors import check_counts
-from ..records.summary import summarize
-from .headline import numbers_of
+from ..records.summary import ModelSummary, percentile, summarize
 
 Log = Callable[[dict[str, float]], Any]
+
+
+def numbers_of(summary: ModelSummary, prefix: str = "hooktrace/") -> dict[str, float]:
+    """Return the numbers of one model.
+
+    Medians over the summary's steps: ``step_seconds``, ``exposed_seconds``, ``exposed_ratio`` (of
+    the step), ``overlap_ratio``, ``busbw_bytes_per_second`` and ``error`` (relative L2, of probed
+    buckets); of the last step ``gradient_bytes`` and ``wire_bytes``.
+    """
+    errors = [b.error_p50 for b in summary.buckets if b.error_p50 is not None]
+    period_ns, exposed_ns = summary.period_p50_ns, summary.exposed_p50_ns
+    found = {
+        "step_seconds": None if period_ns is None else period_ns / 1e9,
+        "exposed_seconds": None if exposed_ns is None else exposed_ns / 1e9,
+        "exposed_ratio": summary.exposed_share,
+        "overlap_ratio": summary.overlap_p50,
+        "busbw_bytes_per_second": summary.busbw_p50_bytes_per_second,
+        "gradient_bytes": summary.gradient_bytes,
+        "wire_bytes": summary.wire_bytes,
+        "error": percentile(errors, 0.5) if errors else None,
+    }
+    return {f"{prefix}{name}": float(value) for name, value in found.items() if value is not None}
 
 
 class TrackerExporter:

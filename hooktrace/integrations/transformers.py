@@ -18,7 +18,7 @@ from ..tracing.settings import default_tracer
 from ..tracing.trace import instrument, sharding_of
 from ..tracing.traced_hook import Hook, TracedHook
 from ..tracing.tracer import Tracer
-from .headline import numbers_of
+from .trackers import numbers_of
 
 logger = logging.getLogger("hooktrace")
 
