@@ -24,17 +24,6 @@ def test_counters_add_up_and_gauges_are_the_last_value() -> None:
     assert [family.metric for family in aggregates.snapshot()] == [STEPS, JOB_RANKS]
 
 
-def test_counts_begin_anew_where_a_reader_wants_increases() -> None:
-    """A gauge has no increase and stays."""
-    aggregates = Aggregates()
-    columns = [(STEPS, [NET], [2]), (EXPOSED, [NET], [0.1]), (JOB_RANKS, [()], [4])]
-    aggregates.add(columns)
-    before = aggregates.snapshot(restart=True)
-    assert [family.metric for family in aggregates.snapshot()] == [JOB_RANKS]
-    aggregates.add(columns)
-    assert aggregates.snapshot() == before
-
-
 def test_a_histogram_counts_by_inclusive_bounds_and_knows_its_extremes() -> None:
     """A value on a bound belongs to the bucket that ends there; the last one has no bound."""
     aggregates = Aggregates()

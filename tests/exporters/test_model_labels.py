@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter, TensorBoardExporter
+from hooktrace.exporters import PrometheusExporter, TensorBoardExporter
 from hooktrace.exporters.base import Exporter
 from hooktrace.exporters.model_labels import UnitLabels
 from hooktrace.records import Batch, Unit
@@ -19,7 +17,6 @@ from hooktrace.records.metrics import (
     EXPOSED,
     MAX_MODELS,
     MAX_UNITS,
-    METRICS,
     STEPS,
 )
 from tests.exporters.records_sample import make_layout, make_run, make_step
@@ -49,7 +46,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_series_of_prometheus_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """Later models add up as ``other``, without gauges, and that is said once."""
+    """Later models add up as ``other``, without gauges, and that is said once.
+
+    What OpenTelemetry gets comes from the same observer.
+    """
     exporter = PrometheusExporter(port=0)
     try:
         export_all(exporter)
@@ -64,32 +64,6 @@ def test_series_of_prometheus_are_bounded(caplog: pytest.LogCaptureFixture) -> N
     assert other not in families[COMPRESSION_RATIO].values
     (warning,) = warnings(caplog)
     assert "the prometheus exporter tells 64 models apart" in warning
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_attributes_of_opentelemetry_are_bounded(
-    own: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the application's provider and in the own pipeline."""
-    reader = InMemoryMetricReader()
-    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "memory")
-    monkeypatch.setattr(
-        "hooktrace.exporters.otel_pipeline.find_exporters", lambda _: [lambda: reader]
-    )
-    provider = None if own else MeterProvider([reader])
-    exporter = OpenTelemetryExporter(meter_provider=provider, spans=False)
-    export_all(exporter)
-    data = reader.get_metrics_data()
-    assert data is not None
-    found = {m.name: m.data.data_points for m in data.resource_metrics[0].scope_metrics[0].metrics}
-    exporter.close()
-    names = {metric.otel_name for metric in METRICS if "model" in metric.labels}
-    for name in names & set(found):
-        models = {point.attributes["model"] for point in found[name]}
-        assert len(models) in (MAX_MODELS, MAX_MODELS + 1), name
-    steps = {point.attributes["model"]: point.value for point in found[STEPS.otel_name]}
-    assert steps["other"] == MORE
-    assert len(warnings(caplog)) == 1
 
 
 def test_tags_of_tensorboard_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -69,11 +69,15 @@ def test_bad_addresses_end_in_their_remedy() -> None:
 
 
 def test_two_tracers_of_a_process_share_a_port(make: Make, tmp_path: Path) -> None:
-    """Their counts add up, nothing is there twice, and the last one to close frees it."""
+    """Their counts add up, nothing is there twice, and the last one to close frees it.
+
+    The gauges of one go with it: a last value of what has ended says nothing.
+    """
     port = free_port()
     first, second = (make(port=port, local_rank=0, file_sd=tmp_path) for _ in range(2))
     first.export(replace(make_batch(steps=3), losses={"late": 2}))
-    second.export(replace(make_batch(steps=1), losses={"late": 5}))
+    own = replace(make_layout(), model="second")
+    second.export(replace(make_batch(steps=1), records=(own,), losses={"late": 5}))
     names = [
         (sample.name, tuple(sorted(sample.labels.items())))
         for family in text_string_to_metric_families(get(first.url))
@@ -84,7 +88,10 @@ def test_two_tracers_of_a_process_share_a_port(make: Make, tmp_path: Path) -> No
     assert (first.url, found[STEPS, NET]) == (second.url, 4)
     assert found["hooktrace_records_lost_total", (("reason", "late"),)] == 7
     assert found["hooktrace_exposed_seconds_count", NET] == 4
+    generation = "hooktrace_bucket_generation{"
+    assert get(second.url).count(generation) == 2
     first.close()
+    assert get(second.url).count(generation) == 1
     found = samples(get(second.url))
     assert found[STEPS, NET] == 4, "a total fell, which looks like a restart"
     assert found["hooktrace_records_lost_total", (("reason", "late"),)] == 7
@@ -93,18 +100,6 @@ def test_two_tracers_of_a_process_share_a_port(make: Make, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
     second.close()
     socket.create_server(("127.0.0.1", port)).close()
-
-
-def test_gauges_of_a_tracer_go_with_it(make: Make) -> None:
-    """A last value of what has ended says nothing."""
-    port = free_port()
-    first, second = (make(port=port, local_rank=0) for _ in range(2))
-    first.export(replace(make_batch(), records=(replace(make_layout(), model="first"),)))
-    second.export(make_batch())
-    assert 'hooktrace_bucket_generation{hook="fp16_compress_hook",host="host-a"' in get(second.url)
-    assert get(second.url).count("hooktrace_bucket_generation{") == 2
-    first.close()
-    assert get(second.url).count("hooktrace_bucket_generation{") == 1
 
 
 def test_other_options_are_told_as_the_reason(make: Make, caplog: pytest.LogCaptureFixture) -> None:
