@@ -58,6 +58,17 @@ class HookEntry:
         hook: StagedHook = _public(self.hook_name)
         return hook.bind(**self.hook_options) if self.hook_options else hook
 
+    @property
+    def call(self) -> str:
+        """Hook and state as one writes them in a call of ``instrument``."""
+        hook = f"hooktrace.hooks.{self.hook_name}"
+        if self.hook_options:
+            hook += f".bind({', '.join(f'{k}={v!r}' for k, v in self.hook_options.items())})"
+        if self.state_name is None:
+            return f"{hook}, None"
+        options = "".join(f", {k}={v!r}" for k, v in self.state_options.items())
+        return f"{hook}, hooktrace.hooks.{self.state_name}(None{options})"
+
     def make_state(self, process_group: Any = None, **options: Any) -> Any:
         """Return what to register the hook with, for a group (``None``: the default one)."""
         if self.state_name is None:

@@ -34,7 +34,7 @@ from .failing_hooks import failure
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
-    from .tuning.turns import Turns
+    from .tuning.hooks import DDPTurns
 
 logger = logging.getLogger("hooktrace")
 
@@ -48,7 +48,7 @@ class Dispatcher:
     is tuned, where other hooks run in the place of either by turns.
     """
 
-    def __init__(self, ddp: DistributedDataParallel, turns: Turns | None = None) -> None:
+    def __init__(self, ddp: DistributedDataParallel, turns: DDPTurns | None = None) -> None:
         self._ddp = weakref.ref(ddp)
         self._hook: Hook | None = None
         self._state: Any = None
@@ -131,7 +131,7 @@ _patched: list[str] = []
 _copied: list[bool] = []
 
 
-def know(ddp: DistributedDataParallel, turns: Turns | None = None) -> None:
+def know(ddp: DistributedDataParallel, turns: DDPTurns | None = None) -> None:
     """Take note of a model that has just got its reducer."""
     _dispatchers[ddp.reducer] = Dispatcher(ddp, turns)
 

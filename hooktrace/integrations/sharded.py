@@ -29,17 +29,15 @@ _FSDP1 = (
 _said: list[str] = []
 
 
-def watch(
-    fsdp: ModuleType, settled: Callable[[nn.Module], None] | None = None
-) -> Callable[[], None]:
+def watch(fsdp: ModuleType, settled: Callable[[nn.Module], None]) -> Callable[[], None]:
     """Have sharded models traced; returns what ends that.
 
-    ``fsdp``: torch.distributed.fsdp, which has been imported.  ``settled``: called in the place of
-    ``trace_from`` with a root that is being called; what it raises is logged.
+    ``fsdp``: torch.distributed.fsdp, which has been imported.  ``settled``: ``trace_from``, or what
+    else is called with a root that is being called; what it raises is logged.
     """
     warn_of_fsdp1 = _replace(fsdp, "FullyShardedDataParallel", "__init__", _warning)
     states = sys.modules.get(f"{fsdp.__name__}._fully_shard._fsdp_state")
-    trace_roots = _replace(states, "FSDPState", "_lazy_init", _telling(settled or trace_from))
+    trace_roots = _replace(states, "FSDPState", "_lazy_init", _telling(settled))
     if trace_roots is None:
         logger.warning(
             "this version of torch settles the root of a sharded model in a way that hooktrace "

@@ -21,7 +21,6 @@ from typing import Any
 
 from ..tracing.options import ASKING, BUCKET_CAP_MB
 from . import chosen, ending, sharded
-from .tuning import watch
 from .tuning.plan import MEASURED, cap_of
 
 logger = logging.getLogger("hooktrace")
@@ -56,7 +55,9 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
     waited: dict[str, Callable[[ModuleType], None]] = {}
     patches: dict[str, Callable[[ModuleType], None]] = {_DDP: _patch, _FSDP: _patch_fsdp}
     if is_tuned:
-        patches[_OPTIMIZERS] = watch.refuse_others
+        from .tuning.watch import refuse_others
+
+        patches[_OPTIMIZERS] = refuse_others
     for module, patch in patches.items():
         if module in sys.modules:
             patch(sys.modules[module])
@@ -126,8 +127,11 @@ def _execute(
 
 def _patch_fsdp(module: ModuleType) -> None:
     """Have sharded models known when they are called first."""
+    settled = sharded.trace_from
+    if MEASURED in os.environ:
+        from .tuning.watch import called as settled
     try:
-        _undo.append(sharded.watch(module, watch.called if MEASURED in os.environ else None))
+        _undo.append(sharded.watch(module, settled))
     except Exception:  # whatever it is, the script goes on
         logger.exception("sharded models are not traced; training goes on")
 
@@ -149,18 +153,23 @@ def _patch(module: ModuleType) -> None:
         try:
             from . import models
 
-            taken = watch.made(self) if is_tuned else None
-            if is_tuned and (taken is None or not taken.changes):
-                return result  # the model stays as it is
-            models.patch(ddp)
-            models.know(self, taken)
+            turns = None
+            if is_tuned:
+                from .tuning.watch import made
+
+                turns = made(self)
+            if turns is not None or not is_tuned:  # else the model stays as it is
+                models.patch(ddp)
+                models.know(self, turns)
         except Exception:  # whatever it is, the script goes on
             logger.exception("a DDP model is not traced; training goes on")
         return result
 
     if is_tuned:
+        from .tuning.watch import patch_forward
+
         chosen.make_with_cap(ddp, cap_of)
-        watch.patch_forward(ddp)
+        patch_forward(ddp)
     elif BUCKET_CAP_MB.variable in os.environ:
         chosen.make_with_cap(ddp)
     ddp._ddp_init_helper = _ddp_init_helper

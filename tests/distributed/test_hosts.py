@@ -249,7 +249,10 @@ def test_hosts_that_have_ipv6_only(hosts: list[str]) -> None:
 
 
 def test_a_tuning_on_two_hosts_is_told_by_rank_0s(hosts: list[str], tmp_path: Path) -> None:
-    """The same command on each: starts agree by what rank 0's machine asks, the other follows."""
+    """The same command on each: starts agree by what rank 0's machine asks, the other follows.
+
+    A hook that fails on the other leaves the list here.
+    """
     script = str(WORKER.with_name("tune_script.py"))
     tunings = []
     for node, name in enumerate(hosts):
@@ -259,12 +262,22 @@ def test_a_tuning_on_two_hosts_is_told_by_rank_0s(hosts: list[str], tmp_path: Pa
             subprocess.Popen(
                 [
                     *("ip", "netns", "exec", name, sys.executable, "-m", "hooktrace", "tune"),
-                    *("--hooks", "fp16", "--caps", "0.5", "--steps", "40", "--minutes", "4"),
+                    *(
+                        "--hooks",
+                        "fp16,allreduce",
+                        "--caps",
+                        "0.5",
+                        "--steps",
+                        "40",
+                        "--minutes",
+                        "4",
+                    ),
                     *("--out", str(folder), "--json", str(folder / "tuned.json"), "--"),
                     *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
                     *("--node-rank", str(node), "--nproc-per-node", "1"),
                     *("--master-addr", "10.77.0.1", "--master-port", "29410"),
                     *(script, str(folder), "--width", "24", "--layers", "2"),
+                    *("--no-half-on", "1"),
                 ],
                 env=environment(GLOO_SOCKET_IFNAME="cable"),
                 stdout=subprocess.PIPE,
@@ -284,4 +297,6 @@ def test_a_tuning_on_two_hosts_is_told_by_rank_0s(hosts: list[str], tmp_path: Pa
     told = json.loads((tmp_path / hosts[0] / "tuned.json").read_text())
     assert told["ranks"] == 2
     assert {one["cap"] for one in told["settings"]} == {25.0, 0.5}
+    assert {one["hook"] for one in told["settings"]} == {"as it is", "allreduce"}
+    assert told["refused"] == {"fp16": "it failed: RuntimeError: no half precision here"}
     assert not (tmp_path / hosts[1] / "tuned.json").exists()

@@ -26,7 +26,7 @@ def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_fsdp_is_patched_and_given_back() -> None:
     """Whenever it was imported, since classes are changed and no function is replaced."""
     before = FSDPState._lazy_init, FullyShardedDataParallel.__init__
-    end = sharded.watch(torch.distributed.fsdp)
+    end = sharded.watch(torch.distributed.fsdp, sharded.trace_from)
     assert FSDPState._lazy_init is not before[0]
     assert FullyShardedDataParallel.__init__ is not before[1]
     end()
@@ -35,7 +35,7 @@ def test_fsdp_is_patched_and_given_back() -> None:
 
 def test_a_torch_that_settles_roots_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
     """It is said, and left alone."""
-    sharded.watch(ModuleType("torch.elsewhere"))()
+    sharded.watch(ModuleType("torch.elsewhere"), sharded.trace_from)()
     (said,) = caplog.messages
     assert said.startswith("this version of torch settles the root of a sharded model")
 

@@ -9,21 +9,31 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from hooktrace.exporters import RecordFileExporter
-from hooktrace.integrations.tuning.plan import MEASURED, Plan, cap_of, plan, shapes_key
-from hooktrace.integrations.tuning.told import Told
+from hooktrace.integrations.tuning.hooks import Files, told_of
+from hooktrace.integrations.tuning.plan import MEASURED, Plan, cap_of, plan, shapes_of
+from hooktrace.records import Batch
 from hooktrace.records.files import find_records
 from hooktrace.records.reader import read_parts
+from hooktrace.tracing.recent import Queries, RecentRecords
 from tests.exporters import records_sample as sample
 
 MODEL = torch.nn.Linear(3, 2)
 OTHER = torch.nn.Linear(2, 3)
-SHAPES = shapes_key([(2,), (2, 3)])
+SHAPES = shapes_of(MODEL)
+
+
+class Records(Queries):
+    """What a tracer answers that has heard of one batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._recent = RecentRecords(100, 100)
+        self._recent.add(batch)
+        self.flush = lambda: True
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Plan:
     wanted = Plan(
-        "folder", 100, **{"shapes": SHAPES, "hooks": ("fp16", "bf16"), "cap": 2.5} | changed
+        "folder", 100, **{"shapes": SHAPES, "hooks": ["fp16", "bf16"], "cap": 2.5} | changed
     )
     monkeypatch.setenv(MEASURED, wanted.encoded())
     return wanted
@@ -56,42 +66,30 @@ def test_the_limit_of_that_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_records_are_told_apart_by_step(tmp_path: Path) -> None:
     """Medians of what counts, the largest error, the first failure and where it was."""
-    files = {one: RecordFileExporter(tmp_path / one) for one in ("a", "b")}
-    told = Told(lambda step: "a" if step < 10 else "b", files)
     steps = [sample.make_step(step) for step in (*range(1, 4), *range(10, 15))]
     steps[0] = (replace(steps[0][0], warmup=True, exposed_ns=999), steps[0][1])
     step, (bucket, other) = steps[-1]
     broken = replace(bucket, exception="ValueError: no")
     steps[-1] = (replace(step, complete=False, exposed_ns=999), (broken, other))
-    probed = sample.probed(sample.make_step(12))
+    steps.append(sample.probed(sample.make_step(12)))
     failure = replace(
         sample.make_anomaly(), step=bucket.step, bucket=bucket.bucket, stage="compress"
     )
     batch = sample.make_batch(0, steps=0)
-    told.export(replace(batch, steps=(*steps, probed), records=(*batch.records, failure)))
-    told.close()
-    a, b = told.of("a"), told.of("b")
+    batch = replace(batch, steps=tuple(steps), records=(*batch.records, failure))
+    records = Records(batch)
     exposed = sample.make_step(1)[0].exposed_ns
-    assert (a["exposed_ns"], a["wire_bytes"], a["error"], a["failed"]) == (
-        exposed,
-        4000,
-        None,
-        None,
-    )
+    assert told_of(records, lambda step: step < 10) == {
+        "exposed_ns": exposed, "wire_bytes": 4000, "error": None, "failed": None,
+    }  # fmt: skip
+    b = told_of(records, lambda step: step >= 10)
     assert (b["exposed_ns"], b["error"]) == (exposed, 0.25)
     assert b["failed"] == (False, "ValueError: no")
-    for label, count in (("a", 3), ("b", 6)):
-        ((_, paths),) = find_records(tmp_path / label).items()
+    records._recent.add(replace(batch, steps=(), records=(replace(failure, stage="wire"),)))
+    assert told_of(records)["failed"] == (True, "ValueError: no")
+    files = Files(tmp_path, ["a", "as it is"], lambda step: "a" if step < 10 else "as it is")
+    files.export(batch)
+    files.close()
+    for folder, count in (("a", 3), ("as-it-is", 6)):
+        ((_, paths),) = find_records(tmp_path / folder).items()
         assert len(read_parts(paths).steps) == count
-
-
-@pytest.mark.parametrize(("stage", "in_wire"), [("wire", True), ("decompress", False)])
-def test_a_failure_says_whether_it_was_in_a_collective(stage: str, in_wire: bool) -> None:
-    """Where it may be another rank's."""
-    told = Told(lambda _: "a", {})
-    step, (bucket, other) = sample.make_step(1)
-    broken = replace(bucket, exception="RuntimeError: closed")
-    failure = replace(sample.make_anomaly(), step=1, bucket=bucket.bucket, stage=stage)
-    batch = sample.make_batch(0, steps=0)
-    told.export(replace(batch, steps=((step, (broken, other)),), records=(failure,)))
-    assert told.of("a")["failed"] == (in_wire, "RuntimeError: closed")

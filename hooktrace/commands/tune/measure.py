@@ -37,19 +37,25 @@ class Found(NamedTuple):
     high: float
 
 
-def turns_of(ranks: Sequence[Seen], turn: int) -> dict[str, Floats]:
+def turns_of(ranks: Sequence[Seen]) -> dict[str, Floats]:
     """Return the mean step of each hook's turns, ns, by label, (rounds,), the mean over ranks.
 
     A hook that has left has fewer; where a round was not ended, none has more than ``OWN``.  A job
     as it is has turns of ``OWN``.
     """
-    per_rank = [turn_times(one["begins"], one["turns"], turn) for one in ranks]
+    per_rank = [turn_times(one["begins"], one["turns"]) for one in ranks]
     own = min(len(one.get(OWN, ())) for one in per_rank)
     found = {}
     for label in sorted(set.intersection(*map(set, per_rank))):
-        rounds = min(own, *(len(one[label]) for one in per_rank))
-        found[label] = np.mean([one[label][:rounds] for one in per_rank], axis=0)
+        count = min(own, *(len(one[label]) for one in per_rank))
+        found[label] = np.mean([one[label][:count] for one in per_rank], axis=0)
     return found
+
+
+def within(turns: Mapping[str, Floats], label: str) -> float:
+    """Return a hook's step over the own hook's, in the same start."""
+    values = _by_round(turns, label)
+    return float(np.exp(estimate(values[:, None], values, MIDDLE_HALF)[0]))
 
 
 def against(turns: Mapping[str, Floats], label: str, plain: Sequence[Floats]) -> Found:
@@ -59,38 +65,26 @@ def against(turns: Mapping[str, Floats], label: str, plain: Sequence[Floats]) ->
     hook is compared with the starts that had no hook of ours.
     """
     # Turns of a hook are a round apart, and do not depend on each other as steps do.
-    hook = _sum([_resampled(_by_round(turns, label), 1, 0), _resampled(np.log(turns[OWN]), 1, 1)])
-    starts = [np.log(one) for one in plain]
-    base = _sum([_resampled(one, block_length(one), 2 + i) for i, one in enumerate(starts)])
-    count = len(starts)
-    base = Estimates(base.found / count, base.drawn / count, base.blocks * count)
-    hook = hook._replace(blocks=float(len(turns[label])))
+    hook, own = (
+        _resampled(values, 1, seed)
+        for seed, values in enumerate((_by_round(turns, label), np.log(turns[OWN])))
+    )
+    hook = Estimates(hook.found + own.found, hook.drawn + own.drawn, hook.blocks)
+    logs = [np.log(one) for one in plain]
+    bases = [_resampled(one, block_length(one), 2 + seed) for seed, one in enumerate(logs)]
+    base = Estimates(
+        np.mean([one.found for one in bases], axis=0),
+        np.mean([one.drawn for one in bases], axis=0),
+        sum(one.blocks for one in bases),
+    )
     ratio, low, high = (float(np.exp(one[0])) for one in interval(base, hook))
     return Found(float(np.exp(base.found[0])) * ratio, ratio, low, high)
-
-
-def _sum(parts: Sequence[Estimates]) -> Estimates:
-    """Return the sum of what was drawn independently, with the mean number of blocks."""
-    return Estimates(
-        np.sum([one.found for one in parts], axis=0),
-        np.sum([one.drawn for one in parts], axis=0),
-        sum(one.blocks for one in parts) / len(parts),
-    )
-
-
-def within(turns: Mapping[str, Floats], label: str) -> float:
-    """Return a hook's step over the own hook's, in the same start."""
-    return float(np.exp(_middle(_by_round(turns, label))))
 
 
 def _by_round(turns: Mapping[str, Floats], label: str) -> Floats:
     """Return the logarithms of a hook's steps over the own hook's, of the rounds that it had."""
     mine = turns[label]
     return np.log(mine) - np.log(turns[OWN][: len(mine)])
-
-
-def _middle(values: Floats) -> float:
-    return float(estimate(values[:, None], values, MIDDLE_HALF)[0])
 
 
 def _resampled(values: Floats, length: int, seed: int) -> Estimates:

@@ -1,4 +1,7 @@
-"""The whole of a tuning: starts within a time, and what they say, or as much as is known.
+"""The whole of a tuning: starts of a job within a time, and what they say, or as much as is known.
+
+    as it is -> the model, its step --hooks--> all hooks take turns at its own bucket_cap_mb
+      -> the best ones at other sizes, a start each -> as it is, once more, for what drifts
 
 On several machines the same command is given on each.  Where no process is rank 0 the starts only
 follow: what is asked of each comes from rank 0's machine, through torch's store.
@@ -6,19 +9,26 @@ follow: what is asked of each comes from rank 0's machine, through torch's store
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import typer
 
 from ...hooks.catalogue import candidates
+from ...integrations.start import FOLDER
 from ...integrations.tuning.hooks import SHARDED
+from ...integrations.tuning.plan import MEASURED, Plan
 from ...integrations.tuning.rounds import FEWEST, OWN
+from ...integrations.tuning.watch import REFUSED
 from ...records.errors import UsageError
-from . import starts
+from ...tracing.options import TUNING
+from . import tries
+from .job import run_job, why_of
 from .measure import Floats, Seen, against, turns_of
 from .show import Setting, Tuned, as_json, as_text
 
@@ -26,6 +36,15 @@ BEFORE = """\
 hooktrace tune starts the command up to {starts} times, for --minutes {minutes:g} in all, and
 ends it each time. It trains for real: what the script writes, it writes, checkpoints too. A script
 can ask for it: HOOKTRACE_TUNING is 1 then."""
+HOOKS = {
+    "DDP": [one.name for one in candidates()],
+    "fully_shard": [*SHARDED],
+}
+"""What can be tried, by what a model is under."""
+SECONDS = 20.0
+"""What a start takes at least, so that short steps are many."""
+STARTING_S = 120.0
+"""What a job may take to come to its first step."""
 
 
 def tune(
@@ -42,201 +61,242 @@ def tune(
 
     Raises ``UsageError`` where nothing can be tuned, and why.
     """
-    asked = _checked(hooks)
+    _check(hooks, [one for known in HOOKS.values() for one in known], "no hook is called {}")
     if not command:
         raise UsageError(
             "pass after -- the command that starts the job, as hooktrace tune -- torchrun "
             "--nproc-per-node 2 train.py"
         )
-    starts_at_most = 3 + len(caps or starts.CAPS[1:])
-    typer.echo(BEFORE.format(starts=starts_at_most, minutes=minutes), err=True)
-    folder = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
-    end = time.monotonic() + 60 * minutes
-    job = starts.Job(command, folder, end, out is not None, os.urandom(4).hex())
-    found = _Tuning(job, starts.rounds_for(steps), asked, caps)
+    starts = 3 + len(caps or tries.CAPS[1:])
+    typer.echo(BEFORE.format(starts=starts, minutes=minutes), err=True)
+    rounds = tries.rounds_for(steps)
+    tuning = Tuning(command, seconds=60 * minutes, rounds=rounds, hooks=hooks, caps=caps, out=out)
     code = 0
     try:
-        if not found.run():
+        if not tuning.run():
             typer.echo("the machine of rank 0 says what was found")
             return 0
     except KeyboardInterrupt:
-        job.notes.append("interrupted: this is what was known by then")
+        tuning.notes.append("interrupted: this is what was known by then")
         code = 1
     except UsageError as error:
-        if not found.has_settings:
+        if not tuning.by_cap:
             raise
-        job.notes.append(f"Not all was tried: {error}")
+        tuning.notes.append(f"Not all was tried: {error}")
         code = 1
-    tuned = found.tuned()
+    tuned = tuning.tuned()
     typer.echo(as_text(tuned))
     if json_path is not None:
         json_path.write_bytes(as_json(tuned))
     return code
 
 
-def _checked(hooks: Sequence[str]) -> tuple[str, ...]:
-    known = [one for kind in _LABELS for one in _labels(kind)]
-    unknown = [one for one in hooks if one not in known]
-    if unknown:
-        raise UsageError(f"no hook is called {unknown[0]}; choose from {', '.join(known)}")
-    return tuple(hooks)
+def _check(hooks: Sequence[str], known: Sequence[str], wrong: str) -> None:
+    for one in hooks:
+        if one not in known:
+            raise UsageError(f"{wrong.format(one)}; choose from {', '.join(known)}")
 
 
-def _labels(kind: str) -> tuple[str, ...]:
-    return tuple(SHARDED) if kind == "fsdp2" else tuple(one.name for one in candidates())
+class Tuning:
+    """The starts that were made, and what they gave so far.
 
-
-_LABELS = {"ddp": "DDP", "fsdp2": "fully_shard"}
-"""Kinds of models that can be tuned, in words."""
-
-
-class _Tuning:
-    """The starts that were made, and what they gave so far."""
+    ``by_cap``: what the ranks here wrote of the largest model, of the start at each limit of bucket
+    sizes.  ``trouble``: why the last start ended before its plan did.
+    """
 
     def __init__(
-        self, job: starts.Job, rounds: int, asked: tuple[str, ...], caps: Sequence[float]
-    ) -> None:
-        self._job, self._rounds, self._asked, self._caps = job, rounds, asked, caps
+        self, command: Sequence[str], *, seconds: float, rounds: int, hooks: Sequence[str],
+        caps: Sequence[float], out: Path | None,
+    ) -> None:  # fmt: skip
+        self._command, self._rounds, self._asked, self._caps = command, rounds, hooks, caps
+        self._end, self._keep = time.monotonic() + seconds, out is not None
+        self._out = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
+        self._token = os.urandom(4).hex()
+        self._starts, self._startup_s, self._step_s = 0, 0.0, 0.0
+        self._first: Seen = {}
         self._plain: list[Floats] = []
-        self._seen: Seen = {}
-        self._by_cap: dict[float | None, list[Seen]] = {}
         self._failed: dict[str, str] = {}
+        self._trouble: str | None = None
+        self.by_cap: dict[float | None, list[Seen]] = {}
+        self.notes: list[str] = []
 
     def run(self) -> bool:
         """Make the starts, as far as the time goes; returns whether rank 0 was here."""
-        job = self._job
         _say("the job as it is")
-        first = job.start(self._rounds, job.left() / 8)
-        if first[0]["follows"]:
-            while not first[0]["last"]:
+        ranks = self.start(self._rounds, self._left() / 8)
+        if ranks[0]["follows"]:
+            while not ranks[0]["last"]:
                 _say("as rank 0's machine asks")
-                first = job.start(0, 0.0)
+                ranks = self.start(0, 0.0)
             return False
-        if first[0]["ranks"] < 2:
+        first = self._first = ranks[0]
+        if first["ranks"] < 2:
             raise UsageError("the job has one rank, which sends nothing; start it with two or more")
-        job.step_s = float(self._as_it_is(first).mean()) / 1e9
-        job.shapes = first[0]["shapes"]
-        own_cap = first[0]["cap"]
-        labels = self._labels_for(first[0]["kind"])
-        seen = self._turns(own_cap, labels, None, job.left() / 2)
-        if seen is None:
+        self._step_s = float(self._as_it_is(ranks).mean()) / 1e9
+        known = HOOKS[first["kind"]]
+        _check(self._asked, known, f"{{}} is no hook for a model under {first['kind']}")
+        hooks = self._asked or known
+        if first["cap"] is None and self._caps:
+            raise UsageError("a sharded model has no bucket_cap_mb; leave --caps out")
+        if not self._turns(hooks, first["cap"], self._left() / 2):
             raise UsageError(
-                f"a step takes {job.step_s:.2g} s, and {job.left() / 2:.0f} s, half of what is "
-                f"left, are too few for {len(labels)} of --hooks; ask for more --minutes or for "
+                f"a step takes {self._step_s:.2g} s, and {self._left() / 2:.0f} s, half of what is "
+                f"left, are too few for {len(hooks)} of --hooks; ask for more --minutes or for "
                 "fewer hooks"
             )
-        if own_cap is not None:
-            best = starts.survivors(seen)
-            for cap in sorted(starts.caps_of(first[0]["bytes"], own_cap, self._caps), reverse=True):
-                last_s = job.startup_s + starts.steps_for(FEWEST, 0) * job.step_s
-                if self._turns(cap, best, cap, job.left() - last_s) is None:
-                    job.notes.append(f"No time was left for bucket_cap_mb={cap:g}: more --minutes.")
+        least_s = tries.steps_for(FEWEST, 0) * self._step_s
+        if first["cap"] is not None:
+            best = tries.survivors(self.by_cap[first["cap"]])
+            for cap in sorted(
+                tries.caps_of(first["bytes"], first["cap"], self._caps), reverse=True
+            ):
+                if not self._turns(best, cap, self._left() - self._startup_s - least_s):
+                    self.notes.append(
+                        f"No time was left for bucket_cap_mb={cap:g}: more --minutes."
+                    )
         _say("the job as it is, once more")
-        least_s = starts.steps_for(FEWEST, 0) * job.step_s
-        self._as_it_is(job.start(self._rounds, max(least_s, job.left()), is_last=True))
+        self._as_it_is(self.start(self._rounds, max(least_s, self._left()), is_last=True))
         return True
 
-    def _labels_for(self, kind: str) -> tuple[str, ...]:
-        """Return the hooks to try; raises ``UsageError`` for one that is for other models."""
-        known = _labels(kind)
-        others = [one for one in self._asked if one not in known]
-        if others:
-            raise UsageError(
-                f"{others[0]} is no hook for a model under {_LABELS[kind]}; choose from "
-                f"{', '.join(known)}"
-            )
-        if kind == "fsdp2" and self._caps:
-            raise UsageError("a sharded model has no bucket_cap_mb; leave --caps out")
-        return self._asked or known
+    def _left(self) -> float:
+        return self._end - time.monotonic()
 
-    @property
-    def has_settings(self) -> bool:
-        """Whether there is anything to tell."""
-        return bool(self._by_cap)
-
-    def _as_it_is(self, seen: list[Seen]) -> Floats:
+    def _as_it_is(self, ranks: list[Seen]) -> Floats:
         """Keep what a start without hooks of ours gave, a step's time in each turn, ns."""
-        found = turns_of(seen, starts.TURN).get(OWN, np.zeros(0))
+        found = turns_of(ranks).get(OWN, np.zeros(0))
         if len(found) < FEWEST:
             raise UsageError(
-                f"the job ended after {len(seen[0]['begins'])} steps, too few to tell anything; "
+                f"the job ended after {len(ranks[0]['begins'])} steps, too few to tell anything; "
                 "pass a command that trains for longer, or more --minutes"
             )
-        if self._job.trouble:
-            self._job.notes.append(self._job.trouble)
+        self._note_trouble()
         self._plain.append(found)
-        self._seen = self._seen or seen[0]
         return found
 
-    def _turns(
-        self, cap: float | None, hooks: tuple[str, ...], changed: float | None, seconds: float
-    ) -> list[Seen] | None:
+    def _turns(self, hooks: Sequence[str], cap: float | None, seconds: float) -> bool:
         """Have hooks take turns at a limit of bucket sizes, where that fits into the time.
 
         A hook that fails leaves the list, and the others are started again.
         """
-        job, end = self._job, time.monotonic() + seconds
+        end = time.monotonic() + seconds
         while True:
-            hooks = tuple(one for one in hooks if one not in self._failed)
-            left = min(job.left(), end - time.monotonic()) - job.startup_s
-            rounds = starts.fitting(self._rounds, len(hooks), job.step_s, left)
+            hooks = [one for one in hooks if one not in self._failed]
+            left = min(self._left(), end - time.monotonic()) - self._startup_s
+            rounds = tries.fitting(self._rounds, len(hooks), self._step_s, left)
             if not rounds:
-                return None
+                return False
             where = "" if cap is None else f"bucket_cap_mb={cap:g}, "
             _say(f"{where}{rounds} rounds: {', '.join(hooks)}")
-            seen = job.start(rounds, left, shapes=job.shapes, hooks=hooks, cap=changed)
-            failed = starts.failed_in(seen)
+            changed = None if cap == self._first["cap"] else cap
+            shapes = self._first["shapes"]
+            ranks = self.start(rounds, left, shapes=shapes, hooks=hooks, cap=changed)
+            failed = {label: why for one in ranks for label, why in one["failed"].items()}
             if not failed:
                 break
             self._failed |= failed
             _say(f"without {', '.join(failed)}, by which it failed")
-        if seen[0]["effects"]:
+        if ranks[0]["effects"]:
             raise UsageError(
-                f"the job's own hook, {seen[0]['hook']}, does more than average gradients, so "
+                f"the job's own hook, {ranks[0]['hook']}, does more than average gradients, so "
                 "others cannot stand in for it; tune the job without it"
             )
-        if min(map(len, turns_of(seen, starts.TURN).values()), default=0) < FEWEST:
-            needs = starts.steps_for(FEWEST, len(hooks))
+        if min(map(len, turns_of(ranks).values()), default=0) < FEWEST:
             raise UsageError(
-                f"{job.trouble or 'The job ended.'} Each hook needs {FEWEST} turns ({needs} "
-                "steps); pass a command that trains for longer, or other --hooks"
+                f"{self._trouble or 'The job ended.'} Each hook needs {FEWEST} turns "
+                f"({tries.steps_for(FEWEST, len(hooks))} steps); pass a command that trains for "
+                "longer, or other --hooks"
             )
-        if job.trouble:
-            job.notes.append(job.trouble)
-        self._by_cap[cap] = seen
-        return seen
+        self._note_trouble()
+        self.by_cap[cap] = ranks
+        return True
+
+    def _note_trouble(self) -> None:
+        if self._trouble:
+            self.notes.append(self._trouble)
+
+    def start(self, rounds: int, limit_s: float, **more: Any) -> list[Seen]:
+        """Run one start; return what each rank here wrote of the largest model, in their order.
+
+        It ends after so many ``rounds``, and with fewer when they take longer than ``limit_s``.
+        ``more``: of its plan.  Raises ``UsageError`` where no rank wrote anything.
+        """
+        number, self._starts = self._starts, self._starts + 1
+        folder = (self._out / f"start{number}").resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        plan = Plan(
+            str(folder / self._token), rounds, **more, limit_s=limit_s, keep=self._keep,
+            seconds=min(SECONDS, max(0.0, self._left() / 40)),
+        )  # fmt: skip
+        output, began = folder / f"output-{self._token}.txt", time.monotonic()
+        # The job ends by itself, at its limit too; this is for one that hangs.
+        deadline = max(STARTING_S, 2 * self._startup_s) + max(self._left(), 0.0)
+        code = run_job(self._command, _environment(plan), output, deadline)
+        took = time.monotonic() - began
+        how = "did not end in time" if code is None else f"ended with exit code {code}"
+        why = why_of(output)
+        refused = Path(f"{plan.where}{REFUSED}")
+        if refused.exists():
+            raise UsageError(refused.read_text("utf-8"))
+        seen = [json.loads(one.read_bytes()) for one in folder.glob(f"{self._token}-*.json")]
+        if not seen:
+            raise UsageError(
+                f"the job {how}, and reported no model under DDP, or fully_shard, on all "
+                f"ranks: {why} (all that it printed is in {output}); pass a command that trains one"
+            )
+        size = max(one["bytes"] for one in seen)
+        # Of a rank that was started again, or a model made again, what was seen for longest.
+        seen.sort(key=lambda one: len(one["begins"]))
+        by_rank = {one["rank"]: one for one in seen if one["bytes"] == size}
+        ranks = [by_rank[rank] for rank in sorted(by_rank)]
+        begins = ranks[0]["begins"]
+        self._startup_s = self._startup_s or took - (begins[-1] - begins[0]) / 1e9
+        self._trouble = None if code == 0 else f"Start {number} {how}: {why}."
+        return ranks
 
     def tuned(self) -> Tuned:
         """Return what the starts say.  Raises ``UsageError`` where it is nothing."""
-        if not self._by_cap:
+        if not self.by_cap:
             raise UsageError("nothing was measured: it was ended before the hooks had their turns")
-        plain = self._plain
-        first = next(iter(self._by_cap.values()))[0]
+        first = next(iter(self.by_cap.values()))[0]
         settings = [
-            _setting(seen, label, cap, plain)
-            for cap, seen in self._by_cap.items()
-            for label in turns_of(seen, starts.TURN)
+            _setting(ranks, turns, label, cap, self._plain)
+            for cap, ranks in self.by_cap.items()
+            for turns in [turns_of(ranks)]
+            for label in turns
         ]
+        drift = [float(np.mean(one)) for one in self._plain]
         return Tuned(
-            model=first["model"], own_hook=first["hook"], own_cap=self._seen["cap"],
+            model=first["model"], own_hook=first["hook"], own_cap=self._first["cap"],
             ranks=first["ranks"], step_ns=settings[0].found.step_ns / settings[0].found.ratio,
-            drift=None if len(plain) < 2 else float(np.mean(plain[1]) / np.mean(plain[0])),
+            drift=drift[1] / drift[0] if len(drift) > 1 else None,
             settings=sorted(settings, key=lambda one: one.found.ratio),
-            refused={**first["refused"], **self._failed}, notes=self._job.notes,
-            folder=str(self._job.out),
+            refused={**first["refused"], **self._failed}, notes=self.notes, folder=str(self._out),
         )  # fmt: skip
 
 
-def _setting(seen: list[Seen], label: str, cap: float | None, plain: list[Floats]) -> Setting:
-    told = [one["hooks"][label] for one in seen]
+def _setting(
+    ranks: list[Seen], turns: dict[str, Floats], label: str, cap: float | None, plain: list[Floats]
+) -> Setting:
+    told = [one["hooks"][label] for one in ranks]
     exposed = [one["exposed_ns"] for one in told]
-    errors = [one["error"] for one in told if one["error"] is not None]
     return Setting(
-        hook=label, cap=cap, found=against(turns_of(seen, starts.TURN), label, plain),
+        hook=label, cap=cap, found=against(turns, label, plain),
         exposed_ns=None if None in exposed else float(np.mean(exposed)),
-        wire_bytes=told[0]["wire_bytes"], error=max(errors, default=None),
-        peak_bytes=seen[0]["peaks"].get(label),
+        wire_bytes=told[0]["wire_bytes"],
+        error=max((one["error"] for one in told if one["error"] is not None), default=None),
     )  # fmt: skip
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    """Return this process's environment for a start, without what asks hooktrace for anything."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HOOKTRACE_")}
+    paths = [FOLDER, *filter(None, [kept.get("PYTHONPATH")])]
+    return kept | {
+        MEASURED: plan.encoded(),
+        TUNING.variable: "1",
+        "PYTHONPATH": os.pathsep.join(paths),
+        "HOOKTRACE_RECORD_DIR": "",  # nobody is to be told of a run
+    }
 
 
 def _say(what: str) -> None:

@@ -11,42 +11,39 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import nn
 
 MEASURED = "_HOOKTRACE_TUNE"
 """Of the environment of a job that ``hooktrace tune`` has started: its plan."""
-
-_KEY = "hooktrace/tune"
+STORE = "hooktrace/tune"
+"""What begins the keys of the job's store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One start of a job.
 
-    ``folder``: where each rank writes what it saw.  The job ends after so many ``rounds``, but goes
-    on for so many ``seconds``, by rank 0's clock; after ``limit_s`` when anything can be said.
-    ``shapes``: of the parameters of the model that is tuned, as of ``shapes_key``; ``None`` to look
-    only.  ``hooks``: labels of what takes turns with ``OWN``, of ``turn`` steps each.
-    ``cap``: the model's ``bucket_cap_mb``, ``None`` for its own.  ``keep``: write record files too.
-    ``is_last``: after it the tuning is over.  ``token``: of who started this process, in the names
-    of its files.  ``follows``: that was not who started rank 0.
+    ``where``: what the paths of a rank's files begin with.  ``follows``: another ``hooktrace tune``
+    than this rank's started rank 0.  The job ends after so many ``rounds``, but goes on for so many
+    ``seconds``, by rank 0's clock; after ``limit_s`` when anything can be said.  ``shapes``: of the
+    model that is tuned (``shapes_of``), ``None`` to look only.  ``hooks``: labels of what takes
+    turns with ``OWN``.  ``cap``: the model's ``bucket_cap_mb``, ``None`` for its own.  ``keep``:
+    write record files too.  ``is_last``: after it the tuning is over.
     """
 
-    folder: str
+    where: str
     rounds: int
     shapes: str | None = None
-    hooks: tuple[str, ...] = ()
+    hooks: Sequence[str] = ()
     cap: float | None = None
-    turn: int = 8
     keep: bool = False
     is_last: bool = False
     seconds: float = 0.0
-    token: str = ""
     limit_s: float = 600.0
     follows: bool = False
 
@@ -56,7 +53,7 @@ class Plan:
 
     def is_of(self, module: nn.Module) -> bool:
         """Return whether something is asked of a module: of all of them where it is to look."""
-        return self.shapes is None or self.shapes == shapes_key(trained(module))
+        return self.shapes is None or self.shapes == shapes_of(module)
 
 
 def plan() -> Plan | None:
@@ -73,42 +70,30 @@ def plan() -> Plan | None:
 def _agreed(said: str) -> Plan:
     import torch.distributed as dist
 
-    own = _decoded(said)
+    from ...staging.job import job_store
+
+    own = Plan(**json.loads(said))
     if not dist.is_initialized():
         return own  # DDP says itself what is missing
-    of_all = _decoded(of_rank_0("plan", lambda: said))
-    follows = of_all.token != own.token
-    return replace(of_all, folder=own.folder, token=own.token, follows=follows)
+    of_all = Plan(**json.loads(of_rank_0("plan", lambda: said, job_store(STORE))))
+    return replace(of_all, where=own.where, follows=of_all.where != own.where)
 
 
-def _decoded(said: str) -> Plan:
-    found = json.loads(said)
-    return Plan(**{**found, "hooks": tuple(found["hooks"])})
-
-
-def of_rank_0(what: str, said: Callable[[], str]) -> str:
+def of_rank_0(what: str, said: Callable[[], str], store: Any) -> str:
     """Return what rank 0 says; ``said`` is called there only.  All ranks ask for the same."""
     import torch.distributed as dist
 
-    from ...staging.job import job_store
-
-    store, key = job_store(), f"{_KEY}/{what}"
     if dist.get_rank() == 0:
-        store.set(key, said())
-    return str(store.get(key).decode())
+        store.set(what, said())
+    return str(store.get(what).decode())
 
 
-def shapes_key(shapes: Iterable[Sequence[int]]) -> str:
-    """Return what tells parameters of other shapes apart, in whatever order."""
-    said = ";".join(sorted(",".join(map(str, shape)) for shape in shapes))
-    return hashlib.sha256(said.encode()).hexdigest()
-
-
-def trained(module: nn.Module) -> list[tuple[int, ...]]:
-    """Return the shapes of the parameters whose gradients are averaged, whole ones if sharded."""
+def shapes_of(module: nn.Module) -> str:
+    """Return what tells models apart: the shapes of what is trained, whole ones if sharded."""
     ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
     named = module.named_parameters()
-    return [tuple(p.shape) for name, p in named if p.requires_grad and name not in ignored]
+    shapes = [tuple(p.shape) for name, p in named if p.requires_grad and name not in ignored]
+    return hashlib.sha256(str(sorted(shapes)).encode()).hexdigest()
 
 
 def cap_of(module: nn.Module) -> float | None:

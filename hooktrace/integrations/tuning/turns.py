@@ -1,9 +1,10 @@
 """The steps of one model in a job that is tuned, and whose turn each is.
 
-      a forward pass begins, main thread --> stamp; a turn is over: --Hooks.change--> the next one
-      rank 0 says that it is the end --> what was seen, to a file --> SystemExit
+    a forward pass begins, main thread --> stamp; a turn is over: --change--> the next one's hook
+    rank 0 says that it is the end --> what was seen, to a file --> SystemExit
 
 A step is a forward pass whose gradients will be averaged.  On a device its begin is an event there.
+``hooks.py`` has what takes turns in a model under DDP, and in one under ``fully_shard``.
 """
 
 from __future__ import annotations
@@ -11,140 +12,105 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from itertools import accumulate, pairwise
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from .plan import Plan, of_rank_0, shapes_key, trained
-from .rounds import OWN, Rounds, Turn, turn_times
+from .plan import STORE, Plan, of_rank_0, shapes_of
+from .rounds import OWN, TURN, Turn, rounds, turn_times
 
 if TYPE_CHECKING:
     from torch import nn
-    from torch.nn.parallel import DistributedDataParallel
 
-    from ...tracing.traced_hook import Hook
-    from .hooks import Hooks
+_WAIT = timedelta(seconds=5)
+"""For what other ranks say of a failure; they come to their ends by it at about the same time."""
 
 
 class Turns:
     """A model of a job that is tuned.
 
-    ``kind``: ``ddp`` or ``fsdp2``; ``cap``: of DDP, its ``bucket_cap_mb``.  ``number``: among the
-    models that were made, the same on all ranks.  ``size``: bytes of its gradients.
+    ``said``: what its file tells of it besides what is known here.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        wanted: Plan,
-        number: int,
-        *,
-        kind: str,
-        name: str,
-        cap: float | None = None,
-    ) -> None:
+    sizes: ClassVar[list[int]] = []
+    """Bytes of the models so far, the same on all ranks: the largest one ends the job."""
+
+    def __init__(self, module: nn.Module, wanted: Plan, **said: Any) -> None:
         import torch
         import torch.distributed as dist
 
+        from ...staging.job import job_store
+
         trainable = [p for p in module.parameters() if p.requires_grad]
-        self.plan, self._number = wanted, number
+        self.plan = wanted
+        self.is_called = False
+        """Whether a forward pass that is a step is under way."""
         self._device: torch.device = trainable[0].device
-        self.size = sum(p.numel() * p.element_size() for p in trainable)
         self._begins: list[int] = []
         self._events: list[Any] = []
         self._turns: list[Turn] = []
-        self._peaks: dict[str, int] = {}
-        self._hooks: Hooks | None = None
-        self._beginnings = 0
-        """How often it began; the job's store remembers what rank 0 said of steps before."""
-        self._rounds = Rounds([OWN], wanted)
-        self._said: dict[str, Any] = {
-            "model": name, "kind": kind, "shapes": shapes_key(trained(module)),
-            "bytes": self.size, "cap": cap, "rank": dist.get_rank(), "ranks": dist.get_world_size(),
-            "here": int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size())),
+        self._size = sum(p.numel() * p.element_size() for p in trainable)
+        self.sizes.append(self._size)
+        self._store = job_store(
+            f"{STORE}/{len(self.sizes)}"
+        )  # which the script may let go of before
+        self._began = -1
+        """How often it began anew; the job's store remembers what rank 0 said before."""
+        self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
+        self._seen: dict[str, Any] = said | {
+            "shapes": shapes_of(module), "bytes": self._size, "rank": self._rank,
+            "ranks": self._ranks, "last": wanted.is_last, "follows": wanted.follows,
+            "hook": None, "effects": False, "refused": {},
         }  # fmt: skip
         self._is_written = False
-        self.is_called = False
-        """Whether a forward pass that is a step is under way."""
+        self._begin([OWN])
         # Children of multiprocessing run no functions of atexit.
         Finalize(None, self._write, exitpriority=1)
 
-    @property
-    def changes(self) -> bool:
-        """Whether the model's hooks take turns, and it is not only looked at."""
-        return self.plan.shapes is not None
+    def _change(self, label: str) -> None:
+        """Give the model's gradients to another hook, from the step that begins on."""
 
-    def take(
-        self, ddp: DistributedDataParallel, hook: Hook, state: Any, change: Callable[..., None]
-    ) -> tuple[Hook, Any]:
-        """Have the plan's hooks take turns with a DDP model's own; returns what goes first.
+    def _told(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of each hook, by label."""
+        return {}
 
-        ``change``: called with the hook and the state that take the model's buckets from then on.
-        """
-        from .hooks import DDPHooks
-
-        if self._hooks is not None:  # the script has replaced its hook
-            self._hooks.close()
-        hooks = DDPHooks(ddp, (hook, state), change, self.plan)
-        self.have(hooks)
-        return hooks.first
-
-    def have(self, hooks: Hooks) -> None:
+    def _begin(self, labels: Iterable[str]) -> None:
         """Begin: what came before, in a script that registers late, is not counted.
 
         A hook that the first forward pass registers has the step that is under way, as its tracer
         counts it: probes then come in the first step of a turn.
         """
-        self._hooks = hooks
-        self._beginnings += 1
-        self._rounds = Rounds(hooks.labels, self.plan)
+        self._began += 1
         before = len(self._begins) - self.is_called
-        del self._begins[:before], self._events[:before]
-        self._turns[:] = [(OWN, 0)] if self.is_called else []
+        del self._begins[: max(0, before)], self._events[: max(0, before)]
+        self._turns = [(OWN, 0)] if self.is_called else []
+        self._order = rounds(
+            [*labels], self.plan, lambda: (self._begins[-1] - self._begins[0]) / 1e9,
+            lambda: turn_times(self._at(), self._turns),
+        )  # fmt: skip
 
-    def step(self, largest: int) -> None:
-        """Take note of a step that begins; end a turn, or the job.
-
-        ``largest``: the size of the largest model so far, which is the one that ends the job.
-        """
+    def step(self) -> None:
+        """Take note of a step that begins; end a turn, or the job."""
         from ...staging.devices import current_stream, has_events, new_event
 
         step = len(self._begins)
         self._begins.append(time.perf_counter_ns())
         if has_events(self._device):
-            event = new_event(self._device)
-            event.record(current_stream(self._device))
-            self._events.append(event)
-        if step % self.plan.turn == 0:
-            label = OWN if step == 0 or self.size < largest else self._next(step)
+            self._events.append(new_event(self._device))
+            self._events[-1].record(current_stream(self._device))
+        if step % TURN == 0:
+            label = OWN
+            if step > 0 and self._size == max(self.sizes):
+                asked = f"{self._began}/{step}"
+                label = of_rank_0(asked, lambda: next(self._order, ""), self._store)
             if not label:
                 self._leave()
-            self._note_peak()
             self._turns.append((label, step))
-            if self._hooks is not None:
-                self._hooks.change(label)
-
-    def _next(self, step: int) -> str:
-        seconds = (self._begins[-1] - self._begins[0]) / 1e9
-        return of_rank_0(
-            f"{self._number}/{self._beginnings}/{step}",
-            lambda: self._rounds.next(
-                seconds, lambda: turn_times(self._at(), self._turns, self.plan.turn)
-            ),
-        )
-
-    def _note_peak(self) -> None:
-        """Take note of the most memory in the turn that is over, where the device counts it."""
-        import torch
-
-        if self._device.type == "cuda":
-            if len(self._turns) > 1:
-                label, peak = self._turns[-1][0], torch.cuda.max_memory_allocated(self._device)
-                self._peaks[label] = max(peak, self._peaks.get(label, 0))
-            torch.cuda.reset_peak_memory_stats(self._device)
+            self._change(label)
 
     def _leave(self) -> NoReturn:
         """End the job as a script ends itself: what it has to close, it closes.
@@ -166,20 +132,30 @@ class Turns:
         if self._is_written or not self._begins:
             return
         self._is_written = True
-        self._note_peak()
-        hooks = self._hooks
-        seen = {
-            **self._said, "last": self.plan.is_last, "follows": self.plan.follows,
-            "begins": self._at(), "turns": self._turns, "peaks": self._peaks,
-            "hook": hooks and hooks.own, "effects": bool(hooks and hooks.effects),
-            "refused": hooks.refused if hooks else {}, "hooks": hooks.told() if hooks else {},
+        told = self._told()
+        seen = self._seen | {
+            "begins": self._at(), "turns": self._turns, "hooks": told, "failed": self._failed(told),
         }  # fmt: skip
-        name = f"{self.plan.token}-{self._said['rank']:05d}-{os.getpid()}-{id(self)}.json"
-        path = Path(self.plan.folder, name)
+        path = Path(f"{self.plan.where}-{self._rank:05d}-{os.getpid()}-{id(self)}.json")
         path.parent.mkdir(parents=True, exist_ok=True)
         unnamed = path.with_suffix(".part")
         unnamed.write_text(json.dumps(seen), "utf-8")
         unnamed.rename(path)
+
+    def _failed(self, told: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+        """Return the hook to blame; a rank whose collective has failed hears what others saw."""
+        mine = next(([label, *one["failed"]] for label, one in told.items() if one["failed"]), None)
+        keys = [f"failed/{self._began}/{rank}" for rank in range(self._ranks)]
+        said = [mine]
+        with suppress(RuntimeError):  # the store is gone
+            self._store.set(keys[self._rank], json.dumps(mine))
+            if mine is not None and mine[1]:
+                with suppress(RuntimeError):  # a rank was killed
+                    self._store.wait(keys, _WAIT)
+                said = [
+                    json.loads(self._store.get(key)) for key in keys if self._store.check([key])
+                ]
+        return to_blame(said, self._ranks)
 
     def _at(self) -> list[int]:
         """Return when each step began, ns: by the device, where there is one."""
@@ -188,3 +164,16 @@ class Turns:
         self._events[-1].synchronize()
         spans = [a.elapsed_time(b) for a, b in pairwise(self._events)]  # of few digits each
         return [0, *(int(ms * 1e6) for ms in accumulate(spans))]
+
+
+def to_blame(said: Sequence[Sequence[Any] | None], ranks: int) -> dict[str, str]:
+    """Return the hook that a job has failed by, and why.
+
+    ``said``: of ranks, the first hook that failed, whether in a collective, and what it raised.
+    Collectives fail on all others where one rank is gone, whoever's turn it is: a hook is to blame
+    where it fails outside of one, or on all ranks alike.
+    """
+    failed = [one for one in said if one is not None]
+    own = [one for one in failed if not one[1]]
+    alike = failed if len(failed) == ranks and all(one == failed[0] for one in failed) else []
+    return {label: f"it failed: {why}" for label, _, why in (own or alike)[:1] if label != OWN}

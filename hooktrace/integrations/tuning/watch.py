@@ -16,46 +16,41 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .plan import plan
+from .hooks import DDPTurns, ShardedTurns
+from .plan import Plan, plan
 from .turns import Turns
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
-REFUSED = "refused.txt"
-"""Of a file in a start's folder, behind the token: why the job cannot be tuned."""
+REFUSED = "-refused.txt"
+"""Of a file, behind the plan's ``where``: why the job cannot be tuned."""
 _STEPS = 100
 """Of optimizers, without a model; some train a part by itself before they make it."""
 
-_turns: weakref.WeakKeyDictionary[Any, Turns] = weakref.WeakKeyDictionary()
+_turns: weakref.WeakKeyDictionary[Any, DDPTurns] = weakref.WeakKeyDictionary()
 """By reducer: on the model itself they would go into its copies and checkpoints."""
-
 _called: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 """Sharded models that were called."""
 
-_sizes: list[int] = []
-"""Bytes of the models so far, the same on all ranks: the largest one is tuned."""
 
-
-def made(ddp: DistributedDataParallel) -> Turns | None:
-    """Return the turns of a model that was just made; ``None`` of one that is left as it is."""
+def made(ddp: DistributedDataParallel) -> DDPTurns | None:
+    """Take note of a model that was just made; return its turns where its hooks take some."""
+    wanted = _wanted(ddp.module, ddp.process_group.size())
+    if wanted is None:
+        return None
     name, cap = type(ddp.module).__name__, ddp.bucket_bytes_cap / 2**20
-    found = _found(ddp.module, ddp.process_group.size(), kind="ddp", name=name, cap=cap)
-    if found is not None:
-        _turns[ddp.reducer] = found
-    return found
+    found = _turns[ddp.reducer] = DDPTurns(ddp.module, wanted, kind="DDP", model=name, cap=cap)
+    return None if wanted.shapes is None else found
 
 
-def _found(module: nn.Module, ranks: int, **more: Any) -> Turns | None:
+def _wanted(module: nn.Module, ranks: int) -> Plan | None:
     import torch.distributed as dist
 
     wanted = plan()
-    if wanted is None or not wanted.is_of(module) or ranks != dist.get_world_size():
-        return None
-    found = Turns(module, wanted, len(_sizes), **more)
-    _sizes.append(found.size)
-    return found
+    is_of = wanted is not None and wanted.is_of(module) and ranks == dist.get_world_size()
+    return wanted if is_of else None
 
 
 def patch_forward(ddp: Any) -> None:
@@ -75,7 +70,7 @@ def patch_forward(ddp: Any) -> None:
                 "hooks can take turns only at the same step of all ranks; give all ranks as many "
                 "batches, and tune it without join(), or with join(enable=False)"
             )
-        turns.step(max(_sizes))
+        turns.step()
         turns.is_called = True
         try:
             return original(self, *inputs, **options)
@@ -97,18 +92,17 @@ def called(root: nn.Module) -> None:
         return
     _called.add(model)
     groups = list(groups_of(model))
-    ranks = min((one.ranks for one in groups), default=0)
-    turns = _found(model, ranks, kind="fsdp2", name=name_of(model))
-    if turns is None:
+    wanted = _wanted(model, min((one.ranks for one in groups), default=0))
+    if wanted is None:
         return
-    if turns.changes:
-        from .hooks import ShardedHooks
-
-        turns.have(ShardedHooks(model, name_of(model), turns.plan))
+    name = name_of(model)
+    turns = ShardedTurns(model, wanted, kind="fully_shard", model=name, cap=None)
+    if wanted.shapes is not None:
+        turns.take(model, name)
 
     def step(*_: Any) -> None:
         if torch.is_grad_enabled() and groups[0].reduces:
-            turns.step(max(_sizes))
+            turns.step()
 
     model.register_forward_pre_hook(step, prepend=True)
     step()
@@ -116,14 +110,14 @@ def called(root: nn.Module) -> None:
 
 def refuse_others(optimizers: ModuleType) -> None:
     """End a job that trains without a model that can be tuned; ``optimizers``: torch's module."""
-    count = 0
+    steps = 0
 
     def stepped(*_: Any) -> None:
-        nonlocal count
-        count += 1
-        if _sizes:
+        nonlocal steps
+        steps += 1
+        if Turns.sizes:
             handle.remove()
-        elif count == _STEPS:
+        elif steps == _STEPS:
             _refuse(
                 "the job trains, and no model of it is under DDP, or under fully_shard, on all of "
                 "its ranks, so there is no hook to tune; pass a command that trains one"
@@ -136,5 +130,5 @@ def _refuse(why: str) -> NoReturn:
     """End a job that cannot be tuned."""
     wanted = plan()
     if wanted is not None:
-        Path(wanted.folder, f"{wanted.token}-{REFUSED}").write_text(why, "utf-8")
+        Path(f"{wanted.where}{REFUSED}").write_text(why, "utf-8")
     raise SystemExit(0)

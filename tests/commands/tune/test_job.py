@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +38,32 @@ def test_nothing_of_a_job_is_left(
     assert (tmp_path / "output").read_text() == ""
     assert code == (None if how == "waits" else 0)
     assert marked((tmp_path / "mark").read_text()) == []
+
+
+def test_ctrl_c_while_a_job_is_started_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits until there is something to end."""
+
+    def started(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        made = popen(*arguments, **options)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(job.subprocess, "Popen", started)
+    command = [sys.executable, "-c", LAUNCHER, str(tmp_path), "waits"]
+    with pytest.raises(KeyboardInterrupt):
+        run_job(command, os.environ | {"HERE": str(tmp_path)}, tmp_path / "output", 60)
+    assert not [one for one in Path("/proc").glob("[0-9]*/environ") if names(one, str(tmp_path))]
+
+
+def names(path: Path, word: str) -> bool:
+    """Return whether a process was told a word; no when it has gone, or is another user's."""
+    try:
+        return word.encode() in path.read_bytes()
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 
 from hooktrace.commands.tune.measure import against, turns_of
-from hooktrace.commands.tune.show import Setting, Tuned, as_text, sentence, winner
-from hooktrace.commands.tune.starts import (
-    TURN,
-    caps_of,
-    fitting,
-    steps_for,
-    survivors,
-)
-from hooktrace.integrations.tuning.rounds import OWN
+from hooktrace.commands.tune.show import Setting, Tuned, as_text, sentence
+from hooktrace.commands.tune.tries import caps_of, fitting, steps_for, survivors
+from hooktrace.integrations.tuning.rounds import OWN, TURN
 
 MS = 1e6
 
@@ -38,7 +32,7 @@ def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: i
 
 def plain(step: float, rounds: int, *, noise: float = 0.0) -> Any:
     """Return the steps, ns, by turns of a job as it is."""
-    return turns_of([seen({OWN: step}, rounds, noise=noise, seed=9)], TURN)[OWN]
+    return turns_of([seen({OWN: step}, rounds, noise=noise, seed=9)])[OWN]
 
 
 def test_turns_without_their_first_steps_over_the_job_as_it_is() -> None:
@@ -46,7 +40,7 @@ def test_turns_without_their_first_steps_over_the_job_as_it_is() -> None:
     steps = {OWN: 12.0, "fp16": 9.0, "bf16": 15.0}
     one, cut = seen(steps, 10), seen(steps, 10)
     cut["begins"] = cut["begins"][: -TURN - 1]  # of a rank that was ended before its last turn
-    found = turns_of([one, cut], TURN)
+    found = turns_of([one, cut])
     assert {label: len(turns) for label, turns in found.items()} == dict.fromkeys(steps, 9)
     assert found["fp16"] == pytest.approx(9 * MS)
     base = plain(10.0, 12)
@@ -54,7 +48,7 @@ def test_turns_without_their_first_steps_over_the_job_as_it_is() -> None:
     told = against(found, "fp16", [base])
     assert told.step_ns == pytest.approx(9 * MS)
     assert (told.ratio, told.low, told.high) == pytest.approx((0.9, 0.9, 0.9))
-    assert survivors([one], 1) == ("fp16",)
+    assert survivors([one], 1) == ["fp16"]
 
 
 def test_intervals_hold_what_is_true_as_often_as_they_say() -> None:
@@ -63,7 +57,7 @@ def test_intervals_hold_what_is_true_as_often_as_they_say() -> None:
     for seed in range(100):
         one = seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.1, seed=seed)
         base = plain(10.0, 26, noise=0.1)
-        told = against(turns_of([one], TURN), "fp16", [base / base.mean() * 10 * MS])
+        told = against(turns_of([one]), "fp16", [base / base.mean() * 10 * MS])
         inside += told.low <= 0.9 <= told.high
         widths += (told.high - told.low) / 100
     assert inside >= 90
@@ -74,7 +68,7 @@ def test_two_starts_of_the_job_that_differ_are_no_trend_of_its_steps() -> None:
     """A jump between them is drift, which is told by itself; each start's steps vary little."""
     one = seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.02)
     told = against(
-        turns_of([one], TURN), "fp16",
+        turns_of([one]), "fp16",
         [plain(8.0, 12, noise=0.02), plain(12.0, 12, noise=0.02)],
     )  # fmt: skip
     assert told.ratio == pytest.approx(9 / np.sqrt(8.0 * 12.0), rel=0.02)
@@ -85,7 +79,7 @@ def setting(hook: str, ratio: float, spread: float, **more: Any) -> Setting:
     found = type(against({OWN: np.ones(9)}, OWN, [np.ones(9)]))(
         ratio * 10 * MS, ratio, ratio - spread, ratio + spread
     )
-    told = {"cap": 25.0, "exposed_ns": 1e6, "wire_bytes": 2e6, "error": None, "peak_bytes": None}
+    told = {"cap": 25.0, "exposed_ns": 1e6, "wire_bytes": 2e6, "error": None}
     return Setting(hook=hook, found=found, **(told | more))
 
 
@@ -123,7 +117,7 @@ def test_a_winner_and_its_lines() -> None:
 def test_nothing_lossless_beside_the_winner_but_what_wins_too(other: Setting) -> None:
     """The job as it is is not faster than itself, and what is within that is noise."""
     found = tuned(setting("fp16", 0.5, 0.02, error=2e-4), other, setting(OWN, 0.945, 0.01))
-    assert winner(found) is not None
+    assert found.winner is not None
     assert "Nothing is lost by" not in as_text(found)
 
 
@@ -141,7 +135,7 @@ def test_the_jobs_own_hook_is_no_plain_average() -> None:
 def test_nothing_else_to_try_is_said() -> None:
     """As where all hooks were left out, and where one start alone says how long a step is."""
     found = tuned(setting(OWN, 1.0, 0.01), drift=None)
-    assert winner(found) is None
+    assert found.winner is None
     assert sentence(found) == "There was nothing to try beside the job as it is."
     assert "How far the job as it is drifts is not known: it ran once." in as_text(found)
 
@@ -159,7 +153,7 @@ def test_what_is_no_more_than_noise_wins_nothing(
 ) -> None:
     """Of the turns, of the job between its two starts, or of its own hook in its own place."""
     found = tuned(best, setting(OWN, own, 0.01), drift=drift)
-    assert winner(found) is None
+    assert found.winner is None
     assert sentence(found) == (
         f"Nothing beats the job as it is by more than the noise ({noise} %)."
     )

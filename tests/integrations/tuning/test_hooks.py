@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
 
 from hooktrace.hooks import OptimizerHookState, allreduce_hook, hook_then_optimizer
-from hooktrace.integrations.tuning.hooks import _does_more
+from hooktrace.integrations.tuning.hooks import does_more
 
 
 class Subtract:
@@ -15,9 +15,9 @@ class Subtract:
         """Do nothing."""
 
 
-def test_a_hook_that_does_more_than_average_is_known() -> None:
+def test_a_hook_thatdoes_more_than_average_is_known() -> None:
     """Its optimizer would not run in the turns of the others."""
     state = OptimizerHookState(Subtract())
-    assert _does_more(hook_then_optimizer(allreduce_hook, state))
-    assert _does_more(optimizer_overlap_hooks._hook_then_optimizer)
-    assert not _does_more(allreduce_hook)
+    assert does_more(hook_then_optimizer(allreduce_hook, state))
+    assert does_more(optimizer_overlap_hooks._hook_then_optimizer)
+    assert not does_more(allreduce_hook)

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 
 from hooktrace.integrations.tuning.plan import Plan
-from hooktrace.integrations.tuning.rounds import OWN, Rounds, turn_times
+from hooktrace.integrations.tuning.rounds import FEWEST, OWN, TURN, turn_times
+from hooktrace.integrations.tuning.rounds import rounds as of_rounds
 
 
 def turns(steps: Mapping[str, float], rounds: int, *, seconds: float = 0.0) -> list[str]:
     """Return whose turns there were; a hook's step takes so long in each round, or by turns."""
     times: dict[str, list[float]] = {label: [] for label in steps}
-    asked, found = Rounds([*steps], Plan("", rounds, seconds=seconds, limit_s=1000)), []
-    while label := asked.next(float(len(found)), lambda: times):
+    plan, found = Plan("", rounds, seconds=seconds, limit_s=1000), list[str]()
+    for label in of_rounds([*steps], plan, lambda: float(len(found)), lambda: times):
         found.append(label)
         times[label].append(steps[label])
     return found
@@ -49,15 +50,15 @@ def test_who_was_the_faster_one_in_some_round_stays() -> None:
 def test_a_start_ends_at_its_limit() -> None:
     """With what can be told by then; in the middle of a round only where that takes too long."""
     plan = Plan("", 20, limit_s=30)
-    asked = Rounds([OWN, "a"], plan)
-    assert [bool(asked.next(31.0, dict)) for _ in range(11)] == [True] * 10 + [False]
-    asked = Rounds([OWN, "a"], plan)
-    assert asked.next(119.9, dict)
-    assert asked.next(120.0, dict) == ""
+    assert len([*of_rounds([OWN, "a"], plan, lambda: 31.0, dict)]) == 2 * FEWEST
+    now = iter([119.9, 120.0])
+    assert len([*of_rounds([OWN, "a"], plan, lambda: next(now), dict)]) == 1
 
 
 def test_a_turn_is_told_without_its_first_steps_once_it_is_over() -> None:
     """The turn under way is not, nor the one before all."""
-    begins = [0, 9, 18, 27, 36, 136, 236, 336, 346, 356, 456, 556]
-    told = turn_times(begins, [(OWN, 0), ("a", 2), ("b", 6), ("a", 10)], 4)
-    assert told == {"a": [100.0], "b": [100.0]}
+    begins = [100 * step for step in range(3 * TURN + 1)] + [
+        2400 + 7 * step for step in range(1, 9)
+    ]
+    turns = [(OWN, 0), ("a", TURN), ("b", 2 * TURN), ("a", 3 * TURN), ("b", 4 * TURN)]
+    assert turn_times(begins, turns) == {"a": [100.0, 7.0], "b": [100.0]}
