@@ -7,7 +7,8 @@ what later ones count adds up under ``other``, of which a gauge, a last value, w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from ..records import Unit
@@ -21,21 +22,31 @@ logger = logging.getLogger("hooktrace")
 _OTHER = ("other", "other")
 
 
+class First:
+    """The first ``most`` names, which are told apart for ever."""
+
+    def __init__(self, most: int) -> None:
+        self._names: set[Hashable] = set()
+        self._most = most
+
+    def has(self, name: Hashable) -> bool:
+        """Return whether a name is among them, from now on if there is room."""
+        if len(self._names) < self._most:
+            self._names.add(name)
+        return name in self._names
+
+
 class ModelLabels:
     """The models that one exporter tells apart; ``exporter``: its name, for the one warning."""
 
     def __init__(self, exporter: str) -> None:
         self._exporter = exporter
-        self._known: set[tuple[str, ...]] = set()
+        self._known = First(m.MAX_MODELS)
         self._told = False
 
     def knows(self, model: str, hook: str = "") -> bool:
         """Return whether a model is told apart, from now on if there is room."""
-        key = (model, hook)
-        if key in self._known:
-            return True
-        if len(self._known) < m.MAX_MODELS:
-            self._known.add(key)
+        if self._known.has((model, hook)):
             return True
         if not self._told:
             self._told = True
@@ -66,15 +77,11 @@ class UnitLabels:
     """The units that are told apart, of each model the first ``MAX_UNITS``."""
 
     def __init__(self) -> None:
-        self._known: dict[str, set[str]] = {}
+        self._models = First(m.MAX_MODELS)
+        self._units: defaultdict[str, First] = defaultdict(lambda: First(m.MAX_UNITS))
 
     def of(self, model: Labels, unit: Unit) -> Labels:
         """Return the label values of a unit's collective; ``model``: its name and hook."""
-        known = self._known.get(model[0])
-        if known is None and len(self._known) < m.MAX_MODELS:
-            known = self._known[model[0]] = set()
-        name = m.OTHER
-        if known is not None and (unit.name in known or len(known) < m.MAX_UNITS):
-            known.add(unit.name)
-            name = unit.name
-        return *model, name, unit.collective, unit.phase
+        name, *_ = model
+        is_known = self._models.has(name) and self._units[name].has(unit.name)
+        return *model, unit.name if is_known else m.OTHER, unit.collective, unit.phase

@@ -22,6 +22,7 @@ from ..records import (
     StepRecord,
     metrics,
 )
+from .model_labels import First
 from .tensorboard_tables import anomaly_table, hang_table, layout_table
 from .tensorboard_tags import exposed_tag, group_of, tag_of, unit_tag
 
@@ -63,7 +64,7 @@ class ModelSeries:
         self._window_end = (0, 0)
         self._skews: deque[SkewRecord] = deque(maxlen=MAX_WAITING)
         self._anomalies: deque[AnomalyRecord] = deque(maxlen=MAX_ANOMALIES)
-        self._units: set[str] = set()
+        self._units = First(metrics.MAX_UNITS)
         self._anomaly_count = 0
         self._anomalies_written = 0
         self._anomaly_step = 0
@@ -156,9 +157,7 @@ class ModelSeries:
         """Return whether a bucket has scalars of its own: of the first, or of the first units."""
         if bucket.unit is None:
             return bucket.bucket < metrics.MAX_BUCKET_LABELS
-        if len(self._units) < metrics.MAX_UNITS:
-            self._units.add(bucket.unit.name)
-        return bucket.unit.name in self._units
+        return self._units.has(bucket.unit.name)
 
     def expect(self, skew: SkewRecord) -> None:
         """Remember a lag: TensorBoard takes a step that goes back for a restart, so it waits."""
