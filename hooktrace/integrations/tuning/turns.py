@@ -55,9 +55,8 @@ class Turns:
         self._turns: list[Turn] = []
         self._size = sum(p.numel() * p.element_size() for p in trainable)
         self.sizes.append(self._size)
-        self._store = job_store(
-            f"{STORE}/{len(self.sizes)}"
-        )  # which the script may let go of before
+        # Held from now on: the script may destroy its group before all is said.
+        self._store = job_store(f"{STORE}/{len(self.sizes)}")
         self._began = -1
         """How often it began anew; the job's store remembers what rank 0 said before."""
         self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
@@ -86,7 +85,7 @@ class Turns:
         """
         self._began += 1
         before = len(self._begins) - self.is_called
-        del self._begins[: max(0, before)], self._events[: max(0, before)]
+        del self._begins[:before], self._events[:before]
         self._turns = [(OWN, 0)] if self.is_called else []
         self._order = rounds(
             [*labels], self.plan, lambda: (self._begins[-1] - self._begins[0]) / 1e9,
@@ -102,15 +101,16 @@ class Turns:
         if has_events(self._device):
             self._events.append(new_event(self._device))
             self._events[-1].record(current_stream(self._device))
-        if step % TURN == 0:
-            label = OWN
-            if step > 0 and self._size == max(self.sizes):
-                asked = f"{self._began}/{step}"
-                label = of_rank_0(asked, lambda: next(self._order, ""), self._store)
-            if not label:
-                self._leave()
-            self._turns.append((label, step))
-            self._change(label)
+        if step % TURN:
+            return
+        label = OWN
+        if step > 0 and self._size == max(self.sizes):
+            asked = f"{self._began}/{step}"
+            label = of_rank_0(asked, lambda: next(self._order, ""), self._store)
+        if not label:
+            self._leave()
+        self._turns.append((label, step))
+        self._change(label)
 
     def _leave(self) -> NoReturn:
         """End the job as a script ends itself: what it has to close, it closes.
