@@ -49,8 +49,8 @@ class SimulatedHost:
         self._node = _HostNode(self._members, world_size, offset)
         self._upward = Upward(self._node, offset)
         self._node.parent = self._upward
-        self._node.notice_handlers[PLAN] = [self._follow]
-        self._node.notice_handlers[OVER] = [lambda _: self._upward.leave("end")]
+        self._node.notice_handlers[PLAN] = self._follow
+        self._node.notice_handlers[OVER] = lambda _: self._upward.leave("end")
         self._gatherer = Gatherer()
         self._plan = Plan()
 

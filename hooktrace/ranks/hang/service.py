@@ -145,12 +145,14 @@ class HangService:
             # A log's lock, a disk may be what ranks wait for.
             call_aside(lambda: logger.warning("%s", said), "hooktrace-hang-warn")
         with self._lock:
-            suspects = any(one.suspects for one in self._watchdogs.values())
+            suspicions = [one.suspicion for one in self._watchdogs.values()]
             is_told = self._open is not None
-        if is_told or not suspects:
+        limits = [said.threshold_ns for said in suspicions if said is not None]
+        if is_told or not limits:
             return
         found = waits_without_hub(self.status(), hub, self._channel.world_size)
-        if found is not None:
+        # The hub may go on meanwhile, and the ranks to a call that nobody has suspected yet.
+        if found is not None and found.is_due(min(limits)):
             self._is_alone = True
             self._take(HangNotice(self._number, found))
 

@@ -103,9 +103,9 @@ class Watchdog:
         self._stands: tuple[PendingCollective, int] | None = None
 
     @property
-    def suspects(self) -> bool:
-        """Whether a call waits too long, as far as the last look told."""
-        return self._said is not None
+    def suspicion(self) -> Suspicion | None:
+        """What waits too long, as far as the last look told."""
+        return self._said
 
     def look(self) -> Suspicion | None:
         """Return what is new: a suspicion, the same one after some seconds, or that it is over."""

@@ -159,6 +159,22 @@ def test_a_call_that_waits_while_the_hub_is_gone_is_told_once_and_its_end(
     )
 
 
+def test_a_call_that_has_just_begun_when_the_hub_is_gone_is_not_told_yet(
+    waiting: tuple[Channel, Waiting],
+) -> None:
+    """The one that was suspected ended since the last look: the hub went on for a moment."""
+    channel, user = waiting
+    user.finish()
+    user.launch(user.clock.now_ns)
+    channel.notices[HUB_GONE](gone())
+    assert user.heard == []
+    user.clock.advance(2 * S)
+    channel.look()
+    channel.look()
+    channel.notices[HUB_GONE](gone())
+    assert [one.step for one in user.heard] == [2]
+
+
 def test_a_hub_that_comes_back_ends_what_was_told_without_it(
     waiting: tuple[Channel, Waiting],
 ) -> None:
