@@ -188,7 +188,7 @@ class _Shared:
         self.channel = channel = channel_of_this_process(user.clock, self.take)
         channel.answer(QUESTION, TracerControl(lambda: list(self.users), channel.rank).carry_out)
         channel.on_control(QUESTION, partial(carry_out, channel.node))
-        channel.on_hub = lambda: channel.spawn(lambda: self._write_address(channel))
+        channel.node.on_hub = lambda: channel.spawn(lambda: self._write_address(channel))
         view = JobView(channel)
         channel.start()
         self.view = view
@@ -242,7 +242,7 @@ def join(user: Tracer) -> Channel | None:
         if _shared.hangs is not None:
             _shared.hangs.add(user.hang_watch)
         if _shared.channel is not None and _shared.channel.is_hub:
-            _shared.channel.on_hub()  # there may be one more place to say it
+            _shared.channel.node.on_hub()  # there may be one more place to say it
         return _shared.channel
 
 

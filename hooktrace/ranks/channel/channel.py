@@ -24,6 +24,7 @@ from ...records import ClockRecord
 from ...staging.calls import Clock
 from ...staging.job import current_rank, job_store
 from .clock import ClockOffset
+from .connection import Connection
 from .meeting import Meeting, host_id
 from .membership import Membership
 from .messages import Member, Notice, Report
@@ -58,10 +59,8 @@ class Channel:
         offset = ClockOffset(clock, report_clock)
         self.clock = clock
         self.node = Node(me, world_size, clock, offset.offset_at)
-        self.on_hub: Callable[[], None] = lambda: None
-        """Called in the channel's thread when this rank is the hub, and listens elsewhere."""
         meeting = None if store is None else Meeting(store)
-        self._membership = Membership(self.node, meeting, offset, self._hub_here)
+        self._membership = Membership(self.node, meeting, offset)
         self.offset_at = offset.offset_at
         """Returns the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
         self._loop = asyncio.SelectorEventLoop()
@@ -178,10 +177,12 @@ class Channel:
         The loop stays: to end it would change what the parent waits for.
         """
         _of_the_parent.append(self)
-        for connection in self.node.children.connections():
+        for connection in self._connections():
             connection.close_in_child()
-        self._membership.upward.close_in_child()
         self._membership.doors.close_in_child()
+
+    def _connections(self) -> list[Connection]:
+        return self.node.children.connections() + self._membership.upward.connections()
 
     def _run(self) -> None:
         # What a connection raises, or accepting one where the process has no descriptors left.
@@ -193,21 +194,17 @@ class Channel:
         finally:
             self._loop.close()
 
-    def _hub_here(self) -> None:
-        self.on_hub()
-
     async def _serve(self) -> None:
         staying = asyncio.ensure_future(self._membership.stay())
         ending = asyncio.ensure_future(self._ended.wait())
         await asyncio.wait([staying, ending], return_when=asyncio.FIRST_COMPLETED)
-        if not ending.done():
-            _warn_of(staying.exception())
-            await ending
+        if not ending.done() and (error := staying.exception()) is not None:
+            _warn_of(error)
+        await ending
         staying.cancel()
         await asyncio.gather(staying, return_exceptions=True)
         self.node.cancel_all()
-        self.node.children.send_rest()
-        connections = self.node.children.connections() + self._membership.upward.connections()
+        connections = self._connections()
         for connection in connections:
             connection.leave("end")
         self._membership.doors.close()
@@ -242,7 +239,7 @@ async def _repeat(period_s: float, work: Callable[[], None]) -> None:
         await asyncio.sleep(period_s)
 
 
-def _warn_of(error: BaseException | None) -> None:
+def _warn_of(error: BaseException) -> None:
     """Say what a channel that could not begin means."""
     logger.warning(
         "this rank has no channel to the others (%s: %s); a view of all ranks may be off by what "

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ...records.last_used import Bounded
 from .connection import Connection
 from .messages import (
     CONTROL,
@@ -41,8 +41,13 @@ if TYPE_CHECKING:
 
 _MOST_CONTROL = 32
 
-_AT_ONCE = 64
-"""Messages sent in one go of the loop."""
+_MOST_STRANGERS = 64
+"""Connections whose other side has not said who it is; of more, the oldest must go."""
+
+LEAST_INTERVAL_S = 1.0
+"""Between two pings of a child."""
+_CHILDREN_A_SECOND = 125
+"""Of more children each one pings less often."""
 
 
 class Child:
@@ -61,29 +66,26 @@ class Child:
         """Whether it only asks."""
         return self.member is not None and self.member.rank == CONTROL
 
+    @property
+    def host_id(self) -> str:
+        """Its host's; "" before it has said who it is."""
+        return "" if self.member is None else self.member.host_id
+
     def send(self, message: Down) -> None:
         """Send it a message."""
         self.connection.send(message)
 
     def ask(self, number: int, body: bytes) -> asyncio.Future[Answered | None]:
         """Ask; the answer is ``None`` where the connection ended before."""
-        future = asyncio.get_running_loop().create_future()
-        self.asked[number] = future
+        future = self.asked[number] = asyncio.get_running_loop().create_future()
         self.connection.send_body(body)
         return future
 
-    def answered(self, answer: Answered) -> None:
+    def answered(self, number: int, answer: Answered | None) -> None:
         """Take an answer; one that comes too late is not awaited any more."""
-        future = self.asked.pop(answer.number, None)
+        future = self.asked.pop(number, None)
         if future is not None and not future.done():
             future.set_result(answer)
-
-    def over(self) -> None:
-        """Nobody will answer."""
-        for future in self.asked.values():
-            if not future.done():
-                future.set_result(None)
-        self.asked.clear()
 
 
 class Children:
@@ -92,28 +94,17 @@ class Children:
     def __init__(self, above: Node) -> None:
         self._above = above
         self._all: dict[Connection, Child] = {}
+        self._strangers: Bounded[Connection, Connection] = Bounded(_MOST_STRANGERS)
         self._ranks: dict[Child, None] = {}
-        self._outbox: deque[tuple[bytes, deque[Child]]] = deque()
+        """All that have said who they are, but control clients."""
         self._of_rank: dict[int, Child] = {}
         self._firsts: dict[str, Child] = {}
-        """The child of each host that is told so."""
+        """One child of each host, which is told so."""
         self._numbers = itertools.count()
-        self._takes: dict[type, Callable[[Child, Any, int], None]] = {
-            Hello: lambda child, hello, _: self._hello(child, hello),
-            Members: lambda child, change, _: self._members(child, change),
-            Ping: self._ping,
-            Answered: lambda child, answer, _: child.answered(answer),
-            Report: lambda _, report, __: above.reported(report),
-            Ask: lambda child, question, _: above.asked_by(child, question),
-        }
-
-    def __iter__(self) -> Iterator[Child]:
-        """All that have said who they are, but control clients."""
-        return iter(list(self._ranks))
 
     @property
     def count(self) -> int:
-        """How many these are."""
+        """How many stand for ranks."""
         return len(self._ranks)
 
     def connections(self) -> list[Connection]:
@@ -121,36 +112,17 @@ class Children:
         return list(self._all)
 
     def send(self, message: Down) -> None:
-        """Send a message to all, to some of them at a time: others' turns come between."""
-        is_sending = bool(self._outbox)
-        self._outbox.append((encode(message), deque(self._ranks)))
-        if not is_sending:
-            self._send_some()
+        """Send a message to all."""
+        body = encode(message)
+        for child in list(self._ranks):
+            child.connection.send_body(body)
 
-    def _send_some(self) -> None:
-        for _ in range(_AT_ONCE):
-            if not self._send_one():
-                return
-        asyncio.get_running_loop().call_soon(self._send_some)
-
-    def _send_one(self) -> bool:
-        """Send one child what it is to get; returns whether there may be more to send."""
-        while self._outbox:
-            body, waiting = self._outbox[0]
-            if waiting:
-                waiting.popleft().connection.send_body(body)
-                return True
-            self._outbox.popleft()
-        return False
-
-    def send_rest(self) -> None:
-        """Send what waits, all at once: it is the end."""
-        while self._send_one():
-            pass
-
-    def connected(self, connection: Connection) -> None:
+    def opened(self, connection: Connection) -> None:
         """Wait for its hello."""
         self._all[connection] = Child(connection)
+        oldest = self._strangers.put(connection, connection)
+        if oldest is not None:
+            oldest.transport.abort()
 
     def received(self, connection: Connection, message: Up, arrived_ns: int) -> None:
         """Take a message; whoever has not said hello says nothing else."""
@@ -163,16 +135,29 @@ class Children:
         if child.is_control and not isinstance(message, Ask | Ping):
             connection.end("not a rank")
             return
-        self._takes[type(message)](child, message, arrived_ns)
+        match message:
+            case Ping():
+                self._ping(child, message, arrived_ns)
+            case Report():
+                self._above.reported(message)
+            case Answered():
+                child.answered(message.number, message)
+            case Members():
+                self._members(child, message)
+            case Hello():
+                self._hello(child, message)
+            case Ask():
+                self._above.asked_by(child, message)
 
     def disconnected(self, connection: Connection) -> None:
         """Say of all below the child how they went."""
-        child = self._all.pop(connection, None)
-        if child is None:
-            return  # it did not know the token
+        child = self._all.pop(connection)
+        self._strangers.pop(connection, None)
         self._ranks.pop(child, None)
-        child.over()
-        self._replace_first(child)
+        for number in list(child.asked):
+            child.answered(number, None)
+        if self._firsts.get(child.host_id) is child:
+            del self._firsts[child.host_id]
         ranks = tuple(child.below)
         if not ranks or connection.ending:
             return
@@ -188,30 +173,11 @@ class Children:
             child.connection.leave("refused")
             return
         child.member = hello.member
-        child.connection.introduced()
+        self._strangers.pop(child.connection, None)
+        child.send(Welcome(self._above.me, self._above.is_hub))
         if not child.is_control:
             self._ranks[child] = None
-            self._firsts.setdefault(hello.member.host_id, child)
-        self._welcome(child)
-        if not child.is_control:
             self._members(child, Members(joined=(hello.member,)))
-
-    def _welcome(self, child: Child) -> None:
-        above = self._above
-        first = None if child.member is None else self._firsts.get(child.member.host_id)
-        child.send(Welcome(above.me, above.interval_s, above.is_hub, first is child))
-
-    def _replace_first(self, gone: Child) -> None:
-        """Let another child be the first of its host, where that is gone."""
-        host = next((host for host, child in self._firsts.items() if child is gone), None)
-        if host is None:
-            return
-        del self._firsts[host]
-        for child in self._ranks:
-            if child.member is not None and child.member.host_id == host:
-                self._firsts[host] = child
-                self._welcome(child)
-                return
 
     def _refusal(self, hello: Hello) -> str | None:
         if hello.protocol != PROTOCOL:
@@ -257,20 +223,20 @@ class Children:
 
     def _ping(self, child: Child, ping: Ping, arrived_ns: int) -> None:
         offset, uncertainty = self._above.offset(arrived_ns) or (None, 0)
+        interval_s = max(LEAST_INTERVAL_S, self.count / _CHILDREN_A_SECOND)
+        is_first = not child.is_control and self._firsts.setdefault(child.host_id, child) is child
         answered = self._above.clock()
-        child.send(Pong(ping.number, arrived_ns, answered, offset, uncertainty))
+        child.send(
+            Pong(ping.number, arrived_ns, answered, offset, uncertainty, interval_s, is_first)
+        )
 
     async def ask(self, question: Ask) -> list[tuple[Child, Answered | None]]:
         """Ask all, and return what came in time."""
-        asked = {}
-        for number, (child, body) in enumerate(self._questions(question)):
-            if number % _AT_ONCE == _AT_ONCE - 1:
-                await asyncio.sleep(0)
-            if child in self._ranks:
-                asked[child] = child.ask(question.number, body)
+        asked = {
+            child: child.ask(question.number, body) for child, body in self._questions(question)
+        }
         if asked:
             await asyncio.wait(asked.values(), timeout=question.timeout_s)
-            await asyncio.sleep(0)
         for child in asked:
             child.asked.pop(question.number, None)
         return [(c, future.result() if future.done() else None) for c, future in asked.items()]
@@ -282,8 +248,8 @@ class Children:
             missing.setdefault(member.host_id, []).append(member)
         missing.pop(self._above.me.host_id, None)
         common = encode(replace(question, missing=()))
-        for child in self:
-            theirs = missing.get(child.member.host_id) if child.member else None
+        for child in list(self._ranks):
+            theirs = missing.get(child.host_id)
             yield child, encode(replace(question, missing=tuple(theirs))) if theirs else common
 
     def next_number(self) -> int:

@@ -1,7 +1,7 @@
 """How far this rank's clock is from rank 0's: pings to the parent, offsets added up.
 
     a new parent --> Ping, Pong, Ping, Pong, ... --> the shortest round trip     --> ClockRecord
-    a beat       --> Ping, Pong --> where it says more than the last still does  --> ClockRecord
+    at times     --> Ping, Pong --> where it says more than the last still does  --> ClockRecord
 
 With t0 and t3 read here and t1 and t2 by the parent, the offset to it is
 ((t1 - t0) + (t2 - t3)) / 2 and the round trip (t3 - t0) - (t2 - t1), as in NTP (D. Mills et al.,
@@ -52,9 +52,9 @@ class ClockOffset:
     def joined(self, send: Callable[[Up], None]) -> None:
         """Ping a new parent, some times at once."""
         self._send, self._trips, self._left = send, [], PINGS
-        self.beat(send)
+        self.ping(send)
 
-    def beat(self, send: Callable[[Up], None]) -> None:
+    def ping(self, send: Callable[[Up], None]) -> None:
         """Send one ping, which also says that this rank is there."""
         # A number for each: an answer to an earlier one must not be taken for this one's.
         self._number += 1
@@ -68,7 +68,7 @@ class ClockOffset:
         self._trips.append(_trip(self._sent_ns, pong, arrived_ns))
         self._left -= 1
         if self._left > 0 and self._send is not None:
-            self.beat(self._send)
+            self.ping(self._send)
             return
         shortest = min(self._trips, key=lambda trip: (trip.round_trip_ns, trip.offset_ns))
         record, self._trips = replace(shortest, pings=len(self._trips)), []

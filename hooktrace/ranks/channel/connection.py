@@ -11,22 +11,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import struct
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 
-from ...records.last_used import Bounded
 from ...staging.calls import Clock
 from .handshake import WrongTokenError, connect, listen
-from .messages import MOST_BYTES, Goodbye, Message, encode
+from .messages import (
+    LENGTH,
+    MOST_BYTES,
+    Goodbye,
+    Hello,
+    Message,
+    decode_down,
+    decode_up,
+    encode,
+)
 
 logger = logging.getLogger("hooktrace")
 
-_LENGTH = struct.Struct("<I")
 _MOST_UNREAD = 4 * MOST_BYTES
 """Bytes that wait for the other side; a slow reader is let go of, it would fill the memory."""
 
@@ -38,18 +43,21 @@ _PATIENCE_S = 4.0
 class Receiver(Protocol):
     """Whom a connection tells what comes; all in the channel's thread."""
 
-    def connected(self, connection: Connection) -> None:
-        """Both sides know the token."""
+    def opened(self, connection: Connection) -> None:
+        """The connection stands; nobody has proved anything yet."""
 
     def received(self, connection: Connection, message: Any, arrived_ns: int) -> None:
         """A message; ``arrived_ns``: of the clock, when its last bytes came."""
 
     def disconnected(self, connection: Connection) -> None:
-        """The connection is over, perhaps before ``connected``; ``goodbye`` if that was meant."""
+        """The connection is over; ``goodbye`` if that was meant."""
 
 
 class Connection(asyncio.Protocol):
-    """``incoming``: the other side connected.  Nothing is said before both proved the ``token``."""
+    """Nothing is said before both sides proved that they know the ``token``.
+
+    ``hello``: what is said then by the side that connected; ``None`` on the other side.
+    """
 
     transport: Any = None
 
@@ -57,25 +65,23 @@ class Connection(asyncio.Protocol):
         self,
         receiver: Receiver,
         token: bytes,
-        decode: Callable[[bytes], Any],
         clock: Clock,
-        *,
-        incoming: bool,
-        gate: Gate | None = None,
+        hello: Hello | None = None,
     ) -> None:
         self._receiver = receiver
-        self._handshake = listen(token) if incoming else connect(token)
+        self._hello = hello
+        self._handshake = listen(token) if hello is None else connect(token)
         self._awaited = 0
         """Bytes of the other side's part in it."""
-        self._decode = decode
+        self._decode = decode_up if hello is None else decode_down
         self._clock = clock
-        self._gate = gate
         self.known = False
         """Whether the other side proved that it knows the token."""
         self.goodbye: str | None = None
         """What the other side said at its end."""
         self.ending = False
         """Whether this side said it."""
+        self._is_broken_off = False
         self.heard_s = time.monotonic()
         self._buffer = bytearray()
         self._allowance = _PER_SECOND * _PATIENCE_S
@@ -83,15 +89,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin with the proofs."""
         self.transport = transport
-        if self._gate is not None:
-            self._gate.enter(self)
+        self._receiver.opened(self)
         opening, self._awaited = next(self._handshake)
         self.transport.write(opening)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the receiver."""
-        if self._gate is not None:
-            self._gate.leave(self)
         try:
             if self.known and isinstance(exc, OSError) and self.goodbye is None and not self.ending:
                 self._hear_rest()
@@ -104,17 +107,11 @@ class Connection(asyncio.Protocol):
         Whoever leaves while this side sends resets the connection, and to send to it fails before
         its last words were read.
         """
-        arrived = self._clock()
         raw = self.transport.get_extra_info("socket")
         with suppress(OSError):  # all was read
             while len(self._buffer) < _MOST_UNREAD and (data := os.read(raw.fileno(), MOST_BYTES)):
                 self._buffer += data
-        with suppress(struct.error, msgspec.DecodeError, RecursionError):
-            start = 0
-            while self.goodbye is None:
-                (length,) = _LENGTH.unpack_from(self._buffer, start)
-                start += _LENGTH.size + length
-                self._hand_on(self._decode(bytes(self._buffer[start - length : start])), arrived)
+        self._take_all(self._buffer, self._clock())
 
     def data_received(self, data: bytes) -> None:
         """Take proofs, and whole messages."""
@@ -131,18 +128,16 @@ class Connection(asyncio.Protocol):
     def _take_all(self, data: bytes | bytearray, arrived: int) -> int:
         """Hand on whole messages; returns how many bytes these are."""
         start = 0
-        while len(data) - start >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(data, start)
+        while len(data) - start >= LENGTH.size and not (self._is_broken_off or self.ending):
+            (length,) = LENGTH.unpack_from(data, start)
             if length > MOST_BYTES:
                 self.end(f"a message of {length} bytes")
                 break
-            end = start + _LENGTH.size + length
+            end = start + LENGTH.size + length
             if len(data) < end:
                 break
-            body = bytes(data[start + _LENGTH.size : end])
+            self._take(bytes(data[end - length : end]), arrived)
             start = end
-            if not self._take(body, arrived):
-                break
         return start
 
     def _is_proved(self) -> bool:
@@ -156,36 +151,28 @@ class Connection(asyncio.Protocol):
             except StopIteration as done:
                 self.transport.write(done.value)
                 self.known = True
-                self._receiver.connected(self)
+                if self._hello is not None:
+                    self.send(self._hello)
                 return True
             except WrongTokenError:
                 self.transport.abort()  # without a word
                 return False
         return False
 
-    def introduced(self) -> None:
-        """Take note that the other side has said who it is: it may stay."""
-        if self._gate is not None:
-            self._gate.leave(self)
-
-    def _take(self, body: bytes, arrived: int) -> bool:
-        """Hand on one message; returns whether the connection goes on."""
+    def _take(self, body: bytes, arrived: int) -> None:
+        """Hand on one message."""
         now = time.monotonic()
         earned = (now - self.heard_s) * _PER_SECOND
         self._allowance = min(self._allowance + earned, _PER_SECOND * _PATIENCE_S) - 1
         self.heard_s = now
         if self._allowance < 0:
             self.end("too many messages")
-            return False
+            return
         try:
             message = self._decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
             self.end(f"no message: {error}")
-            return False
-        self._hand_on(message, arrived)
-        return not self.transport.is_closing()
-
-    def _hand_on(self, message: Any, arrived: int) -> None:
+            return
         if isinstance(message, Goodbye):
             self.goodbye = message.why
         self._receiver.received(self, message, arrived)
@@ -202,18 +189,21 @@ class Connection(asyncio.Protocol):
         if too_long > MOST_BYTES:
             logger.debug("a message of %d bytes is too long for the channel", too_long)
             return
-        self.transport.write(b"".join([_LENGTH.pack(len(body)) + body for body in bodies]))
+        self.transport.write(b"".join([LENGTH.pack(len(body)) + body for body in bodies]))
         if self.transport.get_write_buffer_size() > _MOST_UNREAD:
             self.end("it does not read")
 
     def end(self, why: str) -> None:
         """Break the connection off."""
         logger.debug("a connection of the channel is ended: %s", why)
+        self._is_broken_off = True
         self.transport.abort()
 
     def leave(self, why: str = "") -> None:
-        """Say goodbye and close."""
-        if not self.transport.is_closing():
+        """Say goodbye and close; to who has not proved the token not a word."""
+        if not self.known:
+            self.transport.abort()
+        elif not self.transport.is_closing():
             self.ending = True
             self.send(Goodbye(why))
             self.transport.close()
@@ -223,27 +213,6 @@ class Connection(asyncio.Protocol):
         raw = None if self.transport is None else self.transport.get_extra_info("socket")
         if raw is not None:
             close_descriptor(raw.fileno())
-
-
-class Gate:
-    """Who has not proved the token and said its name: of more than ``most`` the oldest must go."""
-
-    def __init__(self, most: int = 64) -> None:
-        self._waiting: Bounded[Connection, Connection] = Bounded(most)
-
-    def enter(self, connection: Connection) -> None:
-        """Take note of a new connection."""
-        oldest = self._waiting.put(connection, connection)
-        if oldest is not None:
-            oldest.transport.abort()
-
-    def leave(self, connection: Connection) -> None:
-        """Take note that it may stay, or is over."""
-        self._waiting.pop(connection, None)
-
-    def unauthenticated(self) -> list[Connection]:
-        """Return those who have not said who they are."""
-        return list(self._waiting)
 
 
 def close_descriptor(descriptor: int) -> None:

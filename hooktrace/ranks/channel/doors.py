@@ -1,4 +1,4 @@
-"""Where this node listens: a server a host, behind one gate, and not more than it needs.
+"""Where this node listens: a server for each address, and not more than it needs.
 
 open(hosts) --> servers --Connection--> children
 """
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from ...staging.calls import Clock
 from .children import Children
-from .connection import Connection, Gate, close_descriptor
-from .messages import Place, decode_up
+from .connection import Connection, close_descriptor
+from .messages import Place
 
 _AT_ONCE = 16
 """Connections taken in one go of the loop: unauthenticated ones by the thousand do not
@@ -28,15 +28,9 @@ class Doors:
         self.token = token
         self._children = children
         self._clock = clock
-        self._gate = Gate()
         self._servers: dict[str, asyncio.Server] = {}
         self.places: tuple[Place, ...] = ()
         """Where it listens."""
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """The addresses of these places."""
-        return tuple(self._servers)
 
     async def open(self, hosts: Iterable[str]) -> None:
         """Listen at more addresses of this host.  Raises ``OSError``."""
@@ -53,18 +47,14 @@ class Doors:
         self.places = tuple(place for place in self.places if place[0] != host)
 
     def close(self) -> None:
-        """Listen nowhere, and let go of whoever has not said who it is."""
-        for host in self.hosts:
+        """Listen nowhere."""
+        for host in list(self._servers):
             self.shut(host)
-        for connection in self._gate.unauthenticated():
-            connection.transport.abort()
 
     def close_in_child(self) -> None:
         """In a forked child: let go of the descriptors."""
         for listener in [one for server in self._servers.values() for one in server.sockets]:
             close_descriptor(listener.fileno())
-        for connection in self._gate.unauthenticated():
-            connection.close_in_child()
 
     async def _listen(self, host: str) -> asyncio.Server:
         loop = asyncio.get_running_loop()
@@ -80,9 +70,7 @@ class Doors:
         return server
 
     def _connection(self) -> Connection:
-        return Connection(
-            self._children, self.token, decode_up, self._clock, incoming=True, gate=self._gate
-        )
+        return Connection(self._children, self.token, self._clock)
 
 
 def _port(server: asyncio.Server) -> int:

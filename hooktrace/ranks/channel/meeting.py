@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import os
 import socket
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -28,8 +28,6 @@ import msgspec
 from ...staging.job import address_of_this_host, restart_count
 from ..native_calls import call_aside
 from .messages import Place
-
-logger = logging.getLogger("hooktrace")
 
 LOOPBACK = "127.0.0.1"
 
@@ -130,31 +128,18 @@ async def aside(work: Callable[[], T], needs: str = STORE) -> T:
     waiting = _waiting.setdefault(asyncio.get_running_loop(), {}).setdefault(needs, set())
     if len(waiting) >= _MOST_WAITING:
         raise TimeoutError(f"{needs} has not answered for a while")
-    call, loop = object(), asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: Exception | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)  # type: ignore[arg-type]
-        else:
-            future.set_exception(error)
+    result: Future[T] = Future()
+    result.set_running_or_notify_cancel()  # whoever gives up waiting does not end it
 
     def run() -> None:
-        result, error = None, None
         try:
-            result = work()
-        except Exception as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:  # the channel has ended meanwhile
-            logger.debug("the channel between ranks ended before the store answered")
+            result.set_result(work())
+        except Exception as error:
+            result.set_exception(error)
         finally:
-            waiting.discard(call)
+            waiting.discard(result)
 
-    waiting.add(call)
+    waiting.add(result)
     call_aside(run, "hooktrace-meeting")
     async with asyncio.timeout(_ANSWER_S):
-        return await future
+        return await asyncio.wrap_future(result)

@@ -23,7 +23,7 @@ from .clock import ClockOffset
 from .doors import Doors
 from .handshake import TOKEN_BYTES
 from .meeting import LOOPBACK, HubPlaces, Meeting, aside, is_loopback
-from .messages import HUB_GONE, Member, Notice, Pace, Place, Silent, State, encode
+from .messages import HUB_GONE, Member, Notice, Place, Silent, State, encode
 from .node import Node
 from .upward import RefusedError, Upward
 
@@ -41,31 +41,19 @@ _LASTING_S = 2.0
 _LATE_S = 30.0
 """After which a rank that was never in the tree says so: rank 0 may come late to its first step."""
 
-_PACE_S = 2.0
-"""Between two looks of the hub for how many hosts there are."""
-
 _FIRSTS = 3
 """Ranks that were the first ones of this host and are gone, before this one turns to the hub."""
 _REFUSALS = 7
 """Of somebody who is on the way into the tree, or does not know yet that the hub is lost."""
 
-_HOSTS_A_SECOND = 125
-"""From more hosts than these each of them says something less often."""
-
 
 class Membership:
-    """Keeps ``node`` in the tree.  ``meeting`` is ``None`` where there is one process only.
+    """Keeps ``node`` in the tree.  ``meeting`` is ``None`` where there is one process only."""
 
-    ``on_hub`` is called when this node is the hub, and when it listens elsewhere.
-    """
-
-    def __init__(
-        self, node: Node, meeting: Meeting | None, offset: ClockOffset, on_hub: Callable[[], None]
-    ) -> None:
+    def __init__(self, node: Node, meeting: Meeting | None, offset: ClockOffset) -> None:
         self._node = node
         self._meeting = meeting
         self._offset = offset
-        self._on_hub = on_hub
         self.doors = Doors(node.children, node.clock, secrets.token_bytes(TOKEN_BYTES))
         self.upward = Upward(node, offset)
         self._hub: HubPlaces | None = None
@@ -92,24 +80,13 @@ class Membership:
         return self._node.is_hub or (self.upward.is_first and not self.upward.is_here)
 
     async def stay(self) -> None:
-        """Be in the tree until this is cancelled."""
+        """Be in the tree until this is cancelled; a hub is there once this returns."""
         if self._node.me.rank == 0 or self._meeting is None:
-            await self._be_hub()
+            await self._begin_as_hub()
+            return
         while True:
             await self._find_parent()
             await self._be_child()
-
-    async def _be_hub(self) -> None:
-        await self._begin_as_hub()
-        while True:
-            await asyncio.sleep(_PACE_S)
-            self._set_pace(max(1.0, self._node.children.count / _HOSTS_A_SECOND))
-
-    def _set_pace(self, interval_s: float) -> None:
-        """Have the children beat as often as this node can take."""
-        if interval_s != self._node.interval_s:
-            self._node.interval_s = interval_s
-            self._node.children.send(Pace(interval_s))
 
     async def _find_parent(self) -> None:
         pause_s, begun = _FIRST_PAUSE_S, time.monotonic()
@@ -217,7 +194,7 @@ class Membership:
         await self.doors.open([own])
         self._offset.is_reference = True
         self._node.is_hub = True
-        self._on_hub()
+        self._node.on_hub()
         if self._meeting is not None:
             self._node.spawn(self._publish(self._meeting))
             if is_loopback(own):
@@ -230,7 +207,7 @@ class Membership:
             elsewhere = await _at_last(meeting.address_elsewhere)
             if elsewhere is not None:
                 await self.doors.open([await aside(partial(route_to, elsewhere))])
-                self._on_hub()
+                self._node.on_hub()
                 await self._publish(meeting)
                 return
             await asyncio.sleep(pause_s)

@@ -9,12 +9,13 @@ among the users of the channel (hangs, control, the job's view), ``payload`` is 
 
 from __future__ import annotations
 
+import struct
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Nodes of another number do not talk to each other: hooktrace differs between hosts."""
 
 CONTROL = -1
@@ -105,6 +106,8 @@ class Pong(_Message, frozen=True, tag="pong"):
     """When the ping came and when this went, ns of the parent's clock.
 
     ``offset_ns``, ``uncertainty_ns``: of that clock to rank 0's; ``None`` while it is not known.
+    ``interval_s``: between two pings from now on.  ``is_first``: the child is the first one of its
+    host among the parent's.
     """
 
     number: int
@@ -112,6 +115,8 @@ class Pong(_Message, frozen=True, tag="pong"):
     answered_ns: int
     offset_ns: int | None
     uncertainty_ns: int
+    interval_s: float = 1.0
+    is_first: bool = False
 
 
 class Ask(_Message, frozen=True, tag="ask"):
@@ -152,22 +157,13 @@ Place = tuple[Text, int]
 
 
 class Welcome(_Message, frozen=True, tag="welcome"):
-    """A parent takes a child.  ``interval_s``: between two beats.
+    """A parent takes a child.
 
     ``is_hub``: only a child of the hub may have children, or a circle could seem to be a tree.
-    ``is_first``: of the parent's children on this child's host; said again where it changes.
     """
 
     member: Member
-    interval_s: float
     is_hub: bool = False
-    is_first: bool = False
-
-
-class Pace(_Message, frozen=True, tag="pace"):
-    """How often a child is to beat from now on."""
-
-    interval_s: float
 
 
 class Refused(_Message, frozen=True, tag="refused"):
@@ -183,9 +179,12 @@ class Goodbye(_Message, frozen=True, tag="goodbye"):
 
 
 Up = Hello | Members | Ping | Ask | Answered | Report | Goodbye
-Down = Welcome | Refused | Pace | Pong | Ask | Answered | Notice | Goodbye
+Down = Welcome | Refused | Pong | Ask | Answered | Notice | Goodbye
 
 Message = Up | Down
+
+LENGTH = struct.Struct("<I")
+"""Stands before each message."""
 
 encode = msgspec.msgpack.Encoder().encode
 decode_up = msgspec.msgpack.Decoder(Up).decode

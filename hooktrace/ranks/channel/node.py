@@ -39,9 +39,6 @@ logger = logging.getLogger("hooktrace")
 _SHARE = 0.75
 """Of a question's time that those below have."""
 
-_AT_ONCE = 100
-"""Children whose answers are put together in one go of the loop."""
-
 
 @dataclass
 class Answers:
@@ -68,13 +65,12 @@ Handler = Callable[[bytes], bytes | Awaitable[bytes]]
 
 
 class Node:
-    """``me``: this rank, one of ``world_size``.  ``offset``: of its clock to rank 0's, at a time.
+    """``me``: this rank, one of ``world_size``.
 
-    ``look``: returns the state of a process of this host.
+    ``offset``: returns how far its clock is from rank 0's at a time, and how sure that is.
     """
 
     is_hub = False
-    interval_s = 1.0
 
     def __init__(
         self,
@@ -88,6 +84,9 @@ class Node:
         self.clock = clock
         self.offset = offset
         self.look: Callable[[Member], State] = state_of
+        """Returns the state of a process of this host."""
+        self.on_hub: Callable[[], None] = lambda: None
+        """Called when this node is the hub, and when it listens elsewhere."""
         self.parent: Upward | None = None
         self.children = Children(self)
         self.handlers: dict[str, Handler] = {}
@@ -124,7 +123,6 @@ class Node:
         question = Ask(self.children.next_number(), name, argument, timeout_s, missing)
         found = await self._gather(question)
         if self.is_hub:
-            await asyncio.sleep(0)
             self._name_the_rest(found)
         return found
 
@@ -149,9 +147,7 @@ class Node:
         of_children, _ = await asyncio.gather(
             self.children.ask(question), self._answer_myself(question, found)
         )
-        for number, (child, answered) in enumerate(of_children):
-            if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)
+        for child, answered in of_children:
             if answered is not None:
                 found.add(answered)
                 continue

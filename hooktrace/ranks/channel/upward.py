@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
 
 from .clock import ClockOffset
 from .connection import Connection
@@ -22,14 +20,12 @@ from .messages import (
     Hello,
     Member,
     Notice,
-    Pace,
     Place,
     Pong,
     Refused,
     Report,
     Up,
     Welcome,
-    decode_down,
     encode,
 )
 from .node import Node
@@ -38,7 +34,7 @@ _NO_PROOF = "who listens there does not prove that it knows this job's token"
 
 _CONNECT_S = 3.0
 SILENCE_S = 6.0
-"""After which a parent that says nothing is taken for lost; more where beats are rarer."""
+"""After which a parent that says nothing is taken for lost; more where pings are rarer."""
 
 
 class RefusedError(Exception):
@@ -46,45 +42,44 @@ class RefusedError(Exception):
 
 
 class Upward:
-    """This node's parent, one after another; a ``Receiver`` and the node's ``Parent``."""
+    """This node's parent, one after another; a ``Receiver``.
+
+    What is known of a parent stays until there is another one.
+    """
 
     def __init__(self, node: Node, offset: ClockOffset) -> None:
         self._node = node
         self._offset = offset
         self._connection: Connection | None = None
-        self._welcomed: asyncio.Future[Welcome] | None = None
-        self._over: asyncio.Future[str | None] | None = None
-        self._is_hubs = False
-        self._has_beaten = False
+        self._welcomed: asyncio.Future[Welcome]
+        self._over: asyncio.Future[str | None]
+        self._welcome: Welcome | None = None
+        self._interval_s = 1.0
+        self._has_pinged = False
         """Whether a report has taken a ping along, in this interval."""
         self.is_first = False
-        """Whether the parent, or the last one, has no earlier child on this host."""
-        self.member: Member | None = None
+        """Whether this is the first one of its host among the parent's children."""
+
+    @property
+    def member(self) -> Member | None:
         """The parent, or the last one."""
-        self._takes: dict[type, Callable[[Any, int], None]] = {
-            Welcome: lambda welcome, _: self._welcome(welcome),
-            Refused: lambda refused, _: self._refuse(refused),
-            Pace: lambda pace, _: self._keep_pace(pace),
-            Pong: offset.answered,
-            Ask: lambda question, _: node.spawn(node.answer_parent(question)),
-            Notice: lambda notice, _: node.notice(notice),
-        }
+        return None if self._welcome is None else self._welcome.member
 
     @property
     def is_there(self) -> bool:
         """Whether there is a parent that has taken this node."""
-        return self.member is not None and self._connection is not None
+        return self._welcome is not None and self._connection is not None
 
     @property
     def is_hub(self) -> bool:
         """Whether the parent is the hub."""
-        return self.is_there and self._is_hubs
+        return self.is_there and self._welcome is not None and self._welcome.is_hub
 
     @property
     def is_here(self) -> bool:
         """Whether there is a parent, on this host."""
-        here = self._node.me.host_id
-        return self.is_there and self.member is not None and self.member.host_id == here
+        host_id = self._node.me.host_id
+        return self.is_there and self.member is not None and self.member.host_id == host_id
 
     async def join(self, place: Place, token: bytes) -> None:
         """Become a child of whoever listens there.
@@ -93,58 +88,47 @@ class Upward:
         no parent for this.
         """
         loop = asyncio.get_running_loop()
-        self.member = None
-        self._has_beaten = False
-        self._over = loop.create_future()
-        self._welcomed = loop.create_future()
+        self._welcome, self._has_pinged = None, False
+        self._welcomed, self._over = loop.create_future(), loop.create_future()
+        hello = Hello(PROTOCOL, self._node.me)
         try:
             async with asyncio.timeout(_CONNECT_S):
-                _, self._connection = await loop.create_connection(
-                    lambda: Connection(self, token, decode_down, self._node.clock, incoming=False),
-                    *place,
+                await loop.create_connection(
+                    lambda: Connection(self, token, self._node.clock, hello), *place
                 )
-                welcome = await self._welcomed
+                self._welcome = await self._welcomed
         except BaseException:
             self._break_off()
             raise
-        self.member = welcome.member
-        self._is_hubs = welcome.is_hub
-        self.is_first = welcome.is_first
-        self._node.interval_s = welcome.interval_s
         self._offset.joined(self.send)
         self._node.joined_parent()
 
     async def stay(self) -> str | None:
         """Return once the parent is gone, what it said at the end; ``None`` where it did not."""
-        assert self._over is not None
-        over = self._over
-        while not over.done():
-            interval_s = self._node.interval_s
-            await asyncio.wait([over], timeout=interval_s)
+        while not self._over.done():
+            await asyncio.wait([self._over], timeout=self._interval_s)
             connection = self._connection
             if connection is None:
                 break
-            if time.monotonic() - connection.heard_s > max(SILENCE_S, 3 * interval_s):
+            if time.monotonic() - connection.heard_s > max(SILENCE_S, 3 * self._interval_s):
                 self._break_off()
                 break
-            if not self._has_beaten:
-                self._offset.beat(self.send)
-            self._has_beaten = False
-        return over.result() if over.done() else None
+            if not self._has_pinged:
+                self._offset.ping(self.send)
+            self._has_pinged = False
+        return self._over.result() if self._over.done() else None
 
     def send(self, message: Up) -> None:
         """Send a message, or drop it where there is no parent."""
-        if self.is_there:
-            assert self._connection is not None
-            if isinstance(message, Report) and not self._has_beaten:
-                self._report_and_beat(self._connection, encode(message))
-            else:
-                self._connection.send(message)
-
-    def _report_and_beat(self, connection: Connection, report: bytes) -> None:
-        self._has_beaten = True
+        connection = self._connection
+        if connection is None or self._welcome is None:
+            return
+        if not isinstance(message, Report) or self._has_pinged:
+            connection.send(message)
+            return
+        self._has_pinged, report = True, encode(message)
         # The ping first: it waits for no more than itself, here and there.
-        self._offset.beat(lambda ping: connection.send_body(encode(ping), report))
+        self._offset.ping(lambda ping: connection.send_body(encode(ping), report))
 
     def leave(self, why: str) -> None:
         """Say goodbye to the parent, if there is one."""
@@ -155,48 +139,42 @@ class Upward:
         """Return the connection to the parent, if there is one."""
         return [] if self._connection is None else [self._connection]
 
-    def close_in_child(self) -> None:
-        """In a forked child: let go of the descriptor."""
-        if self._connection is not None:
-            self._connection.close_in_child()
-
-    def connected(self, connection: Connection) -> None:
-        """Say who this is."""
-        connection.send(Hello(PROTOCOL, self._node.me))
+    def opened(self, connection: Connection) -> None:
+        """Keep it; who this is goes after the proofs."""
+        self._connection = connection
 
     def received(self, connection: Connection, message: Down, arrived_ns: int) -> None:
         """Take a message of the parent."""
-        take = self._takes.get(type(message))
-        if take is not None and connection is self._connection:
-            take(message, arrived_ns)
+        if connection is not self._connection:
+            return
+        match message:
+            case Pong():
+                self._interval_s, self.is_first = message.interval_s, message.is_first
+                self._offset.answered(message, arrived_ns)
+            case Ask():
+                self._node.spawn(self._node.answer_parent(message))
+            case Notice():
+                self._node.notice(message)
+            case Welcome():
+                if not self._welcomed.done():
+                    self._welcomed.set_result(message)
+            case Refused():
+                if not self._welcomed.done():
+                    self._welcomed.set_exception(RefusedError(message.why))
 
     def disconnected(self, connection: Connection) -> None:
         """Look for another parent."""
         if connection is not self._connection:
             return
         self._connection = None
-        if self._welcomed is not None and not self._welcomed.done():
+        if not self._welcomed.done():
             why = "the connection ended" if connection.known else _NO_PROOF
             self._welcomed.set_exception(ConnectionError(why))
-        if self._over is not None and not self._over.done():
+        if not self._over.done():
             self._over.set_result(connection.goodbye)
 
     def _break_off(self) -> None:
         connection, self._connection = self._connection, None
-        if self._welcomed is not None:
-            self._welcomed.cancel()
+        self._welcomed.cancel()
         if connection is not None:
             connection.end("no parent any more")
-
-    def _welcome(self, welcome: Welcome) -> None:
-        if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_result(welcome)
-            return
-        self.is_first = welcome.is_first
-
-    def _keep_pace(self, pace: Pace) -> None:
-        self._node.interval_s = pace.interval_s
-
-    def _refuse(self, refused: Refused) -> None:
-        if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_exception(RefusedError(refused.why))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-import struct
 from collections.abc import Iterable
 from types import TracebackType
 
@@ -19,6 +18,7 @@ from ...records.errors import UsageError
 from ..channel.handshake import WrongTokenError, connect
 from ..channel.messages import (
     CONTROL,
+    LENGTH,
     MOST_BYTES,
     PROTOCOL,
     Answered,
@@ -38,7 +38,6 @@ from .messages import QUESTION, Command, CommandResult, Done, decode_result
 from .messages import encode as encode_command
 
 _CONNECT_S = 5.0
-_LENGTH = struct.Struct("<I")
 _ENDED = (
     "the job's hub ended the connection: a wrong token, or the job ends; take the address and the "
     "token from the file that this job wrote"
@@ -142,10 +141,10 @@ class Client:
 
     def _send(self, message: Message) -> None:
         body = encode(message)
-        self._socket.sendall(_LENGTH.pack(len(body)) + body)
+        self._socket.sendall(LENGTH.pack(len(body)) + body)
 
     def _receive(self) -> Down:
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        (length,) = LENGTH.unpack(self._read(LENGTH.size))
         if length > MOST_BYTES:
             raise OSError("no hub of hooktrace's")
         message: Down = decode_down(self._read(length))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import struct
 import time
 from contextlib import suppress
 
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.children import CONTROL
 from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES, connect
-from hooktrace.ranks.channel.messages import PROTOCOL, Hello, Member, Message, encode
+from hooktrace.ranks.channel.messages import LENGTH, PROTOCOL, Hello, Member, Message, encode
 
 DEADLINE_S = 10.0
 
@@ -18,7 +17,7 @@ DEADLINE_S = 10.0
 def framed(message: Message) -> bytes:
     """Return a message as it is sent."""
     body = encode(message)
-    return struct.pack("<I", len(body)) + body
+    return LENGTH.pack(len(body)) + body
 
 
 class Stranger:

@@ -128,7 +128,7 @@ def test_strangers_are_let_go_of_at_the_end() -> None:
     before = descriptors()
     with Job(2) as job:
         strangers = [Stranger(job.ranks[0], b"") for _ in range(5)]
-        assert wait_for(lambda: len(job.ranks[0]._membership.doors._gate.unauthenticated()) == 5)
+        assert wait_for(lambda: len(job.ranks[0].node.children.connections()) == 6)
     for stranger in strangers:
         assert stranger.is_ended()
         stranger.socket.close()

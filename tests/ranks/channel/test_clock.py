@@ -42,7 +42,7 @@ class Link:
 
     def beat(self, *, there_ns: int = 20_000, back_ns: int = 20_000) -> None:
         """Beat, and have it answered."""
-        self.offset.beat(self.sent.append)
+        self.offset.ping(self.sent.append)
         self.answer(there_ns=there_ns, back_ns=back_ns)
 
 
@@ -115,7 +115,7 @@ def test_an_answer_to_an_earlier_ping_is_none_to_this_one(three: Pinger) -> None
     """It would seem to come at once, and a clock off by seconds to be exact."""
     three.begin(0)
     three.now = 5 * S
-    three.offset.beat(three.sent.append)
+    three.offset.ping(three.sent.append)
     three.answer(100, 5 * S + 1, ping=0)
     for i in range(3):
         three.answer(5 * S + 10 + 20 * i, 5 * S + 20 + 20 * i)
@@ -125,9 +125,9 @@ def test_an_answer_to_an_earlier_ping_is_none_to_this_one(three: Pinger) -> None
 
 def test_an_answer_to_an_earlier_beat_is_none_to_the_last_one(three: Pinger) -> None:
     """Over a line that is slower than the beats."""
-    three.offset.beat(three.sent.append)
+    three.offset.ping(three.sent.append)
     three.now = S
-    three.offset.beat(three.sent.append)
+    three.offset.ping(three.sent.append)
     three.answer(S // 2, S + 1, ping=0)
     assert three.records == []
     three.answer(S + 5, S + 10)
@@ -149,7 +149,7 @@ def test_pings_before_the_parent_knows_its_own_offset_do_not_count(three: Pinger
     three.begin(0)
     three.answer(1, 2, parents=None)
     assert len(three.sent) == 1  # the next one goes with the next beat
-    three.offset.beat(three.sent.append)
+    three.offset.ping(three.sent.append)
     for read, back in ((1007, 12), (1022, 32), (1040, 52)):
         three.answer(read, back, parents=50)
     (record,) = three.records
@@ -189,7 +189,7 @@ def relay(listener: socket.socket, place: tuple[str, int]) -> None:
 def test_a_delay_one_way_stays_within_the_uncertainty() -> None:
     """All pings are held for 50 ms, and no answer is."""
     job = Job(1, ahead_ns=0)
-    assert wait_for(lambda: job.ranks[0].places)
+    assert wait_for(Meeting(job.store).hub)
     hub = job.ranks[0]
     hub.node.world_size = job.size = 2
     job.hosts, job.clocks[1] = "hh", []

@@ -27,10 +27,10 @@ from hooktrace.ranks.channel.messages import (
     Hello,
     Member,
     Members,
+    Notice,
     Ping,
     Pong,
     Report,
-    decode_up,
 )
 from tests.ranks.channel.jobs import Job, wait_for
 from tests.ranks.channel.strangers import Stranger, framed
@@ -303,17 +303,17 @@ def descriptors() -> int:
 
 def test_last_words_are_heard_although_sending_fails_before_they_are_read() -> None:
     """Whoever leaves does not read what comes meanwhile: its end resets the connection."""
+    news = Notice("news", b"of a hang")
 
-    class Parent:
-        """Hears how its child left."""
+    class Child:
+        """Hears how its parent left."""
 
         def __init__(self) -> None:
-            self.there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.over: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
             self.heard: list[object] = []
 
-        def connected(self, connection: Connection) -> None:
-            self.there.set_result(None)
+        def opened(self, connection: Connection) -> None:
+            """Nothing is proved yet."""
 
         def received(self, connection: Connection, message: object, arrived_ns: int) -> None:
             self.heard.append(message)
@@ -323,22 +323,24 @@ def test_last_words_are_heard_although_sending_fails_before_they_are_read() -> N
 
     async def part() -> tuple[str | None, list[object]]:
         ours, theirs = connected()
-        parent = Parent()
-        connection = Connection(parent, b"", decode_up, time.perf_counter_ns, incoming=False)
+        child = Child()
+        hello = Hello(PROTOCOL, Member(1, 0, "", ""))
+        connection = Connection(child, b"", time.perf_counter_ns, hello)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)
         await asyncio.to_thread(prove_as_listener, theirs, b"")
-        await asyncio.wait_for(parent.there, 10)
+        while not connection.known:
+            await asyncio.sleep(0.01)
         connection.transport.pause_reading()
-        connection.send(Report("what the child", 0, b"does not read"))
-        theirs.sendall(framed(Ping(1)) + framed(Goodbye("end")))
+        connection.send(Report("what the parent", 0, b"does not read"))
+        theirs.sendall(framed(news) + framed(Goodbye("end")))
         theirs.close()
         ended = select.poll()
         ended.register(ours, 0)
         assert ended.poll(10_000), "the reset has not come"
         connection.send(Report("to one that", 0, b"is gone"))
-        return await asyncio.wait_for(parent.over, 10), parent.heard
+        return await asyncio.wait_for(child.over, 10), child.heard
 
-    assert asyncio.run(part()) == ("end", [Ping(1), Goodbye("end")])
+    assert asyncio.run(part()) == ("end", [news, Goodbye("end")])
 
 
 def prove_as_listener(line: socket.socket, token: bytes) -> None:

@@ -22,7 +22,7 @@ from tests.ranks.channel.strangers import framed
 AS_THE_HUB = b"".join(
     framed(message)
     for message in (
-        Welcome(Member(0, 1, "a host", "h"), 1.0, is_hub=True),
+        Welcome(Member(0, 1, "a host", "h"), is_hub=True),
         Notice("said", b"the job is over"),
         Ask(0, "who", b"", 5.0),
     )

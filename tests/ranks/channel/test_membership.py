@@ -82,10 +82,9 @@ def test_ranks_go_to_the_hub_when_their_first_is_gone() -> None:
 def test_a_first_of_a_host_that_is_stopped_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ranks notice, answer by the hub, and it comes back as one of the hub's children."""
     monkeypatch.setattr("hooktrace.ranks.channel.upward.SILENCE_S", 0.5)
+    monkeypatch.setattr("hooktrace.ranks.channel.children.LEAST_INTERVAL_S", 0.1)
     go_on = threading.Event()
     with Job(5, hosts="aabbb") as job:
-        for channel in job.ranks:
-            channel.node.interval_s = 0.1
         leader = next(rank for rank in range(2, 5) if parents(job)[rank] == 0)
         job.ranks[leader].run(lambda: go_on.wait(30))
         below = [rank for rank in range(2, 5) if rank != leader]
@@ -190,8 +189,9 @@ def test_a_hub_that_is_gone_is_told_to_all_by_what_each_host_knows() -> None:
             channel.node.look = lambda member: "stopped" if member.rank == 0 else "unknown"
         heard = gone_heard(job, range(1, 6))
         place = job.ranks[0].places[0]
-        assert [channel.speaks_for_host for channel in job.ranks[:3]] == [True, False, False]
-        assert sum(channel.speaks_for_host for channel in job.ranks[3:]) == 1
+        hosts = job.ranks[:3], job.ranks[3:]
+        assert wait_for(lambda: [sum(c.speaks_for_host for c in host) for host in hosts] == [1, 1])
+        assert job.ranks[0].speaks_for_host
         job.abort(0, entirely=True)
         assert wait_for(lambda: sorted(heard) == [1, 2, 3, 4, 5])
         assert not any(channel.is_hub for channel in job.ranks[1:])
@@ -229,12 +229,14 @@ def test_of_a_host_whose_first_rank_is_gone_another_speaks() -> None:
     """On the hub's own host, and where the others come to the hub instead."""
     with Job(6, hosts="aaabbb") as job:
         leader = next(rank for rank in range(3, 6) if parents(job)[rank] == 0)
-        first = next(rank for rank in (1, 2) if job.ranks[rank]._membership.upward.is_first)
+        links = {rank: job.ranks[rank]._membership.upward for rank in (1, 2)}
+        assert wait_for(lambda: any(link.is_first for link in links.values()))
+        first = next(rank for rank, link in links.items() if link.is_first)
         job.abort(leader)
         job.abort(first)
         left = sorted({3, 4, 5} - {leader})
         assert settled(job, sorted({0, 1, 2, *left} - {first}))
-        assert sum(job.ranks[rank].speaks_for_host for rank in left) == 1
+        assert wait_for(lambda: sum(job.ranks[rank].speaks_for_host for rank in left) == 1)
         assert wait_for(lambda: job.ranks[3 - first]._membership.upward.is_first)
 
 
