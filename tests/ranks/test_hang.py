@@ -11,7 +11,7 @@ import torch
 from hooktrace.ranks.hang.diagnosis import diagnose
 from hooktrace.ranks.hang.evidence import ThreadStack
 from hooktrace.ranks.hang.look import look
-from hooktrace.ranks.hang.messages import HangDiagnosis
+from hooktrace.ranks.hang.messages import Hang
 from hooktrace.ranks.hang.snapshot import Round
 from hooktrace.ranks.hang.status import RankStatus
 from hooktrace.ranks.hang.watchdog import Pauses, Suspicion, Watchdog
@@ -80,7 +80,7 @@ class Job:
         self.clock = FakeClock(step_ns=0)
         self.ranks = [Rank(rank, self.clock, **options) for rank in range(ranks)]
         self.suspicions: list[Suspicion] = []
-        self.alarms: list[HangDiagnosis] = []
+        self.alarms: list[Hang] = []
 
     def step(self, arrivals_ns: list[int]) -> None:
         """Let the ranks come to their backward pass so long after the step began."""

@@ -5,7 +5,7 @@
       evidence.py      stacks and exceptions of its threads
       collectives.py   what torch has issued and waits for
     stack_writer.py  stacks of a rank of the same host whose interpreter is held
-    diagnosis.py     two rounds of answers --> HangDiagnosis, a pure function
+    diagnosis.py     two rounds of answers --> Hang, a pure function
       snapshot.py      the call in which ranks wait, and each rank's part in it
         issued.py        torch's lists of their collectives side by side
       rules.py         the table: the first row that fits says the kind, and for whom they wait

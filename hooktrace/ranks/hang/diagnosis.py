@@ -1,6 +1,6 @@
 """Why ranks wait, from what all of them said twice: a pure function of two rounds of answers.
 
-two Rounds --snapshot.py--> Snapshot --rules.py--> Finding --> HangDiagnosis
+two Rounds --snapshot.py--> Snapshot --rules.py--> Finding --> Hang
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from ...records.hang import hang_kind
 from ..channel.messages import Silent
-from .messages import HangDiagnosis
+from .messages import Hang
 from .rules import first_that_fits
 from .snapshot import Finding, Round, Snapshot, snapshot
 from .status import RankStatus
 
 
-def diagnose(first: Round, last: Round, world_size: int) -> HangDiagnosis | None:
+def diagnose(first: Round, last: Round, world_size: int) -> Hang | None:
     """Return why ranks wait; ``None`` where none does, or what they wait for moves.
 
     ``first``, ``last``: about a second apart; what moved between them is no hang.
@@ -25,7 +25,7 @@ def diagnose(first: Round, last: Round, world_size: int) -> HangDiagnosis | None
     return None if seen is None or found is None else _concluded(seen, *found)
 
 
-def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> HangDiagnosis | None:
+def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> Hang | None:
     """Return why this rank's call waits, as far as it knows alone; ``None`` where none does.
 
     Or where the hub has no part in the call.  Nobody asks all ranks while the hub is gone, nor
@@ -40,10 +40,10 @@ def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> HangDiag
     return None if found is None else _concluded(alone, *found)
 
 
-def _concluded(seen: Snapshot, kind: str, found: Finding) -> HangDiagnosis:
+def _concluded(seen: Snapshot, kind: str, found: Finding) -> Hang:
     front = seen.front
     excused = [one.number for one in seen.ranks if one.is_excused]
-    return HangDiagnosis(
+    return Hang(
         kind=kind,
         model=front.model,
         hook=front.hook,

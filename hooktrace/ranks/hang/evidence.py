@@ -105,14 +105,13 @@ def stacks(lasting: frozenset[int] = frozenset()) -> list[ThreadStack]:
     own = threading.get_ident()
     names = {thread.ident: thread.name for thread in list(threading.enumerate())}
     handled = {i: _error(one) for i, one in sys._current_exceptions().items()}
-    exceptions = {i: error for i, error in handled.items() if id(error) not in lasting}
+    exceptions = {i: _raised(one) for i, one in handled.items() if id(one) not in lasting}
     frames = {i: f for i, f in sys._current_frames().items() if i != own}
-    found = []
     main_first = sorted(frames.items(), key=lambda one: one[0] != threading.main_thread().ident)
-    for ident, frame in main_first[:MOST_THREADS]:
-        exception = _raised(exceptions.get(ident))
-        found.append(_stack(ident, frame, exception, names.get(ident)))
-    return found
+    return [
+        _stack(ident, frame, exceptions.get(ident, ""), names.get(ident))
+        for ident, frame in main_first[:MOST_THREADS]
+    ]
 
 
 def main_stack(threads: Iterable[ThreadStack], training: Iterable[int] = ()) -> ThreadStack | None:
@@ -167,21 +166,23 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _shown(inner_first: list[FrameType]) -> Iterator[str]:
+def _shown(inner_first: list[FrameType]) -> list[str]:
     """Return the frames as text, the outermost first, and how many were left out."""
-    outer_first = inner_first[::-1]
-    left_out = len(outer_first) - _MOST_FRAMES
-    for position, frame in enumerate(outer_first):
-        if left_out > 0 and position == _OUTERMOST:
-            yield f"... {left_out} frames ..."
-        if left_out <= 0 or not _OUTERMOST <= position < _OUTERMOST + left_out:
-            yield _cut(f"{_short(frame.f_code.co_filename)}:{frame.f_lineno} {_name(frame)}")
+    shown = [
+        _cut(f"{_short(frame.f_code.co_filename)}:{frame.f_lineno} {frame.f_code.co_name}")
+        for frame in reversed(inner_first)
+    ]
+    left_out = len(shown) - _MOST_FRAMES
+    if left_out > 0:
+        shown[_OUTERMOST : _OUTERMOST + left_out] = [f"... {left_out} frames ..."]
+    return shown
 
 
 def where(frame: FrameType) -> str:
     """Return where a thread is: its innermost frame that is neither a library's nor hooktrace's."""
     users = next((f for f in _outwards(frame) if is_users(f.f_code.co_filename)), frame)
-    return _cut(f"{Path(users.f_code.co_filename).name}:{users.f_lineno} {_name(users)}")
+    code = users.f_code
+    return _cut(f"{Path(code.co_filename).name}:{users.f_lineno} {code.co_name}")
 
 
 def is_users(filename: str) -> bool:
@@ -203,10 +204,6 @@ def _short(filename: str) -> str:
         if filename.startswith(path + "/"):
             return filename[len(path) + 1 :]
     return filename
-
-
-def _name(frame: FrameType) -> str:
-    return frame.f_code.co_name
 
 
 def _cut(text: str) -> str:
@@ -262,27 +259,24 @@ def _collective(code: CodeType) -> str:
 
 def _doing(code: CodeType) -> str:
     name, file = code.co_name, code.co_filename
-    matching = (
-        doing
-        for doing, path, names in _DOING
-        if file.startswith(path) and (names is None or name in names)
-    )
-    return next(matching, "")
+    for doing, path, names in _DOING:
+        if file.startswith(path) and (names is None or name in names):
+            return doing
+    return ""
 
 
 def _error(handled: Any) -> Any:
     return handled[1] if isinstance(handled, tuple) else handled  # Python 3.11: three of them
 
 
-def _raised(handled: Any) -> str:
+def _raised(error: Any) -> str:
     """Return what a thread raised and handles in the user's code: "ValueError: x at a.py:3"."""
-    error = _error(handled)
     if not isinstance(error, BaseException) or type(error).__name__ in _CONTROL_FLOW:
         return ""
     trace = error.__traceback__
     if trace is None or not is_users(trace.tb_frame.f_code.co_filename):
         return ""  # a library's own try: none of the user's
-    last = _last_of_user(trace)
+    last = [one for one in _inwards(trace) if is_users(one.tb_frame.f_code.co_filename)][-1]
     file = Path(last.tb_frame.f_code.co_filename).name
     try:
         said = str(error).partition("\n")[0]
@@ -292,10 +286,7 @@ def _raised(handled: Any) -> str:
     return f"{_cut(named)} at {file}:{last.tb_lineno}"
 
 
-def _last_of_user(trace: TracebackType) -> TracebackType:
-    last, following = trace, trace.tb_next
-    while following is not None:
-        if is_users(following.tb_frame.f_code.co_filename):
-            last = following
-        following = following.tb_next
-    return last
+def _inwards(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next

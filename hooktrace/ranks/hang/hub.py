@@ -1,6 +1,6 @@
 """The hub's part: it asks all ranks twice when one suspects a hang, tells what it is, and its end.
 
-    hear(rank, Suspicion) --a thread while there is one--> ask, ask again --diagnose--> HangNotice
+    hear(rank, Suspicion) --a thread while there is one--> ask, ask again --diagnose--> Hang
 
 The thread runs only while somebody suspects something.  It waits for the channel alone.
 """
@@ -11,26 +11,24 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from ...records.hang import RankStacks
 from ...records.units import named_ranks
-from ..channel.messages import Silent, unheard
+from ..channel.messages import Member, unheard
 from .diagnosis import diagnose
 from .messages import (
     MOST_CHARACTERS,
     NOTICE,
     STACKS,
     STATUS,
-    HangDiagnosis,
-    HangNotice,
-    SignalledRank,
-    StacksAnswer,
+    Hang,
+    Signalled,
     StacksQuestion,
-    StatusQuestion,
 )
 from .sentences import seconds
 from .snapshot import Round
@@ -39,6 +37,7 @@ from .watchdog import Suspicion
 
 if TYPE_CHECKING:
     from ..channel.channel import Channel
+    from ..channel.node import Answers
 
 logger = logging.getLogger("hooktrace")
 
@@ -72,7 +71,7 @@ class HangHub:
         self._changed = threading.Event()
         self._closed = False
         self._number = 0
-        self._open: tuple[HangNotice, float] | None = None
+        self._open: tuple[Hang, float] | None = None
         self._excused: tuple[tuple[str, int, int], float] | None = None
         """The call whose missing ranks were excused, and since when they are not."""
 
@@ -134,32 +133,34 @@ class HangHub:
             logger.debug("while a hang was looked at", exc_info=True)
 
     def _find_out(self) -> None:
-        first, begun = self._ask(STATUS, StatusQuestion(), _FIRST_S), time.monotonic()
-        before = _statuses(first)
-        signalled = _helped(before, first.silent)
+        first, begun = self._statuses((), _FIRST_S), time.monotonic()
+        signalled = _helped(first)
         if self._changed.wait(max(0.0, _BETWEEN_S - (time.monotonic() - begun))):
             return  # what has not moved in a moment says nothing: a rank has gone on
         asked = time.monotonic()
-        last = _statuses(self._ask(STATUS, StatusQuestion(signalled), _SECOND_S))
-        found = diagnose(before, last, self._channel.world_size)
+        last = self._statuses(signalled, _SECOND_S)
+        found = diagnose(first, last, self._channel.world_size)
         if found is None:
             return
         with self._lock:
             limits = [one.threshold_ns for one in self._suspicions.values()]
-            known = self._open
+            known = None if self._open is None else self._open[0]
         if not limits or not self._is_due(found, min(limits), begun):
             return
-        if known is not None and known[0].diagnosis.place == found.place:
-            if known[0].diagnosis.kind != found.kind:
-                self._tell(known[0].hang, found, self._stacks(found, last, signalled), asked)
-            return
-        if known is not None:
-            if _lasts(known[0].diagnosis, last):
+        number = self._number
+        if known is not None and known.place == found.place:
+            if known.kind == found.kind:
+                return
+            number = known.hang
+        elif known is not None:
+            if _lasts(known, last):
                 return  # of two that wait for each other, which waited longest may be a toss-up
             self._end("")
-        self._tell(self._number, found, self._stacks(found, last, signalled), asked)
+        stacks = self._stacks(found, last, signalled)
+        age_ns = found.age_ns + int((time.monotonic() - asked) * 1e9)
+        self._tell(replace(found, hang=number, stacks=stacks, age_ns=age_ns))
 
-    def _is_due(self, found: HangDiagnosis, threshold_ns: int, looked: float) -> bool:
+    def _is_due(self, found: Hang, threshold_ns: int, looked: float) -> bool:
         """Return whether a hang is to be told, whose ranks were looked at first at that time.
 
         Ranks that were excused have as long from their excuse's end on as others from the start.
@@ -173,15 +174,11 @@ class HangHub:
                 return False
         return found.is_due(threshold_ns)
 
-    def _tell(
-        self, number: int, found: HangDiagnosis, stacks: tuple[RankStacks, ...], asked: float
-    ) -> None:
-        age_ns = found.age_ns + int((time.monotonic() - asked) * 1e9)
-        notice = HangNotice(number, msgspec.structs.replace(found, age_ns=age_ns), stacks)
+    def _tell(self, found: Hang) -> None:
         with self._lock:
-            self._number = number + 1
-            self._open = notice, time.monotonic()
-        self._channel.tell(NOTICE, _encode(notice))
+            self._number = found.hang + 1
+            self._open = found, time.monotonic()
+        self._channel.tell(NOTICE, _encode(found))
 
     def _end(self, error: str) -> None:
         """Tell that the hang is over which was told last."""
@@ -191,82 +188,66 @@ class HangHub:
             self._channel.tell(NOTICE, _encode(over(*known, error)))
 
     def _stacks(
-        self, found: HangDiagnosis, last: Round, signalled: tuple[SignalledRank, ...]
+        self, found: Hang, last: Round, signalled: tuple[Signalled, ...]
     ) -> tuple[RankStacks, ...]:
         """Return the stacks of those who are waited for, and of some who wait."""
         most = _FEW_STACKS if self._channel.world_size > _LARGE else _MOST_STACKS
         wanted = tuple(dict.fromkeys([*found.ranks[: most - 1], *found.waiting]))[:most]
         answers = self._ask(STACKS, StacksQuestion(wanted, signalled), _STACKS_S)
-        stacks, written = {}, {}
+        stacks = {rank: stacks_of(one.member, one.state) for rank, one in last.silent.items()}
         for payload in answers.answers.values():
-            answer = msgspec.msgpack.decode(payload, type=StacksAnswer)
-            written.update(dict(answer.others))
-            if answer.own is not None:
-                stacks[answer.own.rank] = answer.own
-        for rank, silent in last.silent.items():
-            if rank in wanted and rank not in stacks:
-                stacks[rank] = RankStacks(
-                    rank=rank,
-                    pid=silent.member.pid,
-                    host=silent.member.host,
-                    state=silent.state,
-                    text=written.get(rank, "")[:MOST_CHARACTERS],
-                )
+            told = msgspec.msgpack.decode(payload, type=list[RankStacks])
+            stacks.update((one.rank, one) for one in told)
         return tuple(stacks[rank] for rank in wanted if rank in stacks)
 
-    def _ask(self, name: str, question: object, timeout_s: float) -> Any:
+    def _statuses(self, signalled: tuple[Signalled, ...], timeout_s: float) -> Round:
+        """Ask all ranks for theirs; an answer of another version is none."""
+        answers = self._ask(STATUS, signalled, timeout_s)
+        statuses, silent = [], []
+        for rank, payload in answers.answers.items():
+            try:
+                statuses.append(msgspec.msgpack.decode(payload, type=RankStatus))
+            except msgspec.MsgspecError:
+                silent.append(unheard(rank))
+        return Round.of(statuses, [*silent, *answers.silent.values()])
+
+    def _ask(self, name: str, question: object, timeout_s: float) -> Answers:
         timeout_s *= 1 + self._channel.world_size / _RANKS_A_SECOND
         return self._channel.ask(name, _encode(question), timeout_s)
 
 
-def _statuses(answers: Any) -> Round:
-    """Return what came of a question; an answer of another version is none."""
-    statuses, silent = [], []
-    for rank, payload in answers.answers.items():
-        try:
-            statuses.append(msgspec.msgpack.decode(payload, type=RankStatus))
-        except msgspec.MsgspecError:
-            silent.append(unheard(rank))
-    return Round.of(statuses, [*silent, *answers.silent.values()])
-
-
-def _lasts(told: HangDiagnosis, now: Round) -> bool:
+def _lasts(told: Hang, now: Round) -> bool:
     """Return whether a rank is still in the call that was told of."""
     calls = (call for status in now.statuses.values() for call in status.in_flight)
     return any(call.place == told.place for call in calls)
 
 
-def _helped(found: Round, silent: Mapping[int, Silent]) -> tuple[SignalledRank, ...]:
+def _helped(found: Round) -> tuple[Signalled, ...]:
     """Return the silent ranks whose processes run, each with a rank of its host."""
     helpers: dict[str, int] = {}
     for rank, status in found.statuses.items():
         helpers.setdefault(status.host_id, rank)
     signalled = [
-        SignalledRank(one.member, helpers[one.member.host_id])
-        for one in silent.values()
+        (one.member, helpers[one.member.host_id])
+        for one in found.silent.values()
         if one.state == "running" and one.member.host_id in helpers
     ]
     return tuple(signalled[:_MOST_SIGNALLED])
 
 
-def over(notice: HangNotice, told: float, error: str = "") -> HangNotice:
+def stacks_of(member: Member, state: str, text: str = "") -> RankStacks:
+    """Return stacks of a rank, as much of them as is sent."""
+    text = text[:MOST_CHARACTERS]
+    return RankStacks(rank=member.rank, pid=member.pid, host=member.host, state=state, text=text)
+
+
+def over(told: Hang, since: float, error: str = "") -> Hang:
     """Return that a hang is over, which was told at a time of the monotonic clock."""
-    after = notice.age_ns + int((time.monotonic() - told) * 1e9)
-    message = _ended(notice, f"at most {seconds(after)}", error)
-    return HangNotice(
-        notice.hang,
-        msgspec.structs.replace(notice.diagnosis, message=message),
-        ended_after_ns=after,
-    )
-
-
-def _ended(notice: HangNotice, how_long: str, error: str) -> str:
-    """Return what is said of a hang that is over."""
-    found = notice.diagnosis
-    what = "a collective"
-    if found.bucket >= 0:
-        what = f"{found.name} of step {found.step}"
-    whom = f", which had waited for {named_ranks(found.ranks)}" if found.ranks else ""
+    after = told.age_ns + int((time.monotonic() - since) * 1e9)
+    what = "a collective" if told.bucket < 0 else f"{told.name} of step {told.step}"
+    whom = f", which had waited for {named_ranks(told.ranks)}" if told.ranks else ""
+    how_long = f"at most {seconds(after)}"
+    message = f"it went on after {how_long}: {what}{whom} ({told.kind})"
     if error:
-        return f"{what}{whom + ',' if whom else ''} failed after {how_long}: {error}"
-    return f"it went on after {how_long}: {what}{whom} ({found.kind})"
+        message = f"{what}{whom + ',' if whom else ''} failed after {how_long}: {error}"
+    return replace(told, message=message, age_ns=after, ended_after_ns=after, stacks=())

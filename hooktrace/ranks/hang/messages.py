@@ -1,7 +1,7 @@
 """What the hub asks and tells of hangs, as it travels over the channel.
 
-Suspicion --report--> hub     StatusQuestion, StacksQuestion --ask--> answers
-                              HangNotice --tell--> all ranks --> HangRecord
+Suspicion --report--> hub     StacksQuestion, a question for the status --ask--> answers
+                              Hang --tell--> all ranks --> HangRecord
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ SUSPICION, STATUS, STACKS, NOTICE = ("hang.suspicion", "hang.status", "hang.stac
 _EXCUSED_TIMES = 10
 
 
-class HangDiagnosis(Placed, frozen=True, kw_only=True, gc=False):
+class Hang(Placed, frozen=True, kw_only=True, gc=False):
     """Why ranks wait, and in which call; as long as its ``place`` is the same, so is the hang.
 
     ``message``: one sentence, and what to do.  ``excused``: the ranks that are waited for are, or
-    were a moment ago, paused, compile or save, which may take long.  The rest is as in
-    ``HangRecord``; ``age_ns``: how long the call has waited on the rank where that is longest.
+    were a moment ago, paused, compile or save, which may take long.  ``age_ns``: how long the call
+    has waited on the rank where that is longest, when this was sent.  The rest is as in
+    ``HangRecord``.
     """
 
     kind: str
@@ -37,6 +38,9 @@ class HangDiagnosis(Placed, frozen=True, kw_only=True, gc=False):
     age_ns: int
     message: str
     excused: bool = False
+    hang: int = 0
+    stacks: tuple[RankStacks, ...] = ()
+    ended_after_ns: int | None = None
 
     def is_due(self, threshold_ns: int) -> bool:
         """Return whether it is to be told; what may take long, only after ten times as long.
@@ -48,64 +52,29 @@ class HangDiagnosis(Placed, frozen=True, kw_only=True, gc=False):
             return True
         return self.age_ns >= threshold_ns * (_EXCUSED_TIMES if self.excused else 1)
 
+    def record(self, rank: int, now_ns: int, wall_ns: int) -> HangRecord:
+        """Return what a rank records of it; ``now_ns`` by its clock, ``wall_ns`` since 1970."""
+        known = msgspec.structs.asdict(self)
+        for own in ("order", "age_ns", "excused"):
+            del known[own]
+        since_wall_ns = max(0, wall_ns - self.age_ns)
+        return HangRecord(
+            **known, rank=rank, since_ns=now_ns - self.age_ns, since_wall_ns=since_wall_ns
+        )
 
-class SignalledRank(msgspec.Struct, frozen=True, gc=False):
-    """A silent rank, and the rank of its host that asks its process for stacks."""
 
-    member: Member
-    helper: int
+Signalled = tuple[Member, int]
+"""A silent rank, and the rank of its host that asks its process for stacks.
 
-
-class StatusQuestion(msgspec.Struct, frozen=True, gc=False):
-    """A rank is to tell its status; ``signalled``: whose processes are asked for stacks."""
-
-    signalled: tuple[SignalledRank, ...] = ()
+They come with the second question for the status, and again with the one for stacks.
+"""
 
 
 class StacksQuestion(msgspec.Struct, frozen=True, gc=False):
-    """Ranks whose threads are wanted, and those who were signalled and wrote theirs down."""
+    """Ranks whose threads are wanted, and those who were signalled and wrote theirs down.
+
+    The answer is a list of ``RankStacks``.
+    """
 
     ranks: tuple[int, ...]
-    signalled: tuple[SignalledRank, ...] = ()
-
-
-class StacksAnswer(msgspec.Struct, frozen=True, gc=False):
-    """Of this rank, if it was asked for; ``others``: of silent ones of its host."""
-
-    own: RankStacks | None = None
-    others: tuple[tuple[int, str], ...] = ()
-
-
-class HangNotice(msgspec.Struct, frozen=True, gc=False):
-    """A hang that is to be told, or that is over: then after how long at most, and how it ended."""
-
-    hang: int
-    diagnosis: HangDiagnosis
-    stacks: tuple[RankStacks, ...] = ()
-    ended_after_ns: int | None = None
-
-    @property
-    def age_ns(self) -> int:
-        """How long ago the call began to wait, when this was sent."""
-        return self.diagnosis.age_ns if self.ended_after_ns is None else self.ended_after_ns
-
-    def record(self, rank: int, now_ns: int, wall_ns: int) -> HangRecord:
-        """Return what a rank records of it; ``now_ns`` by its clock, ``wall_ns`` since 1970."""
-        found = self.diagnosis
-        return HangRecord(
-            kind=found.kind,
-            hang=self.hang,
-            model=found.model,
-            hook=found.hook,
-            step=found.step,
-            bucket=found.bucket,
-            ranks=found.ranks,
-            waiting=found.waiting,
-            since_ns=now_ns - self.age_ns,
-            since_wall_ns=max(0, wall_ns - self.age_ns),
-            message=found.message,
-            rank=rank,
-            stacks=self.stacks,
-            ended_after_ns=self.ended_after_ns,
-            unit=found.unit,
-        )
+    signalled: tuple[Signalled, ...] = ()

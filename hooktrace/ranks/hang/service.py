@@ -10,34 +10,29 @@ All of it runs in the channel's thread, and briefly.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
-from ...records.hang import RankStacks
 from ...staging.slots import ModelState
 from ..channel.messages import HUB_GONE, Member, Silent
 from ..native_calls import call_aside
 from . import stack_writer
 from .diagnosis import waits_without_hub
 from .evidence import LastingExceptions, stacks
-from .hub import HangHub, over
+from .hub import HangHub, over, stacks_of
 from .look import rank_status
 from .messages import (
-    MOST_CHARACTERS,
     NOTICE,
     STACKS,
     STATUS,
     SUSPICION,
-    HangNotice,
-    SignalledRank,
-    StacksAnswer,
+    Hang,
+    Signalled,
     StacksQuestion,
-    StatusQuestion,
 )
 from .sentences import stamped
 from .silent import hub_is_gone
@@ -61,7 +56,7 @@ class HangService:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._watchdogs: dict[TracerHangs, Watchdog] = {}
-        self._open: tuple[HangNotice, float] | None = None
+        self._open: tuple[Hang, float] | None = None
         """What was told last and is not over yet, and when by the monotonic clock."""
         self._lock = threading.Lock()
         self._writer = stack_writer.StackWriter()
@@ -134,7 +129,7 @@ class HangService:
 
     def _note(self, payload: bytes) -> None:
         self._is_alone = False
-        self._take(msgspec.msgpack.decode(payload, type=HangNotice))
+        self._take(msgspec.msgpack.decode(payload, type=Hang))
 
     def _hub_gone(self, payload: bytes) -> None:
         """Say so once a host; of a call that waits too long meanwhile, tell what is known here."""
@@ -154,7 +149,7 @@ class HangService:
         # The hub may go on meanwhile, and the ranks to a call that nobody has suspected yet.
         if found is not None and found.is_due(min(limits)):
             self._is_alone = True
-            self._take(HangNotice(self._number, found))
+            self._take(replace(found, hang=self._number))
 
     def _end(self, news: Suspicion) -> None:
         """Tell that a hang is over which the hub has not told."""
@@ -163,44 +158,31 @@ class HangService:
             self._is_alone = False
             self._take(over(*told, news.error))
 
-    def _take(self, notice: HangNotice) -> None:
-        self._number = max(self._number, notice.hang + 1)
+    def _take(self, found: Hang) -> None:
+        self._number = max(self._number, found.hang + 1)
         # Under the lock: a tracer that closes meanwhile has been told of the end, or says it.
         with self._lock:
-            self._open = None if notice.ended_after_ns is not None else (notice, time.monotonic())
+            self._open = None if found.ended_after_ns is not None else (found, time.monotonic())
             for user in self._watchdogs:
-                self._hear_of(user, notice)
-
-    def _hear_of(self, user: TracerHangs, notice: HangNotice) -> None:
-        record = notice.record(self._channel.rank, user.clock(), time.time_ns())
-        user.hear_of_hang(record, speaks=self._channel.speaks_for_host)
+                record = found.record(self._channel.rank, user.clock(), time.time_ns())
+                user.hear_of_hang(record, speaks=self._channel.speaks_for_host)
 
     def _answer_status(self, payload: bytes) -> bytes:
-        question = msgspec.msgpack.decode(payload, type=StatusQuestion)
-        for member in self._mine(question.signalled):
+        for member in self._mine(msgspec.msgpack.decode(payload, type=tuple[Signalled, ...])):
             stack_writer.ask(member)
         return _encode(self.status())
 
     def _answer_stacks(self, payload: bytes) -> bytes:
         question = msgspec.msgpack.decode(payload, type=StacksQuestion)
-        own = self._own_stacks() if self._channel.rank in question.ranks else None
-        others = tuple(
-            (member.rank, stack_writer.written(member)[:MOST_CHARACTERS])
-            for member in self._mine(question.signalled)
-        )
-        return _encode(StacksAnswer(own, others))
+        me = self._channel.node.me
+        silent = self._mine(question.signalled)
+        found = [stacks_of(one, "running", stack_writer.written(one)) for one in silent]
+        if me.rank in question.ranks:
+            found.append(stacks_of(me, "running", stacks_text()))
+        return _encode(found)
 
-    def _mine(self, signalled: tuple[SignalledRank, ...]) -> list[Member]:
-        return [one.member for one in signalled if one.helper == self._channel.rank]
-
-    def _own_stacks(self) -> RankStacks:
-        return RankStacks(
-            rank=self._channel.rank,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            state="running",
-            text=stacks_text()[:MOST_CHARACTERS],
-        )
+    def _mine(self, signalled: tuple[Signalled, ...]) -> list[Member]:
+        return [member for member, helper in signalled if helper == self._channel.rank]
 
 
 def stacks_text() -> str:

@@ -17,7 +17,6 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from ..channel.messages import Member
 from ..channel.process import state_of
@@ -28,57 +27,43 @@ _NAME = "hooktrace-stacks-"
 
 
 class StackWriter:
-    """Has this process write its stacks when it is asked by a signal, until ``close``.
-
-    ``why_not`` says why it cannot, and is "" where it can.
-    """
+    """Has this process write its stacks when it is asked by a signal, until ``close``."""
 
     def __init__(self) -> None:
-        self._signal = 0
         self._file = -1
-        self.why_not = ""
-        try:
-            self._begin()
-        except (AttributeError, OSError, ValueError, RuntimeError) as error:
-            self.why_not = f"{type(error).__name__}: {error}"
+        self._signal = free_signal()
+        with suppress(AttributeError, OSError, ValueError, RuntimeError):  # not on this system
+            if self._signal is not None:
+                self._begin(self._signal)
 
-    def _begin(self) -> None:
-        number = free_signal()
-        if number is None:
-            self.why_not = "the system has no signal that nobody uses"
-            return
+    def _begin(self, number: int) -> None:
         self._file = os.memfd_create(f"{_NAME}{number}")
         fcntl.fcntl(self._file, fcntl.F_SETFL, os.O_APPEND)  # whoever asks empties it before
         # What is there before the handler is there after it: never the default, by which a signal
         # ends the process that another rank sends at this moment, or while the interpreter ends.
-        _ignore(number)
+        ctypes.pythonapi.PyOS_setsig(number, ctypes.c_void_p(int(signal.SIG_IGN)))
+        _own.add(number)
         faulthandler.register(number, self._file, all_threads=True, chain=False)
-        self._signal = number
 
     def close(self) -> None:
         """Let go of the file, and ignore the signal."""
-        if self._signal:
-            faulthandler.unregister(self._signal)
-        if self._file >= 0:
-            os.close(self._file)
-        self._signal, self._file = 0, -1
-
-
-class _Stacks(NamedTuple):
-    """What a process writes to when ``number`` is sent to it."""
-
-    path: Path
-    number: int
+        if self._file < 0:
+            return
+        assert self._signal is not None
+        faulthandler.unregister(self._signal)
+        os.close(self._file)
+        self._file = -1
 
 
 def ask(member: Member) -> bool:
     """Have a rank of this host write its stacks, if it offers that; does not wait for them."""
     found = _offered(member)
-    if found is None or not _has_handler(member.pid, found.number):
+    # One that does not handle the signal would be ended by it.
+    if found is None or not (_mask(member.pid, "SigCgt") or 0) >> (found[1] - 1) & 1:
         return False
     try:
-        os.truncate(found.path, 0)
-        os.kill(member.pid, found.number)
+        os.truncate(found[0], 0)
+        os.kill(member.pid, found[1])
     except OSError:
         return False
     return True
@@ -90,32 +75,29 @@ def written(member: Member) -> str:
     if found is None:
         return ""
     try:
-        with found.path.open("rb") as file:
+        with found[0].open("rb") as file:
             return file.read(_MOST_BYTES).decode(errors="replace")
     except OSError:
         return ""
 
 
-def _offered(member: Member) -> _Stacks | None:
-    """Return what a process offers; ``None`` where it is not there, or on another host."""
+def _offered(member: Member) -> tuple[Path, int] | None:
+    """Return what a process writes to, and when which signal is sent to it.
+
+    ``None`` where it offers nothing, is not there, or is on another host.
+    """
     if state_of(member) != "running":
         return None
     with suppress(OSError):
         for path in Path(f"/proc/{member.pid}/fd").iterdir():
             with suppress(OSError, ValueError):  # a descriptor that is closed meanwhile
                 _, _, number = os.readlink(path).partition(f"memfd:{_NAME}")
-                return _Stacks(path, int(number.removesuffix(" (deleted)")))
+                return path, int(number.removesuffix(" (deleted)"))
     return None
 
 
-_ignored: set[int] = set()
-"""Signals that this process ignores because a writer of its own had them."""
-
-
-def _ignore(number: int) -> None:
-    """Ignore a signal, from any thread: ``signal.signal`` is for the main one only."""
-    ctypes.pythonapi.PyOS_setsig(number, ctypes.c_void_p(int(signal.SIG_IGN)))
-    _ignored.add(number)
+_own: set[int] = set()
+"""Signals that a writer of this process has or had, and which are ignored without one."""
 
 
 def free_signal() -> int | None:
@@ -128,18 +110,13 @@ def free_signal() -> int | None:
     if first is None or last is None or None in used:
         return None
     caught, blocked, ignored = [mask or 0 for mask in used]
-    own = sum(1 << (number - 1) for number in _ignored)
+    own = sum(1 << (number - 1) for number in _own)
     taken = caught | blocked | (ignored & ~own)
     for number in range(last, first, -1):  # the first ones are the C library's favourites
         unused = not taken >> (number - 1) & 1
         if unused and signal.getsignal(number) is signal.SIG_DFL:
             return int(number)
     return None
-
-
-def _has_handler(pid: int, number: int) -> bool:
-    """Return whether a process handles a signal: one that does not would be ended by it."""
-    return bool((_mask(pid, "SigCgt") or 0) >> (number - 1) & 1)
 
 
 def _mask(pid: int, field: str) -> int | None:

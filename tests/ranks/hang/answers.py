@@ -68,3 +68,75 @@ def pending(number: int, kind: str = "all_reduce", numel: int = 1024) -> dict[st
     """What torch tells of a rank that has issued a collective last, and waits for it."""
     one = PendingCollective("0", "default_pg", number, kind, numel)
     return {"pending": (one,), "issued": {"0": number}}
+
+
+def at_barrier(rank: int, where: str = "eval.py:3 run") -> RankStatus:
+    """A rank that waits at a barrier between two steps."""
+    main = thread(where, collective="barrier")
+    return status(rank, model(step=STEP, bucket=7), main=main, **pending(7, "barrier"))
+
+
+EVALUATES = late(1, STEP, pending=(), issued={"0": 6})
+
+
+FUTURE = call(stage="future")
+MEETING = call(stage="meeting")
+NONE: dict[str, Any] = {"pending": (), "issued": {"0": 6}}
+PAIR = call(group_size=2)
+BOOM = "ValueError: boom at loss.py:12"
+UNREDUCED = "RuntimeError: Expected to have finished reduction in the prior iteration at t.py:1"
+GATHERS = [call(collective="all_gather", wire_bytes=size) for size in (8, 12)]
+STUCK = (callback("powerSGD_hook.py:589 a", 7), callback("powerSGD_hook.py:611 b", 8))
+
+
+def late_here(where: str, **known: object) -> RankStatus:
+    """Rank 2, which has had the first four buckets of the step."""
+    return late(2, STEP, 3, where=where, thread=known)
+
+
+def late_in(where: str, **known: object) -> RankStatus:
+    """Rank 2, which is a step behind."""
+    return late(2, where=where, thread=known)
+
+
+def after_5(rank: int, collectives: int) -> RankStatus:
+    """A rank that is in bucket 6, after so many collectives for bucket 5."""
+    finished = ((5, collectives),)
+    return status(rank, model(call(6), finished=finished), main=thread(doing=BACKWARD))
+
+
+def in_second(rank: int, first_step: int) -> RankStatus:
+    """A rank in the backward pass of a second model, whose first model stands at a step."""
+    first = model(step=first_step, bucket=7)
+    second = model(call(0, STEP, model="model1"))
+    return status(rank, first, second, main=thread(doing=BACKWARD))
+
+
+def in_first(rank: int) -> RankStatus:
+    """A rank in the backward pass of the first model."""
+    second = model(step=STEP - 1, bucket=7, model="model1")
+    return status(rank, model(call(0)), second, main=thread(doing=BACKWARD))
+
+
+GATHER = "blocks.2 all-gather (forward)"
+SCATTER = "blocks.2 reduce-scatter (backward)"
+
+
+def unit(order: int = 9, name: str = GATHER, **more: Any) -> CallInFlight:
+    """A collective of a sharded model; its bucket is numbered as the rank met it."""
+    known = {"bucket": 3, "order": order, "unit": name, "collective": "all_gather"}
+    return call(**{**known, **more})
+
+
+def in_unit(rank: int, one: CallInFlight | None = None, **more: Any) -> RankStatus:
+    """A rank that waits in one."""
+    one = unit() if one is None else one
+    return status(
+        rank, model(one, unit=one.unit, order=one.order, **more), main=thread(doing=BACKWARD)
+    )
+
+
+def past_units(rank: int, step: int = STEP, order: int = 9, **more: Any) -> RankStatus:
+    """A rank whose last collective has ended."""
+    where = thread("train.py:70 evaluate")
+    return status(rank, model(step=step, bucket=40, unit=SCATTER, order=order, **more), main=where)

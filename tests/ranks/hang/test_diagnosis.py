@@ -11,25 +11,45 @@ import pytest
 from hooktrace.ranks.channel.messages import Silent, State
 from hooktrace.ranks.hang.collectives import PendingCollective
 from hooktrace.ranks.hang.diagnosis import diagnose
-from hooktrace.ranks.hang.messages import HangDiagnosis
+from hooktrace.ranks.hang.messages import Hang
 from hooktrace.ranks.hang.snapshot import Round
-from hooktrace.ranks.hang.status import CallInFlight, RankStatus
+from hooktrace.ranks.hang.status import RankStatus
 from tests.ranks.hang import answers
 from tests.ranks.hang.answers import (
     BACKWARD,
+    BOOM,
+    EVALUATES,
+    FUTURE,
+    GATHER,
+    GATHERS,
+    MEETING,
+    NONE,
+    PAIR,
+    SCATTER,
     STEP,
+    STUCK,
+    UNREDUCED,
+    after_5,
+    at_barrier,
     call,
     callback,
+    in_first,
+    in_second,
+    in_unit,
     late,
+    late_here,
+    late_in,
     model,
+    past_units,
     pending,
     status,
     thread,
+    unit,
     waiting,
 )
 
 
-def of(*statuses: RankStatus, silent: Sequence[Silent] = (), size: int = 4) -> HangDiagnosis:
+def of(*statuses: RankStatus, silent: Sequence[Silent] = (), size: int = 4) -> Hang:
     """Diagnose what does not move at all."""
     found = diagnose(Round.of(statuses, silent), Round.of(statuses, silent), size)
     assert found is not None
@@ -39,36 +59,6 @@ def of(*statuses: RankStatus, silent: Sequence[Silent] = (), size: int = 4) -> H
 def others(*but: int) -> list[RankStatus]:
     """Those of four ranks that wait in bucket 5 of step 120."""
     return [waiting(rank) for rank in range(4) if rank not in but]
-
-
-def test_busy() -> None:
-    """The sentence says which call, how long, who waits for whom, and where that one is."""
-    found = of(*others(2), late(2))
-    assert (found.kind, found.ranks, found.waiting) == ("busy", (2,), (0, 1, 3))
-    assert (found.step, found.bucket, found.excused) == (STEP, 5, False)
-    assert found.message.startswith(
-        "bucket 5 of step 120 has waited 31 s on ranks 0, 1, 3 for rank 2, which is in "
-        "`data.py:88 next_batch`, 1 step behind; "
-    )
-
-
-def at_barrier(rank: int, where: str = "eval.py:3 run") -> RankStatus:
-    """A rank that waits at a barrier between two steps."""
-    main = thread(where, collective="barrier")
-    return status(rank, model(step=STEP, bucket=7), main=main, **pending(7, "barrier"))
-
-
-EVALUATES = late(1, STEP, pending=(), issued={"0": 6})
-
-
-FUTURE = call(stage="future")
-MEETING = call(stage="meeting")
-NONE: dict[str, Any] = {"pending": (), "issued": {"0": 6}}
-PAIR = call(group_size=2)
-BOOM = "ValueError: boom at loss.py:12"
-UNREDUCED = "RuntimeError: Expected to have finished reduction in the prior iteration at t.py:1"
-GATHERS = [call(collective="all_gather", wire_bytes=size) for size in (8, 12)]
-STUCK = (callback("powerSGD_hook.py:589 a", 7), callback("powerSGD_hook.py:611 b", 8))
 
 
 def case(
@@ -86,30 +76,43 @@ def case(
     return pytest.param(kind, ranks, said, statuses, quiet, id=f"{kind}: {said or silent}")
 
 
-def late_here(where: str, **known: object) -> RankStatus:
-    """Rank 2, which has had the first four buckets of the step."""
-    return late(2, STEP, 3, where=where, thread=known)
+def stands(rank: int, name: str, other: str) -> RankStatus:
+    """A rank in a unit of a sharded model, which has not come to the other model's."""
+    here = unit(0, model=name)
+    there = model(model=other, step=STEP - 1, bucket=40, unit=SCATTER, order=10)
+    at = thread("train.py:9 step", collective="all_gather_single")
+    return status(rank, model(here, unit=here.unit, order=0), there, main=at)
 
 
-def late_in(where: str, **known: object) -> RankStatus:
-    """Rank 2, which is a step behind."""
-    return late(2, where=where, thread=known)
-
-
-def after_5(rank: int, collectives: int) -> RankStatus:
-    """A rank that is in bucket 6, after so many collectives for bucket 5."""
-    finished = ((5, collectives),)
-    return status(rank, model(call(6), finished=finished), main=thread(doing=BACKWARD))
-
-
-def in_second(rank: int, first_step: int) -> RankStatus:
-    """A rank in the backward pass of a second model, whose first model stands at a step."""
-    first = model(step=first_step, bucket=7)
-    second = model(call(0, STEP, model="model1"))
-    return status(rank, first, second, main=thread(doing=BACKWARD))
+def at_step_s_end(ended: int) -> list[RankStatus]:
+    """Two ranks of a sharded model, one of which waits in a collective outside of its hooks."""
+    known = model(step=STEP, bucket=3, unit=SCATTER, order=9, ended_step=ended)
+    waits = status(0, known, main=thread(collective="all_reduce"), **pending(7))
+    return [waits, status(1, known, main=thread("x.py:1 f"), pending=(), issued={"0": 6})]
 
 
 OF_LATE_RANKS = [
+    case(
+        "busy",
+        (2,),
+        "bucket 5 of step 120 has waited 31 s on ranks 0, 1, 3 for rank 2, which is in "
+        "`data.py:88 next_batch`, 1 step behind; ",
+        *others(2),
+        late(2),
+    ),
+    case(
+        "different_order",
+        (2,),
+        "of model1, which ranks 0, 1 have not come to",
+        *(in_first(0), in_first(1), in_second(2, STEP - 1)),
+    ),
+    case(
+        "unknown",
+        (1,),
+        "of model1; why that waits is not known",
+        status(0, model(call(0)), model(model="model1", step=STEP, bucket=0)),
+        in_second(1, STEP - 1),
+    ),
     # While backward runs no bucket is missing.
     case("busy", (2,), "2 buckets behind", *others(2), late_here("f.py:1 f", doing=BACKWARD)),
     case(
@@ -253,12 +256,104 @@ OF_HOOKTRACES_PROBES = [
         "unknown", (), "hooktrace's own probe", *(waiting(r, call(stage="probe")) for r in (0, 1))
     ),
 ]
+LEFT = {"ended_step": STEP, "ended_calls": 8, "left_out": ("a", "b", "c")}
+WITHOUT = "for rank 1, which has ended step 120 with 8 collectives, without a and b and others, wh"
+MADE = "as the 5th blocks.2 all-gather (forward), where step 119 had blocks.1 ..."
+OTHER_UNIT = unit(name=SCATTER, collective="reduce_scatter")
+OF_SHARDED_MODELS = [
+    # Buckets are numbered as each rank met them: 40 is not past 3.
+    case(
+        "busy",
+        (1,),
+        f"{GATHER} of step 120 has waited 31 s on rank 0 for rank 1, which is in "
+        "`train.py:70 evaluate`, 1 collective behind; ",
+        *(in_unit(0), past_units(1, order=8)),
+    ),
+    # Ranks that run other modules: who is in what, and whose step is not as the one before.
+    case(
+        "different_collectives",
+        (1,),
+        f"on ranks 0, 2, while rank 1 is in {SCATTER}: as the 10th collective of the step these do "
+        f"not match; rank 1 made {MADE}; have all ranks run ",
+        *(in_unit(0), in_unit(1, OTHER_UNIT, departure=MADE), in_unit(2)),
+    ),
+    case("different_collectives", (), "do not match; have", in_unit(0), in_unit(1, OTHER_UNIT)),
+    # A step that ended with fewer collectives; the rank stands elsewhere, or in its next step.
+    case("different_collectives", (1,), WITHOUT, in_unit(0), past_units(1, order=7, **LEFT)),
+    case(
+        "different_collectives",
+        (1,),
+        f"and is in {GATHER} of step 121",
+        *(in_unit(0), in_unit(1, unit(0, step=STEP + 1), **LEFT)),
+    ),
+    # There is no ``join`` of DDP's there.
+    case(
+        "uneven_inputs",
+        (1,),
+        ", 1 step behind; give all ranks as many batches",
+        in_unit(0),
+        status(1, *past_units(1, STEP - 1).models, main=thread(doing=("ending",))),
+    ),
+    case(
+        "different_order",
+        (1,),
+        f"which waits in {GATHER} of step 120 of b, which rank 0 has not come to",
+        *(stands(0, "a", "b"), stands(1, "b", "a")),
+    ),
+    # FSDP's own collectives, or an evaluation that follows.
+    case("busy", (1,), ", in step 120,", *at_step_s_end(STEP - 1)),
+    case("busy", (1,), ", after step 120,", *at_step_s_end(STEP)),
+]
+
+
+def late_at_barrier(where: str = "f", **known: Any) -> RankStatus:
+    """Rank 1, which has not come to the barrier in which rank 0 waits."""
+    return late(1, STEP, where=where, thread=known, pending=(), issued={"0": 6})
+
+
+OF_BARRIERS = [
+    case(
+        "busy",
+        (2,),
+        "ranks 0, 1 wait in barrier in `eval.py:3 run`, after step 120, for rank 2, which is in "
+        "`eval.py:9 score`; ",
+        *(at_barrier(0), at_barrier(1)),
+        late(2, STEP, where="eval.py:9 score", pending=(), issued={"0": 6}),
+    ),
+    case(
+        "raised",
+        (1,),
+        f"step 120, for rank 1, which raised {BOOM} and is now in `f`; ",
+        *(at_barrier(0), late_at_barrier(exception=BOOM)),
+    ),
+    case(
+        "uneven_inputs",
+        (1,),
+        "which ends its training in `f`; ",
+        *(at_barrier(0), late_at_barrier(doing=("ending",))),
+    ),
+    case(
+        "busy",
+        (1,),
+        "which is in `f` and saves there; ",
+        *(at_barrier(0), late_at_barrier(doing=("saving",))),
+    ),
+    case(
+        "different_collectives",
+        (1,),
+        "which is in broadcast() in `f`; ",
+        *(at_barrier(0), late_at_barrier(collective="broadcast")),
+    ),
+    case("stopped", (1,), "", at_barrier(0), silent="stopped"),
+]
 CASES = [
     *OF_LATE_RANKS,
     *OF_SILENT_RANKS,
     *OF_RANKS_IN_ONE_CALL,
     *OF_OPAQUE_HOOKS,
     *OF_HOOKTRACES_PROBES,
+    *OF_SHARDED_MODELS,
+    *OF_BARRIERS,
 ]
 
 
@@ -349,20 +444,6 @@ def test_a_rank_that_saved_a_moment_ago_is_excused() -> None:
     assert "saves" not in found.message
 
 
-def in_first(rank: int) -> RankStatus:
-    """A rank in the backward pass of the first model."""
-    second = model(step=STEP - 1, bucket=7, model="model1")
-    return status(rank, model(call(0)), second, main=thread(doing=BACKWARD))
-
-
-def test_different_order() -> None:
-    """Each waits in a call that the other has not come to."""
-    found = of(in_first(0), in_first(1), in_second(2, STEP - 1), size=3)
-    assert found.kind == "different_order"
-    assert "of model0 has waited" in found.message
-    assert "of model1, which ranks 0, 1 have not come to" in found.message
-
-
 def test_a_rank_that_came_between_two_looks_is_on_its_way() -> None:
     """It is in the hook, and will issue the collective that the others wait in."""
     first = Round.of([waiting(0, **pending(7)), late(1, **NONE)])
@@ -371,44 +452,6 @@ def test_a_rank_that_came_between_two_looks_is_on_its_way() -> None:
     stays = diagnose(come, come, 2)
     assert stays is not None
     assert (stays.kind, stays.ranks) == ("some_ranks_only", (1,))
-
-
-def test_evaluation_on_one_rank() -> None:
-    """No bucket waits, but a barrier that one has not come to."""
-    evaluates = late(2, STEP, where="eval.py:9 score", pending=(), issued={"0": 6})
-    found = of(at_barrier(0), at_barrier(1), evaluates, size=3)
-    assert (found.kind, found.ranks, found.bucket) == ("busy", (2,), -1)
-    assert found.message.startswith(
-        "ranks 0, 1 wait in barrier in `eval.py:3 run`, after step 120, for rank 2, which is in "
-        "`eval.py:9 score`; "
-    )
-
-
-@pytest.mark.parametrize(
-    ("known", "kind", "excused", "said"),
-    [
-        ({"exception": BOOM}, "raised", False, f"raised {BOOM} and is now in `f`"),
-        ({"doing": ("ending",)}, "uneven_inputs", False, "ends its training in `f`"),
-        ({"doing": ("saving",)}, "busy", True, "is in `f` and saves there"),
-        ({"collective": "broadcast"}, "different_collectives", False, "is in broadcast() in `f`"),
-    ],
-)
-def test_what_a_rank_is_at_for_which_others_wait_at_a_barrier(
-    known: dict[str, Any], kind: str, excused: bool, said: str
-) -> None:
-    """It is told of as where they wait in a bucket."""
-    is_late = late(1, STEP, where="f", thread=known, pending=(), issued={"0": 6})
-    found = of(at_barrier(0), is_late, size=2)
-    assert (found.kind, found.ranks, found.excused) == (kind, (1,), excused)
-    assert f"after step 120, for rank 1, which {said}; " in found.message
-
-
-def test_a_silent_rank_for_which_others_wait_at_a_barrier() -> None:
-    """What its process tells; of one that nothing is known of, nothing is told."""
-    found = of(at_barrier(0), silent=[answers.silent(1, "stopped")], size=2)
-    assert (found.kind, found.ranks) == ("stopped", (1,))
-    unknown = Round.of([at_barrier(0)], [answers.silent(1, "unknown")])
-    assert diagnose(unknown, unknown, 2) is None
 
 
 def test_a_rank_that_stands_in_another_group_s_collective_is_only_waited_for() -> None:
@@ -452,69 +495,6 @@ def test_answers_travel() -> None:
     assert msgspec.msgpack.decode(encoded, type=RankStatus) == whole
 
 
-GATHER = "blocks.2 all-gather (forward)"
-SCATTER = "blocks.2 reduce-scatter (backward)"
-
-
-def unit(order: int = 9, name: str = GATHER, **more: Any) -> CallInFlight:
-    """A collective of a sharded model; its bucket is numbered as the rank met it."""
-    known = {"bucket": 3, "order": order, "unit": name, "collective": "all_gather"}
-    return call(**{**known, **more})
-
-
-def in_unit(rank: int, one: CallInFlight | None = None, **more: Any) -> RankStatus:
-    """A rank that waits in one."""
-    one = unit() if one is None else one
-    return status(
-        rank, model(one, unit=one.unit, order=one.order, **more), main=thread(doing=BACKWARD)
-    )
-
-
-def past_units(rank: int, step: int = STEP, order: int = 9, **more: Any) -> RankStatus:
-    """A rank whose last collective has ended."""
-    where = thread("train.py:70 evaluate")
-    return status(rank, model(step=step, bucket=40, unit=SCATTER, order=order, **more), main=where)
-
-
-def test_positions_of_units_are_counted_in_the_step() -> None:
-    """Buckets of a sharded model are numbered as each rank met them: 40 is not past 3."""
-    found = of(in_unit(0), past_units(1, order=8), size=2)
-    assert (found.kind, found.ranks, found.waiting) == ("busy", (1,), (0,))
-    assert found.message.startswith(
-        f"{GATHER} of step 120 has waited 31 s on rank 0 for rank 1, which is in "
-        "`train.py:70 evaluate`, 1 collective behind; "
-    )
-    assert found.place == ("model0", STEP, 9)
-
-
-def test_units_at_one_place_of_the_step() -> None:
-    """Ranks that run other modules: who is in what, and whose step is not as the one before."""
-    other = unit(name=SCATTER, collective="reduce_scatter")
-    left = "as the 5th blocks.2 all-gather (forward), where step 119 had blocks.1 ..."
-    found = of(in_unit(0), in_unit(1, other, departure=left), in_unit(2), size=3)
-    assert (found.kind, found.ranks, found.waiting) == ("different_collectives", (1,), (0, 1, 2))
-    assert found.message.startswith(
-        f"{GATHER} of step 120 has waited 31 s on ranks 0, 2, while rank 1 is in {SCATTER}: as the "
-        f"10th collective of the step these do not match; rank 1 made {left}; have all ranks run "
-    )
-    both = of(in_unit(0), in_unit(1, other), size=2)
-    assert both.ranks == ()  # which of two is right nobody knows
-    assert "made" not in both.message
-
-
-def test_a_step_that_ended_with_fewer_collectives() -> None:
-    """Whether that rank stands elsewhere or waits in its next step."""
-    more = {"ended_step": STEP, "ended_calls": 8, "left_out": ("a", "b", "c")}
-    left = "has ended step 120 with 8 collectives, without a and b and others, which its step"
-    behind = of(in_unit(0), past_units(1, order=7, **more), size=2)
-    assert (behind.kind, behind.ranks) == ("different_collectives", (1,))
-    assert f"for rank 1, which {left} before had, and went on: it is in" in behind.message
-    following = in_unit(1, unit(0, step=STEP + 1), **more)
-    ahead = of(in_unit(0), following, size=2)
-    assert (ahead.kind, ahead.ranks, ahead.step) == ("different_collectives", (1,), STEP)
-    assert f"which {left} before had, and is in {GATHER} of step 121" in ahead.message
-
-
 def test_ranks_outside_of_a_unit_s_group_have_no_part_in_it() -> None:
     """Hybrid sharding: each replica gathers in a group of its own."""
     own = unit(members=(2, 4, 1), group_size=2)
@@ -523,38 +503,3 @@ def test_ranks_outside_of_a_unit_s_group_have_no_part_in_it() -> None:
     found = of(*there, silent=silent)
     assert (found.kind, found.ranks, found.waiting) == ("stopped", (3,), (2,))
     assert of(*there, past_units(3, order=8)).ranks == (3,)
-
-
-def test_a_sharded_model_s_remedies() -> None:
-    """There is no ``join`` of DDP's there."""
-    ends = status(1, *past_units(1, STEP - 1).models, main=thread(doing=("ending",)))
-    found = of(in_unit(0), ends, size=2)
-    assert found.kind == "uneven_inputs"
-    assert found.message.endswith(", 1 step behind; give all ranks as many batches")
-
-
-def test_sharded_models_in_different_order() -> None:
-    """Each rank stands in a unit of the model that the other has not come to."""
-
-    def stands(rank: int, name: str, other: str) -> RankStatus:
-        here = unit(0, model=name)
-        there = model(model=other, step=STEP - 1, bucket=40, unit=SCATTER, order=10)
-        at = thread("train.py:9 step", collective="all_gather_single")
-        return status(rank, model(here, unit=here.unit, order=0), there, main=at)
-
-    found = of(stands(0, "a", "b"), stands(1, "b", "a"), size=2)
-    assert (found.kind, found.model) == ("different_order", "a")
-    assert f"which waits in {GATHER} of step 120 of b, which rank 0 has not come to" in (
-        found.message
-    )
-
-
-@pytest.mark.parametrize(
-    ("ended", "said"), [(STEP - 1, ", in step 120,"), (STEP, ", after step 120,")]
-)
-def test_a_sharded_model_may_be_within_its_step(ended: int, said: str) -> None:
-    """Where FSDP is in a collective of its own, or in an evaluation that follows."""
-    known = model(step=STEP, bucket=3, unit=SCATTER, order=9, ended_step=ended)
-    waits = status(0, known, main=thread(collective="all_reduce"), **pending(7))
-    late = status(1, known, main=thread("x.py:1 f"), pending=(), issued={"0": 6})
-    assert said in of(waits, late, size=2).message

@@ -15,16 +15,7 @@ import pytest
 from hooktrace.ranks.channel.messages import Member, Silent
 from hooktrace.ranks.hang import hub as module
 from hooktrace.ranks.hang.hub import HangHub, over
-from hooktrace.ranks.hang.messages import (
-    STACKS,
-    STATUS,
-    HangDiagnosis,
-    HangNotice,
-    SignalledRank,
-    StacksAnswer,
-    StatusQuestion,
-)
-from hooktrace.ranks.hang.snapshot import Round
+from hooktrace.ranks.hang.messages import STACKS, STATUS, Hang, Signalled
 from hooktrace.ranks.hang.status import RankStatus
 from hooktrace.ranks.hang.watchdog import Suspicion
 from hooktrace.records.hang import RankStacks
@@ -46,7 +37,7 @@ class Ranks:
         self.statuses: list[RankStatus] = []
         self.silent: dict[int, Any] = {}
         self.asked: list[tuple[str, bytes]] = []
-        self.notices: list[HangNotice] = []
+        self.notices: list[Hang] = []
         self.told = threading.Condition()
         self.hub = HangHub(self)
 
@@ -55,22 +46,22 @@ class Ranks:
         answers: dict[int, Any] = {one.rank: one for one in self.statuses}
         if name == STACKS:
             answers = {
-                rank: StacksAnswer(
+                rank: [
                     RankStacks(rank=rank, pid=1, host="node1", state="running", text="a stack"),
-                    ((1, "written by rank 1"),),
-                )
+                    RankStacks(rank=1, pid=77, host="node1", state="running", text="by rank 1"),
+                ]
                 for rank in answers
             }
         encoded = {rank: msgspec.msgpack.encode(one) for rank, one in answers.items()}
         return SimpleNamespace(answers=encoded, silent=self.silent)
 
     def tell(self, name: str, payload: bytes) -> None:
-        notice = msgspec.msgpack.decode(payload, type=HangNotice)
+        notice = msgspec.msgpack.decode(payload, type=Hang)
         with self.told:
             self.notices.append(notice)
             self.told.notify_all()
 
-    def wait(self, count: int) -> list[HangNotice]:
+    def wait(self, count: int) -> list[Hang]:
         """Return what was told, once it is so much."""
         with self.told:
             assert self.told.wait_for(lambda: len(self.notices) >= count, 60)
@@ -102,7 +93,7 @@ def test_told_once_and_over(ranks: Ranks) -> None:
     for rank in range(2):
         ranks.hub.hear(rank, SUSPICION)
     (begun,) = ranks.wait(1)
-    assert (begun.hang, begun.diagnosis.kind, begun.diagnosis.ranks) == (0, "busy", (1,))
+    assert (begun.hang, begun.kind, begun.ranks) == (0, "busy", (1,))
     assert [stack.rank for stack in begun.stacks] == [1, 0]
     questions = len(ranks.asked)
     ranks.wait_for(lambda: len(ranks.asked) > questions + 4)
@@ -114,7 +105,7 @@ def test_told_once_and_over(ranks: Ranks) -> None:
     assert (ended.hang, ended.stacks) == (0, ())
     assert ended.ended_after_ns is not None
     assert ended.ended_after_ns >= 31 * S
-    assert ended.diagnosis.message == (
+    assert ended.message == (
         "it went on after at most 31 s: bucket 5 of step 120, which had waited for rank 1 (busy)"
     )
 
@@ -161,7 +152,7 @@ def test_it_failed(ranks: Ranks) -> None:
     ranks.wait(1)
     ranks.hub.hear(0, msgspec.structs.replace(OVER, error="RuntimeError: timed out"))
     _, ended = ranks.wait(2)
-    assert ended.diagnosis.message == (
+    assert ended.message == (
         "bucket 5 of step 120, which had waited for rank 1, failed after at most 31 s: "
         "RuntimeError: timed out"
     )
@@ -173,7 +164,7 @@ def test_another_kind(ranks: Ranks) -> None:
     ranks.wait(1)
     ranks.statuses = [waiting(0), late(1, thread={"exception": "E: x at a.py:1"})]
     _, again = ranks.wait(2)
-    assert (again.hang, again.diagnosis.kind, again.ended_after_ns) == (0, "raised", None)
+    assert (again.hang, again.kind, again.ended_after_ns) == (0, "raised", None)
 
 
 def test_the_next_one(ranks: Ranks) -> None:
@@ -201,7 +192,7 @@ def test_of_two_that_wait_for_each_other_none_has_ended(ranks: Ranks) -> None:
         questions = len(ranks.asked)
         ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
     ((begun),) = ranks.notices
-    assert (begun.diagnosis.kind, begun.diagnosis.model) == ("different_order", "a")
+    assert (begun.kind, begun.model) == ("different_order", "a")
 
 
 def test_nothing_is_told_of_what_moves(ranks: Ranks) -> None:
@@ -281,7 +272,7 @@ def test_what_may_take_long(ranks: Ranks) -> None:
     ranks.wait_for(lambda: len(ranks.asked) > 4)
     assert ranks.notices == []
     ranks.hub.hear(0, msgspec.structs.replace(SUSPICION, threshold_ns=3 * S))
-    assert ranks.wait(1)[0].diagnosis.excused
+    assert ranks.wait(1)[0].excused
 
 
 def test_a_rank_that_has_saved_has_the_usual_time_from_then_on(
@@ -300,7 +291,7 @@ def test_a_rank_that_has_saved_has_the_usual_time_from_then_on(
         ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
         assert ranks.notices == []
     now_s[0] = 30.1
-    assert not ranks.wait(1)[0].diagnosis.excused
+    assert not ranks.wait(1)[0].excused
 
 
 def test_silent_ranks_are_asked_by_their_host(ranks: Ranks) -> None:
@@ -309,46 +300,30 @@ def test_silent_ranks_are_asked_by_their_host(ranks: Ranks) -> None:
     ranks.statuses = [waiting(0)]
     ranks.hub.hear(0, SUSPICION)
     (begun,) = ranks.wait(1)
-    assert begun.diagnosis.kind == "interpreter_held"
+    assert begun.kind == "interpreter_held"
     questions = [
-        msgspec.msgpack.decode(argument, type=StatusQuestion)
+        msgspec.msgpack.decode(argument, type=tuple[Signalled, ...])
         for name, argument in ranks.asked
         if name == STATUS
     ]
-    assert questions[0].signalled == ()
-    (signalled,) = questions[1].signalled
-    assert (signalled.member.rank, signalled.member.pid, signalled.helper) == (1, 77, 0)
-    assert (begun.stacks[0].rank, begun.stacks[0].text) == (1, "written by rank 1")
+    assert questions[:2] == [(), ((ranks.silent[1].member, 0),)]
+    assert (begun.stacks[0].rank, begun.stacks[0].text) == (1, "by rank 1")
 
 
-def test_a_silent_rank_is_asked_by_its_own_host_of_two_with_one_name() -> None:
-    """As containers may have."""
-    there, here = status(0, host_id="a"), status(2, host_id="b")
-    silent = Silent(Member(3, 77, "trainer", "b"), "running")
-    found = Round.of([there, here], [silent])
-    assert module._helped(found, {3: silent}) == (SignalledRank(silent.member, 2),)
-    assert module._helped(Round.of([there]), {3: silent}) == ()
+FOUND = Hang(
+    kind="busy", model="net", hook="fully_shard", step=3, bucket=31, ranks=(1,), waiting=(0,),
+    age_ns=33 * S, message="", unit="blocks.2 all-gather (forward)", order=9,
+)  # fmt: skip
 
 
-def test_records_of_a_notice(ranks: Ranks) -> None:
-    """Each rank has it in its own clock."""
-    ranks.hub.hear(0, SUSPICION)
-    (begun,) = ranks.wait(1)
-    assert 31 * S < begun.age_ns < 41 * S  # since the question, which was answered with 31 s
-    found = msgspec.structs.replace(begun.diagnosis, age_ns=33 * S)
-    begun = msgspec.structs.replace(begun, diagnosis=found)
-    record = begun.record(1, 102 * S, 1002 * S)
+def test_each_rank_records_it_in_its_own_clock() -> None:
+    """And for how long it had lasted."""
+    record = FOUND.record(1, 102 * S, 1002 * S)
     assert (record.rank, record.since_ns, record.since_wall_ns) == (1, 69 * S, 969 * S)
-    assert (record.kind, record.step, record.bucket, record.waiting) == ("busy", STEP, 5, (0,))
+    assert (record.kind, record.step, record.unit) == ("busy", 3, FOUND.unit)
 
 
 def test_the_end_of_a_hang_of_a_sharded_model_names_the_unit() -> None:
     """As its beginning did."""
-    found = HangDiagnosis(
-        kind="busy", model="net", hook="fully_shard", step=3, bucket=31, ranks=(1,), waiting=(0,),
-        age_ns=0, message="", unit="blocks.2 all-gather (forward)", order=9,
-    )  # fmt: skip
-    said = over(HangNotice(0, found), time.monotonic()).diagnosis.message
-    assert said.startswith(
-        "it went on after at most 0.0 s: blocks.2 all-gather (forward) of step 3, which"
-    )
+    said = over(FOUND, time.monotonic()).message
+    assert said.startswith("it went on after at most 33 s: blocks.2 all-gather (forward) of step 3")

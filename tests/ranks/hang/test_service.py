@@ -8,16 +8,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.ranks.channel.messages import HUB_GONE, Member, Silent, State, encode
 from hooktrace.ranks.hang import service as module
-from hooktrace.ranks.hang.messages import NOTICE, HangDiagnosis, HangNotice
+from hooktrace.ranks.hang.messages import NOTICE, Hang
 from hooktrace.ranks.hang.service import HangService
 from hooktrace.records import HangRecord
 from hooktrace.testing import FakeClock
 from tests.ranks.test_hang import Rank, S
 
-FOUND = HangDiagnosis(
+FOUND = Hang(
     kind="busy",
     model="model0",
     hook="fp16",
@@ -103,8 +104,8 @@ def test_a_tracer_that_closed_is_told_no_more(service: tuple[HangService, Channe
     user, other = User(), User()
     made.add(user)
     made.add(other)
-    channel.notices[NOTICE](msgspec.msgpack.encode(HangNotice(0, FOUND)))
-    end = HangNotice(0, FOUND, ended_after_ns=5)
+    channel.notices[NOTICE](msgspec.msgpack.encode(FOUND))
+    end = replace(FOUND, ended_after_ns=5)
     made.remove(user)
     assert [one.ended_after_ns for one in user.heard] == [None]
     channel.notices[NOTICE](msgspec.msgpack.encode(end))
@@ -181,7 +182,7 @@ def test_a_hub_that_comes_back_ends_what_was_told_without_it(
     """It tells of the same hang, under the same number, and of its end."""
     channel, user = waiting
     channel.notices[HUB_GONE](gone())
-    channel.notices[NOTICE](msgspec.msgpack.encode(HangNotice(0, FOUND)))
+    channel.notices[NOTICE](msgspec.msgpack.encode(FOUND))
     user.finish()
     channel.look()
     assert [(one.hang, one.kind, one.ended_after_ns) for one in user.heard] == [
@@ -230,5 +231,5 @@ def test_of_a_host_one_rank_is_to_say_what_all_are_told(
     made.add(user)
     for speaks in (True, False):
         channel.speaks_for_host = speaks
-        channel.notices[NOTICE](msgspec.msgpack.encode(HangNotice(0, FOUND)))
+        channel.notices[NOTICE](msgspec.msgpack.encode(FOUND))
     assert user.speaks == [True, False]
