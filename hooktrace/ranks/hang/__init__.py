@@ -5,10 +5,9 @@
       evidence.py      stacks and exceptions of its threads
       collectives.py   what torch has issued and waits for
     stack_writer.py  stacks of a rank of the same host whose interpreter is held
-    diagnosis.py     two rounds of answers --> Hang, a pure function
+    diagnosis.py     two rounds of answers --> Hang, by a table: the first row that fits says why
       snapshot.py      the call in which ranks wait, and each rank's part in it
         issued.py        torch's lists of their collectives side by side
-      rules.py         the table: the first row that fits says the kind, and for whom they wait
         silent.py        ranks that do not answer, and a hub that does not: by their processes
         late.py          ranks that have not come to the call
         together.py      all have come to it

@@ -1,4 +1,4 @@
-"""Ranks that have not come to the call, and what each of them is at: asked by rows of rules.py.
+"""Ranks that have not come to the call, and what each of them is at: asked by rows of a table.
 
 Rank, Snapshot --> what follows "for rank 2, which"; "" where the row does not tell of the rank
 """

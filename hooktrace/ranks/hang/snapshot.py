@@ -2,7 +2,7 @@
 
     two Rounds --a call of a hook that has not moved, or a collective of torch's own--> Snapshot
 
-What moved from one round to the next is no hang.  The table in ``rules.py`` says why ranks wait.
+What moved from one round to the next is no hang.  The table of ``diagnosis.py`` says why they wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All ranks have come to the call, and it does not end: what rows of ``rules.py`` ask then.
+"""All ranks have come to the call, and it does not end: what rows of ``diagnosis.py`` ask then.
 
 Nobody is behind, and nobody silent: the rows above have told of these.
 """

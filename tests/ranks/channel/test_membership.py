@@ -65,19 +65,6 @@ def test_answers_that_do_not_fit_beside_those_of_their_host_are_named() -> None:
     }
 
 
-def test_ranks_go_to_the_hub_when_their_first_is_gone() -> None:
-    """And one that comes later takes its place in the store."""
-    with Job(6, hosts="aabbbb") as job:
-        leader = next(rank for rank in range(2, 6) if parents(job)[rank] == 0)
-        job.abort(leader)
-        others = sorted({*range(6)} - {leader})
-        assert wait_for(lambda: answers(job.ranks[0]) == others)
-        found = job.ranks[0].ask("who", b"", DEADLINE_S)
-        assert found.silent[leader].state == "unknown"
-        job.ranks[leader] = job.begin(leader)
-        assert settled(job)
-
-
 @pytest.mark.slow
 def test_a_first_of_a_host_that_is_stopped_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ranks notice, answer by the hub, and it comes back as one of the hub's children."""
@@ -274,15 +261,3 @@ def test_rank_0_is_found_once_the_store_answers_again(held: Job) -> None:
     with held:
         assert settled(held)
         assert held.ranks[0].is_hub
-
-
-@pytest.mark.slow
-def test_an_address_of_another_host_is_awaited_however_the_store_hangs(
-    held: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else rank 0 would never listen where other hosts reach it."""
-    monkeypatch.setattr("hooktrace.ranks.channel.membership.is_loopback", lambda _: True)
-    hub = held.begin(0)
-    assert wait_for(lambda: held.store.asked.count("check") > 1)
-    held.store.go_on.set()
-    hub.close()

@@ -9,7 +9,7 @@ import pytest
 
 from hooktrace.ranks.channel.messages import State
 from hooktrace.ranks.hang.collectives import PendingCollective
-from hooktrace.ranks.hang.rules import RULES, Rule
+from hooktrace.ranks.hang.diagnosis import RULES, Rule
 from hooktrace.ranks.hang.snapshot import Round, Snapshot, snapshot
 from hooktrace.ranks.hang.status import RankStatus
 from tests.ranks.hang import answers
