@@ -95,7 +95,7 @@ class UnitProbe:
                 part=torch.empty_like(asked.part),
             )
             device = asked.gradients.device
-            result = tried(hook.name, lambda own, given: own.steps(given), hook, trial, device)
+            result = tried(lambda own, given: own.steps(given), hook, trial, device)
             own = wide_copy(asked.gradients.view(group.size(), -1)[group.rank()])
             own *= group.size() / asked.divisor  # as if all ranks had the same
             given = probed.finite_of(asked.gradients, group.size())

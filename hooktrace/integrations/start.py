@@ -138,10 +138,10 @@ def _patch_fsdp(module: ModuleType) -> None:
 
 def _patch(module: ModuleType) -> None:
     """Have models known when they are made; torch is imported only half by now."""
-    from ..tracing import redirected
+    from ..tracing import export
 
     ddp, is_tuned = module.DistributedDataParallel, MEASURED in os.environ
-    redirected.is_measured = is_tuned
+    export.is_measured = is_tuned
     make_reducer = getattr(ddp, "_ddp_init_helper", None)
     if make_reducer is None:
         logger.warning("this version of torch makes DDP models in a way that hooktrace cannot see")

@@ -88,13 +88,13 @@ class LocalProbes(Part):
         probed = ProbeResult(
             slot=slot, step=start.step, rank=0, local=True, scope="local", ready=start.ready
         )
-        result = tried(slot.model.hook, self._steps, state, _BucketCopy(bucket), slot.device)
+        result = tried(self._steps, state, _BucketCopy(bucket), slot.device)
         found = compared(result, own, lengths, residual_of(state, slot.index))
         probed.push(sink, **found, finite=finite_parts(own, lengths))
 
 
 def tried(
-    name: str, steps: Callable[[Any, Any], Steps], state: Any, copied: Any, device: torch.device
+    steps: Callable[[Any, Any], Steps], state: Any, copied: Any, device: torch.device
 ) -> torch.Tensor:
     """Return the flat result of a hook that is run on trial: nothing is sent, nothing is changed.
 
@@ -103,7 +103,7 @@ def tried(
     """
     with random_state_kept(device), torch.no_grad():
         generator = steps(copy_of_state(state), copied)
-        return run_answered(name, generator, copied, methodcaller("echo")).flatten()
+        return run_answered(generator, methodcaller("echo")).flatten()
 
 
 class _BucketCopy:

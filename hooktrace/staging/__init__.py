@@ -4,7 +4,7 @@
                                  |                       (a unit's: units.py, unit_waits.py)
     DDP --> StagedHook (hook.py) --> generator --yield--> Operation (operations.py, collectives.py)
                  |                       ^                    |
-                 |              driver.py, runs.py <----------+--> process group (groups.py, job.py)
+                 |                  driver.py <---------------+--> process group (groups.py, job.py)
                  |                       |    +--stamps--> BucketCall (calls.py)   they never raise
                  |                       |                    ^-- devices.py: the device's own times
                  |                       |                    v

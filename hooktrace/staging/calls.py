@@ -5,19 +5,17 @@
                                                       +--> pushed to the ring
                                                                       engine: backward_ended
 
-A hook's call is driven by the object that takes its stamps (``staging/runs.py``, a subclass); of
-the usual call the driver writes them itself, and of all others by the methods here.
+A hook's call is driven by the object that takes its stamps (``staging/driver.py``, a subclass),
+which writes those of the usual call itself; all others are written by the methods here.
 
 A call is written by the training thread and then by one callback thread, never by both at once.
-After it was pushed it is not touched, but for two stamps: a result can be there before the hook has
-returned, so whoever reads ``launched`` must expect ``None``, and before backward has ended, for
-which the last bucket's call says that it waits.  It holds numbers, a slot and (on a
-device) events.  The operation that it waits for, with its tensor and group, is held from ``issued``
-to ``arrived``, when something has to hold them anyway; never longer.
+After it was pushed it is not touched, but for two stamps: ``launched`` is ``None`` while the hook
+has not returned, and ``backward_end`` is ``NOT_YET`` while backward goes on.  It holds numbers, a
+slot and (on a device) events.  It holds the operation that it waits for from ``issued`` to
+``arrived`` only.
 
-The training thread comes here straight from the backward pass, with cold caches, and a callback
-thread holds the interpreter lock that the training thread waits for: what counts is how much code
-and memory a stamp touches.  So it reads the clock and keeps what an operation says of itself.
+The training thread comes here straight from the backward pass, with cold caches: what counts is how
+much code and memory a stamp touches.
 
 No stamp raises: what fails in one (a clock, a device event, an operation of the user's own) leaves
 the call ``unknown``, which the drain counts, and the hook goes on.
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from ..tracing.assembler import Assembler
     from .devices import DeviceEvent, EventPool
     from .groups import GroupInfo
+    from .operations import Operation
     from .slots import BucketSlot
 
 
@@ -107,13 +106,6 @@ def one_after_another(rounds: Sequence[Round], done_ns: int) -> tuple[Round, ...
     return tuple(apart)
 
 
-class Stamped(Protocol):
-    """What a call asks an operation when it has arrived."""
-
-    def describe(self) -> Collective | None:
-        """Return what is known of the collective, ``None`` if nothing is."""
-
-
 class Recorder(Protocol):
     """What calls need of a tracer."""
 
@@ -140,15 +132,8 @@ class BucketCall:
     ``arrived_at``: of its last collective that has arrived, and ``earlier``: those before; together
     they are its ``rounds``.
 
-    ``ready``: DDP called the hook.  ``entered``: the hook itself was called, where hooktrace looked
-    at the bucket before.  ``started``: when a call that had to wait for its turn got it.
-    ``launched``: the hook returned.  ``done``: the result was
-    there.  ``released``: DDP was given it, where hooktrace looked at it first.  ``staged``: whether
-    its collectives are seen; an opaque hook's are not.  ``error``, ``error_stage``: what the hook
-    raised, and where.  ``unknown``: why a stamp failed, if one did.  ``held``: the call has ended,
-    but hooktrace still looks at its result, and keeps it from the ring.  ``hook_called``: false of
-    what stands for a call while hooktrace looks at its bucket before.  ``backward_end``: of the
-    last bucket in a backward pass: when that had nothing left to compute, or why it is unknown.
+    ``ready``: DDP called the hook.  ``launched``: the hook returned.  ``done``: the result was
+    there.
 
     What each call sets has a slot.  What few calls set is a class attribute with its default; a
     call that sets one has it in its ``__dict__``, which is made then.
@@ -159,7 +144,7 @@ class BucketCall:
         *("operation", "ready", "recorder", "slot", "step"),
     )
 
-    operation: Stamped | None
+    operation: Operation | Collective | None
     collective: Collective | None
     issued_at: int
     arrived_at: int | None
@@ -168,25 +153,33 @@ class BucketCall:
     on_device = False
     """Whether each stamp is an event too."""
     staged = True
+    """Whether its collectives are seen; an opaque hook's are not."""
     shadow = False
+    """Whether it is made under ``join()``, for a rank that has no data left."""
     earlier: tuple[Round, ...] = ()
-    held = False
     hook_called = True
+    """False of what stands for a call while hooktrace looks at its bucket before."""
     entered: int | None = None
+    """When the hook itself was called, where hooktrace looked at the bucket before."""
     started: int | None = None
-    backward_end: int | None = None
+    """When a call that had to wait for its turn got it."""
+    held = False
+    """The call has ended, but hooktrace still looks at its result, and keeps it from the ring."""
     released: int | None = None
+    """When DDP was given the result, where hooktrace looked at it first."""
+    backward_end: int | None = None
+    """Of the last bucket: when backward had nothing left to compute, or why it is unknown."""
     error: str | None = None
+    """What the hook raised in ``error_stage``."""
     error_stage = ""
     unknown: str | None = None
+    """Why a stamp failed, if one did."""
     events: list[DeviceEvent] | None = None
     """On a device (``DeviceCall``) one event for each of ready, the rounds' stamps, and done."""
     device_over = False
     """There: nobody reads the events any more; others may record them again."""
     bare = False
     """Of a unit: all of the call is one collective, as torch runs it, with nothing around it."""
-    only: Collective | None = None
-    """There, on a CPU: that collective, from ``ready`` to ``done``; in ``rounds`` it is not."""
     exposed: int | None = None
     """On a CPU, of a unit: how long training waited for it, ns."""
     before_wait: tuple[DeviceEvent, ...] | None = None
@@ -195,7 +188,7 @@ class BucketCall:
     order = 0
     """Of a unit: how many collectives of its step began before."""
     around_backward: tuple[DeviceEvent, ...] = ()
-    """There, of a call that watches backward: its hook has returned, backward has ended."""
+    """On a device, of the last bucket: its hook has returned, backward has ended."""
 
     def __init__(
         self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, shadow: bool = False
@@ -237,7 +230,7 @@ class BucketCall:
     def available(self) -> int:
         """When DDP could have the result of an ended call: it was there, and the hook had returned.
 
-        A hook of several rounds returns from its last call when none is under way any more.
+        The last bucket's call of a hook of several rounds returns when all of them have ended.
         """
         return self.done if self.launched is None else max(self.done, self.launched)
 
@@ -280,7 +273,7 @@ class BucketCall:
         except Exception as error:
             self.lose_stamps(error)
 
-    def issued(self, operation: Stamped) -> None:
+    def issued(self, operation: Operation | Collective) -> None:
         """Stamp that a collective is about to be issued."""
         if self.staged:
             try:
@@ -316,15 +309,14 @@ class BucketCall:
     def over(self) -> None:
         """Stamp that a unit's call is over, with its one collective: training has waited for it.
 
-        Takes the place of ``arrived`` and ``finished``; its step has the call already.  A round
-        would be two objects that stay until then, and run the garbage collector that much sooner.
+        Takes the place of ``arrived`` and ``finished``; its step has the call already.
         """
         try:
-            self.done = self.launched = over = self.recorder.clock()
+            self.done = self.launched = self.arrived_at = over = self.recorder.clock()
             self.exposed = over - self.ready
             only, self.operation = self.operation, None
             if isinstance(only, Collective):
-                self.only = only
+                self.collective = only
         except Exception as error:
             self.lose_stamps(error)
 

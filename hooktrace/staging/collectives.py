@@ -48,10 +48,7 @@ class AllReduce(Operation):
     kind = "all_reduce"
 
     def __init__(
-        self,
-        tensor: torch.Tensor,
-        group: dist.ProcessGroup | None = None,
-        op: Any = _SUM,
+        self, tensor: torch.Tensor, group: dist.ProcessGroup | None = None, op: Any = _SUM
     ) -> None:
         self.tensor = tensor
         self.group = group_of(None) if group is None else group
@@ -65,25 +62,32 @@ class AllReduce(Operation):
         # What `dist.all_reduce` comes down to, without its checks: a third of the cost of a call.
         return self.group.allreduce([self.tensor], _SUM_OPTIONS).get_future()
 
-    def result(self, future: Future) -> torch.Tensor:
-        """Return the reduced tensor."""
-        future.value()
-        return self.tensor
-
-    def functional(self) -> torch.Tensor:
+    def functional(self) -> Any:
         """Return the reduced tensor."""
         name = str(self.op).rpartition(".")[2].lower()  # ReduceOp.SUM -> sum
-        reduced: torch.Tensor = _functional().all_reduce(self.tensor, name, self.group)
-        return reduced
+        return _functional().all_reduce(self.tensor, name, self.group)
 
-    def echo(self) -> torch.Tensor:
+    def echo(self) -> Any:
         """Return the tensor, multiplied where ``op`` is a sum."""
         if self.op == _SUM:
             return self.tensor.mul_(self.group.size())
         return self.tensor if self.op in _IDEMPOTENT else super().echo()
 
 
-class AllGather(Operation):
+class _IntoOutput(Operation):
+    """A collective whose result is not in its payload."""
+
+    __slots__ = ("_output",)
+
+    _output: Any
+
+    def result(self, future: Future) -> Any:
+        """Return the output."""
+        future.value()
+        return self._output
+
+
+class AllGather(_IntoOutput):
     """Gather equal ``tensor`` s of all ranks; the hook gets a tensor of shape (ranks, *shape).
 
     With ``into``, a list of contiguous tensors of ``tensor``'s shape, one for each rank, it gets a
@@ -91,7 +95,7 @@ class AllGather(Operation):
     every new tensor afresh, and its pages are faulted in one by one.
     """
 
-    __slots__ = ("_output", "into")
+    __slots__ = ("into",)
 
     kind = "all_gather"
 
@@ -109,19 +113,11 @@ class AllGather(Operation):
         """Issue the all-gather into a new tensor, or into the list."""
         tensor, group = self.tensor, self.group
         if self.into is not None:
-            self._output: Any = self.into
-            work = dist.all_gather(self.into, tensor, group=group, async_op=True)
-        else:
-            self._output = tensor.new_empty((group.size(), *tensor.shape))
-            work = all_gather_flat(
-                self._output.flatten(), tensor.flatten(), group=group, async_op=True
-            )
-        return work.get_future()
-
-    def result(self, future: Future) -> Any:
-        """Return the gathered tensor, row i from rank i, or the list."""
-        future.value()
-        return self._output
+            self._output = self.into
+            return dist.all_gather(self.into, tensor, group=group, async_op=True).get_future()
+        self._output = tensor.new_empty((group.size(), *tensor.shape))
+        flat, payload = self._output.flatten(), tensor.flatten()
+        return all_gather_flat(flat, payload, group=group, async_op=True).get_future()
 
     def functional(self) -> Any:
         """Return the gathered tensor, row i from rank i, or a list of its rows."""
@@ -138,14 +134,14 @@ class AllGather(Operation):
         return self.into
 
 
-class AllToAll(Operation):
+class AllToAll(_IntoOutput):
     """Send part j of ``tensor`` to rank j; the hook gets the parts from all ranks, concatenated.
 
     Parts are equal along the first dimension, unless ``input_splits`` (rows for each rank) and
     ``output_splits`` (rows from each rank) say otherwise.
     """
 
-    __slots__ = ("_output", "input_splits", "output_splits")
+    __slots__ = ("input_splits", "output_splits")
 
     kind = "all_to_all"
 
@@ -187,35 +183,29 @@ class AllToAll(Operation):
         )
         return work.get_future()
 
-    def result(self, future: Future) -> torch.Tensor:
+    def functional(self) -> Any:
         """Return the received parts, in rank order."""
-        future.value()
-        return self._output
-
-    def functional(self) -> torch.Tensor:
-        """Return the received parts, in rank order."""
-        received: torch.Tensor = _functional().all_to_all_single(
+        return _functional().all_to_all_single(
             self.tensor, self.output_splits, self.input_splits, self.group
         )
-        return received
 
-    def echo(self) -> torch.Tensor:
+    def echo(self) -> Any:
         """Return this rank's own part of the tensor, once for each rank."""
         if self.input_splits is not None or self.output_splits is not None:
-            return super().echo()  # type: ignore[no-any-return]  # it raises
+            return super().echo()  # it raises
         ranks = self.group.size()
         own = self.tensor.chunk(ranks)[self.group.rank()]
         return torch.cat([own] * ranks)
 
 
-class ReduceScatter(Operation):
+class ReduceScatter(_IntoOutput):
     """Sum ``tensor`` over all ranks and give rank i the i-th of equal parts (first dimension).
 
     gloo's reduce-scatter has no future (torch 2.13), so there the parts are exchanged with an
     all-to-all and added in rank order: the same bytes, and the same result on every run.
     """
 
-    __slots__ = ("_output", "_parts")
+    __slots__ = ("_parts",)
 
     kind = "reduce_scatter"
 
@@ -237,20 +227,18 @@ class ReduceScatter(Operation):
         work = reduce_scatter_flat(self._output, self.tensor, group=self.group, async_op=True)
         return work.get_future()
 
-    def result(self, future: Future) -> torch.Tensor:
+    def result(self, future: Future) -> Any:
         """Return this rank's part of the sum."""
         if self._parts is not None:
             received = self._parts.result(future)
             return received.view(self.group.size(), -1, *self.tensor.shape[1:]).sum(0)
-        future.value()
-        return self._output
+        return super().result(future)
 
-    def functional(self) -> torch.Tensor:
+    def functional(self) -> Any:
         """Return this rank's part of the sum."""
-        part: torch.Tensor = _functional().reduce_scatter_tensor(self.tensor, "sum", 0, self.group)
-        return part
+        return _functional().reduce_scatter_tensor(self.tensor, "sum", 0, self.group)
 
-    def echo(self) -> torch.Tensor:
+    def echo(self) -> Any:
         """Return this rank's part, times the number of ranks."""
         ranks = self.group.size()
         return self.tensor.chunk(ranks)[self.group.rank()] * ranks
@@ -283,16 +271,10 @@ class Broadcast(Operation):
         tensor = torch.view_as_real(self.tensor) if self.tensor.is_complex() else self.tensor
         return self.group.broadcast([tensor], options).get_future()
 
-    def result(self, future: Future) -> torch.Tensor:
-        """Return the tensor, now equal to the source's."""
-        future.value()
-        return self.tensor
-
-    def functional(self) -> torch.Tensor:
+    def functional(self) -> Any:
         """Return the source's tensor."""
-        copied: torch.Tensor = _functional().broadcast(self.tensor, self.source, self.group)
-        return copied
+        return _functional().broadcast(self.tensor, self.source, self.group)
 
-    def echo(self) -> torch.Tensor:
+    def echo(self) -> Any:
         """Return the tensor."""
         return self.tensor

@@ -19,59 +19,31 @@ import torch
 
 from .driver import Steps, run_answered
 from .operations import Operation
+from .slots import FlatBucket
 
 
-class ParameterBucket:
-    """One parameter's gradient in the shape of a ``GradBucket``."""
+class ParameterBucket(FlatBucket):
+    """One parameter's gradient in the shape of a ``GradBucket``: the first, and never the last."""
 
     def __init__(self, gradient: torch.Tensor, parameter: torch.Tensor) -> None:
-        self._gradient = gradient
-        self._parameter = parameter
-
-    def index(self) -> int:
-        """Return 0: the compiled reducer has no buckets."""
-        return 0
-
-    def is_last(self) -> bool:
-        """Return False: nobody knows."""
-        return False
-
-    def buffer(self) -> torch.Tensor:
-        """Return the gradient, flat."""
-        return self._gradient.flatten()
-
-    def set_buffer(self, tensor: torch.Tensor) -> None:
-        """Replace the gradient."""
-        self._gradient = tensor.view_as(self._gradient)
-
-    def gradients(self) -> list[torch.Tensor]:
-        """Return the gradient."""
-        return [self._gradient]
-
-    def parameters(self) -> list[torch.Tensor]:
-        """Return the parameter."""
-        return [self._parameter]
+        super().__init__([parameter], gradient.flatten(), 0, is_last=False)
 
 
 def run_on_parameter(
-    hook: str,
-    function: Callable[..., Steps],
-    state: Any,
-    gradient: torch.Tensor,
-    parameter: torch.Tensor,
+    function: Callable[..., Steps], state: Any, gradient: torch.Tensor, parameter: torch.Tensor
 ) -> torch.Tensor:
     """Run a hook's generator function on one parameter; returns ``gradient``, overwritten.
 
     Overwritten, since the reducer ignores what a hook returns.
     """
     bucket = ParameterBucket(gradient, parameter)
-    result = run_answered(hook, function(state, bucket), bucket, _functional)
+    result = run_answered(function(state, bucket), _functional)
     gradient.copy_(result.view_as(gradient))
     return gradient
 
 
 def _functional(operation: Operation) -> torch.Tensor:
-    return operation.functional()
+    return operation.functional()  # type: ignore[no-any-return]
 
 
 def several_rounds(hook: str) -> TypeError:

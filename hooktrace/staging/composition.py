@@ -46,10 +46,9 @@ def composed(
 ) -> StagedHook:
     """Return a staged hook whose generator function runs ``hook`` with ``steps_of``.
 
-    ``name``: of the parts, such as ``fp16_compress_wrapper(powerSGD_hook)``.  ``made_by``: the
-    function and the arguments that make this very hook, by which it pickles.  It is multi-round if
-    ``hook`` is, and checks its state as ``hook`` does.  ``has_effects``: it changes more than the
-    state and the bucket.
+    It is multi-round if ``hook`` is, and checks its state as ``hook`` does.  ``name``: of the
+    parts, such as ``fp16_compress_wrapper(powerSGD_hook)``.  ``made_by``: the function and the
+    arguments that make this very hook, by which it pickles.
 
     Raises ``TypeError`` for what is no hook, and for a traced one.
     """
@@ -63,18 +62,10 @@ def composed(
             f"{name} was given a hook that is traced already; "
             "trace the outermost hook: trace(wrapper(hook))"
         )
-    inner = hook if isinstance(hook, StagedHook) else None
-    return StagedHook(
-        function,
-        multi_round=inner.multi_round if inner else False,
-        floating=floating or bool(inner and inner.floating),
-        local=bool(inner and inner.local),
-        has_opaque=inner.has_opaque if inner else True,
-        has_effects=has_effects or bool(inner and inner.has_effects),
-        check=inner.check_state if inner else None,
-        name=name,
-        made_by=made_by,
-    )
+    declared = hook.declared if isinstance(hook, StagedHook) else {"has_opaque": True}
+    declared["floating"] = floating or declared.get("floating", False)
+    declared["has_effects"] = has_effects or declared.get("has_effects", False)
+    return StagedHook(function, name=name, made_by=made_by, **declared)
 
 
 def hook_name(hook: Hook) -> str:

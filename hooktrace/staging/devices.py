@@ -31,9 +31,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from .calls import BucketCall, Collective, Recorder
+
 if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
+    from .operations import Operation
     from .slots import BucketSlot
-from .calls import BucketCall, Collective, Recorder, Stamped
 
 
 class DeviceEvent(Protocol):
@@ -231,7 +234,7 @@ class DeviceCall(BucketCall):
         self.events: list[DeviceEvent] | None = []
         self.record()
 
-    def issued(self, operation: Stamped) -> None:
+    def issued(self, operation: Operation | Collective) -> None:
         """Record an event, and stamp."""
         if self.staged:
             self.record()
@@ -310,3 +313,23 @@ def give_back(calls: Iterable[BucketCall]) -> None:
                 used[id(event)] = call.event_pool, call.slot.device, event
     for pool, device, event in used.values():
         pool.give(device, event)
+
+
+class StepCalls(list[BucketCall]):
+    """The calls of one step: of DDP's buckets in their order, of units in that of their beginning.
+
+    ``generation``: of its buckets.  ``complete``: backward came to its end, and all calls are here.
+    """
+
+    def __init__(self, calls: Iterable[BucketCall], generation: int, *, complete: bool) -> None:
+        super().__init__(calls)
+        self.generation = generation
+        self.complete = complete
+
+    def assemble(self, into: Assembler) -> None:
+        """Become a step's records; of a sharded model, whose steps come as a whole."""
+        into.add_units(self)
+
+    def let_go(self) -> None:
+        """Give the calls' events back to their pool: nobody reads them any more."""
+        give_back(self)

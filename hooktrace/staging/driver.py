@@ -1,14 +1,16 @@
-"""The one driver of staged hooks: a generator, advanced from operation to operation to its result.
+"""What runs a hook: a call that is its own driver, and the loops for hooks that DDP does not call.
 
     StagedHook.launch --Operation.start--> future --then--> StagedRun.finish   one collective: usual
     take_turns        --advance, issue, arrive, and again-->      several, in turn (``order.py``)
+    launch_opaque     --> the hook's own future --then--> OpaqueRun.finish
     run_synchronously --advance, issue, wait, and again-->        FSDP's: nobody gets a future
-    run_answered      --advance, answer, and again-->             on trial, compiled: no future
+    run_answered      --send, answer, and again-->                on trial, compiled: no future
 
-``HookRun`` has the steps.  ``runs.py`` writes them out in one function for the usual way, where a
-function call costs a microsecond or two, since DDP calls a hook with cold caches.  FSDP calls its
-collectives where it waits for them, so there the thread (or, on a device, its current stream) waits
-for each one.
+A run is the very call that its stamps are written on; one without a recorder belongs to an untraced
+hook and has no stamps.  Each object and each function call costs a microsecond or two here, since
+DDP calls a hook with cold caches.  So the usual call, of one collective, is written out in one
+function for the training thread (``StagedHook.launch``) and one for the callback (``finish``);
+several rounds take the driver's steps one by one.  A run that has ended holds no tensor.
 
 Stamps do not raise.  What the hook raises is put on the record and leaves as a ``HookError`` that
 names it.
@@ -16,19 +18,29 @@ names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 
 from ..records.errors import HookError
-from . import streams
-from .calls import BucketCall
-from .hook_checks import wrong_result
+from . import group_hooks, streams
+from .calls import NOT_YET, BucketCall, Collective, Round, one_after_another
+from .devices import DeviceCall
+from .hook_checks import no_future, wrong_result
 from .operations import FailureStages, Operation
+
+if TYPE_CHECKING:
+    from .group_hooks import SeenCollective
 
 Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 Steps: TypeAlias = Generator[Operation, torch.Tensor, torch.Tensor]
+
+# Those of torch.futures.Future are functions of Python's, which call these.
+_then: Callable[[Future, Callable[[Future], torch.Tensor]], Future] = torch._C.Future.then
+_done: Callable[[Future], bool] = torch._C.Future.done
+_value: Callable[[Future], Any] = torch._C.Future.value
 
 
 class Ended(NamedTuple):
@@ -37,39 +49,29 @@ class Ended(NamedTuple):
     result: torch.Tensor
 
 
-HELD = ("bucket", "generator", "name", "state", "yielded")
-"""The slots of a run.  Its class has them, and ``HookRun`` none: of two bases one may have some."""
-
-NO_SLOTS: tuple[str, ...] = ()
+_NO_SLOTS: tuple[str, ...] = ()  # its subclasses have them: of two bases, one may
 
 
 class HookRun:
-    """One call of a hook: its generator, and the operation that it has yielded last.
+    """One call of a staged hook: its generator, and the operation that it has yielded last.
 
     ``name``: of the hook, for its errors.  ``state``, ``bucket``: what the hook was called with.
-    ``call``: what the stamps are written on, ``None`` where nobody wants any.
     """
 
-    __slots__ = NO_SLOTS
+    __slots__ = _NO_SLOTS
 
     name: str
     generator: Steps | None
     state: Any
     bucket: Any
     yielded: Operation | None
+    slot: Any
+    recorder: Any
 
     @property
     def call(self) -> BucketCall | None:
-        """What the stamps are written on."""
-        return None
-
-    def begin(self, name: str, generator: Steps | None, state: Any, bucket: Any) -> None:
-        """Take the hook that is to be run."""
-        self.name = name
-        self.generator = generator
-        self.state = state
-        self.bucket = bucket
-        self.yielded = None
+        """What the stamps are written on; ``None`` of an untraced hook."""
+        return None if self.recorder is None else self  # type: ignore[return-value]  # it is one
 
     def advance(self, value: Any) -> Operation | Ended:
         """Hand ``value`` to the hook; returns what it yields next, or ``Ended``.
@@ -112,8 +114,15 @@ class HookRun:
         return value
 
     def end(self, result: Any) -> torch.Tensor:
-        """Return what the hook has returned, checked, with the call's last stamp."""
-        raise NotImplementedError
+        """Return what the hook has returned, checked, and push the call."""
+        call = self.call
+        wrong = wrong_result(result, None if call is None else self.slot)
+        if wrong is not None:
+            self.fail(self.own_stage, wrong)
+        self.let_go_of_hook()
+        if call is not None:
+            call.finished()
+        return result  # type: ignore[no-any-return]  # it was checked
 
     @property
     def own_stage(self) -> str:
@@ -121,56 +130,312 @@ class HookRun:
         return "compress" if self.yielded is None else stages_of(self.yielded).after
 
     def fail(self, stage: str, error: BaseException) -> NoReturn:
-        """Put a failure on the record and raise the error that names it."""
-        raise_for(self.name, self.bucket, stage, error, self.call)
+        """Put a failure on the record, let go of the hook, and raise the error that names it.
+
+        What is no ``Exception``, as Ctrl-C, is raised as it is.
+        """
+        name, bucket, call = self.name, self.bucket, self.call
+        self.let_go_of_hook()
+        if call is not None:
+            call.failed(stage, error)
+        if not isinstance(error, Exception):
+            raise error
+        # The call knows better than a bucket of a static graph's first pass (``layout.py``).
+        index = bucket.index() if call is None else call.slot.index
+        raise HookError(name, index, stage, f"{type(error).__name__}: {error}") from error
+
+    def let_go_of_hook(self) -> None:
+        """Hold nothing of the hook's any more: the call stays until the drain has read it."""
+        self.generator = self.state = self.bucket = self.yielded = None
 
 
-def raise_for(
-    name: str, bucket: Any, stage: str, error: BaseException, call: BucketCall | None
-) -> NoReturn:
-    """Raise a ``HookError``; what is no ``Exception``, as Ctrl-C, is raised as it is."""
-    if call is not None:
-        call.failed(stage, error)
-    if not isinstance(error, Exception):
-        raise error
-    # The call knows better than a bucket of a static graph's first pass (``layout.py``).
-    index = bucket.index() if call is None else call.slot.index
-    raise HookError(name, index, stage, f"{type(error).__name__}: {error}") from error
+class StagedRun(HookRun, BucketCall):
+    """A call of a staged hook: its driver, and its stamps."""
 
+    __slots__ = ("bucket", "generator", "name", "state", "yielded")
 
-class _AnsweredRun(HookRun):
-    """A call whose operations are not issued: nobody else's errors can be taken for the hook's.
+    @classmethod
+    def untraced(cls) -> StagedRun:
+        """Return a run that is not stamped."""
+        run = cls.__new__(cls)
+        run.recorder = None
+        return run
 
-    So they stay as they are.
-    """
+    def finish(  # noqa: PLR0912, PLR0915  # see above
+        self, arrived: Future
+    ) -> torch.Tensor:
+        """Return the result of a hook whose one operation has arrived: the callback for ``then``.
 
-    __slots__ = HELD
-
-    def end(self, result: Any) -> torch.Tensor:
-        """Return the result; raises ``TypeError`` for what is no tensor."""
-        wrong = wrong_result(result, None)
-        if wrong is not None:
-            raise wrong
+        It is ``arrive``, ``advance`` and ``end`` in one.  What it raises makes DDP's backward pass
+        fail.
+        """
+        operation: Any = self.yielded
+        recorder = self.recorder
+        if recorder is not None:
+            clock, slot = recorder.clock, self.slot
+            buffer_of = slot.buffer
+            buffer = buffer_of()
+            if self.operation is not None:
+                if self.on_device:
+                    self.record()
+                try:
+                    self.arrived_at = clock()
+                    self.operation = None
+                    usual = slot.usual
+                    if (
+                        usual is not None
+                        and type(operation) is usual.kind
+                        and operation.tensor is buffer
+                        and operation.group is usual.group()
+                    ):
+                        self.collective = usual.collective
+                    else:
+                        self._describe(operation, buffer)
+                except Exception as error:
+                    self.lose_stamps(error)
+        try:
+            value = operation.result(arrived)
+        except BaseException as error:
+            self.fail(stages_of(operation).waiting, error)
+        generator: Any = self.generator
+        if streams.enabled:
+            streams.keep_across_yield(generator, self.state, operation, self.bucket, value)
+        try:
+            generator.send(value)
+        except StopIteration as stop:
+            result = stop.value
+        except BaseException as error:
+            self.fail(stages_of(operation).after, error)
+        else:
+            several = RuntimeError(
+                "the hook yielded a second collective, but was declared single-round; "
+                "declare it with @staged(multi_round=True)"
+            )
+            self.fail(stages_of(operation).after, several)
+        if recorder is None:
+            if not isinstance(result, torch.Tensor):
+                self.end(result)
+            return result  # type: ignore[no-any-return]  # checked
+        # Most hooks give the bucket's own tensor back.
+        if result is not buffer or result is None or result.numel() != slot.numel:
+            wrong = wrong_result(result, slot)
+            if wrong is not None:
+                self.fail(stages_of(operation).after, wrong)
+        self.generator = self.state = self.bucket = self.yielded = None
+        if self.on_device:
+            self.record()
+        try:
+            self.done = clock()
+        except Exception as error:
+            self.lose_stamps(error)
+        recorder.push(self)
         return result  # type: ignore[no-any-return]  # checked
 
+    def _describe(self, operation: Operation, buffer: torch.Tensor | None) -> None:
+        """Ask an operation that is not the slot's usual one what it is."""
+        known = operation.describe()
+        if known is None:
+            self.see_from_outside()
+            return
+        self.collective = known
+        kind = type(operation)
+        if kind.describe is Operation.describe and operation.tensor is buffer:
+            self.slot.usual = Usual(kind, weakref.ref(operation.group), known)
+
+
+class Usual(NamedTuple):
+    """An operation on the bucket's own tensor, and what it says of itself each time."""
+
+    kind: type
+    group: weakref.ref[Any]
+    collective: Collective
+
+
+class OpaqueRun(BucketCall):
+    """A call of an opaque hook, with no code of its own around it: its stamps, and its end.
+
+    ``seen``: the collectives that it has issued so far; empty where torch tells of none
+    (``group_hooks.py``).  ``in_doubt``: why these may not be all.  ``is_watched``: whether torch
+    was asked to tell.
+    """
+
+    __slots__ = ("name",)
+
+    name: str
+    seen: Sequence[SeenCollective] = ()
+    in_doubt = ""
+    is_watched = False
+
+    @property
+    def staged(self) -> bool:  # type: ignore[override]  # of others it is known before
+        """Whether its collectives are seen, and when they began and ended."""
+        seen = self.seen
+        return bool(seen) and not self.in_doubt and all(one.has_end for one in seen)
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """Its collectives that have arrived, and when it has ended, all of them."""
+        done = self.done
+        arrived = [
+            Round(one.collective, one.issued_ns, one.arrived_ns)
+            for one in self.seen
+            if done != NOT_YET or one.arrived_ns is not None
+        ]
+        return one_after_another(arrived, done)
+
+    def see_from_outside(self) -> None:
+        """Take it that its collectives are not known."""
+        self.operation = None
+        self.in_doubt = "a stamp failed"
+
     def fail(self, stage: str, error: BaseException) -> NoReturn:
-        """Raise the error."""
-        raise error
+        """Put a failure on the record, and raise the error that names it, as ``HookRun.fail``."""
+        if group_hooks.watched:
+            group_hooks.over(self)
+        self.failed(stage, error)
+        if not isinstance(error, Exception):
+            raise error
+        what = f"{type(error).__name__}: {error}"
+        raise HookError(self.name, self.slot.index, stage, what) from error
+
+    def finish(self, arrived: Future) -> torch.Tensor:
+        """Return the hook's result: the callback for ``then``."""
+        try:
+            result = _value(arrived)
+        except BaseException as error:
+            self.fail("pending", error)
+        slot = self.slot
+        if result is not slot.buffer() or result is None or result.numel() != slot.numel:
+            wrong = wrong_result(result, slot)
+            if wrong is not None:
+                self.fail("pending", wrong)
+        if group_hooks.watched:
+            group_hooks.over(self)
+        self.finished()
+        return result  # type: ignore[no-any-return]  # checked
 
 
-def run_answered(
-    name: str, generator: Steps, bucket: Any, answer: Callable[[Operation], Any]
+class DeviceStagedRun(StagedRun, DeviceCall):
+    """A call of a staged hook for a bucket on a device."""
+
+    __slots__ = ()
+
+
+class DeviceOpaqueRun(OpaqueRun, DeviceCall):
+    """A call of an opaque hook for a bucket on a device, where what is seen has no times."""
+
+    __slots__ = ()
+
+    staged = False
+
+
+def launch_opaque(
+    name: str, hook: Callable[..., Future], state: Any, bucket: Any, run: OpaqueRun
+) -> Future:
+    """Run a hook that returns a future; returns one for DDP.
+
+    Raises ``HookError`` where the call itself fails, or returns no future.
+    """
+    run.name = name
+    is_watched = bool(group_hooks.watched)
+    if is_watched:
+        group_hooks.begin(run)
+    try:
+        try:
+            future = hook(state, bucket)
+        finally:
+            if is_watched:
+                group_hooks.returned()
+        if not isinstance(future, torch._C.Future):
+            raise no_future(future)
+    except BaseException as error:
+        run.fail("hook", error)
+    if _done(future) and not run.on_device:
+        # A `then` would cost three microseconds, and say the same; it says what is wrong, too.
+        try:
+            result = _value(future)
+            slot = run.slot
+            good = (
+                result is slot.buffer() and result is not None and result.numel() == slot.numel
+            ) or wrong_result(result, slot) is None
+        except Exception:
+            good = False
+        if good:
+            if is_watched:
+                group_hooks.over(run)
+            recorder = run.recorder
+            try:
+                clock = recorder.clock
+                run.done = clock()
+            except Exception as error:
+                run.lose_stamps(error)
+            recorder.push(run)
+            return future
+    return _then(future, run.finish)
+
+
+class _WaitingRun(HookRun):
+    """A call whose operations are waited for one by one; its result is as long as ``expected``."""
+
+    __slots__ = ("_call", "_expected", "bucket", "generator", "name", "state", "yielded")
+
+    def __init__(self, call: BucketCall | None, expected: int) -> None:
+        self._call = call
+        self._expected = expected
+
+    @property
+    def call(self) -> BucketCall | None:
+        """What takes the stamps."""
+        return self._call
+
+    def end(self, result: Any) -> torch.Tensor:
+        """Return the result, checked; its stamp is the caller's."""
+        if not isinstance(result, torch.Tensor) or result.numel() != self._expected:
+            got = f"{tuple(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
+            wrong = TypeError(
+                f"the hook returned {got}; return a tensor of {self._expected} elements"
+            )
+            self.fail(self.own_stage, wrong)
+        return result
+
+
+def run_synchronously(  # noqa: PLR0917  # as the driver's
+    name: str, generator: Steps, state: Any, place: Any, call: BucketCall | None, expected: int
 ) -> torch.Tensor:
+    """Run a hook to its end and return its result, a tensor of ``expected`` elements.
+
+    For FSDP, which calls its collectives where it waits for them: the thread (or, on a device, its
+    current stream) waits for each one.  ``state``: the generator's first argument.  ``place``: what
+    the hook is called for; its ``index()`` names it in errors.  ``call``: takes the stamps, but for
+    the last one, which is the caller's.  Raises ``HookError`` for what the hook or a collective
+    raised.
+    """
+    run = _WaitingRun(call, expected)
+    run.name, run.generator, run.state, run.bucket = name, generator, state, place
+    run.yielded = None
+    step = run.advance(None)
+    while not isinstance(step, Ended):
+        issued = run.issue(step)
+        issued.wait()
+        step = run.advance(run.arrive(issued))
+    return step.result
+
+
+def run_answered(generator: Steps, answer: Callable[[Operation], Any]) -> torch.Tensor:
     """Run a hook to its end, with ``answer`` in place of each collective; returns its result.
 
     Raises what the hook or ``answer`` raised, and ``TypeError`` for a result that is no tensor.
     """
-    run = _AnsweredRun()
-    run.begin(name, generator, None, bucket)
-    step = run.advance(None)
-    while not isinstance(step, Ended):
-        step = run.advance(answer(step))
-    return step.result
+    given: Any = None
+    while True:
+        try:
+            asked = generator.send(given)
+        except StopIteration as stop:
+            wrong = wrong_result(stop.value, None)
+            if wrong is not None:
+                raise wrong from None
+            return stop.value  # type: ignore[no-any-return]  # checked
+        given = answer(asked)
 
 
 def completed(result: torch.Tensor) -> Future:
@@ -189,55 +454,3 @@ def new_future(tensor: torch.Tensor) -> Future:
 def stages_of(operation: object) -> FailureStages:
     """Return the stages that a hook may fail in around an operation."""
     return getattr(operation, "failure_stages", Operation.failure_stages)
-
-
-def second_collective() -> RuntimeError:
-    """Return the error of a hook that was declared single-round, and yields once more."""
-    return RuntimeError(
-        "the hook yielded a second collective, but was declared single-round; "
-        "declare it with @staged(multi_round=True)"
-    )
-
-
-class _WaitingRun(HookRun):
-    """A call whose operations are waited for one by one; its result is as long as ``expected``."""
-
-    __slots__ = (*HELD, "_call", "_expected")
-
-    def __init__(self, call: BucketCall | None, expected: int) -> None:
-        self._call = call
-        self._expected = expected
-
-    @property
-    def call(self) -> BucketCall | None:
-        """What takes the stamps."""
-        return self._call
-
-    def end(self, result: Any) -> torch.Tensor:
-        """Return the result, checked."""
-        if not isinstance(result, torch.Tensor) or result.numel() != self._expected:
-            got = f"{tuple(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
-            wrong = TypeError(
-                f"the hook returned {got}; return a tensor of {self._expected} elements"
-            )
-            self.fail(self.own_stage, wrong)
-        return result
-
-
-def run_synchronously(  # noqa: PLR0917  # as the driver's
-    name: str, generator: Steps, state: Any, place: Any, call: BucketCall | None, expected: int
-) -> torch.Tensor:
-    """Run a hook to its end and return its result, a tensor of ``expected`` elements.
-
-    ``state``: the generator's first argument.  ``place``: what the hook is called for; its
-    ``index()`` names it in errors.  ``call``: takes the stamps, but for the last one, which is the
-    caller's.  Raises ``HookError`` for what the hook or a collective raised.
-    """
-    run = _WaitingRun(call, expected)
-    run.begin(name, generator, state, place)
-    step = run.advance(None)
-    while not isinstance(step, Ended):
-        issued = run.issue(step)
-        issued.wait()
-        step = run.advance(run.arrive(issued))
-    return step.result

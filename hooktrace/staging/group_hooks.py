@@ -31,7 +31,7 @@ from .calls import NOT_YET, Collective, joined
 from .groups import GroupInfo, group_info, known_groups
 
 if TYPE_CHECKING:
-    from .runs import OpaqueRun
+    from .driver import OpaqueRun
 
 HOOK_ID = 0x686F6F6B74726163
 """The id of hooktrace's hooks in each group's registry, where the same id replaces: "hooktrac"."""

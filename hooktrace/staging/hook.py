@@ -18,11 +18,10 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 
 from .compiled import run_on_parameter, several_rounds
-from .driver import Future, Steps, completed, stages_of
+from .driver import Future, StagedRun, Steps, completed, stages_of
 from .groups import group_of
 from .hook_checks import keeps_something, refuse_bucket, refuse_model
 from .order import sequencer_of, take_turns
-from .runs import StagedRun
 
 HookFunction: TypeAlias = Callable[..., Steps]
 """A generator function ``(state, bucket)`` that yields operations and returns the averaged
@@ -100,6 +99,12 @@ class StagedHook:
         self._made_by = made_by
         self._guarded = floating or callable(multi_round)
 
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What it says of itself, for hooks that are made of it."""
+        names = ("multi_round", "floating", "local", "has_opaque", "has_effects")
+        return {name: getattr(self, name) for name in names} | {"check": self._check}
+
     def __reduce__(self) -> str | tuple[Callable[..., StagedHook], tuple[Any, ...]]:
         return self._made_by or self.__qualname__
 
@@ -130,17 +135,8 @@ class StagedHook:
         shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
         bound = functools.partial(self._function, **options)
         functools.update_wrapper(bound, self._function)
-        return StagedHook(
-            bound,
-            multi_round=self.multi_round,
-            floating=self.floating,
-            local=self.local,
-            has_opaque=self.has_opaque,
-            has_effects=self.has_effects,
-            check=self._check,
-            name=f"{self.__qualname__}({shown})",
-            made_by=(_bind, (self, options)),
-        )
+        name = f"{self.__qualname__}({shown})"
+        return StagedHook(bound, name=name, made_by=(_bind, (self, options)), **self.declared)
 
     def options(self) -> tuple[str, ...]:
         """Return the names of what can be set with ``bind``."""
@@ -165,7 +161,7 @@ class StagedHook:
         if isinstance(bucket, tuple):
             if self.multi_round:
                 raise several_rounds(self.__qualname__)
-            return run_on_parameter(self.__qualname__, self._function, state, *bucket)
+            return run_on_parameter(self._function, state, *bucket)
         return self.launch(state, bucket, StagedRun.untraced())
 
     def launch(self, state: Any, bucket: Any, run: StagedRun) -> Future:
@@ -173,11 +169,11 @@ class StagedHook:
 
         Raises ``HookError`` when the hook fails before its first collective is under way.
         """
-        # As ``run.begin``, ``advance`` and ``issue`` do, without the calls: see the driver.
+        # As the run's ``advance`` and ``issue`` do, without the calls: see the driver.
         run.name = self.__qualname__
         run.state = state
         run.bucket = bucket
-        run.generator = run.yielded = None
+        run.yielded = None
         multi_round = self.multi_round
         if self._guarded:
             try:

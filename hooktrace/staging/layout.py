@@ -7,7 +7,7 @@
 DDP tells a hook nothing of the model, and rebuilds its buckets after the first backward pass.  A
 bucket that is met for the first time is identified by its parameters; from then on its buffer, the
 same tensor object in every step until a rebuild, leads to its slot with one dictionary look-up.
-Under ``lazy_bucket_allocation`` (torch 2.15) buffers are new in each step, and its index does.
+Under ``lazy_bucket_allocation`` (torch 2.15) buffers are new in each step, and identified so.
 Parameters are known by ``id``, names and buffers by weak reference: nothing here keeps a tensor
 alive, and a buffer that is gone is not taken for a new one in its place.
 
@@ -30,7 +30,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ..records import LayoutRecord, Options
 from .backward import graph_task_id
-from .slots import BucketSlot, GradBucketLike, ModelState, PassedCalls, in_backward
+from .slots import BucketSlot, GradBucketLike, ModelState, in_backward
 
 _current_node: Callable[[], Any] | None = getattr(torch._C, "_current_autograd_node", None)
 
@@ -141,12 +141,6 @@ class LayoutTracker:
         self._unnumbered = UnnumberedPasses()
         self.models: list[ModelState] = []
 
-    @property
-    def _has_new_buffers(self) -> bool:
-        """Whether DDP makes its buckets' buffers anew in each step (``lazy_bucket_allocation``)."""
-        ddp = None if self.ddp is None else self.ddp()
-        return getattr(ddp, "lazy_bucket_allocation", False)
-
     def learn_names(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Take parameters with their names."""
         for name, parameter in parameters:
@@ -160,41 +154,7 @@ class LayoutTracker:
         """Return the slot of a known bucket, ``None`` for one that has to be identified."""
         buffer = bucket.buffer()
         slot = self.by_buffer.get(id(buffer))
-        if slot is not None and slot.buffer() is buffer:
-            return slot
-        return self._in_its_place(bucket, buffer) if self._has_new_buffers else None
-
-    def _in_its_place(self, bucket: GradBucketLike, buffer: torch.Tensor) -> BucketSlot | None:
-        """Return the slot of a bucket whose buffer is new in each step; ``None`` to identify it.
-
-        Once a model's buckets are settled, they are as in the step before.  The first one of each
-        step is identified all the same, by which buckets that were rebuilt are found out.
-        """
-        index = bucket.index()
-        model = self.models[0] if len(self.models) == 1 else None
-        if model is None or index == 0 or not model.is_settled or not in_backward(bucket):
-            return None
-        slot = model.slots.get(index)
-        if slot is None or (slot.numel, slot.torch_dtype) != (buffer.numel(), buffer.dtype):
-            return None
-        slot.buffer = weakref.ref(buffer)
-        return slot
-
-    def pass_calls(self) -> PassedCalls | None:
-        """Return what counts the hook's calls from here on, whatever their buckets are.
-
-        ``None`` where they have to be told apart.  The first call that is not counted so has to be
-        identified, after ``settle``.
-        """
-        passed = self.models[0].pass_calls() if len(self.models) == 1 else None
-        if passed is not None:
-            self.recheck()
-        return passed
-
-    def settle(self) -> None:
-        """Take what was passed into the models' counts."""
-        for model in self.models:
-            model.settle()
+        return slot if slot is not None and slot.buffer() is buffer else None
 
     def identify(self, bucket: GradBucketLike, state: object = None) -> tuple[BucketSlot, bool]:
         """Return a bucket's slot, and whether the call is a ``join()`` shadow; ``state``: DDP's."""
@@ -207,16 +167,21 @@ class LayoutTracker:
         shadow = not in_backward(bucket)
         slot = model.slots.get(index)
         if slot is None or slot.parameter_ids != ids:
-            slot = self._new_slot(model, bucket, index, ids, rebuilt=slot is not None)
+            if slot is not None:
+                self._rebuild(model, index)
+            slot = model.slots[index] = BucketSlot(model, bucket, index, ids)
         if bucket.is_last() and not slot.is_last:
             slot.is_last = True
             self._push_layout(model, state)
         if not shadow and not unnumbered:  # else it is asked once more which it is
-            buffer = bucket.buffer()
-            slot.buffer = weakref.ref(buffer)
-            if not self._has_new_buffers:
-                self.by_buffer[id(buffer)] = slot
+            self._remember(slot, bucket.buffer())
         return slot, shadow
+
+    def _remember(self, slot: BucketSlot, buffer: torch.Tensor) -> None:
+        if self.by_buffer.get(slot.buffer_id) is slot:
+            del self.by_buffer[slot.buffer_id]
+        slot.buffer, slot.buffer_id = weakref.ref(buffer), id(buffer)
+        self.by_buffer[slot.buffer_id] = slot
 
     def _model_of(self, parameters: list[torch.Tensor], index: int) -> ModelState:
         owner = next((o for p in parameters if (o := self._owner(p)) is not None), None)
@@ -247,22 +212,11 @@ class LayoutTracker:
         self.models = [m for m in self.models if id(m) in alive]
         self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.buffer() is not None}
 
-    def _new_slot(
-        self,
-        model: ModelState,
-        bucket: GradBucketLike,
-        index: int,
-        ids: tuple[int, ...],
-        *,
-        rebuilt: bool,
-    ) -> BucketSlot:
-        if rebuilt:
-            # Buckets before this one came out of the rebuild as they were: they stay.
-            model.slots = {i: s for i, s in model.slots.items() if i < index}
-            model.generation += 1
-            self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.model is not model}
-        slot = model.slots[index] = BucketSlot(model, bucket, index, ids)
-        return slot
+    def _rebuild(self, model: ModelState, index: int) -> None:
+        """Begin a generation; buckets before this one came out of the rebuild as they were."""
+        model.slots = {i: s for i, s in model.slots.items() if i < index}
+        model.generation += 1
+        self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.model is not model}
 
     def _push_layout(self, model: ModelState, state: object) -> None:
         """Push the layout of a model whose last bucket is there."""

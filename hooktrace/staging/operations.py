@@ -1,10 +1,10 @@
 """What a staged hook yields: an operation, as a value that the driver issues.
 
-Each operation knows its payload, so wire bytes are measured by whoever sees the operation, and
-nothing has to be declared.  ``start()`` issues it asynchronously and returns a future;
-``result(future)`` gives the tensor that the hook gets back from its ``yield``; ``functional()`` is
-the synchronous form that torch.compile can trace; ``echo()`` answers it without sending.
-``HookCall`` is a whole opaque hook as one operation, inside another hook.
+Each operation knows its payload, so wire bytes are measured and nothing has to be declared.
+``start()`` issues it asynchronously and returns a future; ``result(future)`` gives the tensor that
+the hook gets back from its ``yield``; ``functional()`` is the synchronous form that torch.compile
+can trace; ``echo()`` answers it without sending.  ``HookCall`` is a whole opaque hook as one
+operation, inside another hook.
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ class Operation:
         """Issue the collective; the future completes when its result is there."""
         raise NotImplementedError
 
-    def result(self, future: Future) -> torch.Tensor:
-        """Return the collective's result; raises what the backend raised."""
-        raise NotImplementedError
+    def result(self, future: Future) -> Any:
+        """Return the collective's result, here in the payload; raises what the backend raised."""
+        future.value()
+        return self.tensor
 
-    def functional(self) -> torch.Tensor:
+    def functional(self) -> Any:
         """Run the collective synchronously with traceable functional collectives."""
         raise NotImplementedError
 
@@ -79,12 +80,11 @@ class Operation:
         Called for each bucket, on the thread that completed the collective.
         """
         tensor = self.tensor
-        info = group_info(self.group, "cpu" if tensor.is_cpu else tensor.device.type)
         try:
             nbytes = tensor.nbytes
         except RuntimeError:  # sparse: by now it is the sum, and no longer what this rank sent
             return None
-        return _new(Collective, (self.kind, nbytes, tensor.dtype, info))
+        return _new(Collective, (self.kind, nbytes, tensor.dtype, self.info))
 
     def __repr__(self) -> str:
         shape = tuple(self.tensor.shape)

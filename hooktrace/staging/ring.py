@@ -2,10 +2,10 @@
 
     training thread, callbacks --push--> Ring --pop--> drain: entry.assemble(assembler)
 
-An entry is a record, which goes out as it is, or has ``assemble``: it tells the assembler what
-becomes of it.  Calls, steps of sharded models, what probes find and ``Loss`` have it.
+An entry is a record, which goes out as it is, or has ``assemble(assembler)``, which tells what
+becomes of it in the drain's thread.  Calls, steps, what probes find and ``Loss`` have it.
 
-A record that does not fit is dropped and counted; its ``let_go``, if it has one, gives back what
+An entry that does not fit is dropped and counted; its ``let_go``, if it has one, gives back what
 others can use again.  ``deque.append`` and ``popleft`` are atomic, so the producer takes no lock
 unless it has to count a loss.
 """
@@ -14,20 +14,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..tracing.assembler import Assembler
-
-
-T = TypeVar("T")
-
-
-class RingEntry(Protocol):
-    """What is in the ring and is no record as it is."""
-
-    def assemble(self, into: Assembler) -> None:
-        """Hand this entry over, in the drain's thread, to the method that is for it."""
 
 
 class Loss(NamedTuple):
@@ -49,7 +39,7 @@ class Loss(NamedTuple):
         into.losses.add(self.reason, why=self.why)
 
 
-class Ring(Generic[T]):
+class Ring:
     """A bounded first-in-first-out buffer for many producers and one consumer.
 
     ``capacity`` is the number of entries held at most.  Under several producers it may be passed
@@ -58,12 +48,16 @@ class Ring(Generic[T]):
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._entries: deque[T] = deque()
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew, as in a forked child, where nobody else pushes yet."""
+        self._entries: deque[object] = deque()
         self.dropped = 0
         """How many entries did not fit, ever."""
         self._lock = threading.Lock()
 
-    def push(self, entry: T) -> None:
+    def push(self, entry: object) -> None:
         """Add an entry, or drop and count it when the ring is full."""
         if len(self._entries) >= self.capacity:
             with self._lock:
@@ -74,18 +68,12 @@ class Ring(Generic[T]):
             return
         self._entries.append(entry)
 
-    def pop(self) -> T | None:
+    def pop(self) -> object | None:
         """Take the oldest entry; ``None`` when there is none."""
         try:
             return self._entries.popleft()
         except IndexError:
             return None
-
-    def clear(self) -> None:
-        """Begin anew in a forked child, where nobody else pushes yet."""
-        self._entries.clear()
-        self.dropped = 0
-        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """Number of entries waiting."""

@@ -2,17 +2,10 @@
 
     GradBucket --layout.py--> BucketSlot: numbers that never change, and the bucket's last call
                                   +-- ModelState: step, generation, slots, what is sampled
-    paused call --calls += 1--> PassedCalls --position--> step and bucket of the last of them
 
 Parameters are known by ``id``, their names and the buffers by weak reference: nothing here keeps a
-tensor alive.  ``FlatBucket`` is all that a hook asks of a bucket, and ``Payload`` what a slot takes
-of a unit's collective: ``torch.distributed.GradBucket`` has no constructor.
-
-Ranks that pause some calls apart must agree on numbers afterwards, so each call counts.  To tell
-which bucket it is takes microseconds; but from its third step on a model has the same buckets in
-every step, in ascending order, those of shadows under ``join()`` too.  Calls are told apart
-where the hook serves several models.  One that it serves first while paused is not told from the
-other: its calls count too, on all ranks alike.
+tensor alive.  ``FlatBucket`` is all that a hook asks of a bucket: ``torch.distributed.GradBucket``
+has no constructor.
 """
 
 from __future__ import annotations
@@ -21,6 +14,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -32,28 +26,6 @@ from .devices import has_events
 if TYPE_CHECKING:
     from ..probes.step_sampler import StepSampler
     from .calls import BucketCall
-
-
-class PassedCalls:
-    """``calls`` after bucket ``bucket`` of step ``step``, of a model of ``buckets`` buckets.
-
-    ``calls`` is written by the thread that calls the hook only, and all else stays as it is, so
-    that any thread may ask for the position meanwhile.
-    """
-
-    __slots__ = ("_buckets", "_first", "_step", "calls")
-
-    def __init__(self, step: int, bucket: int, buckets: int) -> None:
-        self._step = step
-        self._first = bucket
-        self._buckets = buckets
-        self.calls = 0
-
-    @property
-    def position(self) -> tuple[int, int]:
-        """The step and the bucket of the last call."""
-        steps, bucket = divmod(self._first + self.calls, self._buckets)
-        return self._step + steps, bucket
 
 
 class FlatBucket:
@@ -93,33 +65,6 @@ class FlatBucket:
         return [part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True)]
 
 
-class Shape:
-    """Stands for a parameter, which nothing here may hold."""
-
-    __slots__ = ("shape",)
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-
-
-class Payload(NamedTuple):
-    """What a sharded model's unit gives to a collective, and the shapes of its parameters."""
-
-    tensor: torch.Tensor
-    shapes: Sequence[Shape]
-
-    def buffer(self) -> torch.Tensor:
-        """Return the payload, shape (numel,)."""
-        return self.tensor
-
-    def parameters(self) -> Sequence[Shape]:
-        """Return what has the parameters' shapes."""
-        return self.shapes
-
-
-_STEPS_UNTIL_SETTLED = 2
-
-
 class GradBucketLike(Protocol):
     """What hooktrace reads of a ``torch.distributed.GradBucket``."""
 
@@ -139,59 +84,29 @@ class GradBucketLike(Protocol):
         """Whether this is the last bucket of the backward pass."""
 
 
-class Flat(Protocol):
-    """What a slot takes of a bucket: its buffer, and the parameters that share it."""
-
-    def buffer(self) -> torch.Tensor:
-        """The flat numbers, shape (numel,)."""
-
-    def parameters(self) -> Sequence[Any]:
-        """The parameters, or what has their shapes."""
-
-
 class BucketSlot:
     """One bucket of one generation of one model; its numbers never change.
 
     ``is_last`` is set when the bucket says so, which one of a static graph's first backward pass
     does not do before the second.  ``blank``: what the records of all its calls have in common.
-    ``thread``: the one that its first call was on.  ``unit``: of a sharded model.
+    ``thread``: the one that its first call was on.  ``unit``: of a sharded model, whose
+    ``parameters`` are names and shapes; of DDP's the bucket has them.
     """
-
-    __slots__ = (
-        "blank",
-        "buffer",
-        "device",
-        "device_type",
-        "dtype",
-        "generation",
-        "gradient_bytes",
-        "has_events",
-        "index",
-        "is_dense",
-        "is_last",
-        "last_call",
-        "model",
-        "numel",
-        "parameter_ids",
-        "parameters",
-        "thread",
-        "torch_dtype",
-        "unit",
-        "usual",
-    )
 
     def __init__(
         self,
         model: ModelState,
-        bucket: Flat,
+        bucket: GradBucketLike,
         index: int,
         ids: tuple[int, ...],
         unit: Unit | None = None,
         *,
         members: Members | None = None,
+        parameters: tuple[tuple[str, tuple[int, ...]], ...] | None = None,
     ) -> None:
         buffer = bucket.buffer()
         self.buffer = weakref.ref(buffer)
+        self.buffer_id = id(buffer)
         self.model = model
         self.thread = threading.get_ident()
         self.generation = model.generation
@@ -206,8 +121,8 @@ class BucketSlot:
         self.device_type = buffer.device.type
         self.has_events = has_events(self.device)
         self.parameter_ids = ids
-        self.parameters = tuple(
-            (model.names.get(parameter, f"{self.index}.{position}"), tuple(parameter.shape))
+        self.parameters = parameters or tuple(
+            (model.names.get(parameter, f"{index}.{position}"), tuple(parameter.shape))
             for position, parameter in enumerate(bucket.parameters())
         )
         self.unit = unit
@@ -260,64 +175,39 @@ class Departure(NamedTuple):
     before: Unit | None
 
 
+@dataclass(eq=False)
 class ModelState:
     """Where one model stands: its step, its generation and the slots of that generation.
 
     ``first_step``: the number of its first step here; a resumed job goes on with its own.
     """
 
-    __slots__ = (
-        "beside",
-        "ddp",
-        "departure",
-        "ended",
-        "first_step",
-        "generation",
-        "hook",
-        "is_planned",
-        "last_index",
-        "name",
-        "names",
-        "passed",
-        "rank",
-        "sample_step",
-        "sampling",
-        "slots",
-        "step",
-    )
+    name: str
+    hook: str
+    names: Mapping[Any, str]
+    rank: int
+    first_step: int = 0
+    step: int = field(init=False)
+    last_index: int = sys.maxsize
+    generation: int = 0
+    slots: dict[int, BucketSlot] = field(default_factory=dict)
+    ddp: weakref.ref[torch.nn.Module] | None = None
+    """Its DDP model, where somebody has told."""
+    is_planned: bool = False
+    """Whether it was decided what is sampled."""
+    sampling: StepSampler | None = None
+    sample_step: int = sys.maxsize
+    """The next step at which ``sampling`` has anything to do."""
+    ended: tuple[int, int] = field(init=False)
+    """Of a sharded model: the last step that has ended, and how many collectives it had."""
+    beside: BucketCall | None = None
+    """Of a sharded model: a collective that is under way and recorded when it is over."""
+    departure: Departure | None = None
+    """Of a sharded model: where it last made another collective than the step before had."""
 
-    def __init__(
-        self,
-        name: str,
-        hook: str,
-        names: Mapping[Any, str],
-        rank: int,
-        first_step: int = 0,
-    ) -> None:
-        self.name = name
-        self.rank = rank
-        self.hook = hook
-        self.names = names
-        self.first_step = first_step
-        self.step = first_step - 1
-        self.last_index = sys.maxsize
-        self.generation = 0
-        self.slots: dict[int, BucketSlot] = {}
-        self.ddp: weakref.ref[torch.nn.Module] | None = None
-        """Its DDP model, where somebody has told."""
-        self.passed: PassedCalls | None = None
-        """Calls after those that ``step`` counts, while the tracer is paused."""
-        self.is_planned = False
-        """Whether it was decided what is sampled."""
-        self.sampling: StepSampler | None = None
-        self.sample_step = sys.maxsize
-        """The next step at which ``sampling`` has anything to do."""
-        self.ended = (first_step - 1, 0)
-        """Of a sharded model: the last step that has ended, and how many collectives it had."""
-        self.beside: BucketCall | None = None
-        """Of a sharded model: a collective that is under way and recorded when it is over."""
-        self.departure: Departure | None = None
-        """Of a sharded model: where it last made another collective than the step before had."""
+    def __post_init__(self) -> None:
+        self.step = self.first_step - 1
+        self.ended = (self.step, 0)
 
     def enter(self, index: int) -> int:
         """Count the call of bucket ``index`` and return its step.
@@ -335,29 +225,7 @@ class ModelState:
 
         Of a sharded model a collective is known by how many of its step began before.
         """
-        passed = self.passed
-        return (self.step, self.last_index) if passed is None else passed.position
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether DDP has rebuilt its buckets by now, if it does so."""
-        return self.step >= self.first_step + _STEPS_UNTIL_SETTLED
-
-    def pass_calls(self) -> PassedCalls | None:
-        """Return what counts calls from here on, ``None`` where steps may have other buckets yet.
-
-        DDP rebuilds its buckets after the first step.
-        """
-        last = self.slots.get(len(self.slots) - 1)
-        if not self.is_settled or last is None or not last.is_last:
-            return None
-        self.passed = PassedCalls(self.step, self.last_index, len(self.slots))
-        return self.passed
-
-    def settle(self) -> None:
-        """Take the calls that were passed into the count."""
-        self.step, self.last_index = self.position
-        self.passed = None
+        return self.step, self.last_index
 
     def awaits(self, index: int) -> bool:
         """Return whether bucket ``index`` is the next one of an unfinished backward pass."""

@@ -1,8 +1,7 @@
 """The steps of a sharded model (FSDP2): what is a bucket of DDP's is a unit's collective here.
 
     FSDP --all-gather, reduce-scatter--> fsdp/comms.py --begin--> slot, UnitCall   stamped there
-    autograd's engine, at the end of a pass in which gradients were reduced --> UnitStep --> ring
-                                        a call of a step that has too many --> SurplusCall --> ring
+    autograd's engine, at the end of a pass in which gradients were reduced --> StepCalls --> ring
 
 FSDP has no fixed list of buckets: which unit is gathered how often in a step depends on what is
 kept after forward, on prefetching, on micro-steps.  So slots are made as calls are met, one for
@@ -16,7 +15,7 @@ checkpoint, ends no step: the outer one does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -26,14 +25,13 @@ from ..records import Options, Unit
 from ..records.bucket import UnitCollective
 from .backward import AfterPass, current_pass, is_checkpointed, watch
 from .calls import BucketCall, Recorder
-from .devices import DeviceCall, give_back
+from .devices import DeviceCall, StepCalls
 from .groups import members_of
 from .ring import Loss
-from .slots import BucketSlot, Departure, ModelState, Payload, Shape
+from .slots import BucketSlot, Departure, FlatBucket, ModelState
 from .unit_waits import UnitWaits
 
 if TYPE_CHECKING:
-    from ..tracing.assembler import Assembler
     from ..tracing.tracer import Tracer
 
 
@@ -64,27 +62,7 @@ class UnitCall(BucketCall):
     function call more for each collective.
     """
 
-    __slots__ = ("bare", "exposed", "only", "order")
-
-
-class UnitStep(list[BucketCall]):
-    """The calls of one step of a sharded model, in the order in which they began.
-
-    ``complete``: the backward pass came to its end, and all of its calls are here.
-    """
-
-    def __init__(self, calls: Sequence[BucketCall], generation: int, *, complete: bool) -> None:
-        super().__init__(calls)
-        self.generation = generation
-        self.complete = complete
-
-    def assemble(self, into: Assembler) -> None:
-        """Become a step's records."""
-        into.add_units(self)
-
-    def let_go(self) -> None:
-        """Give the calls' events back to their pool: nobody reads them any more."""
-        give_back(self)
+    __slots__ = ("bare", "exposed", "order")
 
 
 MOST_SIZES = 16
@@ -249,7 +227,7 @@ class ShardedModel:
                 self._waits.begins(call, unit, place.collective)
         else:
             call = UnitCall(slot, self.state.step, ready, self._recorder)
-            call.order, call.bare, call.exposed, call.only = order, False, None, None
+            call.order, call.bare, call.exposed = order, False, None
         slot.last_call = call
         self._calls.append(call)
         known = self._before
@@ -282,11 +260,11 @@ class ShardedModel:
             state.generation += self._announced and not self._grows
             self._grows = True
         index = numbers[-1]
-        shapes = [Shape(shape) for _, shape in info.parameters]
-        state.names = dict(zip(shapes, (name for name, _ in info.parameters), strict=True))
-        flat = Payload(payload, shapes)
         members = None if group is None else members_of(group)
-        slot = state.slots[index] = BucketSlot(state, flat, index, (), unit, members=members)
+        flat = FlatBucket((), payload, index, is_last=False)
+        slot = state.slots[index] = BucketSlot(
+            state, flat, index, (), unit, members=members, parameters=info.parameters
+        )
         return slot
 
     def leave(self) -> None:
@@ -319,7 +297,7 @@ class ShardedModel:
         if calls:
             if self._grows:
                 self._push_layout(calls[-1].ready)
-            self._sink.push(UnitStep(calls, self.state.generation, complete=complete))
+            self._sink.push(StepCalls(calls, self.state.generation, complete=complete))
 
     def _push_layout(self, at: int) -> None:
         self._grows, self._announced = False, True

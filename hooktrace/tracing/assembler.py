@@ -1,7 +1,7 @@
 """What is in the ring becomes records: calls the ones of their step, other entries go with them.
 
     BucketCall --steps.py--> whole steps --stage_times.py--> StepRecord, BucketRecords ---+--take-->
-    ProbeResult, DebugResult --AwaitedResults, once their device has passed--> numbers    |
+    ProbeResult, DebugResult --once their device has passed, in their order--> numbers    |
     in the records of their step, skews, anomalies; WireSample: what opaque hooks sent ---+
     AnomalyRecord --the first of its kind and bucket--------------------------------------+
     any other record --as it is-----------------------------------------------------------+
@@ -12,19 +12,16 @@ Runs in the drain thread only.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
 from ..probes.anomalies import anomaly_of
 from ..probes.diagnosis import Diagnosis
-from ..probes.probe_result import ProbeResult, error_record, mismatch, skew_record
+from ..probes.probe_result import Found, ProbeResult, error_record, mismatch, skew_record
 from ..probes.skipped_steps import SkippedSteps
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
 from ..records.last_used import Bounded
 from ..staging.calls import NOT_YET, BucketCall
-from ..staging.devices import give_back
-from ..staging.slots import BucketSlot, ModelState
-from ..staging.units import UnitStep
+from ..staging.devices import StepCalls, give_back
 from .call_records import bucket_record, step_record
 from .export import LossLedger
 from .stage_times import (
@@ -38,65 +35,7 @@ from .stage_times import (
     host_times,
     is_backward_over,
 )
-from .steps import AnyStep, StallWatch, StepGatherer
-
-
-class Result(Protocol):
-    """What was found on one call, of which the numbers are on their way to the host.
-
-    ``scaled``: a loss scaler leaves a step out that is not finite.
-    """
-
-    slot: BucketSlot
-    step: int
-    scaled: bool
-
-    def has_arrived(self) -> bool:
-        """Return whether all is on the host."""
-
-    def read(self) -> None:
-        """Take what has arrived."""
-
-    def arrive(self, into: Assembler) -> None:
-        """Hand over what was read."""
-
-    def let_go(self) -> None:
-        """Take note that nobody reads it."""
-
-
-class AwaitedResults:
-    """Results in the order in which they were found; ``capacity``: how many may wait."""
-
-    def __init__(self, capacity: int = 4096) -> None:
-        self._capacity = capacity
-        self._waiting: deque[Result] = deque()
-
-    def add(self, result: Result) -> int:
-        """Take one; returns how many of the oldest were given up for it."""
-        self._waiting.append(result)
-        given_up = max(0, len(self._waiting) - self._capacity)
-        for _ in range(given_up):
-            self._waiting.popleft().let_go()
-        return given_up
-
-    def arrived(self) -> Iterator[Result]:
-        """Yield, read, those that have come; one that has not holds back those after it."""
-        while self._waiting and self._waiting[0].has_arrived():
-            result = self._waiting.popleft()
-            result.read()
-            yield result
-
-    def holds(self, model: ModelState, step: int) -> bool:
-        """Return whether something of a step has not come yet."""
-        return any(r.step == step and r.slot.model is model for r in self._waiting)
-
-    def give_up(self) -> int:
-        """Let go of what has not come; returns how many."""
-        given_up = len(self._waiting)
-        while self._waiting:
-            self._waiting.popleft().let_go()
-        return given_up
-
+from .steps import StallWatch, StepGatherer
 
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
@@ -106,6 +45,9 @@ sharded model, whose generations begin with each step that has a collective more
 _KEPT = 4096
 """Probed errors whose steps have not come, of which more are of steps that were lost; and anomalies
 that were told already."""
+
+_MOST_AWAITED = 4096
+"""Results that have not come to the host; of more, the oldest are given up."""
 
 _WAITING_STEPS = 64
 """Steps whose backward goes on, or whose device is not there; of more, the oldest goes without."""
@@ -124,8 +66,8 @@ class Assembler:
         self._diagnosis = Diagnosis()
         self._skipped = SkippedSteps()
         self._stalls = StallWatch()
-        self._waiting: deque[AnyStep] = deque()
-        self._awaited = AwaitedResults()
+        self._waiting: deque[StepCalls] = deque()
+        self._awaited: deque[Found] = deque()
         self._previous: Bounded[str, StepRecord] = Bounded()
         self._errors: Bounded[tuple[str, int, int], ErrorRecord] = Bounded(_KEPT)
         self._anomalies_seen: Bounded[tuple[str, str, int, int], None] = Bounded(_KEPT)
@@ -161,19 +103,23 @@ class Assembler:
         """Close every open step, complete or not; device events get no further chance."""
         self._waiting.extend(self._steps.close_all())
         self._read_arrived()
-        self.losses.add("device_unresolved", self._awaited.give_up())
+        while self._awaited:
+            self._give_up_oldest()
         while self._waiting:
             self._complete(self._waiting.popleft())
 
-    def add_call(self, call: BucketCall) -> None:
-        """Take a call that has ended; steps that it completes wait for their device."""
+    def _note_trouble(self, call: BucketCall) -> None:
         if call.unknown is not None:
             self.losses.add("stamp_failed", why=call.unknown)
-            if call.done == NOT_YET:  # not even its end is known
-                call.let_go()
-                return
         if call.error is not None:
             self.add_anomaly(_hook_exception(call))
+
+    def add_call(self, call: BucketCall) -> None:
+        """Take a call that has ended; steps that it completes wait for their device."""
+        self._note_trouble(call)
+        if call.done == NOT_YET:  # its clock failed: not even its end is known
+            call.let_go()
+            return
         if call.events is None:
             self._queues.add(host_spans(call))
         ended = self._steps.add(call)
@@ -185,35 +131,41 @@ class Assembler:
             self._waiting.extend(ended)
             self._complete_passed()
 
-    def add_units(self, calls: UnitStep) -> None:
+    def add_units(self, calls: StepCalls) -> None:
         """Take a step of a sharded model, which comes as a whole."""
+        known = []
         for call in calls:
-            if call.unknown is not None:
-                self.losses.add("stamp_failed", why=call.unknown)
-            if call.error is not None:
-                self.add_anomaly(_hook_exception(call))
-        known = [call for call in calls if call.done != NOT_YET]
-        if len(known) < len(calls):  # nothing says when, or whether, they ended
-            self.losses.add("unfinished", len(calls) - len(known))
-            for call in calls:
-                if call.done == NOT_YET:
-                    call.before_wait = None  # the event may be that of calls that did end, too
-                    call.let_go()
+            self._note_trouble(call)
+            if call.done != NOT_YET:
+                known.append(call)
+                continue
+            self.losses.add("unfinished")  # nothing says when, or whether, it ended
+            call.before_wait = None  # the event may be that of calls that did end, too
+            call.let_go()
         if known:
             complete = calls.complete and len(known) == len(calls)
-            self._waiting.append(UnitStep(known, calls.generation, complete=complete))
+            self._waiting.append(StepCalls(known, calls.generation, complete=complete))
             self._complete_passed()
 
-    def add_result(self, result: Result) -> None:
+    def add_result(self, result: Found) -> None:
         """Take what a probe or check has found; it is read once it has come to the host."""
-        self.losses.add("device_unresolved", self._awaited.add(result))
+        self._awaited.append(result)
+        if len(self._awaited) > _MOST_AWAITED:
+            self._give_up_oldest()
         self._read_arrived()
 
+    def _give_up_oldest(self) -> None:
+        self._awaited.popleft().let_go()
+        self.losses.add("device_unresolved")
+
     def _read_arrived(self) -> None:
-        for result in self._awaited.arrived():
+        """Hand over the results that have come; one that has not holds back those after it."""
+        while self._awaited and self._awaited[0].has_arrived():
+            result = self._awaited.popleft()
+            result.read()
             result.arrive(self)
 
-    def add_found(self, result: Result, anomalies: Iterable[AnomalyRecord]) -> None:
+    def add_found(self, result: Found, anomalies: Iterable[AnomalyRecord]) -> None:
         """Take what was wrong with a bucket, but in steps that a loss scaler leaves out."""
         model = result.slot.model.name
         for anomaly in self._skipped.others(
@@ -249,12 +201,12 @@ class Assembler:
         while waiting and (len(waiting) > _WAITING_STEPS or self._is_over(waiting[0])):
             self._complete(waiting.popleft())
 
-    def _is_over(self, calls: AnyStep) -> bool:
-        first = calls[0]
-        passed = is_backward_over(calls) and have_passed(calls)
-        return passed and not self._awaited.holds(first.slot.model, first.step)
+    def _is_over(self, calls: StepCalls) -> bool:
+        model, step = calls[0].slot.model, calls[0].step
+        awaits = any(one.step == step and one.slot.model is model for one in self._awaited)
+        return is_backward_over(calls) and have_passed(calls) and not awaits
 
-    def _complete(self, calls: AnyStep) -> None:
+    def _complete(self, calls: StepCalls) -> None:
         """Make the records of a step."""
         host, device = self._times(calls)
         model, number = calls[0].slot.model.name, calls[0].step
@@ -296,7 +248,7 @@ class Assembler:
                 for anomaly in self._diagnosis.of_bucket(call.slot, bucket):
                     self.add_anomaly(anomaly)
 
-    def _times(self, calls: Sequence[BucketCall]) -> tuple[list[CallTimes], list[CallTimes | None]]:
+    def _times(self, calls: StepCalls) -> tuple[list[CallTimes], list[CallTimes | None]]:
         """Return the times of each call of a step on the host, and on its device."""
         host = [host_times(call) for call in calls]
         self._queues.derive_starts(
@@ -330,6 +282,6 @@ def _hook_exception(call: BucketCall) -> AnomalyRecord:
         "hook_exception",
         what,
         step=call.step,
-        time_ns=call.done,
+        time_ns=max(call.done, call.ready),
         stage=call.error_stage,
     )

@@ -1,14 +1,25 @@
-"""The drain's thread: it works every now and then, at once when asked, and a last time at the end.
+"""The drain: the work that makes records of the ring's entries and sends them out, and its thread.
 
 start --> cycle, cycle, ... <--wake, flush (waits)--   stop --> last cycle
+ring --pop--> Assembler --steps, records--> batches --> RecentRecords (memory), FanOut (exporters)
+LossLedger: what did not arrive
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
+from ..exporters.base import Exporter
+from ..records import AnomalyRecord, Batch, CompletedStep, RunInfo
 from ..staging.devices import relax_capture_mode
+from ..staging.ring import Ring
+from .assembler import Assembler
+from .export import FanOut, LossLedger
 
 
 class Drain:
@@ -93,3 +104,166 @@ class Drain:
 
     def _wanted(self) -> bool:
         return self._stopping or self._woken or self._requested > self._served
+
+
+R = TypeVar("R")
+
+_KEPT_OF_A_KIND = 1000
+
+
+class RecentRecords:
+    """Keeps the last steps with their buckets, and the last records of each other kind.
+
+    ``max_steps`` and ``max_buckets`` bound the memory: the oldest step goes when either is passed.
+    Safe from several threads.
+    """
+
+    def __init__(self, max_steps: int, max_buckets: int) -> None:
+        self._max_steps = max_steps
+        self._max_buckets = max_buckets
+        self._steps: deque[CompletedStep] = deque()
+        self._bucket_count = 0
+        self._records: defaultdict[type, deque[Any]] = defaultdict(
+            lambda: deque(maxlen=_KEPT_OF_A_KIND)
+        )
+        self._lock = threading.Lock()
+
+    def add(self, batch: Batch) -> None:
+        """Keep a batch, and let go of what no longer fits."""
+        with self._lock:
+            for record in batch.records:
+                self._records[type(record)].append(record)
+            for completed in batch.steps:
+                self._steps.append(completed)
+                self._bucket_count += len(completed[1])
+            while len(self._steps) > self._max_steps or (
+                self._bucket_count > self._max_buckets and len(self._steps) > 1
+            ):
+                self._bucket_count -= len(self._steps.popleft()[1])
+
+    def steps(self) -> list[CompletedStep]:
+        """Return the kept steps with their buckets, oldest first."""
+        with self._lock:
+            return list(self._steps)
+
+    def durations(self, model: str) -> list[int]:
+        """Return how long the kept buckets of a model took, ns."""
+        kept = [buckets for step, buckets in self.steps() if step.model == model]
+        return [bucket.done_ns - bucket.ready_ns for buckets in kept for bucket in buckets]
+
+    def of(self, kind: type[R]) -> list[R]:
+        """Return the kept records of a kind that is no step or bucket, oldest first."""
+        with self._lock:
+            return list(self._records.get(kind, ()))
+
+
+_ENTRIES_PER_PORTION = 128
+_BREATH_S = 0.0002
+"""So long the drain sleeps between portions: a training thread that waits for the interpreter lock
+gets it at once, and not after the switch interval of 5 ms."""
+
+
+class Pipeline:
+    """The work of a drain; an exception in it is a defect of hooktrace, counted and survived.
+
+    ``run_info`` is asked once, in the first cycle.  ``in_flight`` tells how many calls are
+    unfinished at the end.  ``on_anomalies`` is told of anomalies before they go out.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        recent: RecentRecords,
+        exporters: Sequence[Exporter],
+        *,
+        run_info: Callable[[], RunInfo],
+        in_flight: Callable[[], int],
+        on_anomalies: Callable[[Sequence[AnomalyRecord]], None],
+    ) -> None:
+        self._ring = ring
+        self._recent = recent
+        self.losses = LossLedger(self._lost_elsewhere)
+        self.exporters = FanOut(exporters, self.losses)
+        self._assembler = Assembler(self.losses)
+        self._run_info = run_info
+        self._in_flight = in_flight
+        self._on_anomalies = on_anomalies
+        self.listeners: list[Callable[[Batch], None]] = []
+        """Parts of hooktrace that have all batches, after the exporters."""
+        self._run: RunInfo | None = None
+        self._said: tuple[dict[str, int], dict[str, int]] = ({}, {})
+
+    def cycle(self, last: bool) -> None:
+        """Empty the ring and send out what came of it; the last time, close the exporters."""
+        if self._run is None and not last:  # while the group that the first hook ran on is there
+            self._run = self._run_info()
+        # What is pushed meanwhile belongs to the next cycle: a fast producer cannot hold one up.
+        left = len(self._ring)
+        while left > 0:
+            left -= self._take(min(left, _ENTRIES_PER_PORTION))
+            time.sleep(_BREATH_S)
+            if self._assembler.is_full:
+                self._guarded(self._send)
+                time.sleep(_BREATH_S)
+        if last:
+            while len(self._ring):
+                self._take(_ENTRIES_PER_PORTION)
+                self._guarded(self._send)
+            self._guarded(self._assembler.finish)
+            self._guarded(self._count_unfinished)
+        self._guarded(self._send)
+        if last:
+            self.exporters.close()
+            self.losses.add("unfinished", len(self._ring))
+        self._guarded(self.losses.publish)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do a piece of work; what it raises costs that piece only."""
+        try:
+            work()
+        except Exception:
+            self.losses.add_defect()
+
+    def _lost_elsewhere(self) -> dict[str, int]:
+        return {"ring_full": self._ring.dropped, **self.exporters.own_losses()}
+
+    def _take(self, most: int) -> int:
+        """Take entries, no more than make a batch; returns how many."""
+        pop, assembler = self._ring.pop, self._assembler
+        for taken in range(1, most + 1):
+            try:
+                entry = pop()
+                if entry is not None:
+                    assembler.add(entry)
+            except Exception:
+                self.losses.add_defect()
+            if assembler.is_full:
+                return taken
+        return most
+
+    def _count_unfinished(self) -> None:
+        self.losses.add("unfinished", self._in_flight())
+
+    def _send(self) -> None:
+        steps, records = self._assembler.take()
+        anomalies = [record for record in records if isinstance(record, AnomalyRecord)]
+        if anomalies:
+            self._on_anomalies(anomalies)
+        losses = self.losses.totals()
+        totals = losses, self.exporters.failures
+        if not (steps or records or totals != self._said):
+            return
+        self._said = totals
+        if self._run is None:
+            self._run = self._run_info()
+        batch = Batch(
+            run=self._run,
+            steps=tuple(steps),
+            records=tuple(records),
+            losses=losses,
+            failures=self.exporters.all_failures(),
+        )
+        self._recent.add(batch)
+        self.exporters.export(batch)
+        for listener in self.listeners:
+            self._guarded(partial(listener, batch))

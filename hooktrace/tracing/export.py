@@ -76,40 +76,20 @@ class LossLedger:
 
 
 class _Given:
-    """An exporter, which may be anybody's: only its two methods can raise here."""
+    """An exporter, which may be anybody's."""
 
     def __init__(self, exporter: Exporter) -> None:
         self.export, self.close = exporter.export, exporter.close
-        self.name = _name_of(exporter)
+        self.name = str(getattr(exporter, "name", None) or type(exporter).__name__)
         self._exporter = exporter
         self._lost: dict[str, int] = {}
-        self._told = False
 
     def lost(self) -> dict[str, int]:
-        """Return what it gave up by itself, as far as that could be read."""
-        try:
+        """Return what it gave up by itself; what was known before where that cannot be read."""
+        with suppress(Exception):  # as while its thread changes it
             lost = getattr(self._exporter, "lost", {})
             self._lost = {str(kind): int(count) for kind, count in lost.items()}
-        except BaseException as error:
-            if not self._told:
-                self._told = True
-                logger.warning(
-                    "what the %s exporter lost is unknown, since its attribute lost could not be "
-                    "read (%s: %s); it has to be a mapping from what was lost to how many",
-                    self.name,
-                    type(error).__name__,
-                    error,
-                )
         return self._lost
-
-
-def _name_of(exporter: Exporter) -> str:
-    """Return an exporter's name, its class's where it has none."""
-    with suppress(Exception):
-        name = getattr(exporter, "name", None)
-        if isinstance(name, str) and name:
-            return name
-    return type(exporter).__name__
 
 
 class FanOut:
@@ -199,3 +179,31 @@ class LeftWithParent:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+is_measured = False
+"""Whether hooktrace has started the job to measure it: nothing is exported that the script asks.
+
+So a script that writes its records into a run leaves that run as it is, binds no port a second
+time, and tells no tracker of steps that are only a trial.  Set by who takes the job's models over
+(``integrations/start.py``).
+"""
+
+
+def redirected(exporters: Sequence[Exporter]) -> tuple[Exporter, ...]:
+    """Return what a tracer exports to: what it was given, but in such a job.
+
+    There it is what hooktrace measures the job with: its class sets ``measures_the_job``.
+    """
+    if not is_measured:
+        return tuple(exporters)
+    own = []
+    for exporter in exporters:
+        if getattr(type(exporter), "measures_the_job", False):
+            own.append(exporter)
+            continue
+        try:
+            exporter.close()
+        except Exception:  # of somebody else's: the job goes on
+            logger.exception("an exporter that is not used could not be closed")
+    return tuple(own)

@@ -5,23 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from typing import Protocol
 
 from ..records.last_used import Bounded
+from ..staging.layout import LayoutTracker
 from ..staging.slots import ModelState
 from ..staging.units import ShardedModel
-
-
-class Layout(Protocol):
-    """What finds the slots of some models' calls: of a traced hook, or of a sharded model."""
-
-    @property
-    def models(self) -> list[ModelState]:
-        """The models so far."""
-
-    def recheck(self) -> None:
-        """Identify everything anew."""
-
 
 _REMEMBERED = 4096
 """Names; a job may make models for as long as it runs."""
@@ -35,7 +23,7 @@ class TracedModels:
         self._names: set[str] = set()
         self._said: Bounded[str, None] = Bounded()
         self._number = 0
-        self._layouts: weakref.WeakSet[Layout] = weakref.WeakSet()
+        self._layouts: weakref.WeakSet[LayoutTracker | ShardedModel] = weakref.WeakSet()
         self._lock = threading.RLock()  # a signal handler may close the tracer meanwhile
 
     def name(self, wanted: str | None) -> str:
@@ -63,7 +51,7 @@ class TracedModels:
             self._said[what] = None
         return is_new
 
-    def register_layout(self, layout: Layout) -> None:
+    def register_layout(self, layout: LayoutTracker | ShardedModel) -> None:
         """Take note of a traced hook's layout."""
         with self._lock:
             self._layouts.add(layout)

@@ -88,13 +88,14 @@ class TracerControl:
         return Done(text=stacks_text()[:_MOST_TEXT])
 
     def _detail(self, command: Command) -> Done:
-        kept, texts = False, []
+        texts = []
         for tracer in self._tracers():
-            for model in tracer.models.all():
+            for model in tracer.models.all() if tracer.record_files else ():
                 first = command.first.get(model.name, model.position[0] + 1)
-                kept |= tracer.keep_detail(model.name, first, command.number)
+                for exporter in tracer.record_files:
+                    exporter.keep_detail(model.name, first, command.number)
                 texts.append(_span(model, first, command.number))
-        if not kept:
+        if not texts:
             return Done(trouble="this rank writes no records: add a RecordFileExporter")
         return Done(text="; ".join(texts))
 
@@ -130,12 +131,11 @@ class TracerControl:
 
 
 def _span(model: ModelState, first: int, number: int) -> str:
-    """Say which steps it is, and where this rank is past the first one or all of them already."""
+    """Say which steps it is; this rank may be past the first one, or all of them, already."""
     begins, last = max(first, model.position[0] + 1), first + number - 1
     if begins > last:
         return f"{model.name}: none, this rank is past steps {first} to {last}; ask once more"
-    late = "" if begins == first else f" (asked for from {first} on)"
-    return f"{model.name}: steps {begins} to {last}{late}"
+    return f"{model.name}: steps {begins} to {last}"
 
 
 def _where(status: ModelStatus) -> str:

@@ -48,7 +48,7 @@ from ..records.intervals import fifo_starts
 from ..records.last_used import Bounded, LastUsed
 from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective
 from ..staging.devices import DeviceEvent, events_of
-from ..staging.runs import OpaqueRun
+from ..staging.driver import OpaqueRun
 
 
 def exposed_of(spans: Sequence[tuple[int, int]], wait: int) -> list[int]:
@@ -122,8 +122,6 @@ class CallTimes(msgspec.Struct, gc=False):
 def host_spans(call: BucketCall) -> list[tuple[Collective, Span]]:
     """Return what the host's stamps say of each collective of an ended call."""
     freed = done = call.done
-    if call.only is not None:
-        return [(call.only, (call.ready, done, freed))]
     spans: list[tuple[Collective, Span]] = []
     for known, issued, arrived in reversed(call.rounds):
         # Of a call that failed the last collective may not have arrived.

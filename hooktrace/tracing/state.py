@@ -1,6 +1,4 @@
-"""Which tracers are open, whether their hooks record, and what anomalies do about it.
-
-    drain --anomalies--> Alarm.hear: logged; to be raised?    the next hook call --> AnomalyError
+"""Whether a tracer's hooks record, and which tracers are open.
 
 Tracers that nobody has closed are closed when the process ends, and begun anew in a forked child.
 """
@@ -11,20 +9,14 @@ import atexit
 import enum
 import logging
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..ranks import native_calls
-from ..records import AnomalyRecord
-from ..records.errors import AnomalyError
-from .options import OnAnomaly
 
 if TYPE_CHECKING:
     from .tracer import Tracer
 
-
 logger = logging.getLogger("hooktrace")
-
 
 open_tracers: set[Tracer] = set()
 
@@ -68,22 +60,3 @@ class State(enum.Enum):
 
 RECORDING, ALARMED = State.RECORDING, State.ALARMED
 """The states that hooks compare with, without the look-up in the class."""
-
-
-class Alarm:
-    """Follows ``on_anomaly``."""
-
-    def __init__(self, on_anomaly: OnAnomaly) -> None:
-        self._on_anomaly = on_anomaly
-
-    def hear(self, anomalies: Sequence[AnomalyRecord]) -> AnomalyError | None:
-        """Log anomalies, if that is wanted, and return what is to be raised of them."""
-        if self._on_anomaly == "record":
-            return None
-        for anomaly in anomalies:
-            logger.warning("%s: %s", anomaly.kind, anomaly.message)
-        if self._on_anomaly == "warn":
-            return None
-        # A hook's own exception was raised already; a stall is over, and no fault of the hook.
-        unheard = (a for a in anomalies if a.kind not in {"hook_exception", "stall"})
-        return next((AnomalyError(a.message) for a in unheard), None)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from operator import attrgetter
 
 from ..records import AnomalyRecord, StepRecord
@@ -24,8 +23,8 @@ from ..records.running_median import RunningMedian
 from ..records.stall import ENOUGH_STEPS, is_stall
 from ..records.units import ms
 from ..staging.calls import BucketCall
+from ..staging.devices import StepCalls
 from ..staging.slots import BucketSlot
-from ..staging.units import UnitStep
 
 _LAST = 64
 
@@ -74,53 +73,38 @@ _OPEN_STEPS = 2
 _BY_BUCKET = attrgetter("slot.index")
 
 
-class BucketStep(list[BucketCall]):
-    """One step's calls in the order of their buckets, as ``UnitStep`` is of a sharded model."""
+class _OpenStep(list[BucketCall]):
+    """The calls of a step in the making; ``expected``: its buckets, once the last one is there."""
 
-    @property
-    def generation(self) -> int:
-        """The generation of its buckets."""
-        return max([call.slot.generation for call in self])
-
-    @property
-    def complete(self) -> bool:
-        """Whether no call is missing, and none has failed."""
-        if any(call.error is not None for call in self):
-            return False
-        last = next((call.slot for call in self if call.slot.is_last), None)
-        return last is not None and len(self) == last.index + 1
-
-
-AnyStep = BucketStep | UnitStep
-
-
-@dataclass(slots=True)
-class _OpenStep:
-    """A step in the making; ``count``: of its buckets, once the last one is there."""
-
-    calls: list[BucketCall] = field(default_factory=list)
-    count: int | None = None
+    expected: int | None = None
 
     def add(self, call: BucketCall) -> bool:
         """Take a call; return whether no other one is missing."""
-        self.calls.append(call)
+        self.append(call)
         if call.slot.is_last:
-            self.count = call.slot.index + 1
-        return len(self.calls) == self.count
+            self.expected = call.slot.index + 1
+        return len(self) == self.expected
+
+    def close(self) -> StepCalls:
+        """Return the step as it is; one is complete where no call is missing, and none failed."""
+        self.sort(key=_BY_BUCKET)
+        last = self[-1].slot  # one of a static graph's first pass knows by now that it is the last
+        whole = last.is_last and len(self) == last.index + 1
+        generation = max([call.slot.generation for call in self])
+        failed = any(call.error is not None for call in self)
+        return StepCalls(self, generation, complete=whole and not failed)
 
 
-@dataclass(slots=True)
-class _OpenSteps:
-    """Of one model; ``closed_to`` is the last step that takes no more calls."""
+class _OpenSteps(dict[int, _OpenStep]):
+    """Those of one model; ``closed_to`` is the last step that takes no more calls."""
 
-    steps: dict[int, _OpenStep] = field(default_factory=dict)
-    closed_to: int = -1
+    closed_to = -1
 
-    def close_to(self, last: int) -> list[BucketStep]:
+    def close_to(self, last: int) -> list[StepCalls]:
         """End the steps up to ``last``, oldest first."""
-        ended = [step for step in sorted(self.steps) if step <= last]
+        ended = [step for step in sorted(self) if step <= last]
         self.closed_to = max(self.closed_to, *ended[-1:], -1)
-        return [BucketStep(sorted(self.steps.pop(step).calls, key=_BY_BUCKET)) for step in ended]
+        return [self.pop(step).close() for step in ended]
 
 
 class StepGatherer:
@@ -129,31 +113,30 @@ class StepGatherer:
     def __init__(self) -> None:
         self._models: Bounded[str, _OpenSteps] = Bounded()
 
-    def add(self, call: BucketCall) -> list[BucketStep] | None:
+    def add(self, call: BucketCall) -> list[StepCalls] | None:
         """Take a call; return the steps that it ends, oldest first, ``None`` if it came too late.
 
         DDP ends a backward pass before the next one begins: once a step is complete, nothing more
         can come for those before it.
         """
         name, step = call.slot.model.name, call.step
-        model = self._models.get(name) or _OpenSteps()
+        model = self._models.get(name)
+        if model is None:
+            model = _OpenSteps()
         if step <= model.closed_to:
             return None
-        ended: list[BucketStep] = []
-        opened = model.steps.get(step)
+        ended: list[StepCalls] = []
+        opened = model.get(step)
         if opened is None:
-            opened = model.steps[step] = _OpenStep()
-            ended = [*self._move_to_end(name, model), *model.close_to(step - _OPEN_STEPS)]
+            opened = model[step] = _OpenStep()
+            forgotten = self._models.put(name, model)
+            ended = [] if forgotten is None else forgotten.close_to(sys.maxsize)
+            ended += model.close_to(step - _OPEN_STEPS)
         if opened.add(call):
             ended += model.close_to(step)
         return ended
 
-    def _move_to_end(self, name: str, model: _OpenSteps) -> list[BucketStep]:
-        """Take note of a model that begins a step; return those of a model that is forgotten."""
-        forgotten = self._models.put(name, model)
-        return [] if forgotten is None else forgotten.close_to(sys.maxsize)
-
-    def close_all(self) -> Iterator[BucketStep]:
+    def close_all(self) -> Iterator[StepCalls]:
         """End every open step, complete or not."""
         for model in self._models.values():
             yield from model.close_to(sys.maxsize)

@@ -26,19 +26,19 @@ from ..probes.step_sampler import CallStart, SampledCall
 from ..staging import group_hooks
 from ..staging.calls import NOT_YET, BucketCall, Recorder
 from ..staging.devices import refuse_captured_stream
-from ..staging.driver import Future
-from ..staging.hook import HOOK_SIGNATURE, StagedHook
-from ..staging.job import current_rank
-from ..staging.layout import LayoutTracker
-from ..staging.ring import Loss
-from ..staging.runs import (
+from ..staging.driver import (
     DeviceOpaqueRun,
     DeviceStagedRun,
+    Future,
     OpaqueRun,
     StagedRun,
     launch_opaque,
 )
-from ..staging.slots import BucketSlot, PassedCalls
+from ..staging.hook import HOOK_SIGNATURE, StagedHook
+from ..staging.job import current_rank
+from ..staging.layout import LayoutTracker
+from ..staging.ring import Loss
+from ..staging.slots import BucketSlot
 from .hook_notices import HookNotices, note_compiled
 from .sampling_plan import SamplingPlan
 from .settings import default_tracer
@@ -86,7 +86,6 @@ class TracedHook:
         )
         tracer.models.register_layout(self._layout)
         self._plan = SamplingPlan(tracer, self._staged, self.__qualname__, local)
-        self._passed: PassedCalls | None = None
         self.notices = HookNotices(tracer, self._layout, self._first_name)
         """What is to be said of the hook as a whole."""
 
@@ -120,7 +119,8 @@ class TracedHook:
                 self._layout.bucket_cap_bytes = getattr(ddp, "bucket_bytes_cap", None)
             self._layout.ddp = weakref.ref(ddp)
             self.notices.watch(ddp)
-        self._watch_groups()
+        if self._staged is None:  # torch tells what it issues
+            group_hooks.watch(self)
 
     def withdraw(self) -> None:
         """Give the model's name back: no model has taken the hook."""
@@ -228,33 +228,24 @@ class TracedHook:
         return run, sampled
 
     def _call_untraced(self, state: Any, bucket: Any) -> Future:
-        """Run the hook where no call is recorded: in a compiled graph, or while paused."""
+        """Run the hook where no call is recorded: in a compiled graph, or while paused.
+
+        A paused call is counted, since ranks probe by the count of steps, and may pause apart.
+        """
+        tracer = self._tracer
         if isinstance(bucket, tuple):
             note_compiled(self.notices.key)
             return self._hook(state, bucket)
-        passed = self._passed
-        if passed is None or self._tracer.state is ALARMED:
-            self._pass(state, bucket)
-        else:
-            passed.calls += 1
-        return self._hook(state, bucket)
-
-    def _pass(self, state: Any, bucket: Any) -> None:
-        """Count a call that is not recorded: ranks probe by the count, and may switch apart."""
-        if self._tracer.state is ALARMED:
-            self._tracer.raise_alarm()
-        self._passed = self._passed or self._layout.pass_calls()
-        if self._passed is not None:
-            self._passed.calls += 1
-            return
+        if tracer.state is ALARMED:
+            tracer.raise_alarm()
         self.notices.called_untraced()
-        if self._tracer.state is State.CLOSED:
-            return
-        try:
-            slot = self._slot_of(state, bucket)
-            slot.model.enter(slot.index)
-        except Exception as error:
-            self._tracer.push(Loss.of_stamps(error))
+        if tracer.state is not State.CLOSED:
+            try:
+                slot = self._slot_of(state, bucket)
+                slot.model.enter(slot.index)
+            except Exception as error:
+                tracer.push(Loss.of_stamps(error))
+        return self._hook(state, bucket)
 
     def _slot_of(self, state: Any, bucket: Any) -> BucketSlot:
         """Return the slot of a call that is not recorded."""
@@ -263,25 +254,13 @@ class TracedHook:
             self._layout.recheck()
         return slot
 
-    def _settle(self) -> None:
-        """Count what was passed: the tracer records again, and ``by_buffer`` leads here."""
-        if self._passed is not None:
-            self._layout.settle()
-            self._passed = None
-
     def _give_up(
-        self,
-        failure: Loss,
-        state: Any,
-        bucket: Any,
-        step: int,
-        sampled: SampledCall | None,
+        self, failure: Loss, state: Any, bucket: Any, step: int, sampled: SampledCall | None
     ) -> None:
         """Let go of a call that could not be stamped; ``step``: -1 where it is not counted yet."""
         self._tracer.push(failure)
         self.notices.called_untraced()
         with suppress(Exception):  # it may be this that failed
-            self._settle()
             slot = self._slot_of(state, bucket)
             step = slot.model.enter(slot.index) if step < 0 else step
             if sampled is not None:
@@ -314,19 +293,14 @@ class TracedHook:
         """
         if not self._tracer.started:
             self._tracer.start()
-        self._settle()
         slot, shadow = self._layout.identify(bucket, state)
         begins = slot.index == 0 and not slot.model.is_planned
         if begins:
             slot.model.is_planned = True
-            self._watch_groups()
+            if self._staged is None:
+                group_hooks.watch(self)
             self._plan.begin(state, slot, bucket)
         return slot, shadow, begins
-
-    def _watch_groups(self) -> None:
-        """Have torch tell what an opaque hook issues."""
-        if self._staged is None:
-            group_hooks.watch(self)
 
     def _name_model(self, position: int) -> str:
         # The first model's name was given by trace(), so that names follow the order in the code.

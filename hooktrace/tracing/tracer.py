@@ -1,7 +1,7 @@
-"""Tracer: owns the ring, the drain, the exporters and the clock; what users make and close.
+"""Tracer: owns the ring, the drain, the exporters and the clock; what users make, ask and close.
 
-    TracedHook --push--> ring --> drain's thread: pipeline.py --> memory (recent.py) and exporters
-               <--state-- state.py <--anomalies--------+
+    TracedHook --push--> ring --> drain's thread: drain.py --> memory and exporters
+               <--state-- state.py <--anomalies----+
 
 A tracer lives as long as the job; ``close()`` has a deadline and may be called any number of times.
 What is open at exit is closed then.  In a forked child a tracer begins anew: the copy of a drain
@@ -16,25 +16,39 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from ..exporters.base import Exporter, checked
-from ..records import AnomalyRecord, Scope
-from ..records.errors import AnomalyError
+from ..exporters.record_file import RecordFileExporter
+from ..ranks.control.address import HubAddress
+from ..records import (
+    AnomalyRecord,
+    Batch,
+    BucketRecord,
+    ClockRecord,
+    CompletedStep,
+    HangRecord,
+    LayoutRecord,
+    RunInfo,
+    Scope,
+    SkewRecord,
+    StepRecord,
+)
+from ..records.errors import AnomalyError, UsageError
+from ..records.summary import ModelSummary, summarize
 from ..staging.backward import hear_of_finalization, hear_of_scalers
 from ..staging.calls import Clock, clock_anchor
 from ..staging.devices import EventPool
+from ..staging.job import describe_run
 from ..staging.ring import Ring
 from ..staging.unit_waits import UnitWaits
-from .drain import Drain
-from .export import LeftWithParent
-from .in_job import InJob
+from .drain import Drain, Pipeline, RecentRecords
+from .export import LeftWithParent, redirected
+from .job_control import JobControl
 from .models import TracedModels
 from .options import OnAnomaly, OnHang, check_arguments
-from .pipeline import Pipeline
-from .recent import Queries, RecentRecords
-from .redirected import redirected
-from .state import Alarm, State, open_tracers
+from .state import State, open_tracers
 
 if TYPE_CHECKING:
     from ..ranks.channel.channel import Channel
@@ -42,8 +56,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hooktrace")
 
+R = TypeVar("R")
 
-class Tracer(Queries, InJob):
+
+class Tracer:
     """Collects what traced hooks record, keeps the last of it and hands all of it to exporters.
 
     - ``exporters``: where records go; they belong to the tracer, which closes them.
@@ -99,7 +115,7 @@ class Tracer(Queries, InJob):
         close_timeout_s: float = 10.0,
     ) -> None:
         check_arguments(locals())
-        self._alarm = Alarm(on_anomaly)
+        self._on_anomaly = on_anomaly
         self._to_raise: AnomalyError | None = None
         self.state = State.RECORDING
         self.clock = clock
@@ -120,7 +136,7 @@ class Tracer(Queries, InJob):
         self._interval_s = interval_s
         self._close_timeout_s = close_timeout_s
         self._hang_options = (hang_after_s, on_hang)
-        self._ring: Ring[object] = Ring(ring_capacity)
+        self._ring: Ring = Ring(ring_capacity)
         self.push = self._ring.push
         """Takes an ended call, a record, or what a probe has found; never blocks."""
         self._begin()
@@ -247,10 +263,17 @@ class Tracer(Queries, InJob):
         raise error
 
     def _hear(self, anomalies: Sequence[AnomalyRecord]) -> None:
-        error = self._alarm.hear(anomalies)
+        """Do about anomalies what ``on_anomaly`` says; in the drain's thread."""
+        if self._on_anomaly == "record":
+            return
+        for anomaly in anomalies:
+            logger.warning("%s: %s", anomaly.kind, anomaly.message)
+        # A hook's own exception was raised already; a stall is over, and no fault of the hook.
+        unheard = [a for a in anomalies if a.kind not in {"hook_exception", "stall"}]
         with self._lock:
-            if error is not None and self.state is State.RECORDING:
-                self._to_raise, self.state = error, State.ALARMED
+            if self._on_anomaly == "raise" and unheard and self.state is State.RECORDING:
+                self._to_raise = AnomalyError(unheard[0].message)
+                self.state = State.ALARMED
 
     def close(self, timeout_s: float | None = None) -> bool:
         """Export what is left, close the exporters and stop recording.
@@ -284,3 +307,95 @@ class Tracer(Queries, InJob):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    # What was recorded: the last of it.
+
+    def steps(self, model: str | None = None) -> list[StepRecord]:
+        """Return the last steps, oldest first, of one model or of all."""
+        return [step for step, _ in self._completed(model)]
+
+    def buckets(self, model: str | None = None) -> list[BucketRecord]:
+        """Return the buckets of the last steps, oldest first, of one model or of all."""
+        return [bucket for _, buckets in self._completed(model) for bucket in buckets]
+
+    def summary(self, *, last: int | None = None, wait: bool = True) -> list[ModelSummary]:
+        """Return percentiles of the kept steps, one summary a model.
+
+        ``last``: of so many steps at the end.  ``wait=False``: of what is in memory by now.
+        """
+        completed = self._completed() if wait else self._recent.steps()
+        return summarize(completed if last is None else completed[-last:])
+
+    def layouts(self) -> list[LayoutRecord]:
+        """Return the bucket layouts, oldest first: one a generation."""
+        return self.records(LayoutRecord)
+
+    def anomalies(self) -> list[AnomalyRecord]:
+        """Return what went wrong in hooks, oldest first."""
+        return self.records(AnomalyRecord)
+
+    def skews(self) -> list[SkewRecord]:
+        """Return when the ranks had probed buckets ready, oldest first."""
+        return self.records(SkewRecord)
+
+    def hangs(self) -> list[HangRecord]:
+        """Return when ranks waited for others that did not come, and when that ended."""
+        return self.records(HangRecord)
+
+    def clocks(self) -> list[ClockRecord]:
+        """Return this rank's measurements of its clock against rank 0's, oldest first."""
+        return self.records(ClockRecord)
+
+    def records(self, kind: type[R]) -> list[R]:
+        """Return the last records of any kind that is no step or bucket, oldest first."""
+        self.flush()
+        return self._recent.of(kind)
+
+    def _completed(self, model: str | None = None) -> list[CompletedStep]:
+        self.flush()
+        return [(s, buckets) for s, buckets in self._recent.steps() if model in (None, s.model)]
+
+    # As one of its job's: what the other ranks, and commands to all of them, need of it.
+
+    @property
+    def job(self) -> JobControl:
+        """Commands to all ranks of the job, while it runs."""
+        return JobControl(self._hub_address)
+
+    def _hub_address(self) -> HubAddress:
+        channel = self._channel
+        if channel is None or not channel.hub_places:
+            raise UsageError(
+                "this rank has no channel to the others: it begins with the first backward pass, "
+                "unless Tracer(channel=False); rank 0 has to trace too"
+            )
+        return HubAddress(places=channel.hub_places, token=channel.token.hex(), host="", pid=0)
+
+    def run_info(self) -> RunInfo:
+        """Return who this process is; once torch.distributed is initialised, with its rank."""
+        return describe_run(self._run_id, self._anchor)
+
+    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
+        """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
+        channel = self._channel
+        if channel is None or not self.align_clocks or channel.clock is not self.clock:
+            return None
+        return channel.offset_at(host_ns)
+
+    def hear(self, listener: Callable[[Batch], None]) -> None:
+        """Let a part of hooktrace have all batches, in the drain's thread."""
+        self._pipeline.listeners.append(listener)
+
+    @property
+    def record_files(self) -> list[RecordFileExporter]:
+        """The exporters that write records."""
+        return [e for e in self._exporters if isinstance(e, RecordFileExporter)]
+
+    @property
+    def logdirs(self) -> list[Path]:
+        """Where they write."""
+        return [exporter.logdir for exporter in self.record_files]
+
+    def bucket_durations(self, model: str) -> list[int]:
+        """Return how long the kept buckets of a model took, ns; waits for nothing."""
+        return self._recent.durations(model)

@@ -33,7 +33,7 @@ from hooktrace.probes import (
     step_sampler,
 )
 from hooktrace.ranks.hang import look
-from hooktrace.staging import devices, driver, order, runs, slots, streams
+from hooktrace.staging import devices, driver, order, slots, streams
 from hooktrace.tracing import assembler, drain
 
 from .allocator import StreamOracle
@@ -101,8 +101,8 @@ class FakeEvent:
 
 
 CALLBACKS: tuple[tuple[type, str], ...] = (
-    (runs.StagedRun, "finish"),
-    (runs.OpaqueRun, "finish"),
+    (driver.StagedRun, "finish"),
+    (driver.OpaqueRun, "finish"),
     (order._Turn, "_go_on"),
     (probe.Probe, "_arrived"),
     (debug_checks.CheckedCall, "_arrived"),

@@ -10,9 +10,8 @@ import torch
 
 from hooktrace.staging import devices
 from hooktrace.staging.calls import NOT_YET
-from hooktrace.staging.devices import DeviceCall, EventPool
+from hooktrace.staging.devices import DeviceCall, EventPool, StepCalls
 from hooktrace.staging.ring import Ring
-from hooktrace.staging.units import UnitStep
 from hooktrace.testing import FakeClock
 from hooktrace.tracing.stage_times import device_times
 from tests.fakes import FakeOperation
@@ -85,7 +84,7 @@ def test_a_call_that_does_not_fit_in_the_ring_gives_its_events_back(
     monkeypatch.setattr(devices, "stream_of", lambda index: index)
     pool = EventPool(lambda device: Event())
     recorder = Recorder(pool)
-    ring: Ring[object] = Ring(1)
+    ring: Ring = Ring(1)
     recorder.push = ring.push
     kept = run(recorder)
     assert pool.created == 6
@@ -107,8 +106,8 @@ def test_a_step_that_does_not_fit_in_the_ring_gives_each_event_back_once(
     shared = (pool.record(torch.device("meta")),)
     for call in calls:
         call.before_wait = shared
-    ring: Ring[object] = Ring(1)
+    ring: Ring = Ring(1)
     ring.push("first")
-    ring.push(UnitStep(calls, 0, complete=True))
+    ring.push(StepCalls(calls, 0, complete=True))
     again = [pool.record(torch.device("meta")) for _ in range(pool.created)]
     assert pool.created == len(set(map(id, again))) == 13

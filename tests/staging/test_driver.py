@@ -1,58 +1,50 @@
-"""The one driver, where each operation is answered at once: a hook on trial."""
+"""The one driver: hooks on trial, hooks of FSDP, and calls whose stamps fail."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import torch
 
+from hooktrace import Tracer, staged, trace
 from hooktrace.records.errors import HookError
 from hooktrace.staging.driver import run_answered, run_synchronously
 from hooktrace.staging.operations import Operation
+from hooktrace.staging.order import sequencer_of
+from hooktrace.testing import FakeBucket, FakeClock
+from tests.fakes import FakeOperation, opaque
 
 
-def test_a_hook_on_trial_is_driven_by_the_same_loop() -> None:
-    """Each operation is answered at once, and what it gives comes back from its yield."""
+def test_a_hook_on_trial() -> None:
+    """Each operation is answered at once; what the hook raises stays as it is."""
     seen = []
 
-    def hook(state: Any, bucket: Any) -> Iterator[Any]:
+    def hook(fails: bool) -> Iterator[Any]:
         seen.append((yield "first"))
         seen.append((yield "second"))
+        if fails:
+            raise LookupError("mine")
         return torch.ones(2)
 
-    generator: Any = hook(None, None)
+    steps: Any = hook
     answer: Any = str.upper
-    assert torch.equal(run_answered("hook", generator, None, answer), torch.ones(2))
+    assert torch.equal(run_answered(steps(False), answer), torch.ones(2))
     assert seen == ["FIRST", "SECOND"]
-
-
-def test_a_hook_on_trial_raises_its_own_errors() -> None:
-    """There is no bucket to name and no record to put it on."""
-
-    def hook(state: Any, bucket: Any) -> Iterator[Any]:
-        raise LookupError("mine")
-        yield
-
-    generator: Any = hook(None, None)
     with pytest.raises(LookupError, match="mine"):
-        run_answered("hook", generator, None, lambda _: None)
+        run_answered(steps(True), answer)
 
 
-class Doubled(Operation):
+class Doubled(FakeOperation):
     """Gives twice its tensor, once it is waited for."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-    def start(self) -> Any:
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(self.tensor * 2)
-        return future
-
-    def result(self, future: Any) -> torch.Tensor:
-        return future.value()  # type: ignore[no-any-return]
+        super().__init__(4)
+        self.future.set_result(tensor * 2)
 
 
 class Place:
@@ -63,29 +55,124 @@ class Place:
         return "block"
 
 
-def twice() -> Generator[Operation, torch.Tensor, torch.Tensor]:
-    """Double a tensor two times."""
-    once = yield Doubled(torch.ones(3))
-    return (yield Doubled(once))
+def twice(error: Exception | None = None) -> Generator[Operation, torch.Tensor, torch.Tensor]:
+    """Double a tensor two times, and fail where that is wanted."""
+    doubled: Any = Doubled
+    once = yield doubled(torch.ones(3))
+    if error is not None:
+        raise error
+    return (yield doubled(once))
 
 
-def test_a_hook_runs_to_its_end() -> None:
-    """Through as many collectives as it likes."""
+def test_a_hook_that_is_waited_for() -> None:
+    """It runs through as many collectives as it likes; errors name it and its place."""
     assert run_synchronously("twice", twice(), None, Place(), None, 3).tolist() == [4.0] * 3
-
-
-def test_a_result_of_another_length_is_an_error_that_names_the_hook() -> None:
-    """And says what it should be."""
     with pytest.raises(HookError, match=r"(?s)twice.*block.*return a tensor of 4 elements"):
         run_synchronously("twice", twice(), None, Place(), None, 4)
-
-
-def test_what_a_hook_raises_is_named() -> None:
-    """With the unit that it was called for."""
-
-    def fails() -> Generator[Operation, torch.Tensor, torch.Tensor]:
-        yield Doubled(torch.ones(1))
-        raise ZeroDivisionError("of its own")
-
+    fails = twice(ZeroDivisionError("of its own"))
     with pytest.raises(HookError, match=r"(?s)fails.*block.*of its own"):
-        run_synchronously("fails", fails(), None, Place(), None, 1)
+        run_synchronously("fails", fails, None, Place(), None, 3)
+
+
+class FailingClock(FakeClock):
+    """Raises at one of its maker's readings; the watch for hangs reads it each second too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.until: int | None = None
+        self._maker = threading.get_ident()
+
+    def __call__(self) -> int:
+        if threading.get_ident() != self._maker:
+            return self.now_ns
+        if self.until is not None:
+            self.until -= 1
+            if self.until == -1:
+                raise OSError("no time")
+        return super().__call__()
+
+
+def one_round(state: Any, bucket: Any) -> Iterator[Any]:
+    """Yield one operation that has arrived at once."""
+    yield _arrived()
+    return bucket.buffer()
+
+
+def two_rounds(state: Any, bucket: Any) -> Iterator[Any]:
+    """Yield two of them."""
+    yield _arrived()
+    yield _arrived()
+    return bucket.buffer()
+
+
+def _arrived() -> FakeOperation:
+    operation = FakeOperation(wire_bytes=4)
+    operation.complete()
+    return operation
+
+
+HOOKS: dict[str, tuple[Callable[..., Any], int]] = {
+    "opaque": (opaque, 3),
+    "one round": (staged(one_round), 5),
+    "two rounds": (staged(multi_round=True)(two_rounds), 8),
+}
+"""Each with the number of stamps of a call: ready, two a collective, the turn, done, returned."""
+
+
+@pytest.mark.parametrize(
+    ("name", "reading"), [(name, at) for name, (_, stamps) in HOOKS.items() for at in range(stamps)]
+)
+def test_a_clock_that_raises_costs_the_times_of_that_call(name: str, reading: int) -> None:
+    """At any of its stamps; the result is the hook's, and the next call is timed again."""
+    hook, _ = HOOKS[name]
+    clock = FailingClock()
+    bucket = FakeBucket([torch.ones(4)], is_last=True)
+    with Tracer(clock=clock, error_every=0, align_clocks=False) as tracer:
+        traced = trace(hook, tracer=tracer)
+        traced(None, bucket).wait()  # the first call reads the clock for its layout too
+        tracer.flush()
+        clock.until = reading
+        result = traced(None, bucket).wait()
+        assert result.data_ptr() == bucket.buffer().data_ptr()
+        assert clock.until < 0
+        clock.until = None
+        traced(None, bucket).wait()
+        traced(None, bucket).wait()
+        tracer.flush()
+        assert tracer.losses()["stamp_failed"] == 1
+        assert tracer.buckets()[-1].stages[-1].name in {"pending", "decompress"}
+        assert not sequencer_of(None)._busy
+
+
+def test_every_stamp_is_covered_above() -> None:
+    """A call reads the clock as often as the table says."""
+    for hook, stamps in HOOKS.values():
+        clock = FailingClock()
+        bucket = FakeBucket([torch.ones(4)], is_last=True)
+        with Tracer(clock=clock, error_every=0, align_clocks=False) as tracer:
+            traced = trace(hook, tracer=tracer)
+            traced(None, bucket).wait()
+            before = clock.now_ns
+            traced(None, bucket).wait()
+            assert clock.now_ns - before == stamps
+
+
+def _failing(state: Any, bucket: Any) -> Iterator[Any]:
+    """Raise once its operation has arrived."""
+    yield _arrived()
+    raise LookupError("mine")
+
+
+@pytest.mark.parametrize("hook", [*(hook for hook, _ in HOOKS.values()), staged(_failing)])
+def test_a_call_that_has_ended_holds_nothing_of_its_hook_s(hook: Callable[..., Any]) -> None:
+    """It stays until the drain has read it, and as its slot's last call until the next step."""
+    bucket = FakeBucket([torch.ones(4)], is_last=True)
+    held = weakref.ref(bucket)
+    with Tracer(error_every=0, align_clocks=False, interval_s=3600) as tracer:
+        traced = trace(hook, tracer=tracer)
+        for _ in range(2):  # the second call takes the usual way
+            with suppress(Exception):
+                traced(None, bucket).wait()
+        del bucket
+        assert traced._layout.models[0].slots[0].last_call.step == 1
+        assert held() is None

@@ -13,10 +13,10 @@ from hooktrace.records.bucket import UnitCollective
 from hooktrace.staging import units
 from hooktrace.staging.backward import queue_callback
 from hooktrace.staging.calls import BucketCall
-from hooktrace.staging.devices import EventPool
+from hooktrace.staging.devices import EventPool, StepCalls
 from hooktrace.staging.ring import Loss
 from hooktrace.staging.slots import ModelState
-from hooktrace.staging.units import ShardedModel, UnitInfo, UnitStep
+from hooktrace.staging.units import ShardedModel, UnitInfo
 
 UNIT = UnitInfo("block", (("block.weight", (2, 2)),))
 
@@ -34,8 +34,8 @@ class Sink:
         self.now += 1
         return self.now
 
-    def steps(self) -> list[UnitStep]:
-        return [entry for entry in self.pushed if isinstance(entry, UnitStep)]
+    def steps(self) -> list[StepCalls]:
+        return [entry for entry in self.pushed if isinstance(entry, StepCalls)]
 
     def layouts(self) -> list[LayoutRecord]:
         return [entry for entry in self.pushed if isinstance(entry, LayoutRecord)]
@@ -258,16 +258,6 @@ def test_what_a_checkpoint_calls_without_gradients_is_training(model: ShardedMod
     assert found == [True, False]
 
 
-def test_a_call_that_an_interrupt_ended_is_over_with_the_next_one(model: ShardedModel) -> None:
-    """Python's own exceptions reach no hook of a module."""
-    with torch.no_grad():
-        model.forward_begins(1)
-        model.forward_begins(2)
-    model.forward_begins(1)
-    assert call(model, "all_gather")
-    model.forward_ended(1)
-
-
 def test_a_step_that_does_not_end_is_bounded(
     model: ShardedModel, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,15 +272,6 @@ def test_a_step_that_does_not_end_is_bounded(
     assert len(step) == 3
     assert not step.complete
     assert len(sink.layouts()[0].buckets) == 3
-
-
-def test_turns_count_what_was_not_recorded(model: ShardedModel, sink: Sink) -> None:
-    """The second gather of a unit is its second one."""
-    assert model.takes(UNIT, "all_gather")
-    model.miss()
-    call(model, "all_gather")
-    backward(lambda: call(model, "reduce_scatter"))
-    assert [c.slot.unit.turn for c in sink.steps()[0]] == [1, 0]
 
 
 def test_a_model_that_lost_a_unit_has_no_complete_steps(sink: Sink) -> None:
@@ -352,9 +333,3 @@ def test_what_is_recorded_afterwards_is_known_while_it_lasts(model: ShardedModel
     backward(reduces)
     assert (expected[0].step, expected[0].order) == (1, 1)
     assert model.state.beside is None
-
-
-def test_a_step_is_its_calls() -> None:
-    """And says of which generation it is, and whether all of them are here."""
-    step = UnitStep([], 2, complete=False)
-    assert (list(step), step.generation, step.complete) == ([], 2, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from hooktrace import BucketRecord, Tracer, staged, trace
@@ -12,7 +13,8 @@ from hooktrace.records import AnomalyRecord, Stage
 from hooktrace.staging.calls import BucketCall
 from hooktrace.staging.slots import ModelState
 from hooktrace.staging.units import ShardedModel
-from hooktrace.tracing.assembler import Assembler, AwaitedResults
+from hooktrace.tracing import assembler as module
+from hooktrace.tracing.assembler import Assembler
 from hooktrace.tracing.export import LossLedger
 from tests.fakes import FakeOperation, Job, buckets_of, fake_clock
 from tests.staging.test_units import UNIT, Sink, backward, call
@@ -162,49 +164,37 @@ def test_a_new_kind_of_entry_is_one_class() -> None:
 
 
 class Result:
-    """A result of a model's step that comes when it is told to."""
+    """A result of a probe that comes when it is told to."""
 
-    def __init__(self, model: object, step: int) -> None:
-        self.slot, self.step = SimpleNamespace(model=model), step
-        self.come, self.was_read, self.was_let_go = False, False, False
+    slot, step = SimpleNamespace(model=object()), 0
+
+    def __init__(self) -> None:
+        self.come, self.has = False, ["waited"]
 
     def has_arrived(self) -> bool:
         return self.come
 
     def read(self) -> None:
-        self.was_read = True
+        self.has.append("read")
+
+    def arrive(self, into: Assembler) -> None:
+        self.has.append("arrived")
 
     def let_go(self) -> None:
-        self.was_let_go = True
+        self.has.append("let go")
 
 
-def results(model: object, count: int) -> list[Any]:
-    """Return results of steps one after another."""
-    return [Result(model, step) for step in range(count)]
-
-
-def test_they_come_read_and_in_their_order() -> None:
-    """One that has not come holds back the ones after it, and its own step alone."""
-    model: Any = object()
-    other: Any = object()
-    awaited, found = AwaitedResults(), results(model, 3)
-    for result in found:
-        assert awaited.add(result) == 0
+def test_results_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has not come holds back those after it; of too many, the oldest go."""
+    monkeypatch.setattr(module, "_MOST_AWAITED", 4)
+    found: list[Any] = [Result() for _ in range(5)]
+    assembler = Assembler(LossLedger(dict))
     found[0].come = found[2].come = True
-    assert list(awaited.arrived()) == [found[0]]
-    assert [result.was_read for result in found] == [True, False, False]
-    assert [awaited.holds(model, step) for step in range(3)] == [False, True, True]
-    assert not awaited.holds(other, 1)
-    found[1].come = True
-    assert list(awaited.arrived()) == found[1:]
-
-
-def test_a_device_that_hangs_costs_a_bounded_number() -> None:
-    """The oldest go; and all that is left when the tracer ends."""
-    model: Any = object()
-    awaited, found = AwaitedResults(capacity=2), results(model, 4)
-    assert [awaited.add(result) for result in found] == [0, 0, 1, 1]
-    assert [result.was_let_go for result in found] == [True, True, False, False]
-    assert awaited.give_up() == 2
-    assert all(result.was_let_go for result in found)
-    assert list(awaited.arrived()) == []
+    for result in found:
+        assembler.add_result(result)
+    assert [one.has[1:] for one in found] == [["read", "arrived"], [], [], [], []]
+    assembler.add_result(Result())
+    assert [one.has[1:] for one in found[1:]] == [["let go"], ["read", "arrived"], [], []]
+    assembler.finish()
+    assert [one.has[1:] for one in found[3:]] == [["let go"]] * 2
+    assert assembler.losses.totals() == {"device_unresolved": 4}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import ClassVar
 
 import pytest
 import torch
 
 from hooktrace import Tracer, trace
-from hooktrace.records import Batch, ClockRecord
+from hooktrace.records import Batch
 from hooktrace.testing import FakeBucket
+from hooktrace.tracing import export
+from hooktrace.tracing.export import redirected
 from tests.fakes import FakeExporter, FakeOperation, Job, hook_of
 
 
@@ -56,9 +57,12 @@ def test_calls_in_flight_at_close_are_counted(caplog: pytest.LogCaptureFixture) 
     assert (step.complete, len(buckets)) == (False, 1)
 
 
-def test_an_exporter_that_raises_is_disabled_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [OSError("no space left"), SystemExit(3)], ids=repr)
+def test_an_exporter_that_raises_is_disabled_once(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
     """The others go on, the failure is logged once with its remedy, and the loss is counted."""
-    bad, good = FakeExporter("bad", error=OSError("no space left")), FakeExporter("good")
+    bad, good = FakeExporter("bad", error=error), FakeExporter("good")
     with Tracer([bad, good]) as tracer:
         job = Job(tracer)
         for _ in range(3):
@@ -70,21 +74,9 @@ def test_an_exporter_that_raises_is_disabled_once(caplog: pytest.LogCaptureFixtu
     assert (bad.closed, good.closed) == (1, 1)
     told = [r.getMessage() for r in caplog.records if "bad exporter" in r.getMessage()]
     assert len(told) == 1
-    assert "OSError: no space left" in told[0]
+    assert f"{type(error).__name__}: {error}" in told[0]
     assert told[0].endswith("fix the cause and restart to have it back")
     assert good.batches[-1].failures == {"bad": 1, "good": 0}
-
-
-def test_an_exporters_own_losses_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """What an exporter gives up stands beside what the tracer lost, under the exporter's name."""
-    exporter = FakeExporter("file")
-    exporter.lost = {"buckets": 3}
-    with Tracer([exporter]) as tracer:
-        Job(tracer).step()
-        tracer.flush()
-        assert tracer.losses() == {"file_buckets": 3}
-    assert exporter.batches[0].losses == {"file_buckets": 3}
-    assert caplog.text == ""  # the exporter has said it, with its remedy
 
 
 def test_an_exporter_that_cannot_close_is_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -103,21 +95,8 @@ def test_an_exporter_that_cannot_close_is_reported(caplog: pytest.LogCaptureFixt
     assert "the stuck exporter could not close: OSError: gone" in caplog.text
 
 
-def test_an_exporter_that_exits_cannot_end_the_drain(caplog: pytest.LogCaptureFixture) -> None:
-    """SystemExit is an exporter's failure like any other, and the others get their records."""
-    good = FakeExporter("good")
-    with Tracer([FakeExporter("bad", error=SystemExit(3)), good]) as tracer:  # type: ignore[arg-type]
-        job = Job(tracer)
-        for _ in range(2):
-            job.step()
-            assert tracer.flush(20)
-        assert tracer.failures() == {"bad": 1}
-    assert good.steps == [0, 1]
-    assert good.closed == 1
-
-
 class Foreign:
-    """An exporter of somebody else's, with the two methods that are asked for."""
+    """An exporter of somebody else's, with the two methods that are asked for, and no name."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
@@ -129,69 +108,10 @@ class Foreign:
         """Do nothing."""
 
 
-class NameRaises(Foreign):
-    @property
-    def name(self) -> str:
-        raise RuntimeError("no name")
-
-
-class NameIsNone(Foreign):
-    name = None
-
-
-class LostIsANumber(Foreign):
-    lost = 0
-
-
-class LostRaises(Foreign):
-    @property
-    def lost(self) -> dict[str, int]:
-        raise RuntimeError("no count")
-
-
-class LostIsWords(Foreign):
-    lost: ClassVar = {"batches": "many"}
-
-
-@pytest.mark.parametrize("kind", [Foreign, NameRaises, NameIsNone])
-def test_an_exporter_without_a_name_goes_by_its_class(kind: type[Foreign]) -> None:
-    """It and the others get their records."""
-    foreign, other = kind(), FakeExporter("other")
-    with Tracer([foreign, other]) as tracer:
-        Job(tracer).step()
-        assert tracer.flush()
-        assert tracer.losses() == {}
-    assert foreign.steps == other.steps == [0]
-    assert other.batches[0].failures == {kind.__name__: 0, "other": 0}
-
-
-@pytest.mark.parametrize("kind", [LostIsANumber, LostRaises, LostIsWords])
-def test_an_exporter_whose_losses_cannot_be_read(
-    kind: type[Foreign], caplog: pytest.LogCaptureFixture
-) -> None:
-    """It and the others get their records, and one warning says what the attribute has to be."""
-    foreign, other = kind(), FakeExporter("other")
-    with Tracer([foreign, other], error_every=0) as tracer:
-        job = Job(tracer)
-        for _ in range(3):
-            job.step()
-            tracer.push(
-                ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=1)
-            )
-            assert tracer.flush()
-        assert len(tracer.clocks()) == 3
-        assert tracer.losses() == {}
-    assert foreign.steps == other.steps == [0, 1, 2]
-    [told] = [r.getMessage() for r in caplog.records]
-    assert told.startswith(f"what the {kind.__name__} exporter lost is unknown")
-    assert told.endswith("it has to be a mapping from what was lost to how many")
-
-
-def test_losses_that_were_known_stay_known() -> None:
-    """A mapping that cannot be read for once, as while another thread grows it, is no zero."""
+def test_an_exporters_own_losses_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Under its name; what cannot be read for once stays as it was.  It says them itself."""
     exporter = FakeExporter("file")
-    exporter.lost = {"buckets": 3}
-    with Tracer([exporter]) as tracer:
+    with Tracer([exporter], error_every=0) as tracer:
         job = Job(tracer)
         found = []
         for lost in ({"buckets": 3}, None, {"buckets": 4}):
@@ -199,7 +119,18 @@ def test_losses_that_were_known_stay_known() -> None:
             job.step()
             assert tracer.flush()
             found.append(exporter.batches[-1].losses)
+        assert tracer.losses() == {"file_buckets": 4}
     assert found == [{"file_buckets": 3}, {"file_buckets": 3}, {"file_buckets": 4}]
+    assert caplog.text == ""
+
+
+def test_an_exporter_without_a_name_goes_by_its_class() -> None:
+    """It and the others get their records."""
+    foreign, other = Foreign(), FakeExporter("other")
+    with Tracer([foreign, other]) as tracer:
+        Job(tracer).step()
+    assert foreign.steps == other.steps == [0]
+    assert other.batches[0].failures == {"Foreign": 0, "other": 0}
 
 
 def test_what_is_no_exporter_is_refused() -> None:
@@ -211,3 +142,42 @@ def test_what_is_no_exporter_is_refused() -> None:
     for wrong in ("abc", None, FakeExporter()):
         with pytest.raises(TypeError, match=wanted):
             Tracer(exporters=wrong)  # type: ignore[arg-type]
+
+
+class Given:
+    """An exporter that says whether it was closed."""
+
+    name = "given"
+    closed = False
+
+    def export(self, batch: object) -> None:
+        raise AssertionError
+
+    def close(self) -> None:
+        """Take note of it, and fail as others may."""
+        self.closed = True
+        raise OSError("gone")
+
+
+class Measuring(Given):
+    """What hooktrace measures a job with."""
+
+    measures_the_job = True
+
+
+def test_a_job_as_users_start_it_exports_to_what_it_says() -> None:
+    given = Given()
+    assert redirected([given]) == (given,)
+    assert not given.closed
+
+
+def test_a_measured_job_exports_nothing_that_its_script_asks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it was given is closed; hooktrace's own stays."""
+    monkeypatch.setattr(export, "is_measured", True)
+    given, own = Given(), Measuring()
+    assert redirected([own, given]) == (own,)
+    assert redirected([given]) == ()
+    assert (given.closed, own.closed) == (True, False)
+    assert "could not be closed" in caplog.text

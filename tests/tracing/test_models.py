@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 import pytest
 import torch
@@ -23,29 +22,6 @@ def test_names_are_unique_and_need_bounded_memory() -> None:
     names = [known.name(("net", None)[n % 2]) for n in range(count)]
     assert len(set(names)) == count
     assert len(known._names) == models._REMEMBERED
-
-
-@pytest.mark.parametrize("wanted", ["net", None])
-def test_two_threads_that_trace_at_once_get_two_names(wanted: str | None) -> None:
-    """Steps are gathered by name."""
-    known = TracedModels()
-    found: list[str] = []
-    other = threading.Thread(target=lambda: found.append(known.name(wanted)))
-
-    class Names(set[str]):
-        """Lets the other thread ask while this one looks whether a name is free."""
-
-        def __contains__(self, name: object) -> bool:
-            free = not super().__contains__(name)
-            if other.ident is None:
-                other.start()
-                other.join(0.1)  # without a lock it would come to its end here
-            return not free
-
-    known._names = Names()
-    found.append(known.name(wanted))
-    other.join(60)
-    assert len(set(found)) == 2
 
 
 def test_what_is_so_of_many_models_is_said_of_the_first(caplog: pytest.LogCaptureFixture) -> None:

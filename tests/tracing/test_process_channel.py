@@ -210,7 +210,7 @@ def test_a_rank_that_is_paused_knows_its_step(tmp_path: Path) -> None:
     ("first", "said"),
     [
         (6, "model0: steps 6 to 8"),
-        (3, "model0: steps 4 to 5 (asked for from 3 on)"),
+        (3, "model0: steps 4 to 5"),
         (1, "model0: none, this rank is past steps 1 to 3; ask once more"),
     ],
 )

@@ -68,15 +68,6 @@ def test_a_worker_is_free_from_round_to_round() -> None:
     assert [one.freed for one in host_times(call).collectives] == [130, 210, 350]
 
 
-def test_a_collective_that_is_all_of_its_call_takes_the_call_s_times() -> None:
-    """It is no round, and the record of its call has it all the same."""
-    what = Collective("all_gather", 4, torch.float32, FakeGroup())
-    call: Any = BucketCall(SimpleNamespace(), 0, 10, SimpleNamespace())
-    call.only, call.done = what, 50
-    (found,) = host_times(call).collectives
-    assert (found.what, found.issued, found.arrived, found.freed) == (what, 10, 50, 50)
-
-
 def test_a_result_is_not_done_before_its_hook_has_returned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

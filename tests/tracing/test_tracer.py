@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
 from hooktrace import Tracer
+from hooktrace.exporters import RecordFileExporter, TensorBoardExporter
 from tests.fakes import FakeExporter, Job
 
 
@@ -98,3 +101,33 @@ def test_what_is_closed_does_not_start() -> None:
     assert not tracer.started
     assert tracer._drain._thread.ident is None
     assert exporter.closed == 1
+
+
+def test_memory_is_bounded() -> None:
+    """It has the last steps only, by either bound."""
+    with Tracer(keep_steps=10, keep_buckets=12, error_every=0) as tracer:
+        job = Job(tracer, buckets=4)
+        for _ in range(20):
+            job.step()
+        assert [s.step for s in tracer.steps()] == [17, 18, 19]
+        assert len(tracer.buckets()) == 12
+
+
+def test_records_stand_where_their_exporters_write(tmp_path: Path) -> None:
+    """TensorBoard's files are no records."""
+    exporters = [RecordFileExporter(tmp_path / "a"), TensorBoardExporter(tmp_path / "b")]
+    with Tracer(exporters) as tracer:
+        assert tracer.logdirs == [tmp_path / "a"]
+
+
+def test_a_clock_that_is_not_compared_has_no_offset() -> None:
+    """Nor one of the user's own beside another tracer's."""
+    with (
+        Tracer(align_clocks=False) as first,
+        Tracer(channel=False) as second,
+        Tracer() as third,
+        Tracer(clock=time.monotonic_ns) as own,
+    ):
+        for tracer in (first, second, third, own):
+            tracer.start()
+        assert [tracer.clock_offset(0) for tracer in (first, second, own)] == [None] * 3

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
     from ...records import Batch
-    from ...tracing.recent import Queries
+    from ...tracing.tracer import Tracer
     from ...tracing.traced_hook import Hook
     from ...tracing.tracer import Tracer
 
@@ -136,7 +136,7 @@ class ShardedTurns(Turns):
         return {label: told_of(self._tracer, partial(self._has, label)) for label in self._hooks}
 
 
-def told_of(records: Queries, has: Callable[[int], bool] = lambda _: True) -> dict[str, Any]:
+def told_of(records: Tracer, has: Callable[[int], bool] = lambda _: True) -> dict[str, Any]:
     """Return what the records of a hook say, which has some of the steps.
 
     Exposed time, ns, and bytes of a step: medians.  ``error``: relative L2, the largest of a
@@ -169,7 +169,7 @@ class Files:
     """An exporter: record files, a folder for each hook that takes turns."""
 
     measures_the_job = True
-    """So that it is used where the script's own exporters are not (``tracing/redirected.py``)."""
+    """So that it is used where the script's own exporters are not (``tracing/export.py``)."""
 
     def __init__(self, folder: Path, labels: Sequence[str], label_of: Callable[[int], str]) -> None:
         from ...exporters import RecordFileExporter
