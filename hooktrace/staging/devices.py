@@ -1,15 +1,13 @@
 """What happens on a device: events, copies to the host, and the calls that are stamped by them.
 
-    driver, engine --stamp--> DeviceCall --event--> the pool, on the current stream of the device
-                                 |  +--BucketCall's stamps, for what the host saw
-                                 +--let_go, give_back: nobody reads the events any more--> the pool
-    drain --query, elapsed_time--> times
+    driver, engine --stamp--> DeviceCall --event from the pool, on the device's current stream
+    drain --query, elapsed_time--> times;  let_go, give_back--> the pool
     tensors --HostCopy--> pinned memory, with an event behind it --has_arrived()?--> read()
 
 Two things must never happen on the training thread: a synchronisation with the device, and the
 creation of an event for each bucket (creating and destroying them can block).  So events are
-recorded from a pool, the drain resolves them with ``query()``, and then they go back.  So do those
-of what is lost on the way: nobody reads them, and recorded again they forget the first time.
+recorded from a pool, the drain resolves them with ``query()``, and then they go back, as do those
+of what is lost on the way: recorded again, they forget the first time.
 
 A copy to memory that is not pinned waits for the device.  torch gives pinned memory out again, so
 that none is allocated, which may wait too, once there is enough for the copies under way.  Tensors
@@ -302,8 +300,7 @@ def events_of(call: BucketCall) -> tuple[DeviceEvent, ...]:
 def give_back(calls: Iterable[BucketCall]) -> None:
     """Give the events of calls, which nobody reads any more, to the pools that they are from.
 
-    Destroying an event may block, and a new one would be made in its place, on the training thread.
-    The device need not have passed them: an event that is recorded again forgets the first time.
+    The device need not have passed them.
     """
     used: dict[int, tuple[EventPool, torch.device, DeviceEvent]] = {}  # calls may share one
     for call in calls:

@@ -8,14 +8,12 @@ Facts are kept under a group's identity with a weak reference, so that a destroy
 kept alive nor confused with a later one at the same address.
 
 *Round groups.*  Where callbacks run on worker threads (gloo), a round is issued whenever the round
-before it has arrived, and the training thread issues collectives of its own meanwhile: those of a
-mixture of experts in backward, of ``torch.distributed.nn``.  On one group they would pair up
-differently on each rank, which ends in wrong data or in SIGABRT.  On a group of their own the
-rounds need an order only among themselves, and the sequencer gives them that.
-
-The group is made at the first round: a rendezvous in the job's store, no collective.  It is not
-registered with torch.distributed, so that its name follows from that of the hook's group and nobody
-else's, whichever thread makes it first.
+before it has arrived, and the training thread issues collectives of its own meanwhile, as a mixture
+of experts does in backward.  On one group they would pair up differently on each rank, which ends
+in wrong data or in SIGABRT.  On a group of their own the rounds need an order only among
+themselves, which the sequencer gives them (``order.py``).  It is made at the first round: a
+rendezvous in the job's store, no collective.  It is not registered with torch.distributed, so that
+its name follows from that of the hook's group, whichever thread makes it first.
 """
 
 from __future__ import annotations
@@ -64,14 +62,6 @@ class GroupInfo:
     ``key`` names it in the drain.
     """
 
-    __slots__ = ("_ref", "backend", "device_type", "key", "size", "workers")
-
-    @property
-    def members(self) -> Members | None:
-        """The group's ranks in the job; ``None`` where it is gone, or they are no range."""
-        group = self._ref()
-        return None if group is None else members_of(group)
-
     _keys = itertools.count()
 
     def __init__(self, group: dist.ProcessGroup, device_type: str) -> None:
@@ -80,6 +70,12 @@ class GroupInfo:
         self.size: int = group.size()
         self.backend, self.workers = _backend_facts(group, device_type)
         self.key = next(self._keys)
+
+    @property
+    def members(self) -> Members | None:
+        """The group's ranks in the job; ``None`` where it is gone, or they are no range."""
+        group = self._ref()
+        return None if group is None else members_of(group)
 
 
 _infos: dict[tuple[int, str], GroupInfo] = {}
@@ -203,10 +199,10 @@ class _RoundGroup:
     """
 
     def __init__(self, group: Any) -> None:
+        name = group.group_name
         self._lock = threading.Lock()
-        self._key = f"hooktrace/rounds/{restart_count()}/{group.group_name}"
-        self._key += f"/{_names[group.group_name]}"
-        _names[group.group_name] += 1
+        self._key = f"hooktrace/rounds/{restart_count()}/{name}/{_names[name]}"
+        _names[name] += 1
         self._made: Any = None
 
     def get(self, group: dist.ProcessGroup) -> dist.ProcessGroup:

@@ -113,39 +113,32 @@ def _complaint(result: torch.Tensor, slot: BucketSlot) -> str | None:
         return None
     if not slot.is_dense:
         return None  # a sparse bucket's result is sparse, and DDP reads it otherwise
+    wrong = None
     if result.layout is not torch.strided:
-        return f"the result is {_bare(result.layout)}; return a dense tensor: result.to_dense()"
-    if result.device != slot.device:
-        return f"the result is on {result.device}; return it on the bucket's device, {slot.device}"
-    if result.numel() != slot.numel:
-        return (
-            f"the result has {result.numel()} elements and the bucket {slot.numel}; return one "
-            "value for each gradient, without what was padded"
+        wrong = f"is {_bare(result.layout)}; return a dense tensor: result.to_dense()"
+    elif result.device != slot.device:
+        wrong = f"is on {result.device}; return it on the bucket's device, {slot.device}"
+    elif result.numel() != slot.numel:
+        wrong = (
+            f"has {result.numel()} elements and the bucket {slot.numel}; return one value for each "
+            "gradient, without what was padded"
         )
-    return _wrong_dtype(result, slot) or _wrong_memory(result)
-
-
-def _wrong_dtype(result: torch.Tensor, slot: BucketSlot) -> str | None:
-    if result.dtype is slot.torch_dtype or result.is_floating_point():
-        return None
-    return (
-        f"the result is {_bare(result.dtype)} and the gradients are {slot.dtype}; "
-        "convert it back: result.to(bucket.buffer().dtype)"
-    )
-
-
-def _wrong_memory(result: torch.Tensor) -> str | None:
-    if not result.is_contiguous():
-        return (
-            f"the result has strides {result.stride()}, and DDP reads it as if it were contiguous; "
+    elif result.dtype is not slot.torch_dtype and not result.is_floating_point():
+        wrong = (
+            f"is {_bare(result.dtype)} and the gradients are {slot.dtype}; convert it back: "
+            "result.to(bucket.buffer().dtype)"
+        )
+    elif not result.is_contiguous():
+        wrong = (
+            f"has strides {result.stride()}, and DDP reads it as if it were contiguous; "
             "return result.contiguous(), or copy it into bucket.buffer()"
         )
-    if result.storage_offset() != 0:
-        return (
-            f"the result begins at offset {result.storage_offset()} of its storage, and DDP reads "
-            "from offset 0; return result.clone(), or copy it into bucket.buffer()"
+    elif result.storage_offset() != 0:
+        wrong = (
+            f"begins at offset {result.storage_offset()} of its storage, and DDP reads from offset "
+            "0; return result.clone(), or copy it into bucket.buffer()"
         )
-    return None
+    return None if wrong is None else f"the result {wrong}"
 
 
 def _not_a_tensor(result: Any) -> str:

@@ -1,19 +1,16 @@
 """The order of collectives: calls of multi-round hooks run one after another, as they came.
 
-    take_turns --submit--> the future for DDP
-
-    submit(start) --busy?--> waiting ...
-         |no                     |
-       start()                 start()  <- called by the thread that ended the call before
-         |                       |         a turn: advance, issue, arrive, and again
-      release() ------------> next one
+    take_turns --> submit(start) --busy?--> waiting ...
+                        |no                     |
+                      start()                 start()  <- by the thread that ended the call before
+                        |                       |         a turn: advance, issue, arrive, and again
+                     release() ------------> next one
 
 On a backend whose callbacks run on worker threads, collectives that are issued from callbacks
 would pair up differently on each rank.  So a call with several rounds starts only when the one
 before it has ended.  Calls come from the training thread in bucket order, so the order of all their
 collectives is the same on every rank.  There is one sequencer a group: models that share it keep
-their order too, and models on two groups, trained by two threads, do not wait for each other, in
-an order that may differ between ranks.
+their order too, and models on two groups, trained by two threads, do not wait for each other.
 
 DDP gets a future of the call's own.  No callback waits.  Where callbacks run inline (NCCL), a call
 has ended before ``submit`` returns, and the sequencer is never busy.
@@ -37,8 +34,6 @@ from .operations import Operation
 
 class Sequencer:
     """Runs calls one at a time; each calls ``release`` when it has ended, well or badly."""
-
-    __slots__ = ("_busy", "_condition", "_released", "_starting", "_waiting")
 
     def __init__(self) -> None:
         self.reset()
@@ -137,35 +132,30 @@ os.register_at_fork(after_in_child=_reset_all)
 
 def take_turns(run: HookRun, sequencer: Sequencer) -> Future:
     """Run a hook with several rounds when its turn comes; returns the future of its result."""
-    return _Turn(run).submit(sequencer)
+    # Taken first: the call may have ended, and its bucket be gone, when submit returns.
+    is_last = run.bucket.is_last()
+    future = new_future(run.bucket.buffer())
+    result = future.then(_unwrap)
+    sequencer.submit(_Turn(run, future, sequencer).begin)
+    if is_last:
+        sequencer.wait_until_idle()
+    return result
 
 
 class _Turn:
-    """A call with several rounds, and the future that DDP waits for.
+    """A call with several rounds, and the future that it completes.
 
     ``add_done_callback`` only logs what a callback raises, so a failure completes the future, and
     the ``then`` at its end raises it where DDP sees it.
     """
 
-    __slots__ = ("_future", "_run", "_sequencer")
-
-    def __init__(self, run: HookRun) -> None:
+    def __init__(self, run: HookRun, future: Future, sequencer: Sequencer) -> None:
         self._run = run
-
-    def submit(self, sequencer: Sequencer) -> Future:
-        """Wait for the calls before this one, then run; returns the future at once."""
-        # Taken first: the call may have ended, and its bucket be gone, when submit returns.
-        bucket = self._run.bucket
-        is_last = bucket.is_last()
-        self._future = new_future(bucket.buffer())
+        self._future = future
         self._sequencer = sequencer
-        result = self._future.then(_unwrap)
-        sequencer.submit(self._begin)
-        if is_last:
-            sequencer.wait_until_idle()
-        return result
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Run the hook up to its first collective, whose callback goes on."""
         call = self._run.call
         if call is not None:
             call.begun()
@@ -182,9 +172,12 @@ class _Turn:
         except BaseException as error:
             if self._future.done():  # a later round, which ran inline, was interrupted
                 raise
-            self._end(self._future.set_exception, _as_exception(error))
-            if not isinstance(error, Exception):
-                raise
+            if isinstance(error, Exception):
+                self._end(self._future.set_exception, error)
+                return
+            ended = RuntimeError(f"{type(error).__name__} ended the hook")  # a future can hold it
+            self._end(self._future.set_exception, ended)
+            raise
         else:
             self._end(self._future.set_result, step.result)
 
@@ -202,13 +195,6 @@ class _Turn:
             complete(value)
         finally:
             self._sequencer.release()
-
-
-def _as_exception(error: BaseException) -> Exception:
-    """Return what a future can hold."""
-    if isinstance(error, Exception):
-        return error
-    return RuntimeError(f"{type(error).__name__} ended the hook")
 
 
 def _unwrap(future: Future) -> torch.Tensor:

@@ -30,14 +30,8 @@ _DEPTH: Final = 5  # a generator's local, its object, that one's dictionary, a l
 _LEFT_ALONE: Final = (
     *(type(None), str, bytes, int, float, type, torch.dtype, torch.device),
     *(ModuleType, CodeType, FrameType, type(dist.ReduceOp.SUM)),
-    *(
-        torch.nn.Module,
-        torch.optim.Optimizer,
-        torch.Generator,
-        torch._C.Future,
-        dist.ProcessGroup,
-        dist.Work,
-    ),
+    *(torch.nn.Module, torch.optim.Optimizer, torch.Generator),
+    *(torch._C.Future, dist.ProcessGroup, dist.Work),
 )
 """What holds no tensor of one call, or far more than that."""
 
@@ -116,21 +110,21 @@ def _tensors(values: Iterable[Any], depth: int, seen: set[int]) -> list[torch.Te
     level = list(values)
     while level and depth >= 0:
         below: list[Any] = []
-        worth = _worth_a_look if len(level) <= _FEW else _worth_a_look.__wrapped__
-        for place, what in worth(tuple(map(type, level))):
-            value = level[place]
-            if id(value) in seen:
+        for value in level:
+            what: type = type(value)
+            kind = _kind(what)
+            if kind == _LEAVE or id(value) in seen:
                 continue
             seen.add(id(value))
-            if what == _TENSOR:
+            if kind == _TENSOR:
                 if value.layout is _SPARSE:
                     found += value._indices(), value._values()
                 else:
                     found.append(value)
-            elif what == _GENERATOR:
+            elif kind == _GENERATOR:
                 # One that another one goes through is as deep as its own caller.
                 found += _tensors(gc.get_referents(value), _DEPTH - 1, seen)
-            elif what == _FUNCTION:
+            elif kind == _FUNCTION:
                 below += value.__closure__ or ()
             else:
                 below += gc.get_referents(value)
@@ -142,21 +136,7 @@ _LEAVE, _TENSOR, _GENERATOR, _FUNCTION, _LOOK_INTO = range(5)
 """What is done with an object on the way to the tensors."""
 
 
-_FEW: Final = 32
-"""So many objects have their types remembered: a longer list would be, in each length it has."""
-
-
 @functools.lru_cache(maxsize=1024)  # programs make types while they run
-def _worth_a_look(types: tuple[type, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the places of objects that hold tensors, or may, and what is done with each.
-
-    What a hook holds at a yield is of the same types each time.
-    """
-    kinds = enumerate(map(_kind, types))
-    return tuple((place, kind) for place, kind in kinds if kind != _LEAVE)
-
-
-@functools.lru_cache(maxsize=1024)
 def _kind(kind: type) -> int:
     if issubclass(kind, _LEFT_ALONE):
         return _LEAVE

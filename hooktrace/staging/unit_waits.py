@@ -5,11 +5,9 @@
 
 FSDP's collectives run on streams of their own, in the order in which they were called there.  Who
 waits for one of them waits for all that its stream has run before; so each call is waited for
-once, the first time, and from then on the computing stream is past it.  What it waits *from* is an
-event that is recorded on it just before; what it waits *to* are the ends of the calls' own events.
-
-A call that nothing has waited for when its step ends has no such event, and what is exposed of it
-is not known.  Nothing here waits, and what fails is counted and leaves calls unknown.
+once.  The wait begins at an event that is recorded on the computing stream just before, and lasts
+to the ends of the calls' own events.  What is exposed of a call that nothing has waited for when
+its step ends is not known.  Nothing here waits; what fails is counted and leaves calls unknown.
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ from .stage_times import (
     CallTimes,
     QueueModel,
     SentLookUp,
+    collectives_of,
     derive_device_starts,
     device_times,
     have_passed,
-    host_spans,
     host_times,
     is_backward_over,
 )
@@ -121,7 +121,7 @@ class Assembler:
             call.let_go()
             return
         if call.events is None:
-            self._queues.add(host_spans(call))
+            self._queues.add(collectives_of(call))
         ended = self._steps.add(call)
         if ended is None:
             self.losses.add("late")

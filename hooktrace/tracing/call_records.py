@@ -7,15 +7,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ..records import (
-    BucketRecord,
-    DeviceSpan,
-    ErrorRecord,
-    Stage,
-    StageName,
-    StepRecord,
-    Transfer,
-)
+from ..records import BucketRecord, DeviceSpan, ErrorRecord, Stage, StepRecord, Transfer
 from ..records.intervals import bus_bytes, exposed_ns, union_ns
 from ..staging.calls import BucketCall, Collective
 from .stage_times import CallTimes, launched
@@ -27,7 +19,10 @@ Sent = tuple[Transfer, ...] | None
 
 
 def _stages(call: BucketCall, times: CallTimes) -> tuple[Stage, ...]:
-    stages = _bare(times) if call.bare else _staged(times) if call.staged else _opaque(times)
+    if call.bare:  # one collective, which is all of its call
+        stages = tuple([_wire(one.what, times.ready, times.done) for one in times.collectives])
+    else:
+        stages = _staged(times) if call.staged else _opaque(times)
     if times.entered > times.ready:
         stages = (Stage(name="probe", start_ns=times.ready, end_ns=times.entered), *stages)
     if times.released > times.done:
@@ -42,11 +37,6 @@ def _opaque(times: CallTimes) -> tuple[Stage, ...]:
         Stage(name="hook", start_ns=times.entered, end_ns=times.launched),
         Stage(name="pending", start_ns=times.launched, end_ns=times.done),
     )
-
-
-def _bare(times: CallTimes) -> tuple[Stage, ...]:
-    """Return the one stage of a collective that is all of its call."""
-    return tuple(_wire(one.what, times.ready, times.done) for one in times.collectives)
 
 
 def _wire(what: Collective, start: int, end: int, *, derived: bool = False) -> Stage:
@@ -74,8 +64,11 @@ def _staged(times: CallTimes) -> tuple[Stage, ...]:
             stages.append(Stage(name="queue", start_ns=one.issued, end_ns=start, derived=True))
         stages.append(_wire(one.what, start, one.arrived, derived=one.start is not None))
         at = one.arrived
-    name: StageName = "decompress" if times.collectives else "compress"
-    stages.append(Stage(name=name, start_ns=at, end_ns=times.done))
+    stages.append(
+        Stage(
+            name="decompress" if times.collectives else "compress", start_ns=at, end_ns=times.done
+        )
+    )
     return tuple(stages)
 
 
@@ -139,11 +132,6 @@ def bucket_record(
     )
 
 
-def _exposed(hidden_to: Sequence[int | None], done: Sequence[int]) -> int | None:
-    ends = [end for end in hidden_to if end is not None]
-    return exposed_ns(max(ends), max(done)) if len(ends) == len(hidden_to) else None
-
-
 def step_record(
     buckets: tuple[BucketRecord, ...],
     previous: StepRecord | None,
@@ -166,9 +154,11 @@ def step_record(
     wire_bytes = _total([b.wire_bytes for b in buckets])
     first_ready = min(ready)
     sharded = first.unit is not None
-    exposed = _exposed(hidden_to, [done for _, done in known]) if resolved and not sharded else None
+    ends, exposed = [end for end in hidden_to if end is not None], None
     if sharded:
         exposed = _total([b.exposed_ns for b in buckets])
+    elif resolved and len(ends) == len(buckets):
+        exposed = exposed_ns(max(ends), max([done for _, done in known]))
     period = None
     # It runs between the first buckets of neighbouring steps, and both must be there.
     if complete and previous and previous.counts and previous.step == first.step - 1:

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..exporters.base import Exporter
 from ..records import AnomalyRecord, Batch, CompletedStep, RunInfo
@@ -20,6 +20,9 @@ from ..staging.devices import relax_capture_mode
 from ..staging.ring import Ring
 from .assembler import Assembler
 from .export import FanOut, LossLedger
+
+if TYPE_CHECKING:
+    from .tracer import Tracer
 
 
 class Drain:
@@ -166,28 +169,19 @@ gets it at once, and not after the switch interval of 5 ms."""
 class Pipeline:
     """The work of a drain; an exception in it is a defect of hooktrace, counted and survived.
 
-    ``run_info`` is asked once, in the first cycle.  ``in_flight`` tells how many calls are
-    unfinished at the end.  ``on_anomalies`` is told of anomalies before they go out.
+    ``tracer``: tells who this process is, in the first cycle, and which calls are unfinished at the
+    end; it is told of anomalies before they go out.
     """
 
     def __init__(
-        self,
-        ring: Ring,
-        recent: RecentRecords,
-        exporters: Sequence[Exporter],
-        *,
-        run_info: Callable[[], RunInfo],
-        in_flight: Callable[[], int],
-        on_anomalies: Callable[[Sequence[AnomalyRecord]], None],
+        self, tracer: Tracer, ring: Ring, recent: RecentRecords, exporters: Sequence[Exporter]
     ) -> None:
+        self._tracer = tracer
         self._ring = ring
         self._recent = recent
-        self.losses = LossLedger(self._lost_elsewhere)
+        self.losses = LossLedger(lambda: {"ring_full": ring.dropped, **self.exporters.own_losses()})
         self.exporters = FanOut(exporters, self.losses)
         self._assembler = Assembler(self.losses)
-        self._run_info = run_info
-        self._in_flight = in_flight
-        self._on_anomalies = on_anomalies
         self.listeners: list[Callable[[Batch], None]] = []
         """Parts of hooktrace that have all batches, after the exporters."""
         self._run: RunInfo | None = None
@@ -196,7 +190,7 @@ class Pipeline:
     def cycle(self, last: bool) -> None:
         """Empty the ring and send out what came of it; the last time, close the exporters."""
         if self._run is None and not last:  # while the group that the first hook ran on is there
-            self._run = self._run_info()
+            self._run = self._tracer.run_info()
         # What is pushed meanwhile belongs to the next cycle: a fast producer cannot hold one up.
         left = len(self._ring)
         while left > 0:
@@ -210,7 +204,7 @@ class Pipeline:
                 self._take(_ENTRIES_PER_PORTION)
                 self._guarded(self._send)
             self._guarded(self._assembler.finish)
-            self._guarded(self._count_unfinished)
+            self.losses.add("unfinished", self._tracer.models.count_in_flight())
         self._guarded(self._send)
         if last:
             self.exporters.close()
@@ -223,9 +217,6 @@ class Pipeline:
             work()
         except Exception:
             self.losses.add_defect()
-
-    def _lost_elsewhere(self) -> dict[str, int]:
-        return {"ring_full": self._ring.dropped, **self.exporters.own_losses()}
 
     def _take(self, most: int) -> int:
         """Take entries, no more than make a batch; returns how many."""
@@ -241,21 +232,18 @@ class Pipeline:
                 return taken
         return most
 
-    def _count_unfinished(self) -> None:
-        self.losses.add("unfinished", self._in_flight())
-
     def _send(self) -> None:
         steps, records = self._assembler.take()
         anomalies = [record for record in records if isinstance(record, AnomalyRecord)]
         if anomalies:
-            self._on_anomalies(anomalies)
+            self._tracer.hear_of(anomalies)
         losses = self.losses.totals()
         totals = losses, self.exporters.failures
         if not (steps or records or totals != self._said):
             return
         self._said = totals
         if self._run is None:
-            self._run = self._run_info()
+            self._run = self._tracer.run_info()
         batch = Batch(
             run=self._run,
             steps=tuple(steps),

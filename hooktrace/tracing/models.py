@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import weakref
 
@@ -11,16 +10,13 @@ from ..staging.layout import LayoutTracker
 from ..staging.slots import ModelState
 from ..staging.units import ShardedModel
 
-_REMEMBERED = 4096
-"""Names; a job may make models for as long as it runs."""
-
 
 class TracedModels:
     """Knows the layouts of all traced hooks that are alive; safe from several threads."""
 
     def __init__(self) -> None:
-        self._more = itertools.count(_REMEMBERED + 1)
-        self._names: set[str] = set()
+        self._uses: dict[str, int] = {}
+        """By name: how many models were to have it."""
         self._said: Bounded[str, None] = Bounded()
         self._number = 0
         self._layouts: weakref.WeakSet[LayoutTracker | ShardedModel] = weakref.WeakSet()
@@ -31,17 +27,17 @@ class TracedModels:
         with self._lock:
             name = wanted or f"model{self._number}"
             self._number += wanted is None
-            if len(self._names) >= _REMEMBERED:  # a number that no name has needs no memory
-                return f"{name}#{next(self._more)}"
-            candidates = itertools.chain([name], (f"{name}#{n}" for n in itertools.count(2)))
-            unique = next(c for c in candidates if c not in self._names)
-            self._names.add(unique)
+            unique = name
+            while unique in self._uses:
+                self._uses[name] += 1
+                unique = f"{name}#{self._uses[name]}"
+            self._uses[unique] = 1
             return unique
 
     def give_back(self, name: str) -> None:
         """Let the next model have a name that was given last and not used."""
         with self._lock:
-            self._names.discard(name)
+            self._uses.pop(name, None)
             self._number -= name == f"model{self._number - 1}"
 
     def is_new(self, what: str) -> bool:

@@ -100,19 +100,23 @@ class TracerControl:
         return Done(text="; ".join(texts))
 
     def _probe(self, command: Command) -> Done:
-        texts, sharded = [], []
+        begun, sharded, texts = [], [], []
         for model in self._models():
-            if _is_sharded(model):
+            if any(slot.unit is not None for slot in list(model.slots.values())):
                 sharded.append(model.name)
             elif model.sampling is not None and model.sampling.replan(
                 command.number, model.position[0]
             ):
                 _look_soon(model)
-                texts.append(model.name)
-        if not texts and not sharded:
-            return Done(trouble="nothing is probed, by Tracer(error_every=0) or as the log says")
-        begun = [f"probes of {', '.join(texts)} begin once all ranks have met"] if texts else []
-        return _done(begun, sharded, "a change of probes is for buckets")
+                begun.append(model.name)
+        if begun:
+            texts.append(f"probes of {', '.join(begun)} begin once all ranks have met")
+        if sharded:
+            texts.append(f"{', '.join(sharded)}: sharded (FSDP2), whose probes cannot be changed")
+        if begun:
+            return Done(text="; ".join(texts))
+        nothing = "nothing is probed, by Tracer(error_every=0) or as the log says"
+        return Done(trouble="; ".join(texts) or nothing)
 
     def _record(self, on: bool) -> Done:
         for tracer in self._tracers():
@@ -146,19 +150,6 @@ def _where(status: ModelStatus) -> str:
         return text
     what = f"{oldest.stage} {oldest.collective}".rstrip()
     return f"{text}, {oldest.name} in {what} for {seconds(oldest.age_ns)}"
-
-
-def _is_sharded(model: ModelState) -> bool:
-    """Return whether a model is under FSDP2, as far as its calls have shown it."""
-    return any(slot.unit is not None for slot in list(model.slots.values()))
-
-
-def _done(texts: list[str], sharded: list[str], what: str) -> Done:
-    """Return what was begun; of sharded models that ``what`` does not take their units yet."""
-    not_yet = f"{', '.join(sharded)}: sharded (FSDP2), and {what}: it does not take units yet"
-    if not texts:
-        return Done(trouble=not_yet if sharded else "no model yet")
-    return Done(text="; ".join([*texts, *([not_yet] if sharded else [])]))
 
 
 def _look_soon(model: ModelState) -> None:

@@ -19,7 +19,7 @@ from ..probes.debug_checks import DebugChecks
 from ..probes.device_group import trouble_with
 from ..probes.local import LocalProbes
 from ..probes.model import ModelProbes
-from ..probes.step_sampler import StepSampler
+from ..probes.step_sampler import Part, StepSampler
 from ..probes.wire_sampler import WireSampler
 from ..records.hook_names import how_to_see
 from ..staging import group_hooks
@@ -48,29 +48,27 @@ class SamplingPlan:
     def begin(self, state: Any, slot: BucketSlot, bucket: Any) -> None:
         """Arrange for what is to be looked at on some steps of a new model."""
         every, debug = self._tracer.error_every, self._tracer.debug
+        parts: list[Part | None] = []
         # Of the collectives of a hook inside another one torch's groups do not tell whose they are.
-        unseen = not group_hooks.available if self._staged is None else self._staged.has_opaque
-        readable = bool(every or debug) and _can_be_read(slot)
-        if (every or debug) and not readable:
+        if every and (self._staged.has_opaque if self._staged else not group_hooks.available):
+            parts.append(WireSampler(every))
+        # Numbers come from a device without waiting for it where it has events.
+        if slot.device_type == "cpu" or slot.has_events:
+            parts.append(self._comparison(state, slot, bucket) if every else None)
+            parts.append(DebugChecks() if debug else None)
+        elif every or debug:
             self._say(
                 f"buckets of %s are not looked at: torch.accelerator knows no events of a "
                 f"{slot.device_type} device, without which the numbers could not be read without "
                 "waiting for it",
                 slot,
             )
-        parts = [
-            WireSampler(every) if every and unseen else None,
-            self._comparison(state, slot, bucket) if every and readable else None,
-            DebugChecks() if debug and readable else None,
-        ]
         wanted = [part for part in parts if part is not None]
         if wanted:
             slot.model.sampling = StepSampler(wanted)
             slot.model.sample_step = slot.model.sampling.next_step
 
-    def _comparison(
-        self, state: Any, slot: BucketSlot, bucket: Any
-    ) -> ModelProbes | LocalProbes | None:
+    def _comparison(self, state: Any, slot: BucketSlot, bucket: Any) -> Part | None:
         """Offer the other ranks to probe a new model, if that is wanted and can be done."""
         tracer = self._tracer
         whole = sum(math.prod(shape) for _, shape in slot.parameters) == slot.numel
@@ -79,24 +77,21 @@ class SamplingPlan:
             return None
         if tracer.error == "local":
             return self._local_probes(slot)
+        every, trouble = tracer.error_every, None
         try:
             group = self._model_group(state)
-            trouble = None
-            if group is not None and slot.device_type != "cpu":
+            if group is None:
+                return None
+            if slot.device_type != "cpu":
                 trouble = trouble_with(group, slot.device)
-            if group is not None and trouble is None:
+            if trouble is None:
+                of, all_buckets = bucket.parameters(), tracer.error_all_buckets
                 return ModelProbes(
-                    group,
-                    slot,
-                    bucket.parameters(),
-                    tracer.error_every,
-                    all_buckets=tracer.error_all_buckets,
-                    local=self._local,
+                    group, slot, of, every, all_buckets=all_buckets, local=self._local
                 )
         except Exception as error:  # of torch's store or of a state's attributes
             trouble = f"{type(error).__name__}: {error}"
-        if trouble is not None:
-            self._say(f"compression error of %s is not measured: {trouble}; training goes on", slot)
+        self._say(f"compression error of %s is not measured: {trouble}; training goes on", slot)
         return None
 
     def _say(self, what: str, slot: BucketSlot) -> None:
@@ -130,8 +125,3 @@ class SamplingPlan:
             return named
         # Without a group in its state, a hook means the default one, unless it has its own.
         return group_of(None) if self._staged is not None or only_default_group() else None
-
-
-def _can_be_read(slot: BucketSlot) -> bool:
-    """Return whether numbers come from a bucket's device without waiting."""
-    return slot.device_type == "cpu" or slot.has_events

@@ -1,7 +1,7 @@
 """Where the time of calls went, in one clock: stages, queues, what units exposed, what was sent.
 
     BucketCall --host_times, device_times--> CallTimes, for the records
-    collectives of a whole step --derive_starts--> when each began: others wait in the queue before
+    collectives of a whole step --QueueModel--> when each began: others wait in the queue before
     spans of the calls that one wait is for, and its begin --exposed_of--> ns of each
     an opaque hook's calls of a sampled step --SentLookUp--> what they sent, or why it is not known
 
@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 
@@ -77,15 +76,11 @@ def exposed_of(spans: Sequence[tuple[int, int]], wait: int) -> list[int]:
     return exposed
 
 
-Span = tuple[int, int, int]
-"""When a collective was issued, when it arrived, and when its worker was free again, in ns."""
-
-
 class TimedCollective(msgspec.Struct, gc=False):
     """One collective of a call; ``issued`` and ``arrived`` in ns.
 
     ``freed``: when the worker that executed it could take the next one.  ``start``: when its
-    backend began it (``queue_model``), ``None`` where that is not known.
+    backend began it, ``None`` where that is not known.
     """
 
     what: Collective
@@ -93,6 +88,11 @@ class TimedCollective(msgspec.Struct, gc=False):
     arrived: int
     freed: int
     start: int | None = None
+
+    @property
+    def span(self) -> tuple[int, int, int]:
+        """What the queue model needs of it."""
+        return self.issued, self.arrived, self.freed
 
 
 class CallTimes(msgspec.Struct, gc=False):
@@ -119,29 +119,30 @@ class CallTimes(msgspec.Struct, gc=False):
     exposed: int | None = None
 
 
-def host_spans(call: BucketCall) -> list[tuple[Collective, Span]]:
+def collectives_of(call: BucketCall) -> list[TimedCollective]:
     """Return what the host's stamps say of each collective of an ended call."""
+    found: list[TimedCollective] = []
     freed = done = call.done
-    spans: list[tuple[Collective, Span]] = []
-    for known, issued, arrived in reversed(call.rounds):
+    for what, issued, arrived in reversed(call.rounds):
         # Of a call that failed the last collective may not have arrived.
-        spans.append((known, (issued, done if arrived is None else arrived, freed)))
+        found.append(TimedCollective(what, issued, done if arrived is None else arrived, freed))
         freed = issued  # A worker runs its collective's callback: to the next round, or the end.
-    spans.reverse()
-    return spans
+    found.reverse()
+    return found
 
 
 def host_times(call: BucketCall) -> CallTimes:
     """Return what the host's stamps say."""
     done = call.available
-    collectives = [TimedCollective(known, *span) for known, span in host_spans(call)]
     entered = call.ready if call.entered is None else call.entered
     started = entered if call.started is None else call.started
     released = done if call.released is None else call.released
     # The hook may return just now: it is then stamped between two looks.
     ready, returned, end = call.ready, min(launched(call), done), call.backward_end
     hidden_to = None if end in (NOT_YET, NEVER) else _hidden_to(ready, returned, end)
-    return CallTimes(ready, entered, started, returned, collectives, done, released, hidden_to)
+    return CallTimes(
+        *(ready, entered, started, returned, collectives_of(call), done, released, hidden_to)
+    )
 
 
 def _hidden_to(ready: int, returned: int, backward_end: int | None) -> int:
@@ -229,73 +230,42 @@ _REMEMBERED = 512
 """Collectives of one backend, of all models that use it."""
 
 
-class _Seen:
-    """The last collectives of one backend, each with the latest end of it and all before.
-
-    By that the search for those that ended late, which comes with each step, stops early.
-    """
-
-    __slots__ = ("_latest", "_spans")
-
-    def __init__(self) -> None:
-        self._spans: deque[tuple[Span, int]] = deque(maxlen=_REMEMBERED)
-        self._latest = -sys.maxsize
-
-    def add(self, span: Span) -> None:
-        self._latest = latest = max(self._latest, span[2])
-        self._spans.append((span, latest))
-
-    def freed_after(self, time_ns: int) -> list[Span]:
-        found = []
-        for span, latest in reversed(self._spans):
-            if latest <= time_ns:
-                break
-            if span[2] > time_ns:
-                found.append(span)
-        return found
-
-
 class QueueModel:
     """Starts on each backend, over the collectives of all models that use it."""
 
     def __init__(self) -> None:
-        self._seen: LastUsed[int, _Seen] = LastUsed(_Seen)
+        self._seen: LastUsed[int, deque[tuple[int, int, int]]] = LastUsed(
+            lambda: deque(maxlen=_REMEMBERED)
+        )
 
-    def add(self, spans: Iterable[tuple[Collective, Span]]) -> None:
+    def add(self, collectives: Iterable[TimedCollective]) -> None:
         """Learn of a call's collectives, before the starts of any that they may have held up."""
-        for what, span in spans:
-            group = what.group
-            if group.workers:
-                self._seen.of(group.key).add(span)
+        for one in collectives:
+            if one.what.group.workers:
+                self._seen.of(one.what.group.key).append(one.span)
 
     def derive_starts(self, collectives: Iterable[TimedCollective]) -> None:
         """Set the starts of some noted collectives."""
         by_backend: defaultdict[int, list[TimedCollective]] = defaultdict(list)
         for one in collectives:
-            group = one.what.group
-            if group.workers:
-                by_backend[group.key].append(one)
+            if one.what.group.workers:
+                by_backend[one.what.group.key].append(one)
         for queue, queued in by_backend.items():
-            self._set_starts(self._seen.of(queue), queued)
-
-    @staticmethod
-    def _set_starts(seen: _Seen, collectives: list[TimedCollective]) -> None:
-        spans = [(one.issued, one.arrived, one.freed) for one in collectives]
-        first, *_ = min(spans)
-        relevant = sorted({*spans, *seen.freed_after(first)})
-        launches, dones, freed = zip(*relevant, strict=True)
-        workers = collectives[0].what.group.workers
-        starts = fifo_starts(launches, dones, workers, freed=freed)
-        start_of = dict(zip(relevant, starts, strict=True))
-        for one, span in zip(collectives, spans, strict=True):
-            one.start = start_of[span]
+            own, first = [one.span for one in queued], min([one.issued for one in queued])
+            earlier = [span for span in self._seen.of(queue) if span[2] > first]
+            relevant = sorted({*own, *earlier})
+            launches, dones, freed = zip(*relevant, strict=True)
+            starts = fifo_starts(launches, dones, queued[0].what.group.workers, freed=freed)
+            start_of = dict(zip(relevant, starts, strict=True))
+            for one, span in zip(queued, own, strict=True):
+                one.start = start_of[span]
 
 
 def derive_device_starts(calls: Sequence[CallTimes]) -> None:
     """Set the starts of one step's collectives on a device, where no others are known."""
     collectives = [one for times in calls for one in times.collectives]
     model = QueueModel()
-    model.add((one.what, (one.issued, one.arrived, one.freed)) for one in collectives)
+    model.add(collectives)
     model.derive_starts(collectives)
 
 
@@ -324,14 +294,19 @@ def _seen(calls: Sequence[BucketCall]) -> Attribution:
     for run in runs:
         if run.in_doubt or not run.seen:
             raise UnknownError(run.in_doubt or _UNSEEN)
-    transfers = [[_transfer(one.collective) for one in run.seen] for run in runs]
+    transfers = [
+        [
+            Transfer(
+                collective=what.kind,
+                dtype=str(what.dtype).removeprefix("torch."),
+                wire_bytes=what.wire_bytes,
+            )
+            for what in [one.collective for one in run.seen]
+        ]
+        for run in runs
+    ]
     whole = summed(itertools.chain.from_iterable(transfers))
     return Attribution([summed(of_call) for of_call in transfers], whole)
-
-
-def _transfer(what: Collective) -> Transfer:
-    dtype = str(what.dtype).removeprefix("torch.")
-    return Transfer(collective=what.kind, dtype=dtype, wire_bytes=what.wire_bytes)
 
 
 class SentLookUp:
@@ -363,8 +338,14 @@ class SentLookUp:
             found = _seen(calls) if sample is None else self._look_up(calls, sample)
         except UnknownError as error:
             found = nothing._replace(why=str(error))
-        if found.why is not None:
-            self._tell(slot.model.hook, slot.model.name, step, found.why)
+        key = slot.model.hook, found.why or ""
+        if found.why is not None and key not in self._told:  # not by model: a job may make many
+            self._told[key] = None
+            logger.warning(
+                "what hook %r of %s sends is not known in step %d: %s; further steps say so in "
+                "their records",
+                *(slot.model.hook, slot.model.name, step, found.why),
+            )
         return found
 
     def _look_up(self, calls: Sequence[BucketCall], sample: WireSample) -> Attribution:
@@ -377,12 +358,3 @@ class SentLookUp:
         if found.of_step == () and device == "cpu":
             raise UnknownError(_UNLISTED)
         return found
-
-    def _tell(self, hook: str, model: str, step: int, why: str) -> None:
-        if (hook, why) not in self._told:  # not by model: a job may make many
-            self._told[hook, why] = None
-            logger.warning(
-                "what hook %r of %s sends is not known in step %d: %s; further steps say so in "
-                "their records",
-                *(hook, model, step, why),
-            )

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -20,11 +20,6 @@ from .ddp_average import DDPAverage, ddp_allreduce
 from .settings import default_tracer
 from .traced_hook import Hook, TracedHook
 from .tracer import Tracer
-
-if TYPE_CHECKING:
-    from torch import nn
-    from torch.nn.parallel import DistributedDataParallel
-
 
 _REPLICATE = "torch.distributed._composable.replicate"
 
@@ -71,7 +66,7 @@ def ddp_of(model: Any) -> Found:
     """Return the DDP model in a model.  Raises ``TypeError`` where there is none, with a remedy."""
     found = model
     while not isinstance(found, DistributedDataParallel):
-        if _is_replicated(found):
+        if any((k.__module__, k.__name__) == (_REPLICATE, "DDP") for k in type(found).__mro__):
             return _of_replicated(found)
         inner = _inner(found)
         if inner is None:
@@ -106,10 +101,6 @@ def _kinds(model: Any) -> list[str]:
 def _inner(model: Any) -> Any:
     children = getattr(model, "__dict__", {}).get("_modules", {})
     return next((children[name] for name in _INNER if name in children), None)
-
-
-def _is_replicated(model: Any) -> bool:
-    return any((k.__module__, k.__name__) == (_REPLICATE, "DDP") for k in type(model).__mro__)
 
 
 def _of_replicated(module: Any) -> Found:

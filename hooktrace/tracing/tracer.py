@@ -155,14 +155,7 @@ class Tracer:
         self.unit_waits = UnitWaits(self.event_pool, self.push)
         """What the computing streams of sharded models have not waited for yet."""
         self._recent = RecentRecords(*self._keep)
-        self._pipeline = Pipeline(
-            self._ring,
-            self._recent,
-            self._exporters,
-            run_info=self.run_info,
-            in_flight=self.models.count_in_flight,
-            on_anomalies=self._hear,
-        )
+        self._pipeline = Pipeline(self, self._ring, self._recent, self._exporters)
         self._drain = Drain(self._pipeline.cycle, self._interval_s)
 
     def begin_in_child(self) -> None:
@@ -262,7 +255,7 @@ class Tracer:
         assert error is not None
         raise error
 
-    def _hear(self, anomalies: Sequence[AnomalyRecord]) -> None:
+    def hear_of(self, anomalies: Sequence[AnomalyRecord]) -> None:
         """Do about anomalies what ``on_anomaly`` says; in the drain's thread."""
         if self._on_anomaly == "record":
             return

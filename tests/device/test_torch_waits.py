@@ -148,28 +148,14 @@ def plain(device: SimulatedStreams) -> Setup:
     return model, lambda: train(model, to_input=False)
 
 
-def replicas(device: SimulatedStreams) -> Setup:
-    """Two of them, of two shards."""
-    model = blocks(device, 2, 2, count=5)
-    return model, lambda: train(model)
+def as_is(count: int, *shape: int, **options: Any) -> Callable[[SimulatedStreams], Setup]:
+    """Return what makes a model of so many layers, over this mesh, and trains it."""
 
+    def made(device: SimulatedStreams) -> Setup:
+        model = blocks(device, *shape, count=count, **options)
+        return model, lambda: train(model)
 
-def only_replicas(device: SimulatedStreams) -> Setup:
-    """One shard: nothing but the all-reduce."""
-    model = blocks(device, 4, 1)
-    return model, lambda: train(model)
-
-
-def kept_after_forward(device: SimulatedStreams) -> Setup:
-    """Nothing is gathered in backward."""
-    model = blocks(device, reshard_after_forward=False)
-    return model, lambda: train(model)
-
-
-def partly_kept(device: SimulatedStreams) -> Setup:
-    """Gathers in backward are of a smaller group."""
-    model = blocks(device, reshard_after_forward=2)
-    return model, lambda: train(model)
+    return made
 
 
 def several_inputs_kept(device: SimulatedStreams) -> Setup:
@@ -328,21 +314,29 @@ def evaluated_between(device: SimulatedStreams) -> Setup:
     return model, step
 
 
-SETUPS = [
-    plain, replicas, only_replicas, kept_after_forward, partly_kept, several_inputs_kept,
-    accumulated, prefetched, reduced_twice, partly_called, unsharded_before, checkpointed,
-    not_needed, two_roots, opaque, evaluated_between,
-]  # fmt: skip
+SETUPS = {
+    "replicas": as_is(5, 2, 2),
+    "nothing but the all-reduce": as_is(3, 4, 1),
+    "nothing is gathered in backward": as_is(3, reshard_after_forward=False),
+    "gathers in backward are of a smaller group": as_is(3, reshard_after_forward=2),
+    **{
+        setup.__name__: setup
+        for setup in (
+            *(plain, several_inputs_kept, accumulated, prefetched, reduced_twice, partly_called),
+            *(unsharded_before, checkpointed, not_needed, two_roots, opaque, evaluated_between),
+        )
+    },
+}
 
 
 @pytest.mark.parametrize("takes", [FAST, SLOW], ids=["fast", "slow"])
-@pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.__name__)
+@pytest.mark.parametrize("setup", SETUPS)
 def test_steps_expose_what_the_computing_stream_stood_still_for(
-    setup: Callable[[SimulatedStreams], Setup], takes: dict[str, int]
+    setup: str, takes: dict[str, int]
 ) -> None:
     """Exactly: streams copy and divide in no time here."""
     with SimulatedStreams(**takes) as device, alone() as tracer:
-        model, step = setup(device)
+        model, step = SETUPS[setup](device)
         fsdp.trace(model, tracer=tracer)
         for _ in range(3):
             step()

@@ -68,15 +68,6 @@ def test_a_call_is_waited_for_once(device: SimulatedStreams, some: Some) -> None
     assert third.before_wait not in (None, second.before_wait)
 
 
-def test_other_streams_are_not_waited_for(device: SimulatedStreams, some: Some) -> None:
-    """Nor is a stream that has run nothing."""
-    with device.stream(device.Stream()):
-        other = some.call()
-    with device.stream(device.Stream()):
-        some.waits.before(some.call(), streams=["empty"])
-    assert other.before_wait is None
-
-
 def test_the_computing_stream_does_not_wait_for_itself(
     device: SimulatedStreams, some: Some
 ) -> None:

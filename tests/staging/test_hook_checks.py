@@ -12,7 +12,7 @@ from torch import nn
 from hooktrace import AllReduce, hooks, staged
 from hooktrace.hooks import catalogue
 from hooktrace.staging.hook import StagedHook
-from hooktrace.staging.hook_checks import no_future, refuse_bucket, refuse_model, wrong_result
+from hooktrace.staging.hook_checks import refuse_bucket, refuse_model, wrong_result
 
 
 class Bucket:
@@ -41,12 +41,7 @@ def test_a_bucket_of_another_kind_is_refused(buffer: Any, kind: str) -> None:
     """The error names the hook, the bucket and the kind."""
     with pytest.raises(TypeError, match=rf"hook half takes .* of bucket 2 are {kind}; use allre"):
         refuse_bucket("half", Bucket(buffer))
-
-
-def test_other_floating_point_types_pass() -> None:
-    """Whatever their width."""
-    for dtype in (torch.float64, torch.float32, torch.bfloat16):
-        refuse_bucket("half", Bucket(torch.zeros(2, dtype=dtype)))
+    refuse_bucket("half", Bucket(torch.zeros(2, dtype=torch.bfloat16)))
 
 
 def test_a_model_is_refused_by_its_parameter() -> None:
@@ -129,7 +124,7 @@ SPARSE: Any = SimpleNamespace(**{**vars(DENSE), "is_dense": False})
 RIGHT = {
     "flat": torch.zeros(NUMEL),
     "a view from the storage's beginning": torch.zeros(2 * NUMEL)[:NUMEL],
-    "of another floating-point dtype": torch.zeros(NUMEL, dtype=torch.float16),
+    "of another floating-point dtype": torch.zeros(NUMEL, dtype=torch.bfloat16),
 }
 WRONG = {
     "dtype": (torch.zeros(NUMEL, dtype=torch.int64), "is int64 and the gradients are float32"),
@@ -157,19 +152,10 @@ def test_what_is_wrong_is_said(name: str) -> None:
     error = wrong_result(result, DENSE)
     assert isinstance(error, TypeError)
     assert said in str(error)
+    untraced = wrong_result(result, None)  # of which only the type is known
+    assert (untraced is None) == isinstance(result, torch.Tensor)
 
 
 def test_a_sparse_bucket_has_a_sparse_result() -> None:
     """Which has no memory to look at."""
     assert wrong_result(torch.zeros(NUMEL).to_sparse(), SPARSE) is None
-
-
-def test_without_a_bucket_only_the_type_is_known() -> None:
-    """Untraced."""
-    assert wrong_result(torch.zeros(3, dtype=torch.int64), None) is None
-    assert wrong_result(3, None) is not None
-
-
-def test_what_an_opaque_hook_returns_is_a_future() -> None:
-    """The error says which."""
-    assert "the hook returned None and not a future; return a torch" in str(no_future(None))

@@ -13,7 +13,7 @@ from hooktrace import Operation, Tracer, staged, trace
 from hooktrace.staging import operations
 from hooktrace.staging.operations import HookCall
 from hooktrace.testing import FakeBucket
-from tests.fakes import FakeOperation, fake_clock
+from tests.fakes import FakeOperation, fake_clock, opaque
 
 
 @pytest.mark.parametrize("multi_round", [False, True])
@@ -49,29 +49,13 @@ def test_a_sparse_payload_is_not_described(monkeypatch: pytest.MonkeyPatch) -> N
     assert Operation(torch.ones(3).to_sparse(), group).describe() is None
 
 
-def opaque(state: Any, bucket: Any) -> Any:
-    """Return a future that holds what it was called with."""
-    future: torch.futures.Future[Any] = torch.futures.Future()
-    future.set_result((state, bucket))
-    return future
-
-
-def test_it_is_called_when_it_is_issued() -> None:
-    """With its state and bucket; nothing is known of what it sends."""
-    call = HookCall(opaque, "state", "bucket")
-    future = call.start()
-    assert call.result(future) == ("state", "bucket")
+def test_a_hook_inside_another_is_one_operation() -> None:
+    """Nothing is known of what it sends; it needs a future, and the compiled reducer has none."""
+    bucket: Any = FakeBucket([torch.zeros(1)])
+    call = HookCall(opaque, None, bucket)
+    assert call.result(call.start()) is bucket.buffer()
     assert call.describe() is None
-    assert repr(call) == "hook opaque"
-
-
-def test_what_is_no_future_is_named() -> None:
-    """Before anything waits for it."""
     with pytest.raises(TypeError, match="returned None and not a future"):
         HookCall(lambda state, bucket: None, None, None).start()
-
-
-def test_it_cannot_run_without_futures() -> None:
-    """As the compiled reducer would have it."""
     with pytest.raises(TypeError, match="optimize_ddp = True"):
-        HookCall(opaque, None, None).functional()
+        call.functional()

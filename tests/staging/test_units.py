@@ -14,7 +14,6 @@ from hooktrace.staging import units
 from hooktrace.staging.backward import queue_callback
 from hooktrace.staging.calls import BucketCall
 from hooktrace.staging.devices import EventPool, StepCalls
-from hooktrace.staging.ring import Loss
 from hooktrace.staging.slots import ModelState
 from hooktrace.staging.units import ShardedModel, UnitInfo
 
@@ -117,25 +116,6 @@ def test_a_step_ends_with_the_pass_that_reduced(model: ShardedModel, sink: Sink)
     assert sink.layouts()[0].buckets[0].parameters == (Parameter("block.weight", (2, 2)),)
 
 
-def test_passes_that_reduce_nothing_belong_to_the_next_one_that_does(
-    model: ShardedModel, sink: Sink
-) -> None:
-    """Their turns are told apart."""
-    for _ in range(2):
-        call(model, "all_gather")
-        backward(lambda: call(model, "all_gather"))
-    assert sink.pushed == []
-    backward(lambda: call(model, "reduce_scatter"))
-    (step,) = sink.steps()
-    assert [(c.slot.unit.phase, c.slot.unit.turn) for c in step] == [
-        ("forward", 0),
-        ("backward", 0),
-        ("forward", 1),
-        ("backward", 1),
-        ("backward", 0),
-    ]
-
-
 def test_a_step_with_new_calls_begins_a_generation(model: ShardedModel, sink: Sink) -> None:
     """What was there keeps its number, and a payload of another size is another call."""
     for numel in (4, 4, 8):
@@ -161,36 +141,6 @@ def test_evaluation_is_no_step(model: ShardedModel, sink: Sink) -> None:
     model.forward_ended(1)
     assert model.state.step == 0
     assert sink.pushed == []
-
-
-def test_a_pass_that_raises_ends_an_incomplete_step(model: ShardedModel, sink: Sink) -> None:
-    """The next one is complete again."""
-
-    def fails() -> None:
-        call(model, "reduce_scatter")
-        raise ValueError("of the loss")
-
-    call(model, "all_gather")
-    with pytest.raises(ValueError, match="of the loss"):
-        backward(fails)
-    call(model, "all_gather")
-    backward(lambda: call(model, "reduce_scatter"))
-    assert [step.complete for step in sink.steps()] == [False, True]
-    assert [len(step) for step in sink.steps()] == [2, 2]
-
-
-def test_a_call_that_is_not_recorded_makes_its_step_incomplete(
-    model: ShardedModel, sink: Sink
-) -> None:
-    """Steps are counted meanwhile."""
-    assert model.takes(UNIT, "all_gather")
-    model.miss()
-    backward(lambda: call(model, "reduce_scatter"))
-    assert [step.complete for step in sink.steps()] == [False]
-    assert model.state.step == 0
-    backward(lambda: model.takes(UNIT, "reduce_scatter"))
-    assert model.state.step == 1
-    assert len(sink.steps()) == 1
 
 
 def test_a_pass_inside_another_one_ends_no_step(model: ShardedModel, sink: Sink) -> None:
@@ -256,22 +206,6 @@ def test_what_a_checkpoint_calls_without_gradients_is_training(model: ShardedMod
     for training in (True, False):
         checkpoint(forward, torch.zeros(1, requires_grad=True), training, use_reentrant=True)
     assert found == [True, False]
-
-
-def test_a_step_that_does_not_end_is_bounded(
-    model: ShardedModel, sink: Sink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Calls after the most of them are counted, and take no memory."""
-    monkeypatch.setattr(units, "MOST_CALLS", 3)
-    for _ in range(5):
-        call(model, "all_gather")
-    lost = Loss("step_too_long", "net has made 3 collectives in one step")
-    assert sink.pushed == [lost, lost]
-    backward(lambda: call(model, "reduce_scatter"))
-    (step,) = sink.steps()
-    assert len(step) == 3
-    assert not step.complete
-    assert len(sink.layouts()[0].buckets) == 3
 
 
 def test_a_model_that_lost_a_unit_has_no_complete_steps(sink: Sink) -> None:

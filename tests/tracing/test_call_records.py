@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from hooktrace import Tracer, staged, trace
 from hooktrace.probes.step_sampler import CallStart, Look, Part, StepSampler
 from hooktrace.testing import FakeClock
 from hooktrace.tracing.sampling_plan import SamplingPlan
 from tests.fakes import FakeOperation, Job, buckets_of, fake_clock, hook_of, opaque
+from tests.staging.test_backward import chain
 
 
 def test_overlap_of_two_buckets() -> None:
@@ -53,20 +52,6 @@ def test_period_is_from_first_ready_to_first_ready() -> None:
     assert periods == [None, None, None, 400, 1000]
 
 
-def do(work: Callable[[], object], gradient: torch.Tensor) -> None:
-    """Work in a backward pass."""
-    work()
-
-
-def in_backward(*works: Callable[[], object]) -> None:
-    """Do these works one after another in a backward pass."""
-    at = torch.ones(1, requires_grad=True)
-    for work in reversed(works):
-        at = at * 2
-        at.register_hook(partial(do, work))
-    at.backward()
-
-
 @pytest.mark.parametrize(("done", "exposed"), [(60, 0), (95, 0), (130, 35)])
 def test_backward_that_goes_on_hides_communication(done: int, exposed: int) -> None:
     """To its end at 100, less the 5 that the hook's own call took; no record comes before."""
@@ -85,12 +70,12 @@ def test_backward_that_goes_on_hides_communication(done: int, exposed: int) -> N
     with Tracer(clock=clock) as tracer:
         traced, (bucket,) = trace(staged(hook), tracer=tracer), buckets_of(1)
         clock.now_ns = 10
-        in_backward(
+        chain(
             lambda: traced(None, bucket),
             lambda: done < 100 and arrive(),
             lambda: seen.extend(tracer.steps()),
             lambda: setattr(clock, "now_ns", 100),
-        )
+        ).backward()
         if done > 100:
             arrive()
         (step,) = tracer.steps()
@@ -103,7 +88,7 @@ def test_exposed_is_unknown_where_backward_failed() -> None:
     with Tracer() as tracer:
         job = Job(tracer)
         with pytest.raises(ZeroDivisionError):
-            in_backward(job.step, lambda: 1 // 0)
+            chain(job.step, lambda: 1 // 0).backward()
         (step,) = tracer.steps()
     assert step.complete
     assert step.exposed_ns is None

@@ -13,7 +13,6 @@ import pytest
 
 from hooktrace import Tracer
 from hooktrace.records import HangRecord
-from hooktrace.tracing.hangs import dump_text
 from hooktrace.tracing.options import OnHang
 
 HANG = HangRecord(
@@ -47,17 +46,8 @@ def test_record_and_log(
         until(lambda: len(said_of(caplog)) == said)
         until(lambda: "hooktrace-hang-warn" not in [t.name for t in threading.enumerate()])
     assert len(said_of(caplog)) == said
-
-
-def test_a_line_of_the_log_has_the_rank_and_the_time_of_day(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Or nobody could say afterwards which rank's it is, and what else happened then."""
-    with caplog.at_level(logging.WARNING, "hooktrace"), Tracer() as tracer:
-        tracer.hang_watch.hear_of_hang(HANG, speaks=True)
-        until(lambda: said_of(caplog))
-    (line,) = said_of(caplog)
-    assert re.fullmatch(r"\[rank 0, \d\d:\d\d:\d\d UTC\] hang: bucket 0 of step 7 .*", line)
+    for line in said_of(caplog):
+        assert re.fullmatch(r"\[rank 0, \d\d:\d\d:\d\d UTC\] hang: bucket 0 of step 7 .*", line)
 
 
 def said_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -74,8 +64,10 @@ def test_dump_without_records(
         tracer.hang_watch.hear_of_hang(HANG, speaks=False)
         path = tmp_path / "hang003-rank00000.txt"
         until(lambda: str(path) in caplog.text)
-    assert path.read_text().startswith("bucket 0 of step 7 has waited\n")
-    assert "test_dump_without_records" in path.read_text()
+    text = path.read_text()
+    assert text.startswith("bucket 0 of step 7 has waited\n")
+    assert "torch's Flight Recorder" in text
+    assert "test_dump_without_records" in text
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -83,25 +75,3 @@ def until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)
-
-
-def test_dump_text_has_what_torch_tells() -> None:
-    """Or that it tells nothing."""
-    assert "torch's Flight Recorder" in dump_text(HANG, [], 0)
-
-
-def test_what_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The 99th percentile of a model's buckets, once there are enough."""
-    with Tracer() as tracer:
-        monkeypatch.setattr(tracer, "bucket_durations", lambda model: list(range(19)))
-        assert tracer.hang_watch.usual_ns("model0") is None
-        monkeypatch.setattr(tracer, "bucket_durations", lambda model: list(range(200)))
-        assert tracer.hang_watch.usual_ns("model0") == 198
-
-
-def test_pause() -> None:
-    """As long as a ``with`` block."""
-    with Tracer() as tracer:
-        with tracer.pause_watchdog():
-            assert tracer.hang_watch.paused
-        assert not tracer.hang_watch.paused

@@ -35,20 +35,6 @@ def test_a_clock_that_fails_does_not_fail_backward() -> None:
         assert tracer.anomalies() == []
 
 
-def test_a_paused_hook_is_called_all_the_same() -> None:
-    """And is watched on: it may not be called once it records again."""
-    with Tracer(error_every=0, align_clocks=False) as tracer:
-        job = Job(tracer)
-        model: Any = Model()
-        counter = _PassCounter(model, job.hook.notices)
-        counter.handle = mock.Mock()
-        for step in range(2 * _PASSES):
-            tracer.recording = step < 3
-            job.step()
-            counter(torch.zeros(1))
-        counter.handle.remove.assert_not_called()
-
-
 def test_a_notice_of_a_resumed_job_stands_at_its_first_step() -> None:
     """Also before there is a model: step 0 is an earlier job's."""
     with Tracer(error_every=0, first_step=100) as tracer:

@@ -9,19 +9,18 @@ import torch
 
 from hooktrace import Tracer, trace
 from hooktrace.testing import FakeBucket
-from hooktrace.tracing import models
 from hooktrace.tracing.models import TracedModels
 from tests.fakes import opaque
 
 
-def test_names_are_unique_and_need_bounded_memory() -> None:
-    """Whether they are asked for or given; those that are remembered are as before."""
+def test_names_are_unique() -> None:
+    """Whether they are asked for or given; one that was not used is given again."""
     known = TracedModels()
-    assert [known.name(None), known.name("net"), known.name("net")] == ["model0", "net", "net#2"]
-    count = models._REMEMBERED + 100
-    names = [known.name(("net", None)[n % 2]) for n in range(count)]
-    assert len(set(names)) == count
-    assert len(known._names) == models._REMEMBERED
+    asked = (None, "net", "net", "net#2", "net", None)
+    names = [known.name(wanted) for wanted in asked]
+    assert names == ["model0", "net", "net#2", "net#2#2", "net#3", "model1"]
+    known.give_back("model1")
+    assert known.name(None) == "model1"
 
 
 def test_what_is_so_of_many_models_is_said_of_the_first(caplog: pytest.LogCaptureFixture) -> None:

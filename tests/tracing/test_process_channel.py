@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace import Tracer
 from hooktrace.exporters import RecordFileExporter
@@ -137,41 +138,30 @@ def test_one_that_cannot_begin_is_said_and_training_goes_on(
 
 
 S = 1_000_000_000
+CALL = CallInFlight(
+    model="net", hook="fp16", step=7, bucket=1, stage="wire", age_ns=31 * S, collective="all_gather"
+)  # fmt: skip
 
 
-def waiting(*ages_ns: int) -> ModelStatus:
-    """Return a model with calls in flight for so long."""
-    calls = tuple(
-        CallInFlight(model="net", hook="fp16", step=7, bucket=b, stage="wire", age_ns=age,
-                     collective="all_reduce")
-        for b, age in enumerate(ages_ns)
-    )  # fmt: skip
-    return ModelStatus(model="net", hook="fp16", step=7, bucket=1, in_flight=calls)
-
-
-def test_only_a_long_wait_is_worth_a_word() -> None:
-    """A collective is in flight most of the time."""
-    assert _where(waiting()) == _where(waiting(S - 1)) == "net (fp16) at step 7"
-
-
-def test_of_several_calls_the_oldest_is_told() -> None:
-    """With its stage and collective."""
-    assert _where(waiting(2 * S, 31 * S)) == (
-        "net (fp16) at step 7, bucket 1 in wire all_reduce for 31 s"
-    )
-
-
-def test_a_unit_of_a_sharded_model_is_named() -> None:
-    """Its buckets have numbers that nobody knows."""
-    call = CallInFlight(
-        model="net", hook="fully_shard", step=7, bucket=31, stage="wire", age_ns=31 * S,
-        collective="all_gather", unit="blocks.2 all-gather (forward)", order=9,
-    )  # fmt: skip
-    status = ModelStatus(model="net", hook="fully_shard", step=7, bucket=31,
-                         in_flight=(call,), unit=call.unit, order=9)  # fmt: skip
-    assert _where(status) == (
-        "net (fully_shard) at step 7, blocks.2 all-gather (forward) in wire all_gather for 31 s"
-    )
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        ((), ""),
+        ((replace(CALL, age_ns=S - 1),), ""),  # a collective is in flight most of the time
+        (
+            (replace(CALL, bucket=0, age_ns=2 * S), CALL),
+            ", bucket 1 in wire all_gather for 31 s",
+        ),
+        (
+            (replace(CALL, unit="blocks.2 all-gather (forward)"),),
+            ", blocks.2 all-gather (forward) in wire all_gather for 31 s",
+        ),
+    ],
+)
+def test_where_a_model_is(calls: tuple[CallInFlight, ...], said: str) -> None:
+    """With what it has waited for longest, if that is worth a word; a unit by its name."""
+    status = ModelStatus(model="net", hook="fp16", step=7, bucket=1, in_flight=calls)
+    assert _where(status) == f"net (fp16) at step 7{said}"
 
 
 def test_a_store_that_hangs_keeps_no_rank_from_answering() -> None:
@@ -235,6 +225,5 @@ def test_a_sharded_model_is_not_probed_anew() -> None:
             slot.unit = Unit(name="blocks.0", collective="all_gather", phase="forward")
         before = model.sampling
         done = control.do(Command(verb="probe", number=5))
-        assert done.trouble.startswith("model0: sharded (FSDP2), and ")
-        assert done.trouble.endswith("it does not take units yet")
+        assert done.trouble == "model0: sharded (FSDP2), whose probes cannot be changed"
         assert model.sampling is before

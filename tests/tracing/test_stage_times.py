@@ -243,14 +243,6 @@ def test_the_sum_is_the_time_with_a_call_under_way() -> None:
             assert 0 <= exposed <= end - begin
 
 
-def test_overlapping_time_is_of_the_call_that_ends_first() -> None:
-    """In whatever order they are given."""
-    spans = [(40, 100), (50, 60), (60, 150)]
-    for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2]):
-        found = exposed_of([spans[i] for i in order], 30)
-        assert [found[order.index(i)] for i in range(3)] == [50, 10, 50]
-
-
 def spans(record: BucketRecord) -> list[tuple[str, int, int]]:
     return [(s.name, s.start_ns, s.end_ns) for s in record.stages]
 
@@ -321,10 +313,10 @@ def test_an_unknown_backend_has_no_queue() -> None:
 def test_one_that_ended_late_is_found_behind_others() -> None:
     """It was noted first, many that ended long ago after it: it still holds the only worker."""
     what = Collective("all_reduce", 4, None, FakeGroup(workers=1))
-    model, spans = QueueModel(), [(0, 500, 500), *((i, i + 1, i + 1) for i in range(1, 400))]
-    model.add((what, span) for span in spans)
     last = TimedCollective(what, 450, 600, 600)
-    model.add([(what, (450, 600, 600))])
+    others = [TimedCollective(what, i, i + 1, i + 1) for i in range(1, 400)]
+    model = QueueModel()
+    model.add([TimedCollective(what, 0, 500, 500), *others, last])
     model.derive_starts([last])
     assert last.start == 500
 
@@ -349,15 +341,6 @@ def test_a_step_says_why_it_is_not_known_what_was_sent(
     assert [step.sent for step in steps] == [None] * 5
     (message,) = (r.getMessage() for r in caplog.records if "sends is not known" in r.getMessage())
     assert message.startswith(f"what hook 'opaque' of net sends is not known in step 2: {why}; f")
-
-
-def test_samples_of_steps_that_never_come_are_forgotten() -> None:
-    """Their calls were lost."""
-    looked_up = SentLookUp()
-    for step in range(5000):
-        looked_up.add(WireSample("net", step, 0, 0, 0))
-    assert len(looked_up._samples) == 4096
-    assert min(step for _, step in looked_up._samples) == 5000 - 4096
 
 
 @pytest.mark.parametrize(("device", "sent", "is_told"), [("cpu", None, True), ("cuda", (), False)])

@@ -155,11 +155,6 @@ def test_steps_that_do_not_count_are_no_stalls() -> None:
         assert marks(steps(**changes)) == []
 
 
-def test_before_there_is_a_usual_nothing_is_said() -> None:
-    """A long first step may be what all steps are like."""
-    assert marks(steps()[9:16]) == []
-
-
 def test_a_probed_step_may_be_long_by_the_probe() -> None:
     """It is said that it was probed, and does not count for what is usual."""
     made = steps()

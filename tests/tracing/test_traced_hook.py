@@ -11,11 +11,9 @@ from torch.distributed import HashStore
 
 from hooktrace import Tracer
 from hooktrace.probes import model as model_module
-from hooktrace.records.errors import AnomalyError
 from hooktrace.staging import group_hooks
 from hooktrace.staging.calls import BucketCall
 from hooktrace.testing import FakeClock
-from hooktrace.tracing.state import State
 from tests.fakes import Job, fake_clock
 
 ASKED_NS = 1000
@@ -138,47 +136,3 @@ def test_a_model_whose_first_call_cannot_be_stamped_is_one_model() -> None:
             *(("model0", 0, False), ("model0", 1, True), ("model0", 2, True)),
         ]
         assert tracer.losses() == {"stamp_failed": 1}
-
-
-def test_a_pause_ends_where_a_call_cannot_be_stamped() -> None:
-    """The calls before it are of their steps, and so is it."""
-    with Tracer(error_every=0, align_clocks=False) as tracer:
-        job = Job(tracer, 2)
-        for step in range(9):
-            tracer.recording = not 3 <= step < 6
-            with mock.patch.object(job.hook, "_clock", raising if step == 6 else tracer.clock):
-                job.step()
-        tracer.flush()
-        assert [step.step for step in tracer.steps()] == [0, 1, 2, 7, 8]
-
-
-def test_an_alarm_after_a_pause_is_raised() -> None:
-    """By the first call, before any is recorded again."""
-    with Tracer(error_every=0, align_clocks=False, on_anomaly="raise") as tracer:
-        job = Job(tracer)
-        for _ in range(3):
-            job.step()
-        tracer.recording = False
-        job.step()
-        tracer.recording = True
-        tracer._to_raise, tracer.state = AnomalyError("of the drain"), State.ALARMED
-        with pytest.raises(AnomalyError, match="of the drain"):
-            job.step()
-        job.step()
-        tracer.flush()
-        assert [step.step for step in tracer.steps()] == [0, 1, 2, 4]
-
-
-def test_the_models_of_one_hook_are_told_apart_while_paused() -> None:
-    """Each has its own count."""
-    with Tracer(error_every=0, align_clocks=False) as tracer:
-        job, other = Job(tracer, 2), Job(tracer, 3)
-        other.hook = job.hook
-        for step in range(12):
-            tracer.recording = not 3 <= step < 6
-            job.step()
-            if step % 2:
-                other.step()
-        tracer.flush()
-        assert [s.step for s in tracer.steps("model0")] == [0, 1, 2, *range(6, 12)]
-        assert [s.step for s in tracer.steps("model0#2")] == [0, 3, 4, 5]

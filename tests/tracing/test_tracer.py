@@ -31,15 +31,6 @@ def test_without_a_thread_training_goes_on(
     assert caplog.text.count("raise the limit of threads") == 1
 
 
-def test_a_bad_rank_variable_costs_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launcher that sets LOCAL_RANK to nothing does not stop the drain."""
-    monkeypatch.setenv("LOCAL_RANK", "")
-    with Tracer() as tracer:
-        Job(tracer).step()
-        assert len(tracer.steps()) == 1
-        assert tracer.losses() == {}
-
-
 def test_a_resumed_job_goes_on_with_its_steps() -> None:
     """Its first two steps are as much of a warm-up as any."""
     with Tracer(first_step=100, error_every=0) as tracer:
