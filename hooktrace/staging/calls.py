@@ -222,11 +222,6 @@ class BucketCall:
         return bool(self.events) and self.unknown is None
 
     @property
-    def event_pool(self) -> EventPool:
-        """Where the events are from."""
-        return self.recorder.event_pool
-
-    @property
     def available(self) -> int:
         """When DDP could have the result of an ended call: it was there, and the hook had returned.
 
@@ -253,23 +248,20 @@ class BucketCall:
 
     def enter(self) -> None:
         """Stamp that the hook itself is called now: its bucket was looked at before."""
-        try:
-            self.entered = self.recorder.clock()
-        except Exception as error:
-            self.lose_stamps(error)
+        self._stamp("entered")
 
     def release(self) -> None:
         """Stamp that DDP is given the result now: it was looked at before."""
         self.held = False
-        try:
-            self.released = self.recorder.clock()
-        except Exception as error:
-            self.lose_stamps(error)
+        self._stamp("released")
 
     def begun(self) -> None:
         """Stamp that the call got its turn among multi-round hooks."""
+        self._stamp("started")
+
+    def _stamp(self, name: str) -> None:
         try:
-            self.started = self.recorder.clock()
+            setattr(self, name, self.recorder.clock())
         except Exception as error:
             self.lose_stamps(error)
 
@@ -322,10 +314,7 @@ class BucketCall:
 
     def finished(self) -> None:
         """Stamp that the bucket's result is there, and push the call."""
-        try:
-            self.done = self.recorder.clock()
-        except Exception as error:
-            self.lose_stamps(error)
+        self._stamp("done")
         self.recorder.push(self)
 
     def record(self) -> None:

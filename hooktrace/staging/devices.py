@@ -22,9 +22,9 @@ queries from all threads, and breaks the capture, unless the thread has said tha
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -119,15 +119,11 @@ class EventPool:
         self._free[device].append(event)
 
 
-@functools.cache
-def _module_of(device_type: str) -> object:
-    return getattr(torch, device_type, None)
-
-
 def refuse_captured_stream(device: torch.device) -> None:
     """Raise ``RuntimeError`` where the device's current stream is being captured."""
     # A device without graphs has no such function.
-    is_captured = getattr(_module_of(device.type), "is_current_stream_capturing", None)
+    module = getattr(torch, device.type, None)
+    is_captured = getattr(module, "is_current_stream_capturing", None)
     if is_captured is not None and is_captured():
         raise RuntimeError(
             "the hook ran while its stream was captured into a graph, where nothing is timed"
@@ -275,13 +271,10 @@ class DeviceCall(BucketCall):
         give_back([self])
 
     def _record_around_backward(self) -> None:
-        if self.device_over:
-            return
-        try:
-            event = self.recorder.event_pool.record(self.slot.device)
-        except Exception:  # the device does not know then how much backward hid
-            return
-        self.around_backward = (*self.around_backward, event)
+        if not self.device_over:
+            with suppress(Exception):  # the device does not know then how much backward hid
+                event = self.recorder.event_pool.record(self.slot.device)
+                self.around_backward = (*self.around_backward, event)
 
     def record(self) -> None:
         """Record an event; once one stamp has failed, nobody knows which event is whose."""
@@ -307,7 +300,7 @@ def give_back(calls: Iterable[BucketCall]) -> None:
         if call.events and not call.device_over:
             call.device_over = True
             for event in events_of(call):
-                used[id(event)] = call.event_pool, call.slot.device, event
+                used[id(event)] = call.recorder.event_pool, call.slot.device, event
     for pool, device, event in used.values():
         pool.give(device, event)
 

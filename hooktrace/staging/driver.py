@@ -49,29 +49,33 @@ class Ended(NamedTuple):
     result: torch.Tensor
 
 
-_NO_SLOTS: tuple[str, ...] = ()  # its subclasses have them: of two bases, one may
-
-
-class HookRun:
-    """One call of a staged hook: its generator, and the operation that it has yielded last.
+class StagedRun(BucketCall):
+    """A call of a staged hook: its driver, and its stamps, unless it is untraced.
 
     ``name``: of the hook, for its errors.  ``state``, ``bucket``: what the hook was called with.
+    ``generator``, ``yielded``: the hook's, and the operation that it has yielded last.
     """
 
-    __slots__ = _NO_SLOTS
+    __slots__ = ("bucket", "generator", "name", "state", "yielded")
 
     name: str
-    generator: Steps | None
     state: Any
     bucket: Any
+    generator: Steps | None
     yielded: Operation | None
-    slot: Any
     recorder: Any
 
+    @classmethod
+    def untraced(cls) -> StagedRun:
+        """Return a run that is not stamped."""
+        run: Any = cls.__new__(cls)
+        run.recorder = None
+        return run  # type: ignore[no-any-return]  # it is one
+
     @property
-    def call(self) -> BucketCall | None:
-        """What the stamps are written on; ``None`` of an untraced hook."""
-        return None if self.recorder is None else self  # type: ignore[return-value]  # it is one
+    def is_traced(self) -> bool:
+        """Whether it is stamped."""
+        return self.recorder is not None
 
     def advance(self, value: Any) -> Operation | Ended:
         """Hand ``value`` to the hook; returns what it yields next, or ``Ended``.
@@ -83,14 +87,13 @@ class HookRun:
         except StopIteration as stop:
             return Ended(self.end(stop.value))
         except BaseException as error:
-            self.fail(self.own_stage, error)
+            self.fail(own_stage(self.yielded), error)
 
     def issue(self, operation: Operation) -> Future:
         """Issue an operation; returns its future.  Raises ``HookError`` for what it raised."""
         self.yielded = operation
-        call = self.call
-        if call is not None:
-            call.issued(operation)
+        if self.is_traced:
+            self.issued(operation)
         try:
             return operation.start()
         except BaseException as error:
@@ -102,11 +105,11 @@ class HookRun:
         On a device, what the hook holds is kept for the stream that it goes on with.  Raises
         ``HookError`` for what the backend raised.
         """
-        call, operation = self.call, self.yielded
-        if call is not None:
-            call.arrived()
+        operation: Any = self.yielded
+        if self.is_traced:
+            self.arrived()
         try:
-            value = operation.result(arrived)  # type: ignore[union-attr]  # it was issued
+            value = operation.result(arrived)
         except BaseException as error:
             self.fail(stages_of(operation).waiting, error)
         if streams.enabled and self.generator is not None:
@@ -115,51 +118,23 @@ class HookRun:
 
     def end(self, result: Any) -> torch.Tensor:
         """Return what the hook has returned, checked, and push the call."""
-        call = self.call
-        wrong = wrong_result(result, None if call is None else self.slot)
+        wrong = wrong_result(result, self.slot if self.is_traced else None)
         if wrong is not None:
-            self.fail(self.own_stage, wrong)
-        self.let_go_of_hook()
-        if call is not None:
-            call.finished()
+            self.fail(own_stage(self.yielded), wrong)
+        self._let_go_of_hook()
+        if self.is_traced:
+            self.finished()
         return result  # type: ignore[no-any-return]  # it was checked
 
-    @property
-    def own_stage(self) -> str:
-        """The stage that the hook's own code is in."""
-        return "compress" if self.yielded is None else stages_of(self.yielded).after
-
     def fail(self, stage: str, error: BaseException) -> NoReturn:
-        """Put a failure on the record, let go of the hook, and raise the error that names it.
+        """Put a failure on the record, let go of the hook, and raise the error that names it."""
+        name, bucket = self.name, self.bucket
+        self._let_go_of_hook()
+        raise_for(name, bucket, self if self.is_traced else None, stage, error)
 
-        What is no ``Exception``, as Ctrl-C, is raised as it is.
-        """
-        name, bucket, call = self.name, self.bucket, self.call
-        self.let_go_of_hook()
-        if call is not None:
-            call.failed(stage, error)
-        if not isinstance(error, Exception):
-            raise error
-        # The call knows better than a bucket of a static graph's first pass (``layout.py``).
-        index = bucket.index() if call is None else call.slot.index
-        raise HookError(name, index, stage, f"{type(error).__name__}: {error}") from error
-
-    def let_go_of_hook(self) -> None:
+    def _let_go_of_hook(self) -> None:
         """Hold nothing of the hook's any more: the call stays until the drain has read it."""
         self.generator = self.state = self.bucket = self.yielded = None
-
-
-class StagedRun(HookRun, BucketCall):
-    """A call of a staged hook: its driver, and its stamps."""
-
-    __slots__ = ("bucket", "generator", "name", "state", "yielded")
-
-    @classmethod
-    def untraced(cls) -> StagedRun:
-        """Return a run that is not stamped."""
-        run = cls.__new__(cls)
-        run.recorder = None
-        return run
 
     def finish(  # noqa: PLR0912, PLR0915  # see above
         self, arrived: Future
@@ -289,14 +264,10 @@ class OpaqueRun(BucketCall):
         self.in_doubt = "a stamp failed"
 
     def fail(self, stage: str, error: BaseException) -> NoReturn:
-        """Put a failure on the record, and raise the error that names it, as ``HookRun.fail``."""
+        """Put a failure on the record, and raise the error that names it."""
         if group_hooks.watched:
             group_hooks.over(self)
-        self.failed(stage, error)
-        if not isinstance(error, Exception):
-            raise error
-        what = f"{type(error).__name__}: {error}"
-        raise HookError(self.name, self.slot.index, stage, what) from error
+        raise_for(self.name, None, self, stage, error)
 
     def finish(self, arrived: Future) -> torch.Tensor:
         """Return the hook's result: the callback for ``then``."""
@@ -374,32 +345,7 @@ def launch_opaque(
     return _then(future, run.finish)
 
 
-class _WaitingRun(HookRun):
-    """A call whose operations are waited for one by one; its result is as long as ``expected``."""
-
-    __slots__ = ("_call", "_expected", "bucket", "generator", "name", "state", "yielded")
-
-    def __init__(self, call: BucketCall | None, expected: int) -> None:
-        self._call = call
-        self._expected = expected
-
-    @property
-    def call(self) -> BucketCall | None:
-        """What takes the stamps."""
-        return self._call
-
-    def end(self, result: Any) -> torch.Tensor:
-        """Return the result, checked; its stamp is the caller's."""
-        if not isinstance(result, torch.Tensor) or result.numel() != self._expected:
-            got = f"{tuple(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
-            wrong = TypeError(
-                f"the hook returned {got}; return a tensor of {self._expected} elements"
-            )
-            self.fail(self.own_stage, wrong)
-        return result
-
-
-def run_synchronously(  # noqa: PLR0917  # as the driver's
+def run_synchronously(  # noqa: PLR0917  # what a run holds
     name: str, generator: Steps, state: Any, place: Any, call: BucketCall | None, expected: int
 ) -> torch.Tensor:
     """Run a hook to its end and return its result, a tensor of ``expected`` elements.
@@ -410,15 +356,31 @@ def run_synchronously(  # noqa: PLR0917  # as the driver's
     the last one, which is the caller's.  Raises ``HookError`` for what the hook or a collective
     raised.
     """
-    run = _WaitingRun(call, expected)
-    run.name, run.generator, run.state, run.bucket = name, generator, state, place
-    run.yielded = None
-    step = run.advance(None)
-    while not isinstance(step, Ended):
-        issued = run.issue(step)
-        issued.wait()
-        step = run.advance(run.arrive(issued))
-    return step.result
+    stage, value = own_stage(None), None
+    try:
+        while True:
+            operation = generator.send(value)  # type: ignore[arg-type]  # None begins it
+            stage = stages_of(operation).issuing
+            if call is not None:
+                call.issued(operation)
+            issued = operation.start()
+            stage = stages_of(operation).waiting
+            issued.wait()
+            if call is not None:
+                call.arrived()
+            value = operation.result(issued)
+            if streams.enabled:
+                streams.keep_across_yield(generator, state, operation, place, value)
+            stage = own_stage(operation)
+    except StopIteration as stop:
+        result = stop.value
+    except BaseException as error:
+        raise_for(name, place, call, stage, error)
+    if not isinstance(result, torch.Tensor) or result.numel() != expected:
+        got = f"{tuple(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
+        wrong = TypeError(f"the hook returned {got}; return a tensor of {expected} elements")
+        raise_for(name, place, call, stage, wrong)
+    return result
 
 
 def run_answered(generator: Steps, answer: Callable[[Operation], Any]) -> torch.Tensor:
@@ -454,3 +416,24 @@ def new_future(tensor: torch.Tensor) -> Future:
 def stages_of(operation: object) -> FailureStages:
     """Return the stages that a hook may fail in around an operation."""
     return getattr(operation, "failure_stages", Operation.failure_stages)
+
+
+def own_stage(yielded: Operation | None) -> str:
+    """Return the stage that a hook's own code is in; ``yielded``: its last operation."""
+    return "compress" if yielded is None else stages_of(yielded).after
+
+
+def raise_for(
+    name: str, bucket: Any, call: BucketCall | None, stage: str, error: BaseException
+) -> NoReturn:
+    """Put a hook's failure on the record, and raise a ``HookError`` that names hook and bucket.
+
+    What is no ``Exception``, as Ctrl-C, is raised as it is.
+    """
+    if call is not None:
+        call.failed(stage, error)
+    if not isinstance(error, Exception):
+        raise error
+    # The call knows better than a bucket of a static graph's first pass (``layout.py``).
+    index = bucket.index() if call is None else call.slot.index
+    raise HookError(name, index, stage, f"{type(error).__name__}: {error}") from error

@@ -47,12 +47,8 @@ class StagedHook:
     """A DDP communication hook made of a generator function; see ``staged``.
 
     Pickles by reference, like a function, so it must be importable from its module; one that a
-    function made (``bind``, ``composed``) pickles as the call that made it.
-
-    ``multi_round`` is what was declared; ``floating`` says that the hook takes real floating-point
-    gradients only, ``local`` that its results differ between ranks by design, ``has_opaque`` that
-    it runs a hook inside of which only the future is seen, ``has_effects`` that it changes more
-    than its state and the bucket, such as parameters, so that it cannot be run on trial.
+    function made (``bind``, ``composed``) pickles as the call that made it.  ``has_opaque``: it
+    runs a hook inside of which only the future is seen.
     """
 
     __name__: str

@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from .driver import Ended, Future, HookRun, new_future
+from .driver import Ended, Future, StagedRun, new_future
 from .groups import round_group
 from .operations import Operation
 
@@ -130,7 +130,7 @@ def _reset_all() -> None:
 os.register_at_fork(after_in_child=_reset_all)
 
 
-def take_turns(run: HookRun, sequencer: Sequencer) -> Future:
+def take_turns(run: StagedRun, sequencer: Sequencer) -> Future:
     """Run a hook with several rounds when its turn comes; returns the future of its result."""
     # Taken first: the call may have ended, and its bucket be gone, when submit returns.
     is_last = run.bucket.is_last()
@@ -149,16 +149,15 @@ class _Turn:
     the ``then`` at its end raises it where DDP sees it.
     """
 
-    def __init__(self, run: HookRun, future: Future, sequencer: Sequencer) -> None:
+    def __init__(self, run: StagedRun, future: Future, sequencer: Sequencer) -> None:
         self._run = run
         self._future = future
         self._sequencer = sequencer
 
     def begin(self) -> None:
         """Run the hook up to its first collective, whose callback goes on."""
-        call = self._run.call
-        if call is not None:
-            call.begun()
+        if self._run.is_traced:
+            self._run.begun()
         self._go_on(None)
 
     def _go_on(self, arrived: Future | None) -> None:

@@ -1,15 +1,15 @@
 """Tensors that live across a yield, kept from a device's allocator until their stream is done.
 
-    HookRun.advance --generator, operation--> keep_across_yield --> record_stream(each tensor)
+    StagedRun --generator, operation--> keep_across_yield --> record_stream(each tensor)
 
 A hook's first part runs on the stream of the backward pass; on NCCL its next part runs as a
 callback, on a stream of its own.  The caching allocator knows a tensor by the stream that it was
 allocated on: once Python lets go of it, its memory is given out again on that stream, while kernels
 of the callback's stream still read it.  ``Tensor.record_stream`` tells the allocator of the other
-stream.  So before a generator goes on, all that its frames and the operation hold is recorded:
-local variables, what an unfinished expression holds, and what is in containers, closures and plain
-objects among them.  Of the hook's state, which holds tensors of every bucket, it is only its own
-attributes and what its dictionaries hold under this bucket's index.
+stream.  So before a generator goes on, all that its frames and the operation hold is recorded, also
+in unfinished expressions, containers, closures and plain objects.  Of the hook's state, which holds
+tensors of every bucket, it is its own attributes, and what dictionaries hold under this bucket's
+index.
 """
 
 from __future__ import annotations

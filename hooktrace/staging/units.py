@@ -7,10 +7,9 @@ FSDP has no fixed list of buckets: which unit is gathered how often in a step de
 kept after forward, on prefetching, on micro-steps.  So slots are made as calls are met, one for
 each unit, collective, phase and turn within a step, and a step that adds some begins a generation.
 
-A *step* is all that was communicated up to the end of a backward pass that reduced gradients: of
-micro-steps without a reduction the gathers belong to the step that ends them, and so do those of a
-forward pass that raised.  Evaluation is none.  A pass inside another one, as of a re-entrant
-checkpoint, ends no step: the outer one does.
+A *step* is all that was communicated up to the end of a backward pass that reduced gradients, with
+the gathers of micro-steps without a reduction, and of a forward pass that raised.  Evaluation is
+none.  A pass inside another one, as of a re-entrant checkpoint, ends no step.
 """
 
 from __future__ import annotations
@@ -57,18 +56,15 @@ class UnitPlace:
 class UnitCall(BucketCall):
     """A unit's call on the host, with slots for what each of them sets beside a bucket's stamps.
 
-    In its ``__dict__`` they would be a block of memory more, which is there until the step is over.
-    ``ShardedModel.begin`` sets all of them after the constructor, since one of its own would be a
-    function call more for each collective.
+    ``ShardedModel.begin`` sets all of them: a constructor would be a function call more.
     """
 
     __slots__ = ("bare", "exposed", "order")
 
 
 MOST_SIZES = 16
-"""Of one collective that have a number each.  All others share one more, and their records say all
-of themselves: where sizes change from step to step, as of experts of which a step uses some, each
-step would begin a generation, with a layout of all sizes so far."""
+"""Of one collective that have a number each; all others share one more.  Where sizes change from
+step to step, as of experts, each step would begin a generation, with a layout of all sizes."""
 
 MOST_CALLS = 1 << 14
 """Of one step; in a loop that never reduces gradients more would fill the memory."""

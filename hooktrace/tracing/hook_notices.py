@@ -89,16 +89,15 @@ class HookNotices:
         return self._untraced + sum(model.position[0] + 1 for model in self._layout.models)
 
     def not_synchronised(self, passes: int) -> None:
-        """Record that DDP did not call the hook."""
-        self._note(
-            "not_synchronised",
-            f"was not called in {passes} backward passes in which DDP was to synchronise, so the "
-            "ranks train apart",
-        )
-
-    def fail(self, error: Exception) -> None:
-        """Count an anomaly that could not be recorded."""
-        self._tracer.push(Loss.of_stamps(error))
+        """Record that DDP did not call the hook; raises nothing, which would fail backward."""
+        try:
+            self._note(
+                "not_synchronised",
+                f"was not called in {passes} backward passes in which DDP was to synchronise, so "
+                "the ranks train apart",
+            )
+        except Exception as error:  # of a clock
+            self._tracer.push(Loss.of_stamps(error))
 
     def _note(self, kind: str, what: str) -> None:
         if not self._tracer.recording:
@@ -148,10 +147,7 @@ class _PassCounter:
             self._passes = 0
             return
         self.handle.remove()
-        try:
-            notices.not_synchronised(self._passes)
-        except Exception as error:  # of a clock: it would fail backward
-            notices.fail(error)
+        notices.not_synchronised(self._passes)
 
 
 def _others_with(

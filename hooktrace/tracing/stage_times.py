@@ -11,13 +11,11 @@ The only module that reads a call's stamps, its rounds and its events.
 runs the callback of the collective that it executed, which may decompress: until then it takes no
 other.
 
-*Exposed, of a unit on a device.*  A wait begins where the computing stream comes to it, and goes on
-until the last of the calls that it is for has ended.  What is exposed of a call is the time in
-which it was under way, from its begin to its end on FSDP's stream, during its wait; where several
-are under way in one wait, as at the end of a backward pass, that time is of the one that ends
-first.  So no time of a step is counted twice, no call exposes more than it takes, and a step's sum
-is at most what its computing stream stood still for.  The rest of a wait is of no call: what FSDP
-copies and divides around its collectives.
+*Exposed, of a unit on a device.*  A wait begins where the computing stream comes to it, and lasts
+until the last of the calls that it is for has ended.  A call exposes the time in which it was under
+way during its wait; where several are under way, that time is of the one that ends first.  So no
+time of a step is counted twice, and a step's sum is at most what its computing stream stood still
+for.  The rest of a wait is of no call: FSDP copies and divides around its collectives.
 
 *Sent.*  That it is not known is logged once for a hook and a reason, and stands in each step's
 record.
@@ -278,7 +276,6 @@ _UNLISTED = (
     "torch's Flight Recorder lists no collective of the hook; it does not list sends and receives "
     "on gloo, so they cannot be told from a hook that sends nothing"
 )
-
 
 _UNSEEN = (
     "torch's process groups tell of no collective of the hook: it sends nothing, or by other ways"

@@ -92,25 +92,6 @@ def model_of(*dtypes: torch.dtype) -> tuple[list[FakeBucket], list[FakeBucket]]:
     return first, later
 
 
-def test_a_static_graph_s_first_pass_is_one_step_of_one_model() -> None:
-    """The second pass tells the numbers, and which was the last in the first."""
-    first, later = model_of(torch.float32, torch.float64, torch.float16)
-    with Tracer() as tracer:
-        job = Job(tracer)
-        job.buckets = first
-        at_the_end_of_a_pass(job.step)
-        job.buckets = later
-        job.step()
-        job.step()
-        assert [(s.model, s.step, s.bucket_count, s.complete) for s in tracer.steps()] == [
-            ("model0", step, 3, True) for step in range(3)
-        ]
-        assert [b.bucket for b in tracer.buckets()] == [0, 1, 2] * 3
-        assert [[b.dtype for b in layout.buckets] for layout in tracer.layouts()] == [
-            ["float32", "float64", "float16"]
-        ]
-
-
 def test_an_error_names_the_bucket_that_it_was() -> None:
     """And not the index that all of them have."""
 
@@ -124,18 +105,6 @@ def test_an_error_names_the_bucket_that_it_was() -> None:
         traced = trace(hook, tracer=tracer)
         with pytest.raises(RuntimeError, match="bucket 1, stage hook: ValueError: boom"):
             at_the_end_of_a_pass(lambda: [traced(None, bucket) for bucket in first])
-
-
-def test_without_a_second_pass_nobody_knows_the_last_bucket() -> None:
-    """A run of one step has its buckets, and does not claim that they are all."""
-    first, _ = model_of(torch.float32, torch.float64)
-    with Tracer() as tracer:
-        job = Job(tracer)
-        job.buckets = first
-        at_the_end_of_a_pass(job.step)
-        assert tracer.flush()
-    assert [(s.bucket_count, s.complete) for s in tracer.steps()] == [(2, False)]
-    assert tracer.layouts() == []
 
 
 def test_two_static_models_in_one_pass_are_kept_apart() -> None:

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 from hooktrace import Tracer, staged, trace
-from hooktrace.probes.step_sampler import CallStart, Look, Part, StepSampler
-from hooktrace.testing import FakeClock
-from hooktrace.tracing.sampling_plan import SamplingPlan
-from tests.fakes import FakeOperation, Job, buckets_of, fake_clock, hook_of, opaque
+from tests.fakes import FakeOperation, Job, buckets_of, fake_clock, hook_of
 from tests.staging.test_backward import chain
 
 
@@ -126,78 +123,3 @@ def test_the_wait_for_a_turn_is_a_stage_of_its_own() -> None:
         ("decompress", 120, 120, False),
     ]
     assert one.stage_ns("turn") == one.stage_ns("queue") == two.stage_ns("queue") == 0
-
-
-class _Look(Look):
-    """Takes 7 ns for a result."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock = clock
-
-    def join(self, future: Any) -> Any:
-        return future.then(self._looked)
-
-    def _looked(self, future: Any) -> Any:
-        self._clock.advance(7)
-        return future.value()
-
-
-class _Part(Part):
-    """Looks at each bucket of each second step, for 30 ns before its hook is called."""
-
-    next_step = 1
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock = clock
-
-    def enter(self, start: CallStart, sink: Any) -> bool:
-        """Look, and go on to the next step but one."""
-        self.next_step = start.step + 2
-        self._clock.advance(30)
-        start.looks.append(_Look(self._clock))
-        return True
-
-
-@pytest.mark.parametrize("is_staged", [True, False])
-def test_what_hooktrace_does_itself_is_a_stage_and_its_step_does_not_count(
-    is_staged: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither compress nor the hook's call has it; the bucket is done when DDP has its result."""
-    clock = fake_clock()
-
-    def begin(self: SamplingPlan, state: Any, slot: Any, bucket: Any) -> None:
-        slot.model.sampling, slot.model.sample_step = StepSampler([_Part(clock)]), 1
-        clock.advance(50)
-
-    monkeypatch.setattr(SamplingPlan, "begin", begin)
-
-    @staged
-    def hook(state: Any, bucket: Any) -> Iterator[Any]:
-        clock.advance(5)
-        operation = FakeOperation(wire_bytes=4)
-        operation.complete()
-        yield operation
-        return bucket.buffer()
-
-    def slow(state: Any, bucket: Any) -> Any:
-        clock.advance(5)
-        return opaque(state, bucket)
-
-    (bucket,) = buckets_of(1)
-    with Tracer(clock=clock) as tracer:
-        traced = trace(hook if is_staged else slow, tracer=tracer)
-        for step in range(4):
-            clock.now_ns = 1000 * step
-            traced(None, bucket).wait()
-        steps, buckets = tracer.steps(), tracer.buckets()
-    assert [(s.probed, s.settled, s.counts) for s in steps] == [
-        (True, False, False), (True, False, False), (False, True, True), (True, True, False)
-    ]  # fmt: skip
-    assert [b.probed for b in buckets] == [True, True, False, True]
-    assert [b.stage_ns("probe") for b in buckets] == [50, 37, 0, 37]
-    probed = [(s.name, s.start_ns - 3000, s.end_ns - 3000) for s in buckets[3].stages]
-    own = [("compress", 30, 35), ("wire", 35, 35), ("decompress", 35, 35)]
-    own = own if is_staged else [("hook", 30, 35), ("pending", 35, 35)]
-    assert probed == [("probe", 0, 30), *own, ("probe", 35, 42)]
-    assert (buckets[3].ready_ns, buckets[3].done_ns) == (3000, 3042)
-    assert "probe" not in buckets[2].stage_totals_ns()

@@ -58,23 +58,6 @@ def test_close_twice() -> None:
     assert tracer.losses() == {}
 
 
-def test_close_while_close_runs() -> None:
-    """A signal handler may call close() while it runs: no deadlock, each within its deadline."""
-    nested = []
-
-    class Interrupting(FakeExporter):
-        def close(self) -> None:
-            closer = threading.Thread(target=lambda: nested.append(tracer.close(0.2)))
-            closer.start()
-            closer.join(60)
-            assert not closer.is_alive()
-
-    tracer = Tracer([Interrupting()])
-    Job(tracer).step()
-    assert tracer.close(60)
-    assert nested == [False]
-
-
 def test_what_is_closed_does_not_start() -> None:
     """A signal handler may close between a call's look at the state and the start of the drain."""
     exporter = FakeExporter()
