@@ -93,6 +93,12 @@ class BucketSlot:
     ``parameters`` are names and shapes; of DDP's the bucket has them.
     """
 
+    __slots__ = (
+        *("blank", "buffer", "buffer_id", "device", "device_type", "dtype", "generation"),
+        *("gradient_bytes", "has_events", "index", "is_dense", "is_last", "last_call", "model"),
+        *("numel", "parameter_ids", "parameters", "thread", "torch_dtype", "unit", "usual"),
+    )
+
     def __init__(
         self,
         model: ModelState,
@@ -175,7 +181,7 @@ class Departure(NamedTuple):
     before: Unit | None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ModelState:
     """Where one model stands: its step, its generation and the slots of that generation.
 

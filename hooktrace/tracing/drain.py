@@ -204,7 +204,8 @@ class Pipeline:
                 self._take(_ENTRIES_PER_PORTION)
                 self._guarded(self._send)
             self._guarded(self._assembler.finish)
-            self.losses.add("unfinished", self._tracer.models.count_in_flight())
+            in_flight = self._tracer.models.count_in_flight
+            self._guarded(lambda: self.losses.add("unfinished", in_flight()))
         self._guarded(self._send)
         if last:
             self.exporters.close()

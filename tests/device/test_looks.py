@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from hooktrace import Tracer
-from hooktrace.probes.agreement import Consent
 
 from .fake_device import FakeDevice
 from .hook_table import HOOKS, fake_parameters, training
@@ -78,12 +77,22 @@ def test_under_capture_nothing_is_looked_at(look: str) -> None:
     assert counts[0][2] == 0
 
 
-def test_a_rank_that_cannot_probe_issues_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even a word of consent: the others would issue their part, and this one not."""
+def no_memory(*_: object) -> torch.Tensor:
+    raise MemoryError
 
-    def no_memory(*_: object) -> torch.Tensor:
-        raise MemoryError
 
+@pytest.mark.parametrize(
+    ("owner", "name", "fails"),
+    [
+        # Not even a word of consent: the others would issue their part, and this one not.
+        ("hooktrace.probes.probe", "finite_parts", no_memory),
+        ("hooktrace.probes.agreement.Consent", "given", lambda *_: False),
+    ],
+)
+def test_a_rank_that_cannot_probe_issues_nothing(
+    owner: str, name: str, fails: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor without the consent of all: the hook's collectives are alone as if not probed."""
     issued = []
     for options in ({"error_every": 0}, {"error_every": 1, "error_all_buckets": True}):
         with (
@@ -92,26 +101,9 @@ def test_a_rank_that_cannot_probe_issues_nothing(monkeypatch: pytest.MonkeyPatch
         ):
             run = training("fp16", fake_parameters(), tracer, device.end_backward)
             run(PROBED[0])
-            monkeypatch.setattr("hooktrace.probes.probe.finite_parts", no_memory)
+            monkeypatch.setattr(f"{owner}.{name}", fails)
             run(1)
             monkeypatch.undo()
-            issued.append(device.collectives)
-            tracer.flush()
-            assert set(tracer.losses()) == ({"probe_failed"} if options["error_every"] else set())
-    assert issued[0] == issued[1]
-
-
-def test_without_the_consent_of_all_nothing_is_issued(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probe is counted as failed, and the hook's collectives are alone as if not probed."""
-    issued = []
-    for options in ({"error_every": 0}, {"error_every": 1, "error_all_buckets": True}):
-        with (
-            FakeDevice() as device,
-            Tracer(align_clocks=False, run_id="fake", **options) as tracer,
-        ):
-            monkeypatch.setattr(Consent, "given", lambda *_: False)
-            run = training("fp16", fake_parameters(), tracer, device.end_backward)
-            run(PROBED[0] + 1)
             issued.append(device.collectives)
             tracer.flush()
             assert set(tracer.losses()) == ({"probe_failed"} if options["error_every"] else set())

@@ -80,25 +80,20 @@ def test_the_computing_stream_does_not_wait_for_itself(
 
 
 def test_models_have_events_of_their_own(device: SimulatedStreams, some: Some) -> None:
-    """Whose steps end at other times."""
+    """Whose steps end at other times; a step that ends is forgotten."""
     with device.stream(device.Stream()):
-        ours, theirs = some.call(0), some.call(1)
-    some.waits.before(theirs)
-    assert ours.before_wait is not None
-    assert theirs.before_wait is not None
-    assert ours.before_wait != theirs.before_wait
-
-
-def test_a_step_that_ends_is_forgotten(device: SimulatedStreams, some: Some) -> None:
-    """That of another model is not."""
-    with device.stream(device.Stream()):
-        ours, theirs = some.call(0), some.call(1)
-    assert some.waits.last(some.unit, "all_gather") is theirs
+        calls = [some.call(model) for model in (0, 1, 0, 1)]
+    some.waits.before(calls[1])
+    ours, theirs = (call.before_wait for call in calls[:2])
+    assert ours is not None
+    assert theirs is not None
+    assert ours != theirs
+    assert some.waits.last(some.unit, "all_gather") is calls[3]
     some.models[1].leave()
     assert some.waits.last(some.unit, "all_gather") is None
-    some.waits.before(ours, theirs)
-    assert theirs.before_wait is None
-    assert ours.before_wait is not None
+    some.waits.before(*calls[2:])
+    assert calls[3].before_wait is None
+    assert calls[2].before_wait is not None
 
 
 def test_a_captured_stream_has_no_event(
