@@ -147,22 +147,6 @@ def test_a_collective_that_raised_is_not_called_a_hook_of_ddp_s() -> None:
         assert "DDP" not in message
 
 
-class Own:
-    """A kind of entry that the assembler has never heard of."""
-
-    def assemble(self, into: Assembler) -> None:
-        into.losses.add("late", 3)
-
-
-def test_a_new_kind_of_entry_is_one_class() -> None:
-    """It says itself what becomes of it; anything else is a record, and goes out as it is."""
-    assembler, record = Assembler(LossLedger(dict)), object()
-    assembler.add(Own())
-    assembler.add(record)
-    assert assembler.take() == ([], [record])
-    assert assembler.losses.totals() == {"late": 3}
-
-
 class Result:
     """A result of a probe that comes when it is told to."""
 
