@@ -51,7 +51,6 @@ OF_SHARDS = (
     "distributed/test_sharded_edges.py",
     "distributed/test_sharded_hangs.py",
     "distributed/test_unit_probes.py",
-    "distributed/test_units.py",
     "fsdp/test_trace.py",
 )
 """The tests that need them, by file: some cannot even be imported without."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections import Counter
@@ -48,9 +47,6 @@ def bf16_compress_hook(state, bucket):  # type: ignore[no-untyped-def]
     """Be right, under a name that DDP refuses on gloo."""
     return averages(state, bucket)
 
-
-unnamed = functools.partial(averages)
-"""DDP refuses a partial; it pickles."""
 
 made_in_place = lambda state, bucket: averages(state, bucket)  # noqa: E731, PLW0108  # does not
 

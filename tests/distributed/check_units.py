@@ -25,13 +25,9 @@ class Adds(ScatterHook):
 
     def steps(self, reduction: Reduction) -> Steps:
         """Exchange the parts, and add them."""
-        received = yield AllToAll(self.given(reduction), reduction.group)
+        received = yield AllToAll(reduction.gradients, reduction.group)
         parts = received.view(reduction.group.size(), -1)
         return self.result(parts, reduction)
-
-    def given(self, reduction: Reduction) -> torch.Tensor:
-        """Return what is sent."""
-        return reduction.gradients
 
     def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
         """Return this rank's part."""
@@ -68,15 +64,8 @@ class DropsTheTail(Adds):
         return total
 
 
-class HidesNan(Adds):
-    """Makes zeros of what is not finite."""
-
-    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
-        return parts.nan_to_num(0.0, 0.0, 0.0).sum(0) / reduction.divisor
-
-
 class Feeds(ScatterHook):
-    """Sends bfloat16, with error feedback that ``keep`` gets wrong."""
+    """Sends bfloat16, with error feedback."""
 
     name = "feeds"
 
@@ -90,16 +79,13 @@ class Feeds(ScatterHook):
         if lost is not None and lost.shape == gradients.shape:
             gradients = gradients + lost
         sent = (gradients / reduction.divisor).to(torch.bfloat16)
-        self.kept[key] = self.keep(gradients, sent.to(gradients.dtype) * reduction.divisor)
+        left = gradients - sent.to(gradients.dtype) * reduction.divisor
+        self.kept[key] = left.nan_to_num(0.0, 0.0, 0.0)
         return (yield ReduceScatter(sent, reduction.group))
 
     def key(self, reduction: Reduction) -> str:
         """Return what the residual is kept under."""
         return reduction.unit
-
-    def keep(self, gradients: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
-        """Return the residual."""
-        return (gradients - sent).nan_to_num(0.0, 0.0, 0.0)
 
     def residual(self, unit: str) -> torch.Tensor | None:
         """Return it."""
@@ -111,20 +97,6 @@ class SharesResiduals(Feeds):
 
     def key(self, reduction: Reduction) -> str:
         return "all"
-
-
-class KeepsNan(Feeds):
-    """Keeps NaN for ever."""
-
-    def keep(self, gradients: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
-        return gradients - sent
-
-
-class RefusesBfloat16(Adds):
-    """Goes by way of numpy."""
-
-    def given(self, reduction: Reduction) -> torch.Tensor:
-        return torch.from_numpy(reduction.gradients.numpy())
 
 
 class GivesTheWhole(Adds):

@@ -236,8 +236,3 @@ def tolerance(dtype: torch.dtype, steps: int = 1) -> float:
     each = 32 if dtype is torch.float32 else 4
     magnified = 1 if steps == 1 else 8
     return float(each * torch.finfo(dtype).eps * steps * magnified)
-
-
-def unequal(ranks: list[dict[str, list[bool]]]) -> list[str]:
-    """Return the cases that had a step whose bits differ, on any rank."""
-    return [case for facts in ranks for case, steps in facts.items() if not all(steps) or not steps]

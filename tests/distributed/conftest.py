@@ -23,10 +23,3 @@ def four() -> Iterator[Ranks]:
     ranks = Ranks(4)
     yield ranks
     ranks.close()
-
-
-@pytest.fixture(params=["two", "four"])
-def world(request: pytest.FixtureRequest) -> Ranks:
-    """Scenarios on 2 and on 4 ranks, one after another."""
-    found: Ranks = request.getfixturevalue(request.param)
-    return found

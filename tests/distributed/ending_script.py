@@ -1,7 +1,6 @@
-"""One rank of a short job, as people write it: steps, and the end of the program.
+"""One rank of a short job, in whose first start rank 1 does not come to where the probes meet.
 
-``ending_script.py hangs``: in its first start rank 1 does not come to where the ranks' probes meet,
-and all are to be aborted.
+All ranks are to be aborted then.
 """
 
 from __future__ import annotations
@@ -29,21 +28,20 @@ def waits(tracer: Tracer) -> bool:
     return probes._agreement.meeting == model.step + 1
 
 
-def main(*, hangs: bool) -> None:
+def main() -> None:
     """Make 20 steps; probes have met by then."""
     start = os.environ["TORCHELASTIC_RESTART_COUNT"]
-    if hangs:
-        forget_torchs_addresses(start)
+    forget_torchs_addresses(start)
     dist.init_process_group("gloo")
     ddp = DistributedDataParallel(nn.Linear(8, 8))
-    tracer = Tracer(hang_after_s=2, on_hang="abort") if hangs else Tracer()
+    tracer = Tracer(hang_after_s=2, on_hang="abort")
     hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
     for step in range(20):
-        if hangs and start == "0" and step and dist.get_rank() == 1 and waits(tracer):
+        if start == "0" and step and dist.get_rank() == 1 and waits(tracer):
             time.sleep(100)
         ddp(torch.ones(2, 8)).sum().backward()
     sys.stderr.write(f"20 steps in start {start}\n")
 
 
 if __name__ == "__main__":
-    main(hangs="hangs" in sys.argv)
+    main()

@@ -1,13 +1,14 @@
 """Real gloo ranks for tests: one launched group a world size runs the scenarios of all tests.
 
-    test: two.run(scenario) --> Ranks, which keep results --> Group --forks.py--> worker.py, a rank
-                            <------ each rank's result, over a Unix socket <------
+    @on(2) def test(rank), or two.run(scenario) in a test
+        --> Ranks, which keep results --> Group --forks.py--> worker.py, a rank
+        <------ each rank's result, over a Unix socket <------
 
-A scenario is a function of the rank in one of this folder's modules.  A group is started for the
-first test that asks, and serves the others.  A scenario runs when
-the first test asks for its result, under a deadline of its own.  One that raises, hangs or ends its
-process fails the tests that ask for it, and them alone: its group is killed with all processes, and
-the next scenario runs in a fresh one.
+A scenario is a function of the rank in one of this folder's modules: a test that every rank runs
+(``on``), or what a test asks the results of.  A group is started for the first test that asks, and
+serves the others.  A scenario runs when the first test asks for its result, under a deadline of its
+own.  One that raises, hangs or ends its process fails the tests that ask for it, and them alone:
+its group is killed with all processes, and the next scenario runs in a fresh one.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol
+
+import pytest
 
 from tests.distributed.forks import Fork
 from tests.ports import free_port
@@ -77,6 +80,22 @@ def scenario(
     return declared
 
 
+def on(*counts: int) -> Callable[[Scenario], Any]:
+    """Make a test of a function that every rank runs, once for each number of ranks."""
+
+    def declared(function: Scenario) -> Any:
+        @pytest.mark.parametrize("ranks", [{2: "two", 4: "four"}[count] for count in counts])
+        def test(ranks: str, request: pytest.FixtureRequest) -> None:
+            request.getfixturevalue(ranks).run(function)
+
+        test.__name__, test.__qualname__ = function.__name__, function.__qualname__
+        test.__doc__, test.__module__ = function.__doc__, function.__module__
+        vars(test)["on_rank"] = function
+        return test
+
+    return declared
+
+
 def name_of(function: Scenario) -> str:
     """Return by what a rank finds a scenario."""
     return f"{function.__module__}:{function.__qualname__}"
@@ -92,43 +111,32 @@ class Ranks:
     def __init__(self, count: int) -> None:
         self.count = count
         self._group: Group | None = None
-        self._results: dict[str, list[bytes]] = {}
-        self._read: dict[str, list[Any]] = {}
+        self._results: dict[str, list[Any]] = {}
         self._failures: dict[str, str] = {}
 
     def run(self, function: Scenario) -> list[Any]:
-        """Return the scenario's result on each rank, a copy for each caller.
+        """Return the scenario's result on each rank, the same objects to all who read them.
 
         Raises ``ScenarioError``, for the first caller and for all others.
         """
         name = name_of(function)
         if name not in self._results and name not in self._failures:
             try:
-                self._results[name] = self._run(
+                results = self._run(
                     name,
                     deadline_s=getattr(function, "deadline_s", DEADLINE_S),
                     apart=getattr(function, "apart", False),
                 )
+                self._results[name] = [pickle.loads(result) for result in results]
             except ScenarioError as error:
                 self._failures[name] = str(error)
         if name in self._failures:
             raise ScenarioError(self._failures[name])
-        return [pickle.loads(result) for result in self._results[name]]
-
-    def read(self, function: Scenario) -> list[Any]:
-        """Return what ``run`` does, the same objects to all callers, who only read them.
-
-        A copy of thousands of records takes a quarter of a second, for each test that asks.
-        """
-        name = name_of(function)
-        if name not in self._read:
-            self._read[name] = self.run(function)
-        return self._read[name]
+        return self._results[name]
 
     def forget(self) -> None:
         """Let scenarios run again."""
         self._results.clear()
-        self._read.clear()
         self._failures.clear()
 
     def close(self) -> None:
@@ -292,9 +300,9 @@ class Group:
             return log.read().decode(errors="replace")[-12_000:]
 
 
-def here(ranks: int) -> Group:
-    """Start a group on this machine's loopback."""
-    shared = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+def here(ranks: int, **more: object) -> Group:
+    """Start a group on this machine's loopback; ``more``: of its environment."""
+    shared = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, **more}
     shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     return Group(
         [

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -58,6 +61,19 @@ def train(
         seen.append(gradients(ddp).clone())
         each_step()
     return torch.stack(seen)
+
+
+def of_all_ranks(value: Any) -> list[Any]:
+    """Return what each rank has; collective."""
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
+
+def shared_folder() -> Path:
+    """Return a new folder, the same on all ranks; collective."""
+    made = tempfile.mkdtemp(prefix="hooktrace-ranks-") if dist.get_rank() == 0 else ""
+    return Path(of_all_ranks(made)[0])
 
 
 def anomalies(tracer: Tracer) -> list[AnomalyRecord]:

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 
+from hooktrace.analysis.run import STAGE_NAMES, UNKNOWN, load
+from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
+from hooktrace.analysis.tensorboard_plugin.selection import selection
+from hooktrace.fsdp import hooks
 from hooktrace.records import BucketRecord, StepRecord
-from tests.distributed import sharded_scenarios
-from tests.distributed.harness import Ranks
-from tests.distributed.sharded_scenarios import FOUR, SETUPS, STEPS
+from hooktrace.records.files import find_records
+from tests.analysis.run.files import run_of, text_of, write_ranks
+from tests.distributed.harness import Ranks, on
+from tests.distributed.sharded import (
+    FOUR,
+    SETUPS,
+    STEPS,
+    WIDTH,
+    Net,
+    Setup,
+    agree,
+    facts_of,
+    sharded,
+    traced,
+    train,
+)
 
 pytestmark = pytest.mark.slow
 
 
-def kinds(facts: dict[str, Any], step: int) -> list[str]:
-    """Return which collectives a step had, in the order in which they began."""
-    return [str(b.unit) for b in facts["buckets"] if b.step == step]
+def all_setups(rank: int) -> dict[str, dict[str, Any]]:
+    """Return the facts of every setup that any number of ranks can have."""
+    return agree(SETUPS, rank)
 
 
 def check(facts: dict[str, Any]) -> None:
@@ -50,18 +75,9 @@ def check_lossless(facts: dict[str, Any]) -> None:
         assert bucket.wire_bytes == bucket.gradient_bytes
 
 
-@pytest.mark.parametrize("name", SETUPS)
-def test_training_is_the_same_and_all_of_it_is_recorded(two: Ranks, name: str) -> None:
-    """Each way to set FSDP up."""
-    for facts in two.read(sharded_scenarios.all_setups):
-        check_lossless(facts[name])
-
-
-@pytest.mark.parametrize("name", FOUR)
-def test_hybrid_sharding_and_partial_resharding(four: Ranks, name: str) -> None:
-    """What needs four ranks."""
-    for facts in four.read(sharded_scenarios.hybrid_setups):
-        check_lossless(facts[name])
+def kinds(facts: dict[str, Any], step: int) -> list[str]:
+    """Return which collectives a step had, in the order in which they began."""
+    return [str(b.unit) for b in facts["buckets"] if b.step == step]
 
 
 BLOCKS = [f"blocks.{i}" for i in range(3)]
@@ -69,7 +85,7 @@ BLOCKS = [f"blocks.{i}" for i in range(3)]
 
 def test_a_plain_step_is_every_unit_s_three_collectives(two: Ranks) -> None:
     """In the order in which FSDP issues them: the next unit's gather comes before its reduction."""
-    facts = two.read(sharded_scenarios.all_setups)[0]["plain"]
+    facts = two.run(all_setups)[0]["plain"]
     forward = [f"{name} all-gather (forward)" for name in ("<root>", *BLOCKS)]
     assert kinds(facts, 2)[:4] == forward
     assert sorted(kinds(facts, 2)[4:]) == sorted(
@@ -84,13 +100,13 @@ def test_a_plain_step_is_every_unit_s_three_collectives(two: Ranks) -> None:
 
 def test_what_is_kept_after_forward_is_not_gathered_again(two: Ranks) -> None:
     """``reshard_after_forward=False``."""
-    facts = two.read(sharded_scenarios.all_setups)[0]["not resharded"]
+    facts = two.run(all_setups)[0]["not resharded"]
     assert not [kind for kind in kinds(facts, 2) if "(backward)" in kind and "gather" in kind]
 
 
 def test_micro_steps_are_one_step(two: Ranks) -> None:
     """Its gathers come three times, its reductions once."""
-    facts = two.read(sharded_scenarios.all_setups)[0]["micro steps"]
+    facts = two.run(all_setups)[0]["micro steps"]
     assert [s.step for s in facts["steps"]] == list(range(STEPS))
     found = kinds(facts, 2)
     assert [k for k in found if k.startswith("blocks.1 all-gather (forward)")] == [
@@ -103,13 +119,84 @@ def test_micro_steps_are_one_step(two: Ranks) -> None:
 
 def test_each_pass_that_reduces_is_a_step(two: Ranks) -> None:
     """As with DDP, whatever the optimizer does."""
-    facts = two.read(sharded_scenarios.all_setups)[0]["not last"]
+    facts = two.run(all_setups)[0]["not last"]
     assert [s.step for s in facts["steps"]] == list(range(2 * STEPS))
+
+
+def check_scene(scene: Scene, ranks: list[dict[str, Any]], *, synchronous: bool = True) -> None:
+    """What holds of each sharded run; of an asynchronous gather what outlasts it is not drawn."""
+    assert len(scene.ranks) == len(ranks)
+    for rank, facts in zip(scene.ranks, ranks, strict=True):
+        buckets: list[BucketRecord] = facts["buckets"]
+        assert {str(scene.units[i]) for i in rank.unit} == {str(b.unit) for b in buckets}
+        spans = rank.exposed_at
+        lengths = (spans.end - spans.start).tolist()
+        assert sum(lengths) == sum(min(b.exposed_ns or 0, b.done_ns - b.ready_ns) for b in buckets)
+        if synchronous:
+            assert (spans.start[1:] >= spans.end[:-1]).all()  # one thread waits for one at a time
+            assert sum(lengths) == sum(step.exposed_ns for step in facts["steps"])
+    told = selection(scene, 0, scene.extent + 1)
+    exposed = sum(s.exposed_ns for facts in ranks for s in facts["steps"])
+    assert told["exposed"] == exposed or (told["exposed"] < exposed and not synchronous)
+    assert told["buckets_counted"] == sum(len(facts["buckets"]) for facts in ranks)
+
+
+KINDS = ["all-gather fwd", "all-gather bwd", "reduce-scatter"]
+
+
+def scene_from(folder: Path, ranks: list[dict[str, Any]]) -> Scene:
+    """Return the scene of what ranks recorded."""
+    texts = {}
+    for rank, facts in enumerate(ranks):
+        steps = [
+            (step, tuple(b for b in facts["buckets"] if b.step == step.step))
+            for step in facts["steps"]
+        ]
+        texts[rank] = text_of(run_of(rank, world_size=len(ranks)), steps)
+    write_ranks(folder, texts)
+    return scene_of(load(find_records(folder)), "net")
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_training_is_the_same_and_all_of_it_is_recorded(
+    two: Ranks, tmp_path: Path, name: str
+) -> None:
+    """Each way to set FSDP up; the tab's exposed stretches add up to the step's."""
+    ranks = [facts[name] for facts in two.run(all_setups)]
+    for facts in ranks:
+        check_lossless(facts)
+    scene = scene_from(tmp_path, ranks)
+    check_scene(scene, ranks, synchronous=name != "asynchronous")
+    expected = [KINDS[0], KINDS[2]] if name == "not resharded" else KINDS
+    assert [title for title in scene.titles if title] == expected
+
+
+def hybrid_setups(rank: int) -> dict[str, dict[str, Any]]:
+    """Return the facts of those that need four ranks."""
+    return agree(FOUR, rank)
+
+
+@pytest.mark.parametrize("name", FOUR)
+def test_hybrid_sharding_and_partial_resharding(four: Ranks, tmp_path: Path, name: str) -> None:
+    """All-reduces have a row of their own in the tab; waits of a part of the ranks are known."""
+    ranks = [facts[name] for facts in four.run(hybrid_setups)]
+    for facts in ranks:
+        check_lossless(facts)
+    scene = scene_from(tmp_path, ranks)
+    check_scene(scene, ranks)
+    replicated = [] if name == "resharded to two" else ["all-reduce"]
+    assert [title for title in scene.titles if title] == [*KINDS, *replicated]
+    assert scene.waits.why_unknown is None
+    for rank, own in enumerate(scene.ranks):
+        assert (own.waited[own.track.stages.name == STAGE_NAMES.index("wire")] != UNKNOWN).all()
+        for one in own.track.facts:
+            assert one.members is not None
+            assert rank in range(*one.members)
 
 
 def test_replicas_are_reduced_after_the_scatter(four: Ranks) -> None:
     """Each unit's all-reduce is of its part, and begins when its reduce-scatter is over."""
-    facts = four.read(sharded_scenarios.hybrid_setups)[0]["hybrid"]
+    facts = four.run(hybrid_setups)[0]["hybrid"]
     own = [b for b in facts["buckets"] if b.step == 2]
     scatters = {b.unit.name: b for b in own if b.unit.collective == "reduce_scatter"}
     reductions = {b.unit.name: b for b in own if b.unit.collective == "all_reduce"}
@@ -121,7 +208,7 @@ def test_replicas_are_reduced_after_the_scatter(four: Ranks) -> None:
 
 def test_records_say_which_ranks_are_in_a_collective(four: Ranks) -> None:
     """Of the mesh, of its rows and columns, and of the halves that are gathered in backward."""
-    for rank, facts in enumerate(four.run(sharded_scenarios.hybrid_setups)):
+    for rank, facts in enumerate(four.run(hybrid_setups)):
         own, replicas = rank - rank % 2, rank % 2
         for bucket in facts["hybrid"]["buckets"]:
             reduced = bucket.unit.collective == "all_reduce"
@@ -138,55 +225,104 @@ def test_records_say_which_ranks_are_in_a_collective(four: Ranks) -> None:
 
 def test_scattered_gradients_that_wait_are_not_reduced(four: Ranks) -> None:
     """``set_requires_all_reduce(False)``: a step without all-reduces, and one with."""
-    facts = four.read(sharded_scenarios.hybrid_setups)[0]["hybrid, kept"]
+    facts = four.run(hybrid_setups)[0]["hybrid, kept"]
     reduced = [any("all-reduce" in kind for kind in kinds(facts, step)) for step in range(4)]
     assert reduced == [False, True, False, True]
 
 
-ERRORS = {
-    "fp16": 1e-3,
-    "bf16": 1e-2,
-    "8 bit": 2e-2,
-    "8 bit parameters": 5e-2,
-    "fp8 parameters": 0.2,
+LOSSY: dict[str, tuple[Callable[[], Any], float]] = {
+    "fp16": (hooks.fp16_reduce_scatter, 1e-3),
+    "bf16": (hooks.bf16_reduce_scatter, 1e-2),
+    "8 bit": (hooks.EightBitReduceScatter, 2e-2),
+    "8 bit parameters": (hooks.EightBitAllGather, 5e-2),
+    "fp8 parameters": (hooks.Fp8AllGather, 0.2),
 }
-"""More than each hook's format rounds by, and far less than a wrong scale would be off by."""
+"""Hooks, and more than their formats round by: far less than a wrong scale would be off by."""
 
 
-@pytest.mark.parametrize("setup", ["plain", "divided"])
-@pytest.mark.parametrize("name", ERRORS)
-def test_hooks_send_less_and_scale_as_fsdp_asks(four: Ranks, name: str, setup: str) -> None:
+@on(4)
+def test_hooks_send_less_and_scale_as_fsdp_asks(rank: int) -> None:
     """The average, and a sum that FSDP divides by another number itself."""
-    for facts in four.read(sharded_scenarios.lossy_hooks):
-        found = facts[f"{name}, {setup}"]
-        assert 0 < found["error"] < ERRORS[name]
-        kind = "all_gather" if "parameters" in name else "reduce_scatter"
-        hooked = [b for b in found["buckets"] if b.unit.collective == kind]
-        assert hooked
-        for bucket in hooked:
-            assert [s.name for s in bucket.stages] == ["compress", "wire", "decompress"]
-            assert bucket.wire_bytes < bucket.gradient_bytes
-            assert bucket.exposed_ns == bucket.duration_ns
+    for setup in (SETUPS["plain"], SETUPS["divided"]):
+        plain = _gradients(setup, rank, sharded(setup))
+        for name, (make, most) in LOSSY.items():
+            kind = "all_gather" if "parameters" in name else "reduce_scatter"
+            model = sharded(setup)
+            with traced(model, **{kind: make()}) as tracer:
+                lossy = _gradients(setup, rank, model)
+                hooked = [b for b in facts_of(tracer)["buckets"] if b.unit.collective == kind]
+            assert 0 < (lossy - plain).norm() / plain.norm() < most, name
+            assert hooked
+            for bucket in hooked:
+                assert [s.name for s in bucket.stages] == ["compress", "wire", "decompress"]
+                assert bucket.wire_bytes < bucket.gradient_bytes
+                assert bucket.exposed_ns == bucket.duration_ns
 
 
-def test_bytes_tell_small_gradients_from_nothing(two: Ranks) -> None:
+def _gradients(setup: Setup, rank: int, model: Any) -> torch.Tensor:
+    numbers = torch.Generator().manual_seed(rank + 1)
+    setup.step(model, lambda: torch.randn(8, WIDTH, generator=numbers))
+    return torch.cat([p.grad.to_local().flatten() for p in model.parameters()])
+
+
+@on(2)
+def test_bytes_tell_small_gradients_from_nothing(rank: int) -> None:
     """Of a loss that is a mean over many; a scale has no least value that they are below."""
-    for error in two.run(sharded_scenarios.tiny_gradients):
-        assert 0 < error < ERRORS["8 bit"]
+
+    def tiny(model: nn.Module, batch: Callable[[], torch.Tensor]) -> None:
+        (1e-9 * model(batch()).square().mean()).backward()
+
+    setup = Setup(step=tiny)
+    plain = _gradients(setup, rank, sharded(setup))
+    model = sharded(setup)
+    with traced(model, reduce_scatter=hooks.EightBitReduceScatter()):
+        lossy = _gradients(setup, rank, model)
+    error = float((lossy - plain).norm() / plain.norm())
+    assert 0 < error < LOSSY["8 bit"][1]
 
 
-def test_error_feedback_makes_up_for_what_was_lost(two: Ranks) -> None:
+@on(2)
+def test_error_feedback_makes_up_for_what_was_lost(rank: int) -> None:
     """Over ten steps of the same gradients."""
-    for facts in two.run(sharded_scenarios.feedback):
-        assert facts["with"] < facts["without"] / 3
+    left = {}
+    for kept in (False, True):
+        hook = hooks.EightBitReduceScatter(error_feedback=kept)
+        setup = SETUPS["plain"]
+        plain, total = _gradients(setup, rank, sharded(setup)), torch.zeros(())
+        model = sharded(setup)
+        with traced(model, reduce_scatter=hook):
+            for _ in range(10):
+                total = total + _gradients(setup, rank, model)
+                for parameter in model.parameters():
+                    parameter.grad = None
+        left[kept] = float((total / 10 - plain).norm() / plain.norm())
+    assert left[True] < left[False] / 3
 
 
-def test_a_state_dict_of_a_traced_model_loads_into_another_one(two: Ranks) -> None:
+@on(2)
+def test_a_state_dict_of_a_traced_model_loads_into_another_one(rank: int) -> None:
     """Torch's own functions see the same modules and parameters."""
-    assert two.run(sharded_scenarios.state_round_trip) == [True, True]
+    setup = SETUPS["plain"]
+    first, second = sharded(setup), sharded(setup)
+    with traced(first):
+        train(setup, rank, first)
+        state = get_model_state_dict(first)
+    with traced(second):
+        set_model_state_dict(second, state)
+        mine = torch.cat([p.to_local().flatten() for p in first.parameters()])
+        loaded = torch.cat([p.to_local().flatten() for p in second.parameters()])
+        train(setup, rank, second)
+    assert torch.equal(mine, loaded)
 
 
-def test_one_rank_communicates_nothing(two: Ranks) -> None:
+@on(2)
+def test_one_rank_communicates_nothing(rank: int) -> None:
     """So nothing is recorded, and that is said."""
-    for facts in two.run(sharded_scenarios.alone):
-        assert facts["steps"] == []
+    group = dist.new_group([rank], use_local_synchronization=True)
+    mesh = DeviceMesh.from_group(group, "cpu")
+    model = Net()
+    fully_shard(model, mesh=mesh)
+    with traced(model) as tracer:
+        train(Setup(), rank, model)
+    facts = facts_of(tracer)
+    assert facts["steps"] == []

@@ -1,34 +1,361 @@
-"""Real ranks that wait for ever: each kind of hang is told by its name, with who is waited for."""
+"""Real ranks that wait for ever: each kind of hang is told by its name, with who is waited for.
+
+a scenario, in the main thread of every rank --> records of hangs, which another thread of each
+rank writes to a file --> the test, which kills the processes
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
 
+import hooktrace
+from hooktrace import AllGather, AllReduce, Tracer, hooks, trace
+from hooktrace.exporters import RecordFileExporter
 from hooktrace.records import HangRecord
+from hooktrace.staging.job import job_store
 from hooktrace.tracing.hangs import EXIT_CODE
-from tests.distributed import hang_scenarios as scenarios
+from hooktrace.tracing.state import open_tracers
 from tests.distributed.harness import Group, here, name_of
+from tests.distributed.models import backward, make_ddp
 
 pytestmark = pytest.mark.slow
 
-DEADLINE_S = 120.0
+HANGS_AT = 3
+"""The step in which the ranks stop."""
 
+HANG_AFTER_S = 1.5
+LATE = 1
+"""The rank that does something else."""
+
+MEETS_S = 60.0
+DEADLINE_S = 120.0
+AT_ONCE = 4
+"""Jobs that hang at the same time: they wait most of it."""
+
+FOLDER = "HOOKTRACE_TEST_HANGS"
+Scenario = Callable[[int], None]
 Told = dict[int, list[HangRecord]]
 
 
+def observed(rank: int, **options: Any) -> Tracer:
+    """Return a tracer whose records of hangs another thread writes into a file of the rank."""
+    tracer = Tracer(hang_after_s=HANG_AFTER_S, error_every=0, **options)
+    path = Path(os.environ[FOLDER], str(rank))
+
+    def observe() -> None:
+        written = b"[]"
+        while True:
+            time.sleep(0.1)
+            found = msgspec.json.encode(tracer.hangs())
+            if found != written:
+                path.with_suffix(".new").write_bytes(found)
+                path.with_suffix(".new").rename(path)
+                written = found
+
+    threading.Thread(target=observe, daemon=True).start()
+    return tracer
+
+
+def registered(
+    rank: int, hook: Callable[..., Any] = hooks.allreduce_hook, state: object = None, **options: Any
+) -> Any:
+    """Return a model of several buckets with a traced hook."""
+    ddp = make_ddp(**options)
+    ddp.register_comm_hook(state, trace(hook, tracer=observed(rank)))
+    return ddp
+
+
+def steps_until(rank: int, ddp: Any, count: int = HANGS_AT) -> None:
+    """Make some steps that come to an end, and let the ranks meet on the channel."""
+    for step in range(count):
+        backward(ddp, rank, step)
+    meet(rank)
+    time.sleep(0.5)
+
+
+def meet(rank: int) -> None:
+    """Wait until the channel's hub, at rank 0, knows all ranks.
+
+    Of one that stands still before it has come nobody could tell what it is at.
+    """
+    store, end = job_store("hangs"), time.monotonic() + MEETS_S
+    (tracer,) = open_tracers
+    while rank == 0 and len(tracer._channel.node.roster) < dist.get_world_size():
+        assert time.monotonic() < end, "the ranks do not meet"
+        time.sleep(0.01)
+    if rank == 0:
+        store.set("together", "")
+    while not store.check(["together"]):
+        assert time.monotonic() < end, "rank 0 does not say that all are there"
+        time.sleep(0.01)
+
+
+def for_ever() -> None:
+    """Wait until the process is killed."""
+    time.sleep(600)
+
+
+def next_batch() -> None:
+    """A data loader that does not come back."""
+    for_ever()
+
+
+# --- one rank does something before its backward pass ---------------------------------------------
+
+
+def hang(rank: int, act: Callable[[], object], who: int = LATE) -> None:
+    """Have one rank do something before its backward pass."""
+    ddp = registered(rank)
+    steps_until(rank, ddp)
+    if rank == who:
+        act()
+    backward(ddp, rank, HANGS_AT)
+    for_ever()
+
+
+def stop() -> None:
+    """Be stopped by a signal."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stopped(rank: int) -> None:
+    """Rank 1 is stopped by a signal."""
+    hang(rank, stop)
+
+
+def hub_stopped(rank: int) -> None:
+    """Rank 0, where the channel's hub is, is stopped by a signal."""
+    hang(rank, stop, who=0)
+
+
+def raise_and_stay() -> None:
+    """Raise, and stay in the except."""
+    try:
+        raise ValueError("a bad batch")
+    except ValueError:
+        for_ever()
+
+
+def raised(rank: int) -> None:
+    """Rank 1 raises, and stays in its except."""
+    hang(rank, raise_and_stay)
+
+
+def interpreter_held(rank: int) -> None:
+    """Rank 1 is in native code that keeps the interpreter lock: a search of exponential time."""
+    hang(rank, lambda: re.match(r"(a+)+$", "a" * 60 + "b"))
+
+
+def barrier_on_one(rank: int) -> None:
+    """Rank 1 waits at a barrier that the others do not come to."""
+    hang(rank, dist.barrier)
+
+
+def slow(rank: int) -> None:
+    """Rank 1 is late until it is told of it, and then comes."""
+
+    def until_told() -> None:
+        (tracer,) = open_tracers
+        end = time.monotonic() + MEETS_S
+        while not tracer.hangs() and time.monotonic() < end:
+            time.sleep(0.05)
+
+    hang(rank, until_told)
+
+
+def evaluation_on_one(rank: int) -> None:
+    """Rank 1 is in its data loader, the others wait for it at a barrier."""
+    steps_until(rank, registered(rank))
+    if rank == LATE:
+        next_batch()
+    dist.barrier()
+
+
+def uneven_inputs(rank: int) -> None:
+    """Rank 1 has a batch less, and ends."""
+    ddp = registered(rank)
+    steps_until(rank, ddp)
+    if rank != LATE:
+        backward(ddp, rank, HANGS_AT)
+    del ddp
+    hooktrace.shutdown()
+
+
+class Branches(nn.Module):
+    """A model with a part that only some batches need."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(32, 32)
+        self.extra = nn.Linear(32, 32)
+        self.last = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor, with_extra: bool) -> torch.Tensor:
+        x = self.first(x)
+        return self.last(self.extra(x) if with_extra else x)
+
+
+def missing_bucket(rank: int) -> None:
+    """Rank 1 leaves a layer out in one step."""
+    ddp = DistributedDataParallel(Branches(), bucket_cap_mb=0.001)
+    ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=observed(rank)))
+    for step in range(HANGS_AT + 1):
+        leaves_out = rank == LATE and step == HANGS_AT
+        if step == HANGS_AT:
+            meet(rank)
+        ddp(torch.randn(4, 32), with_extra=not leaves_out).sum().backward()
+    for_ever()
+
+
+def different_order(rank: int) -> None:
+    """Rank 1 runs the second model's backward pass first."""
+    models = [make_ddp(process_group=dist.new_group()) for _ in range(2)]
+    tracer = observed(rank)
+    for model in models:
+        model.register_comm_hook(model.process_group, trace(hooks.allreduce_hook, tracer=tracer))
+    for model in models:
+        steps_until(rank, model)
+    for model in models[:: -1 if rank == LATE else 1]:
+        backward(model, rank, HANGS_AT)
+
+
+# --- a hook does something else after some calls --------------------------------------------------
+
+
+class Calls:
+    """The state of a hook that does as it should for some calls, over a group."""
+
+    def __init__(self, process_group: dist.ProcessGroup | None = None) -> None:
+        self.process_group = process_group
+        self.calls = 0
+        self.store = job_store("hangs")
+
+    def is_due(self) -> bool:
+        """Count a call, and return whether the hook is to do something else."""
+        self.calls += 1
+        return self.calls > 10
+
+
+def hooked(rank: int, hook: Callable[..., Any], state: Any = None, steps: int = 20) -> None:
+    """Train with a hook until it hangs."""
+    state = state or Calls()
+    group = getattr(state, "process_group", None)
+    ddp = registered(rank, hook, state, **({"process_group": group} if group else {}))
+    steps_until(rank, ddp, 1)
+    for step in range(1, steps):
+        backward(ddp, rank, step)
+    for_ever()
+
+
+def met_elsewhere(state: Any, bucket: Any) -> Any:
+    """Meet the other ranks in torch's store: a rank that is no more is not noticed there."""
+    future: Any = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    if state.is_due():
+        key = f"met{state.calls}"
+        state.store.add(key, 1)
+        while state.store.add(key, 0) < dist.get_world_size():
+            time.sleep(0.05)
+    return future
+
+
+def died(rank: int) -> None:
+    """Rank 1 is killed, as by the kernel when memory is out; gloo is not asked to notice."""
+    ddp = registered(rank, met_elsewhere, Calls())
+    for step in range(20):
+        if step == 1:
+            meet(rank)
+        if rank == LATE and step > 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        backward(ddp, rank, step)
+
+
+@hooktrace.staged
+def on_some_ranks(state: Calls, bucket: Any) -> Iterator[Any]:
+    """Leave the collective out on rank 1."""
+    tensor = bucket.buffer()
+    if state.is_due() and dist.get_rank() == LATE and bucket.index() == 1:
+        return tensor
+    tensor.copy_((yield AllReduce(tensor, state.process_group)))
+    return tensor
+
+
+def some_ranks_only(rank: int) -> None:
+    """Rank 1 leaves out a bucket's collective, and its next one pairs up with the others'."""
+    hooked(rank, on_some_ranks)
+
+
+def some_ranks_of_a_group_only(rank: int) -> None:
+    """Rank 1 leaves one out in a model of ranks 0 and 1; 2 and 3 train another copy, and wait.
+
+    torch numbers a process's groups one by one, so the group of 0 and 1 has the number there that
+    another one has on the others.
+    """
+    if rank >= 2:
+        dist.new_group([2, 3], use_local_synchronization=True)
+    pairs = [dist.new_group(pair) for pair in ([0, 1], [2, 3])]
+    hooked(rank, on_some_ranks, Calls(pairs[rank // 2]))
+
+
+@hooktrace.staged
+def other_collective(state: Calls, bucket: Any) -> Iterator[Any]:
+    """Gather on one rank where the others reduce."""
+    tensor = bucket.buffer()
+    is_other = state.is_due() and dist.get_rank() == LATE
+    yield AllGather(tensor) if is_other else AllReduce(tensor)
+    return tensor
+
+
+def different_collectives(rank: int) -> None:
+    """The hook gathers on rank 1 and reduces on the others."""
+    hooked(rank, other_collective)
+
+
+def never_ends(state: Calls, bucket: Any) -> Any:
+    """Return a future that nobody completes, at some time."""
+    future: Any = torch.futures.Future()
+    if not state.is_due():
+        future.set_result(bucket.buffer())
+    return future
+
+
+def never_completed(rank: int) -> None:
+    """The hook's future has no result."""
+    hooked(rank, never_ends)
+
+
+def waits_in_callback(rank: int) -> None:
+    """Torch's own PowerSGD, with several buckets, on gloo."""
+    state = powerSGD_hook.PowerSGDState(
+        None, matrix_approximation_rank=1, start_powerSGD_iter=2, min_compression_rate=0.5
+    )
+    hooked(rank, powerSGD_hook.powerSGD_hook, state, 200)
+
+
+# --- the tests ------------------------------------------------------------------------------------
+
+
 @contextmanager
-def begun(
-    scenario: Callable[[int], None], folder: Path, monkeypatch: pytest.MonkeyPatch, ranks: int = 2
-) -> Iterator[Group]:
+def begun(scenario: Scenario, folder: Path, ranks: int = 2) -> Iterator[Group]:
     """Ranks that are in a scenario, and are killed afterwards."""
-    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(folder))
-    group = here(ranks)
+    group = here(ranks, **{FOLDER: folder})
     try:
         group.begin(name_of(scenario))
         yield group
@@ -47,9 +374,8 @@ def until(true: Callable[[], bool], group: Group | None) -> None:
 
 
 def told(
-    scenario: Callable[[int], None],
+    scenario: Scenario,
     folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
     *,
     ranks: int = 2,
     by: tuple[int, ...] = (0,),
@@ -62,8 +388,8 @@ def told(
         found.update((rank, read(folder / str(rank))) for rank in by)
         return all(len(hangs) >= records for hangs in found.values())
 
-    with begun(scenario, folder, monkeypatch, ranks) as group:
-        until(all_have, None if scenario is scenarios.died else group)
+    with begun(scenario, folder, ranks) as group:
+        until(all_have, group)
     return found
 
 
@@ -72,101 +398,85 @@ def read(path: Path) -> list[HangRecord]:
     return msgspec.json.decode(path.read_bytes(), type=list[HangRecord]) if path.exists() else []
 
 
-@pytest.mark.parametrize(
-    ("scenario", "kind", "said"),
-    [
-        (scenarios.died, "died", "for rank 1, which is no more: its process (pid "),
-        (scenarios.stopped, "stopped", "for rank 1, which stands still: its process (pid "),
-        (scenarios.raised, "raised", "which raised ValueError: a bad batch at hang_scenarios.py:"),
-        (scenarios.missing_bucket, "missing_bucket", "has had 1 bucket in step 3 and went on"),
-        (scenarios.barrier_on_one, "different_collectives", "is in barrier() in `hang_scenarios"),
-        (scenarios.uneven_inputs, "uneven_inputs", "which ends its training in `hang_scenarios"),
-        (scenarios.interpreter_held, "interpreter_held", "answers nothing, although its process"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_for_whom_ranks_wait(
-    scenario: Callable[[int], None],
-    kind: str,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One rank is the reason: it is named, with what it is at."""
-    (record,) = told(scenario, tmp_path, monkeypatch)[0][:1]
-    assert (record.kind, record.ranks, record.waiting) == (kind, (1,), (0,)), record.message
-    assert said in record.message
-    assert record.message.startswith(f"bucket {record.bucket} of step {record.step} has waited ")
+def told_at_once(hangs: Iterable[tuple[Scenario, int]], folder: Path) -> dict[Scenario, HangRecord]:
+    """Return rank 0's first record of each scenario, with so many ranks; a few hang at once."""
+    found: dict[Scenario, HangRecord] = {}
+    waiting = list(hangs)
+    while waiting:
+        batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+        with ExitStack() as stack:
+            for scenario, ranks in batch:
+                own = folder / scenario.__name__
+                own.mkdir()
+                stack.enter_context(begun(scenario, own, ranks))
+            end = time.monotonic() + DEADLINE_S
+            while len(batch) > sum(one in found for one, _ in batch) and time.monotonic() < end:
+                time.sleep(0.1)
+                records = {one: read(folder / one.__name__ / "0") for one, _ in batch}
+                found |= {one: told[0] for one, told in records.items() if told}
+    return found
 
 
-@pytest.mark.parametrize(
-    ("scenario", "kind", "said"),
-    [
-        (scenarios.some_ranks_only, "some_ranks_only", "which rank 1 has not issued"),
-        (
-            scenarios.different_collectives,
-            "different_collectives",
-            "in all_reduce of",
-        ),
-        (scenarios.never_completed, "never_completed", "torch lists no pending collective"),
-        (
-            scenarios.different_order,
-            "different_order",
-            "not come to; run the models in the same order",
-        ),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_what_ranks_do_differently(
-    scenario: Callable[[int], None],
-    kind: str,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All have come to the call, and it does not end."""
-    record = told(scenario, tmp_path, monkeypatch)[0][0]
-    assert record.kind == kind, record.message
-    assert said in record.message
+class Kind(NamedTuple):
+    """What is told of a scenario.  ``who``: the rank that is named, by whom it is waited for."""
+
+    kind: str
+    said: str
+    who: tuple[tuple[int, ...], tuple[int, ...]] | None = ((LATE,), (0,))
+    ranks: int = 2
 
 
-def test_ranks_of_other_groups_are_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever number torch gives the group in their processes."""
-    scenario = scenarios.some_ranks_of_a_group_only
-    record = told(scenario, tmp_path, monkeypatch, ranks=4)[0][0]
-    assert (record.kind, record.ranks) == ("some_ranks_only", (1,)), record.message
+KINDS: dict[Scenario, Kind] = {
+    died: Kind("died", "for rank 1, which is no more: its process (pid "),
+    stopped: Kind("stopped", "for rank 1, which stands still: its process (pid "),
+    raised: Kind("raised", "which raised ValueError: a bad batch at test_hangs.py:"),
+    missing_bucket: Kind("missing_bucket", "has had 1 bucket in step 3 and went on"),
+    barrier_on_one: Kind("different_collectives", "is in barrier() in `test_hangs"),
+    uneven_inputs: Kind("uneven_inputs", "which ends its training in `test_hangs"),
+    interpreter_held: Kind("interpreter_held", "answers nothing, although its process"),
+    evaluation_on_one: Kind("busy", "rank 0 waits in barrier in `test_hangs.py:"),
+    some_ranks_only: Kind("some_ranks_only", "which rank 1 has not issued", None),
+    different_collectives: Kind("different_collectives", "in all_reduce of", None),
+    never_completed: Kind("never_completed", "torch lists no pending collective", None),
+    different_order: Kind("different_order", "not come to; run the models in the same order", None),
+    # Whatever number torch gives the group in the processes of the others.
+    some_ranks_of_a_group_only: Kind("some_ranks_only", "", ((LATE,), (0,)), 4),
+    # The threads whose callbacks wait are named, by where in torch's hook they do.
+    waits_in_callback: Kind("waits_in_callback", "of native code in `powerSGD_hook.py:", None, 3),
+}
 
 
-def test_powersgd_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The threads whose callbacks wait are named, by where in torch's hook they do."""
-    record = told(scenarios.waits_in_callback, tmp_path, monkeypatch, ranks=3)[0][0]
-    assert record.kind == "waits_in_callback", record.message
-    assert "of native code in `powerSGD_hook.py:" in record.message
-    assert "register hooktrace's of the same name" in record.message
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[Scenario, HangRecord]:
+    """What rank 0 told of each."""
+    ranks = [(scenario, kind.ranks) for scenario, kind in KINDS.items()]
+    return told_at_once(ranks, tmp_path_factory.mktemp("hangs"))
 
 
-def test_evaluation_on_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No bucket waits there, but the others at a barrier."""
-    record = told(scenarios.evaluation_on_one, tmp_path, monkeypatch)[0][0]
-    assert (record.kind, record.ranks, record.bucket) == ("busy", (1,), -1), record.message
-    assert record.message.startswith("rank 0 waits in barrier in `hang_scenarios.py:")
+@pytest.mark.parametrize("scenario", KINDS, ids=lambda scenario: scenario.__name__)
+def test_each_kind_is_told(seen: dict[Scenario, HangRecord], scenario: Scenario) -> None:
+    """With the rank that is the reason, where it is one, and what it is at."""
+    record, expected = seen[scenario], KINDS[scenario]
+    assert record.kind == expected.kind, record.message
+    assert expected.said in record.message
+    if expected.who is not None:
+        assert (record.ranks, record.waiting) == expected.who, record.message
+    if scenario is evaluation_on_one:
+        assert record.bucket == -1
+    elif expected.who is not None:
+        begins = f"bucket {record.bucket} of step {record.step} has waited "
+        assert record.message.startswith(begins)
 
 
-def test_four_ranks_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_ranks_are_told(tmp_path: Path) -> None:
     """All of them, the same, and that it is over."""
-    hangs = told(scenarios.slow, tmp_path, monkeypatch, ranks=4, by=(0, 1, 2, 3), records=2)
+    hangs = told(slow, tmp_path, ranks=4, by=(0, 1, 2, 3), records=2)
     for rank, (begun, ended) in hangs.items():
-        assert (begun.rank, begun.kind, begun.ranks, begun.waiting) == (
-            rank,
-            "busy",
-            (1,),
-            (0, 2, 3),
-        )
+        assert (begun.rank, begun.kind, begun.ranks) == (rank, "busy", (LATE,))
+        assert begun.waiting == (0, 2, 3)
         assert begun.message == hangs[0][0].message
         assert f"bucket {begun.bucket} of step {begun.step} has waited " in begun.message
-        assert "for rank 1, which is in `hang_scenarios.py:" in begun.message
+        assert "for rank 1, which is in `test_hangs.py:" in begun.message
         assert begun.hang == ended.hang == 0
         assert begun.ended_after_ns is None
         assert ended.ended_after_ns is not None
@@ -174,42 +484,49 @@ def test_four_ranks_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert {stack.rank for stack in begun.stacks} == {0, 1, 2, 3}
 
 
-def test_stopped_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_hub(tmp_path: Path) -> None:
     """Each rank tells by itself what is the case with rank 0; one of the host has it in its log."""
-    hangs = told(scenarios.hub_stopped, tmp_path, monkeypatch, ranks=3, by=(1, 2))
+    hangs = told(hub_stopped, tmp_path, ranks=3, by=(1, 2))
     for rank, found in hangs.items():
         (record,) = found
         assert (record.kind, record.ranks, record.waiting) == ("stopped", (0,), (rank,))
         assert "for rank 0, which stands still: its process (pid " in record.message
 
 
-def test_a_pause_after_the_hub_was_stopped_is_no_hang(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What ranks suspected while rank 0 stood still is forgotten with it."""
-    with begun(scenarios.hub_stopped_for_a_while, tmp_path, monkeypatch, 3) as group:
-        until(lambda: all((tmp_path / f"over{rank}").exists() for rank in range(3)), group)
-    stood_still = {(step, "stopped") for step in (3, 5)}
-    by = {rank: {(h.step, h.kind) for h in read(tmp_path / str(rank))} for rank in range(3)}
-    assert by[1] == stood_still
-    assert by[2] <= stood_still  # rank 1 may have let it go on before rank 2 told of it
-    assert by[0] <= stood_still
+def _recorded(rank: int, on_hang: str) -> None:
+    """Rank 1 is in its data loader; there are record files."""
+    folder = os.environ[FOLDER]
+    tracer = observed(rank, on_hang=on_hang, exporters=[RecordFileExporter(logdir=folder)])
+    ddp = make_ddp()
+    ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
+    steps_until(rank, ddp)
+    if rank == LATE:
+        next_batch()
+    backward(ddp, rank, HANGS_AT)
 
 
-def dumped(
-    scenario: Callable[[int], None], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
+def dumps(rank: int) -> None:
+    """All write down what they know, beside their records."""
+    _recorded(rank, "dump")
+
+
+def aborts(rank: int) -> None:
+    """All end, and their records are written."""
+    _recorded(rank, "abort")
+
+
+def dumped(scenario: Scenario, folder: Path) -> list[str]:
     """Return what each of two ranks has written down, when rank 0 has its record too."""
     paths = [folder / "plugins/hooktrace" / f"hang000-rank0000{rank}.txt" for rank in range(2)]
-    with begun(scenario, folder, monkeypatch) as group:
+    with begun(scenario, folder) as group:
         until(lambda: all(p.exists() and "MainThread" in p.read_text() for p in paths), group)
         until(lambda: bool(read(folder / "0")), group)
     return [path.read_text() for path in paths]
 
 
-def test_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dump(tmp_path: Path) -> None:
     """One file a rank, beside the records: what it waits for, and where its threads are."""
-    waits, late = dumped(scenarios.dumps, tmp_path, monkeypatch)
+    waits, late = dumped(dumps, tmp_path)
     assert waits.startswith("bucket 0 of step 3 has waited ")
     assert "bucket 0 of step 3 for " in waits
     assert "all_reduce of " in waits
@@ -217,9 +534,9 @@ def test_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert " next_batch" in late
 
 
-def test_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abort(tmp_path: Path) -> None:
     """All ranks end with the code that torchrun's restart follows, and their files have why."""
-    with begun(scenarios.aborts, tmp_path, monkeypatch) as group:
+    with begun(aborts, tmp_path) as group:
         until(lambda: all(process.poll() is not None for process in group.processes), None)
         assert [process.poll() for process in group.processes] == [EXIT_CODE, EXIT_CODE]
         said = group.output()

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import re
-import signal
-import subprocess
-import sys
+import os
+import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from tests import leaks
-from tests.distributed import harness_scenarios
-from tests.distributed.harness import REPOSITORY, Ranks, Scenario, ScenarioError, environment
-
-from ..exporters.processes import until
+from tests.distributed.harness import (
+    Ranks,
+    Scenario,
+    ScenarioError,
+    scenario,
+)
 
 pytestmark = pytest.mark.slow
+
+
+def fine(rank: int) -> tuple[int, int, float]:
+    """Return the process, the number of ranks, and a random number."""
+    os.environ["HOOKTRACE_TEST"] = "left"
+    return os.getpid(), dist.get_world_size(), torch.rand(1).item()
 
 
 @pytest.fixture(scope="module")
@@ -28,71 +35,72 @@ def own() -> Iterator[Ranks]:
     ranks.close()
 
 
+def environment_left(rank: int) -> bool:
+    """Return whether an earlier scenario's environment is still there."""
+    return "HOOKTRACE_TEST" in os.environ
+
+
+def raises_on_one(rank: int) -> None:
+    """Fail on rank 1 while rank 0 waits for it."""
+    if rank == 1:
+        raise ValueError("boom")
+    dist.barrier()
+
+
+@scenario(deadline_s=6)  # by then the other rank is done
+def hangs(rank: int) -> None:
+    """Never end on rank 0."""
+    if rank == 0:
+        time.sleep(1000)
+
+
+def exits(rank: int) -> None:
+    """End rank 1's process."""
+    if rank == 1:
+        print("on its way out", flush=True)  # noqa: T201  # what a test must show
+        os._exit(7)
+    dist.barrier()
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs, whoever started it."""
+    return bool(leaks.command(pid))  # a zombie has none
+
+
 BAD: dict[Scenario, str] = {
-    harness_scenarios.raises_on_one: r"rank 1 failed in .*raises_on_one: (.|\n)*ValueError: boom",
-    harness_scenarios.hangs: r"hangs was not done after 6 s on ranks \[0\]\n(.|\n)*in hangs",
-    harness_scenarios.exits: r"rank 1 failed in .*exits: its process ended\n(.|\n)*on its way out",
-    harness_scenarios.leaves_a_tracer: r"rank 0 failed in .*leaves_a_tracer: .*1 tracer\(s\) left",
+    raises_on_one: r"rank 1 failed in .*raises_on_one: (.|\n)*ValueError: boom",
+    hangs: r"hangs was not done after 6 s on ranks \[0\]\n(.|\n)*in hangs",
+    exits: r"rank 1 failed in .*exits: its process ended\n(.|\n)*on its way out",
 }
 
 
 @pytest.mark.parametrize("scenario", BAD)
 def test_a_bad_scenario_fails_alone(own: Ranks, scenario: Scenario) -> None:
     """Named, with what was printed or where it stands; what comes next runs in a fresh group."""
-    before = [pid for pid, *_ in own.run(harness_scenarios.fine)]
+    before = [pid for pid, *_ in own.run(fine)]
     for _ in range(2):  # the second test that asks for it is told the same
         with pytest.raises(ScenarioError, match=BAD[scenario]):
             own.run(scenario)
     assert not any(map(alive, before))
-    first, second = own.run(harness_scenarios.environment_left)
+    first, second = own.run(environment_left)
     assert (first, second) == (False, False)
-    assert own.run(harness_scenarios.fine)[0][0] == before[0]  # kept from the first time
+    assert own.run(fine)[0][0] == before[0]  # kept from the first time
     own.forget()
+
+
+@scenario(apart=True)
+def alone(rank: int) -> int:
+    """Return the process."""
+    return os.getpid()
 
 
 def test_scenarios_share_processes_and_start_alike(own: Ranks) -> None:
     """The same ranks run all, with the same random numbers; those apart have their own."""
-    first = own.run(harness_scenarios.fine)
+    first = own.run(fine)
     own.forget()
-    assert own.run(harness_scenarios.fine) == first
+    assert own.run(fine) == first
     assert {world for _, world, _ in first} == {2}
-    assert own.run(harness_scenarios.environment_left) == [False, False]
-    apart = own.run(harness_scenarios.alone)
+    assert own.run(environment_left) == [False, False]
+    apart = own.run(alone)
     assert {pid for pid, *_ in first} & set(apart) == set()
     assert not any(map(alive, apart))
-
-
-def test_results_are_copies_but_for_those_who_only_read(own: Ranks) -> None:
-    """Until the scenario runs again."""
-    assert own.run(harness_scenarios.fine)[0] is not own.run(harness_scenarios.fine)[0]
-    read = own.read(harness_scenarios.fine)
-    assert read == own.run(harness_scenarios.fine)
-    assert own.read(harness_scenarios.fine) is read
-    own.forget()
-    assert own.read(harness_scenarios.fine) is not read
-
-
-def test_ranks_end_with_the_process_that_wants_them(tmp_path: Path) -> None:
-    """However it ends."""
-    code = (
-        "from tests.distributed import harness, harness_scenarios\n"
-        "ranks = harness.Ranks(1)\n"
-        "from multiprocessing.forkserver import _forkserver\n"
-        "rank = ranks.run(harness_scenarios.fine)[0][0]\n"
-        "print(rank, _forkserver._forkserver_pid, flush=True)\n"
-        "input()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=REPOSITORY, env=environment(TMPDIR=str(tmp_path)),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        pids = [int(found) for found in re.findall(r"\d+", process.stdout.readline())]
-        assert len(pids) == 2
-        process.send_signal(signal.SIGKILL)
-    until(lambda: [pid for pid in pids if alive(pid)], lambda left: not left, tmp_path / "log")
-
-
-def alive(pid: int) -> bool:
-    """Return whether a process runs, whoever started it."""
-    return bool(leaks.command(pid))  # a zombie has none

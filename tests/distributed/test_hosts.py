@@ -20,22 +20,60 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 
+import hooktrace
+from hooktrace import Tracer, hooks
 from hooktrace.analysis.run import arrivals, load
-from hooktrace.records import HangRecord
+from hooktrace.exporters import RecordFileExporter
 from hooktrace.records.files import find_records
-from tests.distributed import hang_scenarios
 from tests.distributed.harness import WORKER, Group, environment, launched, name_of
-from tests.distributed.host_scenarios import LATE, LATE_S, far_apart
+from tests.distributed.models import backward, make_ddp, shared_folder
+from tests.distributed.test_hangs import FOLDER, HANGS_AT, read, registered, steps_until
+from tests.distributed.test_skew import KNOWN_S, all_know
 from tests.ranks.channel.jobs import wait_for
 
 pytestmark = pytest.mark.slow
 
-AHEAD_S = 1000
+LATE_S = 0.05
+
+LATE = range(10, 20)
+"""Steps in which rank 1 is late, from the first on whose clocks are known."""
+
+
+def far_apart(rank: int) -> dict[str, Any]:
+    """Train until the clocks are known, and on; return clocks, skews and the first step."""
+    directory = shared_folder()  # the hosts share a disk
+    ddp = make_ddp()
+    exporter = RecordFileExporter(directory)
+    with Tracer([exporter], error_every=1) as tracer:
+        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        first, end = 0, time.monotonic() + KNOWN_S
+        while first < 12 or not all_know(tracer):
+            ddp(torch.ones(2, 32)).sum().backward()
+            first += 1
+            assert time.monotonic() < end, "the clocks are not known"
+        for step in range(LATE.stop):
+            if step in LATE and rank == 1:
+                time.sleep(LATE_S)
+            ddp(torch.ones(2, 32)).sum().backward()
+        skews = [(s.step - first, s.late_rank, s.lag_ns) for s in tracer.skews()]
+        clocks = [(c.offset_ns, c.uncertainty_ns) for c in tracer.clocks()]
+    dist.barrier()
+    return {
+        "skews": [row for row in skews if row[0] >= 0],
+        "clocks": clocks,
+        "host_ns": time.perf_counter_ns(),
+        "directory": directory,
+        "first": first,
+    }
+
+
 OUT_MS, BACK_MS = 3, 1
+
 DEADLINE_S = 120
 
 
@@ -76,6 +114,9 @@ def hosts() -> Iterator[list[str]]:
         except (OSError, subprocess.SubprocessError) as error:
             pytest.skip(f"no namespaces here ({error}); run as root, with iproute2 and util-linux")
         yield names
+
+
+AHEAD_S = 1000
 
 
 def commands(hosts: list[str], port: int) -> list[list[str]]:
@@ -145,14 +186,24 @@ def test_their_files_are_merged_into_one_time(far: list[Any]) -> None:
     assert np.median(margin[inside]) > LATE_S * 1e9 / 2
 
 
-def test_a_cut_cable(hosts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cut_off(rank: int) -> None:
+    """Both ranks train; the cable between them is cut when they have said so."""
+    ddp = registered(rank)
+    steps_until(rank, ddp)
+    folder = Path(os.environ[FOLDER])
+    (folder / f"ready{rank}").touch()
+    while not (folder / "cut").exists():
+        time.sleep(0.05)
+    backward(ddp, rank, HANGS_AT)
+
+
+def test_a_cut_cable(hosts: list[str], tmp_path: Path) -> None:
     """The hang that follows is the network's: nobody on the other host answers."""
-    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(tmp_path))
-    there = environment(GLOO_SOCKET_IFNAME="cable")
+    there = environment(GLOO_SOCKET_IFNAME="cable", **{FOLDER: tmp_path})
     group = Group([launched(command, there) for command in commands(hosts, 29401)], 2)
     link = ("ip", "-n", hosts[1], "link", "set", "cable")
     try:
-        group.begin(name_of(hang_scenarios.cut_off))
+        group.begin(name_of(cut_off))
         assert wait_for(lambda: all((tmp_path / f"ready{r}").exists() for r in (0, 1)), DEADLINE_S)
         run(*link, "down")
         (tmp_path / "cut").touch()
@@ -160,7 +211,7 @@ def test_a_cut_cable(hosts: list[str], tmp_path: Path, monkeypatch: pytest.Monke
     finally:
         group.kill()
         run(*link, "up")
-    record, *_ = msgspec.json.decode((tmp_path / "0").read_bytes(), type=list[HangRecord])
+    record, *_ = read(tmp_path / "0")
     assert (record.kind, record.ranks, record.waiting) == ("network", (1,), (0,)), record.message
 
 

@@ -2,46 +2,156 @@
 
 from __future__ import annotations
 
-import pytest
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
 
-from tests.distributed import local_error_scenarios
-from tests.distributed.harness import Ranks
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+import hooktrace
+from hooktrace import AllReduce, Tracer, hooks
+from hooktrace.staging.groups import group_of
+from tests.distributed.harness import on
+from tests.distributed.models import backward, gradients, make_ddp
+from tests.distributed.oracles import quantised_mean
 from tests.distributed.test_debug import BUCKETS
 
 pytestmark = pytest.mark.slow
 
+STEPS = 12
+CAP_MB = 0.004
 
-@pytest.mark.parametrize("hook", local_error_scenarios.EXPECTED)
-def test_the_local_error_is_that_of_compress_and_decompress(two: Ranks, hook: str) -> None:
+
+def _run(
+    hook: Callable[..., Any], rank: int, state: object = None, **options: Any
+) -> tuple[list[Any], torch.Tensor, dict[tuple[int, int], torch.Tensor]]:
+    """Return the records, all gradients, and each bucket's own gradients by (step, bucket)."""
+    ddp = make_ddp(CAP_MB)
+    own: dict[tuple[int, int], torch.Tensor] = {}
+    seen = []
+    with Tracer(**{"error": "local", "error_every": 1, **options}) as tracer:
+        hooktrace.instrument(ddp, hook, state, tracer=tracer)
+        for step in range(STEPS):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+            seen.append(gradients(ddp).clone())
+        tracer.flush()
+        records = tracer.buckets()
+        layout = tracer.layouts()[-1]
+    dist.barrier()
+    # What DDP would hand to a hook, from a model that nobody averages.
+    plain = make_ddp(CAP_MB).module
+    names = dict(plain.named_parameters())
+    for step in range(STEPS):
+        plain.zero_grad()
+        backward(plain, rank, step)
+        for bucket in layout.buckets:
+            parts = [names[one.name].grad.flatten() for one in bucket.parameters]
+            own[step, bucket.bucket] = torch.cat(parts).clone()
+    return records, torch.stack(seen), own
+
+
+def _relative(result: torch.Tensor, own: torch.Tensor) -> float:
+    return float((result.double() - own.double()).norm() / own.double().norm())
+
+
+def _cast(own: torch.Tensor, ranks: int) -> torch.Tensor:
+    half = own.half().div_(ranks)
+    return half.mul_(ranks).float()
+
+
+EXPECTED: dict[str, tuple[Any, Callable[[torch.Tensor, int], torch.Tensor]]] = {
+    "allreduce": (hooks.allreduce_hook, lambda own, ranks: own),
+    "fp16": (hooks.fp16_compress_hook, _cast),
+    "per tensor": (
+        hooks.quantization_pertensor_hook,
+        lambda own, ranks: quantised_mean([own] * ranks),
+    ),
+    "noop": (hooks.noop_hook, lambda own, ranks: own),
+}
+
+
+@on(2)
+def test_the_local_error_is_that_of_compress_and_decompress(rank: int) -> None:
     """As computed from the rank's own gradients; nothing was sent for it."""
-    for facts in two.run(local_error_scenarios.known_local_errors):
-        rows = facts[hook]
-        assert [step for step, *_ in rows] == list(range(1, local_error_scenarios.STEPS))
-        assert len({bucket for _, bucket, *_ in rows}) == BUCKETS
-        for _, _, scope, measured, computed in rows:
-            assert scope == "local"
-            assert measured == pytest.approx(computed, rel=1e-6)
-            assert (measured == 0) == (hook in ("allreduce", "noop"))
+    for name, (hook, compute) in EXPECTED.items():
+        records, _, own = _run(hook, rank)
+        found = {(r.step, r.bucket): r.error for r in records if r.error is not None}
+        assert [step for step, _ in found] == list(range(1, STEPS))
+        assert len({bucket for _, bucket in found}) == BUCKETS
+        for place, error in found.items():
+            assert error.scope == "local"
+            expected = _relative(compute(own[place], 2), own[place])
+            assert error.relative_l2 == pytest.approx(expected, rel=1e-6)
+            assert (error.relative_l2 == 0) == (name in ("allreduce", "noop"))
 
 
-def test_local_probes_leave_the_hook_as_it_was(two: Ranks) -> None:
+@hooktrace.staged
+def drawing_hook(state: Any, bucket: Any) -> Any:
+    """Add noise of three random number generators."""
+    group = group_of(None)
+    noise = torch.rand(1).item() + random.random() + float(np.random.rand())
+    total = yield AllReduce(bucket.buffer().div_(group.size()).add_(noise), group)
+    return total
+
+
+@on(2)
+def test_local_probes_leave_the_hook_as_it_was(rank: int) -> None:
     """Residuals, warm starts and random numbers: the gradients are the same bit for bit."""
-    for facts in two.run(local_error_scenarios.left_alone):
-        assert facts == dict.fromkeys(facts, True)
-        assert len(facts) == 9
+    facts = {}
+    for name, hook, make in (
+        ("powersgd", hooks.powerSGD_hook, lambda: hooks.PowerSGDState(None, 1, 2)),
+        (
+            "cold powersgd",
+            hooks.powerSGD_hook,
+            lambda: hooks.PowerSGDState(None, 1, 2, warm_start=False),
+        ),
+        ("draws", drawing_hook, lambda: None),
+    ):
+        runs = []
+        for options in ({"error_every": 0}, {"error_all_buckets": True}):
+            torch.manual_seed(5)
+            random.seed(5)
+            np.random.seed(5)
+            records, seen, _ = _run(hook, rank, make(), **options)
+            runs.append(seen)
+        probed = sum(r.error is not None for r in records)
+        residuals = [r.error.residual_l2 for r in records if r.error is not None]
+        facts[name] = torch.equal(*runs)
+        facts[f"{name}: probed"] = probed >= 6 * (STEPS - 2)
+        facts[f"{name}: residual"] = any(residuals) == ("powersgd" in name)
+    assert facts == dict.fromkeys(facts, True)
+    assert len(facts) == 9
 
 
-def test_a_local_error_that_cannot_be_known_is_said_to_be_so(two: Ranks) -> None:
+@on(2)
+def test_a_local_error_that_cannot_be_known_is_said_to_be_so(rank: int) -> None:
     """Once, with the reason, and training goes on."""
-    for facts in two.run(local_error_scenarios.not_measurable):
-        for name, reason in (("opaque", "is opaque"), ("gossip", "without sending")):
-            lines, unmeasured, steps = facts[name]
-            (line,) = [line for line in lines if line.startswith("local error of ")]
-            assert reason in line
-            assert unmeasured
-            assert steps == local_error_scenarios.STEPS
+    facts = {}
+    for name, hook, state in (
+        ("opaque", default_hooks.allreduce_hook, None),
+        ("gossip", hooks.gossip_grad_hook, hooks.GossipGradState(None)),
+    ):
+        with mock.patch.object(logging.getLogger("hooktrace"), "warning") as warning:
+            records, seen, _ = _run(hook, rank, state)
+        lines = [call.args[0] % call.args[1:] for call in warning.call_args_list]
+        facts[name] = (lines, all(r.error is None for r in records), len(seen))
+    for name, reason in (("opaque", "is opaque"), ("gossip", "without sending")):
+        lines, unmeasured, steps = facts[name]
+        (line,) = [line for line in lines if line.startswith("local error of ")]
+        assert reason in line
+        assert unmeasured
+        assert steps == STEPS
 
 
-def test_one_rank_may_measure_its_local_error_alone(two: Ranks) -> None:
+@on(2)
+def test_one_rank_may_measure_its_local_error_alone(rank: int) -> None:
     """No other rank is asked."""
-    assert two.run(local_error_scenarios.alone) == [local_error_scenarios.STEPS - 1, 0]
+    records, _, _ = _run(hooks.fp16_compress_hook, rank, error_every=rank * 1000 or 1)
+    assert sum(r.error is not None for r in records) == (0 if rank else STEPS - 1)

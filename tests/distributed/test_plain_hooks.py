@@ -5,11 +5,23 @@ Their collectives are seen from the process groups; a staged hook that does the 
 
 from __future__ import annotations
 
-import pytest
+import gc
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+from hooktrace import Tracer, hooks, instrument, staged, trace
+from hooktrace.staging import group_hooks
+from hooktrace.staging.collectives import AllGather, AllReduce, AllToAll, Broadcast
 from hooktrace.staging.group_hooks import UNSIZED
-from tests.distributed import plain_scenarios
-from tests.distributed.harness import Ranks
+from tests.distributed.harness import on
+from tests.distributed.models import backward, gradients, heard, make_ddp, make_model
 from tests.versions import FINALISES_BY_HAND, HOOKS_GROUPS
 
 pytestmark = [
@@ -17,85 +29,348 @@ pytestmark = [
     pytest.mark.skipif(not HOOKS_GROUPS, reason="this torch's process groups take no hooks"),
 ]
 
+STEPS = 4
+CAP_MB = 0.004
+"""A bucket for each layer."""
+
+Wire = tuple[str | None, int | None, str | None]
+
+Told = list[tuple[tuple[str, ...], list[Wire], int | None, float | None]]
+
+
+def _gathered(state: Any, bucket: Any) -> Any:
+    mine = bucket.buffer()
+    rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    work: Any = dist.all_gather(rows, mine, async_op=True)
+    return work.get_future().then(lambda _: torch.stack(rows).mean(0))
+
+
+def _gathered_staged(state: Any, bucket: Any) -> Iterator[Any]:
+    mine = bucket.buffer()
+    rows = yield AllGather(mine)
+    return rows.mean(0)
+
+
+def _exchanged(state: Any, bucket: Any) -> Any:
+    mine, ranks = bucket.buffer(), dist.get_world_size()
+    theirs = torch.empty_like(mine)
+    work: Any = dist.all_to_all_single(theirs, mine, async_op=True)
+    return work.get_future().then(lambda _: theirs.view(ranks, -1).sum(0).repeat(ranks))
+
+
+def _exchanged_staged(state: Any, bucket: Any) -> Iterator[Any]:
+    ranks = dist.get_world_size()
+    theirs = yield AllToAll(bucket.buffer())
+    return theirs.view(ranks, -1).sum(0).repeat(ranks)
+
+
+def _two_rounds(state: Any, bucket: Any) -> Any:
+    """Average, and have rank 0's copy in bf16: the second collective is issued in a callback."""
+    tensor = bucket.buffer().div_(dist.get_world_size())
+    first: Any = dist.all_reduce(tensor, async_op=True)
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
+    def second(_: Any) -> None:
+        low = tensor.bfloat16()
+        work: Any = dist.broadcast(low, 0, async_op=True)
+        work.get_future().then(lambda _: done.set_result(tensor.copy_(low)))
+
+    first.get_future().then(second)
+    done.wait()  # for gloo: a callback's collectives and the next bucket's would change places
+    return done
+
+
+def _two_rounds_staged(state: Any, bucket: Any) -> Iterator[Any]:
+    tensor = bucket.buffer().div_(dist.get_world_size())
+    tensor = yield AllReduce(tensor)
+    low = yield Broadcast(tensor.bfloat16(), 0)
+    return tensor.copy_(low)
+
+
+TWINS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "allreduce": (default_hooks.allreduce_hook, hooks.allreduce_hook),
+    "fp16": (default_hooks.fp16_compress_hook, hooks.fp16_compress_hook),
+    "bf16": (default_hooks.bf16_compress_hook, hooks.bf16_compress_hook),
+    "all-gather": (_gathered, staged(_gathered_staged)),
+    "all-to-all": (_exchanged, staged(_exchanged_staged)),
+    "two rounds": (_two_rounds, staged(multi_round=True)(_two_rounds_staged)),
+}
+
+
+def _records(hook: Callable[..., Any], rank: int, **options: Any) -> tuple[Told, torch.Tensor]:
+    """Return what is told of each bucket of the last step, and all gradients of that step."""
+    ddp = make_ddp(CAP_MB)
+    with Tracer(**options) as tracer:
+        instrument(ddp, hook, tracer=tracer)
+        for step in range(STEPS):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+        tracer.flush()
+        _, buckets = tracer._recent.steps()[-1]
+    told = [
+        (
+            tuple(stage.name for stage in b.stages if stage.name not in ("queue", "turn")),
+            [(s.collective, s.wire_bytes, s.dtype) for s in b.stages if s.name == "wire"],
+            *(b.wire_bytes, b.bus_bytes),
+        )
+        for b in buckets
+    ]
+    for bucket in buckets:  # one after another, within the call
+        ends = [bucket.ready_ns, *(s.end_ns for s in bucket.stages), bucket.done_ns]
+        assert ends == sorted(ends)
+        assert all(s.start_ns <= s.end_ns for s in bucket.stages)
+    dist.barrier()
+    return told, gradients(ddp)
+
+
+@on(2)
+def test_a_plain_hook_shows_what_its_staged_twin_shows(rank: int) -> None:
+    """Stages in their order, collectives, bytes, dtypes and bus bytes; and the gradients stay."""
+    for name, (plain, twin) in TWINS.items():
+        ddp = make_ddp(CAP_MB)
+        ddp.register_comm_hook(None, lambda state, bucket, hook=plain: hook(state, bucket))
+        for step in range(STEPS):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+        told, traced = _records(plain, rank)
+        assert told == _records(twin, rank)[0], name
+        assert all(wire_bytes for *_, wire_bytes, _ in told), name
+        assert torch.equal(traced, gradients(ddp)), name
+
+
+def _scattered(state: Any, bucket: Any) -> Any:
+    mine, ranks = bucket.buffer(), dist.get_world_size()
+    part = mine.new_empty(mine.numel() // ranks)
+    dist.reduce_scatter_tensor(part, mine)
+    whole = torch.empty_like(mine)
+    work: Any = dist.all_gather_into_tensor(whole, part, async_op=True)
+    return work.get_future().then(lambda _: whole)
+
+
+@on(2)
+def test_bytes_are_known_where_an_end_is_not(rank: int) -> None:
+    """One of gloo's reduce-scatter is not, so the stages are those that are seen from outside."""
+    told = _records(_scattered, rank)[0]
+    for stages, wires, wire_bytes, _ in told:
+        assert stages == ("hook", "pending")
+        assert wires == []
+        assert wire_bytes == BYTES + BYTES // 2
+
+
 BYTES = 4 * (32 * 32 + 32)
 
 
-@pytest.mark.parametrize("name", plain_scenarios.TWINS)
-def test_a_plain_hook_shows_what_its_staged_twin_shows(two: Ranks, name: str) -> None:
-    """Stages in their order, collectives, bytes, dtypes and bus bytes; and the gradients stay."""
-    for found in two.run(plain_scenarios.twins):
-        plain, twin, same_bits = found[name]
-        assert plain == twin
-        assert all(wire_bytes for *_, wire_bytes, _ in plain)
-        assert same_bits
-
-
-def test_bytes_are_known_where_an_end_is_not(two: Ranks) -> None:
-    """One of gloo's reduce-scatter is not, so the stages are those that are seen from outside."""
-    for told in two.run(plain_scenarios.without_an_end):
-        for stages, wires, wire_bytes, _ in told:
-            assert stages == ("hook", "pending")
-            assert wires == []
-            assert wire_bytes == BYTES + BYTES // 2
-
-
-def test_collectives_under_way_at_once_are_one_wire_stage(two: Ranks) -> None:
+@on(2)
+def test_collectives_under_way_at_once_are_one_wire_stage(rank: int) -> None:
     """With the bytes of both, so that a bucket's stages never overlap."""
-    for told in two.run(plain_scenarios.at_once):
-        for stages, wires, wire_bytes, _ in told:
-            assert stages[0] == "compress"
-            assert stages[-1] == "decompress"
-            assert sum(size or 0 for _, size, _ in wires) == wire_bytes == BYTES
+
+    def halves(state: Any, bucket: Any) -> Any:
+        tensor = bucket.buffer().div_(dist.get_world_size())
+        works: list[Any] = [dist.all_reduce(half, async_op=True) for half in tensor.chunk(2)]
+        futures = [work.get_future() for work in works]
+        return torch.futures.collect_all(futures).then(lambda _: tensor)
+
+    told = _records(halves, rank)[0]
+    for stages, wires, wire_bytes, _ in told:
+        assert stages[0] == "compress"
+        assert stages[-1] == "decompress"
+        assert sum(size or 0 for _, size, _ in wires) == wire_bytes == BYTES
 
 
-def test_the_scripts_own_collectives_are_not_a_hooks(two: Ranks) -> None:
+class _Summed(torch.autograd.Function):
+    """An all-reduce in the backward pass that is the script's own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *given: torch.Tensor) -> Any:
+        total = given[0].clone()
+        dist.all_reduce(total)
+        return total
+
+
+class _Summing(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Summed.apply(x)  # type: ignore[no-any-return]
+
+
+@on(2)
+def test_the_scripts_own_collectives_are_not_a_hooks(rank: int) -> None:
     """Those in the backward pass beside the hooks, after it, and another model's in the group."""
-    for told, of_other in two.run(plain_scenarios.among_others):
-        assert of_other == {6 * BYTES}
-        for _, wires, wire_bytes, _ in told:
-            assert wires == [("all_reduce", BYTES // 2, "float16")]
-            assert wire_bytes == BYTES // 2
+    layers = list(make_model())
+    model = torch.nn.Sequential(*[m for layer in layers for m in (layer, _Summing())])
+    ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=CAP_MB)
+    other = make_ddp(CAP_MB)
+    with Tracer() as tracer:
+        instrument(ddp, default_hooks.fp16_compress_hook, tracer=tracer, model="one")
+        instrument(other, default_hooks.allreduce_hook, tracer=tracer, model="other")
+        for _ in range(STEPS):
+            x = torch.randn(4, 32)
+            (ddp(x).square().sum() + other(x).square().sum()).backward()
+            dist.all_reduce(torch.ones(7))
+        tracer.flush()
+        steps = tracer._recent.steps()
+        of_one = [buckets for step, buckets in steps if step.model == "one"][-1]
+        of_other = {step.wire_bytes for step, _ in steps if step.model == "other"}
+    dist.barrier()
+    told = [
+        (
+            *((), [(s.collective, s.wire_bytes, s.dtype) for s in b.stages if s.name == "wire"]),
+            *(b.wire_bytes, b.bus_bytes),
+        )
+        for b in of_one
+    ]
+    assert of_other == {6 * BYTES}
+    for _, wires, wire_bytes, _ in told:
+        assert wires == [("all_reduce", BYTES // 2, "float16")]
+        assert wire_bytes == BYTES // 2
 
 
-def test_hooks_go_with_the_last_model(two: Ranks) -> None:
+@on(2)
+def test_hooks_go_with_the_last_model(rank: int) -> None:
     """They hold no group, and leave those of others in the same registry alone."""
-    for facts in two.run(plain_scenarios.taken_off):
-        assert facts["watched"] >= 2
-        assert facts == {"watched": facts["watched"], "left": 0, "others": True, "alive": False}
+    group: Any = dist.new_group()
+    theirs: list[int] = []
+    group.register_post_hook(1, lambda args: theirs.append(args.op_id))
+    ddp: Any = torch.nn.parallel.DistributedDataParallel(make_model(), process_group=group)
+    with Tracer() as tracer:
+        instrument(ddp, default_hooks.allreduce_hook, group, tracer=tracer)
+        backward(ddp, rank, 0)
+        watched = len(group_hooks.watched)
+    seen = len(theirs)
+    dist.barrier()
+    del ddp
+    gc.collect()
+    left = len(group_hooks.watched)
+    dist.all_reduce(torch.ones(1), group=group)
+    went_on = len(theirs) > seen > 0
+    alive = weakref.ref(group)
+    dist.barrier()
+    dist.destroy_process_group(group)
+    del group
+    gc.collect()
+    assert (watched >= 2, left, went_on, alive()) == (True, 0, True, None)
 
 
-def test_a_clock_that_fails_in_a_groups_hook_costs_the_times_alone(two: Ranks) -> None:
+class _FailingClock:
+    """Raises in each collective of a hook's, where it is asked for by the group's hooks."""
+
+    def __init__(self) -> None:
+        self.raising = False
+
+    def __call__(self) -> int:
+        if self.raising:
+            raise OSError("no time")
+        return time.perf_counter_ns()
+
+
+@on(2)
+def test_a_clock_that_fails_in_a_groups_hook_costs_the_times_alone(rank: int) -> None:
     """What is raised in one would break the reducer for good."""
-    for same_bits, lost in two.run(plain_scenarios.failing_clock):
-        assert same_bits
-        assert lost > 0
+    clock = _FailingClock()
+
+    def hook(state: Any, bucket: Any) -> Any:
+        clock.raising = True
+        try:
+            return default_hooks.allreduce_hook(state, bucket)
+        finally:
+            clock.raising = False
+
+    plain = make_ddp(CAP_MB)
+    plain.register_comm_hook(None, default_hooks.allreduce_hook)
+    ddp = make_ddp(CAP_MB)
+    with heard(), Tracer(clock=clock, error_every=0, align_clocks=False) as tracer:
+        ddp.register_comm_hook(None, trace(hook, tracer=tracer))
+        for step in range(STEPS):
+            for model in (ddp, plain):
+                model.zero_grad()
+                backward(model, rank, step)
+        tracer.flush()
+        lost = tracer.losses().get("stamp_failed", 0)
+    dist.barrier()
+    assert torch.equal(gradients(ddp), gradients(plain))
+    assert lost > 0
 
 
-def test_a_sparse_gradient_has_no_size(two: Ranks) -> None:
+@on(2)
+def test_a_sparse_gradient_has_no_size(rank: int) -> None:
     """So what such a bucket sends is unknown, and the step says so."""
-    for wire_bytes, why in two.run(plain_scenarios.sparse):
-        assert None in wire_bytes
-        assert why - {None} == {UNSIZED}
+    model = torch.nn.Sequential(torch.nn.Embedding(10, 4, sparse=True), torch.nn.Linear(4, 4))
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    with heard(), Tracer(error_every=0) as tracer:
+        instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
+        for _ in range(STEPS):
+            ddp(torch.tensor([rank, 3])).sum().backward()
+        tracer.flush()
+        steps = tracer.steps()
+    dist.barrier()
+    wire_bytes, why = {step.wire_bytes for step in steps}, {step.sent_unknown for step in steps}
+    assert None in wire_bytes
+    assert why - {None} == {UNSIZED}
 
 
-def test_nothing_is_kept_of_calls_that_have_ended(two: Ranks) -> None:
+@on(2)
+def test_nothing_is_kept_of_calls_that_have_ended(rank: int) -> None:
     """But the last one of each bucket, before and after DDP has rebuilt them."""
-    for held, buckets in two.run(plain_scenarios.kept):
-        assert held <= 2 * buckets
+    ddp = make_ddp(CAP_MB)
+    gc.collect()
+    gc.disable()
+    try:
+        with Tracer(error_every=0) as tracer:
+            instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
+            for step in range(50):
+                backward(ddp, rank, step)
+            tracer.flush()
+            buckets = tracer.steps()[-1].bucket_count
+            held = sum(isinstance(o, group_hooks.SeenCollective) for o in gc.get_objects())
+    finally:
+        gc.enable()
+    dist.barrier()
+    assert held <= 2 * buckets
 
 
 @pytest.mark.skipif(not FINALISES_BY_HAND, reason="DDP of this torch waits at the end of backward")
-def test_a_model_that_is_finalised_by_hand_exposes_what_is_waited_for_there(two: Ranks) -> None:
+@on(2)
+def test_a_model_that_is_finalised_by_hand_exposes_what_is_waited_for_there(rank: int) -> None:
     """Where all buckets have arrived by then no more than the last call, whenever that is."""
-    for steps in two.run(plain_scenarios.finalised_by_hand):
-        assert len(steps) == plain_scenarios.STEPS
-        assert all(exposed <= call for exposed, call in steps)
+    ddp: Any = make_ddp(CAP_MB)
+    ddp.require_manual_backward_finalization = True
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        for step in range(STEPS):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+            dist.barrier()  # so that all buckets of both ranks are there
+            while tracer.models.count_in_flight():
+                time.sleep(0.001)
+            ddp.finalize_backward()
+        tracer.flush()
+        found = [
+            (step.exposed_ns, buckets[-1].launched_ns - buckets[-1].ready_ns)
+            for step, buckets in tracer._recent.steps()
+        ]
+    dist.barrier()
+    assert len(found) == STEPS
+    assert all(exposed <= call for exposed, call in found)
 
 
 @pytest.mark.skipif(not FINALISES_BY_HAND, reason="DDP of this torch keeps its buffers")
-def test_buffers_that_are_allocated_late(two: Ranks) -> None:
+@on(2)
+def test_buffers_that_are_allocated_late(rank: int) -> None:
     """Buckets are found though their buffers are new in each step, and none is kept."""
-    for steps, kept, same_bits in two.run(plain_scenarios.with_new_buffers):
-        assert steps[2:] == [(1, 6)] * (3 * plain_scenarios.STEPS - 2)
-        assert kept == 0
-        assert same_bits
+    usual, lazy = make_ddp(CAP_MB), make_ddp(CAP_MB, lazy_bucket_allocation=True)
+    usual.register_comm_hook(None, default_hooks.allreduce_hook)
+    with Tracer(error_every=0) as tracer:
+        traced = instrument(lazy, default_hooks.allreduce_hook, tracer=tracer)
+        for step in range(3 * STEPS):
+            for ddp in (usual, lazy):
+                ddp.zero_grad()
+                backward(ddp, rank, step)
+        tracer.flush()
+        steps = [(step.generation, step.bucket_count) for step in tracer.steps()]
+    dist.barrier()
+    assert steps[2:] == [(1, 6)] * (3 * STEPS - 2)
+    assert not traced._layout.by_buffer
+    assert torch.equal(gradients(usual), gradients(lazy))

@@ -2,57 +2,185 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-from tests.distributed import sharded_hang_scenarios as scenarios
-from tests.distributed.test_hangs import dumped, read, told
+import hooktrace
+from hooktrace import fsdp
+from hooktrace.exporters import RecordFileExporter
+from hooktrace.records import HangRecord
+from tests.distributed.sharded import WIDTH, Setup, one_pass, sharded
+from tests.distributed.test_hangs import (
+    FOLDER,
+    HANGS_AT,
+    LATE,
+    Scenario,
+    dumped,
+    for_ever,
+    meet,
+    next_batch,
+    observed,
+    read,
+    told_at_once,
+)
 
 pytestmark = pytest.mark.slow
 
-Scenario = Callable[[int], None]
+TWO_BY_TWO = Setup(mesh="two by two")
+
+HYBRID_LATE = 3
+"""Of two replicas the rank that stays away: in the second one."""
+
+
+def batch() -> torch.Tensor:
+    """Return some rows."""
+    return torch.ones(8, WIDTH)
+
+
+def trained(rank: int, setup: Setup | None = None, steps: int = HANGS_AT, **options: Any) -> Any:
+    """Return a traced model that has made some steps, and whose ranks know each other."""
+    model = sharded(Setup() if setup is None else setup)
+    fsdp.trace(model, tracer=observed(rank, **options), name="net")
+    for _ in range(steps):
+        one_pass(model, batch)
+    meet(rank)
+    time.sleep(0.5)
+    return model
+
+
+def before(block: nn.Module, act: Callable[[], None]) -> None:
+    """Do something in a block's forward pass, when its parameters are there."""
+    block.inner.register_forward_pre_hook(lambda *_: act())
+
+
+def dumps(rank: int) -> None:
+    """Rank 1 is busy in the forward pass of one unit; all write down what they know."""
+    exporter = RecordFileExporter(logdir=os.environ[FOLDER])
+    model = trained(rank, on_hang="dump", exporters=[exporter])
+    if rank == LATE:
+        before(model.blocks[1], next_batch)
+    one_pass(model, batch)
+
+
+def skips_a_unit(rank: int) -> None:
+    """Rank 1 leaves a block out in one step."""
+    model = trained(rank)
+    if rank == LATE:
+        blocks = model.blocks
+        model.forward = lambda x: model.head(blocks[2](blocks[0](x)))
+    one_pass(model, batch)
+    if rank == LATE:
+        del model.forward
+    one_pass(model, batch)
+    for_ever()
+
+
+def leaves(rank: int) -> None:
+    """Rank 1 has a batch less, and ends its training."""
+    model = trained(rank)
+    if rank != LATE:
+        one_pass(model, batch)
+    del model
+    hooktrace.shutdown()
+
+
+def raised(rank: int) -> None:
+    """Rank 1 raises in the forward pass, and stays in its except."""
+    model = trained(rank)
+
+    def bad() -> None:
+        raise ValueError("a bad batch")
+
+    if rank == LATE:
+        before(model.blocks[2], bad)
+    try:
+        one_pass(model, batch)
+    except ValueError:
+        for_ever()
+
+
+def replica_stopped(rank: int) -> None:
+    """One rank of the second replica is stopped."""
+    model = trained(rank, TWO_BY_TWO)
+    if rank == HYBRID_LATE:
+        before(model.blocks[1], lambda: os.kill(os.getpid(), signal.SIGSTOP))
+    one_pass(model, batch)
+
+
+def all_reduce_lacks(rank: int) -> None:
+    """The second replica does not reduce over the replicas."""
+    model = trained(rank, TWO_BY_TWO)
+    if rank >= 2:
+        model.set_requires_all_reduce(False)
+    one_pass(model, batch)
+    for_ever()
+
+
+def in_evaluation(rank: int) -> None:
+    """Rank 1 does not come to an evaluation."""
+    model = trained(rank)
+    if rank == LATE:
+        next_batch()
+    with torch.no_grad():
+        model(batch())
+
+
+RANKS: dict[Scenario, int] = {
+    skips_a_unit: 2, leaves: 2, raised: 2, in_evaluation: 2,
+    replica_stopped: 4, all_reduce_lacks: 4,
+}  # fmt: skip
+"""How many ranks each has."""
 
 NEXT_GATHER = "blocks.2 all-gather (forward) of step 3 has waited "
-ROOT_GATHER = "<root> all-gather (forward) of step 3 has waited "
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[Scenario, HangRecord]:
+    """What rank 0 told of each."""
+    return told_at_once(RANKS.items(), tmp_path_factory.mktemp("hangs"))
 
 
 @pytest.mark.parametrize(
-    ("scenario", "kind", "said"),
+    ("scenario", "kind", "begins", "said"),
     [
         (
-            scenarios.raised,
+            raised,
             "raised",
-            (
-                "blocks.2 all-gather (backward) of step 3 has waited ",
-                "which raised ValueError: a bad batch at sharded_hang_scenarios.py:",
-            ),
+            "blocks.2 all-gather (backward) of step 3 has waited ",
+            "which raised ValueError: a bad batch at test_sharded_hangs.py:",
         ),
-        (scenarios.leaves, "uneven_inputs", (ROOT_GATHER, "; give all ranks as many batches")),
+        (
+            leaves,
+            "uneven_inputs",
+            "<root> all-gather (forward) of step 3 has waited ",
+            "; give all ranks as many batches",
+        ),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_for_whom_a_unit_waits(
-    scenario: Scenario,
-    kind: str,
-    said: tuple[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    seen: dict[Scenario, HangRecord], scenario: Scenario, kind: str, begins: str, said: str
 ) -> None:
     """One rank is the reason; the unit is told by its name, as of no bucket."""
-    record = told(scenario, tmp_path, monkeypatch)[0][0]
+    record = seen[scenario]
     assert (record.kind, record.ranks, record.waiting) == (kind, (1,), (0,)), record.message
-    assert record.message.startswith(said[0]), record.message
-    assert said[1] in record.message, record.message
-    assert said[0].startswith(record.unit)
+    assert record.message.startswith(begins), record.message
+    assert said in record.message, record.message
+    assert begins.startswith(record.unit)
     assert "bucket" not in record.message
     assert "ddp" not in record.message
 
 
-def test_ranks_that_run_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_run_something_else(seen: dict[Scenario, HangRecord]) -> None:
     """Both wait, each in a unit of its own, which is the same place of the step; none is blamed."""
-    record = told(scenarios.skips_a_unit, tmp_path, monkeypatch)[0][0]
+    record = seen[skips_a_unit]
     assert (record.kind, record.ranks) == ("different_collectives", ()), record.message
     assert record.waiting == (0, 1)
     assert ": as the 6th collective of the step these do not match" in record.message
@@ -63,27 +191,13 @@ def test_ranks_that_run_something_else(tmp_path: Path, monkeypatch: pytest.Monke
     assert said in record.message, record.message
 
 
-def test_an_evaluation_that_one_does_not_come_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is gathered there is of no step and no unit's record; it is seen all the same."""
-    record = told(scenarios.in_evaluation, tmp_path, monkeypatch)[0][0]
-    assert (record.kind, record.ranks, record.unit) == ("busy", (1,), ""), record.message
-    assert record.message.startswith("rank 0 waits in all_gather in `sharded_hang_scenarios.py:")
-
-
-def test_a_replica_of_which_one_rank_does_not_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replicas_of_which_a_rank_does_not_come(seen: dict[Scenario, HangRecord]) -> None:
     """Whoever gathers with it is said to wait; the other replica has a group of its own."""
-    record = told(scenarios.replica_stopped, tmp_path, monkeypatch, ranks=4)[0][0]
+    record = seen[replica_stopped]
     assert (record.kind, record.ranks, record.waiting) == ("stopped", (3,), (2,)), record.message
-    assert record.message.startswith(f"{NEXT_GATHER}")
-
-
-def test_replicas_that_do_not_reduce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FSDP issues that all-reduce itself; it is named while it waits."""
-    record = told(scenarios.all_reduce_lacks, tmp_path, monkeypatch, ranks=4)[0][0]
+    assert record.message.startswith(NEXT_GATHER)
+    # FSDP issues the all-reduce of replicas itself; it is named while it waits.
+    record = seen[all_reduce_lacks]
     assert record.kind == "different_collectives", record.message
     assert record.unit == "blocks.2 all-reduce (backward)"
     (waiting,), (lacking,) = record.waiting, record.ranks
@@ -91,13 +205,21 @@ def test_replicas_that_do_not_reduce(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert f"which rank {lacking} has not issued" in record.message
 
 
-def test_a_rank_that_is_busy_in_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_that_one_does_not_come_to(seen: dict[Scenario, HangRecord]) -> None:
+    """What is gathered there is of no step and no unit's record; it is seen all the same."""
+    record = seen[in_evaluation]
+    assert (record.kind, record.ranks, record.unit) == ("busy", (1,), ""), record.message
+    assert record.message.startswith("rank 0 waits in all_gather in `test_sharded_hangs.py:")
+
+
+def test_a_rank_that_is_busy_in_a_unit(tmp_path: Path) -> None:
     """It is named, and the file of each rank says in which unit it is."""
-    waits, late = dumped(scenarios.dumps, tmp_path, monkeypatch)
+    waits, late = dumped(dumps, tmp_path)
     record = read(tmp_path / "0")[0]
     assert (record.kind, record.ranks, record.waiting) == ("busy", (1,), (0,)), record.message
     assert record.message.startswith(NEXT_GATHER), record.message
     assert "for_ever`, 1 collective behind;" in record.message, record.message
     assert waits.startswith(NEXT_GATHER)
-    assert "net: step 3, blocks.2 all-gather (forward)\n  blocks.2 all-gather (forward) of" in waits
+    unit = "blocks.2 all-gather (forward)"
+    assert f"net: step 3, {unit}\n  {unit} of" in waits
     assert "net: step 3, blocks.1 all-gather (forward)\n" in late

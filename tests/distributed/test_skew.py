@@ -1,85 +1,234 @@
-"""The late rank, told by its arrivals: online on 4 real gloo ranks, and from their record files."""
+"""The late rank, told by its arrivals: online on 4 real gloo ranks, and from their record files.
+
+Late is a matter of order and not of luck: the late rank waits until the others have been where they
+shall be before it, and then passes some time, which is far more than the clocks may be off by.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from hooktrace.analysis.run import Arrivals, arrivals, load
+import hooktrace
+from hooktrace import Tracer, hooks
+from hooktrace.analysis.run import arrivals, load
+from hooktrace.exporters import RecordFileExporter
 from hooktrace.records.files import find_records
-from tests.distributed import skew_scenarios
 from tests.distributed.harness import Ranks
-from tests.distributed.skew_scenarios import FORWARD, LATE_S, LAYER
+from tests.distributed.models import shared_folder
 
 pytestmark = pytest.mark.slow
 
-BUCKETS = 6
-BEHIND = [3, 4, 5]
-"""Buckets of what comes after layer 2's output in the backward pass: layers 2, 1 and 0."""
+LATE_S = 0.02
+"""The least that the late rank is late by."""
+
+LAYER = range(5, 20)
+"""Steps in which rank 2 is late in the backward pass of layer 2, as the fourth of six.
+
+Counted from the first on whose clocks are known.
+"""
+
+KNOWN_S = 60.0
+"""Ranks have that long to find each other and to compare their clocks."""
+
+WIDTH = 32
+
+Act = Callable[[], None]
+
+
+class _InBackward(torch.autograd.Function):
+    """Does something when the backward pass comes by."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, act: Act) -> torch.Tensor:
+        ctx.act = act
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.act()
+        return gradients[0], None
+
+
+class Layers(nn.Module):
+    """Six linear layers; ``acts`` are done as soon as all layers from their number on are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(6))
+        self.acts: dict[int, Act] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for i, layer in enumerate(self.layers):
+            if i in self.acts:
+                x = _InBackward.apply(x, self.acts[i])
+            x = layer(x)
+        return x
+
+
+class Places:
+    """Where each rank has been, as files that all see."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        self._directory = directory
+        self._rank = rank
+
+    def reach(self, place: str) -> None:
+        """Say that this rank is there."""
+        (self._directory / f"{place}.{self._rank}").touch()
+
+    def wait(self, place: str, ranks: Iterable[int]) -> None:
+        """Wait until these have been there."""
+        for rank in ranks:
+            while not (self._directory / f"{place}.{rank}").exists():
+                time.sleep(0.001)
+
+
+def late_ranks(rank: int) -> dict[str, Any]:
+    """Train where ranks are late by turns; return what each rank saw, and the files' directory."""
+    directory = shared_folder()
+    _trace_elsewhere((1, 0, 2, 1)[rank])
+    model = Layers()
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.004)
+    exporter = RecordFileExporter(directory)
+    with Tracer([exporter], error_every=1, error_all_buckets=True) as tracer:
+        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        first, end = 0, time.monotonic() + KNOWN_S
+        while first < 20 or not all_know(tracer):
+            step_of(ddp)
+            first += 1
+            assert time.monotonic() < end, "the clocks are not known"
+        late_s = max(LATE_S, 8 * uncertainty_s(tracer))
+        places = Places(directory, rank)
+        for step in range(LAYER.stop):
+            if step in LAYER:
+                late_in_a_layer(ddp, places, rank, step, late_s)
+            else:
+                step_of(ddp)
+        skews = sorted(
+            (s.step - first, s.bucket, s.late_rank, s.lag_ns)
+            for s in tracer.skews()
+            if s.step >= first
+        )
+        clocks = [(c.offset_ns, c.uncertainty_ns) for c in tracer.clocks()]
+    dist.barrier()
+    return {
+        "skews": skews,
+        "clocks": clocks,
+        "directory": directory,
+        "first": first,
+        "late_ns": late_s * 1e9,
+    }
 
 
 @pytest.fixture(scope="module")
 def seen(four: Ranks) -> Iterator[list[Any]]:
     """What each of 4 ranks saw of one run."""
-    facts = four.run(skew_scenarios.late_ranks)
+    facts = four.run(late_ranks)
     yield facts
     shutil.rmtree(facts[0]["directory"], ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
-def merged(seen: list[Any]) -> Arrivals:
-    """The arrivals of all ranks' files."""
-    run = load(find_records(seen[0]["directory"]))
-    assert run.unaligned == []
-    return arrivals(run, "model0")
-
-
 def test_clocks_of_one_host_agree(seen: list[Any]) -> None:
     """The same clock is read everywhere, so the offset is all error, and within its bound."""
-    ranks = seen
-    assert ranks[0]["clocks"] == []
-    for facts in ranks[1:]:
+    assert seen[0]["clocks"] == []
+    for facts in seen[1:]:
         assert facts["clocks"]
         for offset_ns, uncertainty_ns in facts["clocks"]:
             assert abs(offset_ns) <= uncertainty_ns
         assert min(uncertainty_ns for _, uncertainty_ns in facts["clocks"]) < LATE_S * 1e9 / 4
 
 
-WINDOWS = [(FORWARD, 1, list(range(BUCKETS))), (LAYER, 2, BEHIND)]
+BUCKETS = 6
+
+BEHIND = [3, 4, 5]
+"""Buckets of what comes after layer 2's output in the backward pass: layers 2, 1 and 0."""
+
+LATE = 2
 
 
-@pytest.mark.parametrize(("steps", "late", "buckets"), WINDOWS)
-def test_the_late_rank_is_named_online(
-    seen: list[Any], steps: range, late: int, buckets: list[int]
-) -> None:
+def test_the_late_rank_is_named_online(seen: list[Any]) -> None:
     """At each bucket that it was late for, by all ranks alike; its own lag is the delay."""
-    ranks = seen
-    assert len({tuple(row[:3] for row in facts["skews"]) for facts in ranks}) == 1
-    windows = [[row for row in facts["skews"] if row[0] in steps] for facts in ranks]
+    assert len({tuple(row[:3] for row in facts["skews"]) for facts in seen}) == 1
+    windows = [[row for row in facts["skews"] if row[0] in LAYER] for facts in seen]
     for rows in zip(*windows, strict=True):
         _, bucket, named, _ = rows[0]
-        assert (named == late) == (bucket in buckets)
-        if bucket in buckets:
+        assert (named == LATE) == (bucket in BEHIND)
+        if bucket in BEHIND:
             lags = [row[3] for row in rows]
-            following = max(lag for rank, lag in enumerate(lags) if rank != late)
-            assert lags[late] - following > ranks[late]["late_ns"] / 2
-    assert [row[:2] for row in windows[0]] == [(s, b) for s in steps for b in range(BUCKETS)]
+            following = max(lag for rank, lag in enumerate(lags) if rank != LATE)
+            assert lags[LATE] - following > seen[LATE]["late_ns"] / 2
+    assert [row[:2] for row in windows[0]] == [(s, b) for s in LAYER for b in range(BUCKETS)]
 
 
-@pytest.mark.parametrize(("steps", "late", "buckets"), WINDOWS)
-def test_the_late_rank_is_named_by_the_files(
-    seen: list[Any], merged: Arrivals, steps: range, late: int, buckets: list[int]
-) -> None:
+def test_the_late_rank_is_named_by_the_files(seen: list[Any]) -> None:
     """The same, from the merged timeline."""
+    run = load(find_records(seen[0]["directory"]))
+    assert run.unaligned == []
+    merged = arrivals(run, "model0")
     named, margin = np.array([merged.last_at(key) for key in range(len(merged.step))]).T
-    inside = np.isin(merged.step - seen[0]["first"], list(steps))
+    inside = np.isin(merged.step - seen[0]["first"], list(LAYER))
     for bucket in range(BUCKETS):
         here = inside & (merged.bucket == bucket)
-        assert here.sum() == len(steps)
-        assert set(named[here] == late) == {bucket in buckets}
-        if bucket in buckets:
+        assert here.sum() == len(LAYER)
+        assert set(named[here] == LATE) == {bucket in BEHIND}
+        if bucket in BEHIND:
             assert margin[here].min() > seen[0]["late_ns"] / 2
+
+
+def _trace_elsewhere(tracers: int) -> None:
+    """Have had tracers before, as of models that are on some ranks only."""
+    for _ in range(tracers):
+        with Tracer() as tracer:
+            tracer.start()
+
+
+def step_of(ddp: DistributedDataParallel, acts: dict[int, Act] | None = None) -> None:
+    """Run one forward and backward pass, with what is done in it."""
+    ddp.module.acts = acts or {}
+    ddp(torch.ones(2, WIDTH, requires_grad=True)).sum().backward()
+
+
+def late_in_a_layer(
+    ddp: DistributedDataParallel, places: Places, rank: int, step: int, late_s: float
+) -> None:
+    """Rank 2 is the first with the buckets of layers 5 to 3, and the last with those of 2 to 0."""
+    half, done = f"{step}.half", f"{step}.done"
+
+    def stop() -> None:
+        places.reach(half)
+        places.wait(done, (0, 1, 3))
+        time.sleep(late_s)
+
+    if rank == 2:
+        step_of(ddp, {3: stop})
+    else:
+        places.wait(half, (2,))
+        step_of(ddp, {0: lambda: places.reach(done)})
+
+
+def uncertainty_s(tracer: Tracer) -> float:
+    """Return what the clock that is known worst may be off by."""
+    known = tracer.clock_offset(time.perf_counter_ns())
+    assert known is not None
+    worst = torch.tensor([known[1]])
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    return worst.item() / 1e9
+
+
+def all_know(tracer: Tracer) -> bool:
+    """Return whether every rank knows its clock."""
+    known = torch.tensor([tracer.clock_offset(time.perf_counter_ns()) is not None])
+    dist.all_reduce(known, op=dist.ReduceOp.MIN)
+    return bool(known)

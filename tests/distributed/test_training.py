@@ -2,79 +2,237 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
+import time
+from collections.abc import Callable
+from typing import Any
+
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
 
-from hooktrace import BucketRecord
-from tests.distributed import failure_scenarios, training_scenarios
-from tests.distributed.harness import Ranks
+import hooktrace
+from hooktrace import (
+    BucketRecord,
+    Tracer,
+    hooks,
+    trace,
+)
+from tests.distributed.harness import on
+from tests.distributed.models import backward, gradients, make_ddp, of_all_ranks, train
+
+MODES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "static_graph": {"static_graph": True},
+    "find_unused_parameters": {"find_unused_parameters": True},
+    "gradient_as_bucket_view": {"gradient_as_bucket_view": True},
+}
+
+
+# torch's own bf16 hook under a name that DDP does not refuse on gloo; a lambda, since DDP refuses
+# the annotations of functions in this file too: they are strings.
+torch_bf16 = lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket)  # noqa: E731, PLW0108
+
+HOOKS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "allreduce": (hooks.allreduce_hook, default_hooks.allreduce_hook),
+    "fp16": (hooks.fp16_compress_hook, default_hooks.fp16_compress_hook),
+    "bf16": (hooks.bf16_compress_hook, torch_bf16),
+}
 
 
 @pytest.mark.slow
-def test_gradients_are_bit_identical(two: Ranks) -> None:
+@on(2)
+def test_gradients_are_bit_identical(rank: int) -> None:
     """Staged, traced staged and traced torch hooks all give torch's own bits, in every mode."""
-    for facts in two.run(training_scenarios.bit_identical):
-        wrong = [(case, k) for case, checks in facts.items() for k, ok in checks.items() if not ok]
-        assert len(facts) == 12
-        assert wrong == []
+    facts = {}
+    for mode, options in MODES.items():
+        for name, (ours, theirs) in HOOKS.items():
+            reference = train(theirs, rank, **options)
+            with Tracer() as tracer:
+                facts[f"{name} {mode}"] = {
+                    "differs between steps": not torch.equal(reference[0], reference[1]),
+                    "staged": torch.equal(train(ours, rank, **options), reference),
+                    "staged, traced": torch.equal(
+                        train(trace(ours, tracer=tracer), rank, **options), reference
+                    ),
+                    "torch's, traced": torch.equal(
+                        train(trace(theirs, tracer=tracer), rank, **options), reference
+                    ),
+                    "all steps recorded": len(tracer.steps()) == 10,
+                    "nothing lost": tracer.losses() == {} and tracer.failures() == {},
+                }
+    wrong = [(case, k) for case, checks in facts.items() for k, ok in checks.items() if not ok]
+    assert len(facts) == 12
+    assert wrong == []
 
 
 @pytest.mark.slow
-def test_generations_follow_the_rebuilds(two: Ranks) -> None:
+@on(2)
+def test_generations_follow_the_rebuilds(rank: int) -> None:
     """Buckets are rebuilt at step 1, at 2 with a static graph, never with unused parameters."""
-    for facts in two.run(training_scenarios.generations):
-        rebuilt = facts["plain"][-1][2]
-        assert rebuilt > 1
-        plain = [(0, 0, 1, True), *[(s, 1, rebuilt, False) for s in range(1, 5)]]
-        assert facts["plain"] == plain
-        assert facts["gradient_as_bucket_view"] == plain
-        assert facts["static_graph"] == [
-            (0, 0, 1, True),
-            (1, 0, 1, True),
-            *[(s, 1, rebuilt, False) for s in range(2, 5)],
-        ]
-        count = facts["find_unused_parameters"][0][2]
-        assert facts["find_unused_parameters"] == [(s, 0, count, s < 2) for s in range(5)]
+    facts = {}
+    for mode, options in MODES.items():
+        with Tracer() as tracer:
+            train(trace(hooks.allreduce_hook, tracer=tracer), rank, **options)
+            facts[mode] = [(s.step, s.generation, s.bucket_count, s.warmup) for s in tracer.steps()]
+    rebuilt = facts["plain"][-1][2]
+    assert rebuilt > 1
+    plain = [(0, 0, 1, True), *[(s, 1, rebuilt, False) for s in range(1, 5)]]
+    assert facts["plain"] == plain
+    assert facts["gradient_as_bucket_view"] == plain
+    assert facts["static_graph"] == [
+        (0, 0, 1, True),
+        (1, 0, 1, True),
+        *[(s, 1, rebuilt, False) for s in range(2, 5)],
+    ]
+    count = facts["find_unused_parameters"][0][2]
+    assert facts["find_unused_parameters"] == [(s, 0, count, s < 2) for s in range(5)]
 
 
-def test_a_rebuild_of_one_bucket_is_seen(two: Ranks) -> None:
+@on(2)
+def test_a_rebuild_of_one_bucket_is_seen(rank: int) -> None:
     """The order of parameters changes although number, size and address may stay the same."""
-    for facts in two.run(training_scenarios.one_bucket_rebuilt):
-        assert facts == [(0, ("weight", "bias")), (1, ("bias", "weight"))]
+    with Tracer() as tracer:
+        ddp = DistributedDataParallel(nn.Linear(4, 4))
+        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        for step in range(3):
+            backward(ddp, rank, step, width=4)
+    facts = [
+        (layout.generation, tuple(one.name for one in layout.buckets[0].parameters))
+        for layout in tracer.layouts()
+    ]
+    assert facts == [(0, ("weight", "bias")), (1, ("bias", "weight"))]
 
 
-def test_no_sync_makes_no_steps(two: Ranks) -> None:
+@on(2)
+def test_no_sync_makes_no_steps(rank: int) -> None:
     """Backward passes under no_sync call no hook and count as no step."""
-    assert two.run(training_scenarios.no_sync) == [[0, 1], [0, 1]]
+    with Tracer() as tracer:
+        ddp = make_ddp()
+        ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
+        for step in range(4):
+            if step % 2 == 0:
+                with ddp.no_sync():
+                    backward(ddp, rank, step)
+            else:
+                backward(ddp, rank, step)
+    assert [s.step for s in tracer.steps()] == [0, 1]
 
 
-def test_join_shadows_are_marked_and_counted(two: Ranks) -> None:
-    """A rank without data goes on counting steps, so that all ranks agree on the number."""
-    rank0, rank1 = two.run(training_scenarios.join)
-    assert [(step, shadow) for step, shadow, _ in rank1] == [(s, False) for s in range(5)]
-    assert [(step, shadow) for step, shadow, _ in rank0] == [(s, s >= 3) for s in range(5)]
-    assert [count for _, _, count in rank0] == [count for _, _, count in rank1]
+@on(2)
+def test_join_shadows_are_marked_and_counted(rank: int) -> None:
+    """Rank 0 runs out of data; it goes on counting, so that all ranks agree on the number."""
+    with Tracer() as tracer:
+        ddp = make_ddp()
+        ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
+        with ddp.join():
+            for step in range(3 if rank == 0 else 5):
+                ddp.zero_grad()
+                backward(ddp, rank, step)
+        steps = tracer.steps()
+    assert [(s.step, s.shadow) for s in steps] == [(n, rank == 0 and n >= 3) for n in range(5)]
+    assert len({s.bucket_count for s in steps[1:]}) == 1
 
 
-def test_records_hold_together(two: Ranks) -> None:
-    """Stages are contiguous and fill the bucket; step numbers follow from the buckets'."""
-    for rank, facts in enumerate(two.run(training_scenarios.record_facts)):
-        start, end = facts["window"]
-        assert facts["run"].rank == rank
-        assert facts["run"].world_size == 2
-        assert facts["run"].backend == "gloo"
-        by_step: dict[int, list[BucketRecord]] = {}
-        for bucket in facts["buckets"]:
-            _check_bucket(bucket, start, end)
-            by_step.setdefault(bucket.step, []).append(bucket)
-        for step in facts["steps"]:
-            buckets = by_step[step.step]
-            assert step.complete
-            assert step.first_ready_ns == min(b.ready_ns for b in buckets)
-            assert step.last_ready_ns == max(b.ready_ns for b in buckets)
-            assert 0 <= step.exposed_ns <= step.done_ns - step.last_ready_ns  # backward went on
-            assert step.wire_bytes * 2 == step.gradient_bytes
-        names = [p.name for b in facts["layouts"][-1].buckets for p in b.parameters]
-        assert sorted(names) == sorted(f"{i}.{p}" for i in range(6) for p in ("weight", "bias"))
+class Doubler:
+    """Hooks in the shapes that DDP itself refuses."""
+
+    def method(self, first: Any, second: Any) -> Any:
+        """Be a bound method with parameter names of its own."""
+        return default_hooks.allreduce_hook(first, second)
+
+    def __call__(self, *args: Any) -> Any:
+        """Be a callable object with star arguments."""
+        return default_hooks.allreduce_hook(*args)
+
+
+def annotated(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Have annotations that are strings, as everything in this file has."""
+    return default_hooks.allreduce_hook(state, bucket)
+
+
+@on(2)
+def test_hooks_of_any_shape_are_accepted(rank: int) -> None:
+    """Functions, methods, partials, objects and lambdas work, keep a name, pickle if they can."""
+    reference = train(default_hooks.allreduce_hook, rank)
+    shapes: dict[str, Callable[..., Any]] = {
+        "function": default_hooks.allreduce_hook,
+        "annotated": annotated,
+        "method": Doubler().method,
+        "partial": functools.partial(Doubler().method),
+        "object": Doubler(),
+        "lambda": lambda s, b: default_hooks.allreduce_hook(s, b),  # noqa: PLW0108
+    }
+    facts = {}
+    with Tracer() as tracer:
+        for name, hook in shapes.items():
+            traced = trace(hook, tracer=tracer)
+            same = torch.equal(train(traced, rank), reference)
+            try:
+                copy = pickle.loads(pickle.dumps(traced))
+                pickles = torch.equal(train(copy, rank), reference)
+            except (AttributeError, pickle.PicklingError):
+                pickles = False
+            facts[name] = (same, traced.__name__, pickles)
+    hooktrace.default_tracer().close()
+    assert facts == {
+        "function": (True, "allreduce_hook", True),
+        "annotated": (True, "annotated", True),
+        "method": (True, "method", True),
+        "partial": (True, "method", True),
+        "object": (True, "Doubler", True),
+        "lambda": (True, "<lambda>", False),
+    }
+
+
+@on(2)
+def test_a_model_with_a_traced_hook_pickles(rank: int) -> None:
+    """The copy trains the same, and reports to the default tracer."""
+    with Tracer() as tracer:
+        ddp = make_ddp()
+        ddp.register_comm_hook(None, trace(hooks.fp16_compress_hook, tracer=tracer))
+        backward(ddp, rank, 0)
+        copy = pickle.loads(pickle.dumps(ddp))
+        # torch pickles the hooks with the model, but registers none of them in the copy.
+        ((hook, state),) = copy._comm_hooks
+        copy._comm_hooks.clear()
+        copy.register_comm_hook(state, hook)
+        ddp.zero_grad()
+        copy.zero_grad()
+        backward(ddp, rank, 1)
+        backward(copy, rank, 1)
+        default = hooktrace.default_tracer()
+        assert torch.equal(gradients(ddp), gradients(copy))
+        assert (len(tracer.steps()), len(default.steps())) == (2, 1)
+        default.close()
+
+
+@pytest.mark.slow
+@on(2)
+def test_models_are_kept_apart_by_name(rank: int) -> None:
+    """Two models on one traced hook, and two hooks, in one backward pass: four names."""
+    with Tracer() as tracer:
+        shared = trace(hooks.allreduce_hook, tracer=tracer, model="shared")
+        models = [make_ddp() for _ in range(4)]
+        models[0].register_comm_hook(None, shared)
+        models[1].register_comm_hook(None, shared)
+        models[2].register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
+        models[3].register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
+        for step in range(4):
+            torch.manual_seed(step)
+            sum(m(torch.randn(4, 32)).sum() for m in models).backward()
+        facts: dict[str, list[int]] = {}
+        for record in tracer.steps():
+            assert record.complete
+            facts.setdefault(record.model, []).append(record.bucket_count)
+    assert set(facts) == {"shared", "shared#2", "model0", "model1"}
+    counts = set(map(tuple, facts.values()))
+    assert len(counts) == 1
+    assert len(counts.pop()) == 4
 
 
 def _check_bucket(bucket: BucketRecord, start: int, end: int) -> None:
@@ -97,29 +255,44 @@ def _check_bucket(bucket: BucketRecord, start: int, end: int) -> None:
     assert (wire.collective, wire.dtype, wire.derived) == ("all_reduce", "float16", True)
 
 
-def test_all_ranks_share_a_run_id(two: Ranks) -> None:
-    """The ranks agree without a collective, and a second tracer gets the same id."""
-    ids = {facts["run"].run_id for facts in two.run(training_scenarios.record_facts)}
-    assert len(ids) == 1
-    assert len(ids.pop()) == 32
+@on(2)
+def test_records_hold_together(rank: int) -> None:
+    """Stages are contiguous and fill the bucket; step numbers follow from the buckets'."""
+    with Tracer() as tracer:
+        ddp = make_ddp()
+        hooktrace.instrument(ddp, hooks.fp16_compress_hook, tracer=tracer, model="net")
+        start = time.perf_counter_ns()
+        for step in range(4):
+            backward(ddp, rank, step)
+        end = time.perf_counter_ns()
+        steps, found, run = tracer.steps(), tracer.buckets(), tracer.run_info()
+    assert (run.rank, run.world_size, run.backend) == (rank, 2, "gloo")
+    # The ranks agree on it without a collective.
+    assert len(run.run_id) == 32
+    assert of_all_ranks(run.run_id) == [run.run_id] * 2
+    for bucket in found:
+        _check_bucket(bucket, start, end)
+    for record in steps:
+        own = [b for b in found if b.step == record.step]
+        assert record.complete
+        assert record.first_ready_ns == min(b.ready_ns for b in own)
+        assert record.last_ready_ns == max(b.ready_ns for b in own)
+        assert record.exposed_ns is not None  # and less where backward went on
+        assert 0 <= record.exposed_ns <= record.done_ns - record.last_ready_ns
+        assert record.wire_bytes is not None
+        assert record.wire_bytes * 2 == record.gradient_bytes
+    names = [p.name for b in tracer.layouts()[-1].buckets for p in b.parameters]
+    assert sorted(names) == sorted(f"{i}.{p}" for i in range(6) for p in ("weight", "bias"))
 
 
-@pytest.mark.slow
-def test_a_right_result_of_unusual_shape_passes(two: Ranks) -> None:
-    """DDP converts other floating-point dtypes and reads from the storage's beginning."""
-    for facts in two.run(failure_scenarios.right_results):
-        assert len(facts) == 7
-        assert {name: alarms for name, (_, alarms) in facts.items()} == dict.fromkeys(facts, 0)
-        assert {name for name, (difference, _) in facts.items() if difference > 0} == {"half"}
-        assert facts["half"][0] <= 2**-11  # float16 has 11 bits
-
-
-@pytest.mark.slow
-def test_faults_leave_training_alone(two: Ranks) -> None:
-    """With everything around it broken at once, training gets the same bits and ends in time."""
-    for facts in two.run(failure_scenarios.faults):
-        assert facts["same"]
-        assert facts["closed"]
-        assert facts["failures"] == {"raising": 1, "record_file": 1}
-        unsent = {"opentelemetry_spans", "opentelemetry_metric_exports"}
-        assert set(facts["losses"]) == {"ring_full", "not_exported", *unsent}
+@on(2)
+def test_another_process_group(rank: int) -> None:
+    """A hook whose state is a group reduces over that group."""
+    both = dist.new_group([0, 1])
+    alone = [dist.new_group([other]) for other in range(2)][rank]
+    for group in (both, alone):
+        reference = train(default_hooks.allreduce_hook, rank, state=group)
+        with Tracer() as tracer:
+            traced = trace(hooks.allreduce_hook, tracer=tracer)
+            assert torch.equal(train(traced, rank, state=group), reference)
+    assert not torch.equal(reference, train(hooks.allreduce_hook, rank))

@@ -6,12 +6,25 @@ groups tell, but of a hook inside another one.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    powerSGD_hook,
+    quantization_hooks,
+)
 
-from tests.distributed import wire_scenarios
-from tests.distributed.harness import Ranks
+import hooktrace
+from hooktrace import Tracer, hooks
+from tests.distributed.comparison import serialised
+from tests.distributed.harness import on
+from tests.distributed.models import backward, make_ddp
 from tests.versions import HOOKS_GROUPS, RECORDS_GLOO
 
 pytestmark = [
@@ -19,17 +32,74 @@ pytestmark = [
     pytest.mark.skipif(not RECORDS_GLOO, reason="this torch's Flight Recorder knows NCCL only"),
 ]
 
+STEPS = 8
+EVERY = 5
+CAP_MB = 0.004
+NEVER_LONG_NS = 3600 * 10**9
+"""On a busy machine reading the recorder may take so long that hooktrace lets it be for a while."""
+
+Sent = list[tuple[str, str, int]]
+
+
+def _run(
+    hook: Callable[..., Any], rank: int, state: object = None, **options: Any
+) -> list[tuple[int, int, int | None, Sent | None, list[Sent | None], str | None]]:
+    """Return of each step number, gradient bytes, wire bytes, and what it sent.
+
+    Then what each bucket did, and why what the step sent is not known.
+    """
+    ddp = make_ddp(CAP_MB)
+    with Tracer(error_every=EVERY, **options) as tracer:
+        hooktrace.instrument(ddp, hook, state, tracer=tracer)
+        for step in range(STEPS):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+        tracer.flush()
+        completed = tracer._recent.steps()
+    dist.barrier()
+
+    def plain(sent: Any) -> Sent | None:
+        return None if sent is None else [(t.collective, t.dtype, t.wire_bytes) for t in sent]
+
+    return [
+        (
+            *(s.step, s.gradient_bytes, s.wire_bytes, plain(s.sent)),
+            *([plain(b.sent) for b in buckets], s.sent_unknown),
+        )
+        for s, buckets in completed
+    ]
+
+
+class _Stacked:
+    """An all-gather whose future holds one stacked tensor, as torch's quantisation expects."""
+
+    def __init__(self, outputs: list[torch.Tensor], work: Any) -> None:
+        self._outputs, self._work = outputs, work
+
+    def get_future(self) -> Any:
+        return self._work.get_future().then(lambda _: [torch.stack(self._outputs)])
+
+
+def _all_gather(outputs: list[torch.Tensor], tensor: torch.Tensor, **options: Any) -> _Stacked:
+    return _Stacked(outputs, _REAL_ALL_GATHER(outputs, tensor, **options))
+
+
+_REAL_ALL_GATHER = dist.all_gather
+
+
 NUMEL, BUCKETS = 32 * 32 + 32, 6
+
+ALL_FLOAT32 = [("all_reduce", "float32", 4 * NUMEL)]
+
 PADDED = 3 * 512
 """torch's per-channel hook fills a third chunk of 512."""
 
-ALL_FLOAT32 = [("all_reduce", "float32", 4 * NUMEL)]
 ALL_FLOAT16 = [("all_reduce", "float16", 2 * NUMEL)]
+
 SENT = {
     "allreduce": ALL_FLOAT32,
     "fp16": ALL_FLOAT16,
     "in a wrapper": ALL_FLOAT16,
-    "off": ALL_FLOAT32,
     # Of a 32 x 32 matrix of rank 1 two vectors, and the bias as it is.
     "powersgd": [("all_reduce", "float32", 3 * 32 * 4)],
     # A scale and a zero point for each chunk, then bytes.
@@ -38,76 +108,126 @@ SENT = {
 }
 
 
-@pytest.mark.parametrize("hook", SENT)
-def test_bytes_of_torchs_own_hooks(two: Ranks, hook: str) -> None:
+def _own(state: Any, bucket: Any) -> Any:
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def _exchange(state: Any, bucket: Any) -> Any:
+    """Average with the other rank, without any collective."""
+    mine, theirs = bucket.buffer(), torch.empty_like(bucket.buffer())
+    work = dist.isend(mine, 1 - dist.get_rank())
+    dist.recv(theirs, 1 - dist.get_rank())
+    assert work is not None
+    work.wait()
+    mine.add_(theirs).div_(2)
+    return _own(state, bucket)
+
+
+def torchs() -> Iterator[tuple[str, Callable[..., Any], Any]]:
+    """Yield torch's own hooks with their states; its quantisation as it is meant to work."""
+    yield "allreduce", default_hooks.allreduce_hook, None
+    yield "fp16", default_hooks.fp16_compress_hook, None
+    state = powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2)
+    yield "powersgd", serialised(powerSGD_hook.powerSGD_hook), state
+    yield "in a wrapper", hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), None
+    with mock.patch.object(quantization_hooks.dist, "all_gather", _all_gather):
+        for name in ("pertensor", "perchannel"):
+            hook = getattr(quantization_hooks, f"quantization_{name}_hook")
+            yield name, serialised(hook), None
+
+
+@on(2)
+@mock.patch("hooktrace.probes.wire._LONG_NS", NEVER_LONG_NS)
+def test_bytes_of_torchs_own_hooks(rank: int) -> None:
     """By collective and dtype, for each bucket and for the step, on sampled steps only."""
-    for facts in two.run(wire_scenarios.torchs_hooks):
-        for step, gradient_bytes, wire_bytes, sent, of_buckets, why in facts[hook]:
-            assert why is None
-            if HOOKS_GROUPS and hook != "in a wrapper":
-                begun = hook != "powersgd" or step >= 2  # before, it averages
-                whole = sum(size for *_, size in SENT[hook]) if begun else 4 * NUMEL
+    for name, hook, state in torchs():
+        rows = _run(hook, rank, state)
+        assert [row[0] for row in rows] == list(range(STEPS))
+        for step, gradient_bytes, wire_bytes, sent, of_buckets, why in rows:
+            assert why is None, name
+            if HOOKS_GROUPS and name != "in a wrapper":
+                begun = name != "powersgd" or step >= 2  # before, it averages
+                whole = sum(size for *_, size in SENT[name]) if begun else 4 * NUMEL
                 assert wire_bytes == BUCKETS * whole or step == 0  # in one bucket, of which ranks
                 continue
             if step not in (2, 5):
-                assert (wire_bytes, sent) == (None, None)
-                assert set(of_buckets) == {None}
+                assert (wire_bytes, sent, set(of_buckets)) == (None, None, {None}), name
                 continue
             assert gradient_bytes == BUCKETS * NUMEL * 4
-            assert of_buckets == [SENT[hook]] * BUCKETS
-            assert sent == [(kind, dtype, BUCKETS * size) for kind, dtype, size in SENT[hook]]
-            assert wire_bytes == sum(size for *_, size in sent)
-        assert [row[0] for row in facts[hook]] == list(range(wire_scenarios.STEPS))
+            assert of_buckets == [SENT[name]] * BUCKETS, name
+            assert sent == [(kind, dtype, BUCKETS * size) for kind, dtype, size in SENT[name]]
+            assert wire_bytes == sum(size for *_, size in SENT[name]) * BUCKETS
 
 
-def test_a_hook_without_collectives(two: Ranks) -> None:
-    """A process group tells of sends; of a hook that it tells nothing of, nothing is known."""
-    if not HOOKS_GROUPS:
-        pytest.skip("this torch's process groups take no hooks")
-    for facts in two.run(wire_scenarios.torchs_hooks):
-        for _, gradient_bytes, wire_bytes, sent, _, why in facts["in pairs"]:
-            assert (wire_bytes, why) == (gradient_bytes, None)
-            assert sent == [("send", "float32", gradient_bytes)]
-        for _, _, wire_bytes, sent, of_buckets, why in facts["noop"]:
+@on(2)
+@mock.patch("hooktrace.probes.wire._LONG_NS", NEVER_LONG_NS)
+def test_a_hook_without_collectives(rank: int) -> None:
+    """A process group tells of sends; else torch lists none of gloo's, and nothing is known."""
+    for hook in (_own, _exchange):
+        for step, gradient_bytes, wire_bytes, sent, of_buckets, why in _run(hook, rank):
+            if HOOKS_GROUPS and hook is _exchange:
+                assert (wire_bytes, why) == (gradient_bytes, None)
+                assert sent == [("send", "float32", gradient_bytes)]
+                continue
             assert (wire_bytes, sent, set(of_buckets)) == (None, None, {None})
-            assert "it sends nothing, or by other ways" in why
-
-
-@pytest.mark.skipif(HOOKS_GROUPS, reason="process groups tell of them")
-@pytest.mark.parametrize("hook", ["noop", "in pairs"])
-def test_sends_and_receives_are_not_known(two: Ranks, hook: str) -> None:
-    """Torch lists none of gloo's; a hook that sends nothing looks the same."""
-    for facts in two.run(wire_scenarios.torchs_hooks):
-        for step, _, wire_bytes, sent, of_buckets, why in facts[hook]:
-            assert (wire_bytes, sent, set(of_buckets)) == (None, None, {None})
+            if HOOKS_GROUPS:
+                assert "it sends nothing, or by other ways" in (why or "")
+                continue
             assert (why is not None) == (step in (2, 5))
             assert why is None or "does not list sends and receives" in why
 
 
-def test_what_no_bucket_can_be_told_to_have_sent_is_the_steps(two: Ranks) -> None:
+@on(2)
+@mock.patch("hooktrace.probes.wire._LONG_NS", NEVER_LONG_NS)
+def test_what_no_bucket_can_be_told_to_have_sent_is_the_steps(rank: int) -> None:
     """Two buckets under way, and a collective from a thread: unknown for both, and it is said.
 
     The Flight Recorder knows the sum.
 
     On a busy machine the thread comes so late that a third one is under way too.
     """
-    for rows in two.run(wire_scenarios.overlapping):
-        rows_by_step: dict[int, Any] = {row[0]: row[1:] for row in rows}
-        _, wire_bytes, sent, of_buckets, why = rows_by_step[2]
-        if HOOKS_GROUPS:
-            assert (wire_bytes, sent, of_buckets[:2]) == (None, None, [None, None])
-            assert "from a thread of its own" in why
-            continue
-        assert sent == [("all_reduce", "float16", 6), ("all_reduce", "float32", 4 * NUMEL)]
-        assert wire_bytes == 6 + 4 * NUMEL
-        assert of_buckets[:2] == [None, None]
-        assert [one for one in of_buckets[2:] if one is not None] in ([[]] * 3, [[]] * 4)
+    begun, sent = threading.Event(), threading.Event()
 
+    def later(work: Callable[[], None]) -> None:
+        threading.Thread(target=work).start()
 
-def test_a_hook_that_says_it_compresses_and_does_not_is_named(two: Ranks) -> None:
-    """One that loses precision for nothing at once; one that loses nothing may begin later."""
-    for facts in two.run(wire_scenarios.liars):
-        named = facts.pop("rounds to 16 bits, sends 32")
-        assert named == [("no_compression", bucket) for bucket in range(BUCKETS)]
-        assert set(facts) == {"compresses", "may be in its warm-up", "claims nothing", "staged"}
-        assert not any(facts.values())
+    def hook(state: Any, bucket: Any) -> Any:
+        buffer, index = bucket.buffer(), bucket.index()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        if index > 1 or bucket.is_last():
+            future.set_result(buffer)
+            return future
+
+        def second() -> None:
+            assert begun.wait(20)
+            dist.all_reduce(torch.zeros(3, dtype=torch.float16))
+            begun.clear()
+            sent.set()
+            future.set_result(buffer)
+
+        def wait() -> None:
+            assert sent.wait(20)
+            sent.clear()
+            future.set_result(buffer)
+
+        if index == 0:
+            dist.all_reduce(buffer)
+            later(second)
+        else:
+            later(wait)
+            begun.set()
+        return future
+
+    rows = _run(hook, rank)
+    rows_by_step: dict[int, Any] = {row[0]: row[1:] for row in rows}
+    _, wire_bytes, told, of_buckets, why = rows_by_step[2]
+    if HOOKS_GROUPS:
+        assert (wire_bytes, told, of_buckets[:2]) == (None, None, [None, None])
+        assert "from a thread of its own" in why
+        return
+    assert told == [("all_reduce", "float16", 6), ("all_reduce", "float32", 4 * NUMEL)]
+    assert wire_bytes == 6 + 4 * NUMEL
+    assert of_buckets[:2] == [None, None]
+    assert [one for one in of_buckets[2:] if one is not None] in ([[]] * 3, [[]] * 4)

@@ -25,6 +25,8 @@ from multiprocessing.connection import Connection
 import torch
 import torch._dynamo  # DDP does when it is made; here it is done once for all ranks
 import torch.distributed as dist
+from _pytest.assertion import install_importhook
+from _pytest.config import get_config
 
 import hooktrace
 from tests import leaks
@@ -39,6 +41,7 @@ def main(path: str) -> None:
     connection.send((rank, os.getpid()))
     names: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, names), daemon=True).start()
+    install_importhook(get_config())  # failed assertions of tests tell their values
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     while (name := names.get()) is not None:
@@ -68,6 +71,7 @@ def _outcome(name: str, rank: int) -> tuple[bool, bytes | str]:
     random.seed(0)
     try:
         scenario = getattr(importlib.import_module(module), function)
+        scenario = getattr(scenario, "on_rank", scenario)
         outcome = (False, pickle.dumps(scenario(rank)))
     except Exception:
         return True, traceback.format_exc()

@@ -1,4 +1,4 @@
-"""What ranks do in ``test_fsdp.py``: sharded models, traced and not, in each way to set FSDP up."""
+"""A small model and the ways to shard it by FSDP2, trained with and without hooktrace."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from hooktrace import Tracer, fsdp
-from hooktrace.fsdp import hooks
 from tests.distributed.models import heard
 
 WIDTH = 32
@@ -116,16 +114,14 @@ def divided(model: Any) -> None:
 
 
 HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
 HALF_REDUCED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
-FLOAT16 = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16)
 
 SETUPS = {
     "plain": Setup(),
     "mixed precision": Setup({"mp_policy": HALF}),
     "bfloat16 reduced": Setup({"mp_policy": HALF_REDUCED}),
-    "float16 reduced": Setup({"mp_policy": FLOAT16}),
     "not resharded": Setup({"reshard_after_forward": False}),
-    "always resharded": Setup({"reshard_after_forward": True}),
     "micro steps": Setup(step=micro_steps),
     "not last": Setup(step=two_backwards),
     "prefetching": Setup(prepare=prefetching),
@@ -133,6 +129,7 @@ SETUPS = {
     "divided": Setup(prepare=divided),
     "compiled": Setup(prepare=lambda model: model.compile(backend="aot_eager")),
 }
+
 FOUR = {
     "hybrid": Setup(mesh="two by two"),
     "hybrid, micro steps": Setup(mesh="two by two", step=micro_steps),
@@ -222,99 +219,3 @@ def agree(setups: dict[str, Setup], rank: int) -> dict[str, dict[str, Any]]:
             facts = facts_of(tracer)
         found[name] = facts | {"equal": equal(expected, got), "said": said}
     return found
-
-
-def all_setups(rank: int) -> dict[str, dict[str, Any]]:
-    """Return the facts of every setup that any number of ranks can have."""
-    return agree(SETUPS, rank)
-
-
-def hybrid_setups(rank: int) -> dict[str, dict[str, Any]]:
-    """Return the facts of those that need four ranks."""
-    return agree(FOUR, rank)
-
-
-def lossy_hooks(rank: int) -> dict[str, dict[str, Any]]:
-    """Return how far one step's gradients are from FSDP's own, by hook, and what was recorded."""
-    made: dict[str, dict[str, Any]] = {
-        "fp16": {"reduce_scatter": hooks.fp16_reduce_scatter()},
-        "bf16": {"reduce_scatter": hooks.bf16_reduce_scatter()},
-        "8 bit": {"reduce_scatter": hooks.EightBitReduceScatter()},
-        "8 bit parameters": {"all_gather": hooks.EightBitAllGather()},
-        "fp8 parameters": {"all_gather": hooks.Fp8AllGather()},
-    }
-    found = {}
-    for setup_name in ("plain", "divided"):
-        setup = SETUPS[setup_name]
-        plain = _gradients(setup, rank, sharded(setup))
-        for name, options in made.items():
-            model = sharded(setup)
-            with traced(model, **options) as tracer:
-                lossy = _gradients(setup, rank, model)
-                facts = facts_of(tracer)
-            facts["error"] = float((lossy - plain).norm() / plain.norm())
-            found[f"{name}, {setup_name}"] = facts
-    return found
-
-
-def _gradients(setup: Setup, rank: int, model: Any) -> torch.Tensor:
-    numbers = torch.Generator().manual_seed(rank + 1)
-    setup.step(model, lambda: torch.randn(8, WIDTH, generator=numbers))
-    return torch.cat([p.grad.to_local().flatten() for p in model.parameters()])
-
-
-def tiny_gradients(rank: int) -> float:
-    """Return how far gradients of 1e-10 are from FSDP's own when they are sent as bytes."""
-
-    def tiny(model: nn.Module, batch: Callable[[], torch.Tensor]) -> None:
-        (1e-9 * model(batch()).square().mean()).backward()
-
-    setup = Setup(step=tiny)
-    plain = _gradients(setup, rank, sharded(setup))
-    model = sharded(setup)
-    with traced(model, reduce_scatter=hooks.EightBitReduceScatter()):
-        lossy = _gradients(setup, rank, model)
-    return float((lossy - plain).norm() / plain.norm())
-
-
-def feedback(rank: int) -> dict[str, float]:
-    """Return how far the mean of ten reductions of the same gradients is from the true one."""
-    found = {}
-    for kept in (False, True):
-        hook = hooks.EightBitReduceScatter(error_feedback=kept)
-        setup = SETUPS["plain"]
-        plain, total = _gradients(setup, rank, sharded(setup)), torch.zeros(())
-        model = sharded(setup)
-        with traced(model, reduce_scatter=hook):
-            for _ in range(10):
-                total = total + _gradients(setup, rank, model)
-                for parameter in model.parameters():
-                    parameter.grad = None
-        found["with" if kept else "without"] = float((total / 10 - plain).norm() / plain.norm())
-    return found
-
-
-def state_round_trip(rank: int) -> bool:
-    """Return whether a traced model's state dict loads into another one, and both then agree."""
-    setup = SETUPS["plain"]
-    first, second = sharded(setup), sharded(setup)
-    with traced(first):
-        train(setup, rank, first)
-        state = get_model_state_dict(first)
-    with traced(second):
-        set_model_state_dict(second, state)
-        mine = torch.cat([p.to_local().flatten() for p in first.parameters()])
-        loaded = torch.cat([p.to_local().flatten() for p in second.parameters()])
-        train(setup, rank, second)
-    return bool(torch.equal(mine, loaded))
-
-
-def alone(rank: int) -> dict[str, Any]:
-    """Return the facts of a model that is sharded over one rank."""
-    group = dist.new_group([rank], use_local_synchronization=True)
-    mesh = DeviceMesh.from_group(group, "cpu")
-    model = Net()
-    fully_shard(model, mesh=mesh)
-    with traced(model) as tracer:
-        train(Setup(), rank, model)
-        return facts_of(tracer)
