@@ -265,19 +265,18 @@ def _tab(folder: Path) -> Iterator[str]:
     for model in ask("/run")["models"]:
         name, extent = model["name"], model["extent"]
         summary = ask("/summary", model=name)
-        bands = summary.pop("bands", {})
-        for kind in ("slowest", "exposed", "anomalies"):
-            summary[kind] = summary.get(kind, [])[:3]
+        bands, lists = summary.pop("bands"), summary["lists"]
+        lists |= {kind: lists[kind][:3] for kind in ("slowest", "exposed", "anomalies")}
         yield f"summary {_line(summary)}"
         yield f"bands {_line({k: {x: sum(v) for x, v in b.items()} for k, b in bands.items()})}"
         yield f"paths {_line(ask('/path_sums', model=name))}"
         step = ask("/step", model=name)
         yield f"step {_line(step)}"
         if "step" in step:
-            yield f"path {_line(ask('/path', model=name, step=step['step'])['parts'])}"
+            yield f"path {_line(ask('/path', model=name, step=step['step'])['rows'])}"
         for value in VALUES:
             heat = ask("/heat", model=name, value=value, columns=1000)
-            said = {k: heat[k] for k in ("low", "high", "unknown", "unsure")}
+            said = {k: heat[k] for k in ("low", "high", "unknown", "note")}
             yield f"heat {value} {_line(said | {'sum': sum(heat['cells'])})}"
         selected = ask("/selection", model=name, t0=0, t1=extent + 1)
         rows = [*selected.pop("stages"), *selected.pop("buckets")[:2]]

@@ -8,11 +8,12 @@ In go the record files under TensorBoard's logdir; out come JSON answers that th
                                        cache.py            a run's files -> Run, as they grow
                                        scene.py            one model of a Run -> sorted arrays
                                        level_of_detail.py  a stretch and a width -> what to draw
-                                       pieces.py           stages of a bar, and who waited for whom
                                        bucket_detail.py    all numbers of one bucket
                                        search.py           what a text finds
                                        run_summary.py      slow steps, anomalies, late ranks
-                                       words.py            lists, paths, selections as text
+                                       run_paths.py        what a step, or the run, consists of
+                                       heat_map.py         ranks by steps, and the run in bands
+                                       selection.py        a stretch of time in numbers
 
 The page imports what both must agree on (stages, flags, values of a heat map) from
 ``static/definitions.js``, which ``plugin.py`` makes.  Each file of ``static/`` begins with the idea

@@ -20,6 +20,7 @@ from ..run import STAGE_NAMES, UNKNOWN, Arrivals, Ints
 from ..run.intervals import union_of_groups
 from .runs import NotThereError
 from .scene import RankScene, Scene
+from .words import time_text
 
 MAX_CELLS = 200_000
 
@@ -57,9 +58,19 @@ def heat_map(scene: Scene, value: str, columns: int) -> dict[str, Any]:
         "at": (steps[at] - steps[::bin_steps]).ravel().tolist() if bin_steps > 1 else [],
         "low": int(known.min()) if len(known) else 0,
         "high": int(known.max()) if len(known) else 0,
-        "unknown": _why_unknown(scene, value, cells),
-        "unsure": _clocks_unsure(scene) if value == "lag" else 0,
+        "unknown": (unknown := _why_unknown(scene, value, cells)),
+        "note": _note(bin_steps, unknown, _clocks_unsure(scene) if value == "lag" else 0),
     }
+
+
+def _note(bin_steps: int, unknown: str, unsure: int) -> str:
+    """Return what is to know of the cells; "" if nothing is."""
+    notes = (
+        f"{bin_steps} steps a column, the largest is shown" if bin_steps > 1 else "",
+        f"hatched: {unknown}" if unknown else "",
+        f"clocks are known to {time_text(unsure)}" if unsure else "",
+    )
+    return " · ".join(filter(None, notes))
 
 
 def cells_of(scene: Scene, value: str) -> tuple[Ints, Ints]:
@@ -70,7 +81,7 @@ def cells_of(scene: Scene, value: str) -> tuple[Ints, Ints]:
     """
     if value not in VALUES:
         raise NotThereError(f"value is one of {', '.join(VALUES)}")
-    steps: Ints = np.unique(np.concatenate([r.number for r in scene.ranks]))
+    steps = scene.step_numbers
     cells: Ints = np.full((len(scene.ranks), len(steps)), UNKNOWN)
     rows = VALUES[value](scene)
     for cell, rank, own in zip(cells, scene.ranks, rows, strict=True):

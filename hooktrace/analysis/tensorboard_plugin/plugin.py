@@ -39,12 +39,11 @@ from .bucket_detail import bucket_detail, row_of
 from .cache import RunCache, Snapshot
 from .heat_map import TITLES, heat_map, run_bands
 from .level_of_detail import picture
-from .run_summary import step_of, summary_of
+from .run_summary import lists_of, step_of
 from .runs import NotThereError, Runs
 from .scene import KINDS, LATE, RankScene, Scene
 from .search import search
 from .selection import selection
-from .words import heat_note, lists_of, path_sums_words, path_words, selection_words
 
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css"}
@@ -135,11 +134,12 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _serve_summary(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
-        bands = run_bands(scene)
-        found = {"version": snapshot.version, "extent": scene.extent, "bands": bands}
-        summary = summary_of(scene)
-        noun = "collective" if scene.is_sharded else "bucket"
-        return {**found, **summary, "lists": lists_of(summary, noun)}
+        return {
+            "version": snapshot.version,
+            "extent": scene.extent,
+            "bands": run_bands(scene),
+            "lists": lists_of(scene),
+        }
 
     def _serve_step(self, request: wrappers.Request) -> dict[str, Any]:
         _, scene = self._scene(request)
@@ -149,16 +149,13 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
     def _serve_heat(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
         value, columns = request.args.get("value", ""), _number(request, "columns")
-        found = heat_map(scene, value, columns)
-        return {**_progress(snapshot), **found, "note": heat_note(found)}
+        return {**_progress(snapshot), **heat_map(scene, value, columns)}
 
     def _serve_selection(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
         some = of_ranks(scene, ranks_of(request.args.get("ranks", "")))
         t0, t1 = _number(request, "t0"), _number(request, "t1")
-        found = selection(some, t0, t1)
-        words = selection_words(found, is_sharded=scene.is_sharded)
-        return {**_progress(snapshot), **found, **words}
+        return {**_progress(snapshot), **selection(some, t0, t1)}
 
     def _serve_search(self, request: wrappers.Request) -> dict[str, Any]:
         _, scene = self._scene(request)
@@ -174,12 +171,10 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _serve_path(self, request: wrappers.Request) -> dict[str, Any]:
         paths = self._snapshot(request).paths(request.args.get("model", ""))
-        found = paths.step(_number(request, "step"))
-        return {**found, **path_words(found)}
+        return paths.step(_number(request, "step"))
 
     def _serve_path_sums(self, request: wrappers.Request) -> dict[str, Any]:
-        sums = self._snapshot(request).paths(request.args.get("model", "")).sums
-        return {**sums, **path_sums_words(sums)}
+        return self._snapshot(request).paths(request.args.get("model", "")).sums
 
     def _scene(self, request: wrappers.Request) -> tuple[Snapshot, Scene]:
         """Return the run as far as it was read, and its model that is asked for."""

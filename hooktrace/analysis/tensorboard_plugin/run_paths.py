@@ -8,6 +8,7 @@ Made when somebody asks, once for a run as far as it was read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,17 +16,19 @@ import numpy as np
 
 from ...records.units import named_ranks, percent
 from ..run import UNKNOWN, CriticalPaths, critical_path_sums, models_beside
-from ..run.path_sums import parts, sentence, sums_of
+from ..run.path_sums import PathPart, parts, sums_of
 from .hang_bars import lane_in
 from .scene import KINDS, Scene
 from .units import MAX_ROWS
+from .words import time_text
 
 _MOST_ROWS = 8
+_LEAST_PART = 0.01
 _WIRE, _WAIT = KINDS.index("wire"), KINDS.index("wait")
 
 
 class RunPaths:
-    """The paths of a scene's model."""
+    """The paths of a scene's model, and what they consist of in words: ``title`` and ``rows``."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -35,23 +38,20 @@ class RunPaths:
         return CriticalPaths(self._scene.run, self._scene.model)
 
     @cached_property
-    def _beside(self) -> tuple[str, ...]:
-        return models_beside(self._scene.run, self._scene.model)
-
-    @cached_property
     def _rows(self) -> list[Any]:
         ranks = self._scene.ranks
         return [lane_in(r.step, r.bucket, r.lane, MAX_ROWS) for r in ranks]
 
     def step(self, step: int) -> dict[str, Any]:
-        """Return the path of a step: segments, and its parts in words, the largest first."""
+        """Return the path of a step: segments, and its parts, the largest first."""
         found, origin = self._paths.of(step), self._scene.origin
-        every = parts(sums_of(found.segments), self._paths.units, self._beside)
+        if found.why_unknown is not None:
+            title = f"Step {step} has none: {found.why_unknown}."
+            return {"title": title, "rows": [], "segments": []}
+        length, beside = found.end - found.start, models_beside(self._scene.run, self._scene.model)
         return {
-            "step": step,
-            "why_unknown": found.why_unknown,
-            "start": found.start - origin,
-            "end": found.end - origin,
+            "title": f"Step {step} took {time_text(length)}:",
+            "rows": _rows(parts(sums_of(found.segments), self._paths.units, beside), length),
             "segments": [
                 {
                     "kind": one.kind,
@@ -64,26 +64,35 @@ class RunPaths:
                 }
                 for one in found.segments
             ],
-            "parts": [[p.text, p.ns] for p in every[:_MOST_ROWS]],
         }
 
     @cached_property
     def sums(self) -> dict[str, Any]:
         """What the paths of a sample of settled steps consist of, a usual step; and the waiting."""
-        scene = self._scene
-        found = critical_path_sums(self._scene.run, scene.model)
-        return {
-            "steps": found.steps,
-            "of": found.of,
-            "sentence": sentence(found),
-            "why_unknown": found.why_unknown,
-            "length": found.length_ns // max(1, found.steps),
-            "parts": [
-                [p.text, p.ns // found.steps]
-                for p in parts(found.ns, found.units, found.beside)[:_MOST_ROWS]
-            ],
-            "waiting": waiting(scene),
-        }
+        found = critical_path_sums(self._scene.run, self._scene.model)
+        said = {"waiting": waiting(self._scene)}
+        if found.why_unknown is not None:
+            return {**said, "title": f"There is none: {found.why_unknown}.", "rows": []}
+        length, some = found.length_ns // found.steps, f"all {found.of} steps that count"
+        if found.steps < found.of:
+            some = f"{found.steps} of the {found.of} steps that count, chosen by chance"
+        title = f"On average {time_text(length)} a step, of {some}:"
+        every = parts(found.ns, found.units, found.beside)
+        return {**said, "title": title, "rows": _rows(every, length, found.steps)}
+
+
+def _rows(every: Sequence[PathPart], length: int, steps: int = 1) -> list[tuple[str, str, float]]:
+    """Return text, ns with their share, and the share in percent; small parts are one row."""
+    told = [(part.text, part.ns // steps) for part in every[:_MOST_ROWS]]
+    small = [ns for _, ns in told if ns < _LEAST_PART * length]
+    if len(small) > 1:
+        told = [one for one in told if one[1] >= _LEAST_PART * length]
+        told += [(f"{len(small)} parts below 1 % each", sum(small))]
+    shares = [(text, ns, 100 * ns / max(1, length)) for text, ns in told]
+    return [
+        (text, f"{time_text(ns)}, {'< 1' if share < 1 else round(share)} %", share)
+        for text, ns, share in shares
+    ]
 
 
 def waiting(scene: Scene) -> list[list[str]]:
@@ -94,13 +103,7 @@ def waiting(scene: Scene) -> list[list[str]]:
     if scene.waits.why_missing is not None:
         return [["not known", scene.waits.why_missing]]
     wait = sum(float(r.spent[:, _WAIT].sum()) for r in scene.ranks)
-    wire = wait + sum(float(r.spent[:, _WIRE].sum()) for r in scene.ranks)
-    wire = wire or 1.0
-    return [["of all wire time", percent(wait / wire)], *_for(scene, wire)]
-
-
-def _for(scene: Scene, wire: float) -> list[list[str]]:
-    """Return for whom the ranks waited, as shares of all wire time."""
+    wire = wait + sum(float(r.spent[:, _WIRE].sum()) for r in scene.ranks) or 1.0
     ranks = np.array([UNKNOWN, *(r.rank for r in scene.ranks)])
     ns = np.zeros(len(ranks))
     for r in scene.ranks:
@@ -108,14 +111,13 @@ def _for(scene: Scene, wire: float) -> list[list[str]]:
         whom = np.searchsorted(ranks, r.waited_for[at])
         ns += np.bincount(whom, weights=r.waited[at], minlength=len(ranks))
     order = [i for i in np.argsort(-ns, kind="stable").tolist() if ns[i] > 0]
-    rows = [[_named(int(ranks[i])), percent(float(ns[i]) / wire)] for i in order[:_MOST_ROWS]]
-    left = order[_MOST_ROWS:]
-    if left:
-        rows.append(
-            [f"for {named_ranks(ranks[left].tolist())}", percent(float(ns[left].sum()) / wire)]
-        )
-    return rows
+    named, others = order[:_MOST_ROWS], order[_MOST_ROWS:]
+    rows = [(_whom(int(ranks[i])), float(ns[i])) for i in named]
+    if others:
+        rows.append((named_ranks(ranks[others].tolist()), float(ns[others].sum())))
+    shares = [[f"for {whom}", percent(of / wire)] for whom, of in rows]
+    return [["of all wire time", percent(wait / wire)], *shares]
 
 
-def _named(rank: int) -> str:
-    return "for a rank that is not told apart" if rank == UNKNOWN else f"for rank {rank}"
+def _whom(rank: int) -> str:
+    return "a rank that is not told apart" if rank == UNKNOWN else f"rank {rank}"

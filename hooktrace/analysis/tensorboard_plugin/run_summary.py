@@ -1,11 +1,12 @@
-"""Steps of a scene: the slowest, what went wrong, who was late.
+"""The lists beside the lanes: slow steps, late ranks, what went wrong; and where a step is.
 
-Scene --summary_of--> lists that a click jumps from
+Scene --lists_of--> rows of each list, from which a click jumps
 Scene, step --step_of--> when it was, and how long it took
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,37 +15,39 @@ from ...records import LayoutRecord
 from ...records.units import named_ranks
 from ..run import Ints
 from ..run.dense import settled_steps
+from .hang_bars import LateBars
 from .runs import NotThereError
-from .scene import RankScene, Scene
+from .scene import Scene
 from .units import call_name
+from .words import counted, time_text
 
 MAX_LISTED = 30
-"""Rows in each list."""
+"""Rows in a list, ..."""
+_MOST_STEPS = 12
+"""... and in one of steps."""
+
+Row = dict[str, Any]
+"""``label``, ``value``, ``text`` (a tooltip), and ``step``, ``rank``, ``at`` (ns since the origin)
+as far as a click needs them; or a ``note`` alone."""
 
 
-def summary_of(scene: Scene) -> dict[str, Any]:
-    """Return the lists; times in ns since the origin."""
-    steps = _merged(scene)
-    numbers = steps["step"]
-    wrong = wrong_of(scene)
+def lists_of(scene: Scene) -> dict[str, list[Row]]:
+    """Return the rows of each list."""
+    steps, wrong = _merged(scene), [*wrong_of(scene)]
+    more = len(wrong) - MAX_LISTED
     return {
-        "first_step": int(numbers[0]) if len(numbers) else 0,
-        "last_step": int(numbers[-1]) if len(numbers) else 0,
-        "count": len(steps["step"]),
         "slowest": _largest(steps, "period"),
         "exposed": _largest(steps, "exposed"),
-        "anomalies": wrong[:MAX_LISTED],
-        "anomaly_count": len(wrong),
-        "rebuilds": _rebuilds(scene.ranks),
-        "late": _late(scene),
-        "usual_exposed": _usual_exposed(scene),
-        "late_note": scene.late_note,
+        "late": [
+            *(_late(scene, one) for one in scene.late[:MAX_LISTED]),
+            *([{"note": scene.late_note}] if scene.late_note else []),
+        ],
+        "anomalies": [
+            *wrong[:MAX_LISTED],
+            *([{"note": f"and {more:,} more"}] if more > 0 else []),
+        ],
+        "rebuilds": [*_rebuilds(scene)][-MAX_LISTED:],
     }
-
-
-def wrong_of(scene: Scene) -> list[dict[str, Any]]:
-    """Return the hangs, and the anomalies by when they were."""
-    return [*_hangs(scene), *_anomalies(scene)]
 
 
 def step_of(scene: Scene, step: int | None) -> dict[str, int]:
@@ -66,16 +69,16 @@ def step_of(scene: Scene, step: int | None) -> dict[str, int]:
 
 
 def _merged(scene: Scene) -> dict[str, Ints]:
-    """Return steps over all ranks: from the first start to the last end, the largest durations."""
-    numbers = [r.number for r in scene.ranks]
-    every: Ints = np.unique(np.concatenate(numbers)) if numbers else np.zeros(0, np.int64)
+    """Return steps over all ranks: from the first start to the last end, the largest durations.
+
+    ``rank``: which has the most exposed.
+    """
+    every, least = scene.step_numbers, np.iinfo(np.int64).min
     found = {
         "step": every,
         "start": np.full(len(every), np.iinfo(np.int64).max),
-        "end": np.full(len(every), np.iinfo(np.int64).min),
-        "period": np.full(len(every), -1),
-        "exposed": np.full(len(every), -1),
-        "rank": np.full(len(every), -1),
+        "end": np.full(len(every), least),
+        **{name: np.full(len(every), -1) for name in ("period", "exposed", "rank")},
     }
     for r in scene.ranks:
         at, columns, row = np.searchsorted(every, r.number), r.track.steps, r.steps.row
@@ -88,71 +91,67 @@ def _merged(scene: Scene) -> dict[str, Ints]:
     return found
 
 
-def _largest(steps: dict[str, Ints], by: str) -> list[dict[str, int]]:
-    order = np.argsort(-steps[by], kind="stable")[:MAX_LISTED]
-    return [
-        {name: int(values[at]) for name, values in steps.items()}
-        for at in order
-        if steps[by][at] >= 0
-    ]
-
-
-def _usual_exposed(scene: Scene) -> list[list[int]]:
-    """Return the median exposed time of each rank's steps that count, in ns; -1 without any."""
-    found = []
-    for r in scene.ranks:
-        own = r.exposed[r.counts & (r.exposed >= 0)]
-        found.append([r.rank, int(np.median(own)) if len(own) else -1])
-    return found
-
-
-def _hangs(scene: Scene) -> list[dict[str, Any]]:
-    """Return the hangs, which come first in the list of anomalies."""
+def _largest(steps: dict[str, Ints], by: str) -> list[Row]:
+    order = np.argsort(-steps[by], kind="stable")[:_MOST_STEPS]
+    rows = ({name: int(values[at]) for name, values in steps.items()} for at in order)
     return [
         {
-            "at": at,
-            "who": f"for {named_ranks(hang.record.ranks)}" if hang.record.ranks else "",
-            "rank": next(iter(hang.record.ranks), None),
-            "kind": "hang",
-            "step": hang.record.step,
-            "text": f"{hang.record.sentence}; {hang.outcome}",
+            "label": f"step {one['step']}",
+            "value": time_text(one[by]),
+            "text": f"rank {one['rank']} has the most exposed: {time_text(one['exposed'])}"
+            if one["exposed"] >= 0
+            else "",
+            "step": one["step"],
         }
-        for at, hang in scene.hangs
+        for one in rows
+        if one[by] >= 0
     ]
 
 
-def _anomalies(scene: Scene) -> list[dict[str, Any]]:
-    """Return the anomalies by when they were, but for the stalls of steps in which ranks hung."""
+def _late(scene: Scene, late: LateBars) -> Row:
+    """Return where a rank is late, how often, and by how much at most."""
+    own = next(r for r in scene.ranks if r.rank == late.rank)
+    at = np.flatnonzero(own.bucket == late.bucket)
+    name = call_name(own.track, int(own.buckets.row[at[-1]]))
+    return {
+        "label": f"rank {late.rank}: {late.times} of {late.of} steps",
+        "value": f"up to {time_text(late.margin_ns)}",
+        "text": f"last at {name}; the most at step {late.step}",
+        "step": late.step,
+        "rank": late.rank,
+    }
+
+
+def wrong_of(scene: Scene) -> Iterator[Row]:
+    """Yield the hangs, and the anomalies by when they were, but for stalls of hung steps."""
+    for at, hang in scene.hangs:
+        ranks, step = hang.record.ranks, hang.record.step
+        label = f"hang, step {step}" + (f", for {named_ranks(ranks)}" if ranks else "")
+        text = f"{hang.record.sentence}; {hang.outcome}"
+        yield _leading(label, text, step=step, rank=next(iter(ranks), None), at=at)
     hung = {hang.record.step for _, hang in scene.hangs}
-    found: list[dict[str, Any]] = [
-        {
-            "at": at,
-            "who": f"rank {r.rank}",
-            "rank": r.rank,
-            "kind": a.kind,
-            "step": a.step,
-            "text": a.message,
-        }
-        for r in scene.ranks
-        for at, a in r.anomalies
-        if a.kind != "stall" or a.step not in hung
-    ]
-    return sorted(found, key=lambda a: a["at"])
+    anomalies = [(at, r.rank, a) for r in scene.ranks for at, a in r.anomalies]
+    for at, rank, a in sorted(anomalies, key=lambda one: one[0]):
+        if a.kind != "stall" or a.step not in hung:
+            label = f"{a.kind.replace('_', ' ')}, step {a.step}, rank {rank}"
+            yield _leading(label, a.message, step=a.step, rank=rank, at=at)
 
 
-def _rebuilds(ranks: list[RankScene]) -> list[dict[str, Any]]:
-    """Return the layouts of the first rank that has any: the others do the same."""
-    layouts = next((r.layouts for r in ranks if r.layouts), [])
-    return [
-        {
+def _leading(label: str, text: str, **where: int | None) -> Row:
+    return {"label": label, "value": "", "text": text, **where}
+
+
+def _rebuilds(scene: Scene) -> Iterator[Row]:
+    """Yield the layouts of the first rank that has any: the others do the same."""
+    noun = "collective" if scene.is_sharded else "bucket"
+    for at, layout in next((r.layouts for r in scene.ranks if r.layouts), []):
+        yield {
+            "label": f"generation {layout.generation}",
+            "value": f"{counted(len(layout.buckets), noun)}, step {layout.step}",
+            "text": layout_text(layout),
+            "step": layout.step,
             "at": at,
-            "generation": x.generation,
-            "step": x.step,
-            "buckets": len(x.buckets),
-            "text": layout_text(x),
         }
-        for at, x in layouts[-MAX_LISTED:]
-    ]
 
 
 def layout_text(layout: LayoutRecord) -> str:
@@ -165,26 +164,3 @@ def layout_text(layout: LayoutRecord) -> str:
         )
     parameters = sum(len(entry.parameters) for entry in layout.buckets)
     return f"DDP made {len(layout.buckets)} buckets of {parameters} parameters"
-
-
-def _late(scene: Scene) -> list[dict[str, Any]]:
-    """Return the late ranks, the worst first: where, how often, and by how much at most."""
-    ranks = {r.rank: r for r in scene.ranks}
-    return [
-        {
-            "rank": one.rank,
-            "times": one.times,
-            "of": one.of,
-            "margin": one.margin_ns,
-            "step": one.step,
-            "bucket": one.bucket,
-            "name": _name_in(ranks[one.rank], one.bucket),
-        }
-        for one in scene.late[:MAX_LISTED]
-    ]
-
-
-def _name_in(rank: RankScene, bucket: int) -> str:
-    """Return what a rank's bucket is called."""
-    at = np.flatnonzero(rank.bucket == bucket)
-    return call_name(rank.track, int(rank.buckets.row[at[-1]])) if len(at) else f"bucket {bucket}"

@@ -46,6 +46,7 @@ KINDS = (*STAGE_NAMES, "wait", "other")
 
 Floats = npt.NDArray[np.float64]
 _Record = TypeVar("_Record", AnomalyRecord, LayoutRecord)
+_NONE: Ints = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,11 @@ class Scene:
     def arrivals(self) -> Arrivals:
         """When each rank had each bucket ready: for the heat map, so that no poll waits for it."""
         return arrivals_of(self.run, self.model)
+
+    @property
+    def step_numbers(self) -> Ints:
+        """The steps that any rank has, ascending."""
+        return np.unique(np.concatenate([_NONE, *(r.number for r in self.ranks)]))
 
     @property
     def is_sharded(self) -> bool:

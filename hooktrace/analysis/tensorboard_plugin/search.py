@@ -130,10 +130,7 @@ def _layouts(scene: Scene) -> list[tuple[LayoutRecord, int | None]]:
 
 def _wrong(scene: Scene, wanted: str) -> Iterator[Result]:
     for one in wrong_of(scene):
-        kind = one["kind"].replace("_", " ")
-        if wanted in kind.lower() or wanted in one["kind"].lower() or wanted in one["text"].lower():
-            where = ", ".join(filter(None, (kind, f"step {one['step']}", one["who"])))
-            yield {
-                "kind": "anomaly", "title": where, "note": one["text"], "step": one["step"],
-                "rank": one["rank"], "at": one["at"],
-            }  # fmt: skip
+        kind, _, _ = one["label"].partition(",")
+        if wanted.replace("_", " ") in kind or wanted in one["text"].lower():
+            where = {name: one[name] for name in ("step", "rank", "at")}
+            yield {"kind": "anomaly", "title": one["label"], "note": one["text"], **where}

@@ -1,11 +1,11 @@
 """A stretch of time in numbers: of each stage and bucket how many, how long, and how much exposed.
 
-    Scene, t0, t1 --selection--> rows of stages and of buckets, and what they are of
+    Scene, t0, t1 --selection--> rows of stages and of buckets, sentences, and the rows as CSV
 
 **What lies partly inside.**  A bucket counts if it was ready in [t0, t1), whole and with all of its
 stages, wherever they end: so its lengths are those that it had, and stretches that adjoin add up.
-Those that were ready before and reach into the stretch are not in it; ``reach_in`` and
-``reach_out`` tell how many there are of either.
+Those that were ready before and reach into the stretch are not in it; the sentence tells how many
+reach in, and out.
 
 **Sums are no cost.**  Buckets overlap in time, so ``sum`` counts an instant as often as a bucket is
 under way in it.  ``busy`` counts it once: with at least one under way, added up over the ranks.
@@ -17,23 +17,28 @@ to 1.
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from ..run import STAGE_NAMES, UNKNOWN, Ints
+from ..run import STAGE_NAMES, UNKNOWN, Bools, Ints
 from ..run.intervals import union_of_groups
 from .scene import RankScene, Scene
+from .words import counted, time_text
 
 MAX_BUCKETS = 300
-"""Rows of buckets in an answer; ``more_buckets`` tells how many are left out."""
+"""Rows of buckets in an answer; ``left`` tells how many are left out."""
 _HISTOGRAM = 16
 _WIRE = STAGE_NAMES.index("wire")
 _NAMES = (*STAGE_NAMES, "wire: wait", "wire: transfer")
 _WAIT, _TRANSFER = len(STAGE_NAMES), len(STAGE_NAMES) + 1
 _ORDER = (0, 1, 2, 3, _WAIT, _TRANSFER, *range(4, len(STAGE_NAMES)))
 _BITS = 20
+
+Row = dict[str, Any]
 
 
 class _Pieces(NamedTuple):
@@ -43,41 +48,103 @@ class _Pieces(NamedTuple):
     rank: Ints
     start: Ints
     end: Ints
-    counts: npt.NDArray[np.bool_]
+    counts: Bools
+
+    def at(self, rows: Bools) -> _Pieces:
+        """Return some of them."""
+        found: list[Any] = [column[rows] for column in self]
+        return _Pieces(*found)
+
+    def union(self) -> int:
+        """Return the union of each rank's intervals, added up over the ranks, ns."""
+        ranks = int(self.rank.max(initial=-1)) + 1
+        return int(union_of_groups(self.rank, self.start, self.end, ranks).sum())
+
+
+def _joined(pieces: Iterable[_Pieces]) -> _Pieces:
+    nothing = np.zeros(0, np.int64)
+    empty = _Pieces(nothing, nothing, nothing, nothing, nothing >= 0)
+    return _Pieces(*(np.concatenate(column) for column in zip(empty, *pieces, strict=True)))
 
 
 def selection(scene: Scene, t0: int, t1: int) -> dict[str, Any]:
     """Return the numbers of the ranks of ``scene`` between ``t0`` and ``t1``, ns since the origin.
 
-    Lengths in ns; ``exposed`` of a row is a share, ``None`` without exposed time.  Raises
-    ``ValueError`` for an empty stretch.
+    Lengths in ns; ``exposed`` of a row is a share, ``None`` without exposed time.  ``row``: what a
+    row is that is no stage.  Raises ``ValueError`` for an empty stretch.
     """
     if t1 <= t0:
         raise ValueError("t1 must be after t0")
-    is_sharded = scene.is_sharded
-    buckets = _joined([_buckets(r, i, (t0, t1), is_sharded) for i, r in enumerate(scene.ranks)])
-    stages = _joined([_stages(r, i, t0, t1) for i, r in enumerate(scene.ranks)])
-    exposed = _exposed(scene, t0, t1)
-    total = _union(exposed.rank, exposed.start, exposed.end)
+    ranks = [*enumerate(scene.ranks)]
+    exposed = _joined(_exposed(r, i, t0, t1) for i, r in ranks)
+    parts = _Parts(exposed, exposed.union(), t0, t1)
+    buckets = _joined(_buckets(r, i, parts, scene.is_sharded) for i, r in ranks)
     kinds = np.unique(buckets.kind[buckets.counts])
-    of_buckets = _rows(buckets, exposed, total, kinds[:MAX_BUCKETS], (t0, t1))
-    of_stages = _rows(stages, exposed, total, np.array(_ORDER), (t0, t1))
     names = _names(scene, kinds)
-    inside = buckets.counts
-    return {
+    stages = _joined(_stages(r, i, parts) for i, r in ranks)
+    of_stages = [parts.row(_NAMES[k], stages.at(stages.kind == k)) for k in _ORDER]
+    of_buckets = [
+        parts.row(names[k], buckets.at(buckets.kind == k)) for k in kinds[:MAX_BUCKETS].tolist()
+    ]
+    found = {
         "t0": t0,
         "t1": t1,
-        "ranks": len(scene.ranks),
-        "steps": _steps(scene, t0, t1),
-        "buckets_counted": int(inside.sum()),
-        "reach_in": int((~inside & (buckets.start < t0) & (buckets.end > t0)).sum()),
-        "reach_out": int((inside & (buckets.end > t1)).sum()),
-        "exposed": total,
-        "stages": [{"name": _NAMES[k], **row} for k, row in of_stages if row["count"]],
-        "buckets": [{"name": names[k], **row} for k, row in of_buckets],
-        "more_buckets": max(0, len(kinds) - MAX_BUCKETS),
-        "wire_not_split": scene.waits.why_missing or "",
+        "exposed": parts.exposed_ns,
+        "stages": [row for row in of_stages if row["count"]],
+        "buckets": of_buckets,
     }
+    return {**found, **_words(scene, found, buckets, max(0, len(kinds) - MAX_BUCKETS))}
+
+
+def _words(scene: Scene, found: Row, buckets: _Pieces, left: int) -> dict[str, str]:
+    """Return what is said of it all."""
+    sharded, whole = ("collective", "unit", "begun"), ("bucket", "bucket", "ready")
+    noun, row, begun = sharded if scene.is_sharded else whole
+    t0, t1, inside = found["t0"], found["t1"], buckets.counts
+    steps = [r.step[(r.buckets.start >= t0) & (r.buckets.start < t1)] for r in scene.ranks]
+    step_count = len(np.unique(np.concatenate([[], *steps])))
+    reach_in = int((~inside & (buckets.start < t0) & (buckets.end > t0)).sum())
+    reach_out = int((inside & (buckets.end > t1)).sum())
+    why = scene.waits.why_missing
+    return {
+        "row": row,
+        "title": f"{time_text(t1 - t0)} selected",
+        "sentence": (
+            f"{counted(int(inside.sum()), noun)} {begun} in it "
+            f"({counted(len(scene.ranks), 'rank')}, {counted(step_count, 'step')}), counted whole; "
+            f"{reach_in:,} that reach in from before are not counted, {reach_out:,} reach out; "
+            f"{time_text(found['exposed'])} exposed, all ranks together"
+        ),
+        "explained": (
+            "busy: at least one is under way, added up over the ranks. sum counts "
+            f"{noun}s that overlap more than once and is no cost. exposed: share of the exposed "
+            "time in which it is under way; several are at once."
+            + (f" Wire is not told apart into wait and transfer: {why}." if why else "")
+        ),
+        "left": f"and {counted(left, f'more {noun}')}" if left else "",
+        "csv": _csv([("stage", found["stages"]), (row, found["buckets"])]),
+    }
+
+
+_COLUMNS = ("count", "busy", "sum", "mean", "p95", "low", "high")
+
+
+def _csv(tables: list[tuple[str, list[Row]]]) -> str:
+    """Return the rows, lengths in ns; ``exposed_share`` is empty where nothing is exposed."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [name if name == "count" else f"{name}_ns" for name in _COLUMNS]
+    writer.writerow(["kind", "name", *names, "exposed_share"])
+    for kind, rows in tables:
+        for one in rows:
+            numbers = (_plain(one[name]) for name in (*_COLUMNS, "exposed"))
+            writer.writerow([kind, one["name"], *numbers])
+    return text.getvalue()
+
+
+def _plain(value: float | None) -> float | None:
+    """Return a whole number as one, so that it is written without a point."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _names(scene: Scene, kinds: Ints) -> dict[int, str]:
@@ -90,19 +157,58 @@ def _names(scene: Scene, kinds: Ints) -> dict[int, str]:
     return {k: f"{name}, generation {k >> _BITS}" for k, name in numbers.items()}
 
 
-def _buckets(rank: RankScene, place: int, ends: tuple[int, int], is_sharded: bool) -> _Pieces:
-    t0, t1 = ends
-    at = rank.buckets.inside(t0, t1)
+class _Parts(NamedTuple):
+    """A stretch, what of it is exposed, and how many ns that are over all ranks."""
+
+    exposed: _Pieces
+    exposed_ns: int
+    t0: int
+    t1: int
+
+    def has(self, ready: Ints) -> Bools:
+        """Return what counts of what was ready then."""
+        found: Bools = (ready >= self.t0) & (ready < self.t1)
+        return found
+
+    def row(self, name: str, own: _Pieces) -> Row:
+        """Return the numbers of one kind."""
+        counting = own.at(own.counts)
+        length = counting.end - counting.start
+        if not len(length):
+            return {"name": name, "count": 0}
+        low, high = int(length.min()), int(length.max())
+        return {
+            "name": name,
+            "count": len(length),
+            "sum": int(length.sum()),
+            "busy": counting.union(),
+            "mean": float(length.mean()),  # not the median: whoever is last waits for nobody
+            "p95": float(np.quantile(length, 0.95)),
+            "low": low,
+            "high": high,
+            "histogram": np.histogram(length, _HISTOGRAM, (low, max(high, low + 1)))[0].tolist(),
+            "exposed": self._share(own) if self.exposed_ns else None,
+        }
+
+    def _share(self, own: _Pieces) -> float:
+        """Return the share of the exposed time in which one of the intervals was under way."""
+        inside = own._replace(start=own.start.clip(*self[2:]), end=own.end.clip(*self[2:]))
+        both = _joined((inside, self.exposed))
+        return (inside.union() + self.exposed_ns - both.union()) / self.exposed_ns
+
+
+def _buckets(rank: RankScene, place: int, parts: _Parts, is_sharded: bool) -> _Pieces:
+    at = rank.buckets.inside(parts.t0, parts.t1)
     start, end = rank.buckets.start[at], rank.buckets.end[at]
     generation = rank.track.buckets.generation[rank.buckets.row[at]].astype(np.int64)
     kind = rank.unit[at] if is_sharded else generation << _BITS | rank.bucket[at]
-    return _Pieces(kind, np.full(len(at), place), start, end, (start >= t0) & (start < t1))
+    return _Pieces(kind, np.full(len(at), place), start, end, parts.has(start))
 
 
-def _stages(rank: RankScene, place: int, t0: int, t1: int) -> _Pieces:
+def _stages(rank: RankScene, place: int, parts: _Parts) -> _Pieces:
     """Return a rank's stages; of a wire stage of which it is known, wait and transfer instead."""
     # A stage may end after its bucket's end: on a device, or where clocks of threads differ.
-    at = rank.buckets.inside(t0, t1)
+    at = rank.buckets.inside(parts.t0, parts.t1)
     index, of = rank.track.stages_of(rank.buckets.row[at])
     stages, ready = rank.track.stages, rank.buckets.start[at][of]
     kind = stages.name[index].astype(np.int64)
@@ -110,84 +216,19 @@ def _stages(rank: RankScene, place: int, t0: int, t1: int) -> _Pieces:
     end: Ints = np.maximum(ready + stages.end[index], start)
     split = (kind == _WIRE) & (rank.waited[index] != UNKNOWN)
     turn = start + np.minimum(np.maximum(rank.waited[index], 0), end - start)
-    counts = (ready >= t0) & (ready < t1)
-    kind = np.concatenate((np.where(split, _WAIT, kind), np.full(int(split.sum()), _TRANSFER)))
-    return _Pieces(
-        kind,
+    every = _Pieces(
+        np.where(split, _WAIT, kind),
         np.full(len(kind), place),
-        np.concatenate((start, turn[split])),
-        np.concatenate((np.where(split, turn, end), end[split])),
-        np.concatenate((counts, counts[split])),
+        start,
+        np.where(split, turn, end),
+        parts.has(ready),
     )
+    transfers = every._replace(kind=np.full(len(kind), _TRANSFER), start=turn, end=end)
+    return _joined((every, transfers.at(split)))
 
 
-def _exposed(scene: Scene, t0: int, t1: int) -> _Pieces:
-    """Return the exposed time of each rank, cut to the stretch."""
-    found = []
-    for place, rank in enumerate(scene.ranks):
-        start = np.maximum(rank.exposed_at.start, t0)
-        end = np.minimum(rank.exposed_at.end, t1)
-        at = np.flatnonzero(end > start)
-        same = np.full(len(at), place)
-        found.append(_Pieces(same * 0, same, start[at], end[at], same >= 0))
-    return _joined(found)
-
-
-def _joined(pieces: list[_Pieces]) -> _Pieces:
-    if not pieces:
-        nothing = np.zeros(0, np.int64)
-        return _Pieces(nothing, nothing, nothing, nothing, nothing >= 0)
-    return _Pieces(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
-
-
-def _steps(scene: Scene, t0: int, t1: int) -> int:
-    """Return how many steps have a bucket that counts."""
-    numbers = [r.step[(r.buckets.start >= t0) & (r.buckets.start < t1)] for r in scene.ranks]
-    return len(np.unique(np.concatenate(numbers))) if numbers else 0
-
-
-def _rows(
-    pieces: _Pieces, exposed: _Pieces, total: int, kinds: Ints, range_ns: tuple[int, int]
-) -> list[tuple[int, dict[str, Any]]]:
-    """Return kind and row of each of ``kinds``."""
-    found = []
-    for kind in kinds.tolist():
-        own = _Pieces(*(column[pieces.kind == kind] for column in pieces))
-        found.append((kind, _row(own, exposed, total, range_ns)))
-    return found
-
-
-def _row(own: _Pieces, exposed: _Pieces, total: int, range_ns: tuple[int, int]) -> dict[str, Any]:
-    length = (own.end - own.start)[own.counts]
-    if not len(length):
-        return {"count": 0}
-    low, high = int(length.min()), int(length.max())
-    histogram = np.histogram(length, _HISTOGRAM, (low, max(high, low + 1)))[0]
-    counted = own.rank[own.counts], own.start[own.counts], own.end[own.counts]
-    return {
-        "count": len(length),
-        "sum": int(length.sum()),
-        "busy": _union(*counted),
-        "mean": float(length.mean()),  # not the median: whoever is last waits for nobody
-        "p95": float(np.quantile(length, 0.95)),
-        "low": low,
-        "high": high,
-        "histogram": histogram.tolist(),
-        "exposed": _common(own, exposed, total, range_ns) / total if total else None,
-    }
-
-
-def _union(rank: Ints, start: Ints, end: Ints) -> int:
-    """Return the union of each rank's intervals, added up over the ranks, ns."""
-    return int(union_of_groups(rank, start, end, int(rank.max(initial=-1)) + 1).sum())
-
-
-def _common(own: _Pieces, exposed: _Pieces, total: int, range_ns: tuple[int, int]) -> int:
-    """Return the exposed time in which one of the intervals was under way, ns, over all ranks."""
-    start, end = np.clip(own.start, *range_ns), np.clip(own.end, *range_ns)
-    both = (
-        np.concatenate((own.rank, exposed.rank)),
-        np.concatenate((start, exposed.start)),
-        np.concatenate((end, exposed.end)),
-    )
-    return _union(own.rank, start, end) + total - _union(*both)
+def _exposed(rank: RankScene, place: int, t0: int, t1: int) -> _Pieces:
+    """Return a rank's exposed time, cut to the stretch."""
+    start, end = np.maximum(rank.exposed_at.start, t0), np.minimum(rank.exposed_at.end, t1)
+    same = np.full(len(start), place)
+    return _Pieces(same, same, start, end, same >= 0).at(end > start)

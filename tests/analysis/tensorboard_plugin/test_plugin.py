@@ -51,7 +51,7 @@ def test_routes_answer(plugin: CommTimeline) -> None:
     where = {"run": "a", "model": "net"}
     code, view = ask(plugin, "/view", **where, t0=0, t1=run["models"][0]["extent"], width=1000)
     assert (code, len(view["ranks"]), view["version"]) == (200, 2, run["version"])
-    assert ask(plugin, "/summary", **where)[1]["count"] == 3
+    assert len(ask(plugin, "/summary", **where)[1]["lists"]["exposed"]) == 3
     assert ask(plugin, "/step", **where, step=2)[1]["step"] == 2
     assert ask(plugin, "/step", **where)[1]["step"] in range(3)
     assert ask(plugin, "/bucket", **where, rank=1, id=3)[1]["title"].startswith("bucket 1, step 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from hooktrace.analysis.tensorboard_plugin.run_paths import RunPaths
@@ -9,18 +10,25 @@ from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.runs import job_run, tab_of
 
 
-def paths_of(folder: Path, job: SyntheticJob) -> RunPaths:
-    run = job_run(job, folder)
-    return RunPaths(tab_of(run))
-
-
 def test_segments_lie_in_the_picture_and_sum_up_to_the_step(tmp_path: Path) -> None:
-    paths = paths_of(tmp_path, SyntheticJob(ranks=4, steps=6, late_ms={2: 12.0}))
-    found = paths.step(3)
+    job = SyntheticJob(ranks=4, steps=6, late_ms={2: 12.0})
+    paths = RunPaths(tab_of(job_run(job, tmp_path)))
+    found, before = paths.step(3), paths.step(2)
     segments = found["segments"]
-    assert sum(one["end"] - one["start"] for one in segments) == found["end"] - found["start"]
-    assert segments[0]["start"] == found["start"] == paths.step(2)["end"]
+    for one, following in pairwise(segments):
+        assert one["end"] == following["start"]
+    assert segments[0]["start"] == before["segments"][-1]["end"]
     assert (segments[0]["kind"], segments[0]["rank"], segments[0]["lane"]) == ("compute", 2, 2)
     assert all(one["row"] == one["bucket"] for one in segments)
-    assert found["parts"][0][0] == "compute of rank 2"
-    assert 0 <= paths.step(1)["start"] < 20_000_000
+    assert found["title"].startswith("Step 3 took ")
+    assert found["rows"][0][0] == "compute of rank 2"
+    assert 0 <= paths.step(1)["segments"][0]["start"] < 20_000_000
+
+
+def test_small_parts_of_a_path_are_one_row(tmp_path: Path) -> None:
+    """And each row's share is of the whole."""
+    job = SyntheticJob(ranks=2, steps=4, forward_ms=2000.0, jitter_ms=0.0)
+    rows = RunPaths(tab_of(job_run(job, tmp_path))).sums["rows"]
+    (small,) = [text for text, value, share in rows if text.endswith("parts below 1 % each")]
+    assert small == rows[-1][0]
+    assert sum(share for _, _, share in rows) > 99

@@ -8,12 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report.pictures import step_pictures
-from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_of
+from hooktrace.analysis.tensorboard_plugin.run_summary import MAX_LISTED, lists_of, step_of
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.run.files import Completed, steps_of
-from tests.analysis.runs import arrays_of, job_run, tab_of
+from tests.analysis.run.files import Completed, run_of, steps_of, text_of, write_ranks
+from tests.analysis.runs import arrays_of, job_run, run_in, tab_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
+from tests.exporters.records_sample import make_anomaly
 
 
 def test_the_typical_step_is_the_reports(tmp_path: Path) -> None:
@@ -51,6 +54,19 @@ def test_steps_without_detail_are_in_the_lists(tmp_path: Path) -> None:
         (replace(record, detail_kept=record.step < 2), buckets if record.step < 2 else ())
         for record, buckets in steps_of(6)
     ]
-    summary = summary_of(scene(tmp_path, steps))
-    assert {row["step"] for row in summary["exposed"]} == set(range(6))
-    assert {row["step"] for row in summary["slowest"]} == set(range(5))
+    lists = lists_of(scene(tmp_path, steps))
+    assert {row["step"] for row in lists["exposed"]} == set(range(6))
+    assert {row["step"] for row in lists["slowest"]} == set(range(5))
+
+
+def test_a_list_says_what_it_leaves_out(tmp_path: Path) -> None:
+    """And a step of which no exposed time is known has none that is the most."""
+    record, buckets = steps_of(1)[0]
+    write_ranks(
+        tmp_path, {0: text_of(run_of(0), [(replace(record, exposed_ns=None), buckets)] * 2)}
+    )
+    with record_path(tmp_path, 0).open("ab") as file:
+        file.write(b"".join(RecordEncoder().record(make_anomaly(0)) for _ in range(MAX_LISTED + 4)))
+    lists = lists_of(tab_of(run_in(tmp_path)))
+    assert [row["text"] for row in lists["slowest"]] == [""] * len(lists["slowest"])
+    assert lists["anomalies"][MAX_LISTED:] == [{"note": "and 4 more"}]
