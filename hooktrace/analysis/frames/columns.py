@@ -39,13 +39,11 @@ from ..run.waits import Waited
 class _StepRows(Rows):
     """One rank's steps."""
 
-    @property
-    def columns(self) -> StepColumns:
-        return self.track.steps
+    columns: StepColumns
 
-    @property
-    def moment(self) -> tuple[Ints, Bools | None]:
-        return self.columns.first_ready, None
+    def __init__(self, run: Run, i: int) -> None:
+        steps = run.tracks[i].steps
+        super().__init__(run, i, steps, steps.first_ready)
 
     @cached_property
     def counts(self) -> Bools:
@@ -69,6 +67,8 @@ class _StageRows(BucketRows):
         self.at = np.flatnonzero(names == STAGE_NAMES.index("wire") if on_wire else names >= 0)
         self.of = self.track.bucket_of_stages()[self.at]
         self.names = names[self.at].astype(np.int64)
+        self.timed = self.host_known = self.timed[self.of]
+        self.host = self.end_of("start")
 
     def column(self, name: str) -> Ints:
         return super().column(name)[self.of]
@@ -77,14 +77,6 @@ class _StageRows(BucketRows):
         """Return when stages began (``start``) or ended (``end``), by the rank's clock."""
         found: Ints = getattr(self.track.stages, name)[self.at]
         return self.columns.ready[self.of] + found
-
-    @property
-    def timed(self) -> Bools:
-        return super().timed[self.of]
-
-    @property
-    def moment(self) -> tuple[Ints, Bools | None]:
-        return self.end_of("start"), self.timed
 
     @property
     def wire_ns(self) -> Ints:

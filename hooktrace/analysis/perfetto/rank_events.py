@@ -281,19 +281,37 @@ class RankEvents:
         return f"bucket {skew.bucket}"
 
     def _hangs(self) -> Iterator[Event]:
-        after = self._first_row(len(self.rank.track.models))
-        named = set()
-        for one in hang_slices(self.hangs, self.rank.track.rank):
-            tid = after + one.row
-            if tid not in named:
-                named.add(tid)
+        """Yield the rank's part in each hang, in the first row in which it overlaps no other.
+
+        One of which no end is known begins and does not end: Perfetto draws it to the end of the
+        trace.
+        """
+        after, ends = self._first_row(len(self.rank.track.models)), list[int | None]()
+        for hang in sorted(self.hangs, key=lambda one: one.start):
+            record, rank = hang.record, self.rank.track.rank
+            parts = ["waits"] * (rank in record.waiting) + ["is waited for"] * (
+                rank in record.ranks
+            )
+            if not parts:
+                continue
+            free = (i for i, end in enumerate(ends) if end is not None and end <= hang.start)
+            row = next(free, len(ends))
+            tid = after + row
+            if row == len(ends):
                 yield self._meta("thread_name", tid, name="hangs")
                 yield self._meta("thread_sort_index", tid, sort_index=tid)
-            fields = {"cat": "hang", "name": one.name, "tid": tid, "args": one.args}
-            if one.end is None:
-                yield self._at(one.start, "B", **fields)
+            ends[row : row + 1] = [hang.end]
+            args = {
+                "message": record.sentence, "outcome": hang.outcome, "kind": record.kind,
+                "model": record.model, "step": record.step, "bucket": record.bucket,
+                **({"unit": record.unit} if record.unit else {}),
+            }  # fmt: skip
+            name = f"hang: {' and '.join(parts)}"
+            fields = {"cat": "hang", "name": name, "tid": tid, "args": args}
+            if hang.end is None:
+                yield self._at(hang.start, "B", **fields)
             else:
-                yield self._slice(one.start, one.end, **fields)
+                yield self._slice(hang.start, hang.end, **fields)
 
     def _common(self, host_ns: int) -> int:
         return int(self.rank.clock.common(np.array([host_ns]))[0])
@@ -324,43 +342,3 @@ def _payload(unit: Unit | None, count: int) -> dict[str, int]:
 
 def _laid_out(layout: LayoutRecord) -> str:
     return "units" if any(bucket.unit for bucket in layout.buckets) else "bucket layout"
-
-
-@dataclass(frozen=True, slots=True)
-class HangSlice:
-    """A hang on one rank; times in ns of rank 0's clock, ``end`` is ``None`` where none is known.
-
-    ``row``: from 0, the first one in which it does not overlap another.
-    """
-
-    name: str
-    row: int
-    start: int
-    end: int | None
-    args: dict[str, Any]
-
-
-def hang_slices(hangs: Sequence[Hang], rank: int) -> Iterator[HangSlice]:
-    """Yield a rank's part in each hang, by when they began.
-
-    One of which no end is known begins and does not end: Perfetto draws it to the end of the trace.
-    """
-    ends: list[int | None] = []
-    for hang in sorted(hangs, key=lambda one: one.start):
-        record = hang.record
-        parts = [part for part, ranks in _PARTS if rank in getattr(record, ranks)]
-        if not parts:
-            continue
-        free = (i for i, end in enumerate(ends) if end is not None and end <= hang.start)
-        row = next(free, len(ends))
-        ends[row : row + 1] = [hang.end]
-        args = {
-            "message": hang.record.sentence, "outcome": hang.outcome, "kind": record.kind,
-            "model": record.model, "step": record.step, "bucket": record.bucket,
-        }  # fmt: skip
-        if record.unit:
-            args["unit"] = record.unit
-        yield HangSlice(f"hang: {' and '.join(parts)}", row, hang.start, hang.end, args)
-
-
-_PARTS = (("waits", "waiting"), ("is waited for", "ranks"))

@@ -173,62 +173,52 @@ class ReadingAside:
     """
 
     def __init__(self, processes: int) -> None:
-        self._readers = [_Reader() for _ in range(processes)]
-        self._own: Sequence[TrackFollower] = ()
-        self._deadline = 0.0
+        program = [sys.executable, "-c", _PROGRAM.format(path=sys.path, module=__name__)]
+        pipe, none = subprocess.PIPE, subprocess.DEVNULL
+        self._processes = [
+            subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=none)
+            for _ in range(processes)
+        ]
+        self._shares: list[Sequence[TrackFollower]] = []
+        self._answers: dict[int, list[TrackFollower]] = {}
 
     def begin(self, followers: Sequence[TrackFollower], seconds: float) -> None:
         """Read these for about so long; nobody may ``look`` or ``read`` before the ``end``."""
         ordered = sorted(followers, key=lambda f: f.read_bytes - f.total_bytes)
-        shares = len(self._readers) + 1
-        for index, reader in enumerate(self._readers):
-            reader.begin(ordered[index::shares], seconds)
-        self._own, self._deadline = ordered[shares - 1 :: shares], time.monotonic() + seconds
+        count = len(self._processes) + 1
+        self._shares = [ordered[i::count] for i in range(count)]
+        self._deadline = time.monotonic() + seconds
+        self._threads = [
+            threading.Thread(target=self._ask, args=(i, request, seconds), daemon=True)
+            for i in range(len(self._processes))
+            for request in [pickle.dumps(([f.copied() for f in self._shares[i]], seconds))]
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self, i: int, request: bytes, seconds: float) -> None:
+        process = self._processes[i]
+        try:
+            answer, _ = process.communicate(request, seconds + _GRACE_S)
+            self._answers[i] = pickle.loads(answer)
+        except (subprocess.TimeoutExpired, OSError, EOFError, pickle.UnpicklingError):
+            pass  # as a process that was killed, or has no memory left: it is read here instead
+        finally:
+            process.kill()
+            process.wait()
 
     def end(self) -> bool:
         """Read the share of this process, wait, and let the followers take over.
 
         Returns whether all processes could read theirs.
         """
-        read_in_turns(self._own, self._deadline - time.monotonic())
-        return all(list(map(_Reader.end, self._readers)))  # of each, also after one that failed
-
-
-class _Reader:
-    """One process, and the thread that waits for it."""
-
-    def __init__(self) -> None:
-        program = _PROGRAM.format(path=sys.path, module=__name__)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        self._followers: Sequence[TrackFollower] = ()
-        self._copies: list[TrackFollower] | None = None
-
-    def begin(self, followers: Sequence[TrackFollower], seconds: float) -> None:
-        self._followers = followers
-        request = pickle.dumps(([follower.copied() for follower in followers], seconds))
-        self._thread = threading.Thread(target=self._wait, args=(request, seconds), daemon=True)
-        self._thread.start()
-
-    def _wait(self, request: bytes, seconds: float) -> None:
-        try:
-            answer, _ = self._process.communicate(request, seconds + _GRACE_S)
-            self._copies = pickle.loads(answer)
-        except (subprocess.TimeoutExpired, OSError, EOFError, pickle.UnpicklingError):
-            pass  # as a process that was killed, or has no memory left: it is read here instead
-        finally:
-            self._process.kill()
-            self._process.wait()
-
-    def end(self) -> bool:
-        self._thread.join()
-        for follower, copy in zip(self._followers, self._copies or (), strict=False):
-            follower.take_over(copy)
-        return self._copies is not None
+        read_in_turns(self._shares[-1], self._deadline - time.monotonic())
+        for thread in self._threads:
+            thread.join()
+        for i, copies in self._answers.items():
+            for follower, copy in zip(self._shares[i], copies, strict=True):
+                follower.take_over(copy)
+        return len(self._answers) == len(self._processes)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -235,49 +235,40 @@ class LastOfGroup(NamedTuple):
 
 def last_of_groups(arrays: StepArrays) -> list[LastOfGroup]:
     """Return it of each group whose ranks are known; DDP's buckets are one of all ranks."""
-    if arrays.is_sharded:
-        return [_last_of(arrays, group) for group in arrays.together]
-    return [_last_of_all(arrays)] if len(arrays.ranks) > 1 else []
-
-
-def _last_of_all(arrays: StepArrays) -> LastOfGroup:
-    known = ~np.isnan(arrays.called) & ~np.isnan(arrays.uncertainty)
-    last, margin, off = last_rank(arrays.called, arrays.uncertainty, known)
-    return LastOfGroup(
-        group=Together(tuple(range(len(arrays.ranks))), tuple(range(len(arrays.buckets)))),
-        last=last,
-        is_sure=last != UNKNOWN,
-        margin=margin,
-        unsure=off,
-        seen=np.maximum(known.all(axis=0).sum(axis=0), 1),
-    )
+    groups = arrays.together
+    if not arrays.is_sharded and len(arrays.ranks) > 1:
+        groups = (Together(tuple(range(len(arrays.ranks))), tuple(range(len(arrays.buckets)))),)
+    return [_last_of(arrays, group) for group in groups]
 
 
 def _last_of(arrays: StepArrays, group: Together) -> LastOfGroup:
-    ranks, buckets = [*group.ranks], [*group.buckets]
-    called, unsure = (x[ranks][..., buckets] for x in (arrays.called, arrays.uncertainty))
-    held = waited_elsewhere(arrays, group)
+    at: Any = (slice(None),)
+    if arrays.is_sharded:
+        at = np.ix_(group.ranks, range(len(arrays.steps)), group.buckets)
+    called, unsure = arrays.called[at], arrays.uncertainty[at]
     known = ~np.isnan(called) & ~np.isnan(unsure)
     last, margin, off = last_rank(called, unsure, known)
     is_sure = last != UNKNOWN
-    if held.times.any():
-        # Each wait is off by as much as two clocks.
-        more = 2 * held.times * np.fmax.reduce(unsure, axis=0)
-        by_itself = ~np.isnan(held.ns)
-        own, margin, off = last_rank(called - held.ns, unsure + more, known & by_itself)
-        at = np.where(own == UNKNOWN, 0, own)[None]
-        behind = np.take_along_axis(called, at, axis=0)[0] - called.min(axis=0)
-        margin = np.fmin(margin, behind)
-        is_sure, last = (own == last) & (own != UNKNOWN), np.where(behind > 0, own, UNKNOWN)
-    # What nobody waited for is no margin: it is at most as long as another rank's call exposed.
-    waited: Floats = np.fmax.reduce(arrays.exposed_in[ranks][..., buckets], axis=0)
+    if arrays.is_sharded:
+        held = waited_elsewhere(arrays, group)
+        known &= ~np.isnan(held.ns)
+        if held.times.any():
+            # Each wait is off by as much as two clocks.
+            more = 2 * held.times * np.fmax.reduce(unsure, axis=0)
+            own, margin, off = last_rank(called - held.ns, unsure + more, known)
+            row = np.where(own == UNKNOWN, 0, own)[None]
+            behind = np.take_along_axis(called, row, axis=0)[0] - called.min(axis=0)
+            margin = np.fmin(margin, behind)
+            is_sure, last = (own == last) & is_sure, np.where(behind > 0, own, UNKNOWN)
+        # What nobody waited for is no margin: at most as long as another rank's call exposed.
+        margin = np.fmin(margin, np.fmax.reduce(arrays.exposed_in[at], axis=0))
     return LastOfGroup(
         group=group,
-        last=np.where(last == UNKNOWN, UNKNOWN, np.array(ranks)[last]),
+        last=np.where(last == UNKNOWN, UNKNOWN, np.array(group.ranks)[last]),
         is_sure=is_sure & (last != UNKNOWN),
-        margin=np.fmin(margin, waited),
+        margin=margin,
         unsure=off,
-        seen=np.maximum((known & ~np.isnan(held.ns)).all(axis=0).sum(axis=0), 1),
+        seen=np.maximum(known.all(axis=0).sum(axis=0), 1),
     )
 
 

@@ -26,6 +26,7 @@ from ...records.cores import usable_cores
 from .columns import Bools, Ints
 from .dense import Floats, StepArrays, middle, sums
 from .intervals import union_of_groups
+from .waits import PIECES, pieces_of
 
 KINDS = (*(name for name in STAGES if name != "wire"), "wait", "transfer", "between")
 """What a bucket may be in while others have ended: its stages, wire as wait and transfer, or none.
@@ -33,7 +34,7 @@ KINDS = (*(name for name in STAGES if name != "wire"), "wait", "transfer", "betw
 Where nobody knows what of a wire stage is waiting, all of it is transfer."""
 
 _WAIT, _TRANSFER, _BETWEEN = (KINDS.index(name) for name in ("wait", "transfer", "between"))
-_KIND_OF_STAGE = np.array([_TRANSFER if name == "wire" else KINDS.index(name) for name in STAGES])
+_KIND_OF_PIECE = np.array([KINDS.index("transfer" if x == "wire" else x) for x in PIECES])
 
 
 class StepParts(NamedTuple):
@@ -68,8 +69,8 @@ class _Pieces(NamedTuple):
     kind: Ints
     step: Ints
     bucket: Ints
-    start: Floats
-    end: Floats
+    start: Ints
+    end: Ints
 
     def of_kind(self, kind: int) -> _Pieces:
         """Return those of one kind."""
@@ -224,22 +225,10 @@ def _calls(arrays: StepArrays) -> Floats:
 
 def _pieces(arrays: StepArrays, i: int) -> _Pieces:
     track, rows, step, bucket = arrays.rows_of_rank(i)
-    stages, of = track.stages_of(rows)
-    stages, of = (x[~track.buckets.having("untimed")[rows][of]] for x in (stages, of))
-    kind = _KIND_OF_STAGE[track.stages.name[stages]]
-    start, end = (x[stages].astype(np.float64) for x in (track.stages.start, track.stages.end))
-    waited, is_wire = np.zeros(len(stages)), kind == _TRANSFER
-    known = arrays.waits.of_stages(i, stages[is_wire]).ns
-    waited[is_wire] = np.maximum(known, 0)  # where it is not known, all of it is transfer
-    waits_too = waited > 0
-    between = np.minimum(start + waited, end)
-    return _Pieces(
-        kind=np.concatenate([kind, np.full(np.count_nonzero(waits_too), _WAIT)]),
-        step=np.concatenate([step[of], step[of[waits_too]]]),
-        bucket=np.concatenate([bucket[of], bucket[of[waits_too]]]),
-        start=np.concatenate([between, start[waits_too]]),
-        end=np.concatenate([end, between[waits_too]]),
-    )
+    timed = ~track.buckets.having("untimed")[rows]
+    rows, step, bucket = rows[timed], step[timed], bucket[timed]
+    kind, of, _, start, end = pieces_of(track, rows, arrays.waits.whole(i).ns)
+    return _Pieces(_KIND_OF_PIECE[kind], step[of], bucket[of], start, end)
 
 
 def _until_last_rank(arrays: StepArrays) -> Floats:

@@ -18,9 +18,9 @@ rank that the clocks do not tell from others is not named: ``rank`` is ``UNKNOWN
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -66,8 +66,12 @@ class Call(NamedTuple):
         """Its collectives, in their order."""
         return [stage for stage in self.stages if stage.name == "wire"]
 
+    def has(self, rank: int) -> bool:
+        """Return whether a rank is in its collectives."""
+        return self.members is None or rank in range(*self.members)
 
-class StepTimes(NamedTuple):
+
+class _Times(NamedTuple):
     """When a step's first bucket was ready on a rank, and its last one done, in rank 0's clock.
 
     ``unsure``: by how many ns ``done`` may be off.
@@ -78,19 +82,19 @@ class StepTimes(NamedTuple):
     unsure: int
 
 
-class _RankRows:
-    """The rows of a rank's buckets of a model that have times, by step."""
+class _Lane:
+    """A rank's calls of a model that have times, by step, and what its wire stages waited."""
 
-    def __init__(self, run: Run, model: str, index: int) -> None:
+    def __init__(self, run: Run, model: str, index: int, waited: Waited) -> None:
         (track, clock), at = run.ranks[index], placed(run)[index]
         columns, self._groups = track.buckets, groups_of(track, run.world_size)
         rows = np.flatnonzero(track.is_of(columns, model) & ~columns.having("untimed"))
         rows = rows[np.argsort(columns.step[rows], kind="stable")]
-        self._track, self._rows = track, rows
+        self.rank, self.waited, self._track, self._rows = track.rank, waited, track, rows
         self._ready, self._done = at.ready[rows], at.done[rows]
         self._first_stage = columns.first_stage
         # A step has a stretch of the rows.
-        self.steps, self._begins = np.unique(columns.step[rows], return_index=True)
+        self._steps, self._begins = np.unique(columns.step[rows], return_index=True)
         if len(rows):
             self._first_ready = np.minimum.reduceat(self._ready, self._begins)
             self._last_done = np.maximum.reduceat(self._done, self._begins)
@@ -98,21 +102,19 @@ class _RankRows:
             self._unsure = clock.uncertainty(host)
 
     def _at(self, step: int) -> int | None:
-        at = int(np.searchsorted(self.steps, step))
-        return at if at < len(self.steps) and self.steps[at] == step else None
+        at = int(np.searchsorted(self._steps, step))
+        return at if at < len(self._steps) and self._steps[at] == step else None
 
-    def times(self, step: int) -> StepTimes | None:
+    def times(self, step: int) -> _Times | None:
         """Return the times of a step; ``None`` where it is not there."""
-        at = self._at(step)
-        if at is None:
+        if (at := self._at(step)) is None:
             return None
         columns = self._first_ready, self._last_done, self._unsure
-        return StepTimes(*(int(column[at]) for column in columns))
+        return _Times(*(int(column[at]) for column in columns))
 
     def calls(self, step: int) -> dict[int, Call]:
-        """Return the calls of a step."""
-        at = self._at(step)
-        if at is None:
+        """Return the calls of a step by bucket."""
+        if (at := self._at(step)) is None:
             return {}
         of = slice(self._begins[at], next(iter(self._begins[at + 1 : at + 2]), None))
         columns, rows, ready = self._track.buckets, self._rows[of], self._ready[of]
@@ -159,31 +161,6 @@ def _awaited(columns: BucketColumns, rows: Ints) -> list[bool | None]:
     return [None if why else awaited for awaited, why in pairs]
 
 
-def units_by_bucket(run: Run, model: str) -> dict[int, Unit]:
-    """Return what a sharded model's collectives are, by bucket; of DDP's buckets nothing."""
-    found: dict[int, Unit] = {}
-    for track in run.tracks:
-        own = units_by_number(track, track.is_of(track.buckets, model))
-        found |= {bucket: unit for bucket, unit in own.items() if bucket not in found}
-    return found
-
-
-class StepCalls:
-    """The steps of one model; ranks by their row in the run."""
-
-    def __init__(self, run: Run, model: str) -> None:
-        self._ranks = [_RankRows(run, model, index) for index in range(len(run.tracks))]
-
-    def of(self, lane: int, step: int) -> dict[int, Call]:
-        """Return a rank's calls of a step by bucket."""
-        return self._ranks[lane].calls(step)
-
-    def times(self, step: int) -> list[StepTimes]:
-        """Return the times of a step on all ranks that have it."""
-        found = [rank.times(step) for rank in self._ranks]
-        return [one for one in found if one is not None]
-
-
 Kind = Literal["compute", "compress", "queue", "transfer", "decompress", "other"]
 
 _KINDS: dict[str, Kind] = {
@@ -226,76 +203,57 @@ _Walking = Generator[Segment, None, Call]
 """Yields segments and returns the call that the path goes on with."""
 
 
-_CallsOf = Callable[[int], dict[int, Call]]
-"""Of a rank, by its row."""
-
-
 class _BrokenError(Exception):
     """The path cannot be followed; the message is a clause that says why."""
 
 
 class CriticalPaths:
-    """Finds the paths of a model's steps."""
+    """Finds the paths of a model's steps.
+
+    ``units``: of a sharded model what each bucket is.  ``why_unknown``: why there is no path of any
+    step; ``None`` where there may be.
+    """
 
     def __init__(self, run: Run, model: str) -> None:
-        self._run = run
-        self._waits = waits(run, model)
-        self._waited = [self._waits.whole(i) for i in range(len(run.tracks))]
-        self._calls = StepCalls(run, model)
-        self.units = units_by_bucket(run, model)
-        """Of a sharded model what each bucket is."""
-        self.why_unknown = self._why_unknown()
-        """Why there is no path of any step; ``None`` where there may be."""
+        found = waits(run, model)
+        self._lanes = [_Lane(run, model, i, found.whole(i)) for i in range(len(run.tracks))]
+        self.units: dict[int, Unit] = {}
+        for track in reversed(run.tracks):
+            self.units |= units_by_number(track, track.is_of(track.buckets, model))
+        self.why_unknown = found.why_unknown or found.why_no_clock
 
     def of(self, step: int) -> CriticalPath:
         """Return the path of a step; a step that a rank does not have has none."""
-        times = self._calls.times(step)
+        times, ranks = self._times(step), len(self._lanes)
         why = self.why_unknown
-        if why is None and len(times) < len(self._run.tracks):
-            why = f"{len(times)} of {len(self._run.tracks)} ranks have step {step} in a file"
+        if why is None and len(times) < ranks:
+            why = f"{len(times)} of {ranks} ranks have step {step} in a file"
         if why is not None:
             return CriticalPath(step, 0, 0, (), why)
-        start, end = self._start(step, times), max(one.done for one in times)
-        ranks = _Ranks([track.rank for track in self._run.tracks], self.units)
-        walk = _Walk(ranks, self._waited, partial(self._calls.of, step=step), start)
+        before, end = self._times(step - 1), max(one.done for one in times)
+        start = min(one.first_ready for one in times)
+        if len(before) == ranks:
+            start = max(one.done for one in before)
+        walk = _Walk(self._lanes, self.units, step, start)
         try:
             segments = tuple(reversed(list(walk.back(times))))
         except _BrokenError as broken:
             return CriticalPath(step, start, end, (), str(broken))
         return CriticalPath(step, start, end, segments)
 
-    def _start(self, step: int, times: list[StepTimes]) -> int:
-        before = self._calls.times(step - 1)
-        if len(before) == len(times):
-            return max(one.done for one in before)
-        return min(one.first_ready for one in times)
-
-    def _why_unknown(self) -> str | None:
-        return self._waits.why_unknown or self._waits.why_no_clock
-
-
-class _Ranks(NamedTuple):
-    """Numbers of the ranks, by row, and a sharded model's units, by bucket."""
-
-    numbers: list[int]
-    units: dict[int, Unit]
-
-    def within(self, call: Call) -> list[int]:
-        """Return the rows of the ranks that are in a call's collectives."""
-        members = call.members
-        return [
-            i for i, rank in enumerate(self.numbers) if members is None or rank in range(*members)
-        ]
+    def _times(self, step: int) -> list[_Times]:
+        """Return the times of a step on all ranks that have it."""
+        return [found for lane in self._lanes if (found := lane.times(step)) is not None]
 
 
 class _Walk:
     """One step, from its end towards ``start``; segments come last first."""
 
-    def __init__(self, ranks: _Ranks, found: list[Waited], calls: _CallsOf, start: int) -> None:
-        self._ranks, self._units = ranks, ranks.units
-        self._waited, self._of, self._start = found, lru_cache(None)(calls), start
+    def __init__(self, lanes: list[_Lane], units: dict[int, Unit], step: int, start: int) -> None:
+        self._lanes, self._units, self._start = lanes, units, start
+        self._of = lru_cache(None)(lambda lane: lanes[lane].calls(step))
 
-    def back(self, times: list[StepTimes]) -> Iterator[Segment]:
+    def back(self, times: list[_Times]) -> Iterator[Segment]:
         """Yield the segments, from the last bucket done on any rank."""
         done = np.array([one.done for one in times])
         self._follow(*_last_of(done, np.array([one.unsure for one in times])))
@@ -320,12 +278,8 @@ class _Walk:
 
     def _follow(self, lane: int, is_told: bool) -> None:
         self._lane = lane
-        self._rank = self._ranks.numbers[lane] if is_told else UNKNOWN
-
-    @property
-    def _calls(self) -> dict[int, Call]:
-        """The calls of the rank that is followed."""
-        return self._of(self._lane)
+        self._rank = self._lanes[lane].rank if is_told else UNKNOWN
+        self._waited, self._calls = self._lanes[lane].waited, self._of(lane)
 
     def _until(self, begin: int, kind: Kind, bucket: int) -> Iterator[Segment]:
         """Yield what lies between a time and where the walk is, and go there, or to ``start``."""
@@ -348,29 +302,24 @@ class _Walk:
 
     def _transfer(self, call: Call, stage: CallStage) -> _Walking:
         """Yield a collective's transfer, and go on where its last rank began it."""
-        if self._waited[self._lane].ns[stage.row] == UNKNOWN:
-            raise _BrokenError(f"nobody knows which rank began {self._called(call)} last")
-        lane, start = self._last_to_begin(call, stage)
-        yield from self._until(min(start, self._at), "transfer", call.bucket)
-        self._follow(lane, self._waited[self._lane].last[stage.row] != UNKNOWN)
-        return self._calls[call.bucket]
-
-    def _called(self, call: Call) -> str:
-        unit = self._units.get(call.bucket)
-        return f"the collective of bucket {call.bucket}" if unit is None else str(unit)
-
-    def _last_to_begin(self, call: Call, stage: CallStage) -> tuple[int, int]:
-        """Return the row of the rank that began a collective last, and when; of several, of one."""
-        last = int(self._waited[self._lane].last[stage.row])
-        # Who did not wait is one of the last.
-        is_last = self._waited[self._lane].ns[stage.row] == 0
-        own = [self._lane] if is_last else self._ranks.within(call)
-        lanes = own if last == UNKNOWN else [last]
+        ns, last = int(self._waited.ns[stage.row]), int(self._waited.last[stage.row])
+        if ns == UNKNOWN:
+            unit = self._units.get(call.bucket)
+            called = f"the collective of bucket {call.bucket}" if unit is None else unit
+            raise _BrokenError(f"nobody knows which rank began {called} last")
+        # Of several that began last it is one; who did not wait is one of the last.
+        among = [last]
+        if last == UNKNOWN:
+            within = (i for i, one in enumerate(self._lanes) if call.has(one.rank))
+            among = [self._lane] if ns == 0 else [*within]
         turn = call.wires.index(stage)
-        return max(
-            ((lane, self._of(lane)[call.bucket].wires[turn].start) for lane in lanes),
+        lane, start = max(
+            ((i, self._of(i)[call.bucket].wires[turn].start) for i in among),
             key=lambda pair: pair[1],
         )
+        yield from self._until(min(start, self._at), "transfer", call.bucket)
+        self._follow(lane, last != UNKNOWN)
+        return self._calls[call.bucket]
 
     def _holder(self, call: Call, stage: CallStage) -> Call | None:
         """Return the call of this rank whose end let this one go on, if it ended in the stage."""

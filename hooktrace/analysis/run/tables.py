@@ -84,28 +84,26 @@ _NOTHING: Ints = np.zeros(0, np.int64)
 
 
 class Rows:
-    """One rank's rows of a table; ``i``: the rank's place in the run."""
+    """One rank's rows of a table; ``i``: the rank's place in the run.
 
-    def __init__(self, run: Run, i: int) -> None:
+    ``columns``: what the rows are of.  ``host``: the host's time by which a row lies in the run,
+    where ``host_known``; that is ``None`` for everywhere.
+    """
+
+    columns: BucketColumns | StepColumns
+
+    def __init__(self, run: Run, i: int, columns: BucketColumns | StepColumns, host: Ints) -> None:
         self.run, self.i, self.track, self._clock = run, i, run.tracks[i], run.clocks[i]
+        self.columns, self.host = columns, host
+        self.host_known: Bools | None = None
         own, self._rank_0 = self.track.records.run, _rank_0(run)
         self._is_placed = self._clock.is_known or None not in (self._rank_0, own)
         self._anchor = self._rank_0 or own
-
-    @property
-    def columns(self) -> BucketColumns | StepColumns:
-        """What the rows are of."""
-        raise NotImplementedError
 
     def column(self, name: str) -> Ints:
         """Return a field of ``columns``, a value a row."""
         found: Ints = getattr(self.columns, name)
         return found
-
-    @property
-    def moment(self) -> tuple[Ints, Bools | None]:
-        """The host's time by which a row lies in the run, and where it is known."""
-        raise NotImplementedError
 
     def common(self, host: Ints, known: Bools | None = None) -> Values:
         """Return times of day by rank 0's clock."""
@@ -113,19 +111,18 @@ class Rows:
         return Values(self._clock.common(host), known & self._is_placed)
 
     def wall(self) -> Values:
-        """Return the wall-clock time of ``moment``, ns since the epoch."""
-        host, known = self.moment
-        at = host if self._rank_0 is None else self._clock.common(host)
+        """Return the wall-clock time of ``host``, ns since the epoch."""
+        at = self.host if self._rank_0 is None else self._clock.common(self.host)
         if self._anchor is None or not (self._is_placed or self._rank_0 is None):
-            return Values(at, np.zeros(len(host), np.bool_))
+            return Values(at, np.zeros(len(at), np.bool_))
         to_wall = self._anchor.wall_anchor_ns - self._anchor.host_anchor_ns
-        return Values(at + to_wall, np.ones(len(host), np.bool_) if known is None else known)
+        known = np.ones(len(at), np.bool_) if self.host_known is None else self.host_known
+        return Values(at + to_wall, known)
 
     def uncertainty(self) -> Values:
-        """Return by how much ``moment`` may be off beside another rank's."""
-        host, known = self.moment
-        unsure = known_of(self._clock.uncertainty(host))
-        return unsure if known is None else Values(unsure.data, ~unsure.unknown & known)
+        """Return by how much ``host`` may be off beside another rank's."""
+        unsure = known_of(self._clock.uncertainty(self.host))
+        return Values(unsure.data, ~unsure.unknown & (self.host_known is None or self.host_known))
 
     def category(self, column: str, names: Iterable[str], codes: Ints) -> Values:
         """Return a column of names, each of which stands once in all ranks' together."""
@@ -140,22 +137,14 @@ class Rows:
 
 
 class BucketRows(Rows):
-    """One rank's buckets."""
+    """One rank's buckets; ``timed``: of which it is known when they were ready and done."""
 
-    @property
-    def columns(self) -> BucketColumns:
-        """The rank's buckets."""
-        return self.track.buckets
+    columns: BucketColumns
 
-    @property
-    def moment(self) -> tuple[Ints, Bools | None]:
-        """When the hook was called."""
-        return self.columns.called, None
-
-    @property
-    def timed(self) -> Bools:
-        """Of which buckets it is known when they were ready and done."""
-        return ~self.columns.having("untimed")
+    def __init__(self, run: Run, i: int) -> None:
+        columns = run.tracks[i].buckets
+        super().__init__(run, i, columns, columns.called)
+        self.timed: Bools = ~columns.having("untimed")
 
     @cached_property
     def waited(self) -> Waited:

@@ -106,6 +106,40 @@ class Waits:
         return Waited(packed(ns), packed(whom))
 
 
+class Pieces(NamedTuple):
+    """Stages of some buckets, in their order; a wire stage whose wait is known is two pieces.
+
+    ``kind``: an index into ``PIECES``.  ``of``: the place of the bucket; ``row``: of the stage in
+    the rank's ``stages``.  ``start``, ``end``: ns after the bucket's ready.
+    """
+
+    kind: Ints
+    of: Ints
+    row: Ints
+    start: Ints
+    end: Ints
+
+
+PIECES = (*STAGE_NAMES, "wait")
+"""What a piece is: a stage, ``wait`` and then the transfer, which is ``wire``."""
+
+
+def pieces_of(track: RankTrack, rows: Ints, waited: Ints) -> Pieces:
+    """Return the pieces of some rows in ``buckets``; ``waited``: ns of each row in ``stages``."""
+    stages = track.stages
+    row, of = track.stages_of(rows)
+    start = stages.start[row].astype(np.int64)
+    end = np.maximum(stages.end[row], start)
+    split = waited[row] != UNKNOWN
+    at = np.repeat(np.arange(len(row)), 1 + split)
+    found = Pieces(stages.name[row[at]].astype(np.int64), of[at], row[at], start[at], end[at])
+    first = np.flatnonzero(split) + np.arange(np.count_nonzero(split))
+    found.kind[first] = PIECES.index("wait")
+    turn = np.minimum(start + waited[row], end)[split]
+    found.end[first] = found.start[first + 1] = turn
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Wires:
     """The wire stages of one rank: row in ``stages``, key of the collective, times in one clock."""

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..run import STAGE_NAMES, Ints
+from ..run import Ints
+from ..run.waits import PIECES, Pieces, pieces_of
 from .run_summary import layout_text
 from .scene import KINDS, LATE, Floats, RankScene, Scene
 from .units import Spans
@@ -32,7 +33,7 @@ MAX_MARKS = 300
 """Anomalies, rebuilds and hangs each rank shows at once."""
 _LEAST_SHARE = 0.005
 """Of a bin that is exposed, to be drawn."""
-_WIRE, _WAIT = STAGE_NAMES.index("wire"), KINDS.index("wait")
+_WAIT = PIECES.index("wait")
 _NARROWEST_PX = 3.0
 _BIN_PX = 3.0
 
@@ -93,7 +94,8 @@ def _narrowest(durations: list[Ints], px_ns: float) -> float:
 
 
 def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
-    pieces = pieces_of(rank, at)
+    pieces = _clipped(rank, at)
+    there = (pieces.kind != _WAIT) | (pieces.end > pieces.start)
     return {
         "id": rank.buckets.row[at].tolist(),
         "lane": rank.lane[at].tolist(),
@@ -103,10 +105,10 @@ def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
         "bucket": rank.bucket[at].tolist(),
         "unit": rank.unit[at].tolist(),
         "flags": rank.flags[at].tolist(),
-        "stages": pieces.counts.tolist(),
-        "stage": pieces.kind.tolist(),
-        "stage_start": (pieces.start - t0).tolist(),
-        "stage_end": (pieces.end - t0).tolist(),
+        "stages": np.bincount(pieces.of[there], minlength=len(at)).tolist(),
+        "stage": pieces.kind[there].tolist(),
+        "stage_start": (pieces.start[there] - t0).tolist(),
+        "stage_end": (pieces.end[there] - t0).tolist(),
     }
 
 
@@ -260,47 +262,12 @@ def _marks(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:
     return found
 
 
-class Pieces(NamedTuple):
-    """``counts``: of each bucket; the others of each piece, times in ns since the origin."""
-
-    counts: Ints
-    kind: Ints
-    start: Ints
-    end: Ints
-
-
-class _Stages(NamedTuple):
-    """Of each stage: its row, the place of its bucket, when it was, and until when it waited."""
-
-    row: Ints
-    bucket: Ints
-    start: Ints
-    turn: Ints
-    end: Ints
-
-
-def _stages_of(rank: RankScene, at: Ints) -> _Stages:
-    stages = rank.track.stages
-    row, bucket = rank.track.stages_of(rank.buckets.row[at])
-    begun, done = rank.buckets.start[at][bucket], rank.buckets.end[at][bucket]
-    start = np.clip(begun + stages.start[row], begun, done)
-    end = np.clip(begun + stages.end[row], start, done)
-    waited = np.where(stages.name[row] == _WIRE, np.maximum(rank.waited[row], 0), 0)
-    return _Stages(row, bucket, start, np.minimum(end, start + waited), end)
-
-
-def pieces_of(rank: RankScene, at: Ints) -> Pieces:
-    """Return the pieces of some of a rank's buckets, in the order of their stages."""
-    found = _stages_of(rank, at)
-    parts = 1 + (found.turn > found.start)
-    kind = np.repeat(rank.track.stages.name[found.row].astype(np.int64), parts)
-    start, end = np.repeat(found.start, parts), np.repeat(found.end, parts)
-    last = np.cumsum(parts) - 1
-    split = parts > 1
-    kind[last[split] - 1] = _WAIT
-    end[last[split] - 1] = start[last[split]] = found.turn[split]
-    counts: Ints = np.bincount(found.bucket, weights=parts, minlength=len(at)).astype(np.int64)
-    return Pieces(counts, kind, start, end)
+def _clipped(rank: RankScene, at: Ints) -> Pieces:
+    """Return the pieces of some of a rank's buckets, cut to these, in ns since the origin."""
+    found = pieces_of(rank.track, rank.buckets.row[at], rank.waited)
+    begun, done = rank.buckets.start[at][found.of], rank.buckets.end[at][found.of]
+    start, end = (np.clip(begun + times, begun, done) for times in (found.start, found.end))
+    return found._replace(start=start, end=end)
 
 
 def collectives(bars: Iterable[tuple[RankScene, Ints]]) -> list[dict[str, Any]]:
@@ -312,7 +279,7 @@ def collectives(bars: Iterable[tuple[RankScene, Ints]]) -> list[dict[str, Any]]:
     """
     found: dict[tuple[int, ...], dict[str, Any]] = {}
     for rank, at in bars:
-        for step, bucket, turn, last, lane, start, end in _wires(rank, at):
+        for step, bucket, turn, last, lane, start, end in _waits(rank, at):
             key = step, bucket, turn, last
             begun = {"step": step, "bucket": bucket, "last": last, "at": None, "lane": 0}
             one = found.setdefault(key, {**begun, "waiting": []})
@@ -323,16 +290,14 @@ def collectives(bars: Iterable[tuple[RankScene, Ints]]) -> list[dict[str, Any]]:
     return [one for one in found.values() if one["waiting"]]
 
 
-def _wires(rank: RankScene, at: Ints) -> Iterator[tuple[int, ...]]:
-    """Yield step, bucket, which wire stage of its bucket, the last rank, row, start and wait's end.
+def _waits(rank: RankScene, at: Ints) -> Iterator[tuple[int, ...]]:
+    """Yield step, bucket, which wait of its bucket, the last rank, row, start and end.
 
-    The k-th wire stage of a bucket is the same collective on all ranks.
+    The k-th of a bucket is in the same collective on all ranks.
     """
-    found = _stages_of(rank, at)
-    is_wire = rank.track.stages.name[found.row] == _WIRE
-    row, bucket, start, turn, _ = (column[is_wire] for column in found)
-    which = np.arange(len(bucket)) - np.searchsorted(bucket, bucket)
-    own = at[bucket]
-    last = rank.waited_for[row]
-    columns = rank.step[own], rank.bucket[own], which, last, rank.lane[own], start, turn
+    found = _clipped(rank, at)
+    is_wait = found.kind == _WAIT
+    _, of, row, start, end = (column[is_wait] for column in found)
+    which, last, own = np.arange(len(of)) - np.searchsorted(of, of), rank.waited_for[row], at[of]
+    columns = rank.step[own], rank.bucket[own], which, last, rank.lane[own], start, end
     yield from zip(*(column[last >= 0].tolist() for column in columns), strict=True)

@@ -34,15 +34,15 @@ from ..run import arrivals as arrivals_of
 from ..run import hangs as hangs_of
 from ..run import waits as waits_of
 from ..run.placed import placed
+from ..run.waits import PIECES
 from .hang_bars import HangBar, LateBars, extent_with, hang_bars, lane_in, late_bars
 from .units import MAX_ROWS, Spans, exposed_at, index_of, rows_by_kind, rows_of, units_of
 
 LATE = 1 << 16
 """Bit beside ``FLAGS``: others waited here for this rank, which is late (``hang_bars.py``)."""
 
-KINDS = (*STAGE_NAMES, "wait", "other")
-"""What time in a bucket is: ``wait`` is the part of ``wire`` that waits for the last rank, which
-``wire`` then is without; ``other`` is in no stage."""
+KINDS = (*PIECES, "other")
+"""What time in a bucket is; ``other`` is in no stage."""
 
 Floats = npt.NDArray[np.float64]
 _Record = TypeVar("_Record", AnomalyRecord, LayoutRecord)

@@ -26,6 +26,7 @@ import numpy as np
 
 from ..run import STAGE_NAMES, UNKNOWN, Bools, Ints
 from ..run.intervals import union_of_groups
+from ..run.waits import PIECES, pieces_of
 from .scene import RankScene, Scene
 from .words import counted, time_text
 
@@ -34,7 +35,7 @@ MAX_BUCKETS = 300
 _HISTOGRAM = 16
 _WIRE = STAGE_NAMES.index("wire")
 _NAMES = (*STAGE_NAMES, "wire: wait", "wire: transfer")
-_WAIT, _TRANSFER = len(STAGE_NAMES), len(STAGE_NAMES) + 1
+_WAIT, _TRANSFER = PIECES.index("wait"), len(PIECES)
 _ORDER = (0, 1, 2, 3, _WAIT, _TRANSFER, *range(4, len(STAGE_NAMES)))
 _BITS = 20
 
@@ -209,22 +210,10 @@ def _stages(rank: RankScene, place: int, parts: _Parts) -> _Pieces:
     """Return a rank's stages; of a wire stage of which it is known, wait and transfer instead."""
     # A stage may end after its bucket's end: on a device, or where clocks of threads differ.
     at = rank.buckets.inside(parts.t0, parts.t1)
-    index, of = rank.track.stages_of(rank.buckets.row[at])
-    stages, ready = rank.track.stages, rank.buckets.start[at][of]
-    kind = stages.name[index].astype(np.int64)
-    start = ready + stages.start[index]
-    end: Ints = np.maximum(ready + stages.end[index], start)
-    split = (kind == _WIRE) & (rank.waited[index] != UNKNOWN)
-    turn = start + np.minimum(np.maximum(rank.waited[index], 0), end - start)
-    every = _Pieces(
-        np.where(split, _WAIT, kind),
-        np.full(len(kind), place),
-        start,
-        np.where(split, turn, end),
-        parts.has(ready),
-    )
-    transfers = every._replace(kind=np.full(len(kind), _TRANSFER), start=turn, end=end)
-    return _joined((every, transfers.at(split)))
+    kind, of, row, start, end = pieces_of(rank.track, rank.buckets.row[at], rank.waited)
+    ready = rank.buckets.start[at][of]
+    kind = np.where((kind == _WIRE) & (rank.waited[row] != UNKNOWN), _TRANSFER, kind)
+    return _Pieces(kind, np.full(len(of), place), ready + start, ready + end, parts.has(ready))
 
 
 def _exposed(rank: RankScene, place: int, t0: int, t1: int) -> _Pieces:

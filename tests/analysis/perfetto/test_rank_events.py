@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.perfetto.rank_events import hang_slices
-from hooktrace.analysis.run import Hang
+from hooktrace.analysis.perfetto.rank_events import RankEvents, tied
+from hooktrace.analysis.run import Hang, reasons
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
@@ -17,6 +18,7 @@ from tests.analysis.perfetto.test_export import exported
 from tests.analysis.perfetto.trace_events import Event, ns
 from tests.analysis.report.sharded_jobs import ShardedJob
 from tests.analysis.run.files import moved, run_of, steps_of, text_of, write_ranks
+from tests.analysis.runs import job_run
 from tests.exporters.records_sample import (
     STEP_NS,
     make_step,
@@ -116,21 +118,14 @@ def test_a_hang_in_the_first_step_is_where_the_trace_begins(tmp_path: Path) -> N
     assert [e["ts"] for e in events_of(tmp_path, SyntheticHang(step=1))] == [0.0] * 4
 
 
-def test_a_unit_is_named() -> None:
-    """Of a sharded model."""
+def test_hangs_that_overlap_have_rows_of_their_own(tmp_path: Path) -> None:
+    """Perfetto drops what overlaps without nesting; a sharded model's unit is named."""
     record = replace(SyntheticHang(step=1).record(HUNG, 0), unit="head all-gather (forward)")
-    hang = Hang(record=record, start=0, end=1, last_word="", went_on=True, ranks=(0,))
-    assert [one.args["unit"] for one in hang_slices([hang], 2)] == [record.unit]
-
-
-def test_hangs_that_overlap_have_rows_of_their_own() -> None:
-    """Perfetto drops what overlaps without nesting."""
-    record = SyntheticHang(step=1).record(HUNG, 0)
-
-    def of(start: int, end: int | None) -> Hang:
-        return Hang(record=record, start=start, end=end, last_word="", went_on=True, ranks=(0,))
-
-    hangs = [of(0, 10), of(5, None), of(10, 20), of(15, 30)]
-    assert [(one.start, one.row) for one in hang_slices(hangs, 2)] == [
-        (0, 0), (5, 1), (10, 0), (15, 2)
-    ]  # fmt: skip
+    of = partial(Hang, record=record, last_word="", went_on=True, ranks=(0,))
+    hung = [of(start=a, end=b) for a, b in ((0, 10), (5, None), (10, 20), (15, 30))]
+    run = job_run(SyntheticJob(ranks=3, steps=1), tmp_path)
+    events = [*RankEvents(tied(run)[2], 0, reasons(run)[2], hung).events()]
+    found = [e for e in events if e.get("cat") == "hang"]
+    first = found[0]["tid"]
+    assert [(ns(e["ts"]), e["tid"] - first) for e in found] == [(0, 0), (5, 1), (10, 0), (15, 2)]
+    assert {e["args"]["unit"] for e in found} == {record.unit}

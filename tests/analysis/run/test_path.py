@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.analysis.run import UNKNOWN, CriticalPaths
-from hooktrace.analysis.run.path import CriticalPath, StepCalls, _Ranks
+from hooktrace.analysis.run.path import CriticalPath
 from hooktrace.records.files import find_records
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
@@ -157,16 +157,6 @@ def test_segments_are_contiguous_and_sum_up_to_the_step(job: list[list[list[Time
     assert paths[1].end - paths[1].start == pytest.approx((last[1] - last[0]) * MS, abs=2)
 
 
-def test_whom_clocks_do_not_tell_is_looked_for_in_the_call_s_group(tmp_path: Path) -> None:
-    """And not among ranks that have another collective of this number."""
-    job = ShardedJob(ranks=4, replicas=2, steps=1)
-    run = job_run(job, tmp_path)
-    ranks, calls = _Ranks([0, 1, 2, 3], {}), StepCalls(run, job.model).of(3, 1)
-    assert [ranks.within(calls[number]) for number in (4, 6)] == [[2, 3], [1, 3]]
-    calls = StepCalls(job_run(ShardedJob(ranks=4, steps=1), tmp_path), job.model).of(3, 1)
-    assert ranks.within(calls[4]) == [0, 1, 2, 3]
-
-
 def test_a_sharded_step_of_unknown_waits_has_no_path(tmp_path: Path) -> None:
     """Of a device whose events tell nothing: no compute is made up."""
     job = ShardedJob(ranks=2, steps=1)
@@ -178,8 +168,7 @@ def test_a_sharded_step_of_unknown_waits_has_no_path(tmp_path: Path) -> None:
     assert path.why_unknown == "it is not known for which units training waited"
 
 
-def test_a_step_that_is_not_there_has_no_calls(tmp_path: Path) -> None:
+def test_a_step_that_is_not_there_has_none(tmp_path: Path) -> None:
     job = SyntheticJob(ranks=2, steps=2)
-    calls = StepCalls(job_run(job, tmp_path), job.model)
-    assert [calls.of(rank, 7) for rank in range(2)] == [{}, {}]
-    assert calls.times(7) == []
+    path = CriticalPaths(job_run(job, tmp_path), job.model).of(7)
+    assert (path.segments, path.why_unknown) == ((), "0 of 2 ranks have step 7 in a file")

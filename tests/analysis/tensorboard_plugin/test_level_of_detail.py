@@ -13,7 +13,8 @@ from hooktrace.analysis.tensorboard_plugin.level_of_detail import (
     MAX_STEPS,
     picture,
 )
-from hooktrace.analysis.tensorboard_plugin.scene import Scene
+from hooktrace.analysis.tensorboard_plugin.plugin import of_ranks
+from hooktrace.analysis.tensorboard_plugin.scene import KINDS, Scene
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.run.files import Completed, run_of, steps_of, text_of, write_ranks
 from tests.analysis.runs import job_run, run_in, tab_of
@@ -110,3 +111,21 @@ def test_an_empty_stretch_is_refused(tmp_path: Path) -> None:
     for t0, t1, width in ((5, 5, 10), (5, 4, 10), (0, 5, 0)):
         with pytest.raises(ValueError, match="t1 must be after t0"):
             picture(made, t0, t1, width)
+
+
+def test_a_collective_leads_from_the_last_rank_to_all_that_waited(tmp_path: Path) -> None:
+    """Also where the last rank is out of sight; a wait is a piece of its own."""
+    job = SyntheticJob(ranks=4, steps=6, late_ms={2: 12.0}, jitter_ms=0.0)
+    made = tab_of(job_run(job, tmp_path))
+    drawn = picture(made, 0, made.extent, 30_000)
+    found = drawn["collectives"]
+    assert len(found) == 6 * 8
+    for one in found:
+        assert (one["last"], one["lane"]) == (2, one["bucket"])
+        assert [w["rank"] for w in one["waiting"]] == [0, 1, 3]
+        assert all(w["at"] - w["start"] == 12 * MS and w["at"] == one["at"] for w in one["waiting"])
+    assert [rank["bars"]["stage"].count(KINDS.index("wait")) for rank in drawn["ranks"]] == [
+        48, 48, 0, 48
+    ]  # fmt: skip
+    (first, *_) = picture(of_ranks(made, {0}), 0, made.extent, 30_000)["collectives"]
+    assert (first["last"], first["at"]) == (2, None)
