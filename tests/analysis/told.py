@@ -435,7 +435,9 @@ TOLD: dict[str, Writes] = {
     "units, late, clocks unknown": sharded(late_ms={1: 10.0}, clocks=False),
     "units, late on a device": sharded(late_ms={1: 3.0}, on_device=True),
     "units, late, numbered otherwise": sharded(late_ms={1: 9.0}, unlike={2}),
-    "units, late in a part nobody knows": sharded(ranks=4, replicas=2, late_ms={1: 2.0}),
+    "units, late in a part nobody knows": sharded(
+        ranks=4, replicas=2, late_ms={1: 2.0}, tells_members=False
+    ),
     "replicas, late": replicated(**LATE_GATHER),
     "replicas, one of them late": replicated(late_ms={2: 50.0, 3: 50.0}, late_at=4),
     "replicas, late, nobody says who": replicated(**LATE_GATHER, tells_members=False),

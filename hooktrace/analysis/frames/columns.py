@@ -139,57 +139,38 @@ def _last(rows: _StageRows) -> Values:
 STEPS = (
     *WHOSE,
     Column("time", WALL, "wall-clock time of first_ready_ns", _StepRows.wall),
-    Column(
-        "first_ready_ns", "Int64", "when the first bucket's gradients were there",
-        lambda r: r.common(r.columns.first_ready),
-    ),
-    Column(
-        "last_ready_ns", "Int64", "when the last bucket's were; on a device: its hook was called",
-        lambda r: r.common(r.columns.last_ready),
-    ),
-    Column(
-        "done_ns", "Int64", "when all results were there; on a device: had been enqueued",
-        lambda r: r.common(r.columns.done),
-    ),
+    Column("first_ready_ns", "Int64", "when the first bucket's gradients were there",
+           lambda r: r.common(r.columns.first_ready)),
+    Column("last_ready_ns", "Int64",
+           "when the last bucket's were; on a device: its hook was called",
+           lambda r: r.common(r.columns.last_ready)),
+    Column("done_ns", "Int64", "when all results were there; on a device: had been enqueued",
+           lambda r: r.common(r.columns.done)),
     UNSURE,
-    Column(
-        "period_ns", "Int64", "from the step's first bucket to the next step's",
-        sometimes("period"),
-    ),
-    Column(
-        "exposed_ns", "Int64",
-        "communication after the last gradient, not hidden by backward; of a sharded model what "
-        "training waited for all units",
-        sometimes("exposed"),
-    ),
+    Column("period_ns", "Int64", "from the step's first bucket to the next step's",
+           sometimes("period")),
+    Column("exposed_ns", "Int64",
+           "communication after the last gradient, not hidden by backward; of a sharded model "
+           "what training waited for all units",
+           sometimes("exposed")),
     Column("busy_ns", "Int64", "time with at least one bucket under way", sometimes("busy")),
-    Column(
-        "wire_busy_ns", "Int64", "time with at least one collective on the wire",
-        sometimes("wire_busy"),
-    ),
+    Column("wire_busy_ns", "Int64", "time with at least one collective on the wire",
+           sometimes("wire_busy")),
     GRADIENT_BYTES,
     WIRE_BYTES,
     BUS_BYTES,
     Column("bucket_count", "int64", "buckets of the step", always("bucket_count")),
     *KINDS,
-    Column(
-        "sharded", "bool", "whether the model is under FSDP2: units have the rows of buckets",
-        flag("sharded"),
-    ),
-    Column(
-        "complete", "bool", "whether all its buckets ended",
-        lambda r: Values(~r.columns.having("incomplete")),
-    ),
-    Column(
-        "counts", "bool", "whether its times enter the report's statistics",
-        lambda r: Values(r.counts),
-    ),
-    Column(
-        "stands_for_all", "bool",
-        "whether its buckets enter them too: the file has them whatever they took, not for being "
-        "slow",
-        lambda r: Values(r.stands_for_all),
-    ),
+    Column("sharded", "bool", "whether the model is under FSDP2: units have the rows of buckets",
+           flag("sharded")),
+    Column("complete", "bool", "whether all its buckets ended",
+           lambda r: Values(~r.columns.having("incomplete"))),
+    Column("counts", "bool", "whether its times enter the report's statistics",
+           lambda r: Values(r.counts)),
+    Column("stands_for_all", "bool",
+           "whether its buckets enter them too: the file has them whatever they took, not for "
+           "being slow",
+           lambda r: Values(r.stands_for_all)),
 )  # fmt: skip
 
 _START = lambda r: r.common(r.end_of("start"), r.timed)  # noqa: E731
@@ -201,19 +182,15 @@ _TIME = Column("time", WALL, "wall-clock time of start_ns", Rows.wall)
 STAGES = (
     *WHOSE,
     _BUCKET,
-    Column(
-        "stage", "category", "turn, compress, queue, wire, decompress, ...",
-        lambda r: r.category("stage", STAGE_NAMES, r.names),
-    ),
+    Column("stage", "category", "turn, compress, queue, wire, decompress, ...",
+           lambda r: r.category("stage", STAGE_NAMES, r.names)),
     _TIME,
     Column("start_ns", "Int64", "when it began", _START),
     Column("end_ns", "Int64", "when it ended", _END),
     UNSURE,
     Column("duration_ns", "Int64", "end_ns less start_ns", _TOOK),
-    Column(
-        "derived", "bool", "worked out by the model of the backend's queue, not stamped",
-        lambda r: Values(r.track.stages.derived[r.at]),
-    ),
+    Column("derived", "bool", "worked out by the model of the backend's queue, not stamped",
+           lambda r: Values(r.track.stages.derived[r.at])),
 )  # fmt: skip
 
 WAITS = (
@@ -233,32 +210,20 @@ RANKS = (
     Column("rank", "int64", "rank that has a file", lambda r: _number(r.track.rank)),
     Column("host", "string", "name of its machine", lambda r: _of_run(r, "host")),
     Column("pid", "Int64", "its process there", lambda r: _number_of_run(r, "pid")),
-    Column(
-        "local_rank", "Int64", "which of the job's processes it is there",
-        lambda r: _number_of_run(r, "local_rank"),
-    ),
+    Column("local_rank", "Int64", "which of the job's processes it is there",
+           lambda r: _number_of_run(r, "local_rank")),
     Column("torch_version", "string", "of its torch", lambda r: _of_run(r, "torch_version")),
     Column("backend", "string", "of its process group", lambda r: _of_run(r, "backend")),
-    Column(
-        "clock_known", "bool", "whether its clock was measured against rank 0's",
-        lambda r: _flag(r.run.clocks[r.i].is_known),
-    ),
-    Column(
-        "steps", "int64", "steps that its files have, of all models",
-        lambda r: _number(len(r.columns)),
-    ),
-    Column(
-        "counts", "int64", "those of them whose times enter the report's statistics",
-        lambda r: _number(int(np.count_nonzero(r.counts))),
-    ),
-    Column(
-        "closed", "bool", "whether its file was ended in order",
-        lambda r: _flag(r.track.records.closed),
-    ),
-    Column(
-        "unread", "int64", "lines of its files that could not be read",
-        lambda r: _number(len(r.track.records.skipped) + r.track.records.unnamed),
-    ),
+    Column("clock_known", "bool", "whether its clock was measured against rank 0's",
+           lambda r: _flag(r.run.clocks[r.i].is_known)),
+    Column("steps", "int64", "steps that its files have, of all models",
+           lambda r: _number(len(r.columns))),
+    Column("counts", "int64", "those of them whose times enter the report's statistics",
+           lambda r: _number(int(np.count_nonzero(r.counts)))),
+    Column("closed", "bool", "whether its file was ended in order",
+           lambda r: _flag(r.track.records.closed)),
+    Column("unread", "int64", "lines of its files that could not be read",
+           lambda r: _number(len(r.track.records.skipped) + r.track.records.unnamed)),
 )  # fmt: skip
 
 MODELS = (
@@ -266,20 +231,13 @@ MODELS = (
     Column("hook", "string", "name of its communication hook", lambda m: _text(m.names[1])),
     Column("sharded", "bool", "whether it is under FSDP2", lambda m: _flag(m.is_sharded)),
     Column("ranks", "int64", "ranks that have steps of it", lambda m: _number(m.ranks)),
-    Column(
-        "generations", "int64", "bucket layouts that it had",
-        lambda m: _number(len(m.generations)),
-    ),
+    Column("generations", "int64", "bucket layouts that it had",
+           lambda m: _number(len(m.generations))),
     Column("steps", "int64", "steps that any rank has", lambda m: _number(len(m.steps))),
-    Column(
-        "counts", "int64",
-        "those of them that enter the report's statistics on any rank",
-        lambda m: _number(len(m.counting)),
-    ),
-    Column(
-        "waits_unknown", "string", "why nothing is known of its waits; NA where it is",
-        lambda m: _text(waits(m.run, m.names[0]).why_unknown),
-    ),
+    Column("counts", "int64", "those of them that enter the report's statistics on any rank",
+           lambda m: _number(len(m.counting))),
+    Column("waits_unknown", "string", "why nothing is known of its waits; NA where it is",
+           lambda m: _text(waits(m.run, m.names[0]).why_unknown)),
 )  # fmt: skip
 
 

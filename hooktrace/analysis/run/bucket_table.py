@@ -68,55 +68,35 @@ def _exceptions(rows: BucketRows) -> Values:
 
 BUCKETS = (
     *WHOSE,
-    Column(
-        "bucket", "int64", "index in its generation, in the order of the gradients",
-        always("bucket"),
-    ),
+    Column("bucket", "int64", "index in its generation, in the order of the gradients",
+           always("bucket")),
     Column("is_last", "bool", "whether its gradients come last", flag("is_last")),
-    Column(
-        "unit", "string", "the unit of a sharded model; NA for a bucket",
-        lambda r: _of_unit(r, "name"),
-    ),
-    Column(
-        "collective", "string", "the unit's collective: all_gather, reduce_scatter, ...",
-        lambda r: _of_unit(r, "collective"),
-    ),
+    Column("unit", "string", "the unit of a sharded model; NA for a bucket",
+           lambda r: _of_unit(r, "name")),
+    Column("collective", "string", "the unit's collective: all_gather, reduce_scatter, ...",
+           lambda r: _of_unit(r, "collective")),
     Column("phase", "string", "forward or backward; units only", lambda r: _of_unit(r, "phase")),
     Column("turn", "Int64", "position among such calls of the step, from 0; units only", _turns),
-    Column(
-        "exposed_ns", "Int64", "how long training waited for the unit's collective",
-        sometimes("exposed"),
-        Shown("exposed", spread, "exposed", "exposed: what training waits for it"),
-    ),
-    Column(
-        "dtype", "category", "torch's name of the gradients' type",
-        lambda r: r.category("dtype", (x.dtype for x in r.track.facts), r.columns.facts),
-    ),
+    Column("exposed_ns", "Int64", "how long training waited for the unit's collective",
+           sometimes("exposed"),
+           Shown("exposed", spread, "exposed", "exposed: what training waits for it")),
+    Column("dtype", "category", "torch's name of the gradients' type",
+           lambda r: r.category("dtype", (x.dtype for x in r.track.facts), r.columns.facts)),
     Column("time", WALL, "wall-clock time of called_ns", BucketRows.wall),
-    Column(
-        "called_ns", "Int64", "when DDP called the hook, on the host",
-        lambda r: r.common(r.columns.called),
-    ),
-    Column(
-        "launched_ns", "Int64", "when the hook returned its future, on the host",
-        lambda r: r.common(r.columns.called + r.columns.launched_after),
-    ),
-    Column(
-        "ready_ns", "Int64",
-        "when the gradients were there; on a device, by its own clock from where the host called "
-        "the step's first hook",
-        lambda r: r.common(r.columns.ready, r.timed),
-    ),
-    Column(
-        "done_ns", "Int64", "when the result was there, by the clock of ready_ns",
-        lambda r: r.common(r.columns.done, r.timed),
-    ),
+    Column("called_ns", "Int64", "when DDP called the hook, on the host",
+           lambda r: r.common(r.columns.called)),
+    Column("launched_ns", "Int64", "when the hook returned its future, on the host",
+           lambda r: r.common(r.columns.called + r.columns.launched_after)),
+    Column("ready_ns", "Int64",
+           "when the gradients were there; on a device, by its own clock from where the host "
+           "called the step's first hook",
+           lambda r: r.common(r.columns.ready, r.timed)),
+    Column("done_ns", "Int64", "when the result was there, by the clock of ready_ns",
+           lambda r: r.common(r.columns.done, r.timed)),
     UNSURE,
-    Column(
-        "duration_ns", "Int64", "done_ns less ready_ns",
-        lambda r: Values(r.columns.done - r.columns.ready, r.timed),
-        Shown("duration", spread, "time", "time: from ready to done"),
-    ),
+    Column("duration_ns", "Int64", "done_ns less ready_ns",
+           lambda r: Values(r.columns.done - r.columns.ready, r.timed),
+           Shown("duration", spread, "time", "time: from ready to done")),
     # Whoever is last waits for nobody: a median may be 0 whatever the others wait.
     WAIT._replace(shown=Shown("wait_ns", lambda values: known(mean(values)), "wait")),
     TRANSFER._replace(shown=Shown("transfer_ns", known_middle)),
@@ -125,15 +105,11 @@ BUCKETS = (
         shown=Shown("wire_bytes", known_middle, "sent", rank=3, with_probed=True)
     ),
     BUS_BYTES,
-    Column(
-        "error_relative_l2", "float64", "error of the result, |x - r| / |r|, where probed",
-        lambda r: _of_errors(r.track, "relative_l2"),
-        Shown("error", None, "error", "error: relative L2"),
-    ),
-    Column(
-        "error_cosine", "float64", "cosine of the result and the lossless average",
-        lambda r: _of_errors(r.track, "cosine"),
-    ),
+    Column("error_relative_l2", "float64", "error of the result, |x - r| / |r|, where probed",
+           lambda r: _of_errors(r.track, "relative_l2"),
+           Shown("error", None, "error", "error: relative L2")),
+    Column("error_cosine", "float64", "cosine of the result and the lossless average",
+           lambda r: _of_errors(r.track, "cosine")),
     Column("exception", "string", "what the hook raised; NA where it did not", _exceptions),
     *KINDS,
 )  # fmt: skip

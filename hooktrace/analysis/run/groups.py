@@ -3,9 +3,8 @@
     RankTrack, world size --groups_of--> of each row in ``buckets``, the group that it is in
     tracks of all ranks --ranks_within--> each group's ranks, by their rows in the run
 
-A unit's layout says which ranks its process group has.  Older files do not.  What nccl-tests
-multiplies a payload by does say how many they are: of no two sizes of groups is it the same, for a
-kind that FSDP uses.  Of a part of the ranks it then is not known which.
+A unit's layout says which ranks its process group has, if these are a range; of another one it is
+not known.
 """
 
 from __future__ import annotations
@@ -16,13 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...records import Members, Unit
-from ...records.intervals import bus_bytes
 from .columns import UNKNOWN, Bools, Ints, RankTrack
-
-_KINDS = ("all_gather", "reduce_scatter", "all_reduce")
-_CLOSE = 1e-3
-_LARGE = 1 << 20
-"""Bytes: of a payload this large a factor has more digits than ``_CLOSE`` needs."""
 
 
 class RowGroups(NamedTuple):
@@ -45,40 +38,18 @@ class RowGroups(NamedTuple):
 def groups_of(track: RankTrack, world_size: int | None) -> RowGroups:
     """Return which group each row in ``buckets`` is in.
 
-    That of all ranks for DDP's buckets, whose process group nobody splits without saying so, and
-    for units whose file does not say it where the size of the world or what was sent is not known.
+    DDP's buckets are all ranks', whose process group nobody splits without saying so.
     """
-    if all(facts.unit is None and facts.members is None for facts in track.facts):
-        return RowGroups(np.zeros(len(track.buckets), np.int64), (None,))
     members: list[Members | None] = [None]
-    of_facts, is_said = np.zeros(len(track.facts), np.int64), np.zeros(len(track.facts), bool)
-    for i, one in enumerate(facts.members for facts in track.facts):
-        if one is None:
-            continue
-        is_said[i] = True
-        if track.rank not in range(*one):
+    of_facts = np.zeros(len(track.facts), np.int64)
+    for i, facts in enumerate(track.facts):
+        one = facts.members
+        if (one is None and facts.unit is not None) or (one and track.rank not in range(*one)):
             of_facts[i] = UNKNOWN
-        elif len(range(*one)) != world_size:
+        elif one is not None and len(range(*one)) != world_size:
             members += [one] if one not in members else []
             of_facts[i] = members.index(one)
-    facts = track.buckets.facts
-    unsaid = np.where(_is_of_all(track, world_size), 0, UNKNOWN)
-    return RowGroups(np.where(is_said[facts], of_facts[facts], unsaid), tuple(members))
-
-
-def _is_of_all(track: RankTrack, world_size: int | None) -> Bools:
-    """Return of each row whether it was sent to all ranks, as far as bus bandwidth tells."""
-    columns = track.buckets
-    is_unit = np.array([f.unit is not None for f in track.facts], bool)[columns.facts]
-    if world_size is None or world_size < 2 or not is_unit.any():
-        return np.ones(len(columns), bool)
-    sent, on_bus = columns.wire_bytes.astype(np.float64), columns.bus_bytes.astype(np.float64)
-    factors = [(bus_bytes(kind, _LARGE, world_size) or 0.0) / _LARGE for kind in _KINDS]
-    # A column holds whole bytes, so that of a small payload the factor may be off by one of them.
-    fits = [np.abs(on_bus - sent * one) <= 1 + _CLOSE * sent * one for one in factors]
-    known = (sent > 0) & (on_bus >= 0)
-    found: Bools = ~is_unit | ~known | np.any(fits, axis=0)
-    return found
+    return RowGroups(of_facts[track.buckets.facts], tuple(members))
 
 
 def ranks_within(tracks: Sequence[RankTrack], members: Members | None) -> list[int]:

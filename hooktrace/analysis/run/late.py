@@ -274,41 +274,35 @@ def late_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, 
     By ``least`` ns or more in all, and beyond what clocks may be off; ``None`` and 0 for nobody,
     and where ranks take turns.
     """
-    return (_at_units_in if arrays.is_sharded else _at_buckets_in)(arrays, steps, least)
-
-
-def _at_buckets_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:
-    """Return who comes last in some steps, by ``least`` ns or more in all, and by how much at most.
-
-    Beyond what clocks may be off; ``None`` and 0 for nobody, and where ranks take turns.
-    """
-    ready: Floats = arrays.called[:, steps].max(axis=2, initial=-np.inf)
-    unsure: Floats = arrays.uncertainty[:, steps].max(axis=2, initial=-np.inf)
-    last, margin, _ = last_rank(ready, unsure, np.isfinite(ready) & np.isfinite(unsure))
-    sums = [float(margin[last == i].sum()) for i in range(len(ready))]
-    i = int(np.argmax(sums))
-    if not sums[i] or sums[i] < max(least, MOSTLY * sum(sums)):
-        return None, 0.0
-    done: Floats = arrays.done[:, steps].max(axis=2, initial=-np.inf)
-    if len(waiting_ranks(done, ready, i)) < len(ready) - 1:
-        return None, 0.0
-    return arrays.ranks[i], float(margin[last == i].max())
-
-
-def _at_units_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:
-    """Return for whom others wait in some steps, ``least`` ns or more in all, and at most in one.
-
-    ``None`` and 0 for nobody, and where ranks take turns.
-    """
-    if arrays.is_on_device or len(arrays.ranks) < 2:
-        return None, 0.0
-    groups = last_of_groups(arrays)
-    sums = [_for_rank(arrays, groups, i, steps) for i in range(len(arrays.ranks))]
-    totals = [float(one.sum()) for one in sums]
+    found = _waited_for(arrays, steps)
+    totals = found.sum(axis=1)
     i = int(np.argmax(totals))
-    if not totals[i] or totals[i] < max(least, MOSTLY * sum(totals)):
+    if not totals[i] or totals[i] < max(least, MOSTLY * totals.sum()):
         return None, 0.0
-    return arrays.ranks[i], float(sums[i].max())
+    if not arrays.is_sharded:
+        ready, done = (_latest(times, steps) for times in (arrays.called, arrays.done))
+        if len(waiting_ranks(done, ready, i)) < len(ready) - 1:
+            return None, 0.0
+    return arrays.ranks[i], float(found[i].max())
+
+
+def _waited_for(arrays: StepArrays, steps: Ints) -> Floats:
+    """Return what others wait for each rank in each of some steps, (ranks, steps)."""
+    ranks = range(len(arrays.ranks))
+    if not arrays.is_sharded:
+        ready, unsure = (_latest(times, steps) for times in (arrays.called, arrays.uncertainty))
+        last, margin, _ = last_rank(ready, unsure, np.isfinite(ready) & np.isfinite(unsure))
+        return np.stack([np.where(last == i, margin, 0.0) for i in ranks])
+    if arrays.is_on_device or len(ranks) < 2:
+        return np.zeros((len(ranks), len(steps)))
+    groups = last_of_groups(arrays)
+    return np.stack([_for_rank(arrays, groups, i, steps) for i in ranks])
+
+
+def _latest(times: Floats, steps: Ints) -> Floats:
+    """Return the latest time of all buckets, of some steps."""
+    found: Floats = times[:, steps].max(axis=2, initial=-np.inf)
+    return found
 
 
 def _for_rank(arrays: StepArrays, groups: Sequence[LastOfGroup], i: int, steps: Ints) -> Floats:

@@ -236,10 +236,8 @@ WHOSE = (
 KINDS = (
     Column("warmup", "bool", "of a first step, before buckets are as they stay", flag("warmup")),
     Column("shadow", "bool", "for a rank that has run out of data (join)", flag("shadow")),
-    Column(
-        "probed", "bool", "hooktrace looked at it, so its times are not training's own",
-        flag("probed"),
-    ),
+    Column("probed", "bool", "hooktrace looked at it, so its times are not training's own",
+           flag("probed")),
 )  # fmt: skip
 GRADIENT_BYTES = Column(
     "gradient_bytes",

@@ -251,7 +251,7 @@ def _why_unknown(run: Run, ours: list[int]) -> str | None:
 
 
 def _why_in_parts(run: Run, groups: dict[int, RowGroups], model: str) -> str | None:
-    """Return why nothing is known of a sharded model: of hybrid sharding in an older file, for one.
+    """Return why nothing is known of a sharded model: of a group that is no range, for one.
 
     Its collectives have other ranks each; and ranks that number units differently say nothing of
     each other's.

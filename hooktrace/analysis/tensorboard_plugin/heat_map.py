@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..run import STAGE_NAMES, UNKNOWN, Arrivals, Ints
 from ..run.intervals import union_of_groups
+from .run_summary import merged_steps
 from .runs import NotThereError
 from .scene import RankScene, Scene
 from .words import time_text
@@ -229,7 +230,7 @@ def _bands(scene: Scene, value: str) -> dict[str, list[int]]:
     counted = counted_steps(scene, steps)
     size = max(1, -(-len(counted) // MAX_BINS))
     firsts = np.arange(0, len(counted), size)
-    begun, ended = _moments(scene, steps)
+    begun, ended = (merged_steps(scene)[name] for name in ("start", "end"))
     rows = []
     for at in firsts.tolist():
         own = counted[at : at + size]
@@ -248,13 +249,3 @@ def _lying(scene: Scene, steps: Ints, values: Ints) -> tuple[int, ...] | None:
     low, middle, high = np.rint(np.quantile(known, _SHARES)).astype(int).tolist()
     most = int(values.max()), scene.ranks[int(rank)].rank, int(steps[int(step)])
     return int(steps[0]), int(steps[-1]), low, middle, high, *most
-
-
-def _moments(scene: Scene, steps: Ints) -> tuple[Ints, Ints]:
-    """Return when each step began on any rank, and ended on all."""
-    begun, ended = np.full(len(steps), _NEVER), np.zeros(len(steps), np.int64)
-    for rank in scene.ranks:
-        at = np.searchsorted(steps, rank.number)
-        np.minimum.at(begun, at, rank.steps.start)
-        np.maximum.at(ended, at, rank.steps.end)
-    return begun, ended

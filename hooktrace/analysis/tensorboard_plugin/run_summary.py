@@ -33,7 +33,7 @@ as far as a click needs them; or a ``note`` alone."""
 
 def lists_of(scene: Scene) -> dict[str, list[Row]]:
     """Return the rows of each list."""
-    steps, wrong = _merged(scene), [*wrong_of(scene)]
+    steps, wrong = merged_steps(scene), [*wrong_of(scene)]
     more = len(wrong) - MAX_LISTED
     return {
         "slowest": _largest(steps, "period"),
@@ -56,7 +56,7 @@ def step_of(scene: Scene, step: int | None) -> dict[str, int]:
     Those are -1 where they are not known.  ``None``: the report's typical step.  Raises
     ``NotThereError`` where there are no steps, or none that is typical.
     """
-    steps = _merged(scene)
+    steps = merged_steps(scene)
     if not len(steps["step"]):
         raise NotThereError("there are no steps yet")
     if step is None:
@@ -68,7 +68,7 @@ def step_of(scene: Scene, step: int | None) -> dict[str, int]:
     return {name: int(steps[name][at]) for name in ("step", "start", "end", "period", "exposed")}
 
 
-def _merged(scene: Scene) -> dict[str, Ints]:
+def merged_steps(scene: Scene) -> dict[str, Ints]:
     """Return steps over all ranks: from the first start to the last end, the largest durations.
 
     ``rank``: which has the most exposed.

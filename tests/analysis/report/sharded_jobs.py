@@ -39,7 +39,6 @@ def units(count: int, prefix: str = "blocks") -> tuple[str, ...]:
 class ShardedJob(Replicated):
     """What else the job is like; steps count from 0, and all ranks are in each collective.
 
-    With ``replicas`` a collective carries what it does among a part of them; no record says so.
     ``again``: blocks are gathered in backward too.  ``late_to``: the collectives that a late rank
     comes late to (all where that is empty).  ``hidden``: the share of each collective that training
     does not wait for.  ``slow``: by unit, how many times as long its collectives take.
@@ -56,7 +55,6 @@ class ShardedJob(Replicated):
     units: tuple[str, ...] = units(4)
     bytes: int = 12_000_000
     compute_ms: float = 5.0
-    tells_members: bool = False
     latency_ms: float = 0.2
     bytes_per_second: float = 1e9
     again: bool = True

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from hooktrace.analysis.run import Run, groups_of, load
 from hooktrace.analysis.run.columns import UNKNOWN
 from hooktrace.analysis.run.dense import settled_steps
@@ -14,21 +12,7 @@ from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
 from hooktrace.testing.synthetic_shards import write_sharded_job
-from tests.analysis.report.sharded_jobs import ShardedJob
 from tests.analysis.runs import job_run, run_in
-
-
-@pytest.mark.parametrize("size", [8, 30, 4_800, 12_000_000])
-@pytest.mark.parametrize(("ranks", "group"), [(2, 2), (4, 4), (8, 8), (4, 2), (8, 2), (8, 4)])
-def test_the_factor_of_bus_bandwidth_tells(
-    ranks: int, group: int, size: int, tmp_path: Path
-) -> None:
-    """Of payloads of all sizes, though a column holds whole bytes."""
-    run = job_run(
-        ShardedJob(ranks=ranks, replicas=ranks // group, bytes=size * ranks, steps=4), tmp_path
-    )
-    found = groups_of(run.tracks[0], ranks)
-    assert set(found.of.tolist()) == ({0} if ranks == group else {UNKNOWN})
 
 
 def test_records_say_which_ranks_are_together(tmp_path: Path) -> None:
@@ -70,10 +54,9 @@ def groups_in(
     return run, arrays.together
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_all_ranks_are_one_group_however_that_is_known(tells: bool, tmp_path: Path) -> None:
-    """From records, or of an older file from how many bytes were on the bus."""
-    job = Replicated(ranks=4, tells_members=tells)
+def test_all_ranks_are_one_group(tmp_path: Path) -> None:
+    """Where a unit is sharded over all of them."""
+    job = Replicated(ranks=4)
     _, found = groups_in(job, tmp_path)
     assert found == (Together((0, 1, 2, 3), tuple(range(len(job.slots())))),)
 
