@@ -39,7 +39,7 @@ from .bucket_detail import bucket_detail, row_of
 from .cache import RunCache, Snapshot
 from .heat_map import TITLES, heat_map, run_bands
 from .level_of_detail import picture
-from .run_summary import lists_of, step_of
+from .run_summary import lists_of, step_of, usual_exposed
 from .runs import NotThereError, Runs
 from .scene import KINDS, LATE, RankScene, Scene
 from .search import search
@@ -139,6 +139,8 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
             "extent": scene.extent,
             "bands": run_bands(scene),
             "lists": lists_of(scene),
+            "late": [{"rank": x.rank, "times": x.times, "of": x.of} for x in scene.late],
+            "usual_exposed": usual_exposed(scene),
         }
 
     def _serve_step(self, request: wrappers.Request) -> dict[str, Any]:

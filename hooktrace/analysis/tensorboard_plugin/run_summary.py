@@ -50,6 +50,12 @@ def lists_of(scene: Scene) -> dict[str, list[Row]]:
     }
 
 
+def usual_exposed(scene: Scene) -> list[list[int]]:
+    """Return the median exposed time of each rank's steps that count, in ns; -1 without any."""
+    known = ((r.rank, r.exposed[r.counts & (r.exposed >= 0)]) for r in scene.ranks)
+    return [[rank, int(np.median(own)) if len(own) else -1] for rank, own in known]
+
+
 def step_of(scene: Scene, step: int | None) -> dict[str, int]:
     """Return where a step is, or the nearest one, and its largest period and exposed time.
 

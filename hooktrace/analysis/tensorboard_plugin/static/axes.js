@@ -24,10 +24,10 @@ export function drawAxes(canvas, data) {
   return named;
 }
 
-function drawOverview({ context: c, theme, view, left, width, lanesWidth }, { anomalies, extent }) {
+function drawOverview({ context: c, theme, view, left, width, lanesWidth }, { lists, extent }) {
   const x = (time) => left + time / extent * lanesWidth;
   c.fillStyle = theme.bad;
-  for (const { at } of anomalies) c.fillRect(x(at) - 1, 1, 2, 5);
+  for (const { at } of lists.anomalies) c.fillRect(x(at) - 1, 1, 2, 5);
   const from = Math.max(left, x(view.t0)), to = Math.min(width, x(view.t1));
   c.fillStyle = theme.name === "dark" ? "rgba(0,0,0,0.5)" : "rgba(255,255,255,0.65)";
   c.fillRect(left, 0, Math.max(0, from - left), OVERVIEW);
