@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from hooktrace.tracing.recent import Queries, RecentRecords
 from msgspec.structs import replace
 
 from hooktrace.integrations.tuning.hooks import Files, told_of
@@ -14,7 +15,6 @@ from hooktrace.integrations.tuning.plan import MEASURED, Plan, cap_of, plan, sha
 from hooktrace.records import Batch
 from hooktrace.records.files import find_records
 from hooktrace.records.reader import read_parts
-from hooktrace.tracing.recent import Queries, RecentRecords
 from tests.exporters import records_sample as sample
 
 MODEL = torch.nn.Linear(3, 2)

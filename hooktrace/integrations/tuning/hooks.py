@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
     from ...records import Batch
-    from ...tracing.tracer import Tracer
     from ...tracing.traced_hook import Hook
     from ...tracing.tracer import Tracer
 
