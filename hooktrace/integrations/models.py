@@ -24,8 +24,10 @@ from torch._C._distributed_c10d import BuiltinCommHookType
 from .. import hooks
 from ..records.errors import HookError
 from ..staging.hook import StagedHook
+from ..tracing import hookless
 from ..tracing.ddp_average import DDPAverage, ddp_allreduce
-from ..tracing.trace import listed_hooks, trace
+from ..tracing.settings import default_tracer
+from ..tracing.trace import instrument, trace
 from ..tracing.traced_hook import Hook, TracedHook
 from . import ending
 from .chosen import hook_asked
@@ -71,6 +73,8 @@ class Dispatcher:
         ddp = self._ddp()
         if self._turns is not None and ddp is not None:
             hook, state = self._turns.take(ddp, hook, state, self._change)
+        if ddp is not None:
+            hookless.leave(ddp)
         if self._hook is None:
             _register(reducer, None, self)
         elif isinstance(self._hook, TracedHook):
@@ -96,6 +100,8 @@ class Dispatcher:
             return
         try:
             asked = None if self._turns is not None else hook_asked()
+            if asked is None and self._turns is None and self._records_without(ddp):
+                return
             if asked is None:
                 self.take(ddp.reducer, ddp_allreduce, DDPAverage(ddp), False)
             else:
@@ -103,6 +109,17 @@ class Dispatcher:
                 self.take(ddp.reducer, asked.hook, asked.make_state(ddp.process_group), False)
         except (RuntimeError, TypeError) as error:
             logger.warning("a DDP model is not traced: %s", error)
+
+    @staticmethod
+    def _records_without(ddp: DistributedDataParallel) -> bool:
+        """Record what DDP itself sends, where torch tells of it without a hook."""
+        ending.model_seen()
+        if hookless.is_watched(ddp):  # by the script
+            return True
+        if not hookless.can_watch(ddp, default_tracer()):
+            return False
+        instrument(ddp, model=type(ddp.module).__name__)
+        return True
 
     def builtin(self, kind: BuiltinCommHookType) -> tuple[StagedHook, Any]:
         """Return the hook that does what torch's C++ one does, and its state."""
@@ -202,7 +219,7 @@ def _averaging(original: Any) -> Any:
 def _tracing_copies(original: Any) -> Any:
     def set_state(self: DistributedDataParallel, state: Any) -> None:
         original(self, state)
-        if _dispatcher(self) is not None and listed_hooks(self) and not _copied:
+        if _dispatcher(self) is not None and hookless.listed_hooks(self) and not _copied:
             _copied.append(True)
             logger.warning(
                 "a copied or unpickled DDP model has lost its communication hook, though it lists "

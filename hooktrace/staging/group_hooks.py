@@ -18,10 +18,13 @@ group, and what torch calls does not raise: a reducer in whose backward pass one
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from .driver import OpaqueRun
 
 HOOK_ID = 0x686F6F6B74726163
-"""The id of hooktrace's hooks in each group's registry, where the same id replaces: "hooktrac"."""
+"""From here on are hooktrace's in each group's registry, where the same replaces: "hooktrac"."""
 
 available = hasattr(dist.ProcessGroup, "register_post_hook")
 """Whether this torch's process groups take hooks."""
@@ -146,27 +149,55 @@ def over(run: OpaqueRun) -> None:
         del _here[thread]
 
 
-class _WatchedGroup:
-    """What torch calls around each collective of one group."""
+class Registration:
+    """Two functions that torch calls around each collective of a group, with what it tells of it.
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    torch's registries are for one thread at a time: make it where no collective is being issued.
+    It has to be removed before Python ends, or torch ends the process with SIGSEGV.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        before: Callable[[Any], None],
+        after: Callable[[Any], None],
+    ) -> None:
         self._group = weakref.ref(group)
-        self._infos: dict[str, GroupInfo] = {}
+        self._id = HOOK_ID + next(_numbers)
+        self._codes = {before.__code__, after.__code__}
         private: Any = group
-        private.register_pre_hook(HOOK_ID, self.before)
-        private.register_post_hook(HOOK_ID, self.after)
+        private.register_pre_hook(self._id, before)
+        private.register_post_hook(self._id, after)
 
     @property
     def is_alive(self) -> bool:
         """Whether the group is there."""
         return self._group() is not None
 
-    def leave(self) -> None:
-        """Have torch call this no more."""
+    def remove(self) -> bool:
+        """Have torch call them no more; false where it goes through them, as the collector may."""
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            if frame.f_code in self._codes:
+                return False
+            frame = frame.f_back
         group: Any = self._group()
         if group is not None:
-            group.unregister_pre_hook(HOOK_ID)
-            group.unregister_post_hook(HOOK_ID)
+            group.unregister_pre_hook(self._id)
+            group.unregister_post_hook(self._id)
+        return True
+
+
+_numbers = itertools.count()
+
+
+class _WatchedGroup:
+    """What torch calls around each collective of one group."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = weakref.ref(group)
+        self._infos: dict[str, GroupInfo] = {}
+        self.registration = Registration(group, self.before, self.after)
 
     def before(self, args: Any) -> None:
         """Stamp that a collective is about to be issued."""
@@ -276,7 +307,7 @@ def watch_new() -> None:
 
 def _watch_known() -> None:
     global _known  # noqa: PLW0603  # compared in each step
-    for key in [key for key, one in watched.items() if not one.is_alive]:
+    for key in [key for key, one in watched.items() if not one.registration.is_alive]:
         del watched[key]
     groups = list(known_groups())
     _known = len(groups)
@@ -288,8 +319,9 @@ def _watch_known() -> None:
 def _leave(owner: int) -> None:
     _owners.discard(owner)
     if not _owners:
-        while watched:
-            watched.popitem()[1].leave()
+        for key, one in list(watched.items()):
+            if one.registration.remove():
+                del watched[key]  # else it stays until another owner has gone, and does nothing
         _forget()
 
 

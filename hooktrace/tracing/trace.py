@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..staging.hook import StagedHook
+from . import hookless
 from .ddp_average import DDPAverage, ddp_allreduce
 from .settings import default_tracer
 from .traced_hook import Hook, TracedHook
@@ -176,8 +177,13 @@ def instrument(
     """
     found = ddp_of(ddp)
     if hook is None:
-        hook, state = ddp_allreduce, _average(found, state)
+        return _traced_average(found, state, tracer, model)
     traced = trace(hook, tracer=tracer, model=model, local=local)
+    return _registered(found, traced, state)
+
+
+def _registered(found: Found, traced: TracedHook, state: object) -> TracedHook:
+    """Return a traced hook that is a model's from here on."""
     try:
         if isinstance(traced.__wrapped__, StagedHook):
             traced.__wrapped__.check_state(state)
@@ -191,7 +197,10 @@ def instrument(
     return traced
 
 
-def _average(found: Found, state: object) -> DDPAverage:
+def _traced_average(
+    found: Found, state: object, tracer: Tracer | None, model: str | None
+) -> TracedHook:
+    """Return what records a model's own average: its hook, or nothing that DDP calls."""
     if state is not None:
         raise TypeError("a state without a hook has no meaning; pass instrument the hook too")
     if found.ddp is None:
@@ -199,12 +208,8 @@ def _average(found: Found, state: object) -> DDPAverage:
             "a replicated module has no DDP model before its first forward pass; pass instrument a "
             "hook, such as hooktrace.hooks.allreduce_hook, or call it after that pass"
         )
-    return DDPAverage(found.ddp)
-
-
-def listed_hooks(ddp: DistributedDataParallel) -> list[tuple[Hook, Any]]:
-    """Return torch's own list of a model's hooks and states, for it to be changed in place.
-
-    A copy of a model has its list and none of the hooks: torch leaves the reducer's behind.
-    """
-    return ddp._comm_hooks
+    traced = trace(ddp_allreduce, tracer=tracer, model=model)
+    if hookless.can_watch(found.ddp, default_tracer() if tracer is None else tracer):
+        traced.record_without(found.ddp, found.module)
+        return traced
+    return _registered(found, traced, DDPAverage(found.ddp))

@@ -39,6 +39,7 @@ from ..staging.job import current_rank
 from ..staging.layout import LayoutTracker
 from ..staging.ring import Loss
 from ..staging.slots import BucketSlot
+from . import hookless
 from .hook_notices import HookNotices, note_compiled
 from .sampling_plan import SamplingPlan
 from .settings import default_tracer
@@ -121,6 +122,11 @@ class TracedHook:
             self.notices.watch(ddp)
         if self._staged is None:  # torch tells what it issues
             group_hooks.watch(self)
+
+    def record_without(self, ddp: DistributedDataParallel, module: nn.Module) -> None:
+        """Record what DDP itself sends for a model, on which the hook is not registered."""
+        self.learn(ddp, module)
+        hookless.watch_model(ddp, self._tracer, self._layout, self.notices)
 
     def withdraw(self) -> None:
         """Give the model's name back: no model has taken the hook."""

@@ -116,6 +116,8 @@ class Tracer:
     ) -> None:
         check_arguments(locals())
         self._on_anomaly = on_anomaly
+        self.needs_hook = debug or on_anomaly == "raise"
+        """Whether models have a hook in any case: it is looked at each bucket, or may raise."""
         self._to_raise: AnomalyError | None = None
         self.state = State.RECORDING
         self.clock = clock

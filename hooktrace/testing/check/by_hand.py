@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...fsdp.hooks import ScatterHook
 from ...fsdp.trace import trace
-from ...tracing.trace import listed_hooks
+from ...tracing.hookless import listed_hooks
 from ...tracing.tracer import Tracer
 from .calls import DdpCall, KnownGradients
 from .gradients import MANY, lengths_of_shapes, play

@@ -1,0 +1,462 @@
+"""DDP models without a hook, seen from their process group (torch >= 2.14, on CPUs).
+
+    reducer --all-reduce of a bucket--> the group's pre-hook: by its address, a slot -> OwnAllReduce
+                                        the group's post-hook: launched; its future --> done, ring
+    an address that is new --> the slot that is next, of the layout that the reducer has told
+    another layout (DDP has rebuilt) --> calls without a slot, until backward ends and the reducer
+                                         can be asked --> slots, layout record, ring
+
+Nothing is registered at the reducer, which goes its own way: any hook there costs a pass over the
+buckets.  The average's division by the number of ranks is over when an all-reduce is issued, so a
+bucket's stages are the wait in the backend's queue, and the wire.
+
+Whose an all-reduce is, is certain: the engine itself has called (a script's own collectives in
+backward come from a function of Python's), and its tensor is where a bucket of this model was
+before, or the node of the graph that runs accumulates a gradient of this model.  The reducer must
+not be asked inside a hook, where it holds its mutex.  Outside of backward DDP all-reduces zeros for
+a rank whose data has ended, in ``join()``: by the function that does so.
+
+Nothing here raises into training, or holds the model or its group.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.graph import _engine_run_backward
+from torch.nn.parallel import DistributedDataParallel
+
+from ..probes.compare import finite_parts, lengths_of
+from ..probes.debug_result import DebugResult
+from ..probes.schedule import OFF
+from ..staging import group_hooks
+from ..staging.backward import AfterPass, current_pass, watch
+from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective
+from ..staging.groups import group_info
+from ..staging.ring import Loss
+from .state import RECORDING
+
+if TYPE_CHECKING:
+    from ..staging.layout import LayoutTracker
+    from ..staging.slots import BucketSlot
+    from .hook_notices import HookNotices
+    from .tracer import Tracer
+
+logger = logging.getLogger("hooktrace")
+
+_current_node: Any = getattr(torch._C, "_current_autograd_node", None)
+
+_ENGINE = _engine_run_backward.__code__
+"""What calls the engine, and so what the reducer is called from."""
+
+_ZEROS = DistributedDataParallel._match_all_reduce_for_bwd_pass.__code__
+"""Of ``join()``: all-reduces zeros in the place of gradients."""
+
+_VAIN = 8
+"""After as many questions that brought no new layout, what is not known is taken for another's."""
+
+
+class OwnAllReduce(BucketCall):
+    """An all-reduce that DDP itself makes of a bucket; called when its future is complete.
+
+    It has no slot until its layout is known.  ``in_ring``: read and written under ``_turn``.
+    """
+
+    __slots__ = ("in_ring",)
+
+    in_ring: bool
+
+    def __call__(self, future: Any) -> None:
+        """Stamp that it has arrived."""
+        with _turn:
+            self.stamp()
+            try:
+                future.value()
+            except Exception as error:  # DDP raises it too, where it waits
+                self.error_stage, self.error = "wire", f"{type(error).__name__}: {error}"
+            if self.is_named:
+                self.over()
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it has its slot."""
+        return self.slot is not None
+
+    def named(self, slot: BucketSlot, step: int, collective: Collective) -> None:
+        """Take its slot; the call goes to the ring if it has arrived."""
+        with _turn:
+            self.slot, self.step, self.operation = slot, step, collective
+            slot.last_call = self
+            if self.done != NOT_YET:
+                self.over()
+
+    def stamp(self) -> None:
+        """Stamp that it has arrived, if that was not done yet."""
+        if self.done == NOT_YET:
+            try:
+                self.done = self.recorder.clock()
+            except Exception as error:
+                self.lose_stamps(error)
+
+    def over(self) -> None:
+        """Go to the ring, if it is not there."""
+        if not self.in_ring:
+            self.in_ring = True
+            if self.operation is not None:
+                self.collective, self.operation = self.operation, None  # type: ignore[assignment]
+            self.arrived_at = self.done
+            self.recorder.push(self)
+
+
+_turn = threading.Lock()
+"""Of a collective's thread and the one that waits for it: who puts a call into the ring."""
+
+_new = object.__new__
+
+
+class HooklessModel:
+    """Records what DDP sends for one model, whose names ``layout`` knows."""
+
+    def __init__(
+        self,
+        ddp: DistributedDataParallel,
+        tracer: Tracer,
+        layout: LayoutTracker,
+        notices: HookNotices,
+    ) -> None:
+        self._ddp = weakref.ref(ddp)
+        self._tracer = tracer
+        self._clock = tracer.clock
+        self._layout = layout
+        self._notices = notices
+        self._info = group_info(ddp.process_group, "cpu")
+        parameters = [p for p in ddp.module.parameters() if p.requires_grad]
+        self._parameters = {id(p): weakref.ref(p) for p in parameters}
+        self._dtypes = {p.dtype for p in parameters}
+        self._is_lazy = getattr(ddp, "lazy_bucket_allocation", False)
+        self._slots: list[BucketSlot] = []
+        self._collectives: list[Collective] = []
+        self._by_place: dict[int, BucketSlot] = {}
+        self._was_rebuilt = False
+        self._whole_pass = -1
+        """The last pass in which all buckets were known."""
+        self._issuing: OwnAllReduce | None = None
+        self._unnamed: list[tuple[OwnAllReduce, int, int, torch.dtype]] = []
+        """Calls without a slot, each with address, elements and dtype."""
+        self._vain = 0
+        self._next_look = tracer.first_step + tracer.error_every if tracer.error_every else OFF
+        self._looked_at = 0
+        self._ask(ddp)
+
+    def leave(self) -> None:
+        """See nothing more: a hook takes the model's buckets from here on."""
+        self._forget()
+        self._parameters.clear()
+        self._notices.rest()
+
+    def before(self, args: Any) -> None:
+        """Take note of a collective that is about to be issued."""
+        try:
+            ready = self._clock()
+            if sys._getframe(1).f_code is not _ENGINE:
+                self._meet_pythons(args, ready)
+                return
+            tensors = args.input_tensors
+            if len(tensors) != 1:
+                return
+            tensor = tensors[0]
+            slot = self._by_place.get(tensor.data_ptr())
+            if (
+                slot is None
+                or slot.numel != tensor.numel()
+                or (slot.index == 0 and not self._is_as_before())
+            ):
+                if args.name == _ALL_REDUCE:
+                    self._meet(tensor, ready)
+                return
+            self._begin(slot, tensor, ready)
+        except Exception as error:
+            self._tracer.push(Loss.of_stamps(error))
+
+    def after(self, args: Any) -> None:
+        """Take note that a collective was issued."""
+        call = self._issuing
+        # In between others' hooks may issue some, which are Python's.
+        if call is None or (sys._getframe(1).f_code is not _ENGINE and not call.shadow):
+            return
+        self._issuing = None
+        try:
+            call.launched = self._clock()
+            _call_when_done(args.work.get_future(), call)
+        except Exception as error:
+            with _turn:
+                call.lose_stamps(error)
+                if call.is_named:
+                    call.over()
+
+    def _begin(
+        self, slot: BucketSlot, tensor: torch.Tensor, ready: int, shadow: bool = False
+    ) -> None:
+        """Count a bucket's call, and record it."""
+        tracer, model, index = self._tracer, slot.model, slot.index
+        # As ``model.enter`` does: each call costs a microsecond, caches cold.
+        step = model.step if index > model.last_index else model.step + 1
+        model.step, model.last_index = step, index
+        if tracer.state is not RECORDING:
+            return
+        call = _new(OwnAllReduce)
+        call.slot = slot
+        call.step = step
+        call.ready = call.issued_at = ready
+        call.launched = call.collective = None
+        call.done = NOT_YET
+        call.recorder = tracer
+        call.in_ring = False
+        if shadow:
+            call.shadow = True
+        else:
+            if step >= self._next_look:
+                self._look(call, tensor)
+            if slot.is_last:
+                self._whole_pass = current_pass()
+                call.watch_backward()
+                watch(AfterPass(self._waited))
+        call.operation = self._collectives[index]
+        slot.last_call = self._issuing = call
+
+    def _waited(self, failed: bool) -> None:
+        """The pass is over, and DDP has waited: what has no stamp has arrived, just now."""
+        if failed or not self._slots or _is_by_hand(self._ddp()):
+            return
+        step = self._slots[0].model.step
+        with _turn:  # for a callback that puts one into the ring just now
+            for slot in self._slots:
+                call = slot.last_call
+                if isinstance(call, OwnAllReduce) and call.step == step and not call.in_ring:
+                    call.stamp()
+                    call.over()
+
+    def _look(self, call: OwnAllReduce, tensor: torch.Tensor) -> None:
+        """Check one of the step's buckets for NaN and inf, each in its turn."""
+        slot, lengths = call.slot, lengths_of(call.slot.parameters)
+        if slot.index == self._looked_at and sum(lengths) == tensor.numel() and slot.is_dense:
+            flags = finite_parts(tensor, lengths)
+            DebugResult(slot=slot, step=call.step).push(self._tracer, gradients=flags)
+            call.enter()
+            call.issued_at = call.entered or call.ready
+        if slot.is_last:
+            self._looked_at = (self._looked_at + 1) % len(self._slots)
+            self._next_look = call.step + self._tracer.error_every
+
+    def _meet_pythons(self, args: Any, ready: int) -> None:
+        """Take note of a collective that a function of Python's issues.
+
+        It may be a hook's, registered by other ways than hooktrace's; or DDP's in ``join()``, of
+        zeros, for a rank whose data has ended.
+        """
+        ddp: Any = self._ddp()
+        self._leave_to_hooks(ddp)
+        if ddp is None or not ddp._join_config.enable or current_pass() != -1:
+            return
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code is not _ZEROS:
+            frame = frame.f_back
+        if frame is not None and frame.f_locals.get("self") is ddp:
+            slot = self._next(args.input_tensors[0])
+            if slot is not None:
+                self._begin(slot, args.input_tensors[0], ready, shadow=True)
+
+    def _meet(self, tensor: torch.Tensor, ready: int) -> None:
+        """Record an all-reduce whose place is not known, if it is this model's."""
+        ddp: Any = self._ddp()
+        if ddp is None or tensor.dtype not in self._dtypes or not self._is_of_a_gradient(ddp):
+            return
+        if self._is_at_begin() and not self._is_as_before() and not self._parameters:
+            return  # a hook has come
+        slot = self._next(tensor)
+        if slot is not None:
+            if not self._is_lazy:
+                self._by_place[tensor.data_ptr()] = slot
+            self._begin(slot, tensor, ready)
+            return
+        self._notices.called_untraced()
+        if self._vain < _VAIN:
+            self._keep(tensor, ready)
+
+    def _next(self, tensor: torch.Tensor) -> BucketSlot | None:
+        """Return the bucket that comes next, if it can be the tensor's."""
+        if not self._slots:
+            return None
+        slot = self._slots[0 if self._is_at_begin() else self._slots[0].model.last_index + 1]
+        return slot if (slot.numel, slot.torch_dtype) == (tensor.numel(), tensor.dtype) else None
+
+    def _is_at_begin(self) -> bool:
+        return not self._slots or self._slots[0].model.last_index + 1 >= len(self._slots)
+
+    def _is_of_a_gradient(self, ddp: Any) -> bool:
+        """Whether a gradient of this model is what the pass is at.
+
+        Under a static graph DDP sends all of the first pass at its end, outside of any node.
+        """
+        node = _current_node()
+        if node is None:
+            return bool(ddp.static_graph)
+        variable = getattr(node, "variable", None)
+        known = self._parameters.get(id(variable))
+        return known is not None and known() is variable
+
+    def _is_as_before(self) -> bool:
+        """Whether the buckets are those that are known, and no hook has come, at a step's begin."""
+        ddp: Any = self._ddp()
+        self._leave_to_hooks(ddp)
+        if ddp._has_rebuilt_buckets != self._was_rebuilt:
+            self._was_rebuilt = ddp._has_rebuilt_buckets
+            self._forget()
+        return bool(self._slots)
+
+    def _leave_to_hooks(self, ddp: Any) -> None:
+        """Leave the model to a hook that has come by other ways than hooktrace's."""
+        if ddp is not None and listed_hooks(ddp) and self._parameters:
+            logger.warning(
+                "a hook was registered on a model that is traced without one, and is not traced; "
+                "register it with hooktrace.instrument(ddp, hook, state)"
+            )
+            self.leave()
+
+    def _forget(self) -> None:
+        self._by_place.clear()
+        self._slots = []
+
+    def _keep(self, tensor: torch.Tensor, ready: int) -> None:
+        """Keep a call until the end of the pass, when the reducer can be asked for its buckets."""
+        if self._tracer.state is not RECORDING or not (self._unnamed or watch(self)):
+            return
+        call = OwnAllReduce(None, 0, ready, self._tracer)  # type: ignore[arg-type]  # named later
+        call.issued_at, call.in_ring = ready, False
+        self._unnamed.append((call, tensor.data_ptr(), tensor.numel(), tensor.dtype))
+        self._issuing = call
+
+    def backward_failed(self) -> None:
+        """The pass raised before its end."""
+        self._unnamed, self._issuing = [], None
+
+    def backward_ended(self) -> None:
+        """The pass has nothing left to compute: ask for the layout, if it is another one."""
+        calls, self._unnamed = self._unnamed, []
+        try:
+            ddp: Any = self._ddp()
+            if ddp is None or self._whole_pass == current_pass():
+                return  # all buckets were known, and these are others
+            end, before = self._clock(), self._slots
+            self._ask(ddp)
+            if self._slots == before:
+                self._vain += 1
+                return
+            left = iter(self._slots)
+            slot = next(left, None)
+            for call, place, *what in calls:  # in the order of the buckets, with others between
+                if slot is None or what != [slot.numel, slot.torch_dtype]:
+                    continue
+                if not self._is_lazy:
+                    self._by_place[place] = slot
+                if slot.is_last:
+                    call.backward_end = NEVER if _is_by_hand(ddp) else end
+                call.named(slot, slot.model.enter(slot.index), self._collectives[slot.index])
+                slot = next(left, None)
+            watch(AfterPass(self._waited))
+        except Exception as error:
+            self._tracer.push(Loss.of_stamps(error))
+
+    def _ask(self, ddp: Any) -> None:
+        """Ask the reducer for its buckets: their parameters, in the order in which they are sent.
+
+        It makes them anew, full of zeros: some milliseconds, once a layout.
+        """
+        if not self._tracer.started:
+            self._tracer.start()
+        slots: list[BucketSlot] = []
+        for model in self._layout.models:
+            model.last_index = sys.maxsize
+        for bucket in ddp.reducer._get_zeros_like_grad_buckets():
+            slots.append(self._layout.identify(bucket)[0])
+            slots[-1].model.enter(bucket.index())  # by which the next one is known for its model's
+        for model in self._layout.models:
+            model.step, model.last_index = model.step - 1, sys.maxsize
+        if slots != self._slots:
+            self._by_place.clear()
+        self._slots = slots
+        self._was_rebuilt = ddp._has_rebuilt_buckets
+        self._collectives = [
+            Collective("all_reduce", slot.gradient_bytes, slot.torch_dtype, self._info)
+            for slot in slots
+        ]
+
+
+def _is_by_hand(ddp: Any) -> bool:
+    """Whether somebody else says when DDP waits, which is not at the pass's end (torch 2.15)."""
+    return getattr(ddp, "require_manual_backward_finalization", False)
+
+
+_call_when_done: Any = torch._C.Future.add_done_callback
+"""That of ``torch.futures.Future`` is a function of Python's, which calls this."""
+
+_operations: Any = getattr(torch._C._distributed_c10d, "HookOpName", None)
+_ALL_REDUCE = getattr(_operations, "ALLREDUCE", None)
+
+
+def listed_hooks(ddp: DistributedDataParallel) -> list[tuple[Callable[..., Any], Any]]:
+    """Return torch's own list of a model's hooks and states, for it to be changed in place.
+
+    A copy of a model has its list and none of the hooks: torch leaves the reducer's behind.
+    """
+    return ddp._comm_hooks
+
+
+_models: weakref.WeakKeyDictionary[Any, tuple[HooklessModel, Any]] = weakref.WeakKeyDictionary()
+"""By DDP model: what records it, and what takes that off its group."""
+
+
+def can_watch(ddp: DistributedDataParallel, tracer: Tracer) -> bool:
+    """Return whether a model can be traced without any hook.
+
+    A tracer that looks at each bucket, or raises what it has seen, does so in a hook.
+    """
+    return (
+        group_hooks.available
+        and _current_node is not None
+        and not tracer.needs_hook
+        and not listed_hooks(ddp)
+        and not getattr(ddp, "_use_python_reducer", False)
+        and getattr(ddp, "reducer", None) is not None
+        and all(parameter.is_cpu for parameter in ddp.module.parameters())
+    )
+
+
+def watch_model(
+    ddp: DistributedDataParallel, tracer: Tracer, layout: LayoutTracker, notices: HookNotices
+) -> None:
+    """Record what DDP sends for a model from here on, in the place of what recorded it before."""
+    leave(ddp)
+    model = HooklessModel(ddp, tracer, layout, notices)
+    hooks = group_hooks.Registration(ddp.process_group, model.before, model.after)
+    _models[ddp] = (model, weakref.finalize(ddp, hooks.remove))
+
+
+def leave(ddp: DistributedDataParallel) -> None:
+    """Record nothing more of a model here: a hook takes its buckets."""
+    if ddp in _models:
+        model, end = _models.pop(ddp)
+        end()
+        model.leave()
+
+
+def is_watched(ddp: DistributedDataParallel) -> bool:
+    """Return whether a model is traced without a hook."""
+    return ddp in _models
