@@ -14,7 +14,6 @@ Sums are taken in float64, over blocks that fit a cache, so the memory of a bloc
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -29,12 +28,13 @@ def measure(result: torch.Tensor, reference: torch.Tensor, lengths: Sequence[int
     """Return the sums of each part of two flat tensors of one length and device.
 
     ``lengths``: elements of each part, one a parameter; they add up to the tensors' length.
-    Returns float64 of shape (parts, 6) on the same device: d.d, r.r, x.x, x.r, max |d|, flips.
+    Returns float64 of shape (parts, 7) on the same device: d.d, r.r, x.x, x.r, max |d|, flips, and
+    max |r|.
     """
     rows, size = [], _block_of(result)
     parts = zip(result.split(list(lengths)), reference.split(list(lengths)), strict=True)
     for x_part, r_part in parts:
-        row = torch.zeros(6, dtype=torch.float64, device=result.device)
+        row = torch.zeros(7, dtype=torch.float64, device=result.device)
         for x_block, r_block in zip(x_part.split(size), r_part.split(size), strict=True):
             x, r = x_block.double(), r_block.double()
             d = x - r
@@ -44,10 +44,11 @@ def measure(result: torch.Tensor, reference: torch.Tensor, lengths: Sequence[int
             row[3] += x.dot(r)
             if len(d):
                 row[4] = torch.maximum(row[4], d.abs_().max())
+                row[6] = torch.maximum(row[6], r.abs().max())
             # Not in place: of a float64 tensor x is the result itself, which DDP is to have.
             row[5] += (x * r).lt(0).sum()
         rows.append(row)
-    return torch.stack(rows) if rows else result.new_zeros((0, 6), dtype=torch.float64)
+    return torch.stack(rows) if rows else result.new_zeros((0, 7), dtype=torch.float64)
 
 
 def numbers(sums: Sequence[Sequence[float]], numel: int) -> ErrorRecord:
@@ -91,8 +92,7 @@ def compared(
 
     ``residual``: what error feedback keeps of them; ``None``: there is none.
     """
-    sums = measure(result, reference, lengths)
-    found = {"sums": sums, "first_overflow": first_overflow(result, reference, sums)}
+    found = {"sums": measure(result, reference, lengths)}
     if residual is not None:
         found["residual_square"] = square_sum(residual)
     return found
@@ -114,35 +114,6 @@ def lengths_of(parameters: Sequence[tuple[str, tuple[int, ...]]]) -> list[int]:
 def finite_parts(flat: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
     """Return whether each part of a flat tensor is free of NaN and inf: bool of shape (parts,)."""
     return torch.stack([torch.isfinite(part).all() for part in flat.split(list(lengths))])
-
-
-def first_overflow(
-    result: torch.Tensor, reference: torch.Tensor, sums: torch.Tensor
-) -> torch.Tensor:
-    """Return where only the result has NaN or inf: float64 of shape (2,), on the same device.
-
-    The place of the first such element, and the reference there; inf where there is none.
-    ``sums``: of ``measure``, which tell on a CPU, where to look costs nothing, that there is none.
-    """
-    none = torch.full((2,), math.inf, dtype=torch.float64, device=result.device)
-    if not len(result) or (sums.is_cpu and sums[:, 2].isfinite().all()):
-        return none
-    found, start = [], 0
-    size = _block_of(result)
-    for x, r in zip(result.split(size), reference.split(size), strict=True):
-        made = torch.isfinite(r).logical_and_(torch.isfinite(x).logical_not_())
-        # Of equal ones the first.  To index by a tensor of one number would wait for it.
-        place = made.to(torch.uint8).argmax().view(1)
-        here = torch.cat([place.double() + start, r.gather(0, place).double()])
-        found.append(torch.where(made.any(), here, none))
-        start += len(x)
-    rows = torch.stack(found)
-    return rows.index_select(0, rows.select(1, 0).argmin().view(1)).view(2)
-
-
-def part_at(place: int, lengths: Sequence[int]) -> int:
-    """Return which part of a flat tensor an element is in."""
-    return next(part for part, end in enumerate(itertools.accumulate(lengths)) if place < end)
 
 
 def square_sum(tensor: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ from ..staging.slots import BucketSlot
 from .anomalies import anomaly_of
 from .factors import FactorRun, Held
 from .probe_result import ProbeResult
-from .weights import HARMLESS, Cause, cause_of
+from .weights import HARMLESS, cause_of
 
 _CLAIMS = re.compile(r"compress|fp16|bf16|float16|half|quant|int8|8bit|power_?sgd|top_?k|spars")
 _LOSSLESS = 1e-6
@@ -106,28 +106,30 @@ class Diagnosis:
 
     def _wrong_sum(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
         yield from self._whose(probed)
-        cause = cause_of_probe(probed)
-        run = self._models.of(probed.slot.model.name).run
-        held = Held(probed.slot, probed.step, probed.time_ns, cause, _reference_norm(probed))
-        run.add(held, len(cause.weights))
-        if cause.kind == "some":
-            yield from self._some_ranks(probed, cause)
-        elif cause.kind == "factor" and cause.factor < 0:
+        if probed.samples is None or probed.result_sample is None or probed.sums is None:
+            return
+        size, model = len(probed.samples), self._models.of(probed.slot.model.name)
+        eps = torch.finfo(probed.slot.torch_dtype).eps
+        cause = cause_of(probed.result_sample, probed.samples, eps)
+        norm = math.sqrt(float(probed.sums[:, 1].sum()))
+        model.run.add(Held(probed.slot, probed.step, probed.time_ns, cause, norm), size)
+        if cause.kind == "factor" and cause.factor < 0:
             what = f"the result points away from the average: it is {cause.factor:.4g} times it"
             yield probed.anomaly("wrong_sign", what)
         elif cause.kind == "factor":
-            yield from _named(run, len(cause.ranks))
-
-    def _some_ranks(self, probed: ProbeResult, cause: Cause) -> Iterator[AnomalyRecord]:
-        missing = _missing(probed, set(range(len(cause.weights))) - set(cause.ranks))
-        if cause.ranks != (probed.rank,):
-            yield missing
-            return
-        times = "" if abs(cause.factor - 1) <= HARMLESS else f"{cause.factor:.4g} times "
-        what = f"the result is {times}rank {probed.named(probed.rank)}'s own gradient"
-        own = probed.anomaly("not_communicated", what)
-        model = self._models.of(probed.slot.model.name)
-        model.alone.append(_Alone(probed.step, own, missing))
+            yield from _named(model.run, size)
+        elif cause.kind == "some":
+            others = sorted(set(range(size)) - set(cause.ranks))
+            ranks = ", ".join(str(probed.named(place)) for place in others)
+            what = f"the gradients of rank(s) {ranks} are not in the result"
+            missing = probed.anomaly("ranks_missing", what)
+            if cause.ranks != (probed.rank,):
+                yield missing
+                return
+            times = "" if abs(cause.factor - 1) <= HARMLESS else f"{cause.factor:.4g} times "
+            what = f"the result is {times}rank {probed.named(probed.rank)}'s own gradient"
+            own = probed.anomaly("not_communicated", what)
+            model.alone.append(_Alone(probed.step, own, missing))
 
     def _whose(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
         """Tell of the step before, whose checksums this probe has brought."""
@@ -147,19 +149,6 @@ def _is_narrow(record: BucketRecord) -> bool:
     return bool(dtypes) and all(isinstance(d, torch.dtype) and d.itemsize < 4 for d in dtypes)
 
 
-def cause_of_probe(probed: ProbeResult) -> Cause:
-    """Return what a probe's result is of the ranks' gradients."""
-    if probed.samples is None or probed.result_sample is None:
-        return Cause("unknown")
-    eps = torch.finfo(probed.slot.torch_dtype).eps
-    return cause_of(probed.result_sample, probed.samples, eps)
-
-
-def _reference_norm(probed: ProbeResult) -> float:
-    assert probed.sums is not None
-    return math.sqrt(float(probed.sums[:, 1].sum()))
-
-
 def _named(run: FactorRun, size: int) -> Iterator[AnomalyRecord]:
     """Yield what the factor of a run of probes is called, for each of its buckets."""
     kind, buckets = run.named(size)
@@ -173,12 +162,6 @@ def _named(run: FactorRun, size: int) -> Iterator[AnomalyRecord]:
         yield anomaly_of(held.slot, kind, what, step=held.step, time_ns=held.time_ns)
 
 
-def _missing(probed: ProbeResult, places: set[int]) -> AnomalyRecord:
-    ranks = ", ".join(str(probed.named(place)) for place in sorted(places))
-    what = f"the gradients of rank(s) {ranks} are not in the result"
-    return probed.anomaly("ranks_missing", what)
-
-
 def _not_finite(probed: ProbeResult) -> Iterator[AnomalyRecord]:
     names = [name for name, _ in probed.parts]
     # Of parameters that are gathered there is none.
@@ -189,12 +172,12 @@ def _not_finite(probed: ProbeResult) -> Iterator[AnomalyRecord]:
             yield probed.anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
             return
     if probed.overflow is not None:
-        part, value = probed.overflow
+        name, largest = probed.overflow
         of = "average" if probed.scope == "global" else "gradient"
         if probed.slot.unit is not None:  # FSDP asks for a sum as well, or gathers parameters
             of = "lossless result"
-        what = f"the hook made NaN or inf of {names[part]}, where the {of} is {value:.6g}"
-        yield probed.anomaly("nonfinite_result", what, parameter=names[part])
+        what = f"the hook made NaN or inf of {name}, where the {of} is {largest:.6g} at most"
+        yield probed.anomaly("nonfinite_result", what, parameter=name)
 
 
 def _diverged(probed: ProbeResult) -> Iterator[AnomalyRecord]:

@@ -23,7 +23,7 @@ from ..staging.devices import EventPool, HostCopy
 from ..staging.slots import BucketSlot
 from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
-from .compare import lengths_of, numbers, part_at
+from .compare import lengths_of, numbers
 
 if TYPE_CHECKING:
     from ..tracing.assembler import Assembler
@@ -99,18 +99,17 @@ class Found(ABC):
 class ProbeResult(Found):
     """What a probe found, as tensors; of which the drain makes records.
 
-    ``sums``: of ``measure``, shape (parameters, 6).  ``finite``: whether each parameter's own
+    ``sums``: of ``measure``, shape (parameters, 7).  ``finite``: whether each parameter's own
     gradient was, on this rank.  ``samples``: (ranks, k), of all ranks' own gradients.
     ``rank``: this one's place in the group, whose ``ranks`` these are in the job (none: the same).
     ``local``: whether results differ between ranks by design.  ``scope``: as in ``ErrorRecord``.
-    ``result_sample``: (k,), of the result at the same places.  ``first_overflow``: of the function
-    of that name.  ``residual_square``: the square of what error feedback keeps.  ``before``:
-    the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  ``ready``:
-    host ns at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and
-    its uncertainty, -1 where that is unknown, (ranks, 2).  ``places``: the step and bucket that
-    each rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.  ``parts``: names
-    and elements of what was compared, the bucket's parameters by default; of a unit this rank has
-    a part of each.
+    ``result_sample``: (k,), of the result at the same places.  ``residual_square``: the square of
+    what error feedback keeps.  ``before``: the step probed before, and ``checksums`` its results'
+    on each rank, (ranks, 2).  ``ready``: host ns at which the hook was called; ``arrivals``: that
+    time on each rank in rank 0's clock and its uncertainty, -1 where that is unknown, (ranks, 2).
+    ``places``: the step and bucket that each rank probed, (ranks, 2).  Without ``sums`` there was
+    nothing to compare.  ``parts``: names and elements of what was compared, the bucket's parameters
+    by default; of a unit this rank has a part of each.
     """
 
     rank: int
@@ -122,7 +121,6 @@ class ProbeResult(Found):
     finite: torch.Tensor | None = None
     samples: torch.Tensor | None = None
     result_sample: torch.Tensor | None = None
-    first_overflow: torch.Tensor | None = None
     before: StepChecksums | None = None
     checksums: torch.Tensor | None = None
     arrivals: torch.Tensor | None = None
@@ -141,14 +139,15 @@ class ProbeResult(Found):
         into.add_numbers(self)
 
     @property
-    def overflow(self) -> tuple[int, float] | None:
-        """The parameter and the reference where the result has its first own NaN or inf."""
-        if self.first_overflow is None:
-            return None
-        place, value = self.first_overflow.tolist()
-        if place == math.inf:
-            return None
-        return part_at(int(place), [length for _, length in self.parts]), value
+    def overflow(self) -> tuple[str, float] | None:
+        """The first parameter where only the result has NaN or inf, and its largest reference."""
+        rows = [] if self.sums is None else self.sums.tolist()
+        for (name, _), (_, reference, result, _, _, _, largest) in zip(
+            self.parts, rows, strict=True
+        ):
+            if math.isfinite(reference) and not math.isfinite(result):
+                return name, largest
+        return None
 
     def named(self, place: int) -> int:
         """Return the rank in the job of a place in the group."""

@@ -10,10 +10,8 @@ import torch
 from hooktrace.probes.compare import (
     digest,
     finite_parts,
-    first_overflow,
     measure,
     numbers,
-    part_at,
     square_sum,
 )
 
@@ -78,7 +76,6 @@ def test_measuring_changes_nothing(dtype: torch.dtype) -> None:
     before = result.clone(), reference.clone()
     measure(result, reference, [69_999, 1])
     finite_parts(result, [69_999, 1])
-    first_overflow(result, reference, torch.full((2, 6), math.nan))
     digest(result)
     square_sum(result)
     assert torch.equal(result, before[0])
@@ -133,35 +130,6 @@ def test_a_digest_sees_every_bit_and_every_place(dtype: torch.dtype) -> None:
         else:
             other[[1, 66_000]] = result[[66_000, 1]]
         assert not torch.equal(digest(other), same), change
-
-
-@pytest.mark.parametrize("block", [1, 7, 64, 1 << 16])
-@pytest.mark.parametrize(
-    ("bad", "expected"),
-    [
-        ({}, (math.inf, math.inf)),
-        ({41: math.inf}, (41, 41.0)),
-        ({0: math.nan, 63: math.inf}, (0, 0.0)),
-        ({99: -math.inf}, (99, 99.0)),
-    ],
-)
-def test_the_first_overflow_whatever_the_blocks(
-    monkeypatch: pytest.MonkeyPatch, block: int, bad: dict[int, float], expected: tuple[float, ...]
-) -> None:
-    """Where the reference has NaN or inf itself, at 5, nothing is the hook's doing."""
-    monkeypatch.setattr("hooktrace.probes.compare._BLOCK", block)
-    reference = torch.arange(100.0)
-    result = reference.clone()
-    for place, value in bad.items():
-        result[place] = value
-    reference[5] = result[5] = math.inf
-    sums = measure(result, reference, [60, 0, 40])
-    assert tuple(first_overflow(result, reference, sums).tolist()) == expected
-
-
-def test_the_part_of_an_element() -> None:
-    """The first and last of each; an empty one has none."""
-    assert [part_at(place, [2, 0, 3]) for place in range(5)] == [0, 0, 2, 2, 2]
 
 
 def test_the_sum_of_squares_is_taken_in_float64() -> None:

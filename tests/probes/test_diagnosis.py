@@ -8,7 +8,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from hooktrace.probes.diagnosis import Diagnosis, cause_of_probe
+from hooktrace.probes.diagnosis import Diagnosis
 from hooktrace.probes.probe_result import ProbeResult, StepChecksums, error_record, skew_record
 from hooktrace.records import AnomalyRecord, ErrorRecord, Transfer
 from hooktrace.records.last_used import MOST_MODELS
@@ -47,7 +47,7 @@ def probed(
 ) -> ProbeResult:
     """Return what rank 1 found in a finite probe."""
     made = ProbeResult(slot=slot or Slot(), step=step, rank=1, local=local)
-    made.sums = torch.ones(2, 6, dtype=torch.float64) * gradients.double().mean(0).square().sum()
+    made.sums = torch.ones(2, 7, dtype=torch.float64) * gradients.double().mean(0).square().sum()
     made.finite = torch.tensor([True, True])
     made.samples, made.result_sample = gradients, result
     return made
@@ -108,9 +108,6 @@ CASES = {
 def test_weights_name_the_mistake(case: str) -> None:
     """Exact sums, and sums with the noise of 8 bits."""
     expected, kind = CASES[case]
-    samples = gradients()
-    weights = cause_of_probe(probed(torch.tensor(expected) @ samples, samples)).weights
-    assert [weight / RANKS for weight, _ in weights] == pytest.approx(expected, abs=1e-6)
     for bits in (None, 8):
         assert {a.kind for a in diagnosed(expected, bits=bits)} == ({kind} if kind else set())
         assert diagnosed(expected, bits=bits, local=True) == []
@@ -196,13 +193,6 @@ def test_a_lossless_hook_may_be_in_its_warm_up_for_2000_steps(compressed: bool) 
     assert bool(compression(diagnosis, "powersgd", 4000, 0.0, step=2010)) != compressed
 
 
-def test_a_gradient_that_rounding_swallows_is_not_called_missing() -> None:
-    """Of one rank with a masked batch nothing is left in a float32 sum."""
-    samples = gradients()
-    samples[2] *= 1e-9
-    assert cause_of_probe(probed(samples.mean(0), samples)).kind == "unknown"
-
-
 def test_ranks_of_a_subgroup_have_their_names_in_the_job() -> None:
     """In what is said, and in the record of arrivals."""
     samples = gradients()
@@ -252,7 +242,8 @@ def test_the_worst_parameters_come_first() -> None:
     """By relative error; one without a reference has none."""
     made = probed(torch.ones(1), torch.ones(RANKS, 1))
     made.sums = torch.tensor(
-        [[1.0, 4.0, 4.0, 3.0, 0.5, 1.0], [9.0, 9.0, 1.0, 0.0, 3.0, 2.0]], dtype=torch.float64
+        [[1.0, 4.0, 4.0, 3.0, 0.5, 1.0, 1.0], [9.0, 9.0, 1.0, 0.0, 3.0, 2.0, 1.0]],
+        dtype=torch.float64,
     )
     record = error_record(made)
     assert record is not None

@@ -12,14 +12,29 @@ from hooktrace.records import Scope
 from tests.probes.test_probe import Probed, Sink
 
 
-@pytest.mark.parametrize(("place", "part"), [(0, 0), (3, 0), (4, 1), (5, 1)])
-def test_an_overflow_is_of_the_parameter_that_holds_it(place: int, part: int) -> None:
-    """Also at a parameter's first and last element."""
+@pytest.mark.parametrize(
+    ("bad", "came_in", "expected"),
+    [
+        ({}, None, None),
+        ({0: math.inf, 5: math.nan}, None, ("weight", 1.0)),
+        ({3: -math.inf}, None, ("weight", 1.0)),
+        ({4: math.nan}, None, ("bias", 1.0)),
+        ({0: math.inf, 4: math.nan}, 1, ("bias", 1.0)),
+        ({0: math.inf}, 0, None),
+    ],
+)
+def test_an_overflow_is_of_the_first_parameter_that_was_finite(
+    bad: dict[int, float], came_in: int | None, expected: tuple[str, float] | None
+) -> None:
+    """Where the reference of a parameter has NaN or inf itself, it is not the hook's doing."""
     result = torch.ones(6)
-    result[place] = math.inf
+    for place, value in bad.items():
+        result[place] = value
     probed = Probed(result)
+    if came_in is not None:
+        probed.probe._reference[came_in] = math.inf
     probed.complete()
-    assert probed.sink.results[0].overflow == (part, 1.0)
+    assert probed.sink.results[0].overflow == expected
 
 
 @pytest.mark.parametrize("known", [True, False])
