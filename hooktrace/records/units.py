@@ -78,12 +78,7 @@ def mb_per_second(bytes_per_second: float | None) -> str:
 
 def listed(values: Iterable[int], *, most: int = 8) -> str:
     """Return whole numbers for a sentence: ``0-3, 7 and 12 more``."""
-    runs: list[list[int]] = []
-    for value in sorted(set(values)):
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
+    runs = _runs(set(values))
     shown, left = runs[:most], sum(len(run) for run in runs[most:])
     parts = [str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in shown]
     return ", ".join(parts) + (f" and {left} more" if left else "")
@@ -95,27 +90,29 @@ def named_ranks(numbers: Iterable[int]) -> str:
     >>> named_ranks([2]), named_ranks([0, 1, 3]), named_ranks(range(63))
     ('rank 2', 'ranks 0, 1, 3', 'ranks 0 to 62')
     """
-    ordered = sorted(numbers)
+    parts = [part for run in _runs(numbers) for part in _parts(run)]
+    said = [text for text, _ in parts]
+    if len(parts) > 12:
+        said = [*said[:8], f"and {sum(count for _, count in parts[8:])} more"]
+    return ("rank " if [count for _, count in parts] == [1] else "ranks ") + ", ".join(said)
+
+
+def _runs(numbers: Iterable[int]) -> list[list[int]]:
+    """Return whole numbers in order, those that follow each other together."""
     runs: list[list[int]] = []
-    for number in ordered:
+    for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    said = [part for run in runs for part in _run(run)]
-    if len(said) > 12:
-        said = [*said[:8], f"and {len(ordered) - _told(runs, 8)} more"]
-    return ("rank " if len(ordered) == 1 else "ranks ") + ", ".join(said)
+    return runs
 
 
-def _run(run: list[int]) -> list[str]:
-    return [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(number) for number in run]
-
-
-def _told(runs: list[list[int]], parts: int) -> int:
-    """Return how many ranks the first ``parts`` of a list tell."""
-    sizes = [size for run in runs for size in ([len(run)] if len(run) > 2 else [1] * len(run))]
-    return sum(sizes[:parts])
+def _parts(run: list[int]) -> list[tuple[str, int]]:
+    """Return how a run is said, and of how many numbers each part is."""
+    if len(run) > 2:
+        return [(f"{run[0]} to {run[-1]}", len(run))]
+    return [(str(number), 1) for number in run]
 
 
 def ordinal(number: int) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
-from hooktrace.probes.agreement import NEVER, Agreement
+from hooktrace.probes import agreement
+from hooktrace.probes.agreement import NEVER, Agreement, AlikeModels
 
 
 def agreements(wishes: list[int], start: int = 0) -> list[Agreement]:
@@ -136,3 +138,13 @@ def test_a_round_has_the_burst_of_the_first_to_come() -> None:
     store = HashStore()
     rounds = [Agreement(store, "k", rank, 3, "same", number=1, start=0) for rank in range(3)]
     assert [one.burst(wanted) for one, wanted in zip(rounds, (4, 0, 7), strict=True)] == [4] * 3
+
+
+def test_models_that_come_and_go_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their numbers differ all the same: the store still has what was agreed on before."""
+    monkeypatch.setattr(agreement, "MOST_KINDS", 4)
+    alike = AlikeModels()
+    given = [(key, alike.number(key)) for key in "aaabcdefgaabbcdefghijkaab"]
+    assert len(set(given)) == len(given)
+    assert given[:4] == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+    assert len(alike._last) == agreement.MOST_KINDS
