@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ..probes.agreement import Consent, first_word, key_of
+from ..probes.agreement import Consent, key_of
 from ..probes.device_group import trouble_with
 from ..probes.schedule import Schedule
 from ..probes.step_sampler import Part
 from ..records import Scope
 from ..staging.groups import collectives_issued, group_timeout
-from ..staging.job import current_rank, job_store, rendezvous_store
+from ..staging.job import current_rank, first_word, job_store, rendezvous_store
 from ..staging.slots import ModelState
 from ..staging.units import UnitInfo
 

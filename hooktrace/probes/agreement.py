@@ -40,7 +40,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Store
 
-from ..staging.job import restart_count
+from ..staging.job import first_word, restart_count
 from ..staging.slots import BucketSlot
 
 _VALUES = 16
@@ -57,11 +57,6 @@ _PATIENT_STEPS = 16
 _GO, _STOP = "go", "stop"
 _PATIENCE = timedelta(seconds=1)
 _KEPT = 2
-
-
-def first_word(store: Any, key: str, word: str) -> str:
-    """Return the word that a key was given first, by any rank: this one's, if it is the first."""
-    return bytes(store.compare_set(key, "", word)).decode()
 
 
 class AlikeModels:

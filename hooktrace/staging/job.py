@@ -124,8 +124,12 @@ def agreed(key: str, own: str) -> str:
 
     Raises what torch raises where there is no process group or the store does not answer.
     """
-    # Sets the key if it is missing and returns its value.
-    return bytes(job_store().compare_set(key, "", own)).decode()
+    return first_word(job_store(), key, own)
+
+
+def first_word(store: Any, key: str, word: str) -> str:
+    """Return the word that a key was given first, by any rank: this one's, if it is the first."""
+    return bytes(store.compare_set(key, "", word)).decode()
 
 
 def job_store(prefix: str = "") -> Any:
