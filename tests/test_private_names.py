@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).parents[1] / "hooktrace"
 HOMES = {
     "_all_gather_comm": "fsdp/torch_groups.py",
     "_all_reduce_hook": "fsdp/torch_groups.py",
-    "_comm_hooks": "tracing/trace.py",
+    "_comm_hooks": "tracing/hookless.py",
     "_composable": "tracing/trace.py",
     "_current_autograd_node": "staging/layout.py",
     "_current_graph_task_id": "staging/backward.py",
@@ -35,6 +35,7 @@ HOMES = {
     "_dump_nccl_trace": "probes/wire.py",
     "_dump_nccl_trace_json": "ranks/hang/collectives.py",
     "_dynamo_marked_constant": "tracing/hook_notices.py",
+    "_engine_run_backward": "staging/backward.py",
     "_execution_engine": "staging/backward.py",
     "_fsdp_param_groups": "fsdp/torch_groups.py",
     "_functional_collectives": "staging/collectives.py",
@@ -101,7 +102,7 @@ def test_without_the_engines_names_nothing_is_known_of_backward(
     """Calls count as those of a backward pass whose end is not seen, and buckets as they say."""
     call: Any = None
     bucket = FakeBucket([torch.zeros(1)], is_last=False)
-    monkeypatch.setattr(layout, "_current_node", None)
+    monkeypatch.setattr(layout, "current_node", None)
     assert not layout.is_unnumbered(bucket)
     monkeypatch.setattr(backward, "queue_callback", None)
     assert not backward.watch(call)

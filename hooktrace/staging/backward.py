@@ -35,6 +35,8 @@ _engine: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
 queue_callback: Callable[[Callable[[], None]], None] | None
 queue_callback = getattr(_engine, "queue_callback", None)
 """Runs a function at the end of this thread's backward pass; ``None``: torch does not."""
+ENGINE = "_engine_run_backward"
+"""What torch calls the function in ``torch.autograd.graph`` that runs a backward pass."""
 
 
 current_pass: Callable[[], int] = graph_task_id or (lambda: -1)

@@ -32,14 +32,15 @@ from ..records import LayoutRecord, Options
 from .backward import graph_task_id
 from .slots import BucketSlot, GradBucketLike, ModelState, in_backward
 
-_current_node: Callable[[], Any] | None = getattr(torch._C, "_current_autograd_node", None)
+current_node: Callable[[], Any] | None = getattr(torch._C, "_current_autograd_node", None)
+"""Returns the node of the graph that runs on this thread; ``None``: torch does not tell."""
 
 
 def is_unnumbered(bucket: GradBucketLike) -> bool:
     """Whether a bucket's index is not its own; never where torch does not tell."""
-    if bucket.index() > 0 or bucket.is_last() or graph_task_id is None or _current_node is None:
+    if bucket.index() > 0 or bucket.is_last() or graph_task_id is None or current_node is None:
         return False
-    return graph_task_id() != -1 and _current_node() is None
+    return graph_task_id() != -1 and current_node() is None
 
 
 def kind_of(bucket: GradBucketLike) -> tuple[torch.dtype, torch.device] | None:

@@ -30,16 +30,17 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd.graph import _engine_run_backward
+import torch.autograd.graph
 from torch.nn.parallel import DistributedDataParallel
 
 from ..probes.compare import finite_parts, lengths_of
 from ..probes.debug_result import DebugResult
 from ..probes.schedule import OFF
 from ..staging import group_hooks
-from ..staging.backward import AfterPass, current_pass, watch
+from ..staging.backward import ENGINE, AfterPass, current_pass, watch
 from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
+from ..staging.layout import current_node
 from ..staging.ring import Loss
 from .state import RECORDING
 
@@ -51,13 +52,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hooktrace")
 
-_current_node: Any = getattr(torch._C, "_current_autograd_node", None)
 
-_ENGINE = _engine_run_backward.__code__
+def _code_of(owner: Any, name: str) -> Any:
+    """Return the code of a function that torch calls private, ``None`` where it has none."""
+    return getattr(getattr(owner, name, None), "__code__", None)
+
+
+_ENGINE = _code_of(torch.autograd.graph, ENGINE)
 """What calls the engine, and so what the reducer is called from."""
 
-_ZEROS = DistributedDataParallel._match_all_reduce_for_bwd_pass.__code__
+_ZEROS = _code_of(DistributedDataParallel, "_match_all_reduce_for_bwd_pass")
 """Of ``join()``: all-reduces zeros in the place of gradients."""
+
+_OF_A_MODEL = ("reducer", "_join_config", "_has_rebuilt_buckets")
+_OF_A_REDUCER = "_get_zeros_like_grad_buckets"
 
 _VAIN = 8
 """After as many questions that brought no new layout, what is not known is taken for another's."""
@@ -305,7 +313,7 @@ class HooklessModel:
 
         Under a static graph DDP sends all of the first pass at its end, outside of any node.
         """
-        node = _current_node()
+        node = current_node() if current_node is not None else None
         if node is None:
             return bool(ddp.static_graph)
         variable = getattr(node, "variable", None)
@@ -430,11 +438,13 @@ def can_watch(ddp: DistributedDataParallel, tracer: Tracer) -> bool:
     """
     return (
         group_hooks.available
-        and _current_node is not None
+        and current_node is not None
+        and None not in (_ENGINE, _ZEROS)
         and not tracer.needs_hook
         and not listed_hooks(ddp)
         and not getattr(ddp, "_use_python_reducer", False)
-        and getattr(ddp, "reducer", None) is not None
+        and all(hasattr(ddp, name) for name in _OF_A_MODEL)
+        and hasattr(ddp.reducer, _OF_A_REDUCER)
         and all(parameter.is_cpu for parameter in ddp.module.parameters())
     )
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hooktrace.tracing.recent import Queries, RecentRecords
 from msgspec.structs import replace
 
+from hooktrace import Tracer
 from hooktrace.integrations.tuning.hooks import Files, told_of
 from hooktrace.integrations.tuning.plan import MEASURED, Plan, cap_of, plan, shapes_of
 from hooktrace.records import Batch
@@ -22,13 +24,12 @@ OTHER = torch.nn.Linear(2, 3)
 SHAPES = shapes_of(MODEL)
 
 
-class Records(Queries):
-    """What a tracer answers that has heard of one batch."""
-
-    def __init__(self, batch: Batch) -> None:
-        self._recent = RecentRecords(100, 100)
-        self._recent.add(batch)
-        self.flush = lambda: True
+@contextmanager
+def tracer_of(batch: Batch) -> Iterator[Tracer]:
+    """A tracer that has heard of one batch."""
+    with Tracer() as tracer:
+        tracer._recent.add(batch)
+        yield tracer
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Plan:
@@ -77,16 +78,16 @@ def test_records_are_told_apart_by_step(tmp_path: Path) -> None:
     )
     batch = sample.make_batch(0, steps=0)
     batch = replace(batch, steps=tuple(steps), records=(*batch.records, failure))
-    records = Records(batch)
     exposed = sample.make_step(1)[0].exposed_ns
-    assert told_of(records, lambda step: step < 10) == {
-        "exposed_ns": exposed, "wire_bytes": 4000, "error": None, "failed": None,
-    }  # fmt: skip
-    b = told_of(records, lambda step: step >= 10)
-    assert (b["exposed_ns"], b["error"]) == (exposed, 0.25)
-    assert b["failed"] == (False, "ValueError: no")
-    records._recent.add(replace(batch, steps=(), records=(replace(failure, stage="wire"),)))
-    assert told_of(records)["failed"] == (True, "ValueError: no")
+    with tracer_of(batch) as records:
+        assert told_of(records, lambda step: step < 10) == {
+            "exposed_ns": exposed, "wire_bytes": 4000, "error": None, "failed": None,
+        }  # fmt: skip
+        b = told_of(records, lambda step: step >= 10)
+        assert (b["exposed_ns"], b["error"]) == (exposed, 0.25)
+        assert b["failed"] == (False, "ValueError: no")
+        records._recent.add(replace(batch, steps=(), records=(replace(failure, stage="wire"),)))
+        assert told_of(records)["failed"] == (True, "ValueError: no")
     files = Files(tmp_path, ["a", "as it is"], lambda step: "a" if step < 10 else "as it is")
     files.export(batch)
     files.close()

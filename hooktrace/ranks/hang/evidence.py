@@ -22,6 +22,8 @@ from typing import Any
 import msgspec
 import torch
 
+from ...staging.backward import ENGINE
+
 MOST_THREADS = 64
 _MOST_FRAMES = 48
 _OUTERMOST = 8
@@ -214,7 +216,7 @@ _DOING = (
     ("ending", f"{_HOOKTRACE}/staging/job.py", {"shutdown"}),
     ("ending", f"{_TORCH}/distributed/distributed_c10d.py", {"destroy_process_group"}),
     ("ending", f"{_STANDARD[0]}/threading.py", {"_shutdown"}),
-    ("backward", f"{_TORCH}/autograd/", {"_engine_run_backward", "backward", "grad"}),
+    ("backward", f"{_TORCH}/autograd/", {ENGINE, "backward", "grad"}),
     ("saving", f"{_TORCH}/serialization.py", {"save"}),
     ("saving", f"{_TORCH}/distributed/checkpoint/", {"save", "async_save"}),
     ("compiling", f"{_TORCH}/_dynamo/", {"_compile", "compile_inner"}),

@@ -7,6 +7,8 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+from ...staging.backward import ENGINE
+
 _PACKAGE = Path(__file__).resolve().parents[2]
 _BEGINS = re.compile(
     r"^(?:Timeout \(|Fatal Python error|Current thread 0x|Thread 0x)", re.MULTILINE
@@ -38,7 +40,7 @@ def where(dump: str) -> str:
     for thread in _THREAD.split(dump)[1:]:
         frames = _FRAME.findall(thread)
         own = [_said(*frame) for frame in frames if not _PLUMBING.search(frame[0])]
-        if not own and any(function == "_engine_run_backward" for _, _, function in frames):
+        if not own and any(function == ENGINE for _, _, function in frames):
             own = ["backward(), which waits for the hook's future"]
         seen.update(own[:1])
     parts = [f"in {place}" if n == 1 else f"{n} threads in {place}" for place, n in seen.items()]

@@ -12,7 +12,7 @@ from hooktrace.analysis.frames import load
 from hooktrace.analysis.frames.columns import TABLES
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.run_report import report_json
-from hooktrace.analysis.report.tables import bucket_table, unit_table
+from hooktrace.analysis.report.tables import bucket_table
 from hooktrace.analysis.run.bucket_table import BUCKETS, SHOWN
 from hooktrace.analysis.run.dense import known_middle
 from hooktrace.analysis.run.tables import BucketRows, Column, Shown, sometimes
@@ -66,7 +66,7 @@ def test_each_declared_column_is_in_all_views(tmp_path: Path) -> None:
 
 def test_units_have_them_too(tmp_path: Path) -> None:
     report = build_report(job_run(ShardedJob(steps=9, units=units(2)), tmp_path))
-    headings = {column.name for column in unit_table(report.models[0].facts).columns}
+    headings = {column.name for column in bucket_table(report.models[0].facts).columns}
     for column, how in SHOWN:
         assert not how.heading or _IN_UNITS.get(how.heading, how.heading) in headings, column
 
