@@ -1,7 +1,7 @@
 """DDP models without a hook, seen from their process group (torch >= 2.14, on CPUs).
 
     reducer --all-reduce of a bucket--> the group's pre-hook: by its address, a slot -> OwnAllReduce
-                                        the group's post-hook: launched; its future --> done, ring
+                                        the group's post-hook: its future --> done, ring
     an address that is new --> the slot that is next, of the layout that the reducer has told
     another layout (DDP has rebuilt) --> calls without a slot, until backward ends and the reducer
                                          can be asked --> slots, layout record, ring
@@ -22,6 +22,7 @@ Nothing here raises into training, or holds the model or its group.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import weakref
@@ -74,7 +75,8 @@ _VAIN = 8
 class OwnAllReduce(BucketCall):
     """An all-reduce that DDP itself makes of a bucket; called when its future is complete.
 
-    It has no slot until its layout is known.  ``in_ring``: read and written under ``_turn``.
+    There is no hook that takes time: ``launched`` is ``ready``.  A call has no slot until its
+    layout is known.  ``in_ring``: read and written under ``_turn``.
     """
 
     __slots__ = ("in_ring",)
@@ -125,6 +127,14 @@ class OwnAllReduce(BucketCall):
 
 _turn = threading.Lock()
 """Of a collective's thread and the one that waits for it: who puts a call into the ring."""
+
+
+def _begin_in_child() -> None:
+    global _turn  # noqa: PLW0603  # one of the parent's threads may have held it
+    _turn = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 _new = object.__new__
 
@@ -201,7 +211,6 @@ class HooklessModel:
             return
         self._issuing = None
         try:
-            call.launched = self._clock()
             _call_when_done(args.work.get_future(), call)
         except Exception as error:
             with _turn:
@@ -222,8 +231,8 @@ class HooklessModel:
         call = _new(OwnAllReduce)
         call.slot = slot
         call.step = step
-        call.ready = call.issued_at = ready
-        call.launched = call.collective = None
+        call.ready = call.launched = call.issued_at = ready
+        call.collective = None
         call.done = NOT_YET
         call.recorder = tracer
         call.in_ring = False
@@ -271,7 +280,13 @@ class HooklessModel:
         """
         ddp: Any = self._ddp()
         self._leave_to_hooks(ddp)
-        if ddp is None or not ddp._join_config.enable or current_pass() != -1:
+        if ddp is None:
+            return
+        if current_pass() != -1:
+            if args.name == _ALL_REDUCE:  # of a compiled backward pass, it may be DDP's
+                self._notices.called_untraced()
+            return
+        if not ddp._join_config.enable:
             return
         frame: FrameType | None = sys._getframe()
         while frame is not None and frame.f_code is not _ZEROS:
@@ -324,7 +339,9 @@ class HooklessModel:
         """Whether the buckets are those that are known, and no hook has come, at a step's begin."""
         ddp: Any = self._ddp()
         self._leave_to_hooks(ddp)
-        if ddp._has_rebuilt_buckets != self._was_rebuilt:
+        if ddp is None:
+            self._forget()
+        elif ddp._has_rebuilt_buckets != self._was_rebuilt:
             self._was_rebuilt = ddp._has_rebuilt_buckets
             self._forget()
         return bool(self._slots)
@@ -347,7 +364,8 @@ class HooklessModel:
         if self._tracer.state is not RECORDING or not (self._unnamed or watch(self)):
             return
         call = OwnAllReduce(None, 0, ready, self._tracer)  # type: ignore[arg-type]  # named later
-        call.issued_at, call.in_ring = ready, False
+        call.launched = call.issued_at = ready
+        call.in_ring = False
         self._unnamed.append((call, tensor.data_ptr(), tensor.numel(), tensor.dtype))
         self._issuing = call
 
@@ -365,7 +383,7 @@ class HooklessModel:
             end, before = self._clock(), self._slots
             self._ask(ddp)
             if self._slots == before:
-                self._vain += 1
+                self._ask_in_vain()
                 return
             left = iter(self._slots)
             slot = next(left, None)
@@ -381,6 +399,16 @@ class HooklessModel:
             watch(AfterPass(self._waited))
         except Exception as error:
             self._tracer.push(Loss.of_stamps(error))
+
+    def _ask_in_vain(self) -> None:
+        """Take note that the reducer's buckets are those that are known, and not what was sent."""
+        self._vain += 1
+        if self._vain == _VAIN and self._whole_pass == -1:
+            logger.warning(
+                "what DDP sends for %s cannot be told by its buckets, so the model is not traced; "
+                "give it a hook: hooktrace.instrument(ddp, hooktrace.hooks.allreduce_hook)",
+                self._slots[0].model.name if self._slots else "a model",
+            )
 
     def _ask(self, ddp: Any) -> None:
         """Ask the reducer for its buckets: their parameters, in the order in which they are sent.
@@ -434,8 +462,10 @@ _models: weakref.WeakKeyDictionary[Any, tuple[HooklessModel, Any]] = weakref.Wea
 def can_watch(ddp: DistributedDataParallel, tracer: Tracer) -> bool:
     """Return whether a model can be traced without any hook.
 
-    A tracer that looks at each bucket, or raises what it has seen, does so in a hook.
+    A tracer that looks at each bucket, or raises what it has seen, does so in a hook; and what is
+    sent of a sparse or a complex gradient is not the bucket that the reducer tells of.
     """
+    modules, parameters = ddp.module.modules(), list(ddp.module.parameters())
     return (
         group_hooks.available
         and current_node is not None
@@ -445,7 +475,8 @@ def can_watch(ddp: DistributedDataParallel, tracer: Tracer) -> bool:
         and not getattr(ddp, "_use_python_reducer", False)
         and all(hasattr(ddp, name) for name in _OF_A_MODEL)
         and hasattr(ddp.reducer, _OF_A_REDUCER)
-        and all(parameter.is_cpu for parameter in ddp.module.parameters())
+        and all(one.is_cpu and not one.is_complex() for one in parameters)
+        and not any(getattr(module, "sparse", False) for module in modules)
     )
 
 

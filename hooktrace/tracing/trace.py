@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from typing import Any, Literal, NamedTuple
 
 from torch import nn
@@ -21,6 +22,8 @@ from .ddp_average import DDPAverage, ddp_allreduce
 from .settings import default_tracer
 from .traced_hook import Hook, TracedHook
 from .tracer import Tracer
+
+logger = logging.getLogger("hooktrace")
 
 _REPLICATE = "torch.distributed._composable.replicate"
 
@@ -210,6 +213,13 @@ def _traced_average(
         )
     traced = trace(ddp_allreduce, tracer=tracer, model=model)
     if hookless.can_watch(found.ddp, default_tracer() if tracer is None else tracer):
-        traced.record_without(found.ddp, found.module)
-        return traced
+        try:
+            traced.record_without(found.ddp, found.module)
+        except RuntimeError as error:  # of the reducer, which is asked for its buckets
+            logger.warning("a model is traced by a hook, since torch does not tell: %s", error)
+            traced.notices.rest()
+            traced.withdraw()
+            traced = trace(ddp_allreduce, tracer=tracer, model=model)
+        else:
+            return traced
     return _registered(found, traced, DDPAverage(found.ddp))

@@ -7,10 +7,12 @@ import time
 import weakref
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
@@ -158,6 +160,56 @@ def test_records_are_those_of_the_averaging_hook(two: Ranks, name: str) -> None:
         assert all(ready <= launched and ready < done for ready, launched, done in mine.times)
         for exposed, (_, _, _, shadow, _) in zip(mine.exposed, mine.steps, strict=True):
             assert shadow or exposed >= 0
+
+
+class _Sparse(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(10, 32, sparse=True)
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x + self.rows(torch.tensor([1, 2, 3, 1])))
+
+
+class _Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(32, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.to(torch.complex64) @ self.weight).abs()
+
+
+@on(2)
+def test_what_the_reducer_cannot_tell_has_a_hook(rank: int) -> None:
+    """Sparse and complex gradients: their steps are recorded as ever."""
+    for model in (_Sparse, _Complex):
+        ddp = DistributedDataParallel(model())
+        with Tracer(error_every=0) as tracer:
+            instrument(ddp, tracer=tracer)
+            assert not hookless.is_watched(ddp)
+            _plain(ddp, rank)
+            found = Told(tracer)
+        dist.barrier()
+        assert len(found.steps) == STEPS
+
+
+@on(2)
+def test_a_reducer_that_refuses_to_tell(rank: int) -> None:
+    """The model has a hook then, which the log says."""
+    ddp = make_ddp(CAP_MB)
+    refusal = mock.patch.object(hookless.HooklessModel, "_ask", side_effect=RuntimeError("no"))
+    with Tracer(error_every=0) as tracer, heard("torch does not tell: no") as said:
+        with refusal:
+            instrument(ddp, tracer=tracer)
+        assert not hookless.is_watched(ddp)
+        _plain(ddp, rank)
+        found = Told(tracer)
+    dist.barrier()
+    assert len(said) == 1
+    assert found.models == ["model0"]
+    assert len(found.steps) == STEPS
 
 
 @on(2)
