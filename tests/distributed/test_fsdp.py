@@ -17,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from hooktrace.analysis.run import STAGE_NAMES, UNKNOWN, load
 from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
 from hooktrace.analysis.tensorboard_plugin.selection import selection
+from hooktrace.analysis.tensorboard_plugin.words import counted
 from hooktrace.fsdp import hooks
 from hooktrace.records import BucketRecord, StepRecord
 from hooktrace.records.files import find_records
@@ -138,7 +139,8 @@ def check_scene(scene: Scene, ranks: list[dict[str, Any]], *, synchronous: bool 
     told = selection(scene, 0, scene.extent + 1)
     exposed = sum(s.exposed_ns for facts in ranks for s in facts["steps"])
     assert told["exposed"] == exposed or (told["exposed"] < exposed and not synchronous)
-    assert told["buckets_counted"] == sum(len(facts["buckets"]) for facts in ranks)
+    count = sum(len(facts["buckets"]) for facts in ranks)
+    assert told["sentence"].startswith(f"{counted(count, 'collective')} begun in it ")
 
 
 KINDS = ["all-gather fwd", "all-gather bwd", "reduce-scatter"]
