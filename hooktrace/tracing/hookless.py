@@ -10,11 +10,11 @@ Nothing is registered at the reducer, which goes its own way: any hook there cos
 buckets.  The average's division by the number of ranks is over when an all-reduce is issued, so a
 bucket's stages are the wait in the backend's queue, and the wire.
 
-Whose an all-reduce is, is certain: the engine itself has called (a script's own collectives in
-backward come from a function of Python's), and its tensor is where a bucket of this model was
-before, or the node of the graph that runs accumulates a gradient of this model.  The reducer must
-not be asked inside a hook, where it holds its mutex.  Outside of backward DDP all-reduces zeros for
-a rank whose data has ended, in ``join()``: by the function that does so.
+It is certain which model an all-reduce belongs to.  The engine itself has called: a script's own
+collectives in backward come from a function of Python's.  And its tensor is where a bucket of this
+model was before, or the node of the graph that runs accumulates a gradient of this model.  Outside
+of backward DDP all-reduces zeros for a rank whose data has ended, in ``join()``; the function that
+does so is on the stack.  The reducer must not be asked inside a hook, where it holds its mutex.
 
 Nothing here raises into training, or holds the model or its group.
 """
@@ -69,7 +69,7 @@ _OF_A_MODEL = ("reducer", "_join_config", "_has_rebuilt_buckets")
 _OF_A_REDUCER = "_get_zeros_like_grad_buckets"
 
 _VAIN = 8
-"""After as many questions that brought no new layout, what is not known is taken for another's."""
+"""After as many questions without a new layout, unknown all-reduces count as the script's."""
 
 
 class OwnAllReduce(BucketCall):
@@ -405,7 +405,7 @@ class HooklessModel:
         self._vain += 1
         if self._vain == _VAIN and self._whole_pass == -1:
             logger.warning(
-                "what DDP sends for %s cannot be told by its buckets, so the model is not traced; "
+                "the all-reduces of %s do not match its buckets, so the model is not traced; "
                 "give it a hook: hooktrace.instrument(ddp, hooktrace.hooks.allreduce_hook)",
                 self._slots[0].model.name if self._slots else "a model",
             )

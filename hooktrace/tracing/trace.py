@@ -216,7 +216,10 @@ def _traced_average(
         try:
             traced.record_without(found.ddp, found.module)
         except RuntimeError as error:  # of the reducer, which is asked for its buckets
-            logger.warning("a model is traced by a hook, since torch does not tell: %s", error)
+            logger.warning(
+                "a model is traced with a hook, since its reducer does not list its buckets: %s",
+                error,
+            )
             traced.notices.rest()
             traced.withdraw()
             traced = trace(ddp_allreduce, tracer=tracer, model=model)
