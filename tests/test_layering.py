@@ -135,7 +135,7 @@ VIEWS = {
     "document": set(),
     **{view: {"run", "document"} for view in ("report", "compare", "perfetto", "hang")},
     "tensorboard_plugin": {"run"},
-    "frames": {"run", "document", "report"},
+    "frames": {"run", "report"},
 }
 """Which packages of ``analysis`` each one imports from: what two views need is the run's."""
 

@@ -1,11 +1,9 @@
 """``hooktrace.load``: a run as tables, for notebooks and scripts.
 
-In go the record files of one run; out come tables, which pandas, Polars and Arrow take, and a
-picture of a step.
+In go the record files of one run; out come tables, which pandas, Polars and Arrow take.
 
     Run --columns.py, run/bucket_table.py: each column and how it is made--> numpy columns and where
                   each is known --table.py--> Table
-             --picture.py--> one step on all ranks, an image that needs nothing around it
              --report--> facts and findings
                  +--run.py: Run, what a user has in hand
 

@@ -1,6 +1,6 @@
 """A run in hand: what ``hooktrace.load`` returns.
 
-logdir --read_run--> all ranks --> Run: tables, report and picture, made when first asked for
+logdir --read_run--> all ranks --> Run: tables and report, made when first asked for
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from ..run import Run as ReadRun
 from ..run.files import read_run
 from ..run.tables import made
 from .columns import TABLES
-from .picture import StepPicture, picture_of
 from .table import Table
 
 
@@ -77,14 +76,6 @@ class Run:
         """Return the same as plain dicts, lists and numbers: ``hooktrace report --json``."""
         found: dict[str, Any] = json.loads(report_json(self.report))
         return found
-
-    def timeline(self, step: int | None = None, *, model: str | None = None) -> StepPicture:
-        """Return one step on all ranks, to scale: a picture in a notebook, also in a saved one.
-
-        ``step``: its number; of ``None`` a typical one.  ``model``: the first one, unless named.
-        Raises ``UsageError`` where there is no such model or step, or its times do not count.
-        """
-        return picture_of(self._run, self.report, step, model)
 
 
 def load(run: str | os.PathLike[str], *, processes: int = 1) -> Run:
