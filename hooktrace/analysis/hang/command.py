@@ -13,7 +13,7 @@ from ...records.hang import hang_kind
 from ..document.terminal import show
 from ..run import Hang, Run, hangs
 from ..run.files import read_run
-from .ends import EarlierHang, behind, earlier_hangs, rank_ends
+from .ends import behind, rank_ends
 from .view import document
 
 SCHEMA = 1
@@ -35,7 +35,7 @@ def run_hang(path: str | os.PathLike[str], *, stacks: bool = False, as_json: boo
         Console().file.write(hang_json(run, found))
     else:
         dumps = {one.record.hang: _dumps(run, one) for one in found} if stacks else None
-        nodes = document(run, found, time.time_ns(), earlier=_earlier(run), dumps=dumps)
+        nodes = document(run, found, time.time_ns(), dumps=dumps)
         show(_console(), nodes)
     if found:
         return LASTS if not all(one.went_on for one in found) else NONE
@@ -49,18 +49,11 @@ def _console() -> Console:
     return console if console.is_terminal else Console(highlight=False, markup=False, width=10_000)
 
 
-def _folders(run: Run) -> list[Path]:
-    return sorted({Path(path).parent for track in run.tracks for path in track.paths})
-
-
-def _earlier(run: Run) -> list[EarlierHang]:
-    return [one for folder in _folders(run) for one in earlier_hangs(folder)]
-
-
 def _dumps(run: Run, hang: Hang) -> list[Path]:
     """Return the files that ``on_hang="dump"`` left beside the records, not those of older runs."""
     pattern = f"hang{hang.record.hang:03}-rank*.txt"
-    found = (path for folder in _folders(run) for path in folder.glob(pattern))
+    folders = sorted({Path(path).parent for track in run.tracks for path in track.paths})
+    found = (path for folder in folders for path in folder.glob(pattern))
     return sorted(p for p in found if p.stat().st_mtime_ns >= hang.record.since_wall_ns)
 
 
@@ -73,7 +66,6 @@ def hang_json(run: Run, found: list[Hang]) -> str:
         "hangs": [_content(one) for one in found],
         "ranks": ends,
         "behind": behind(ends),
-        "earlier": _earlier(run),
     }
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 

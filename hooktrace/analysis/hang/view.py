@@ -13,7 +13,7 @@ from ...records.hang import called, hang_kind
 from ...records.units import named_ranks
 from ..document.tree import Code, Heading, Node, Pairs, Text
 from ..run import Hang, Run
-from .ends import Behind, EarlierHang, LastStep, RankEnd, behind, rank_ends
+from .ends import Behind, LastStep, RankEnd, behind, rank_ends
 
 Row = tuple[str, str]
 
@@ -23,7 +23,6 @@ def document(
     found: Sequence[Hang],
     now_ns: int,
     *,
-    earlier: Sequence[EarlierHang] = (),
     dumps: Mapping[int, Sequence[Path]] | None = None,
 ) -> Iterator[Node]:
     """Yield what is known of the hangs of a run; ``now_ns``: since the Unix epoch.
@@ -47,7 +46,7 @@ def document(
         is_open = any(not end.closed for end in ends)
         said = f", but its ranks' files end apart: {apart}" if apart and is_open else ""
         yield Text(f"no hang is recorded in this run{said}", "strong")
-    rows += [*missing_rows(run), *map(_earlier, earlier)]
+    rows += missing_rows(run)
     if rows:
         yield Pairs(rows)
 
@@ -97,11 +96,6 @@ def missing_rows(run: Run) -> Iterator[Row]:
         yield "left out", f"the {_files(others)}, of an earlier run"
     for one in run.unread:
         yield "not read", f"{one.file}: {one.why}"
-
-
-def _earlier(one: EarlierHang) -> Row:
-    over = "; it is over" if one.over else ""
-    return "earlier", f"{_time(one.since_wall_ns)}, {one.file}: {one.sentence}{over}"
 
 
 def _behind(one: Behind) -> str:
