@@ -88,7 +88,7 @@ def test_the_heat_map_shows_the_late_rank_and_leads_to_it(timeline: Timeline) ->
     x, y = corner(timeline, "#heat-map")
     timeline.page.mouse.move(x + at["x"], y + at["y"])
     timeline.frame.wait_for_selector("#tooltip b")
-    assert re.search(r"rank 37, step 5: behind the middle rank 1[12]", timeline.text("#tooltip"))
+    assert re.search(r"rank 37, step 5: after the first rank 1[12]", timeline.text("#tooltip"))
     assert "heat=lag" in timeline.page.url
     timeline.page.mouse.down()
     timeline.page.mouse.up()

@@ -76,11 +76,11 @@ def test_arrows_lead_to_all_that_waited(timeline: Timeline) -> None:
 
 def test_the_late_rank_is_told(timeline: Timeline) -> None:
     """In the list, on its bars, and in their tooltip."""
-    assert "rank 2: 12 of 12 steps" in timeline.text("#late")
+    assert "rank 2: last in 100 % of the steps" in timeline.text("#late")
     assert timeline.step(5)["drawn"]["late"] == 8
     timeline.page.mouse.move(*timeline.place(2, 5, 1))
     timeline.frame.wait_for_selector("#tooltip .names")
-    assert "rank 2, by 12.000 ms" in timeline.text("#tooltip")
+    assert "12.000 ms (±" in timeline.text("#tooltip")
 
 
 SWATCHES = """() => Object.fromEntries([...document.querySelectorAll("#tooltip .stages th")]

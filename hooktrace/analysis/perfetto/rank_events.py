@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records import UNIT_KINDS, LayoutRecord, Members, SkewRecord, Unit
+from ...records import UNIT_KINDS, LayoutRecord, SkewRecord, Unit
 from ..run import (
     COUNTS,
     REASONS,
@@ -28,9 +28,9 @@ from ..run import (
     RankClock,
     RankTrack,
     Run,
-    groups_of,
 )
 from ..run.columns import KEY_BITS
+from ..run.groups import group_numbers
 from ..run.placed import Placed, placed
 
 
@@ -59,23 +59,15 @@ def tied(run: Run) -> list[TiedRank]:
         ids = np.array([models[name] for name, _ in track.models] or [0])
         key = ids[track.buckets.model] << 32 | track.buckets.step
         keys.append(key << KEY_BITS | track.buckets.bucket)
+    groups = [
+        np.where(track.buckets.having("device"), UNKNOWN, numbers)
+        for track, numbers in zip(run.tracks, group_numbers(run), strict=True)
+    ]
     starts, ends = [one.ready for one in times], [one.done for one in times]
-    phase, flow = _ties(*map(np.concatenate, (keys, _groups(run), starts, ends)))
+    phase, flow = _ties(*map(np.concatenate, (keys, groups, starts, ends)))
     cuts = np.cumsum([len(one) for one in keys])[:-1]
     parts = times, np.split(phase, cuts), np.split(flow, cuts)
     return list(map(TiedRank, run.tracks, run.clocks, *parts))
-
-
-def _groups(run: Run) -> list[Ints]:
-    """Return of each rank's rows a number for the ranks it is tied to; ``UNKNOWN`` for none."""
-    numbers: dict[Members | None, int] = {}
-    found = []
-    for track in run.tracks:
-        rows = groups_of(track, run.world_size)
-        of = np.array([numbers.setdefault(one, len(numbers)) for one in rows.members])
-        alone = (rows.of == UNKNOWN) | track.buckets.having("device")
-        found.append(np.where(alone, UNKNOWN, of[np.maximum(rows.of, 0)]))
-    return found
 
 
 def _ties(key: Ints, group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:

@@ -13,7 +13,7 @@ Timeline, Perfetto file and data frames are views.
     counts.py   which steps count, and why the others do not
     waits.py    what of a collective was waiting for its last rank, and what is transfer
     tables.py   a run as tables, handed out as data frames; bucket_table.py: the columns of buckets,
-                which report and tab show too
+                which the report shows too
     dense.py    the steps that count as arrays (rank, step, bucket): StepArrays
     parts.py    where the time of a step goes, in parts that add up to it
     order.py    who was ready last, and how often; late.py: who is late often enough to be named
@@ -44,8 +44,8 @@ from .groups import groups_of as groups_of
 from .groups import units_by_number as units_by_number
 from .hangs import Hang as Hang
 from .hangs import hangs as hangs
-from .order import Arrivals as Arrivals
-from .order import arrivals as arrivals
+from .order import Lags as Lags
+from .order import lags as lags
 from .path import CriticalPaths as CriticalPaths
 from .path_sums import critical_path_sums as critical_path_sums
 from .path_sums import models_beside as models_beside

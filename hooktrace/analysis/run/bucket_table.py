@@ -1,7 +1,7 @@
-"""The columns of the bucket table: the one list that data frames, report and tab show.
+"""The columns of the bucket table: the one list that data frames and report show.
 
-A column with ``shown`` is in all three: data frames hand out its values, the tab shows one of them,
-the report what ``summed`` makes of a bucket's values on all ranks and steps.
+Of a column with ``shown`` data frames hand out the values, and the report has what ``summed`` makes
+of a bucket's values on all ranks and steps.
 """
 
 from __future__ import annotations
@@ -115,4 +115,4 @@ BUCKETS = (
 )  # fmt: skip
 
 SHOWN = [(column, column.shown) for column in BUCKETS if column.shown is not None]
-"""Those that report and tab show too, and how."""
+"""Those that the report shows too, and how."""

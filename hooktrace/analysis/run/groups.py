@@ -1,6 +1,7 @@
 """Which ranks are together in a collective: all, or of hybrid sharding a part of them.
 
     RankTrack, world size --groups_of--> of each row in ``buckets``, the group that it is in
+    Run --group_numbers--> the same, by numbers that all ranks share
     tracks of all ranks --ranks_within--> each group's ranks, by their rows in the run
 
 A unit's layout says which ranks its process group has, if these are a range; of another one it is
@@ -16,6 +17,7 @@ import numpy as np
 
 from ...records import Members, Unit
 from .columns import UNKNOWN, Bools, Ints, RankTrack
+from .run import Run, once
 
 
 class RowGroups(NamedTuple):
@@ -50,6 +52,18 @@ def groups_of(track: RankTrack, world_size: int | None) -> RowGroups:
             members += [one] if one not in members else []
             of_facts[i] = members.index(one)
     return RowGroups(of_facts[track.buckets.facts], tuple(members))
+
+
+@once
+def group_numbers(run: Run) -> list[Ints]:
+    """Return of each rank's rows in ``buckets`` a number for the ranks that are together in it."""
+    numbers: dict[Members | None, int] = {}
+    found = []
+    for track in run.tracks:
+        rows = groups_of(track, run.world_size)
+        of = np.array([numbers.setdefault(one, len(numbers)) for one in rows.members])
+        found.append(np.where(rows.of == UNKNOWN, UNKNOWN, of[rows.of]))
+    return found
 
 
 def ranks_within(tracks: Sequence[RankTrack], members: Members | None) -> list[int]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...records.units import percent
 from .clock import last_rank
-from .columns import Ints
+from .columns import Ints, bucket_keys
 from .dense import Floats, StepArrays, medians, middle, sums
 from .order import (
     OFTEN,
@@ -266,6 +266,21 @@ def _waiting(arrays: StepArrays, one: LastOfGroup, b: int, i: int) -> list[int]:
 
 def _in_parts(arrays: StepArrays) -> bool:
     return any(len(group.ranks) < len(arrays.ranks) for group in arrays.together)
+
+
+def late_calls(arrays: StepArrays, late: LateRank) -> Ints:
+    """Return ``bucket_keys`` of where others wait for a late rank, the longest wait first.
+
+    Of the buckets at which it is last often.
+    """
+    i, keys, margins = arrays.ranks.index(late.rank), [], []
+    for one in last_of_groups(arrays):
+        step, place = np.nonzero((one.last == i) & one.often_by(i))
+        bucket = arrays.buckets[np.array(one.group.buckets)[place]]
+        keys.append(bucket_keys(arrays.steps[step], bucket))
+        margins.append(one.margin[step, place])
+    found: Ints = np.concatenate(keys)[np.argsort(-np.concatenate(margins), kind="stable")]
+    return found
 
 
 def late_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:

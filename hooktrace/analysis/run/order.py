@@ -1,13 +1,13 @@
 """Who was ready last, at which bucket, and how often.
 
-    Run --arrivals--> Arrivals of one model: when each rank had each bucket ready
+    Run --lags--> Lags of each rank's calls of one model
     StepArrays --together--> groups --less waited_elsewhere--> LastOfGroup of each
     times of ranks, what clocks may be off by --last_rank--> the rank that all others wait for
 
-A bucket's *arrival* is the time at which its hook was called.  Durations cannot show a late rank:
-an all-reduce ends on all ranks at once, so the ranks that wait look as slow as the one they wait
-for.  Of a bucket's arrivals the last one is blamed only if it is later than any other by more than
-the two clocks may be off (``records.late_rank`` says the same of one bucket).
+Ranks are compared by when a bucket's hook was called.  Durations cannot show a late rank: an
+all-reduce ends on all ranks at once, so the ranks that wait look as slow as the one they wait for.
+Of a bucket's calls the last one is blamed only if it is later than any other by more than the two
+clocks may be off (``records.late_rank`` says the same of one bucket).
 
 All ranks of a group leave its collective together, so what one is late by at the next is its own;
 but for what it has waited meanwhile for ranks that are not in the group: where units are shared by
@@ -21,87 +21,56 @@ says from when on that is worth a name.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .clock import last_rank
-from .columns import KEY_BITS, UNKNOWN, Bools, Ints, bucket_keys
+from .columns import UNKNOWN, Bools, Ints, bucket_keys
 from .dense import Floats, StepArrays, medians
-from .groups import Together
+from .groups import Together, group_numbers
 from .run import Run, once
 
 
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """When each rank had each bucket of one model ready, in rank 0's clock.
+class Lags(NamedTuple):
+    """By how many ns a rank's calls came after the first rank's, by row in its ``buckets``.
 
-    ``ready`` and ``uncertainty`` have shape (ranks, keys); ``ready`` is ``UNKNOWN`` where a rank
-    has no such bucket in its file, ``uncertainty`` where its clock is unknown.  ``step`` and
-    ``bucket`` (keys,) ascend.  Shadows and buckets of device times that are unresolved count: they
-    were called on the host.
+    ``unsure``: by how much that may be off.  Both are ``UNKNOWN`` in rows of other models, on a
+    rank whose clock nobody measured, and where no other rank's call is known.
     """
 
-    ranks: list[int]
-    step: Ints
-    bucket: Ints
-    ready: Ints
-    uncertainty: Ints
-
-    def lag(self) -> Ints:
-        """Return ns after the first rank that is known, (ranks, keys); ``UNKNOWN`` stays."""
-        known = self.ready != UNKNOWN
-        first = np.where(known, self.ready, np.iinfo(np.int64).max).min(axis=0, initial=2**62)
-        found: Ints = np.where(known, self.ready - first, UNKNOWN)
-        return found
-
-    def among(self, rows: Sequence[int], key: int) -> Arrivals:
-        """Return the arrivals of some ranks, by row, at one key."""
-        one = slice(key, key + 1)
-        ready, uncertainty = self.ready[[*rows], one], self.uncertainty[[*rows], one]
-        ranks = [self.ranks[row] for row in rows]
-        return Arrivals(ranks, self.step[one], self.bucket[one], ready, uncertainty)
-
-    def last_at(self, key: int) -> tuple[int, int]:
-        """Return the row of the last rank at a key and its margin to the next, ns."""
-        ready, unsure = self.ready[:, key], self.uncertainty[:, key]
-        last, margin, _ = last_rank(ready, unsure, (ready != UNKNOWN) & (unsure != UNKNOWN))
-        return int(last), int(margin)
+    ns: Ints
+    unsure: Ints
 
 
 @once
-def arrivals(run: Run, model: str) -> Arrivals:
-    """Return when each rank had each bucket of a model ready."""
-    keys, ready, uncertainty = [], [], []
-    for track, clock in zip(run.tracks, run.clocks, strict=True):
-        rows = track.is_of(track.buckets, model)
-        host = track.buckets.called[rows]
-        keys.append(bucket_keys(track.buckets.step[rows], track.buckets.bucket[rows]))
-        ready.append(clock.common(host))
-        uncertainty.append(clock.uncertainty(host))
-    every = _all_of(keys)
-    shape = (len(run.tracks), len(every))
-    all_ready, all_uncertainty = np.full(shape, UNKNOWN), np.full(shape, UNKNOWN)
-    for i, own in enumerate(keys):
-        places = np.searchsorted(every, own)
-        all_ready[i, places], all_uncertainty[i, places] = ready[i], uncertainty[i]
-    return Arrivals(
-        ranks=[track.rank for track in run.tracks],
-        step=every >> KEY_BITS,
-        bucket=every & ((1 << KEY_BITS) - 1),
-        ready=all_ready,
-        uncertainty=all_uncertainty,
-    )
-
-
-def _all_of(keys: list[Ints]) -> Ints:
-    """Return the keys of all ranks, ascending; as a rule each rank has the same."""
-    first = keys[0] if keys else np.zeros(0, np.int64)
-    if (np.diff(first) > 0).all() and all(np.array_equal(first, own) for own in keys):
-        return first
-    found: Ints = np.unique(np.concatenate(keys))
+def lags(run: Run, model: str) -> list[Lags]:
+    """Return the lags of each rank's calls of a model."""
+    columns = []
+    for track, clock, group in zip(run.tracks, run.clocks, group_numbers(run), strict=True):
+        is_known = track.is_of(track.buckets, model) & (group != UNKNOWN) & clock.is_known
+        rows, host = np.flatnonzero(is_known), track.buckets.called[is_known]
+        step, bucket = track.buckets.step[rows], track.buckets.bucket[rows]
+        times = clock.common(host), clock.uncertainty(host)
+        columns.append((rows, bucket_keys(step, bucket), group[rows], *times))
+    if not columns:
+        return []
+    _, key, group, called, unsure = map(np.concatenate, zip(*columns, strict=True))
+    order = np.lexsort((called, group, key))
+    differs = (np.diff(key[order]) != 0) | (np.diff(group[order]) != 0)
+    opens = np.flatnonzero(np.append(np.ones(min(len(order), 1), bool), differs))
+    count = np.diff(opens, append=len(order))
+    first, several = np.repeat(order[opens], count), np.repeat(count > 1, count)
+    lag, off = np.full(len(order), UNKNOWN), np.full(len(order), UNKNOWN)
+    lag[order] = np.where(several, called[order] - called[first], UNKNOWN)
+    off[order] = np.where(several, np.where(order == first, 0, unsure[order] + unsure[first]), -1)
+    ends = np.cumsum([len(rows) for rows, *_ in columns])
+    found = []
+    for track, (rows, *_), end in zip(run.tracks, columns, ends.tolist(), strict=True):
+        own = slice(end - len(rows), end)
+        made = Lags(*(np.full(len(track.buckets), UNKNOWN) for _ in range(2)))
+        made.ns[rows], made.unsure[rows] = lag[own], off[own]
+        found.append(made)
     return found
 
 

@@ -2,7 +2,6 @@
 
 Run, model --critical_path_sums--> PathSums: ns by kind, rank and bucket, of some steps
 PathSums.ns, or sums_of one path --parts--> PathPart of each kind and rank, the largest first
-PathSums --sentence--> ``of 100 ms: 61.0 ms compute of rank 2, 22.5 ms transfer of buckets 3-5``
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ import numpy as np
 
 from ...records import Unit
 from ...records.stall import ENOUGH_STEPS, is_stall
-from ...records.units import listed, ms, percent
-from .columns import UNKNOWN, Bools, Ints, RankTrack, StepColumns
-from .counts import COUNTS, reasons
+from ...records.units import listed
+from .columns import UNKNOWN, Ints, RankTrack
+from .dense import StepArrays, middle, settled_steps
 from .path import CriticalPaths, Kind, Segment
 from .run import Run, once
 
 _MOST_STEPS = 100
 _LEAST_SHARE = 0.05
-"""Of a part that a bucket has at least to be named, and of the path that a part has."""
+"""Of a part that a bucket has at least to be named."""
 
 _MOST_NAMES = 3
 """Of units in a part."""
@@ -67,9 +66,11 @@ def critical_path_sums(run: Run, model: str, *, most: int = _MOST_STEPS) -> Path
     buckets of some only.  Only steps count whose times count on all ranks
     (``counts.py``), without those that stalled: one would be longer than all others together.
     """
-    paths = CriticalPaths(run, model)
-    steps = _counted(run, model)
-    of = np.intersect1d(steps, _standing_for(run, model))
+    paths, arrays = CriticalPaths(run, model), settled_steps(run, model)
+    steps, of = (np.zeros(0, np.int64),) * 2
+    if arrays is not None:
+        steps = _usual(arrays)
+        of = np.intersect1d(steps, arrays.sample.steps)
     # Not every k-th: jobs repeat themselves, and a step of a kind would be all, or none.
     chosen = np.random.default_rng(0).permutation(of)[:most]
     every = [paths.of(step) for step in chosen.tolist()] if paths.why_unknown is None else []
@@ -82,36 +83,14 @@ def critical_path_sums(run: Run, model: str, *, most: int = _MOST_STEPS) -> Path
     return PathSums(len(known), len(steps), length, sums, why, paths.units, beside)
 
 
-def _counted(run: Run, model: str) -> Ints:
-    """Return the steps of a model that count on all ranks and have not stalled, ascending."""
-    found, stalled = None, np.zeros(0, np.int64)
-    for track, why in zip(run.tracks, reasons(run), strict=True):
-        rows = np.flatnonzero(track.is_of(track.steps, model) & (why == COUNTS))
-        own = track.steps.step[rows]
-        found = np.unique(own) if found is None else np.intersect1d(found, own)
-        stalled = np.append(stalled, own[_stalled(track.steps, rows)])
-    return np.zeros(0, np.int64) if found is None else np.setdiff1d(found, stalled)
-
-
-def _standing_for(run: Run, model: str) -> Ints:
-    """Return the steps of which the buckets stand for all, on any rank."""
-    found = [
-        track.steps.step[
-            track.steps.standing_for(track.is_of(track.steps, model) & (why == COUNTS))
-        ]
-        for track, why in zip(run.tracks, reasons(run), strict=True)
-    ]
-    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
-
-
-def _stalled(steps: StepColumns, rows: Ints) -> Bools:
-    """Return which of a rank's steps stalled, by its own usual ones; none of too few."""
-    exposed, period = steps.exposed[rows], steps.period[rows]
-    known = exposed != UNKNOWN, period != UNKNOWN
-    if known[0].sum() < ENOUGH_STEPS or not known[1].any():
-        return np.zeros(len(rows), np.bool_)
-    usual = float(np.median(exposed[known[0]])), float(np.median(period[known[1]]))
-    return np.array([is_stall(ns, *usual) for ns in exposed.tolist()], np.bool_)
+def _usual(arrays: StepArrays) -> Ints:
+    """Return the steps that all ranks have and that did not stall, ascending."""
+    is_usual = ~np.isnan(arrays.by_step("step")).any(axis=0)
+    usual, period = middle(arrays.exposed), middle(arrays.period)
+    if len(arrays.steps) >= ENOUGH_STEPS and not np.isnan(usual + period):
+        longest = np.fmax.reduce(arrays.exposed, axis=0).tolist()
+        is_usual &= np.array([not is_stall(ns, usual, period) for ns in longest])
+    return arrays.steps[is_usual]
 
 
 class PathPart(NamedTuple):
@@ -170,18 +149,6 @@ def parts(
         for largest in (_largest(by_bucket),)
     ]  # fmt: skip
     return sorted(found, key=lambda part: -part.ns)
-
-
-def sentence(found: PathSums, *, most: int = 4) -> str:
-    """Return what a usual step's path consists of, at most ``most`` parts; or why none is known."""
-    if found.why_unknown is not None:
-        return f"the critical path is not known: {found.why_unknown}"
-    least = _LEAST_SHARE * found.length_ns
-    every = [p for p in parts(found.ns, found.units, found.beside) if p.ns >= least]
-    told = [f"{ms(part.ns / found.steps)} {part.text}" for part in every[:most]]
-    left = 1 - sum(part.ns for part in every[:most]) / max(1, found.length_ns)
-    rest = [f"the rest ({percent(left)}) elsewhere"] if left >= 0.01 else []
-    return f"of {ms(found.length_ns / found.steps)}: " + ", ".join([*told, *rest])
 
 
 def _largest(by_bucket: Counter[int]) -> tuple[int, ...]:

@@ -48,12 +48,12 @@ class Values:
 
 
 class Shown(NamedTuple):
-    """How the report and the tab show a column of the bucket table, which data frames have anyway.
+    """How the report shows a column of the bucket table, which data frames have anyway.
 
     ``fact``: the field of the report's ``BucketFacts``, of what ``summed`` makes of a bucket's
     values on all ranks and steps, flat, NaN where unknown.  ``with_probed``: in probed steps too.
-    ``summed`` is ``None`` where the report makes the fact in another way.  ``heading``: what both
-    call it; without one only the report's JSON has it.  ``about``: what is to know of it below the
+    ``summed`` is ``None`` where the report makes the fact in another way.  ``heading``: what it is
+    called; without one only the report's JSON has it.  ``about``: what is to know of it below the
     report's table; ``rank``: in which order that leaves columns out where there is no room, the
     highest first.
     """

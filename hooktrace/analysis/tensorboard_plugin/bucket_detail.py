@@ -5,16 +5,13 @@ Scene, rank, id --bucket_detail--> sections of (label, value) in the order of re
 
 from __future__ import annotations
 
-from math import isnan
 from typing import Any
 
 import numpy as np
 
 from ...records import ErrorRecord, Unit
-from ...records.units import exact_ms, ms, named_ranks, percent, size
-from ..run import FLAGS, STAGE_NAMES, UNKNOWN
-from ..run.bucket_table import SHOWN
-from ..run.tables import BucketRows
+from ...records.units import exact_ms, ms, named_ranks, size
+from ..run import FLAGS, STAGE_NAMES, UNKNOWN, lags
 from ..run.waits import ONE_RANK
 from .runs import NotThereError
 from .scene import KINDS, RankScene, Scene
@@ -50,16 +47,6 @@ def row_of(scene: Scene, rank: int, step: int, bucket: int) -> int:
     raise NotThereError(f"rank {rank} has no bucket {bucket} in step {step}")
 
 
-_OWN_WORDS = (
-    "gradient_bytes",
-    "wire_bytes",
-    "duration_ns",
-    "wait_ns",
-    "exposed_ns",
-    "error_relative_l2",
-)
-"""Columns of ``run/bucket_table.py`` for which a detail has words of its own."""
-
 _MOST_STAGES = 4
 NO_COUNTERPART = "its collective was not found on all ranks"
 
@@ -94,19 +81,18 @@ class _Bucket:
             f"{one.name} ({' by '.join(map(str, one.shape)) or 'scalar'})"
             for one in (entry.parameters if entry is not None else ())
         ]
-        others = self._others()
         return {
             "id": row,
             "call": self.name,
             "title": f"{self.name}, step {self.columns.step[row]}, rank {self.own.rank}",
             "start": self.start,
             "end": self.end,
-            "what": self._what() + others["what"],
-            "times": self._times() + others["times"],
+            "what": self._what(),
+            "times": self._times(),
             "stages": self._stage_rows(),
             "spoken": self._spoken(),
             "waiting": self._waiting(),
-            "bytes": self._bytes() + others["bytes"],
+            "bytes": self._bytes(),
             "late": self._lateness(),
             "error": [] if error is None else _error(error, self.unit),
             "worst": [] if error is None else [
@@ -116,19 +102,6 @@ class _Bucket:
             "parameters": names[:MAX_NAMES],
             "more_parameters": max(0, len(names) - MAX_NAMES),
         }  # fmt: skip
-
-    def _others(self) -> dict[str, Rows]:
-        """Return the other declared columns that it shows, by section."""
-        index = next(i for i, x in enumerate(self.scene.run.tracks) if x is self.track)
-        rows = BucketRows(self.scene.run, index)
-        found: dict[str, Rows] = {"times": [], "bytes": [], "what": []}
-        for column, how in SHOWN:
-            if how.heading and column.name not in _OWN_WORDS:
-                value = float(column.of(rows).floats[self.row])
-                unit = column.name.rpartition("_")[2]
-                section = {"ns": "times", "bytes": "bytes"}.get(unit, "what")
-                found[section].append([how.heading, _text(value, unit)])
-        return found
 
     def _what(self) -> Rows:
         unit, flags = self.unit, self.columns.flags[self.row]
@@ -185,25 +158,11 @@ class _Bucket:
 
     def _lateness(self) -> Rows:
         """Return how it came after the other ranks' buckets, and how well that is known."""
-        arrivals, own = self.scene.arrivals, self.own
-        step, bucket = own.step[self.at], own.bucket[self.at]
-        found = np.flatnonzero((arrivals.step == step) & (arrivals.bucket == bucket))
-        members = self.facts.members
-        among = arrivals.ranks if members is None else range(*members)
-        within = [i for i, rank in enumerate(arrivals.ranks) if rank in among]
-        if len(within) < 2 or not len(found):
+        index = next(i for i, x in enumerate(self.scene.run.tracks) if x is self.track)
+        ns, unsure = (one[self.row] for one in lags(self.scene.run, self.scene.model)[index])
+        if ns == UNKNOWN:
             return []
-        arrivals = arrivals.among(within, int(found[0]))
-        lags, clocks = arrivals.lag()[:, 0], arrivals.uncertainty[:, 0]
-        index = arrivals.ranks.index(own.rank)
-        first = int(np.where(lags == UNKNOWN, np.iinfo(np.int64).max, lags).argmin())
-        off = int(clocks[index] + clocks[first]) if first != index else 0
-        known = "by wall clock" if UNKNOWN in clocks[[index, first]] else f"± {exact_ms(off)}"
-        rows = [["called after the first rank", f"{exact_ms(int(lags[index]))} ({known})"]]
-        last, margin = arrivals.last_at(0)
-        if last != UNKNOWN:
-            rows.append(["last of all", f"rank {arrivals.ranks[last]}, by {exact_ms(margin)}"])
-        return rows
+        return [["called after the first rank", f"{exact_ms(int(ns))} (± {exact_ms(int(unsure))})"]]
 
     def _spoken(self) -> str:
         """Return who, when and how long, then the stages, the longest first."""
@@ -257,15 +216,6 @@ class _Bucket:
 
 def _mark(flag: str) -> str:
     return "times of the device" if flag == "device" else flag.replace("_", " ")
-
-
-def _text(value: float, unit: str) -> str:
-    """Return a value of a declared column as text, by the unit at the end of its name."""
-    if isnan(value):
-        return "not known"
-    if unit in ("ns", "bytes"):
-        return exact_ms(int(value)) if unit == "ns" else size(int(value))
-    return percent(value) if unit == "share" else _number(value)
 
 
 def _error(error: ErrorRecord, unit: Unit | None) -> Rows:

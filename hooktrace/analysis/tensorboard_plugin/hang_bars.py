@@ -1,7 +1,7 @@
 """Hangs as bars, and late ranks: on those that wait from when they did, and where for whom.
 
 Hang, rows of a rank's buckets --hang_bars--> HangBar of each that the rank has a part in
-Run, model --late_bars--> LateBars: where others waited for each rank that the report names
+Run, model --late_bars--> the ranks that the report calls late, and where others waited for each
 
 A bar without an end is drawn to the end of the picture, and torn off there: nobody knows how long
 it took.
@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..run import Hang, Ints, Run, bucket_keys
+from ..run import Hang, Ints, Run
 from ..run.dense import StepArrays, settled_steps
-from ..run.late import LateRank, late_ranks, why_nobody
-from ..run.order import LastOfGroup, is_order_known, last_of_groups
+from ..run.late import LateRank, late_calls, late_ranks, why_nobody
+from ..run.order import is_order_known
 from ..run.run import once
 
 _LEAST_SHARE = 0.1
@@ -97,59 +97,17 @@ def extent_with(hangs: Sequence[Hang], origin: int, extent: int, usual_step: flo
     return max([extent, *ends])
 
 
-@dataclass(frozen=True, slots=True)
-class LateBars:
-    """A late rank: last to ``bucket`` in ``times`` of ``of`` steps, the most in ``step``.
-
-    ``margin_ns``: by how much in that step.  ``keys``: ``bucket_keys`` where others wait for it, of
-    the buckets at which it is last often.
-    """
-
-    rank: int
-    bucket: int
-    times: int
-    of: int
-    margin_ns: int
-    step: int
-    keys: Ints
-
-
 @once
-def late_bars(run: Run, model: str) -> tuple[list[LateBars], str]:
-    """Return the late ranks, the worst first, and of several ranks why none is named."""
+def late_bars(run: Run, model: str) -> tuple[list[tuple[LateRank, Ints]], str]:
+    """Return the late ranks, the worst first, each with ``late_calls``; or why none is named."""
     if len(run.tracks) < 2:
         return [], ""
     arrays = settled_steps(run, model)
     if arrays is None or not len(arrays.steps):
         return [], "Not known: no step counts."
     arrays = arrays.detailed
-    late = late_ranks(arrays)
-    if not late:
-        return [], _note(arrays)
-    groups = last_of_groups(arrays)
-    return [_bars_of(arrays, groups, one) for one in late], ""
-
-
-def _bars_of(arrays: StepArrays, groups: Sequence[LastOfGroup], late: LateRank) -> LateBars:
-    i, b = arrays.ranks.index(late.rank), arrays.buckets.tolist().index(late.bucket)
-    keys = []
-    for one in groups:
-        step, place = np.nonzero((one.last == i) & one.often_by(i))
-        bucket = arrays.buckets[np.array(one.group.buckets)[place]]
-        keys.append(bucket_keys(arrays.steps[step], bucket))
-    one = next(one for one in groups if i in one.group.ranks and b in one.group.buckets)
-    at = one.group.buckets.index(b)
-    is_last = (one.last[:, at] == i) & one.is_sure[:, at]
-    margin = np.where(is_last, one.margin[:, at], -1.0)
-    return LateBars(
-        rank=late.rank,
-        bucket=late.bucket,
-        times=int(is_last.sum()),
-        of=int(one.seen[at]),
-        margin_ns=int(margin.max()),
-        step=int(arrays.steps[margin.argmax()]),
-        keys=np.concatenate(keys),
-    )
+    late = [(one, late_calls(arrays, one)) for one in late_ranks(arrays)]
+    return late, "" if late else _note(arrays)
 
 
 def _note(arrays: StepArrays) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..run import STAGE_NAMES, UNKNOWN, Arrivals, Ints
+from ..run import STAGE_NAMES, UNKNOWN, Ints, lags
 from ..run.intervals import union_of_groups
 from .run_summary import merged_steps
 from .runs import NotThereError
@@ -25,7 +25,6 @@ from .words import time_text
 
 MAX_CELLS = 200_000
 
-_NEVER = np.iinfo(np.int64).max
 _WIRE = STAGE_NAMES.index("wire")
 
 _Rows = list[Ints]
@@ -115,35 +114,14 @@ def _largest(cells: Ints, bin_steps: int) -> tuple[Ints, Ints]:
 
 
 def _lag(scene: Scene) -> _Rows:
-    """Return the ns each rank was behind the middle rank, at the bucket where that was the most.
-
-    The middle one is the median of the ranks whose clocks are known, of an even number the earlier:
-    of two ranks the other one is the first.  A rank that is ahead has 0.
-    """
-    arrivals = scene.arrivals
-    behind = _behind(arrivals)
-    every, place = np.unique(arrivals.step, return_inverse=True)
+    """Return the ns that each rank came after the first one, where that was the most."""
     found = []
-    for rank in scene.ranks:
-        own = behind[arrivals.ranks.index(rank.rank)]
-        most = np.full(len(every) + 1, UNKNOWN)
-        np.maximum.at(most[:-1], place, own)
-        at = np.searchsorted(every, rank.number)
-        is_there = np.append(every, UNKNOWN)[at] == rank.number
-        found.append(np.where(is_there, most[at], UNKNOWN))
+    for rank, lag in zip(scene.ranks, lags(scene.run, scene.model), strict=True):
+        steps, columns = rank.track.steps, rank.track.buckets
+        most = np.full(len(steps) + 1, UNKNOWN)  # the last one: of buckets whose step has no line
+        np.maximum.at(most, steps.rows_of(columns.model, columns.step), lag.ns)
+        found.append(most[rank.steps.row])
     return found
-
-
-def _behind(arrivals: Arrivals) -> Ints:
-    known = (arrivals.ready != UNKNOWN) & (arrivals.uncertainty != UNKNOWN)
-    count = known.sum(axis=0)
-    ordered = np.sort(np.where(known, arrivals.ready, _NEVER), axis=0)
-    if not ordered.size:
-        return arrivals.ready
-    middle = np.take_along_axis(ordered, np.maximum(count - 1, 0)[None] // 2, axis=0)
-    # A rank alone is behind nobody.
-    is_told = known & (count > 1)
-    return np.where(is_told, np.maximum(np.where(known, arrivals.ready, 0) - middle, 0), UNKNOWN)
 
 
 def _part(rank: RankScene, is_wait: bool) -> Ints:
@@ -169,8 +147,9 @@ def _part(rank: RankScene, is_wait: bool) -> Ints:
 
 
 def _clocks_unsure(scene: Scene) -> int:
-    """Return by how much two ranks' clocks may be off beside each other, at most, ns."""
-    return int(2 * scene.arrivals.uncertainty.max(initial=0))
+    """Return by how much a lag may be off at most, ns."""
+    every = lags(scene.run, scene.model)
+    return max((int(one.unsure.max(initial=0)) for one in every), default=0)
 
 
 def _why_unknown(scene: Scene, value: str, cells: Ints) -> str:
@@ -196,12 +175,12 @@ VALUES: dict[str, Callable[[Scene], _Rows]] = {
     "wait": lambda scene: [_part(r, True)[r.steps.row] for r in scene.ranks],
     "transfer": lambda scene: [_part(r, False)[r.steps.row] for r in scene.ranks],
 }
-"""Exposed time; behind the middle rank; period; with at least one bucket on the wire, and of that
+"""Exposed time; after the first rank; period; with at least one bucket on the wire, and of that
 waiting for a last rank, or transferring.  All in ns."""
 
 TITLES = {
     "exposed": "exposed time",
-    "lag": "behind the middle rank",
+    "lag": "after the first rank",
     "period": "period",
     "wire": "on the wire",
     "wait": "wire: waiting for the last rank",

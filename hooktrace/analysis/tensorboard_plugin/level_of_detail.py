@@ -62,9 +62,7 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
             "bars": _bars(rank, single, t0),
             "bins": _bins(rank, merged, grid),
             "steps": _steps(rank, steps if with_steps else steps[:0], t0),
-            "exposed": _binned(rank.exposed_at, t0, t1, width)
-            if scene.is_sharded
-            else _at_ends(rank, steps if with_steps else steps[:0], t0),
+            "exposed": _binned(rank.exposed_at, t0, t1, width),
             "marks": _marks(rank, t0, t1),
             "hangs": _hangs(rank, t0, t1),
         }
@@ -203,14 +201,6 @@ def _hangs(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:
         for bar in rank.hangs
         if bar.start <= t1 and (bar.end is None or bar.end >= t0)
     ][:MAX_MARKS]
-
-
-def _at_ends(rank: RankScene, at: Ints, t0: int) -> dict[str, list[int]]:
-    """Return the exposed ends of steps."""
-    at = at[rank.exposed[at] > 0]
-    end = rank.steps.end[at] - t0
-    start = end - rank.exposed[at]
-    return {"start": start.tolist(), "end": end.tolist(), "share": [100] * len(at)}
 
 
 def _binned(spans: Spans, t0: int, t1: int, width: int) -> dict[str, list[int]]:

@@ -139,7 +139,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
             "extent": scene.extent,
             "bands": run_bands(scene),
             "lists": lists_of(scene),
-            "late": [{"rank": x.rank, "times": x.times, "of": x.of} for x in scene.late],
+            "late": [{"rank": x.rank, "share": x.share} for x, _ in scene.late],
             "usual_exposed": usual_exposed(scene),
         }
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from ...records import LayoutRecord
-from ...records.units import named_ranks
+from ...records.units import named_ranks, percent
 from ..run import Ints
+from ..run.columns import KEY_BITS
 from ..run.dense import settled_steps
-from .hang_bars import LateBars
+from ..run.late import LateRank
 from .runs import NotThereError
 from .scene import Scene
 from .units import call_name
@@ -39,7 +40,7 @@ def lists_of(scene: Scene) -> dict[str, list[Row]]:
         "slowest": _largest(steps, "period"),
         "exposed": _largest(steps, "exposed"),
         "late": [
-            *(_late(scene, one) for one in scene.late[:MAX_LISTED]),
+            *(_late(scene, *one) for one in scene.late[:MAX_LISTED]),
             *([{"note": scene.late_note}] if scene.late_note else []),
         ],
         "anomalies": [
@@ -114,16 +115,16 @@ def _largest(steps: dict[str, Ints], by: str) -> list[Row]:
     ]
 
 
-def _late(scene: Scene, late: LateBars) -> Row:
-    """Return where a rank is late, how often, and by how much at most."""
+def _late(scene: Scene, late: LateRank, calls: Ints) -> Row:
+    """Return where a rank is late, how often, and by how much, as the report has it."""
     own = next(r for r in scene.ranks if r.rank == late.rank)
     at = np.flatnonzero(own.bucket == late.bucket)
     name = call_name(own.track, int(own.buckets.row[at[-1]]))
     return {
-        "label": f"rank {late.rank}: {late.times} of {late.of} steps",
-        "value": f"up to {time_text(late.margin_ns)}",
-        "text": f"last at {name}; the most at step {late.step}",
-        "step": late.step,
+        "label": f"rank {late.rank}: last in {percent(late.share)} of the steps",
+        "value": time_text(round(late.margin_ns)),
+        "text": f"others wait for it at {name}, so long a step in the mean",
+        "step": int(calls[0] >> KEY_BITS),
         "rank": late.rank,
     }
 

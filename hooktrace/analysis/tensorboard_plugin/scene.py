@@ -20,7 +20,6 @@ from ..run import (
     FLAGS,
     STAGE_NAMES,
     UNKNOWN,
-    Arrivals,
     Bools,
     Hang,
     Ints,
@@ -30,12 +29,12 @@ from ..run import (
     bucket_keys,
     reasons,
 )
-from ..run import arrivals as arrivals_of
 from ..run import hangs as hangs_of
 from ..run import waits as waits_of
+from ..run.late import LateRank
 from ..run.placed import placed
 from ..run.waits import PIECES
-from .hang_bars import HangBar, LateBars, extent_with, hang_bars, lane_in, late_bars
+from .hang_bars import HangBar, extent_with, hang_bars, lane_in, late_bars
 from .units import MAX_ROWS, Spans, exposed_at, index_of, rows_by_kind, rows_of, units_of
 
 LATE = 1 << 16
@@ -91,8 +90,8 @@ class Scene:
     """All ranks of one model.
 
     ``extent``: the last end, and of an open hang as much as shows it.  ``late``: the ranks that the
-    report names; ``late_note``: why it names none.  ``hangs``: each with when it began.
-    ``origin``: in rank 0's clock.  ``units``: the collectives of a sharded model, whose rows have
+    report names, and where others waited for each; ``late_note``: why it names none.  ``hangs``:
+    each with when it began.  ``origin``: in rank 0's clock.  ``units``: the collectives of a sharded model, whose rows have
     ``titles``; both are empty of DDP's.
     """
 
@@ -101,18 +100,13 @@ class Scene:
     extent: int
     lanes: int
     ranks: list[RankScene]
-    late: list[LateBars]
+    late: list[tuple[LateRank, Ints]]
     late_note: str
     hangs: list[tuple[int, Hang]]
     waits: Waits
     origin: int
     units: list[Unit]
     titles: list[str]
-
-    @property
-    def arrivals(self) -> Arrivals:
-        """When each rank had each bucket ready: for the heat map, so that no poll waits for it."""
-        return arrivals_of(self.run, self.model)
 
     @property
     def step_numbers(self) -> Ints:
@@ -187,7 +181,7 @@ def _rank_scene(run: Run, model: str, index: int, origin: int) -> RankScene:
     buckets = Spans(rows, at.ready[rows] - origin, at.done[rows] - origin)
     row, step, bucket = buckets.row, columns.step[buckets.row], columns.bucket[buckets.row]
     late, _ = late_bars(run, model)
-    keys = next((one.keys for one in late if one.rank == track.rank), np.zeros(0, np.int64))
+    keys = next((keys for one, keys in late if one.rank == track.rank), _NONE)
     is_late = np.isin(bucket_keys(step, bucket), keys)
     rows = np.flatnonzero(track.is_of(steps, model))
     of_steps = Spans(rows, at.first_ready[rows] - origin, at.ended[rows] - origin)

@@ -1,4 +1,4 @@
-"""The one list of bucket columns: what it declares is in data frames, report and tab alike."""
+"""The one list of bucket columns: what it declares is in data frames and report alike."""
 
 from __future__ import annotations
 
@@ -18,19 +18,11 @@ from hooktrace.analysis.run.dense import known_middle
 from hooktrace.analysis.run.tables import BucketRows, Column, Shown, sometimes
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.report.sharded_jobs import ShardedJob, units
-from tests.analysis.runs import asking, job_run
+from tests.analysis.runs import job_run
 
 _CALL = Column("call_ns", "Int64", "how long the hook's call took", sometimes("launched_after"))
 _IN_UNITS = {"gradients": "payload"}
 """What the report's table of units says instead of a heading."""
-_IN_TAB = {
-    "gradients": "gradients",
-    "sent": "on the wire",
-    "time": "ready to done",
-    "wait": "wire: wait",
-    "error": "relative L2",
-}
-"""What the tab says."""
 
 
 @pytest.fixture(autouse=True)
@@ -50,18 +42,11 @@ def test_each_declared_column_is_in_all_views(tmp_path: Path) -> None:
     headings = {column.name for column in bucket_table(report.models[0].facts).columns}
     facts = json.loads(report_json(report))["models"][0]["facts"]["buckets"][0]
     frames = load(tmp_path).buckets
-    ask, told = asking(tmp_path), set()
-    for step in range(2, 9):  # buckets are probed in turn
-        detail = ask("/bucket", model="synthetic", rank=0, step=step, bucket=1)
-        told |= {row[0] for part in ("times", "bytes", "what", "error") for row in detail[part]}
-        told |= {row[1] for row in detail["stages"]}
     for column, how in SHOWN:
         assert column.name in frames, column
         assert how.fact in facts, column
         if how.heading not in ("", "exposed"):
             assert how.heading in headings, column
-            assert _IN_TAB.get(how.heading, how.heading) in told, column
-    assert ["call", "0.050 ms"] in detail["times"]
 
 
 def test_units_have_them_too(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import Arrivals, RankClock, arrivals, load
+from hooktrace.analysis.run import RankClock, Run, lags, load
 from hooktrace.analysis.run.columns import UNKNOWN
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
 from hooktrace.records.files import find_records, record_path
@@ -31,9 +31,9 @@ def clock(time_ns: int, offset_ns: int, uncertainty_ns: int = 20_000) -> ClockRe
     )
 
 
-def last_of(found: Arrivals) -> set[int]:
-    """Return the rows that are last at any bucket."""
-    return {found.last_at(key)[0] for key in range(len(found.step))}
+def lags_in(run: Run) -> list[list[int]]:
+    """Return by how many ns the calls of each rank came after the first one."""
+    return [own.ns.tolist() for own in lags(run, MODEL)]
 
 
 def test_a_rank_that_is_seconds_away_and_drifts_is_put_in_its_place(tmp_path: Path) -> None:
@@ -55,47 +55,41 @@ def test_a_rank_that_is_seconds_away_and_drifts_is_put_in_its_place(tmp_path: Pa
     )
     run = run_in(tmp_path)
     assert run.unaligned == []
-    found = arrivals(run, MODEL)
-    assert found.ready.shape == (2, 400)
-    assert np.abs(found.ready[0] - found.ready[1]).max() <= 2  # ns, of rounding
-    assert set(found.uncertainty[0]) == {0}
-    assert set(found.uncertainty[1]) == {20_000}
-    assert last_of(found) == {UNKNOWN}
+    found = lags(run, MODEL)
+    assert [len(own.ns) for own in found] == [400, 400]
+    assert {ns for own in found for ns in own.ns.tolist()} <= {0, 1, 2}  # of rounding
+    assert {ns for own in found for ns in own.unsure.tolist()} <= {0, 20_000}
 
 
-@pytest.mark.parametrize(("late_ns", "named"), [(50_000, True), (39_000, False)])
-def test_the_last_rank_is_named_if_it_is_later_than_the_clocks_may_be_off(
-    tmp_path: Path, late_ns: int, named: bool
-) -> None:
-    """Rank 2 of 3, at bucket 1 of step 1 only; both uncertainties count."""
+def test_a_lag_is_off_by_what_both_clocks_are(tmp_path: Path) -> None:
+    """Rank 2 of 3 comes late, at bucket 1 of step 1 only, and rank 1 first there."""
     texts = {}
     for rank in range(3):
         steps = steps_of(3)
-        if rank == 2:
-            step, (first, second) = steps[1]
-            steps[1] = step, (first, replace(second, ready_ns=second.ready_ns + late_ns))
+        step, (first, second) = steps[1]
+        late = {0: 1000, 1: 0, 2: 50_000}[rank]
+        steps[1] = step, (first, replace(second, ready_ns=second.ready_ns + late))
         steps = [moved(s, lambda t, r=rank: t - r * S) for s in steps]  # type: ignore[misc]
         clocks = [clock(HOST_ANCHOR_NS + i * S - rank * S, rank * S) for i in range(2)]
         texts[rank] = text_of(run_of(rank), steps, clocks=clocks if rank else ())
     write_ranks(tmp_path, texts)
-    found = arrivals(run_in(tmp_path), MODEL)
-    (at,) = np.flatnonzero((found.step == 1) & (found.bucket == 1)).tolist()
-    assert found.last_at(at) == (2 if named else UNKNOWN, late_ns)
-    assert found.lag()[2, at] == late_ns
-    assert last_of(found) == ({UNKNOWN, 2} if named else {UNKNOWN})
+    found = lags(run_in(tmp_path), MODEL)
+    assert [own.ns.tolist() for own in found] == [
+        [0, 0, 0, late, 0, 0] for late in (1000, 0, 50_000)
+    ]
+    assert [own.unsure[3] for own in found] == [20_000, 0, 40_000]
 
 
 def test_a_clock_that_nobody_measured_is_said_to_be_unknown(tmp_path: Path) -> None:
-    """It is placed by its wall clock, and no one is blamed by it."""
+    """It is placed by its wall clock, and no rank is after another one by it."""
     info = run_of(1, offset_ns=5 * S, wall_error_ns=3 * MS)
     steps = [moved(s, lambda t: t - 5 * S + 2 * MS) for s in steps_of(2)]
     write_ranks(tmp_path, {0: text_of(run_of(0), steps_of(2)), 1: text_of(info, steps)})
     run = run_in(tmp_path)
     assert run.unaligned == [1]
-    found = arrivals(run, MODEL)
-    assert set(found.ready[1] - found.ready[0]) == {5 * MS}
-    assert set(found.uncertainty[1]) == {UNKNOWN}
-    assert last_of(found) == {UNKNOWN}
+    ready = [clock.common(track.buckets.called) for track, clock in run.ranks]
+    assert set(ready[1] - ready[0]) == {5 * MS}
+    assert lags_in(run) == [[UNKNOWN] * 4] * 2
 
 
 def test_uncertainty_grows_beyond_the_measurements() -> None:
@@ -118,8 +112,8 @@ def test_offsets_keep_their_nanoseconds() -> None:
     assert (found.common(times) - times).tolist() == [offset, offset + 5, offset + 10]
 
 
-def test_a_rank_that_lacks_a_bucket_names_nobody(tmp_path: Path) -> None:
-    """Its file was cut off, or its detail was not kept."""
+def test_a_rank_is_after_none_that_lacks_the_bucket(tmp_path: Path) -> None:
+    """Whose file was cut off, or its detail was not kept."""
     clocks = [clock(HOST_ANCHOR_NS, 0)]
     write_ranks(
         tmp_path,
@@ -128,11 +122,7 @@ def test_a_rank_that_lacks_a_bucket_names_nobody(tmp_path: Path) -> None:
             1: text_of(run_of(1), steps_of(2), clocks=clocks),
         },
     )
-    found = arrivals(run_in(tmp_path), MODEL)
-    assert found.ready[1, found.step == 2].tolist() == [UNKNOWN, UNKNOWN]
-    assert found.lag()[1, found.step == 2].tolist() == [UNKNOWN, UNKNOWN]
-    assert found.lag()[0, found.step == 2].tolist() == [0, 0]
-    assert last_of(found) == {UNKNOWN}
+    assert lags_in(run_in(tmp_path)) == [[0] * 4 + [UNKNOWN] * 2, [0] * 4]
 
 
 def test_files_of_another_run_are_set_apart(tmp_path: Path) -> None:
@@ -199,7 +189,7 @@ def test_no_files_make_an_empty_timeline() -> None:
     run = load({})
     assert (run.tracks, run.model_names, run.unaligned) == ([], [], [])
     assert run.info is None
-    assert arrivals(run, "any").ready.shape == (0, 0)
+    assert lags(run, "any") == []
 
 
 @pytest.mark.slow

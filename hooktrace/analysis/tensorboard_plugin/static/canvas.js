@@ -68,7 +68,7 @@ export class Canvas {
   }
 
   measure({ info, summary, own }) {
-    const late = new Map((summary?.late ?? []).map((l) => [l.rank, l.times / l.of]));
+    const late = new Map((summary?.late ?? []).map((l) => [l.rank, l.share]));
     const exposed = new Map(summary?.usual_exposed);
     const ranks = new Map(info.ranks.toReversed().map(({ rank, host }) =>
       [rank, { rank, host, late: late.get(rank) ?? 0, exposed: exposed.get(rank) ?? -1 }]));

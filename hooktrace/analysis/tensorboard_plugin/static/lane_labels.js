@@ -55,7 +55,7 @@ function linesOf({ theme }, { height }, own, lag, hangs) {
   return [
     own && !own.clock_known && ["clock unknown", theme.muted],
     isWaitedFor && ["waited for", theme.hang],
-    lag && [`last ${formatPercent(lag.times / lag.of)} of steps`, theme.late],
+    lag && [`last ${formatPercent(lag.share)} of steps`, theme.late],
     own?.skipped && [`${own.skipped} lines unread`, theme.bad],
     own?.host && height > 60 && [clip(own.host, 18), theme.muted],
   ].filter(Boolean);
