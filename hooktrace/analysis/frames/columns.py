@@ -31,7 +31,9 @@ from ..run.tables import (
     always,
     distinct,
     flag,
+    objects,
     sometimes,
+    where,
 )
 from ..run.waits import Waited
 
@@ -109,31 +111,23 @@ class _Model:
             self.is_sharded |= bool(track.steps.having("sharded")[mine].any())
 
 
-def _number(value: int) -> Values:
-    return Values(np.array([value], np.int64))
-
-
-def _flag(value: bool) -> Values:
-    return Values(np.array([value], np.bool_))
+def _one(value: Any) -> Values:
+    """Return the only row of a rank or model."""
+    return np.ma.MaskedArray([0 if value is None else value], [value is None])
 
 
 def _text(value: str | None) -> Values:
-    return Values(np.array([value], object))
+    return objects([value])
 
 
-def _of_run(rows: Rows, field: str) -> Values:
-    """Return what a rank's file says of its process."""
-    return _text(getattr(rows.track.records.run, field, None))
-
-
-def _number_of_run(rows: Rows, field: str) -> Values:
-    info = rows.track.records.run
-    return Values(_number(getattr(info, field, 0)).data, np.array([info is not None]))
+def _of_run(rows: Rows, field: str) -> Any:
+    """Return what a rank's file says of its process; ``None`` where it does not."""
+    return getattr(rows.track.records.run, field, None)
 
 
 def _last(rows: _StageRows) -> Values:
     ranks, last = np.array([track.rank for track in rows.run.tracks]), rows.waited.last
-    return Values(ranks[last], last != UNKNOWN)
+    return where(ranks[last], last != UNKNOWN)
 
 
 STEPS = (
@@ -164,18 +158,18 @@ STEPS = (
     Column("sharded", "bool", "whether the model is under FSDP2: units have the rows of buckets",
            flag("sharded")),
     Column("complete", "bool", "whether all its buckets ended",
-           lambda r: Values(~r.columns.having("incomplete"))),
+           lambda r: where(~r.columns.having("incomplete"), known=True)),
     Column("counts", "bool", "whether its times enter the report's statistics",
-           lambda r: Values(r.counts)),
+           lambda r: where(r.counts, known=True)),
     Column("stands_for_all", "bool",
            "whether its buckets enter them too: the file has them whatever they took, not for "
            "being slow",
-           lambda r: Values(r.stands_for_all)),
+           lambda r: where(r.stands_for_all, known=True)),
 )  # fmt: skip
 
 _START = lambda r: r.common(r.end_of("start"), r.timed)  # noqa: E731
 _END = lambda r: r.common(r.end_of("end"), r.timed)  # noqa: E731
-_TOOK = lambda r: Values(r.wire_ns, r.timed)  # noqa: E731
+_TOOK = lambda r: where(r.wire_ns, r.timed)  # noqa: E731
 _BUCKET = Column("bucket", "int64", "index of its bucket", always("bucket"))
 _TIME = Column("time", WALL, "wall-clock time of start_ns", Rows.wall)
 
@@ -183,14 +177,14 @@ STAGES = (
     *WHOSE,
     _BUCKET,
     Column("stage", "category", "turn, compress, queue, wire, decompress, ...",
-           lambda r: r.category("stage", STAGE_NAMES, r.names)),
+           lambda r: objects(STAGE_NAMES)[r.names]),
     _TIME,
     Column("start_ns", "Int64", "when it began", _START),
     Column("end_ns", "Int64", "when it ended", _END),
     UNSURE,
     Column("duration_ns", "Int64", "end_ns less start_ns", _TOOK),
     Column("derived", "bool", "worked out by the model of the backend's queue, not stamped",
-           lambda r: Values(r.track.stages.derived[r.at])),
+           lambda r: where(r.track.stages.derived[r.at], known=True)),
 )  # fmt: skip
 
 WAITS = (
@@ -207,35 +201,35 @@ WAITS = (
 )
 
 RANKS = (
-    Column("rank", "int64", "rank that has a file", lambda r: _number(r.track.rank)),
-    Column("host", "string", "name of its machine", lambda r: _of_run(r, "host")),
-    Column("pid", "Int64", "its process there", lambda r: _number_of_run(r, "pid")),
+    Column("rank", "int64", "rank that has a file", lambda r: _one(r.track.rank)),
+    Column("host", "string", "name of its machine", lambda r: _text(_of_run(r, "host"))),
+    Column("pid", "Int64", "its process there", lambda r: _one(_of_run(r, "pid"))),
     Column("local_rank", "Int64", "which of the job's processes it is there",
-           lambda r: _number_of_run(r, "local_rank")),
-    Column("torch_version", "string", "of its torch", lambda r: _of_run(r, "torch_version")),
-    Column("backend", "string", "of its process group", lambda r: _of_run(r, "backend")),
+           lambda r: _one(_of_run(r, "local_rank"))),
+    Column("torch_version", "string", "of its torch", lambda r: _text(_of_run(r, "torch_version"))),
+    Column("backend", "string", "of its process group", lambda r: _text(_of_run(r, "backend"))),
     Column("clock_known", "bool", "whether its clock was measured against rank 0's",
-           lambda r: _flag(r.run.clocks[r.i].is_known)),
+           lambda r: _one(r.run.clocks[r.i].is_known)),
     Column("steps", "int64", "steps that its files have, of all models",
-           lambda r: _number(len(r.columns))),
+           lambda r: _one(len(r.columns))),
     Column("counts", "int64", "those of them whose times enter the report's statistics",
-           lambda r: _number(int(np.count_nonzero(r.counts)))),
+           lambda r: _one(int(np.count_nonzero(r.counts)))),
     Column("closed", "bool", "whether its file was ended in order",
-           lambda r: _flag(r.track.records.closed)),
+           lambda r: _one(r.track.records.closed)),
     Column("unread", "int64", "lines of its files that could not be read",
-           lambda r: _number(len(r.track.records.skipped) + r.track.records.unnamed)),
+           lambda r: _one(len(r.track.records.skipped) + r.track.records.unnamed)),
 )  # fmt: skip
 
 MODELS = (
     Column("model", "string", "its name", lambda m: _text(m.names[0])),
     Column("hook", "string", "name of its communication hook", lambda m: _text(m.names[1])),
-    Column("sharded", "bool", "whether it is under FSDP2", lambda m: _flag(m.is_sharded)),
-    Column("ranks", "int64", "ranks that have steps of it", lambda m: _number(m.ranks)),
+    Column("sharded", "bool", "whether it is under FSDP2", lambda m: _one(m.is_sharded)),
+    Column("ranks", "int64", "ranks that have steps of it", lambda m: _one(m.ranks)),
     Column("generations", "int64", "bucket layouts that it had",
-           lambda m: _number(len(m.generations))),
-    Column("steps", "int64", "steps that any rank has", lambda m: _number(len(m.steps))),
+           lambda m: _one(len(m.generations))),
+    Column("steps", "int64", "steps that any rank has", lambda m: _one(len(m.steps))),
     Column("counts", "int64", "those of them that enter the report's statistics on any rank",
-           lambda m: _number(len(m.counting))),
+           lambda m: _one(len(m.counting))),
     Column("waits_unknown", "string", "why nothing is known of its waits; NA where it is",
            lambda m: _text(waits(m.run, m.names[0]).why_unknown)),
 )  # fmt: skip

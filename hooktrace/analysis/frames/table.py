@@ -1,6 +1,6 @@
 """A table of a run, and what libraries of data frames make of it.
 
-    Values of numpy, by column --Table--> table["wire_ns"], .pandas(), .polars(), .arrow()
+    masked arrays of numpy, by column --Table--> table["wire_ns"], .pandas(), .polars(), .arrow()
 
 The libraries are imported when they are asked for; hooktrace installs none of them.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..run.tables import WALL, Column, Values
+from ..run.tables import WALL, Column, Values, distinct
 
 
 class Table:
@@ -30,7 +30,7 @@ class Table:
         self._values = {column.name: values[column.name] for column in columns}
 
     def __len__(self) -> int:
-        return len(next(iter(self._values.values())).data)
+        return len(next(iter(self._values.values())))
 
     def __iter__(self) -> Iterator[str]:
         """Yield the columns' names."""
@@ -42,18 +42,12 @@ class Table:
             "or .arrow() makes a data frame of it>"
         )
 
-    def __getitem__(self, name: str) -> np.ma.MaskedArray[Any, Any]:
+    def __getitem__(self, name: str) -> Values:
         """Return a column; raises ``KeyError`` for a name that is none."""
         if name not in self._values:
             raise KeyError(f"no column is called {name!r}; these are: {', '.join(self._values)}")
         values = self._values[name]
-        data = values.data
-        if values.names is not None:
-            data = np.array(values.names, object)[data]
-        mask = values.unknown
-        if data.dtype == object:
-            mask = mask | np.array([one is None for one in data], np.bool_)
-        return np.ma.MaskedArray(data, mask)
+        return np.ma.MaskedArray(values.data, np.ma.getmaskarray(values))
 
     def pandas(self) -> Any:
         """Return a ``pandas.DataFrame``; raises ``ModuleNotFoundError`` where that is missing."""
@@ -84,26 +78,32 @@ def _library(name: str) -> ModuleType:
         ) from None
 
 
+def _objects(values: Values) -> list[Any]:
+    found: list[Any] = values.filled(None).tolist()
+    return found
+
+
 def _pandas(pd: Any, values: Values, column: Column) -> Any:
-    if values.names is not None:
-        return pd.Categorical.from_codes(values.data, categories=list(values.names))
+    unknown = np.ma.getmaskarray(values)
+    if column.dtype == "category":
+        return pd.Categorical(_objects(values), categories=distinct(values.compressed()))
+    if column.dtype == "string":
+        return pd.array(_objects(values), dtype="string")
     if column.dtype == WALL:
         at = values.data.astype("datetime64[ns]")
-        at[values.unknown] = np.datetime64("NaT")
+        at[unknown] = np.datetime64("NaT")
         return pd.DatetimeIndex(at).tz_localize("UTC")
     if column.dtype == "Int64":
-        return pd.arrays.IntegerArray(values.data.astype(np.int64), values.unknown)
+        return pd.arrays.IntegerArray(values.data.astype(np.int64), unknown)
     return pd.array(values.data, dtype=column.dtype)
 
 
 def _polars(pl: Any, values: Values, column: Column) -> Any:
-    if values.names is not None:
-        names = np.array(values.names, object)[values.data].tolist()
-        return pl.Series(names, dtype=pl.Enum(values.names))
-    if column.dtype == "string":
-        return pl.Series(values.data.tolist(), dtype=pl.String)
+    if column.dtype in ("category", "string"):
+        names = pl.Enum(distinct(values.compressed())) if column.dtype == "category" else pl.String
+        return pl.Series(_objects(values), dtype=names)
     made = pl.Series(values.data)
-    rows = np.flatnonzero(values.unknown)
+    rows = np.flatnonzero(np.ma.getmaskarray(values))
     if len(rows):
         made = made.scatter(rows, None)
     is_time = column.dtype == WALL
@@ -111,10 +111,8 @@ def _polars(pl: Any, values: Values, column: Column) -> Any:
 
 
 def _arrow(pa: Any, values: Values, column: Column) -> Any:
-    if values.names is not None:
-        codes = pa.array(values.data.astype(np.int32))
-        return pa.DictionaryArray.from_arrays(codes, pa.array(values.names, pa.string()))
-    if column.dtype == "string":
-        return pa.array(values.data.tolist(), pa.string())
+    if column.dtype in ("category", "string"):
+        texts = pa.array(_objects(values), pa.string())
+        return texts.dictionary_encode() if column.dtype == "category" else texts
     kind = pa.timestamp("ns", tz="UTC") if column.dtype == WALL else None
-    return pa.array(values.data, kind, mask=values.unknown)
+    return pa.array(values.data, kind, mask=np.ma.getmaskarray(values))

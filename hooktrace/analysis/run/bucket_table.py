@@ -6,9 +6,11 @@ of a bucket's values on all ranks and steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from .columns import UNKNOWN, RankTrack
+from .columns import UNKNOWN
 from .dense import Floats, known, known_middle, mean, spread
 from .tables import (
     BUS_BYTES,
@@ -27,7 +29,9 @@ from .tables import (
     always,
     flag,
     known_of,
+    objects,
     sometimes,
+    where,
 )
 
 
@@ -38,12 +42,11 @@ def _most_bytes(values: Floats) -> int:
 def _sized(rows: BucketRows) -> Values:
     """Return the bytes of gradients, where a layout or the line itself tells."""
     told = np.array([fact.dtype != "unknown" for fact in rows.track.facts], np.bool_)
-    return Values(rows.columns.gradient_bytes.astype(np.int64), told[rows.columns.facts])
+    return where(rows.columns.gradient_bytes.astype(np.int64), told[rows.columns.facts])
 
 
-def _of_unit(rows: BucketRows, field: str) -> Values:
-    units = [getattr(fact.unit, field, None) for fact in rows.track.facts]
-    return Values(np.array(units, object)[rows.columns.facts])
+def _of_unit(field: str) -> Callable[[BucketRows], Values]:
+    return lambda rows: rows.fact(lambda fact: getattr(fact.unit, field, None))
 
 
 def _turns(rows: BucketRows) -> Values:
@@ -51,19 +54,19 @@ def _turns(rows: BucketRows) -> Values:
     return known_of(np.array(turns, np.int64)[rows.columns.facts])
 
 
-def _of_errors(track: RankTrack, field: str) -> Values:
-    found = np.full(len(track.buckets), np.nan)
-    for row, error in track.errors.items():
-        value = getattr(error, field)
-        found[row] = np.nan if value is None else value
-    return Values(found)
+def _of_errors(field: str) -> Callable[[BucketRows], Values]:
+    def column(rows: BucketRows) -> Values:
+        found = np.full(len(rows.columns), np.nan)
+        for row, error in rows.track.errors.items():
+            value = getattr(error, field)
+            found[row] = np.nan if value is None else value
+        return where(found, known=True)
+
+    return column
 
 
 def _exceptions(rows: BucketRows) -> Values:
-    found = np.full(len(rows.columns), None, object)
-    for row, text in rows.track.exceptions.items():
-        found[row] = text
-    return Values(found)
+    return objects(map(rows.track.exceptions.get, range(len(rows.columns))))
 
 
 BUCKETS = (
@@ -72,16 +75,16 @@ BUCKETS = (
            always("bucket")),
     Column("is_last", "bool", "whether its gradients come last", flag("is_last")),
     Column("unit", "string", "the unit of a sharded model; NA for a bucket",
-           lambda r: _of_unit(r, "name")),
+           _of_unit("name")),
     Column("collective", "string", "the unit's collective: all_gather, reduce_scatter, ...",
-           lambda r: _of_unit(r, "collective")),
-    Column("phase", "string", "forward or backward; units only", lambda r: _of_unit(r, "phase")),
+           _of_unit("collective")),
+    Column("phase", "string", "forward or backward; units only", _of_unit("phase")),
     Column("turn", "Int64", "position among such calls of the step, from 0; units only", _turns),
     Column("exposed_ns", "Int64", "how long training waited for the unit's collective",
            sometimes("exposed"),
            Shown("exposed", spread, "exposed", "exposed: what training waits for it")),
     Column("dtype", "category", "torch's name of the gradients' type",
-           lambda r: r.category("dtype", (x.dtype for x in r.track.facts), r.columns.facts)),
+           lambda r: r.fact(lambda fact: fact.dtype)),
     Column("time", WALL, "wall-clock time of called_ns", BucketRows.wall),
     Column("called_ns", "Int64", "when DDP called the hook, on the host",
            lambda r: r.common(r.columns.called)),
@@ -95,7 +98,7 @@ BUCKETS = (
            lambda r: r.common(r.columns.done, r.timed)),
     UNSURE,
     Column("duration_ns", "Int64", "done_ns less ready_ns",
-           lambda r: Values(r.columns.done - r.columns.ready, r.timed),
+           lambda r: where(r.columns.done - r.columns.ready, r.timed),
            Shown("duration", spread, "time", "time: from ready to done")),
     # Whoever is last waits for nobody: a median may be 0 whatever the others wait.
     WAIT._replace(shown=Shown("wait_ns", lambda values: known(mean(values)), "wait")),
@@ -106,10 +109,10 @@ BUCKETS = (
     ),
     BUS_BYTES,
     Column("error_relative_l2", "float64", "error of the result, |x - r| / |r|, where probed",
-           lambda r: _of_errors(r.track, "relative_l2"),
+           _of_errors("relative_l2"),
            Shown("error", None, "error", "error: relative L2")),
     Column("error_cosine", "float64", "cosine of the result and the lossless average",
-           lambda r: _of_errors(r.track, "cosine")),
+           _of_errors("cosine")),
     Column("exception", "string", "what the hook raised; NA where it did not", _exceptions),
     *KINDS,
 )  # fmt: skip

@@ -28,7 +28,7 @@ from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
 from .counts import COUNTS, HANG, PROBED, reasons
 from .groups import Together, together_in, units_by_number, unlike_numbers
 from .run import Run, once
-from .tables import BucketRows, Column
+from .tables import BucketRows, Column, Values
 from .waits import Waits, waits
 
 
@@ -236,7 +236,7 @@ class StepArrays:
         rows = [own.all_buckets if with_probed else own.buckets for own in self._rows]
         pairs = list(zip(self._table, rows, strict=True))
         number = np.concatenate([one.columns.bucket[own] for one, own in pairs])
-        values = np.concatenate([column.of(one).floats[own] for one, own in pairs])
+        values = np.concatenate([_floats(column.of(one))[own] for one, own in pairs])
         # numpy sorts numbers of 16 bits ten times as fast.
         small = number.astype(np.min_scalar_type(number.max(initial=0)))
         order = np.argsort(small, kind="stable")
@@ -541,6 +541,10 @@ class StepArrays:
 def _first_ready(own: RankRows) -> Ints:
     first: Ints = own.clock.common(own.track.steps.first_ready[own.steps])
     return first
+
+
+def _floats(values: Values) -> Floats:
+    return values.astype(np.float64).filled(np.nan)
 
 
 def _known(values: Ints) -> Floats:

@@ -1,16 +1,16 @@
 """A run as tables of numpy: columns, each declared once with how its values come about.
 
-    Run --Rows of each rank--> Column.of --> Values --rank after rank--> what ``made`` returns
+    Run --Rows of each rank--> Column.of --> masked arrays --rank after rank--> all of ``made``
 
-Times are ns of rank 0's host clock.  A rank whose clock nobody measured stands by its wall clock,
-and its ``clock_uncertainty_ns`` is not known; where rank 0's file is missing too, its times are not
-known.  Wall-clock times are rank 0's machine's, or where its file is missing, the rank's own.
+A value that is not known is masked.  Times are ns of rank 0's host clock.  A rank whose clock
+nobody measured stands by its wall clock, and its ``clock_uncertainty_ns`` is not known; where rank
+0's file is missing too, its times are not known.  Wall-clock times are rank 0's machine's, or where
+its file is missing, the rank's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,27 +24,26 @@ from .waits import Waited, waits
 
 _T = TypeVar("_T")
 
+Values = np.ma.MaskedArray[Any, Any]
+"""One column; names and texts are objects."""
 
-@dataclass(frozen=True, slots=True)
-class Values:
-    """One column: numbers or text, where they are known (``None``: everywhere).
 
-    ``names``: of a category, whose ``data`` are indices into them.
-    """
+def where(values: npt.NDArray[Any], known: Bools | bool) -> Values:
+    """Return values that are known in some rows."""
+    return np.ma.MaskedArray(values, np.logical_not(known))
 
-    data: npt.NDArray[Any]
-    known: Bools | None = None
-    names: tuple[str, ...] | None = None
 
-    @property
-    def unknown(self) -> Bools:
-        """Where nothing is known."""
-        return np.zeros(len(self.data), np.bool_) if self.known is None else ~self.known
+def known_of(values: Ints) -> Values:
+    """Return numbers that are not known where they are ``UNKNOWN``."""
+    return where(values.astype(np.int64), values != UNKNOWN)
 
-    @property
-    def floats(self) -> npt.NDArray[np.float64]:
-        """The numbers, NaN where they are not known."""
-        return np.where(self.unknown, np.nan, self.data)
+
+def objects(values: Iterable[Any]) -> Values:
+    """Return texts, and what else is no number, which are not known where they are ``None``."""
+    found = [*values]
+    content = np.empty(len(found), object)
+    content[:] = found
+    return np.ma.MaskedArray(content, np.array([one is None for one in found], np.bool_))
 
 
 class Shown(NamedTuple):
@@ -87,7 +86,7 @@ class Rows:
     """One rank's rows of a table; ``i``: the rank's place in the run.
 
     ``columns``: what the rows are of.  ``host``: the host's time by which a row lies in the run,
-    where ``host_known``; that is ``None`` for everywhere.
+    where ``host_known``.
     """
 
     columns: BucketColumns | StepColumns
@@ -95,7 +94,7 @@ class Rows:
     def __init__(self, run: Run, i: int, columns: BucketColumns | StepColumns, host: Ints) -> None:
         self.run, self.i, self.track, self._clock = run, i, run.tracks[i], run.clocks[i]
         self.columns, self.host = columns, host
-        self.host_known: Bools | None = None
+        self.host_known: Bools | bool = True
         own, self._rank_0 = self.track.records.run, _rank_0(run)
         self._is_placed = self._clock.is_known or None not in (self._rank_0, own)
         self._anchor = self._rank_0 or own
@@ -105,30 +104,22 @@ class Rows:
         found: Ints = getattr(self.columns, name)
         return found
 
-    def common(self, host: Ints, known: Bools | None = None) -> Values:
+    def common(self, host: Ints, known: Bools | bool = True) -> Values:
         """Return times of day by rank 0's clock."""
-        known = np.ones(len(host), np.bool_) if known is None else known
-        return Values(self._clock.common(host), known & self._is_placed)
+        return where(self._clock.common(host), np.logical_and(known, self._is_placed))
 
     def wall(self) -> Values:
         """Return the wall-clock time of ``host``, ns since the epoch."""
         at = self.host if self._rank_0 is None else self._clock.common(self.host)
         if self._anchor is None or not (self._is_placed or self._rank_0 is None):
-            return Values(at, np.zeros(len(at), np.bool_))
+            return where(at, known=False)
         to_wall = self._anchor.wall_anchor_ns - self._anchor.host_anchor_ns
-        known = np.ones(len(at), np.bool_) if self.host_known is None else self.host_known
-        return Values(at + to_wall, known)
+        return where(at + to_wall, self.host_known)
 
     def uncertainty(self) -> Values:
         """Return by how much ``host`` may be off beside another rank's."""
-        unsure = known_of(self._clock.uncertainty(self.host))
-        return Values(unsure.data, ~unsure.unknown & (self.host_known is None or self.host_known))
-
-    def category(self, column: str, names: Iterable[str], codes: Ints) -> Values:
-        """Return a column of names, each of which stands once in all ranks' together."""
-        every = _names(self.run)[column]
-        place = np.array([every.index(name) for name in names], np.int64)
-        return Values(place[codes], names=every)
+        unsure = self._clock.uncertainty(self.host)
+        return where(unsure, np.logical_and(unsure != UNKNOWN, self.host_known))
 
     def _of_any_model(self, of_model: Callable[[str], Waited]) -> Waited:
         """Return the waits of all models; each row is of one of them, and unknown of the others."""
@@ -145,6 +136,10 @@ class BucketRows(Rows):
         columns = run.tracks[i].buckets
         super().__init__(run, i, columns, columns.called)
         self.timed: Bools = ~columns.having("untimed")
+
+    def fact(self, of: Callable[[Any], Any]) -> Values:
+        """Return something of each bucket's facts."""
+        return objects(map(of, self.track.facts))[self.column("facts")]
 
     @cached_property
     def waited(self) -> Waited:
@@ -163,17 +158,6 @@ def _rank_0(run: Run) -> RunInfo | None:
     return next((one for one in runs if one and one.rank == 0), None)
 
 
-@once
-def _names(run: Run) -> dict[str, tuple[str, ...]]:
-    tracks = run.tracks
-    return {
-        "model": distinct(name for t in tracks for name, _ in t.models),
-        "hook": distinct(hook for t in tracks for _, hook in t.models),
-        "dtype": distinct(f.dtype for t in tracks for f in t.facts),
-        "stage": STAGE_NAMES,
-    }
-
-
 def distinct(values: Iterable[_T]) -> tuple[_T, ...]:
     """Return values in the order in which they first come, each once."""
     return tuple(dict.fromkeys(values))
@@ -187,22 +171,15 @@ def made(of: Iterable[Any], columns: Sequence[Column]) -> dict[str, Values]:
 
 
 def _joined(parts: Sequence[Values], column: Column) -> Values:
-    known = None
     if not parts:
-        return Values(np.zeros(0, column.dtype if column.dtype in ("int64", "bool") else object))
-    if parts[0].known is not None:
-        known = np.concatenate([part.known for part in parts if part.known is not None])
-    return Values(np.concatenate([part.data for part in parts]), known, parts[0].names)
-
-
-def known_of(values: Ints) -> Values:
-    """Return numbers that are not known where they are ``UNKNOWN``."""
-    return Values(values.astype(np.int64), values != UNKNOWN)
+        kind = column.dtype if column.dtype in ("int64", "bool") else object
+        return where(np.zeros(0, kind), known=True)
+    return np.ma.concatenate(parts)
 
 
 def always(name: str) -> Callable[[Rows], Values]:
     """Return what makes a column of a field that is known in each row."""
-    return lambda rows: Values(rows.column(name).astype(np.int64))
+    return lambda rows: where(rows.column(name).astype(np.int64), known=True)
 
 
 def sometimes(name: str) -> Callable[[Rows], Values]:
@@ -212,7 +189,7 @@ def sometimes(name: str) -> Callable[[Rows], Values]:
 
 def flag(name: str) -> Callable[[Rows], Values]:
     """Return what makes a column of one of ``FLAGS``."""
-    return lambda rows: Values(rows.columns.having(name))
+    return lambda rows: where(rows.columns.having(name), known=True)
 
 
 def _transfer(rows: Any) -> Values:
@@ -220,15 +197,19 @@ def _transfer(rows: Any) -> Values:
     return known_of(np.where(waited == UNKNOWN, UNKNOWN, rows.wire_ns - waited))
 
 
+def _names(rows: Rows, place: int) -> Values:
+    return objects(one[place] for one in rows.track.models)[rows.column("model")]
+
+
 WALL = "datetime64[ns, UTC]"
 
 WHOSE = (
     Column("model", "category", "name of the model",
-           lambda r: r.category("model", (x for x, _ in r.track.models), r.column("model"))),
+           lambda r: _names(r, 0)),
     Column("hook", "category", "name of its communication hook",
-           lambda r: r.category("hook", (x for _, x in r.track.models), r.column("model"))),
+           lambda r: _names(r, 1)),
     Column("rank", "int64", "rank that recorded the row",
-           lambda r: Values(np.full(len(r.column("model")), r.track.rank))),
+           lambda r: where(np.full(len(r.column("model")), r.track.rank), known=True)),
     Column("step", "int64", "number of the step", always("step")),
     Column("generation", "int64", "DDP's bucket layout; 0 is the one before the first step's end",
            always("generation")),

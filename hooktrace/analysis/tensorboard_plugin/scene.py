@@ -91,8 +91,8 @@ class Scene:
 
     ``extent``: the last end, and of an open hang as much as shows it.  ``late``: the ranks that the
     report names, and where others waited for each; ``late_note``: why it names none.  ``hangs``:
-    each with when it began.  ``origin``: in rank 0's clock.  ``units``: the collectives of a sharded model, whose rows have
-    ``titles``; both are empty of DDP's.
+    each with when it began.  ``origin``: in rank 0's clock.  ``units``: the collectives of a
+    sharded model, whose rows have ``titles``; both are empty of DDP's.
     """
 
     run: Run

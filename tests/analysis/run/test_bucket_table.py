@@ -67,7 +67,7 @@ def test_the_report_sums_what_data_frames_have(tmp_path: Path) -> None:
             found = []
             for rows in (BucketRows(run, 0), BucketRows(run, 1)):
                 is_first = (rows.columns.bucket == 0) & [s in counted for s in rows.columns.step]
-                found += column.of(rows).floats[is_first].tolist()
+                found += column.of(rows)[is_first].tolist()
             found.sort()
             middle = (found[(len(found) - 1) // 2] + found[len(found) // 2]) / 2
             assert getattr(model.facts.buckets[0], how.fact) == middle, column

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 from msgspec.structs import replace
 
 from hooktrace.analysis.frames.columns import TABLES
@@ -44,9 +43,8 @@ def table_of(folder: Path, name: str) -> dict[str, Values]:
 
 def listed(values: Values) -> list[object]:
     """Return names or numbers, ``None`` where they are not known."""
-    known = np.ones(len(values.data), np.bool_) if values.known is None else values.known
-    data = values.data if values.names is None else np.array(values.names, object)[values.data]
-    return [one if k else None for one, k in zip(data.tolist(), known.tolist(), strict=True)]
+    found: list[object] = values.tolist()
+    return found
 
 
 def test_without_rank_0_and_clocks_there_is_no_clock_to_tell_times_in(tmp_path: Path) -> None:
