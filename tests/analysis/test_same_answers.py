@@ -21,12 +21,14 @@ from hooktrace.analysis.frames import load as load_frames
 from hooktrace.analysis.hang.command import hang_json
 from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
+from hooktrace.analysis.report.findings import HUNG
 from hooktrace.analysis.report.run_report import ModelReport
 from hooktrace.analysis.run import REASONS, hangs
 from hooktrace.analysis.tensorboard_plugin.scene import LATE, scene_of
 from hooktrace.exporters.observations import Observer
 from hooktrace.records import Batch
 from hooktrace.records import metrics as m
+from hooktrace.records.stall import ENOUGH_STEPS, is_stall
 from hooktrace.testing.synthetic import simulate
 from hooktrace.testing.synthetic_hangs import SyntheticHang
 from tests.analysis.golden import REAL, write
@@ -160,6 +162,15 @@ def test_report_and_comparison_count_them_too(answers: Answers) -> None:
         assert (compared.facts.steps, compared.facts.probed) == (len(counted), model.facts.probed)
 
 
+def stalls_of(rows: Any) -> Iterator[int]:
+    """Yield the steps of a rank that stalled, by its own usual ones; none of too few."""
+    own = rows[rows["counts"]]
+    exposed, period = (own[name].dropna().astype(float) for name in ("exposed_ns", "period_ns"))
+    if len(own) >= ENOUGH_STEPS and len(exposed) and len(period):
+        usual = exposed.median(), period.median()
+        yield from (own["step"][i] for i, ns in exposed.items() if is_stall(ns, *usual))
+
+
 def test_the_tab_counts_them_too(answers: Answers) -> None:
     """Its lists, the bands above the lanes, the heat map's colours, and the critical paths."""
     for model in answers.models:
@@ -171,14 +182,14 @@ def test_the_tab_counts_them_too(answers: Answers) -> None:
         assert listed <= counted
         assert len(listed) >= min(len(counted), 12)
         everywhere = on_all_ranks(trace)
+        rows = answers.frame(name)
         bands = summary["bands"]["exposed"]
         assert bands["first"] == bands["last"] == everywhere
-        rows = answers.frame(name)
         exposed = rows[rows["step"].isin(everywhere)]["exposed_ns"]
         heat = answers.tab("/heat", model=name, value="exposed", columns=1000)
         assert (heat["low"], heat["high"]) == (exposed.min(), exposed.max())
         # Paths leave out steps that stalled besides: one would be longer than all others.
-        stalled = {one.step for one in model.facts.stalls if not one.is_probed}
+        stalled = {step for _, own in rows.groupby("rank") for step in stalls_of(own)}
         of = len({*everywhere} - stalled)
         title = answers.tab("/path_sums", model=name)["title"]
         assert f"{of} steps that count" in title or title.startswith("There is none")
@@ -265,8 +276,9 @@ def test_hangs_are_told_alike(answers: Answers) -> None:
     """Report, tab, ``hooktrace hang`` and Perfetto file: the same sentence and outcome, once."""
     told = [(one["sentence"], one["outcome"]) for one in json.loads(
         hang_json(answers.run, hangs(answers.run)))["hangs"]]  # fmt: skip
-    of_report = [(one.sentence, one.outcome) for m in answers.models for one in m.facts.hangs]
-    assert of_report == told
+    hung = [one for m in answers.models for one in m.findings if one.rule == HUNG]
+    of_report = [(one.sentence, one.evidence[1]) for one in hung]
+    assert of_report == [(f"{one[:1].upper()}{one[1:]}.", outcome) for one, outcome in told]
     of_tab = [
         one["text"]
         for model in answers.models

@@ -1,33 +1,25 @@
 """One model's arrays to its facts.
 
 StepArrays --medians--> ModelFacts, with causes.py and units.py
-layouts, anomalies of the tracks ----^
+layouts of the tracks ----^
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from math import prod
 
 import numpy as np
 
-from ...records import AnomalyRecord, ErrorRecord, Unit
-from ..run import Hang, Run, hangs, models_beside
+from ...records import ErrorRecord
+from ..run import Run, models_beside
 from ..run.bucket_table import SHOWN
 from ..run.dense import Floats, StepArrays, known, known_middle, medians, spread, sums
 from ..run.late import late_ranks
 from ..run.order import is_order_known, often
 from ..run.parts import exposure, waited_ns
-from .causes import slow_steps, stalls
-from .facts import (
-    AnomalyFacts,
-    BucketError,
-    BucketFacts,
-    HangFacts,
-    ModelFacts,
-    RankFacts,
-    WaitsFor,
-)
+from .causes import slow_steps
+from .facts import BucketError, BucketFacts, ModelFacts, RankFacts, WaitsFor
 from .provenance import ModelSource
 from .units import is_synchronous, kind_facts, shares_of_steps
 
@@ -74,9 +66,6 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
         ranks=rank_facts(run, arrays),
         late=late_ranks(sample),
         slow=slow_steps(arrays),
-        stalls=stalls(arrays),
-        hangs=hang_facts(hangs(run), [model]),
-        anomalies=anomaly_facts(run, [model]),
         beside=models_beside(run, model),
         is_sharded=arrays.is_sharded,
         is_synchronous=is_synchronous(sample),
@@ -180,53 +169,6 @@ def rank_facts(run: Run, arrays: StepArrays) -> tuple[RankFacts, ...]:
         )
         for i, track in enumerate(run.tracks)
     )
-
-
-def hang_facts(hangs: Sequence[Hang], models: Collection[str]) -> tuple[HangFacts, ...]:
-    """Return what is known of the hangs of some models, those without an end first."""
-    return tuple(
-        HangFacts(
-            kind=one.record.kind,
-            step=one.record.step,
-            bucket=one.record.bucket,
-            ranks=one.record.ranks,
-            waiting=one.record.waiting,
-            since_wall_ns=one.record.since_wall_ns,
-            sentence=one.record.sentence,
-            ended_after_ns=one.took_ns,
-            went_on=one.went_on,
-            outcome=one.outcome,
-            recorded_by=one.ranks,
-            unit=one.record.unit,
-        )
-        for one in hangs
-        if one.record.model in models
-    )
-
-
-def anomaly_facts(run: Run, models: Collection[str]) -> tuple[AnomalyFacts, ...]:
-    """Return the anomalies of some models, those that began first in front."""
-    by_kind: dict[str, list[tuple[AnomalyRecord, Unit | None]]] = {}
-    for track in run.tracks:
-        for one in track.records.anomalies:
-            if one.model in models:
-                entry = track.entries.get((one.model, one.generation, one.bucket))
-                pair = one, None if entry is None else entry.unit
-                by_kind.setdefault(one.kind, []).append(pair)
-    found = []
-    for kind, seen in by_kind.items():
-        first, unit = min(seen, key=lambda pair: pair[0].step)
-        facts = AnomalyFacts(
-            kind=kind,
-            count=len(seen),
-            first=first,
-            ranks=tuple(sorted({a.rank for a, _ in seen if a.rank is not None})),
-            buckets=tuple(sorted({a.bucket for a, _ in seen if a.bucket >= 0})),
-            unit=unit,
-            units=tuple(dict.fromkeys(one for _, one in seen if one is not None)),
-        )
-        found.append(facts)
-    return tuple(sorted(found, key=lambda one: one.first.step))
 
 
 def rate(count: Floats, transfer: Floats, wire: Floats) -> float | None:

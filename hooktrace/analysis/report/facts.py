@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...records import AnomalyRecord, Unit
+from ...records import Unit
 from ...records.anomalies import Severity
 from ..run.dense import Spread
 from ..run.late import LateRank
@@ -146,71 +146,11 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
         return None if ns is None else min(1.0, ns / self.excess_ns)
 
 
-class Stall(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that waited for its communication far longer than others.
-
-    ``exposed_ns``: on ``rank``, which waited longest; ``usual_ns``: the median of all steps.
-    ``bucket``, ``stage``: where that rank was longest meanwhile.  ``late_ranks``: those that had
-    their last bucket ready so much later than that rank that this is most of its wait.
-    ``spread_ns``: between the first and the last rank that had it ready.  ``None``: not known.
-    """
-
-    step: int
-    exposed_ns: float
-    usual_ns: float
-    rank: int | None = None
-    bucket: int | None = None
-    stage: str | None = None
-    late_ranks: tuple[int, ...] = ()
-    spread_ns: float | None = None
-    is_probed: bool = False
-
-
-class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Anomalies of one kind: since when, where, and the first one's message.
-
-    ``count``: of records.  A rank records the first of each bucket only, so it is not how often.
-    ``unit``: of a sharded model, the first one's, and ``units`` all of them: each rank numbers its
-    ``buckets`` by itself.
-    """
-
-    kind: str
-    count: int
-    first: AnomalyRecord
-    ranks: tuple[int, ...]
-    buckets: tuple[int, ...]
-    unit: Unit | None = None
-    units: tuple[Unit, ...] = ()
-
-
-class HangFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A hang: its kind, the call that waited longest, who waited for whom, and since when.
-
-    ``sentence``: what was the case while it lasted.  ``ended_after_ns``: at most, ``None`` where no
-    end is known; ``outcome`` says it in words.
-    ``went_on``: it is over, and its step did not break off.  ``recorded_by``: the ranks whose files
-    have it.  ``unit``: of a sharded model, as in its record.
-    """
-
-    kind: str
-    step: int
-    bucket: int
-    ranks: tuple[int, ...]
-    waiting: tuple[int, ...]
-    since_wall_ns: int
-    sentence: str
-    ended_after_ns: int | None
-    went_on: bool
-    outcome: str
-    recorded_by: tuple[int, ...]
-    unit: str = ""
-
-
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One model's last generation; of a sharded model all of them.
 
     Steps: ``steps`` are those whose times count; ``bucket_steps`` those that facts of buckets are
-    of; ``probed`` how many were left out because hooktrace probed them (those of ``hangs`` are left
+    of; ``probed`` how many were left out because hooktrace probed them (those with a hang are left
     out too).  ``period_noise_ns``: half the width of the median period's 95 % interval.
     Exposed: ``exposed_share`` of the step's period, both medians; ``net_exposed_ns`` less what each
     rank waits for the last one at the last bucket, or at all units; ``wait_ns`` what the rank that
@@ -254,9 +194,6 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[RankFacts, ...]
     late: tuple[LateRank, ...]
     slow: SlowSteps | None
-    stalls: tuple[Stall, ...]
-    hangs: tuple[HangFacts, ...]
-    anomalies: tuple[AnomalyFacts, ...]
     beside: tuple[str, ...] = ()
     is_sharded: bool = False
     is_synchronous: bool = False

@@ -9,20 +9,22 @@ one pool that most of them draw from, so they do not add up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from ...records import AnomalyRecord, Unit
 from ...records.anomalies import anomaly_kind
 from ...records.hang import hang_kind
 from ...records.units import listed, named_ranks
-from .facts import AnomalyFacts, Finding, HangFacts, ModelFacts
+from ..run import Hang, Run, hangs
+from .facts import Finding, ModelFacts
 from .rules_compression import (
     error_is_large,
     hook_sends_what_it_gets,
     saves_less_than_it_costs,
 )
-from .rules_ranks import ranks_wait, slow_steps_cost, steps_stalled
+from .rules_ranks import ranks_wait, slow_steps_cost
 from .rules_time import (
     bucket_is_slow,
     communication_is_exposed,
@@ -33,45 +35,6 @@ from .rules_time import (
     units_are_exposed,
     workers_are_busy,
 )
-
-
-def ranks_hung(model: ModelFacts) -> Iterator[Finding]:
-    """Gain: none.  It happened once: without it no other step would have been any shorter.
-
-    Its step is in no statistics, so that neither a stall nor a slow step tells of it once more.
-    """
-    yield from hang_findings(model.hangs)
-
-
-def hang_findings(hangs: Sequence[HangFacts]) -> Iterator[Finding]:
-    """Yield a finding for each hang."""
-    for one in hangs:
-        kind = hang_kind(one.kind)
-        files = "file" if len(one.recorded_by) == 1 else "files"
-        yield Finding(
-            rule=ranks_hung.__name__,
-            sentence=_closed(one.sentence, begins_with_name=bool(one.unit)),
-            bucket=one.bucket if one.bucket >= 0 else None,
-            rank=one.ranks[0] if len(one.ranks) == 1 else None,
-            steps=(one.step,),
-            evidence=(
-                kind.sentence[:1].lower() + kind.sentence[1:],
-                one.outcome,
-                f"recorded in the {files} of {named_ranks(one.recorded_by)}; hooktrace hang says "
-                "more",
-            ),
-            remedy=_closed(kind.remedy_of(one.unit)),
-            is_wrong=not one.went_on,
-            is_kept=True,
-            severity="warn" if one.went_on else "fail",
-        )
-
-
-def _closed(text: str, *, begins_with_name: bool = False) -> str:
-    """Return a sentence with its first letter, which a module's name keeps, and its end."""
-    first = text[:1] if begins_with_name else text[:1].upper()
-    return text and first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
-
 
 Rule = Callable[[ModelFacts], Iterator[Finding]]
 
@@ -86,9 +49,7 @@ RULES: tuple[Rule, ...] = (
     hook_sends_what_it_gets,
     ranks_wait,
     slow_steps_cost,
-    steps_stalled,
     error_is_large,
-    ranks_hung,
 )
 
 UNIT_RULES: tuple[Rule, ...] = (
@@ -97,11 +58,12 @@ UNIT_RULES: tuple[Rule, ...] = (
     saves_less_than_it_costs,
     ranks_wait,
     slow_steps_cost,
-    steps_stalled,
     error_is_large,
-    ranks_hung,
 )
 """Of a sharded model, whose units wait neither for a worker nor for the last gradient."""
+
+HUNG = "ranks_hung"
+"""The ``rule`` of a hang's finding."""
 
 LEAST = 0.005
 """Share of the step's period below which a gain is not worth a sentence."""
@@ -115,10 +77,7 @@ _MOST_NAMED = 3
 
 
 def findings(model: ModelFacts) -> list[Finding]:
-    """Return what is to be said: hangs without an end, anomalies, wrong ones first, then gains.
-
-    Hangs that went on stand before the gains: what they took was no step's, and may be more.
-    """
+    """Return what the rules say of a model, the largest gain first."""
     found = [
         _weighed(replace(one, rule=rule.__name__), model)
         for rule in (UNIT_RULES if model.is_sharded else RULES)
@@ -126,57 +85,106 @@ def findings(model: ModelFacts) -> list[Finding]:
     ]
     least = LEAST * model.period.p50 if model.period is not None else 0.0
     found = [x for x in found if x.gain_ns is None or x.is_kept or x.gain_ns >= least]
-    found.sort(key=lambda one: (one.severity is None, -(one.gain_ns or 0.0)))
-    # Of stalls the rule says more than the ranks' own records, of which none sees the others.
-    others = tuple(one for one in model.anomalies if one.kind != "stall")
-    wrong = [one for one in found if one.is_wrong]
-    return [*wrong, *anomaly_findings(others), *(one for one in found if not one.is_wrong)]
+    return sorted(found, key=lambda one: -(one.gain_ns or 0.0))
 
 
 def _weighed(finding: Finding, model: ModelFacts) -> Finding:
     """Return the finding, said to be small where it is: nothing lossy is worth that."""
-    if finding.gain_ns is None or finding.is_kept or finding.is_wrong or model.period is None:
+    if finding.gain_ns is None or finding.is_kept or model.period is None:
         return finding
     least = max(SMALL * model.period.p50, model.period_noise_ns or 0.0)
     return finding if finding.gain_ns >= least else replace(finding, is_small=True, lossy_remedy="")
 
 
-def anomaly_findings(anomalies: Sequence[AnomalyFacts]) -> list[Finding]:
-    """Return a finding for each kind of anomaly; no time is to be gained by any."""
-    found = [_anomaly(one) for one in anomalies]
-    return sorted(found, key=lambda one: not one.is_wrong)
+def recorded(run: Run, models: Collection[str]) -> list[Finding]:
+    """Return what ranks recorded of some models: hangs, and a finding for each kind of anomaly.
+
+    Hangs without an end come first, then anomalies, wrong gradients in front, then hangs that went
+    on.  Of a hang's step no rule speaks, since no statistics have it; nor is it called a stall.
+    """
+    hung = [one for one in hangs(run) if one.record.model in models]
+    seen: dict[str, list[tuple[AnomalyRecord, Unit | None]]] = {}
+    steps = {one.record.step for one in hung}
+    for track in run.tracks:
+        for one in track.records.anomalies:
+            if one.model in models and not (one.kind == "stall" and one.step in steps):
+                entry = track.entries.get((one.model, one.generation, one.bucket))
+                seen.setdefault(one.kind, []).append((one, None if entry is None else entry.unit))
+    by_begin = sorted(seen.values(), key=lambda of: min(one.step for one, _ in of))
+    return [
+        *(hang_finding(one) for one in hung if not one.went_on),
+        *sorted(map(_anomaly, by_begin), key=lambda one: not one.is_wrong),
+        *(hang_finding(one) for one in hung if one.went_on),
+    ]
 
 
-def _anomaly(one: AnomalyFacts) -> Finding:
-    kind, first = anomaly_kind(one.kind), one.first
+def hang_finding(one: Hang) -> Finding:
+    """Return the finding of a hang, without a gain: no other step would have been any shorter."""
+    record, kind = one.record, hang_kind(one.record.kind)
+    files = "file" if len(one.ranks) == 1 else "files"
+    return Finding(
+        rule=HUNG,
+        sentence=_closed(record.sentence, begins_with_name=bool(record.unit)),
+        bucket=record.bucket if record.bucket >= 0 else None,
+        rank=record.ranks[0] if len(record.ranks) == 1 else None,
+        steps=(record.step,),
+        evidence=(
+            kind.sentence[:1].lower() + kind.sentence[1:],
+            one.outcome,
+            f"recorded in the {files} of {named_ranks(one.ranks)}; hooktrace hang says more",
+        ),
+        remedy=_closed(kind.remedy_of(record.unit)),
+        is_wrong=not one.went_on,
+        is_kept=True,
+        severity="warn" if one.went_on else "fail",
+    )
+
+
+def _closed(text: str, *, begins_with_name: bool = False) -> str:
+    """Return a sentence with its first letter, which a module's name keeps, and its end."""
+    first = text[:1] if begins_with_name else text[:1].upper()
+    return text and first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _anomaly(seen: Sequence[tuple[AnomalyRecord, Unit | None]]) -> Finding:
+    """Return the finding of one kind of anomaly, of which ranks recorded these; none has a gain."""
+    first, unit = min(seen, key=lambda pair: pair[0].step)
+    kind = anomaly_kind(first.kind)
     bucket = first.bucket if first.bucket >= 0 else None
     where = f"step {first.step}"
     if bucket is not None:
-        where += f", {f'bucket {bucket}' if one.unit is None else one.unit}"
+        where += f", {f'bucket {bucket}' if unit is None else unit}"
     where += "" if first.rank is None else f", rank {first.rank}"
     evidence = [f"first at {where}: {first.message}"]
-    if one.count > 1:
-        evidence.append(f"seen on {named_ranks(one.ranks)}{_in(one)}")
+    if len(seen) > 1:
+        ranks = sorted({one.rank for one, _ in seen if one.rank is not None})
+        evidence.append(f"seen on {named_ranks(ranks)}{_in(seen)}")
     return Finding(
-        rule=one.kind,
+        rule=first.kind,
         bucket=bucket,
         rank=first.rank,
-        steps=(first.step,),
-        sentence=f"{kind.said(sharded=one.unit is not None).sentence}: first seen at {where}.",
+        steps=tuple(sorted({one.step for one, _ in seen})),
+        sentence=f"{kind.said(sharded=unit is not None).sentence}: first seen at {where}.",
         evidence=tuple(evidence),
         is_wrong=kind.gradients_wrong,
         severity=kind.severity,
     )
 
 
-def _in(one: AnomalyFacts) -> str:
-    """Return in which buckets, or units' collectives, anomalies were seen."""
-    if not one.buckets:
-        return ""
-    where, each = f"bucket{'s' if len(one.buckets) > 1 else ''} {listed(one.buckets)}", "bucket"
-    if one.units:
-        more = len(one.units) - _MOST_NAMED
-        where = ", ".join(map(str, one.units[:_MOST_NAMED]))
+def _in(seen: Sequence[tuple[AnomalyRecord, Unit | None]]) -> str:
+    """Return in which buckets, units' collectives, or steps without these, anomalies were seen.
+
+    Each rank numbers its units' collectives by itself.
+    """
+    buckets = sorted({one.bucket for one, _ in seen if one.bucket >= 0})
+    units = dict.fromkeys(str(unit) for _, unit in seen if unit is not None)
+    if not buckets:
+        steps = sorted({one.step for one, _ in seen})
+        return f", in steps {listed(steps, most=6)}" if len(steps) > 1 else ""
+    where, each = f"bucket{'s' if len(buckets) > 1 else ''} {listed(buckets)}", "bucket"
+    if units:
+        more = len(units) - _MOST_NAMED
+        where = ", ".join([*units][:_MOST_NAMED])
         where += f" and {more} more" if more > 0 else ""
         each = "of a unit's collectives"
     return f", in {where}; of each {each} a rank records the first"

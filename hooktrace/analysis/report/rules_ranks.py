@@ -8,7 +8,7 @@ from ...records.hook_names import AVERAGES
 from ...records.units import listed, ms, named_ranks, percent
 from ..run.late import LateRank, why_nobody
 from .causes import SLOW
-from .facts import IN_TRACE, BucketFacts, Finding, ModelFacts, SlowSteps, Stall
+from .facts import IN_TRACE, BucketFacts, Finding, ModelFacts, SlowSteps
 
 
 def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
@@ -223,55 +223,3 @@ def rest_of(shares: float) -> str:
     if shares > 1:
         return "each at its median rank, so that they overlap"
     return "the rest outside of both"
-
-
-def steps_stalled(model: ModelFacts) -> Iterator[Finding]:
-    """Gain: what stalled steps wait beyond the median exposed time, spread over all steps.
-
-    A step is stalled when that is two seconds and a median period, or more (``records.stall``).
-    Ranks are named only where their last bucket was ready after that of the one which waited
-    longest, by half of that time.
-    """
-    if not model.stalls:
-        return
-    worst, count = model.stalls[0], len(model.stalls)
-    steps = tuple(one.step for one in model.stalls)
-    where = f"{ms(worst.exposed_ns)} of exposed communication, where {ms(worst.usual_ns)} is usual"
-    sentence = f"{count} steps stalled, steps {listed(steps, most=6)}: up to {where}."
-    if count == 1:
-        sentence = f"Step {worst.step} stalled: {where}."
-    excess = sum(one.exposed_ns - one.usual_ns for one in model.stalls)
-    said, of = _about(model, worst), "" if count == 1 else f"of step {worst.step}: "
-    yield Finding(
-        sentence=sentence,
-        rank=worst.late_ranks[0] if len(worst.late_ranks) == 1 else None,
-        steps=steps,
-        gain_ns=excess / (model.steps + model.probed),
-        evidence=tuple(f"{of}{text}" for text in said),
-        remedy="Look at what stopped or held up a rank, its machine or the network at that time.",
-        is_kept=True,
-    )
-
-
-def _about(model: ModelFacts, stall: Stall) -> Iterator[str]:
-    """Yield what is known of a stalled step."""
-    if stall.is_probed:
-        yield "hooktrace probed the step, and that may be a part of it"
-        return
-    if stall.bucket is not None:
-        where = f"stage {stall.stage} of {model.title(stall.bucket)}"
-        yield f"rank {stall.rank} waited longest, most of it in {where}"
-    missing = "" if model.is_whole else ", or a rank without a file"
-    came, together = "whose last bucket was ready", "all ranks had their last bucket ready"
-    if model.is_sharded:
-        came, together = "which came to that collective", "all its ranks came to that collective"
-    if stall.late_ranks:
-        who = named_ranks(stall.late_ranks)
-        yield f"it waited for {who}, {came} up to {ms(stall.spread_ns)} later"
-    elif stall.spread_ns is not None:
-        yield (
-            f"{together} within {ms(stall.spread_ns)}: who held it up after that is not known; "
-            f"it may be a rank that was stopped then{missing}, or the network"
-        )
-    else:
-        yield "who held it up is not known: not all ranks' times and clocks are"

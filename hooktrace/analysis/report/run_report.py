@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from ...records import RunInfo
 from ..document.output import json_text
-from ..run import PROBED, Run, hangs, reasons, units_by_number
+from ..run import PROBED, Run, reasons, units_by_number
 from ..run.dense import StepArrays, settled_steps
 from ..run.missing import missing
-from .build_facts import anomaly_facts, hang_facts, model_facts
+from .build_facts import model_facts
 from .facts import Finding, ModelFacts
-from .findings import anomaly_findings, findings, hang_findings
+from .findings import findings, recorded
 from .provenance import ModelSource, RunSource, model_source, run_source
 
-SCHEMA = 1
+SCHEMA = 2
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
 
 
@@ -73,16 +73,14 @@ def build_report(run: Run, *, model: str | None = None, path: str | None = None)
         if arrays is not None:
             source = model_source(run, arrays)
             facts = model_facts(run, arrays, source)
-            models.append(ModelReport(facts, findings(facts), arrays, source))
+            found = [*recorded(run, [facts.model]), *findings(facts)]
+            models.append(ModelReport(facts, found, arrays, source))
     of_none = [""] if model is None else []  # ranks that hung outside of all hooks, before any step
     return RunReport(
         run=run.info,
         ranks=len(run.tracks),
         models=models,
-        findings=[
-            *hang_findings(hang_facts(hangs(run), [*unsettled, *of_none])),
-            *anomaly_findings(anomaly_facts(run, unsettled)),
-        ],
+        findings=recorded(run, [*unsettled, *of_none]),
         missing=[
             *missing(run),
             *(text for one in models for text in _unsampled(run, one.facts)),

@@ -21,6 +21,7 @@ from ..document.tree import (
     Tone,
 )
 from .facts import Finding, ModelFacts
+from .findings import HUNG
 from .pictures import (
     MOST_BARS,
     MOST_CELLS,
@@ -102,7 +103,7 @@ def _findings(found: Sequence[Finding], facts: ModelFacts | None) -> Iterator[No
 def _found(one: Finding, facts: ModelFacts | None) -> Found:
     label, share = "-", None
     tone: Tone = "wrong" if one.is_wrong else "plain"
-    if one.rule == "ranks_hung":
+    if one.rule == HUNG:
         label, tone = "hang", "wrong" if one.is_wrong else "warn"
     elif one.is_wrong:
         label = "wrong"

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as like
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import build_report
-from hooktrace.analysis.report.findings import findings, hang_findings
+from hooktrace.analysis.report.findings import findings, hang_finding
+from hooktrace.analysis.run import hangs
+from hooktrace.records import AnomalyRecord
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import facts_of, report_of
 from tests.analysis.runs import run_in
 from tests.analysis.told import TOLD
+
+
+def stall(rank: int, step: int) -> AnomalyRecord:
+    """Return what a rank records of a step that stalled."""
+    return AnomalyRecord(
+        kind="stall", model="synthetic", hook="allreduce_hook", generation=1, step=step, bucket=-1,
+        stage="exposed", time_ns=step * 10**8, message="10 s, where 2 ms is usual", rank=rank,
+    )  # fmt: skip
 
 
 def test_a_gain_below_the_noise_is_small(tmp_path: Path) -> None:
@@ -26,12 +39,26 @@ def test_a_gain_below_the_noise_is_small(tmp_path: Path) -> None:
 def test_a_hang_of_a_sharded_model_is_told_by_its_unit(tmp_path: Path) -> None:
     """Whose name is written as it is; and there is no DDP to pass anything to."""
     TOLD["hang and stalls"](tmp_path)
-    fact = facts_of(tmp_path).hangs[0]
+    (hang,) = hangs(run_in(tmp_path))
     told = "blocks.2 all-gather (forward) of step 12 has waited 31 s on rank 0 for rank 2"
-    unit = replace(fact, kind="uneven_inputs", unit="blocks.2 all-gather (forward)", sentence=told)
-    (found,) = hang_findings([unit])
+    unit = "blocks.2 all-gather (forward)"
+    record = replace(hang.record, kind="uneven_inputs", unit=unit, message=told)
+    found = hang_finding(like(hang, record=record))
     assert found.sentence == f"{told}."
     assert found.remedy == "Give all ranks as many batches."
+
+
+def test_stalls_are_told_as_ranks_recorded_them(tmp_path: Path) -> None:
+    """With the steps of all ranks; but for a hang's step, of which the hang says more."""
+    TOLD["hang and stalls"](tmp_path)
+    for rank, steps in ((0, (12, 25)), (3, (25, 50))):
+        text = "".join(RecordEncoder().record(stall(rank, step)).decode() for step in steps)
+        with record_path(tmp_path, rank).open("a") as file:
+            file.write(text)
+    (found,) = [one for one in report_of(tmp_path).models[0].findings if one.rule == "stall"]
+    assert (found.rank, found.steps, found.severity, found.is_wrong) == (0, (25, 50), "warn", False)
+    assert found.sentence.endswith("beyond the usual: first seen at step 25, rank 0.")
+    assert found.evidence[1] == "seen on ranks 0, 3, in steps 25, 50"
 
 
 def test_of_one_model_no_hang_outside_of_all_is_told(tmp_path: Path) -> None:
