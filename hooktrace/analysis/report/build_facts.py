@@ -17,7 +17,7 @@ from ..run.bucket_table import SHOWN
 from ..run.dense import Floats, StepArrays, known, known_middle, medians, spread, sums
 from ..run.late import late_ranks
 from ..run.order import is_order_known, often
-from ..run.parts import exposure, waited_ns
+from ..run.parts import exposure
 from .causes import slow_steps
 from .facts import BucketError, BucketFacts, ModelFacts, RankFacts, WaitsFor
 from .provenance import ModelSource
@@ -52,7 +52,6 @@ def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts
         overlap=known_middle(arrays.overlap),
         busy_ns=known_middle(arrays.busy),
         wire_busy_ns=known_middle(arrays.by_step("wire_busy")),
-        queued_ns=known(waited_ns(sample, "queue")),
         gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
         wire_bytes=known_middle(sent),
         least_wire_bytes=known_middle(sent, 0.0),

@@ -154,8 +154,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     out too).  ``period_noise_ns``: half the width of the median period's 95 % interval.
     Exposed: ``exposed_share`` of the step's period, both medians; ``net_exposed_ns`` less what each
     rank waits for the last one at the last bucket, or at all units; ``wait_ns`` what the rank that
-    waits longest so does, the median over steps; ``queued_ns`` what the bucket which ends the step
-    waits for a worker; ``exposed_kinds`` of each of ``parts.KINDS``, the mean over ranks and steps.
+    waits longest so does, the median over steps; ``exposed_kinds`` of each of ``parts.KINDS``, the
+    mean over ranks and steps.
     Bytes: ``wire_bytes`` is the median of all steps, ``least_wire_bytes`` of the one which sends
     least, and ``often_wire_bytes`` what one in twenty sends, or more.
     What is known: ``is_whole`` says whether all ranks of the run have a file, ``is_order_known``
@@ -180,7 +180,6 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     overlap: float | None
     busy_ns: float | None
     wire_busy_ns: float | None
-    queued_ns: float | None
     gradient_bytes: int
     wire_bytes: float | None
     least_wire_bytes: float | None

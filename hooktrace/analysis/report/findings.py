@@ -26,14 +26,11 @@ from .rules_compression import (
 )
 from .rules_ranks import ranks_wait, slow_steps_cost
 from .rules_time import (
-    bucket_is_slow,
     communication_is_exposed,
     hook_holds_the_thread,
     last_bucket_is_large,
     small_buckets,
-    unit_is_slow,
     units_are_exposed,
-    workers_are_busy,
 )
 
 Rule = Callable[[ModelFacts], Iterator[Finding]]
@@ -42,8 +39,6 @@ RULES: tuple[Rule, ...] = (
     communication_is_exposed,
     last_bucket_is_large,
     small_buckets,
-    workers_are_busy,
-    bucket_is_slow,
     hook_holds_the_thread,
     saves_less_than_it_costs,
     hook_sends_what_it_gets,
@@ -54,13 +49,12 @@ RULES: tuple[Rule, ...] = (
 
 UNIT_RULES: tuple[Rule, ...] = (
     units_are_exposed,
-    unit_is_slow,
     saves_less_than_it_costs,
     ranks_wait,
     slow_steps_cost,
     error_is_large,
 )
-"""Of a sharded model, whose units wait neither for a worker nor for the last gradient."""
+"""Of a sharded model, whose units do not wait for the last gradient."""
 
 HUNG = "ranks_hung"
 """The ``rule`` of a hang's finding."""

@@ -3,22 +3,18 @@
 Each takes the facts of a model and yields its findings; the docstrings give the arithmetic.  Those
 of a sharded model speak of units, for which training waits one after another; all others are DDP's,
 whose buckets are sent while backward computes.
-
-Transfers that take long stand beside others as large, or down to half as large: so a latency is in
-their times too, and counts for more there.  None is slow for being the smaller one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
-from typing import NamedTuple
 
 import numpy as np
 
 from ...records.hook_names import AVERAGES, how_to_see
-from ...records.units import mb, milliseconds, ms, percent, size
-from .facts import IN_TRACE, BucketFacts, Finding, ModelFacts
+from ...records.units import mb, milliseconds, ms, percent
+from .facts import BucketFacts, Finding, ModelFacts
 
 WORTH_TWO = 2 << 20
 """Bytes of gradients from which on they are worth more than one bucket."""
@@ -265,48 +261,6 @@ def small_buckets(model: ModelFacts) -> Iterator[Finding]:
     )
 
 
-def workers_are_busy(model: ModelFacts) -> Iterator[Finding]:
-    """Gain: the median, over ranks and steps, of min(exposed, queue of the bucket done last).
-
-    Time in the queue costs nothing where it is hidden; what ends the step has waited for it.  The
-    wait for a turn among calls of several rounds is none.
-
-    Not of device times: a communicator runs its collectives one after another, so that each one's
-    queue is the wire of those before it.  The gain would be the exposed time, less the last one.
-    """
-    gain = model.queued_ns
-    if not gain or model.is_hidden or model.clock != "host":
-        return
-    worst = max(model.buckets, key=lambda b: b.stages.get("queue", 0.0))
-    is_gloo = "gloo" in model.backend
-    late = max(model.late, key=lambda one: one.margin_ns, default=None)
-    waits, waiting = max(((b.wait_ns or 0.0, b.bucket) for b in model.buckets), default=(0.0, 0))
-    held = "a worker" if is_gloo else "up the next ones"
-    remedy = "Send fewer bytes, or fewer and larger buckets if they are small."
-    # A bucket that waits for a rank may hold up others by all of that wait.
-    if late is not None and late.margin_ns >= gain:
-        remedy = (
-            f"Look at rank {late.rank} first, which is late: collectives that wait for it may hold "
-            f"{held} on the other ranks."
-        )
-    elif waits >= gain:
-        remedy = (
-            f"Look at who comes late first: bucket {waiting} holds {held} for {ms(waits)} until "
-            "the last rank is there."
-        )
-    yield Finding(
-        sentence=f"Collectives queue behind each other: the one that ends the step waits "
-        f"{ms(gain)} for those before it.",
-        gain_ns=gain,
-        evidence=(
-            f"bucket {worst.bucket} waits longest, {ms(worst.stages.get('queue'))} at the median",
-            "derived from the stamps: the backend takes collectives first in, first out"
-            + (", 2 at a time on gloo" if is_gloo else ""),
-        ),
-        remedy=remedy,
-    )
-
-
 def hook_holds_the_thread(model: ModelFacts) -> Iterator[Finding]:
     """Gain: the sum over buckets, but for the last, of the median time that the hook's call takes.
 
@@ -338,81 +292,3 @@ def hook_holds_the_thread(model: ModelFacts) -> Iterator[Finding]:
         evidence=(what, f"bucket {worst.bucket} takes longest, {ms(most)}"),
         remedy=remedy,
     )
-
-
-def bucket_is_slow(model: ModelFacts) -> Iterator[Finding]:
-    """Gain: what the bucket adds to the exposed time, at most its transfer's excess.
-
-    A bucket is slow when it takes more than twice what it would at the median rate of three others
-    or more that are as large, or down to half as large; the excess is what it takes beyond
-    (``slow_transfers``).  Where a rank's file is missing, it may be that rank that it waits for.
-    """
-    for one in slow_transfers(model):
-        if model.exposed is not None and one.of.tail_share is not None:
-            adds = one.of.tail_share * model.exposed.p50
-            of_exposed = f"it adds {ms(adds)} to what is exposed"
-            yield one.finding("", min(adds, one.excess_ns), of_exposed)
-
-
-def unit_is_slow(model: ModelFacts) -> Iterator[Finding]:
-    """Gain: what a unit's transfer takes beyond what it would at the rate of others of its kind.
-
-    A unit is slow as a bucket is, beside those of its kind.  The gain is at most its exposed time.
-    """
-    for one in slow_transfers(model):
-        exposed = one.of.exposed.p50 if one.of.exposed is not None else one.excess_ns
-        gain = min(one.excess_ns, exposed) * one.of.share_of_steps
-        yield one.finding(" of its kind", gain)
-
-
-_ENOUGH = 3
-"""Others beside which one may be slow."""
-
-
-class SlowTransfer(NamedTuple):
-    """One that takes twice as long as at the others' median rate, or longer; times in ns."""
-
-    of: BucketFacts
-    sent: float
-    took_ns: float
-    usual_ns: float
-    others: int
-
-    @property
-    def excess_ns(self) -> float:
-        """What it takes beyond."""
-        return self.took_ns - self.usual_ns
-
-    def finding(self, kind: str, gain_ns: float, *evidence: str) -> Finding:
-        """Return the finding, whose others are of a ``kind``."""
-        name = f"Bucket {self.of.bucket}" if self.of.unit is None else self.of.title
-        return Finding(
-            sentence=f"{name} takes long on the wire: {ms(self.took_ns)} for "
-            f"{size(int(self.sent))}, where others{kind}, no larger, would take "
-            f"{ms(self.usual_ns)}.",
-            bucket=self.of.bucket,
-            gain_ns=gain_ns,
-            evidence=(f"beside {self.others} others", *evidence),
-            remedy=f"{IN_TRACE} what else is on the wire, or computes, while it is.",
-        )
-
-
-def slow_transfers(model: ModelFacts) -> Iterator[SlowTransfer]:
-    """Yield the slow ones, each beside others of its kind."""
-    known = model.buckets if model.has_wire else ()
-    moved = [(b, b.wire_bytes, b.transfer_ns) for b in known if b.wire_bytes and b.transfer_ns]
-    for one, sent, took in moved:
-        ns_a_byte = [
-            ns / count
-            for b, count, ns in moved
-            if b is not one and _kind(b) == _kind(one) and 0.5 <= count / sent <= 1.05
-        ]
-        if len(ns_a_byte) < _ENOUGH:
-            continue
-        usual = sent * float(np.median(ns_a_byte))
-        if took > 2 * usual:
-            yield SlowTransfer(one, sent, took, usual, len(ns_a_byte))
-
-
-def _kind(bucket: BucketFacts) -> tuple[str, str] | None:
-    return None if bucket.unit is None else (bucket.unit.collective, bucket.unit.phase)

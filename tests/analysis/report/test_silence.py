@@ -15,8 +15,6 @@ SPEAKS: dict[str, set[str]] = {
     "communication_is_exposed": set(RUNS),
     "last_bucket_is_large": {"large last"},
     "small_buckets": {"small buckets"},
-    "workers_are_busy": {"queue", "small buckets", "slow collectives"},
-    "bucket_is_slow": {"one slow bucket"},
     "hook_holds_the_thread": {
         "codec",
         "compresses nothing",
