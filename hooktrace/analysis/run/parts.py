@@ -128,24 +128,6 @@ def _shares(added: Floats) -> Floats:
     return of_bucket / (np.nansum(of_bucket) or 1.0)
 
 
-def waited_ns(arrays: StepArrays, stage: str) -> float:
-    """Return the median, over ranks and steps, of min(exposed, stage of the bucket done last).
-
-    ``stage``: queue or turn.  Such time costs nothing where it is hidden; what ends the step has
-    waited for it.  NaN where no bucket is in that stage.
-    """
-    return middle(waits_at_end(arrays, stage))
-
-
-def waits_at_end(arrays: StepArrays, stage: str) -> Floats:
-    """Return min(exposed, stage of the bucket done last), (R, S); NaN without that stage."""
-    if stage not in arrays.stages:
-        return np.full_like(arrays.exposed, np.nan)
-    last = np.argmax(np.nan_to_num(arrays.done, nan=-np.inf), axis=2)[..., None]
-    found = np.take_along_axis(arrays.stages[stage], last, axis=2)[..., 0]
-    return np.minimum(found, arrays.exposed)
-
-
 class Exposure(NamedTuple):
     """What is exposed, and when something was transferred.
 
