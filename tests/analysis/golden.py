@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,19 +46,15 @@ RECORDED = Path(__file__).with_name("recorded")
 """Record files of real runs, a zip archive each (``record.py``)."""
 
 _Job = SyntheticJob | ShardedJob
-_Sides = tuple[Sequence[_Job], Sequence[_Job]]
+_Pair = tuple[_Job, _Job]
 _SLOW = {"bytes_per_second": 2.5e8}
 _ONE = {"bucket_bytes": (8_000_000,), "codec_ms": 0.05}
 _HALF = {**_ONE, "codec_ms": 1.05, "wire_share": 0.5, "hook": "fp16_compress_hook"}
 _UNITS = ShardedJob(steps=60, units=units(3))
 
 
-def _runs(*of: dict[str, Any]) -> list[_Job]:
-    return [replace(_BASE, seed=i, **fields) for i, fields in enumerate(of)]
-
-
-COMPARED: dict[str, _Sides] = {
-    name: ([replace(_BASE, **a)], [replace(_BASE, seed=1, **b)])
+COMPARED: dict[str, _Pair] = {
+    name: (replace(_BASE, **a), replace(_BASE, seed=1, **b))
     for name, a, b in (
         ("compared, alike", {}, {}),
         ("compared, fp16", {}, {"hook": "fp16", "wire_share": 0.5, "codec_ms": 1.0}),
@@ -77,15 +73,10 @@ COMPARED: dict[str, _Sides] = {
         ("compared, less sent by one hook", {}, {"wire_share": 0.5}),
     )
 } | {
-    "compared, runs": (_runs({}, {}, {}), _runs(*[{"bytes_per_second": 5e8, "steps": 61}] * 3)),
-    "compared, runs that do not tell": (
-        _runs({}, {}), _runs({"steps": 61}, {"steps": 61, "forward_ms": 41.0})),
-    "compared, a run of other buckets": (
-        _runs({}, {"bucket_bytes": (8_000_000,) * 4}), _runs({"steps": 61})),
-    "compared, units": ([_UNITS], [replace(_UNITS, latency_ms=1.0)]),
-    "compared, units and buckets": ([_BASE], [_UNITS]),
+    "compared, units": (_UNITS, replace(_UNITS, latency_ms=1.0)),
+    "compared, units and buckets": (_BASE, _UNITS),
 }  # fmt: skip
-"""Sides of runs, by what the second one differs in."""
+"""Two runs, by what the second one differs in."""
 
 SEEN = (
     "large last, alone", "late", "late, clocks unknown", "late, one file of three",
@@ -248,15 +239,9 @@ def _rows_and_marks(events: list[dict[str, Any]]) -> Iterator[str]:
     yield from (f"{kind}: {_line(dict(of))}" for kind, of in sorted(sums.items()))
 
 
-def _comparison(compared: _Sides, folder: Path) -> Comparison:
-    sides = [
-        [
-            measured(job, folder / f"{side}{i}", f"{side}{i if len(jobs) > 1 else ''}")
-            for i, job in enumerate(jobs)
-        ]
-        for side, jobs in zip("ab", compared, strict=True)
-    ]
-    return compare_runs(*sides)
+def _comparison(compared: _Pair, folder: Path) -> Comparison:
+    a, b = (measured(job, folder / name, name) for name, job in zip("ab", compared, strict=True))
+    return compare_runs(a, b)
 
 
 def _tab(folder: Path) -> Iterator[str]:

@@ -20,7 +20,7 @@ def test_only_on_a_link_a_hook_stops_paying() -> None:
     """Half of the bytes, for 2 ms more of the hook; a job of one rank sends nothing."""
     half = measures("other", seed=1, codec_ms=1.0, wire_share=0.5, hook="fp16_compress_hook")
     alone = [as_facts(one, world_size=1) for one in (measures("base"), half)]
-    found = [compare_runs([a], [b]) for a, b in ((measures("base"), half), alone)]
+    found = [compare_runs(a, b) for a, b in ((measures("base"), half), alone)]
     pays = [one.pays_below_bytes_per_second for one in found]
     assert [limit is None for limit in pays] == [False, True]
 
@@ -30,7 +30,7 @@ def test_without_buckets_step_times_are_compared() -> None:
     sides = []
     for one in (measures("base"), measures("other", seed=1)):
         none = one.parts._replace(known=one.parts.known & False).of_known()
-        sides.append([Measures(one.facts, one.series, none)])
+        sides.append(Measures(one.facts, one.series, none))
     found = compare_runs(sides[0], sides[1])
     assert found.quantity("period") == compared().quantity("period")
     assert found.step is not None
@@ -42,12 +42,12 @@ def test_without_buckets_step_times_are_compared() -> None:
 def test_wire_is_whole_where_waits_are_unknown_in_one() -> None:
     """Rather than to compare a wait with what may have one in it."""
     other = as_facts(measures("other", seed=1), waits_unknown=ONE_RANK)
-    found = compare_runs([measures("base")], [other])
+    found = compare_runs(measures("base"), other)
     keys = [one.key for one in found.parts]
     assert "wire" in keys
     assert not {"wait", "transfer"} & set(keys)
     assert "because in other one rank waits for nobody" in found.limits[0]
-    alike = compare_runs([other], [other])
+    alike = compare_runs(other, other)
     assert not any("wire is not told apart" in limit for limit in alike.limits)
 
 
@@ -64,13 +64,13 @@ def test_an_opaque_hook_has_no_stages_to_compare() -> None:
     one = opaque(measures("other", seed=1))
     assert one.is_opaque
     assert not measures("base").is_opaque
-    found = compare_runs([measures("base")], [one])
+    found = compare_runs(measures("base"), one)
     assert [part.key for part in found.parts] == ["exposed", "all_calls", "compute"]
     assert not [q for q in found.quantities if q.key in KINDS]
     assert found.step is not None
     (text,) = [text for text in found.limits if "is opaque" in text]
     assert text.endswith("to see them, use hooktrace.hooks.allreduce_hook in place of torch's")
-    assert list(grouping([one, one])) == ["pending"]
+    assert list(grouping(one, one)) == ["pending"]
 
 
 def test_parts_of_each_step_add_up_to_it() -> None:
@@ -80,7 +80,7 @@ def test_parts_of_each_step_add_up_to_it() -> None:
     assert found.step is not None
     assert sum(apart) == pytest.approx(found.step.difference, abs=5)
     one = measures("base", bytes_per_second=2.5e8)
-    for of in (grouping([one]), {"exposed": KINDS}):
+    for of in (grouping(one, one), {"exposed": KINDS}):
         whole, *parts = step_table(one, of).values()
         np.testing.assert_allclose(sum(parts), whole)
 
@@ -103,7 +103,7 @@ def test_many_begin_with_a_sentence_each() -> None:
 def test_buckets_that_do_not_differ_are_left_out() -> None:
     """Their rows would be of zeros; where no bucket differs there is no table."""
     base = measures("base")
-    same = compare_runs([base], [base])
+    same = compare_runs(base, base)
     assert {pair.stage for pair in same.buckets} == {None}, "most of nothing is no stage"
     assert "What each bucket" not in printed([same])
     said = " ".join(printed([compared(bytes_per_second=2.5e8)], 110).split())

@@ -6,7 +6,7 @@ what makes them doubtful, as text, as a page with pictures, or as JSON.
     Run --measure.py, run/parts.py--> Measures: a number a step, ranks put together
     event files --losses.py---------------->   |
                                                v
-    Measures of both sides --compare_runs.py--> Comparison (comparison.py: the structs)
+    Measures of both runs --compare_runs.py--> Comparison (comparison.py: the structs)
         differences.py, bootstrap.py: medians, differences, intervals
         pairing.py: which buckets are the same in both, and doubts; sentence.py
                                                |

@@ -34,9 +34,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``steps``: those whose times count, without ``probed`` ones.  ``world_size``: 0 where no file
     tells.  ``least_wire_bytes``, ``most_wire_bytes``: of any step.  ``unaligned``: ranks whose
     clock nobody measured.  ``waits_unknown``: why wire is not told apart into wait and transfer.
-    ``closed``: whether all files have their end.  ``every``: the buckets of steps whose number it
-    divides alone were read.  ``beside``: other models that communicate within its steps.
-    ``missing``: what the files do not say, in sentences.
+    ``beside``: other models that communicate within its steps.  ``missing``: what the files do not
+    say, in sentences.
     """
 
     name: str
@@ -60,18 +59,9 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     unaligned: tuple[int, ...]
     waits_unknown: str | None
     late: tuple[LateRank, ...]
-    closed: bool
     is_sharded: bool = False
-    every: int = 1
     beside: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-
-
-class Side(msgspec.Struct, frozen=True):
-    """One side: how it is called, and its runs, of one set-up."""
-
-    name: str
-    runs: tuple[RunFacts, ...]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,8 +70,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     ``share``: of ``a``, with its own interval.  ``verdict``: *differs* where the interval does not
     hold 0, *same* where both are one constant, *unknown* for the reason ``why``, else *not shown*
     (to differ): for a reason only where the interval holds no 0, but a run's own halves differ by
-    more.  ``drift_a``, ``drift_b``: the second half of the run less its first.  ``runs_needed``: so
-    many a side likely tell a difference like this one; of one run a side the least that may.
+    more.  ``drift_a``, ``drift_b``: the second half of the run less its first.
     """
 
     a: float | None
@@ -96,7 +85,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None = None
     drift_a: float | None = None
     drift_b: float | None = None
-    runs_needed: int | None = None
 
     @property
     def differs(self) -> bool:
@@ -115,7 +103,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quantity(msgspec.Struct, frozen=True, kw_only=True):
-    """One number a step, the mean of its ranks, over the steps: of both sides.
+    """One number a step, the mean of its ranks, over the steps: of both runs.
 
     Among ``quantities`` the median (of ``period_mean`` the mean); of a stage the time with at least
     one bucket in it.  Among ``parts`` what a stage adds to the step time: means over the middle
@@ -129,7 +117,7 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BucketPair(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bucket adds to the exposed time, in each side's own numbering.
+    """What a bucket adds to the exposed time, in each run's own numbering.
 
     ``by``: why the two are taken for one: their *parameters*, or their *size* at the same index.
     ``stage``: the part that differs most, and by how many ns.  ``unit``: as ``BucketKey``.
@@ -151,22 +139,22 @@ class BucketPair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Two sides, the second against the first.
+    """Two runs, the second against the first.
 
-    ``sentence``: the whole in one.  ``unlike``: what else differs between the two set-ups.
-    ``limits``: how far they are compared.  ``doubts``: what makes it doubtful.  ``by_runs``:
-    whether runs are the units of the intervals, and not the steps of two runs.  ``step``: the sum
-    of ``parts``.  ``pays_below_bytes_per_second``: the bandwidth above which the second side's hook
-    costs more than it saves; ``None`` where it sends no less, or adds no time.
+    ``names``: what sentences call them.  ``sentence``: the whole in one.  ``unlike``: what else
+    differs between the two set-ups.  ``limits``: how far they are compared.  ``doubts``: what makes
+    it doubtful.  ``step``: the sum of ``parts``.  ``pays_below_bytes_per_second``: the bandwidth
+    above which the second run's hook costs more than it saves; ``None`` where it sends no less, or
+    adds no time.
     """
 
-    a: Side
-    b: Side
+    a: RunFacts
+    b: RunFacts
+    names: tuple[str, str]
     sentence: str
     unlike: tuple[str, ...]
     limits: tuple[str, ...]
     doubts: tuple[str, ...]
-    by_runs: bool
     quantities: tuple[Quantity, ...]
     step: Difference | None
     parts: tuple[Quantity, ...]
@@ -176,7 +164,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def noun(self) -> str:
         """What communicates: a bucket, or where both models are sharded, a unit."""
-        return "unit" if all(side.runs[0].is_sharded for side in (self.a, self.b)) else "bucket"
+        return "unit" if self.a.is_sharded and self.b.is_sharded else "bucket"
 
     def quantity(self, key: str) -> Difference | None:
         """Return the difference of one quantity, by its key."""

@@ -1,18 +1,15 @@
-"""Numbers a step of two sides to their differences.
+"""Numbers a step of two runs to their differences.
 
-    Table of each run --one run a side--> bootstrap of its steps --> Difference
-                      --several-------> an estimate a run, Student's t --> Difference
+    Table of each run --bootstrap of its steps--> Difference
 
-Of one run a side the interval is about these two runs: how much another run of the same set-up
-would be off, on a machine that does other things beside, no number of steps can tell.  Of several
-runs each is one number, and their spread is in the interval: Welch's t, or where one side has a
-single run, Student's with the spread of the other.
+An interval is about these two runs: how much another run of the same set-up would be off, on a
+machine that does other things beside, no number of steps can tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil, isnan, log, nan, sqrt
+from math import ceil, isnan, log, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -29,18 +26,11 @@ from .bootstrap import (
     interval,
     ratio_interval,
     resampled,
-    student_t,
 )
 from .comparison import Difference
 
 _LENGTHS_APART = 1.4
 """Series of about the same block length are resampled together, in the longest one's blocks."""
-
-MOST_RUNS = 30
-"""A side; nobody repeats a job more often for a comparison."""
-
-_FOUND_IN_4_OF_5 = 0.84
-"""The 80 % quantile of the normal distribution."""
 
 _DRIFTS = "the halves of one run differ by more than the runs do"
 
@@ -74,18 +64,11 @@ class Table(NamedTuple):
         return own if self.values.shape[1] == 1 else max(own, block_length(self.order))
 
 
-def differences(a: Sequence[Table], b: Sequence[Table], share: float) -> list[Difference]:
-    """Return the difference of each series; a table a run, of the same series.
+def differences(a: Table, b: Table, share: float) -> list[Difference]:
+    """Return the difference of each series, of two runs' tables of the same series.
 
     ``share``: of the ordered steps that the estimate is a mean of, as in ``bootstrap``.
     """
-    if len(a) == len(b) == 1:
-        return _of_two_runs(a[0], b[0], share)
-    found = [np.array([table.estimate(share) for table in side]).T.tolist() for side in (a, b)]
-    return [_of_runs(*series) for series in zip(*found, strict=True)]
-
-
-def _of_two_runs(a: Table, b: Table, share: float) -> list[Difference]:
     fewest, longest = sorted(len(table.order) for table in (a, b))
     why = f"{fewest} steps are too few to tell how they vary; {FEWEST_STEPS} are needed"
     why = why if fewest else "one of the runs has no such number"
@@ -127,9 +110,6 @@ def _by_length(a: Table, b: Table, some: list[int]) -> Iterator[tuple[list[int],
 
 def _with_intervals(a: Estimates, b: Estimates, drifts: Sequence[Floats]) -> Iterator[Difference]:
     absolute, relative = interval(a, b), ratio_interval(a, b)
-    # What runs vary by is not known of one a side: as their steps and halves do, at the least.
-    errors = np.sqrt((a.drawn.var(axis=0) + b.drawn.var(axis=0)) / 2)
-    spreads = np.maximum(errors, np.abs(drifts).max(axis=0) / 2)
     for i, found in enumerate(absolute.found.tolist()):
         low, high = float(absolute.low[i]), float(absolute.high[i])
         drift_a, drift_b = (float(drift[i]) for drift in drifts)
@@ -140,7 +120,6 @@ def _with_intervals(a: Estimates, b: Estimates, drifts: Sequence[Floats]) -> Ite
             share_high=_some(relative.high[i]), drift_a=drift_a, drift_b=drift_b,
             verdict="differs" if is_apart and not drifts_more else "not shown",
             why=_DRIFTS if is_apart and drifts_more else None,
-            runs_needed=runs_needed(found, float(spreads[i])),
         )  # fmt: skip
 
 
@@ -152,68 +131,19 @@ def _exact(a: float, b: float) -> Difference:
     )  # fmt: skip
 
 
-def _of_runs(a: list[float], b: list[float]) -> Difference:
-    """Return the difference of means over runs, by Student's t."""
-    a, b = ([x for x in side if not isnan(x)] for side in (a, b))
-    means = [float(np.mean(side)) if side else nan for side in (a, b)]
-    found = means[1] - means[0]
-    if not a or not b or len(a) + len(b) < 3:
-        return Difference(
-            a=_some(means[0]), b=_some(means[1]), difference=_some(found), verdict="unknown",
-            why="too few runs have such a number",
-        )  # fmt: skip
-    error, freedom = _error_of_means(a, b)
-    wide = error * student_t(freedom)
-    is_same = not error and not found
-    per = 1 / means[0] if means[0] else nan
-    return Difference(
-        a=means[0], b=means[1], difference=found, low=found - wide, high=found + wide,
-        share=_some(found * per), share_low=_some((found - wide) * per),
-        share_high=_some((found + wide) * per),
-        verdict="same" if is_same else "differs" if abs(found) > wide else "not shown",
-        runs_needed=runs_needed(found, error / sqrt(1 / len(a) + 1 / len(b))),
-    )  # fmt: skip
-
-
-def _error_of_means(a: list[float], b: list[float]) -> tuple[float, float]:
-    """Return the standard error of the difference of two means, and its degrees of freedom."""
-    if min(len(a), len(b)) == 1:
-        several = a if len(a) > 1 else b
-        spread = float(np.std(several, ddof=1))
-        return spread * sqrt(1 / len(a) + 1 / len(b)), len(several) - 1
-    terms = [float(np.var(side, ddof=1)) / len(side) for side in (a, b)]
-    total = sum(terms)
-    below = sum(term**2 / (len(side) - 1) for term, side in zip(terms, (a, b), strict=True))
-    return sqrt(total), total**2 / below if below else len(a) + len(b) - 2
-
-
-def runs_needed(apart: float, spread: float) -> int | None:
-    """Return how many runs a side, at least two, tell them ``apart`` in four of five tries.
-
-    The least n with (t(2n - 2) + 0.84) spread sqrt(2 / n) <= |apart|; ``MOST_RUNS + 1`` for more
-    than ``MOST_RUNS``, ``None`` where they are not apart.  ``spread``: a run's standard deviation.
-    """
-    if not apart:
-        return None
-    for n in range(2, MOST_RUNS + 1):
-        if (student_t(2 * n - 2) + _FOUND_IN_4_OF_5) * spread * sqrt(2 / n) <= abs(apart):
-            return n
-    return MOST_RUNS + 1
-
-
 def paired(a: Floats, b: Floats) -> Difference:
     """Return the difference of the means of two series of the same steps, compared step by step.
 
     Of means, since theirs alone is also the mean of the differences.  A share of what is not above
     0 says nothing.
     """
-    (found,) = _of_two_runs(Table.of(np.zeros(len(a))), Table.of(b - a), MEAN)
+    (found,) = differences(Table.of(np.zeros(len(a))), Table.of(b - a), MEAN)
     mean_a, mean_b = (float(x.mean()) for x in (a, b))
     ends = (found.difference, found.low, found.high)
     shares = [None if x is None or mean_a <= 0 else x / mean_a for x in ends]
     return replace(
         found, a=mean_a, b=mean_b, share=shares[0], share_low=shares[1], share_high=shares[2],
-        drift_a=None, drift_b=None, runs_needed=None,
+        drift_a=None, drift_b=None,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
     Run --settled_steps--> StepArrays --+--means over ranks--> Measures
                                         +--step_parts------------^
-    Measures of all sides --grouping--> what can be told apart in all --step_table--> parts a step
+    Measures of both --grouping--> what can be told apart in both --step_table--> parts a step
 
 Ranks of one step wait for each other, so they are no units of their own: each step is one number,
 the mean of its ranks.  For the step time this is what the job takes: each rank's periods add up to
@@ -132,9 +132,7 @@ def _facts(run: Run, arrays: StepArrays, name: str) -> RunFacts:
         unaligned=tuple(run.unaligned),
         waits_unknown=_why_unknown(arrays),
         late=late_ranks(arrays),
-        closed=all(track.records.closed for track in run.tracks),
         is_sharded=arrays.is_sharded,
-        every=run.every,
         beside=models_beside(run, arrays.model),
         missing=tuple(missing(run)),
     )
@@ -175,15 +173,15 @@ Grouping = dict[str, tuple[str, ...]]
 """Kinds of ``step_parts`` that are one part, by its key."""
 
 
-def grouping(sides: Sequence[Measures]) -> Grouping:
-    """Return what can be told apart on all sides.
+def grouping(a: Measures, b: Measures) -> Grouping:
+    """Return what can be told apart in both.
 
     Of an opaque hook no stage is seen, so beside another hook only the exposed time is compared.
     """
-    if len({one.is_opaque for one in sides}) > 1:
+    if a.is_opaque != b.is_opaque:
         return {"exposed": KINDS}
-    found: Grouping = {kind: (kind,) for kind in KINDS if any(one.has(kind) for one in sides)}
-    if any(one.facts.waits_unknown is not None for one in sides):
+    found: Grouping = {kind: (kind,) for kind in KINDS if a.has(kind) or b.has(kind)}
+    if a.facts.waits_unknown is not None or b.facts.waits_unknown is not None:
         for kind in ("wait", "transfer"):
             found.pop(kind, None)
         found["wire"] = ("wait", "transfer")

@@ -1,7 +1,7 @@
 """Which buckets of two runs are the same, how far runs can be compared, and what is doubtful.
 
 RunFacts of both --> pairs of places in ``buckets``, and sentences on what is not compared
-Comparison --facts of both sides, drift of each series--> doubts in sentences, the gravest first
+Comparison --facts of both, drift of each series--> doubts in sentences, the gravest first
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from ...records.units import mb, ms, named_ranks, percent
+from ...records.units import mb, named_ranks, percent
 from ..run.waits import ONE_RANK
 from .comparison import BucketKey, Comparison, RunFacts
-from .differences import MOST_RUNS
 
 
 class Pair(NamedTuple):
@@ -135,9 +134,11 @@ _FAR_APART = 2
 
 def doubts(found: Comparison) -> Iterator[str]:
     """Yield what speaks against taking the differences at their word."""
-    first, second = found.a.runs[0], found.b.runs[0]
-    runs = (*found.a.runs, *found.b.runs)
-    yield from _repeated(found)
+    first, second = found.a, found.b
+    yield (
+        "the intervals are of these two runs. Runs of one set-up differ among themselves too, by "
+        "what else the machines do: compare two of them to see by how much"
+    )
     if not found.unlike and first.hook == second.hook:
         yield (
             "as far as the files tell, both have the same hook and set-up: what they differ by is "
@@ -145,33 +146,15 @@ def doubts(found: Comparison) -> Iterator[str]:
         )
     if first.run_id and first.run_id == second.run_id and first.name == second.name:
         yield "both are the same run"
-    for run in runs:
+    for run in (first, second):
         yield from _of_run(run)
-    counts = [f"{x.probed} of {x.probed + x.steps} in {x.name}" for x in runs if x.probed]
+    probed = [x for x in (first, second) if x.probed]
+    counts = [f"{x.probed} of {x.probed + x.steps} in {x.name}" for x in probed]
     if counts:
         yield f"steps probed by hooktrace are left out of all times: {', '.join(counts)}"
     yield from _drifts(found)
     if max(first.steps, second.steps) >= _FAR_APART * min(first.steps, second.steps):
         yield f"{first.steps:,} steps of {first.name} and {second.steps:,} of {second.name} count"
-
-
-def _repeated(found: Comparison) -> Iterator[str]:
-    step, needed = found.quantity("period"), ""
-    if step is not None and step.runs_needed is not None:
-        count = f"{step.runs_needed}" if found.by_runs else f"{step.runs_needed} or more"
-        count = count if step.runs_needed <= MOST_RUNS else f"more than {MOST_RUNS}"
-        needed = f"to tell {ms(abs(step.apart))} a step, likely {count} runs a side are needed"
-    if not found.by_runs:
-        yield (
-            "One run a side: the intervals are of these two runs. Runs of one set-up differ among "
-            "themselves too, by what else the machines do; repeat each and pass A1,A2 B1,B2 to "
-            f"have that in the intervals{needed and f'; {needed}'}"
-        )
-        return
-    if 1 in (len(found.a.runs), len(found.b.runs)):
-        yield "one side has a single run: its spread between runs is taken to be the other side's"
-    if needed and step is not None and step.verdict == "not shown":
-        yield needed
 
 
 def _of_run(run: RunFacts) -> Iterator[str]:
@@ -200,10 +183,10 @@ def _drifts(found: Comparison) -> Iterator[str]:
     step = found.quantity("period")
     if step is None or step.difference is None:
         return
-    for side, drift, of in ((found.a, step.drift_a, step.a), (found.b, step.drift_b, step.b)):
+    for run, drift, of in ((found.a, step.drift_a, step.a), (found.b, step.drift_b, step.b)):
         if drift and of and abs(drift) >= max(_DRIFTS * of, abs(step.difference)):
             yield (
-                f"{side.runs[0].name}: steps of its second half take {percent(abs(drift) / of)} "
+                f"{run.name}: steps of its second half take {percent(abs(drift) / of)} "
                 f"{'more' if drift > 0 else 'less'} than those of its first, which is more than "
                 "the runs differ: it drifts, or was still warming up"
             )

@@ -5,8 +5,6 @@ Comparison without its sentence --step time, parts--> "fp16 is 11 % (9 to 13) fa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...records.units import bandwidth, megabytes, milliseconds, ms, named_ranks, percent
 from .comparison import Comparison, Difference, Quantity, RunFacts, Unit
 
@@ -79,12 +77,9 @@ _WORDS = {
 """For parts whose title, at the head of a table's row, is too short for a sentence."""
 
 
-def side_names(a: Sequence[RunFacts], b: Sequence[RunFacts]) -> tuple[str, str]:
-    """Return what the sides are called: by their hooks, or where these are equal, as the runs."""
-    if a[0].hook != b[0].hook:
-        return a[0].hook, b[0].hook
-    more = [f" and {len(side) - 1} more" if len(side) > 1 else "" for side in (a, b)]
-    return a[0].name + more[0], b[0].name + more[1]
+def run_names(a: RunFacts, b: RunFacts) -> tuple[str, str]:
+    """Return what the two are called: by their hooks, or where these are equal, as the runs."""
+    return (a.hook, b.hook) if a.hook != b.hook else (a.name, b.name)
 
 
 def sentence(found: Comparison) -> str:
@@ -93,7 +88,7 @@ def sentence(found: Comparison) -> str:
 
 
 def _of_step(found: Comparison) -> str:
-    step, a, b = found.quantity("period"), found.a.name, found.b.name
+    step, (a, b) = found.quantity("period"), found.names
     if step is None or step.a is None or step.b is None:
         return f"Whether {b} is faster than {a} is unknown, because no step time of one is known."
     if step.verdict == "unknown":
@@ -102,8 +97,6 @@ def _of_step(found: Comparison) -> str:
             f"against {ms(step.a)}."
         )
     among = "Between these two runs,"
-    if found.by_runs:
-        among = f"Over {len(found.a.runs)} and {len(found.b.runs)} runs,"
     if step.verdict == "same":
         return f"{among} the step time is the same, {ms(step.a)}{_else(found)}"
     if not step.differs:
@@ -147,15 +140,15 @@ def _parts(found: Comparison, step: Difference) -> str:
 
 
 def _title(found: Comparison, part: Quantity) -> str:
-    side = found.b if part.difference.apart > 0 else found.a
-    late = {one.rank for one in side.runs[0].late}
+    of_second = part.difference.apart > 0
+    late = {one.rank for one in (found.b if of_second else found.a).late}
     if part.key == "wait" and late:
-        return f"waiting for {named_ranks(late)}, late in {side.name}"
+        return f"waiting for {named_ranks(late)}, late in {found.names[of_second]}"
     return _WORDS.get(part.key, part.title)
 
 
 def _unlike(found: Comparison) -> str:
-    if found.a.runs[0].is_sharded != found.b.runs[0].is_sharded:
+    if found.a.is_sharded != found.b.is_sharded:
         return "; one is sharded, one is not, so nothing but their steps is compared"
     return "; they are not of the same model" if found.step is None else ""
 
@@ -175,9 +168,8 @@ def _lost(found: Comparison) -> str:
     """Return what hooks lose of the gradients, in the steps that were probed."""
     error, sent = found.quantity("error"), found.quantity("wire_bytes")
     if error is None:
-        first, second = found.a.runs[0], found.b.runs[0]
-        is_same = (first.hook, first.hook_options) == (second.hook, second.hook_options)
-        if is_same or sent is None or not sent.differs:
+        hooks = {(one.hook, one.hook_options) for one in (found.a, found.b)}
+        if len(hooks) == 1 or sent is None or not sent.differs:
             return ""
         return (
             " What the gradients lose is unknown, because no probe measured it; pass a smaller "
@@ -189,12 +181,12 @@ def _lost(found: Comparison) -> str:
         return ""
     a, b = (value(x, "error") for x in (error.a, error.b))
     return (
-        f" Relative error of the gradients, in probed steps: {b} with {found.b.name}, {a} with "
-        f"{found.a.name}."
+        f" Relative error of the gradients, in probed steps: {b} with {found.names[1]}, {a} with "
+        f"{found.names[0]}."
     )
 
 
 def break_even_text(found: Comparison) -> str:
-    """Return from which bandwidth on the second side's hook stops paying."""
+    """Return from which bandwidth on the second run's hook stops paying."""
     limit = bandwidth(found.pays_below_bytes_per_second)
-    return f"break-even: on links above {limit} what {found.b.name} saves is less than it costs"
+    return f"break-even: on links above {limit} what {found.names[1]} saves is less than it costs"

@@ -1,6 +1,7 @@
 """Comparisons as a document: the sentence, what is doubtful, then what it rests on.
 
-Comparison --> sentence, what differs besides, doubts, sides; pictures; quantities, parts, buckets
+Comparison --> sentence, what differs besides, doubts, both runs; pictures; quantities, parts,
+buckets
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _UNITS = {"ns": ", ms", "bytes": ", MB"}
 
 
 def document(found: Sequence[Comparison], pictures: bool) -> Iterator[Node]:
-    """Yield the nodes of comparisons with one first side."""
+    """Yield the nodes of comparisons with one first run."""
     if len(found) > 1:
         for one in found:
             yield Text(one.sentence, "strong")
     for one in found:
         if len(found) > 1:
-            yield Heading(f"{one.b.name} against {one.a.name}", 2)
+            yield Heading(f"{one.names[1]} against {one.names[0]}", 2)
         yield from _comparison(one, pictures)
 
 
@@ -40,7 +41,7 @@ def _comparison(one: Comparison, pictures: bool) -> Iterator[Node]:
         yield Heading("What makes this doubtful, or is not compared")
         yield Items([*one.doubts, *one.limits], "warn")
     yield Heading("What is compared")
-    yield Pairs([(of, "; ".join(map(_run, s.runs))) for of, s in (("A", one.a), ("B", one.b))])
+    yield Pairs([("A", _run(one.a)), ("B", _run(one.b))])
     if pictures:
         yield from _pictures(one)
     yield _quantities(one)

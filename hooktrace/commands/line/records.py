@@ -40,7 +40,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B [C]...",
-            help="Logdirs of runs, all against A; repeated runs of a set-up as A1,A2 or 'A*'.",
+            help="Logdirs of runs, or their URLs, each compared with A.",
             show_default=False,
         ),
     ],

@@ -40,7 +40,7 @@ def _measures(name: str, unlike: tuple[tuple[str, Any], ...]) -> Measures:
 
 def compared(*, seed: int = 1, **unlike: Any) -> Comparison:
     """Return the comparison of ``BASE`` with a job that differs."""
-    return compare_runs([measures("base")], [measures("other", seed=seed, **unlike)])
+    return compare_runs(measures("base"), measures("other", seed=seed, **unlike))
 
 
 def as_facts(one: Measures, **fields: Any) -> Measures:

@@ -95,7 +95,7 @@ def test_units_are_paired_by_what_they_do(tmp_path: Path) -> None:
 
 
 def doubts_of(other: Measures) -> str:
-    return "; ".join(compare_runs([measures("base")], [other]).doubts)
+    return "; ".join(compare_runs(measures("base"), other).doubts)
 
 
 @pytest.mark.parametrize(
