@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.compare import Comparison, Measures, compare_runs
 from hooktrace.analysis.compare.measure import grouping, step_table
-from hooktrace.analysis.compare.pictures import bucket_picture, parts_picture, shares_picture
+from hooktrace.analysis.compare.pictures import parts_picture
 from hooktrace.analysis.run.parts import KINDS
 from hooktrace.analysis.run.waits import ONE_RANK
 from tests.analysis.compare.jobs import as_facts, compared, measures
@@ -110,11 +110,7 @@ def test_buckets_that_do_not_differ_are_left_out() -> None:
     assert said.endswith("; 5 more that do not differ are left out")
 
 
-def test_pictures_have_no_more_than_there_is_to_draw() -> None:
-    """A stage of nearly nothing does not flatten all others; of two models there is nothing."""
-    late, few = compared(late_ms={2: 8.0}), compared(steps=12)
-    text = shares_picture(late).__html__()  # type: ignore[union-attr]
-    assert ">300 %<" in text
-    assert ">1000 %<" not in text
-    nothing = replace(few, parts=(), step=None, buckets=(), quantities=())
-    assert [draw(nothing) for draw in (shares_picture, parts_picture, bucket_picture)] == [None] * 3
+def test_without_parts_there_is_no_picture() -> None:
+    """Of two models there is nothing to draw."""
+    assert parts_picture(compared(late_ms={2: 8.0})) is not None
+    assert parts_picture(replace(compared(steps=12), parts=(), step=None)) is None

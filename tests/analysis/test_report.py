@@ -97,7 +97,7 @@ def test_the_page_needs_nothing_else_and_has_its_pictures(tmp_path: Path) -> Non
     labels = [re.sub(r"\d+", "3", str(value)) for name, value in page.attributes
               if name == "aria-label"]  # fmt: skip
     assert labels == [
-        *["step 3 on all ranks"] * 2, "overlap and exposed time by step", "stages of each bucket",
+        *["step 3 on all ranks"] * 2, "overlap and exposed time by step",
         "lag of each rank at each bucket",
     ]  # fmt: skip
     assert not {"script", "link", "img", "iframe"} & set(page.tags)

@@ -7,7 +7,7 @@ what makes them doubtful, as text, as a page with pictures, or as JSON.
     event files --losses.py---------------->   |
                                                v
     Measures of both runs --compare_runs.py--> Comparison (comparison.py: the structs)
-        differences.py, bootstrap.py: medians, differences, intervals
+        differences.py, run/bootstrap.py: medians, differences, intervals
         pairing.py: which buckets are the same in both, and doubts; sentence.py
                                                |
               view.py, pictures.py (document) <+-----> JSON

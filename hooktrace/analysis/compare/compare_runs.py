@@ -12,9 +12,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...records.hook_names import how_to_see
+from ..run.bootstrap import MEAN, MEDIAN, MIDDLE_HALF
 from ..run.dense import Floats
 from ..run.parts import KINDS, break_even
-from .bootstrap import MEAN, MEDIAN, MIDDLE_HALF
 from .comparison import BucketPair, Comparison, Difference, Quantity, Unit
 from .differences import Table, differences
 from .losses import loss_difference

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from .bootstrap import (
+from ..run.bootstrap import (
     FEWEST_STEPS,
     MEAN,
     Estimates,

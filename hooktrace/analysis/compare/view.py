@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from ...records.units import mb
 from ..document.tree import Column, Heading, Items, Node, Pairs, Picture, Table, Text, Tone
 from .comparison import BucketPair, Comparison, Difference, RunFacts, Unit, Verdict
-from .pictures import bucket_picture, parts_picture, shares_picture
+from .pictures import parts_picture
 from .sentence import MINUS, break_even_text, share, signed, value, within
 
 _MOST_BUCKETS = 12
@@ -43,7 +43,7 @@ def _comparison(one: Comparison, pictures: bool) -> Iterator[Node]:
     yield Heading("What is compared")
     yield Pairs([("A", _run(one.a)), ("B", _run(one.b))])
     if pictures:
-        yield from _pictures(one)
+        yield from _picture(one)
     yield _quantities(one)
     if any(q.difference.drifts for q in one.quantities):
         yield Text("drifts: halves of one run differ by more than the runs do", "soft")
@@ -69,29 +69,15 @@ def _run(run: RunFacts) -> str:
     )
 
 
-def _pictures(one: Comparison) -> Iterator[Node]:
-    noun = one.noun
-    each = "How long training waits for each unit's collective."
-    if noun == "bucket":
-        each = (
-            "The time until a bucket is done since the one before it was, after the last "
-            "gradient. Names: the bucket's largest parameter."
-        )
-    for picture in (
-        Picture(
-            "How much each quantity differs", shares_picture(one),
-            "In percent of A. Dot: the difference of medians; line: its 95 % interval, of each by "
-            "itself. Pale: not shown to differ. Beyond 300 % it is cut off.",
-        ),
-        Picture(
-            "What accounts for the step time", parts_picture(one),
-            "Means over the middle half of the steps, which add up to the last row. Of what is "
-            f"exposed, the stage of the {noun} that the step then waits for.",
-        ),
-        Picture(f"What each {noun} adds to the exposed time", bucket_picture(one), each),
-    ):  # fmt: skip
-        if picture.svg is not None:
-            yield picture
+def _picture(one: Comparison) -> Iterator[Node]:
+    svg = parts_picture(one)
+    if svg is not None:
+        yield Picture(
+            "What accounts for the step time", svg,
+            "Dot: the difference of means over the middle half of the steps, which add up to the "
+            "last row; line: its 95 % interval, of each by itself. Pale: not shown to differ. Of "
+            f"what is exposed, the stage of the {one.noun} that the step then waits for.",
+        )  # fmt: skip
 
 
 def _columns(first: str, *more: str) -> list[Column]:

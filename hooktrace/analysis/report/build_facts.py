@@ -13,6 +13,7 @@ import numpy as np
 
 from ...records import ErrorRecord
 from ..run import Run, models_beside
+from ..run.bootstrap import LEVEL, MEDIAN, block_length, draws_for, resampled
 from ..run.bucket_table import SHOWN
 from ..run.dense import Floats, StepArrays, known, known_middle, medians, spread, sums
 from ..run.late import late_ranks
@@ -180,32 +181,19 @@ def rate(count: Floats, transfer: Floats, wire: Floats) -> float | None:
     return known_middle(count * 1e9 / np.where(ns > 0, ns, np.nan)) or None
 
 
-_DRAWS = 200
-_LEAST = 16
-_MOST = 20_000
-"""Steps that are looked at, those in the middle of a longer run."""
+_LEAST, _MOST = 16, 20_000
+"""Steps of which a median's interval is told, and that are looked at, in the middle of a run."""
 
 
 def noise_ns(period: Floats) -> float | None:
-    """Return half the width of the median period's 95 % interval, ns; ``None`` below 16 steps.
-
-    Steps are not independent, so whole blocks of steps that follow each other are drawn, in a
-    circle: the circular block bootstrap (Politis and Romano 1992), its blocks as long as the cube
-    root of the number of steps.
-    """
+    """Return half the width of the median period's 95 % interval, ns; ``None`` below 16 steps."""
     steps = medians(period, axis=0)
     steps = steps[~np.isnan(steps)]
     first = max(0, len(steps) // 2 - _MOST // 2)
     steps = steps[first : first + _MOST]
-    count = len(steps)
-    if count < _LEAST:
+    if len(steps) < _LEAST:
         return None
-    length = round(count ** (1 / 3))
-    random = np.random.default_rng(0)
-    found = np.empty(_DRAWS)
-    for i in range(_DRAWS):
-        starts = random.integers(count, size=-(-count // length))
-        rows = (starts[:, None] + np.arange(length)).ravel()[:count] % count
-        found[i] = np.median(steps[rows])
-    low, high = np.quantile(found, [0.025, 0.975])
+    length, draws = block_length(steps), draws_for(len(steps))
+    found = resampled(steps[:, None], steps, MEDIAN, length=length, seed=0, draws=draws)
+    low, high = np.quantile(found.drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(high - low) / 2

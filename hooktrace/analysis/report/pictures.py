@@ -1,6 +1,6 @@
-"""Pictures of one model: a step on all ranks, overlap over time, stages of each bucket, lags.
+"""Pictures of one model: a step on all ranks, overlap over time, lags.
 
-ModelFacts, StepArrays --> Svg, or None where there is nothing to draw
+StepArrays --> Svg, or None where there is nothing to draw
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...records.units import bandwidth, mb, milliseconds, ms
+from ...records.units import milliseconds, ms
 from ..document.svg import WIDTH, Scale, Svg, box, curve
 from ..run import STAGE_NAMES
 from ..run.dense import Floats, StepArrays
-from .facts import BucketFacts, ModelFacts
-from .tables import stages_of
 
 _MOST_COLUMNS = 300
-MOST_BARS = 120
 MOST_CELLS = (64, 100)
 """Ranks and buckets of the map of lags."""
 MOST_RANKS = 64
@@ -27,11 +24,8 @@ _MOST_LANES = 4
 _MOST_TIPS = 16
 """Ranks of a picture of a step in which each bucket tells its times."""
 _HEIGHT = 720.0
-_LEFT, _RIGHT = 76.0, WIDTH - 250
-"""Where bars begin, after their names, and end at most, with text beside them."""
-_LEFT_OF_UNITS = 300.0
-_LONGEST_TITLE = 44
-"""Letters of a unit's collective beside a bar, the last of which are its number."""
+_LEFT = 76.0
+"""Where bars begin, after their names."""
 
 
 def overlap_picture(arrays: StepArrays) -> Svg | None:
@@ -73,57 +67,6 @@ def _columns(values: Floats) -> Floats:
         if known.size:
             found[:, i] = known.min(), np.median(known), known.max()
     return found
-
-
-def stages_picture(model: ModelFacts) -> Svg | None:
-    """Return a bar of stages for each bucket, and beside it its bytes and bandwidth."""
-    buckets, names = model.buckets[:MOST_BARS], stages_of(model)
-    if not names:
-        return None
-    bars = [[part for name in names for part in _parts(b, name)] for b in buckets]
-    height = 20.0 if len(buckets) <= 40 else 12.0
-    bottom = 10 + height * len(buckets)
-    svg = Svg(bottom + 30, f"stages of each {model.noun}")
-    begin = _LEFT_OF_UNITS if model.is_sharded else _LEFT
-    longest = max(sum(ns for _, ns, _ in parts) for parts in bars)
-    across = Scale(0, longest / 1e6, begin, _RIGHT)
-    svg.x_axis(across, bottom, 8, "ms")
-    for i, (bucket, parts) in enumerate(zip(buckets, bars, strict=True)):
-        x, top = begin, 10 + i * height
-        svg.text(begin - 8, top + height * 0.7, _label(bucket), anchor="end")
-        for cls, ns, what in parts:
-            width = across(ns / 1e6) - begin
-            if cls == "wait":
-                svg.hatched([(x, top + 2, width)], height - 4)
-            svg.add(
-                "rect", "tip" if cls == "wait" else cls, x=x, y=top + 2, width=width,
-                height=height - 4, tip=f"{what}: {ms(ns)}",
-            )  # fmt: skip
-            x += width
-        text = mb(bucket.gradient_bytes)
-        text += "" if bucket.wire_bytes is None else f" → {mb(bucket.wire_bytes)}"
-        rate = bucket.busbw_bytes_per_second
-        text += "" if rate is None else f", {bandwidth(rate)}"
-        svg.text(_RIGHT + 12, top + height * 0.7, text)
-    return svg
-
-
-def _label(bucket: BucketFacts) -> str:
-    if bucket.unit is None:
-        return f"{'last, ' if bucket.is_last else ''}{bucket.bucket}"
-    title = f"{bucket.title}, {bucket.bucket}"
-    return title if len(title) <= _LONGEST_TITLE else f"\u2026{title[-_LONGEST_TITLE:]}"
-
-
-def _parts(bucket: BucketFacts, name: str) -> list[tuple[str, float, str]]:
-    """Return class, ns and name of a stage's parts; a wire stage has the wait in front."""
-    if name != "wire" or bucket.wait_ns is None or bucket.transfer_ns is None:
-        return [(name, bucket.stages.get(name, 0.0), name)]
-    whom = f", most often rank {bucket.waits_for.rank}" if bucket.waits_for else ""
-    return [
-        ("wait", bucket.wait_ns, f"wire, until the last rank is there, in the mean{whom}"),
-        ("wire", bucket.transfer_ns, "wire, transfer"),
-    ]
 
 
 def lag_picture(arrays: StepArrays) -> Svg | None:

@@ -22,15 +22,7 @@ from ..document.tree import (
 )
 from .facts import Finding, ModelFacts
 from .findings import HUNG
-from .pictures import (
-    MOST_BARS,
-    MOST_CELLS,
-    MOST_RANKS,
-    lag_picture,
-    overlap_picture,
-    stages_picture,
-    step_pictures,
-)
+from .pictures import MOST_CELLS, MOST_RANKS, lag_picture, overlap_picture, step_pictures
 from .provenance import model_lines, run_lines
 from .rules_compression import hook_lines
 from .run_report import ModelReport, RunReport
@@ -130,15 +122,6 @@ def _pictures(model: ModelReport, unaligned: Sequence[int]) -> Iterator[Node]:
         "Overlap and exposed time, step by step", overlap_picture(arrays),
         "Line: median of the ranks. Band: from the least to the most of them. Values above the "
         "axis are cut off.", otherwise="No step's overlap is known.",
-    )  # fmt: skip
-    first = ""
-    if len(facts.buckets) > MOST_BARS:
-        first = f"The first {MOST_BARS} of {len(facts.buckets)} {noun}s. "
-    waits = "Hatched: on the wire, until the last rank is in the collective too. "
-    yield Picture(
-        f"Where a {noun}'s time goes", stages_picture(facts),
-        f"{first}Medians of each stage, so a bar need not end at the median of the whole. "
-        f"{waits if hatched else unknown}", colours, f"No stage of a {noun} is known.",
     )  # fmt: skip
     alone = "The ranks' clocks are not known to each other, so nobody can be called late."
     yield Picture(

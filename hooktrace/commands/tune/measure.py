@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...analysis.compare.bootstrap import (
+from ...analysis.run.bootstrap import (
     MIDDLE_HALF,
     Estimates,
     block_length,

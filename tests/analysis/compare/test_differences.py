@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hooktrace.analysis.compare.bootstrap import MEDIAN, Floats
 from hooktrace.analysis.compare.comparison import Difference
 from hooktrace.analysis.compare.differences import Table, differences, paired
+from hooktrace.analysis.run.bootstrap import MEDIAN, Floats
 
 
 def noise(seed: int, mean: float = 100.0, steps: int = 100) -> Floats:

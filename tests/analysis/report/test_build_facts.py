@@ -29,14 +29,6 @@ def test_independent_steps_give_the_medians_own_interval() -> None:
     assert noise_ns(steps) == pytest.approx(1.96 * 1.2533 * 5e6 / 4000**0.5, rel=0.3)
 
 
-def test_steps_that_follow_each_other_tell_less() -> None:
-    """The same number of steps in runs of 20 alike are a twentieth as many."""
-    random = np.random.default_rng(2)
-    alone = noise_ns(random.normal(100e6, 5e6, 2000)[None])
-    alike = noise_ns(np.repeat(random.normal(100e6, 5e6, 100), 20)[None])
-    assert (alike or 0.0) > 2 * (alone or 0.0) > 0
-
-
 def test_of_few_steps_nothing_is_known() -> None:
     """And of constant ones all."""
     found = [noise_ns(np.full((2, n), of)) for n, of in ((15, 1e6), (40, np.nan), (40, 1e6))]

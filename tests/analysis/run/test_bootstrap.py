@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hooktrace.analysis.compare.bootstrap import (
+from hooktrace.analysis.run.bootstrap import (
     MEAN,
     MEDIAN,
     MIDDLE_HALF,
