@@ -6,7 +6,7 @@ Measures --quantities, parts, buckets: tables of series--> differences.py --> Co
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isnan, prod
+from math import isnan
 
 import numpy as np
 from msgspec.structs import replace
@@ -130,7 +130,6 @@ def _buckets(a: Measures, b: Measures, of: Grouping, paired: list[Pair]) -> Iter
         yield BucketPair(
             a=one.bucket, b=b.facts.buckets[pair.b].bucket, by=pair.by,
             gradient_bytes=one.gradient_bytes, exposed=found, unit=one.unit,
-            largest=max(one.parameters, key=lambda p: prod(p[1]), default=(None,))[0],
             stage=max(stages, key=lambda item: abs(item[1]), default=None),
         )  # fmt: skip
 

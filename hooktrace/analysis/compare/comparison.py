@@ -32,10 +32,9 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One model of one run, which the user called ``name``.
 
     ``steps``: those whose times count, without ``probed`` ones.  ``world_size``: 0 where no file
-    tells.  ``least_wire_bytes``, ``most_wire_bytes``: of any step.  ``unaligned``: ranks whose
-    clock nobody measured.  ``waits_unknown``: why wire is not told apart into wait and transfer.
-    ``beside``: other models that communicate within its steps.  ``missing``: what the files do not
-    say, in sentences.
+    tells.  ``least_wire_bytes``, ``most_wire_bytes``: of any step.  ``waits_unknown``:
+    why wire is not told apart into wait and transfer.  ``beside``: other models that communicate
+    within its steps.  ``missing``: what the files do not say, in sentences.
     """
 
     name: str
@@ -56,7 +55,6 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     least_wire_bytes: float | None
     most_wire_bytes: float | None
     buckets: tuple[BucketKey, ...]
-    unaligned: tuple[int, ...]
     waits_unknown: str | None
     late: tuple[LateRank, ...]
     is_sharded: bool = False
@@ -127,7 +125,6 @@ class BucketPair(msgspec.Struct, frozen=True, kw_only=True):
     b: int
     by: Literal["parameters", "size"]
     gradient_bytes: int
-    largest: str | None
     exposed: Difference
     stage: tuple[str, float] | None
     unit: str | None = None

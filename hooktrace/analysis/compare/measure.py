@@ -129,7 +129,6 @@ def _facts(run: Run, arrays: StepArrays, name: str) -> RunFacts:
         buckets=tuple(
             _key(arrays, *pair) for pair in zip(arrays.buckets.tolist(), sizes, strict=True)
         ),
-        unaligned=tuple(run.unaligned),
         waits_unknown=_why_unknown(arrays),
         late=late_ranks(arrays),
         is_sharded=arrays.is_sharded,

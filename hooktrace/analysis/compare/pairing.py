@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from ...records.units import mb, named_ranks, percent
+from ...records.units import mb, percent
 from ..run.waits import ONE_RANK
 from .comparison import BucketKey, Comparison, RunFacts
 
@@ -160,11 +160,6 @@ def doubts(found: Comparison) -> Iterator[str]:
 def _of_run(run: RunFacts) -> Iterator[str]:
     for text in run.missing:
         yield f"{run.name}: {text}"
-    if run.unaligned and run.waits_unknown is None:
-        yield (
-            f"{run.name}: the clock of {named_ranks(run.unaligned)} is unknown, so what a rank's "
-            "stage is longer than the shortest one of the same collective is taken for its wait"
-        )
     least, most = run.least_wire_bytes, run.most_wire_bytes
     if least is not None and most and least < 0.9 * most:
         yield (

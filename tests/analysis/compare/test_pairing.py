@@ -102,7 +102,6 @@ def doubts_of(other: Measures) -> str:
     ("fields", "words"),
     [
         ({"missing": ("rank 1: no record file",)}, "other: rank 1: no record file"),
-        ({"unaligned": (1,)}, "the clock of rank 1 is unknown"),
         ({"probed": 3}, "left out of all times: 3 of 63 in other"),
         ({"least_wire_bytes": 0.0}, "steps are of several kinds, which send from 0.00 to 32.00 MB"),
         ({"steps": 600}, "60 steps of base and 600 of other count"),
