@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 from msgspec.structs import replace
 
 from ...records import STAGES
@@ -18,9 +17,7 @@ from ..run.bucket_table import SHOWN
 from .facts import BucketFacts, ModelFacts, RankFacts
 
 MOST_ROWS = 32
-"""Of a table, until which nothing is folded; of buckets twice as many."""
-_SHOWN = 8
-"""Rows of a folded table that are shown for each reason."""
+"""Of a table; others are folded.  Of buckets twice as many."""
 
 _T = TypeVar("_T")
 
@@ -74,7 +71,7 @@ def bucket_table(model: ModelFacts) -> Table:
         if any(getattr(bucket, how.fact) is not None for bucket in model.buckets)
     ]
     shown, folded = split_buckets(model)
-    why = "; shown are those that cost, wait or err most" if folded else ""
+    why = "; shown are those that cost and wait most" if folded else ""
     ranks = f"{len(model.ranks)} ranks" if len(model.ranks) > 1 else "1 rank"
     return Table(
         f"{'Units' if model.is_sharded else 'Buckets'}: medians of {model.bucket_steps:,} steps on "
@@ -196,7 +193,7 @@ def rank_table(model: ModelFacts) -> Table:
     shown, folded = split_ranks(model)
     where = "at the unit where it is largest" if model.is_sharded else "of the last bucket"
     where += ", by the host's calls," if model.clock == "device" else ""
-    why = "; shown are those that others wait for, the furthest behind, the most and least exposed"
+    why = "; shown are those that others wait for, and the furthest behind"
     columns = [
         Column("rank"), Column("host", of="names"),
         *map(Column, ("steps", "step", "exposed", "overlap")),
@@ -215,35 +212,31 @@ def _rank_row(r: RankFacts) -> list[str]:
 
 
 def split_ranks(model: ModelFacts) -> tuple[list[RankFacts], list[RankFacts]]:
-    """Return the ranks to show and those to fold: shown are late ones, and the extremes."""
+    """Return the ranks to show and those to fold: shown are late ones, and the furthest behind."""
     late = {one.rank for one in model.late}
     late |= {b.waits_for.rank for b in model.buckets if b.waits_for is not None}
     return _split(
-        model.ranks, MOST_ROWS, lambda r: r.rank in late, lambda r: r.lag_ns or 0.0,
-        lambda r: r.exposed_ns or 0.0, lambda r: -(r.exposed_ns or 0.0),
-    )  # fmt: skip
+        model.ranks, MOST_ROWS, lambda r: (r.rank in late, r.lag_ns or 0.0, r.exposed_ns or 0.0)
+    )
 
 
 def split_buckets(model: ModelFacts) -> tuple[list[BucketFacts], list[BucketFacts]]:
-    """Return the buckets to show and those to fold: shown are those that cost or err most."""
-    return _split(
-        model.buckets, 2 * MOST_ROWS, lambda b: b.is_last, lambda b: b.tail_share or 0.0,
-        lambda b: b.wait_ns or 0.0, lambda b: b.transfer_ns or 0.0,
-        lambda b: b.error.p50 if b.error else 0.0, lambda b: b.exposed.p50 if b.exposed else 0.0,
-    )  # fmt: skip
+    """Return the buckets to show and those to fold: shown are the last, and those that cost most.
+
+    That is what training waits for each, then what each waits for its last rank.
+    """
+
+    def cost(b: BucketFacts) -> tuple[float, ...]:
+        exposed = b.exposed.p50 if b.exposed else b.tail_share or 0.0
+        return b.is_last, exposed, b.wait_ns or 0.0, b.transfer_ns or 0.0
+
+    return _split(model.buckets, 2 * MOST_ROWS, cost)
 
 
 def _split(
-    rows: Sequence[_T], most: int, is_notable: Callable[[_T], bool], *keys: Callable[[_T], float]
+    rows: Sequence[_T], most: int, cost: Callable[[_T], tuple[float, ...]]
 ) -> tuple[list[_T], list[_T]]:
-    """Return all rows up to ``most``; of more the first, notable ones, and the most by each key."""
-    if len(rows) <= most:
-        return list(rows), []
-    chosen = {0, *(i for i, row in enumerate(rows) if is_notable(row))}
-    for key in keys:
-        values = [key(row) for row in rows]
-        most_first = np.argsort([-value for value in values], kind="stable")
-        chosen |= {i for i in most_first[:_SHOWN].tolist() if values[i]}
-    return [row for i, row in enumerate(rows) if i in chosen], [
-        row for i, row in enumerate(rows) if i not in chosen
-    ]
+    """Return the rows that cost most, as many as are shown, and the others; both in their order."""
+    by_cost = sorted(range(len(rows)), key=lambda i: cost(rows[i]), reverse=True)
+    shown, folded = sorted(by_cost[:most]), sorted(by_cost[most:])
+    return [rows[i] for i in shown], [rows[i] for i in folded]
