@@ -4,7 +4,6 @@ In go the record files of two or more runs; out come differences with intervals,
 what makes them doubtful, as text, as a page with pictures, or as JSON.
 
     Run --measure.py, run/parts.py--> Measures: a number a step, ranks put together
-    event files --losses.py---------------->   |
                                                v
     Measures of both runs --compare_runs.py--> Comparison (comparison.py: the structs)
         differences.py, run/bootstrap.py: medians, differences, intervals

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from ...records.errors import UsageError
 from ..document.html import check_writable
@@ -14,20 +13,13 @@ from ..run import Run
 from ..run.engines import LOCAL
 from ..run.files import fetched, read_run
 from .compare_runs import compare_runs
-from .losses import Series, losses
 from .measure import Measures, measure
 from .view import document
 
 SCHEMA = 2
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
 
-
-class _Read(NamedTuple):
-    """A run that was read, and the losses beside it."""
-
-    name: str
-    run: Run
-    losses: dict[str, Series]
+_Named = tuple[str, Run]
 
 
 def run_compare(
@@ -49,9 +41,7 @@ def run_compare(
         check_writable(html)
     paths = [fetched(run) for run in runs]
     names = _names(paths)
-    first, *others = [
-        _Read(names[path], read_run(path, on=on, every=every), losses(path)) for path in paths
-    ]
+    first, *others = [(names[path], read_run(path, on=on, every=every)) for path in paths]
     found = [
         compare_runs(_measured(first, ours), _measured(other, theirs))
         for other in others
@@ -67,9 +57,9 @@ def _names(paths: Sequence[Path]) -> dict[Path, str]:
     return {x: x.name if x.name and last.count(x.name) == 1 else str(x) for x in paths}
 
 
-def _models(a: _Read, b: _Read, wanted: str | None) -> list[tuple[str, str]]:
+def _models(a: _Named, b: _Named, wanted: str | None) -> list[tuple[str, str]]:
     """Return the models of both runs that are compared."""
-    ours, theirs = a.run.model_names, b.run.model_names
+    ours, theirs = a[1].model_names, b[1].model_names
     shared = [(name, name) for name in ours if name in theirs]
     if wanted is None and shared:
         return shared
@@ -79,16 +69,17 @@ def _models(a: _Read, b: _Read, wanted: str | None) -> list[tuple[str, str]]:
             return [(names[0], names[-1])]
     raise UsageError(
         f"{'no model is in both' if wanted is None else f'no model is called {wanted!r} in both'}: "
-        f"{a.name} has {', '.join(ours)}, {b.name} has {', '.join(theirs)}; pass "
+        f"{a[0]} has {', '.join(ours)}, {b[0]} has {', '.join(theirs)}; pass "
         + (f"--model {shared[0][0]}" if shared else f"--model {ours[0]}={theirs[0]}")
     )
 
 
-def _measured(one: _Read, model: str) -> Measures:
-    found = measure(one.run, model, one.name, one.losses)
+def _measured(named: _Named, model: str) -> Measures:
+    name, run = named
+    found = measure(run, model, name)
     if found is None:
         raise UsageError(
-            f"no step of {model} in {one.name} has settled, or all were probed, so there is "
+            f"no step of {model} in {name} has settled, or all were probed, so there is "
             "nothing to compare; train for some more steps"
         )
     return found

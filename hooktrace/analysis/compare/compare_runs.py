@@ -17,7 +17,6 @@ from ..run.dense import Floats
 from ..run.parts import KINDS, break_even
 from .comparison import BucketPair, Comparison, Difference, Quantity, Unit
 from .differences import Table, differences
-from .losses import loss_difference
 from .measure import TITLES, Grouping, Measures, grouping, step_table
 from .pairing import Pair, doubts, is_same_model, limits, pairs, unlike
 from .sentence import run_names, sentence
@@ -38,7 +37,6 @@ def compare_runs(a: Measures, b: Measures) -> Comparison:
     is_same = is_same_model(a.facts, b.facts)
     of = grouping(a, b)
     step, *parts = _parts(a, b, of)
-    loss, no_loss = _loss(a, b) if is_same else ([], [])
     paired = pairs(a.facts, b.facts) if is_same else []
     found = Comparison(
         a=a.facts,
@@ -46,9 +44,9 @@ def compare_runs(a: Measures, b: Measures) -> Comparison:
         names=run_names(a.facts, b.facts),
         sentence="",
         unlike=tuple(unlike(a.facts, b.facts)),
-        limits=(*limits(a.facts, b.facts), *_unseen(a, b), *no_loss),
+        limits=(*limits(a.facts, b.facts), *_unseen(a, b)),
         doubts=(),
-        quantities=(*_quantities(a, b, of, is_same), *loss),
+        quantities=tuple(_quantities(a, b, of, is_same)),
         step=step.difference if is_same else None,
         parts=tuple(parts) if is_same else (),
         buckets=tuple(_buckets(a, b, of, paired)) if paired else (),
@@ -132,11 +130,3 @@ def _buckets(a: Measures, b: Measures, of: Grouping, paired: list[Pair]) -> Iter
             gradient_bytes=one.gradient_bytes, exposed=found, unit=one.unit,
             stage=max(stages, key=lambda item: abs(item[1]), default=None),
         )  # fmt: skip
-
-
-def _loss(a: Measures, b: Measures) -> tuple[list[Quantity], list[str]]:
-    """Return the loss, or why it is not known."""
-    tag, found, why = loss_difference(a.losses, b.losses)
-    if found is None:
-        return [], [f"loss: unknown, because {why}"]
-    return [Quantity(key="loss", title=f"{tag}, later half", unit="loss", difference=found)], []

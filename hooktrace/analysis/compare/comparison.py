@@ -13,7 +13,7 @@ from ...records import Options
 from ..run.late import LateRank
 
 Verdict = Literal["differs", "same", "not shown", "unknown"]
-Unit = Literal["ns", "bytes", "share", "error", "loss"]
+Unit = Literal["ns", "bytes", "share", "error"]
 
 
 class BucketKey(msgspec.Struct, frozen=True):

@@ -13,11 +13,9 @@ from math import ceil, isnan, log, nan
 from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
 from ..run.bootstrap import (
     FEWEST_STEPS,
-    MEAN,
     Estimates,
     Floats,
     block_length,
@@ -128,22 +126,6 @@ def _exact(a: float, b: float) -> Difference:
     return Difference(
         a=a, b=b, difference=b - a, low=b - a, high=b - a, share=share, share_low=share,
         share_high=share, verdict="same" if a == b else "differs", drift_a=0.0, drift_b=0.0,
-    )  # fmt: skip
-
-
-def paired(a: Floats, b: Floats) -> Difference:
-    """Return the difference of the means of two series of the same steps, compared step by step.
-
-    Of means, since theirs alone is also the mean of the differences.  A share of what is not above
-    0 says nothing.
-    """
-    (found,) = differences(Table.of(np.zeros(len(a))), Table.of(b - a), MEAN)
-    mean_a, mean_b = (float(x.mean()) for x in (a, b))
-    ends = (found.difference, found.low, found.high)
-    shares = [None if x is None or mean_a <= 0 else x / mean_a for x in ends]
-    return replace(
-        found, a=mean_a, b=mean_b, share=shares[0], share_low=shares[1], share_high=shares[2],
-        drift_a=None, drift_b=None,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ bucket happened to come early, and parts of a mean add up where those of a media
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,10 +24,17 @@ from ..run.late import late_ranks
 from ..run.missing import missing
 from ..run.parts import KINDS, StepParts, step_parts
 from .comparison import BucketKey, RunFacts
-from .losses import Series
 
 MOST_UNKNOWN = 0.05
 """Share of wire stages whose wait may be unknown where wire is told apart all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Numbers of some steps in order: (steps,) each."""
+
+    steps: Floats
+    values: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +42,12 @@ class Measures:
     """One model of one run.
 
     ``series``: by quantity, ns, bytes or a share of each step that tells.  ``parts``: of the steps
-    of which all is known.  ``losses``: by tag, of each step that has a scalar.
+    of which all is known.
     """
 
     facts: RunFacts
     series: dict[str, Series]
     parts: StepParts
-    losses: dict[str, Series] = field(default_factory=dict)
 
     @property
     def is_opaque(self) -> bool:
@@ -59,9 +65,7 @@ class Measures:
         return found
 
 
-def measure(
-    run: Run, model: str, name: str, losses: dict[str, Series] | None = None
-) -> Measures | None:
+def measure(run: Run, model: str, name: str) -> Measures | None:
     """Return what is compared of a model in a run; ``None`` where no step of it has settled."""
     arrays = settled_steps(run, model)
     if arrays is None:
@@ -71,7 +75,7 @@ def measure(
     busy = zip(KINDS, parts.busy_in, strict=True)
     in_kinds = {kind: _known(at, values) for kind, values in busy if np.nansum(values)}
     facts = _facts(run, arrays, name)
-    return Measures(facts, _series(arrays) | in_kinds, parts.of_known(), losses or {})
+    return Measures(facts, _series(arrays) | in_kinds, parts.of_known())
 
 
 def _series(arrays: StepArrays) -> dict[str, Series]:

@@ -22,7 +22,7 @@ def value(of: float | None, unit: Unit) -> str:
         return milliseconds(of)
     if unit == "bytes":
         return megabytes(of)
-    return percent(of) if unit == "share" else f"{of:#.4g}" if unit == "loss" else f"{of:.3g}"
+    return percent(of) if unit == "share" else f"{of:.3g}"
 
 
 def signed(of: float | None, unit: Unit) -> str:
@@ -30,7 +30,7 @@ def signed(of: float | None, unit: Unit) -> str:
     if of is None:
         return "-"
     sign = MINUS if of < 0 else "+" if of > 0 else ""
-    return f"{sign}{value(abs(of), 'error' if unit == 'loss' else unit)}"
+    return f"{sign}{value(abs(of), unit)}"
 
 
 def signed_ms(ns: float | None) -> str:

@@ -11,8 +11,6 @@ from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.test_command import call
 from tests.analysis.shown import Page
 
-from .test_losses import write_scalars
-
 EVIL = "<script>alert(1)</script>&\"'[bold]x[/nonsense]"
 
 
@@ -61,20 +59,6 @@ def test_json_is_for_programs(runs: Path) -> None:
     assert period["difference"]["verdict"] == "differs"
     assert 1.1e7 < period["difference"]["difference"] < 1.3e7
     assert found["b"]["name"] == "slow"
-
-
-def test_the_loss_beside_the_record_files_is_compared(runs: Path, tmp_path: Path) -> None:
-    """With its tag."""
-    import numpy as np
-
-    for name, more in (("a", 0.0), ("b", 0.1)):
-        write_job(SyntheticJob(ranks=2, steps=50), tmp_path / name)
-        write_scalars(tmp_path / name, "train/loss", np.linspace(5, 1, 120) + more)
-    result = call("compare", tmp_path / "a", tmp_path / "b", "--json")
-    *_, loss = msgspec.json.decode(result.output)["comparisons"][0]["quantities"]
-    assert loss["title"] == "train/loss, later half"
-    assert loss["difference"]["difference"] == pytest.approx(0.1, rel=1e-4)
-    assert "loss: unknown" in call("compare", runs / "a1", runs / "a2").output
 
 
 def no(*arguments: object) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hooktrace.analysis.compare.comparison import Difference
-from hooktrace.analysis.compare.differences import Table, differences, paired
+from hooktrace.analysis.compare.differences import Table, differences
 from hooktrace.analysis.run.bootstrap import MEDIAN, Floats
 
 
@@ -63,13 +63,3 @@ def test_a_run_that_drifts_by_more_shows_nothing() -> None:
     assert shown.drifts
     assert (shown.low or 0) > 0
     assert shown.why == "the halves of one run differ by more than the runs do"
-
-
-def test_paired_steps_need_no_equal_level() -> None:
-    """A loss falls all the time, and yet its difference step by step is the same."""
-    falling = np.linspace(10, 1, 100)
-    found = paired(falling, falling + noise(0, 5) / 1000)
-    assert found.differs
-    assert found.difference == pytest.approx(0.005, rel=0.2)
-    assert paired(falling, falling).verdict == "same"
-    assert paired(falling, falling + noise(1, 0) / 10).verdict == "not shown"

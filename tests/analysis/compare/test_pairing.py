@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.compare import Measures, compare_runs
 from hooktrace.analysis.compare.comparison import BucketKey, RunFacts
-from hooktrace.analysis.compare.losses import Series
+from hooktrace.analysis.compare.measure import Series
 from hooktrace.analysis.compare.pairing import is_same_model, limits, pairs, unlike
 from tests.analysis.report.sharded_jobs import ShardedJob
 
