@@ -160,7 +160,7 @@ _KINDS = (
     HangKind(
         "interpreter_held",
         "A rank's interpreter runs nothing: a thread holds its lock and does not come back",
-        "look at the native code that the thread is in",
+        "look at the native code that it is in: run py-spy dump --native --pid with its pid",
     ),
     HangKind(
         "network",

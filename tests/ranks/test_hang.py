@@ -70,7 +70,7 @@ class Rank:
         main = ThreadStack(name="main", ident=1, frames=(), where="data.py:88 f", doing=self.doing)
         models = look([self.model], self.clock.now_ns)
         paused = self.pauses.active
-        return RankStatus(rank=self.rank, host_id="h", models=models, main=main, paused=paused)
+        return RankStatus(rank=self.rank, models=models, main=main, paused=paused)
 
 
 class Job:

@@ -4,7 +4,6 @@
     look.py          every rank, asked twice --> RankStatus (status.py)
       evidence.py      stacks and exceptions of its threads
       collectives.py   what torch has issued and waits for
-    stack_writer.py  stacks of a rank of the same host whose interpreter is held
     diagnosis.py     two rounds of answers --> Hang, by a table: the first row that fits says why
       snapshot.py      the call in which ranks wait, and each rank's part in it
         issued.py        torch's lists of their collectives side by side

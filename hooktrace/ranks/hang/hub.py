@@ -21,15 +21,7 @@ from ...records.hang import RankStacks
 from ...records.units import named_ranks
 from ..channel.messages import Member, unheard
 from .diagnosis import diagnose
-from .messages import (
-    MOST_CHARACTERS,
-    NOTICE,
-    STACKS,
-    STATUS,
-    Hang,
-    Signalled,
-    StacksQuestion,
-)
+from .messages import MOST_CHARACTERS, NOTICE, STACKS, STATUS, Hang
 from .sentences import seconds
 from .snapshot import Round
 from .status import RankStatus
@@ -54,7 +46,6 @@ _AGAIN_S = (2.0, 5.0, 15.0, 60.0)
 _MOST_STACKS, _FEW_STACKS = 6, 2
 _LARGE = 64
 """Ranks.  Each of them writes the record: of a larger job it has stacks of two ranks."""
-_MOST_SIGNALLED = 16
 
 _encode = msgspec.msgpack.encode
 
@@ -133,12 +124,11 @@ class HangHub:
             logger.debug("while a hang was looked at", exc_info=True)
 
     def _find_out(self) -> None:
-        first, begun = self._statuses((), _FIRST_S), time.monotonic()
-        signalled = _helped(first)
+        first, begun = self._statuses(_FIRST_S), time.monotonic()
         if self._changed.wait(max(0.0, _BETWEEN_S - (time.monotonic() - begun))):
             return  # what has not moved in a moment says nothing: a rank has gone on
         asked = time.monotonic()
-        last = self._statuses(signalled, _SECOND_S)
+        last = self._statuses(_SECOND_S)
         found = diagnose(first, last, self._channel.world_size)
         if found is None:
             return
@@ -156,7 +146,7 @@ class HangHub:
             if _lasts(known, last):
                 return  # of two that wait for each other, which waited longest may be a toss-up
             self._end("")
-        stacks = self._stacks(found, last, signalled)
+        stacks = self._stacks(found, last)
         age_ns = found.age_ns + int((time.monotonic() - asked) * 1e9)
         self._tell(replace(found, hang=number, stacks=stacks, age_ns=age_ns))
 
@@ -187,22 +177,21 @@ class HangHub:
         if known is not None:
             self._channel.tell(NOTICE, _encode(over(*known, error)))
 
-    def _stacks(
-        self, found: Hang, last: Round, signalled: tuple[Signalled, ...]
-    ) -> tuple[RankStacks, ...]:
+    def _stacks(self, found: Hang, last: Round) -> tuple[RankStacks, ...]:
         """Return the stacks of those who are waited for, and of some who wait."""
         most = _FEW_STACKS if self._channel.world_size > _LARGE else _MOST_STACKS
         wanted = tuple(dict.fromkeys([*found.ranks[: most - 1], *found.waiting]))[:most]
-        answers = self._ask(STACKS, StacksQuestion(wanted, signalled), _STACKS_S)
+        answers = self._ask(STACKS, wanted, _STACKS_S)
         stacks = {rank: stacks_of(one.member, one.state) for rank, one in last.silent.items()}
         for payload in answers.answers.values():
-            told = msgspec.msgpack.decode(payload, type=list[RankStacks])
-            stacks.update((one.rank, one) for one in told)
+            told = msgspec.msgpack.decode(payload, type=RankStacks | None)
+            if told is not None:
+                stacks[told.rank] = told
         return tuple(stacks[rank] for rank in wanted if rank in stacks)
 
-    def _statuses(self, signalled: tuple[Signalled, ...], timeout_s: float) -> Round:
+    def _statuses(self, timeout_s: float) -> Round:
         """Ask all ranks for theirs; an answer of another version is none."""
-        answers = self._ask(STATUS, signalled, timeout_s)
+        answers = self._ask(STATUS, None, timeout_s)
         statuses, silent = [], []
         for rank, payload in answers.answers.items():
             try:
@@ -220,19 +209,6 @@ def _lasts(told: Hang, now: Round) -> bool:
     """Return whether a rank is still in the call that was told of."""
     calls = (call for status in now.statuses.values() for call in status.in_flight)
     return any(call.place == told.place for call in calls)
-
-
-def _helped(found: Round) -> tuple[Signalled, ...]:
-    """Return the silent ranks whose processes run, each with a rank of its host."""
-    helpers: dict[str, int] = {}
-    for rank, status in found.statuses.items():
-        helpers.setdefault(status.host_id, rank)
-    signalled = [
-        (one.member, helpers[one.member.host_id])
-        for one in found.silent.values()
-        if one.state == "running" and one.member.host_id in helpers
-    ]
-    return tuple(signalled[:_MOST_SIGNALLED])
 
 
 def stacks_of(member: Member, state: str, text: str = "") -> RankStacks:

@@ -18,7 +18,6 @@ from ...records.units import ordinal
 from ...staging.calls import NOT_YET, BucketCall
 from ...staging.devices import relax_capture_mode
 from ...staging.slots import Departure, ModelState
-from ..channel.meeting import host_id
 from .collectives import collectives
 from .evidence import main_stack, stacks
 from .status import CallInFlight, ModelStatus, RankStatus
@@ -49,7 +48,6 @@ def rank_status(
     foreign = [thread for thread in threads if thread.foreign][:_MOST_CALLBACKS]
     return RankStatus(
         rank=rank,
-        host_id=host_id(),
         models=look(models, now_ns),
         main=None if main is None else replace(main, frames=()),
         callbacks=tuple(replace(thread, frames=()) for thread in foreign),

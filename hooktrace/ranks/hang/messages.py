@@ -1,6 +1,6 @@
 """What the hub asks and tells of hangs, as it travels over the channel.
 
-Suspicion --report--> hub     StacksQuestion, a question for the status --ask--> answers
+Suspicion --report--> hub     STATUS, STACKS --ask--> RankStatus, RankStacks
                               Hang --tell--> all ranks --> HangRecord
 """
 
@@ -10,14 +10,16 @@ import msgspec
 
 from ...records import HangRecord
 from ...records.hang import RankStacks
-from ..channel.messages import Member
 from .status import Placed
 
 MOST_CHARACTERS = 16_384
 """Of one rank's stacks."""
 
 SUSPICION, STATUS, STACKS, NOTICE = ("hang.suspicion", "hang.status", "hang.stacks", "hang.notice")
-"""Names of the report, the questions and the notice."""
+"""Names of the report, the questions and the notice.
+
+``STACKS`` is asked with the ranks whose stacks are wanted; the others answer ``None``.
+"""
 
 
 _EXCUSED_TIMES = 10
@@ -61,20 +63,3 @@ class Hang(Placed, frozen=True, kw_only=True, gc=False):
         return HangRecord(
             **known, rank=rank, since_ns=now_ns - self.age_ns, since_wall_ns=since_wall_ns
         )
-
-
-Signalled = tuple[Member, int]
-"""A silent rank, and the rank of its host that asks its process for stacks.
-
-They come with the second question for the status, and again with the one for stacks.
-"""
-
-
-class StacksQuestion(msgspec.Struct, frozen=True, gc=False):
-    """Ranks whose threads are wanted, and those who were signalled and wrote theirs down.
-
-    The answer is a list of ``RankStacks``.
-    """
-
-    ranks: tuple[int, ...]
-    signalled: tuple[Signalled, ...] = ()

@@ -18,22 +18,13 @@ import msgspec
 from msgspec.structs import replace
 
 from ...staging.slots import ModelState
-from ..channel.messages import HUB_GONE, Member, Silent
+from ..channel.messages import HUB_GONE, Silent
 from ..native_calls import call_aside
-from . import stack_writer
 from .diagnosis import waits_without_hub
 from .evidence import LastingExceptions, stacks
 from .hub import HangHub, over, stacks_of
 from .look import rank_status
-from .messages import (
-    NOTICE,
-    STACKS,
-    STATUS,
-    SUSPICION,
-    Hang,
-    Signalled,
-    StacksQuestion,
-)
+from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang
 from .sentences import stamped
 from .silent import hub_is_gone
 from .status import RankStatus
@@ -59,7 +50,6 @@ class HangService:
         self._open: tuple[Hang, float] | None = None
         """What was told last and is not over yet, and when by the monotonic clock."""
         self._lock = threading.Lock()
-        self._writer = stack_writer.StackWriter()
         self._exceptions = LastingExceptions()
         self._hub = HangHub(channel)
         self._number = 0
@@ -67,7 +57,7 @@ class HangService:
         self._is_alone = False
         """Whether what is open was told by this rank itself, without the hub."""
         self._said_gone = False
-        channel.answer(STATUS, self._answer_status)
+        channel.answer(STATUS, lambda _: _encode(self.status()))
         channel.answer(STACKS, self._answer_stacks)
         channel.on_report(SUSPICION, self._hear)
         channel.on_notice(NOTICE, self._note)
@@ -88,9 +78,8 @@ class HangService:
             self._channel.report(SUSPICION, _encode(news))
 
     def close(self) -> None:
-        """Watch nothing any more, and give the signal back."""
+        """Watch nothing any more."""
         self._hub.close()
-        self._writer.close()
 
     def status(self) -> RankStatus:
         """Return what this rank knows of itself."""
@@ -167,22 +156,11 @@ class HangService:
                 record = found.record(self._channel.rank, user.clock(), time.time_ns())
                 user.hear_of_hang(record, speaks=self._channel.speaks_for_host)
 
-    def _answer_status(self, payload: bytes) -> bytes:
-        for member in self._mine(msgspec.msgpack.decode(payload, type=tuple[Signalled, ...])):
-            stack_writer.ask(member)
-        return _encode(self.status())
-
-    def _answer_stacks(self, payload: bytes) -> bytes:
-        question = msgspec.msgpack.decode(payload, type=StacksQuestion)
+    def _answer_stacks(self, wanted: bytes) -> bytes:
         me = self._channel.node.me
-        silent = self._mine(question.signalled)
-        found = [stacks_of(one, "running", stack_writer.written(one)) for one in silent]
-        if me.rank in question.ranks:
-            found.append(stacks_of(me, "running", stacks_text()))
-        return _encode(found)
-
-    def _mine(self, signalled: tuple[Signalled, ...]) -> list[Member]:
-        return [member for member, helper in signalled if helper == self._channel.rank]
+        if me.rank not in msgspec.msgpack.decode(wanted, type=tuple[int, ...]):
+            return _encode(None)
+        return _encode(stacks_of(me, "running", stacks_text()))
 
 
 def stacks_text() -> str:

@@ -97,7 +97,7 @@ class ModelStatus(Placed, frozen=True, kw_only=True, gc=False):
 
 
 class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one rank says of itself; ``host_id``: as ``Member`` has it.
+    """What one rank says of itself.
 
     ``main``: the thread that trains, without its frames.  ``callbacks``: threads of native code,
     likewise.  ``pending``: collectives that torch has issued and that have not completed; ``None``
@@ -106,7 +106,6 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     rank: int
-    host_id: str
     models: tuple[ModelStatus, ...] = ()
     main: ThreadStack | None = None
     callbacks: tuple[ThreadStack, ...] = ()

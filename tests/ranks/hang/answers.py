@@ -60,8 +60,7 @@ def late(rank: int, step: int = STEP - 1, bucket: int = 7, **more: Any) -> RankS
 
 
 def status(rank: int, *models: ModelStatus, **more: Any) -> RankStatus:
-    known = {"rank": rank, "host_id": "node1#boot"} | more
-    return RankStatus(models=models, **known)
+    return RankStatus(rank=rank, models=models, **more)
 
 
 def pending(number: int, kind: str = "all_reduce", numel: int = 1024) -> dict[str, Any]:

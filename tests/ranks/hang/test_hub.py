@@ -15,7 +15,7 @@ import pytest
 from hooktrace.ranks.channel.messages import Member, Silent
 from hooktrace.ranks.hang import hub as module
 from hooktrace.ranks.hang.hub import HangHub, over
-from hooktrace.ranks.hang.messages import STACKS, STATUS, Hang, Signalled
+from hooktrace.ranks.hang.messages import STACKS, Hang
 from hooktrace.ranks.hang.status import RankStatus
 from hooktrace.ranks.hang.watchdog import Suspicion
 from hooktrace.records.hang import RankStacks
@@ -46,10 +46,7 @@ class Ranks:
         answers: dict[int, Any] = {one.rank: one for one in self.statuses}
         if name == STACKS:
             answers = {
-                rank: [
-                    RankStacks(rank=rank, pid=1, host="node1", state="running", text="a stack"),
-                    RankStacks(rank=1, pid=77, host="node1", state="running", text="by rank 1"),
-                ]
+                rank: RankStacks(rank=rank, pid=1, host="node1", state="running", text="a stack")
                 for rank in answers
             }
         encoded = {rank: msgspec.msgpack.encode(one) for rank, one in answers.items()}
@@ -262,20 +259,17 @@ def test_a_rank_that_has_saved_has_the_usual_time_from_then_on(
     assert not ranks.wait(1)[0].excused
 
 
-def test_silent_ranks_are_asked_by_their_host(ranks: Ranks) -> None:
-    """One that runs is signalled by a rank that answers, and what it writes is shown."""
+def test_of_a_silent_rank_the_state_of_its_process_stands_among_the_stacks(ranks: Ranks) -> None:
+    """It has no stacks that it could tell."""
     ranks.silent = {1: Silent(Member(1, 77, "node1", "node1#boot"), "running")}
     ranks.statuses = [waiting(0)]
     ranks.hub.hear(0, SUSPICION)
     (begun,) = ranks.wait(1)
     assert begun.kind == "interpreter_held"
-    questions = [
-        msgspec.msgpack.decode(argument, type=tuple[Signalled, ...])
-        for name, argument in ranks.asked
-        if name == STATUS
+    assert [(one.rank, one.state, one.text) for one in begun.stacks] == [
+        (1, "running", ""),
+        (0, "running", "a stack"),
     ]
-    assert questions[:2] == [(), ((ranks.silent[1].member, 0),)]
-    assert (begun.stacks[0].rank, begun.stacks[0].text) == (1, "by rank 1")
 
 
 FOUND = Hang(
