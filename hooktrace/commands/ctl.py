@@ -12,7 +12,8 @@ from typing import get_args
 
 import msgspec
 
-from ..ranks.control.address import HubAddress, read_address
+from ..ranks.channel.messages import HubAddress
+from ..ranks.control.address import read_address
 from ..ranks.control.client import Client
 from ..ranks.control.messages import MOST_STEPS, Command, CommandResult, Verb
 from ..records.errors import UsageError
@@ -53,7 +54,7 @@ def address_of(run: Path | None, connect: str | None) -> HubAddress:
             f"--connect needs the job's token in {CHANNEL_TOKEN.variable}; it is in "
             "channel.json beside the records of rank 0"
         ) from None
-    return HubAddress(places=((host.strip("[]"), int(port)),), token=token, host=host, pid=0)
+    return HubAddress(places=((host.strip("[]"), int(port)),), token=token)
 
 
 def _read(words: Sequence[str], *, has_run: bool) -> tuple[Path | None, str, int | None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ranks.control.address import HubAddress
+from ..ranks.channel.messages import HubAddress
 from ..ranks.control.client import Client
 from ..ranks.control.messages import Command, CommandResult
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from ..ranks.channel.channel import Channel, channel_of_this_process
 from ..ranks.channel.meeting import aside
-from ..ranks.control.address import HubAddress, remove_address, write_address
+from ..ranks.channel.messages import HubAddress
+from ..ranks.control.address import remove_address, write_address
 from ..ranks.control.hub import carry_out
 from ..ranks.control.messages import QUESTION, STACKS_AT_ONCE, Command, Done, decode_command, encode
 from ..ranks.hang.look import look
@@ -177,9 +178,10 @@ class _Shared:
     def begin(self, user: Tracer) -> None:
         """Start the channel, and what goes over it."""
         self.channel = channel = channel_of_this_process(user.clock, self.take)
-        channel.answer(QUESTION, TracerControl(lambda: list(self.users), channel.rank).carry_out)
-        channel.on_control(QUESTION, partial(carry_out, channel.node))
-        channel.node.on_hub = lambda: channel.spawn(lambda: self._write_address(channel))
+        own = TracerControl(lambda: list(self.users), channel.rank)
+        channel.handlers[QUESTION] = own.carry_out
+        channel.control_handlers[QUESTION] = partial(carry_out, channel)
+        channel.on_hub = lambda: channel.run(lambda: channel.spawn(self._write_address(channel)))
         view = JobView(channel)
         channel.start()
         self.view = view
@@ -187,10 +189,8 @@ class _Shared:
 
     async def _write_address(self, channel: Channel) -> None:
         """Say beside the records where the hub is; a disk may take its time."""
-        me = channel.node.me
-        address = HubAddress(
-            places=channel.places, token=channel.token.hex(), host=me.host, pid=me.pid
-        )
+        address = channel.hub
+        assert address is not None
         for logdir in {logdir for user in list(self.users) for logdir in user.logdirs}:
             await aside(partial(self._write_where_used, channel, logdir, address), "the disk")
 
@@ -233,7 +233,7 @@ def join(user: Tracer) -> Channel | None:
         if _shared.hangs is not None:
             _shared.hangs.add(user.hang_watch)
         if _shared.channel is not None and _shared.channel.is_hub:
-            _shared.channel.node.on_hub()  # there may be one more place to say it
+            _shared.channel.on_hub()  # there may be one more place to say it
         return _shared.channel
 
 

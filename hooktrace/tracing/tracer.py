@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..exporters.base import Exporter, checked
 from ..exporters.record_file import RecordFileExporter
-from ..ranks.control.address import HubAddress
+from ..ranks.channel.messages import HubAddress
 from ..records import (
     AnomalyRecord,
     Batch,
@@ -358,13 +358,13 @@ class Tracer:
         return JobControl(self._hub_address)
 
     def _hub_address(self) -> HubAddress:
-        channel = self._channel
-        if channel is None or not channel.hub_places:
+        address = None if self._channel is None else self._channel.hub
+        if address is None or not address.places:
             raise UsageError(
                 "this rank has no channel to the others: it begins with the first backward pass, "
                 "unless Tracer(channel=False); rank 0 has to trace too"
             )
-        return HubAddress(places=channel.hub_places, token=channel.token.hex(), host="", pid=0)
+        return address
 
     def run_info(self) -> RunInfo:
         """Return who this process is; once torch.distributed is initialised, with its rank."""

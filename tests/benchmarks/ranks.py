@@ -74,19 +74,19 @@ def _hub(hosts: int, seconds: int) -> Measured:
     me = Member(0, os.getpid(), "node0", "host 0")
     channel = Channel(me, world_size, HashStore(), time.perf_counter_ns, lambda _: None)
     view = JobView(channel)
-    channel.answer("status", lambda _: bytes(2048))
+    channel.handlers["status"] = lambda _: bytes(2048)
     channel.start()
-    _wait_for(lambda: bool(channel.places))
-    (host, port), *_ = channel.places
-    job_store().set("bench/hub", f"{host} {port} {channel.token.hex()}")
-    _wait_for(lambda: channel.node.children.count == hosts - 1)
+    _wait_for(lambda: bool(channel.membership.doors.places))
+    (host, port), *_ = channel.membership.doors.places
+    job_store().set("bench/hub", f"{host} {port} {channel.hub.token}")
+    _wait_for(lambda: channel.children.count == hosts - 1)
     time.sleep(seconds / 2)  # bursts of pings are more frequent at first
     percent = [_processor_percent(seconds / 6) for _ in range(6)]
     status_s = [_status_s(channel, world_size) for _ in range(_ROUNDS)]
     grown_mib = resident_mib() - before_mib
     measured = Measured(percent, status_s, grown_mib, _steps_known(channel, view))
     channel.tell(OVER, b"")
-    _wait_for(lambda: channel.node.children.count == 0)
+    _wait_for(lambda: channel.children.count == 0)
     channel.close()
     return measured
 

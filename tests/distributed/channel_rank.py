@@ -25,7 +25,7 @@ def main(rank: int, size: int, host: str, port: int) -> None:
     store = TCPStore(host, port, size, is_master=rank == 0, wait_for_workers=False)
     me = Member(rank, os.getpid(), socket.gethostname(), host_id(), *identity(os.getpid()))
     channel = Channel(me, size, store, time.perf_counter_ns, lambda _: None)
-    channel.answer("who", lambda _: b"")
+    channel.handlers["who"] = lambda _: b""
     channel.start()
     for _ in sys.stdin:
         found = channel.ask("who", b"", 2.0)

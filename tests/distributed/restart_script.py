@@ -47,7 +47,7 @@ def turn(folder: Path, start: str, number: int) -> None:
         tracer.start()
         channel = tracer._channel
         assert channel is not None
-        channel.answer("who", lambda _: f"{start} {number}".encode())
+        channel.handlers["who"] = lambda _: f"{start} {number}".encode()
         found: list[str] = []
         while rank == 0 and len(found) < 2 and time.monotonic() < end:
             found = [answer.decode() for answer in channel.ask("who", b"", 5.0).answers.values()]

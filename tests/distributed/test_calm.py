@@ -131,7 +131,7 @@ class Looks:
 
     def __init__(self, tracer: Tracer) -> None:
         assert tracer._channel is not None
-        handlers = tracer._channel.node.handlers
+        handlers = tracer._channel.handlers
         self.count = 0
         self._answer = handlers[STATUS]
         handlers[STATUS] = self._asked

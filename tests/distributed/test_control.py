@@ -130,8 +130,8 @@ def _wait_for_channel(tracer: Tracer, logdir: Path) -> int:
     end = time.monotonic() + 60
     while True:
         assert time.monotonic() < end, "the ranks have no channel"
-        if path.exists() and tracer._channel is not None and tracer._channel.hub_places:
-            both = tracer._channel.node.roster
+        if path.exists() and tracer._channel is not None and tracer._channel.hub is not None:
+            both = tracer._channel.roster
             if len(both) == 2 or dist.get_rank():
                 break
         time.sleep(0.01)

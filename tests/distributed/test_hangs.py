@@ -96,7 +96,7 @@ def meet(rank: int) -> None:
     """
     store, end = job_store("hangs"), time.monotonic() + MEETS_S
     (tracer,) = open_tracers
-    while rank == 0 and len(tracer._channel.node.roster) < dist.get_world_size():
+    while rank == 0 and len(tracer._channel.roster) < dist.get_world_size():
         assert time.monotonic() < end, "the ranks do not meet"
         time.sleep(0.01)
     if rank == 0:

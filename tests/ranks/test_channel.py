@@ -25,8 +25,8 @@ def test_news_go_up_and_notices_down() -> None:
     with Job(3) as job:
         heard: dict[int, list[bytes]] = {rank: [] for rank in range(3)}
         for rank, channel in enumerate(job.ranks):
-            channel.on_notice("said", heard[rank].append)
-        job.ranks[0].on_report("seen", job.tell_all)
+            channel.notice_handlers["said"] = heard[rank].append
+        job.ranks[0].report_handlers["seen"] = job.tell_all
         job.ranks[2].report("seen", b"smoke")
         assert wait_for(lambda: all(heard.values()))
     assert heard == {rank: [b"2 saw smoke"] for rank in range(3)}
@@ -39,8 +39,8 @@ def test_a_rank_that_raises_or_has_no_answer_is_silent_and_says_why() -> None:
         raise ValueError("no idea")
 
     with Job(3) as job:
-        job.ranks[1].answer("who", fail)
-        del job.ranks[2].node.handlers["who"]
+        job.ranks[1].handlers["who"] = fail
+        del job.ranks[2].handlers["who"]
         found = job.ranks[0].ask("who", b"", DEADLINE_S)
     assert found.answers == {0: b"0 "}
     assert {rank: silent.why for rank, silent in found.silent.items()} == {
@@ -53,7 +53,7 @@ def test_a_rank_that_has_not_come_is_named_and_counts_once_it_comes() -> None:
     """The world's size says that it belongs there."""
     job = Job(2)
     for channel in job.ranks:
-        channel.node.world_size = 3
+        channel.world_size = 3
     with job:
         hub = job.ranks[0]
         found = hub.ask("who", b"", DEADLINE_S)
@@ -68,10 +68,10 @@ def test_a_rank_that_has_not_come_is_named_and_counts_once_it_comes() -> None:
 def test_one_that_left_in_order_has_ended_and_one_that_broke_off_is_lost() -> None:
     """What its host says of the process stands beside."""
     with Job(3) as job:
-        job.ranks[0].node.look = lambda member: "gone"
+        job.ranks[0].look = lambda member: "gone"
         job.ranks[1].close()
         job.abort(2)
-        assert wait_for(lambda: len(job.ranks[0].node.roster) == 1)
+        assert wait_for(lambda: len(job.ranks[0].roster) == 1)
         found = job.ranks[0].ask("who", b"", DEADLINE_S)
     assert {rank: silent.state for rank, silent in found.silent.items()} == {1: "ended", 2: "gone"}
 
@@ -84,7 +84,7 @@ def test_a_hub_that_was_only_silent_is_found_again(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("hooktrace.ranks.channel.membership._LASTING_S", 0.5)
     go_on, told = threading.Event(), threading.Event()
     with Job(3) as job:
-        job.ranks[1].on_notice(HUB_GONE, lambda _: told.set())
+        job.ranks[1].notice_handlers[HUB_GONE] = lambda _: told.set()
         job.ranks[0].run(lambda: go_on.wait(30))
         assert told.wait(20)
         assert not any(rank.is_hub for rank in job.ranks[1:])

@@ -1,7 +1,6 @@
 """The channel of a process: its thread, and what the rest of hooktrace asks of it.
 
-    users --answer, on_notice, on_report--> handlers, in the channel's thread
-    users --ask, tell, report--> the tree of ranks (node.py), kept by membership.py
+    users --ask, tell, report, from any thread--> the tree of ranks (node.py, membership.py)
 
 One daemon thread runs one asyncio loop.  It never waits for a collective, for torch's store, or for
 a lock that another thread holds for long.
@@ -14,9 +13,9 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import torch.distributed as dist
 
@@ -27,8 +26,8 @@ from .clock import ClockOffset
 from .connection import Connection
 from .meeting import Meeting, host_id
 from .membership import Membership
-from .messages import Member, Notice, Report
-from .node import Answers, Handler, Node
+from .messages import HubAddress, Member, Notice, Report
+from .node import Answers, Node
 from .process import identity
 
 logger = logging.getLogger("hooktrace")
@@ -38,10 +37,8 @@ THREAD_NAME = "hooktrace-channel"
 _END_S = 0.5
 _GRACE_S = 1.0
 
-T = TypeVar("T")
 
-
-class Channel:
+class Channel(Node):
     """This process's place among the ranks of its job, from ``start`` to ``close``.
 
     ``me``: one of ``world_size`` ranks that meet in ``store``; without one it is alone.
@@ -57,12 +54,8 @@ class Channel:
         report_clock: Callable[[ClockRecord], None],
     ) -> None:
         offset = ClockOffset(clock, report_clock)
-        self.clock = clock
-        self.node = Node(me, world_size, clock, offset.offset_at)
-        meeting = None if store is None else Meeting(store)
-        self._membership = Membership(self.node, meeting, offset)
-        self.offset_at = offset.offset_at
-        """Returns the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
+        super().__init__(me, world_size, clock, offset.offset_at)
+        self.membership = Membership(self, None if store is None else Meeting(store), offset)
         self._loop = asyncio.SelectorEventLoop()
         self._ended = asyncio.Event()
         self._is_closed = False
@@ -79,60 +72,19 @@ class Channel:
     @property
     def rank(self) -> int:
         """Which rank this is."""
-        return self.node.me.rank
+        return self.me.rank
 
     @property
-    def world_size(self) -> int:
-        """How many ranks the job has."""
-        return self.node.world_size
-
-    @property
-    def is_hub(self) -> bool:
-        """Whether all news arrive here."""
-        return self.node.is_hub
-
-    @property
-    def speaks_for_host(self) -> bool:
-        """Whether what all ranks are told is for this one to say, of those on this host."""
-        return self._membership.speaks_for_host
-
-    @property
-    def places(self) -> tuple[tuple[str, int], ...]:
-        """Where this process listens."""
-        return self._membership.doors.places
-
-    @property
-    def hub_places(self) -> tuple[tuple[str, int], ...]:
-        """Where the hub listens, as far as it is reached from this host; empty if unknown."""
-        return self._membership.hub_places
-
-    @property
-    def token(self) -> bytes:
-        """What both ends of a connection must prove to know."""
-        return self._membership.doors.token
-
-    def answer(self, name: str, handler: Handler) -> None:
-        """Answer a question by ``handler``, in the channel's thread: at once, and briefly."""
-        self.node.handlers[name] = handler
-
-    def on_notice(self, name: str, handler: Callable[[bytes], None]) -> None:
-        """Take news that the hub has for all ranks."""
-        self.node.notice_handlers[name] = handler
-
-    def on_report(self, name: str, handler: Callable[[int, bytes], bool]) -> None:
-        """Take news on their way to the hub; one that returns true keeps them from going on."""
-        self.node.report_handlers[name] = handler
-
-    def on_control(self, name: str, handler: Callable[[bytes], Awaitable[bytes]]) -> None:
-        """At the hub, answer a control client by a coroutine in the channel's thread."""
-        self.node.control_handlers[name] = handler
+    def hub(self) -> HubAddress | None:
+        """Where the hub is, as far as it is reached from this host; ``None`` if unknown."""
+        return self.membership.hub
 
     def ask(self, name: str, argument: bytes, timeout_s: float) -> Answers:
         """Ask this rank and all below it: at the hub, all ranks.  Not for the channel's thread.
 
         Raises ``TimeoutError`` where the channel itself does not answer, or has ended.
         """
-        asked = self.node.gather(name, argument, timeout_s)
+        asked = self.gather(name, argument, timeout_s)
         try:
             if self._is_closed:  # its thread may not have seen it yet
                 raise RuntimeError
@@ -144,25 +96,21 @@ class Channel:
 
     def tell(self, name: str, payload: bytes) -> None:
         """Tell this rank and all below it: at the hub, all ranks."""
-        self.run(lambda: self.node.notice(Notice(name, payload)))
+        self.run(lambda: self.notice(Notice(name, payload)))
 
     def report(self, name: str, payload: bytes) -> None:
         """Tell the hub, which may be this rank."""
-        report = Report(name, self.node.me.rank, payload)
-        self.run(lambda: self.node.reported(report))
+        report = Report(name, self.rank, payload)
+        self.run(lambda: self.reported(report))
 
     def run(self, work: Callable[[], object]) -> None:
         """Do something in the channel's thread, soon; nothing where it has ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(work)
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a coroutine in the channel's thread."""
-        self.run(lambda: self.node.spawn(work()))
-
     def every(self, period_s: float, work: Callable[[], None]) -> None:
         """Do something in the channel's thread again and again; what it raises ends nothing."""
-        self.spawn(lambda: _repeat(period_s, work))
+        self.run(lambda: self.spawn(_repeat(period_s, work)))
 
     def close(self) -> None:
         """Say goodbye, end the thread, and close all connections."""
@@ -179,10 +127,11 @@ class Channel:
         _of_the_parent.append(self)
         for connection in self._connections():
             connection.close_in_child()
-        self._membership.doors.close_in_child()
+        self.membership.doors.close_in_child()
 
     def _connections(self) -> list[Connection]:
-        return self.node.children.connections() + self._membership.upward.connections()
+        above = self.membership.upward.connection
+        return [*self.children.connections(), *([] if above is None else [above])]
 
     def _run(self) -> None:
         # What a connection raises, or accepting one where the process has no descriptors left.
@@ -195,7 +144,7 @@ class Channel:
             self._loop.close()
 
     async def _serve(self) -> None:
-        staying = asyncio.ensure_future(self._membership.stay())
+        staying = asyncio.ensure_future(self.membership.stay())
         ending = asyncio.ensure_future(self._ended.wait())
         await asyncio.wait([staying, ending], return_when=asyncio.FIRST_COMPLETED)
         if not ending.done() and (error := staying.exception()) is not None:
@@ -203,11 +152,11 @@ class Channel:
         await ending
         staying.cancel()
         await asyncio.gather(staying, return_exceptions=True)
-        self.node.cancel_all()
+        self.cancel_all()
         connections = self._connections()
         for connection in connections:
             connection.leave("end")
-        self._membership.doors.close()
+        self.membership.doors.close()
         await _some_rounds()
         for connection in connections:
             connection.transport.abort()  # of whom the other side reads nothing

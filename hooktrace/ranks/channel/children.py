@@ -9,7 +9,6 @@ A child stands for all ranks below it.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -71,10 +70,6 @@ class Child:
         """Its host's; "" before it has said who it is."""
         return "" if self.member is None else self.member.host_id
 
-    def send(self, message: Down) -> None:
-        """Send it a message."""
-        self.connection.send(message)
-
     def ask(self, number: int, body: bytes) -> asyncio.Future[Answered | None]:
         """Ask; the answer is ``None`` where the connection ended before."""
         future = self.asked[number] = asyncio.get_running_loop().create_future()
@@ -100,7 +95,6 @@ class Children:
         self._of_rank: dict[int, Child] = {}
         self._firsts: dict[str, Child] = {}
         """One child of each host, which is told so."""
-        self._numbers = itertools.count()
 
     @property
     def count(self) -> int:
@@ -169,12 +163,12 @@ class Children:
     def _hello(self, child: Child, hello: Hello) -> None:
         refusal = self._refusal(hello)
         if refusal is not None:
-            child.send(Refused(refusal))
+            child.connection.send(Refused(refusal))
             child.connection.leave("refused")
             return
         child.member = hello.member
         self._strangers.pop(child.connection, None)
-        child.send(Welcome(self._above.me, self._above.is_hub))
+        child.connection.send(Welcome(self._above.me, self._above.is_hub))
         if not child.is_control:
             self._ranks[child] = None
             self._members(child, Members(joined=(hello.member,)))
@@ -222,11 +216,11 @@ class Children:
         return True
 
     def _ping(self, child: Child, ping: Ping, arrived_ns: int) -> None:
-        offset, uncertainty = self._above.offset(arrived_ns) or (None, 0)
+        offset, uncertainty = self._above.offset_at(arrived_ns) or (None, 0)
         interval_s = max(LEAST_INTERVAL_S, self.count / _CHILDREN_A_SECOND)
         is_first = not child.is_control and self._firsts.setdefault(child.host_id, child) is child
         answered = self._above.clock()
-        child.send(
+        child.connection.send(
             Pong(ping.number, arrived_ns, answered, offset, uncertainty, interval_s, is_first)
         )
 
@@ -251,7 +245,3 @@ class Children:
         for child in list(self._ranks):
             theirs = missing.get(child.host_id)
             yield child, encode(replace(question, missing=tuple(theirs))) if theirs else common
-
-    def next_number(self) -> int:
-        """Return a number for a question."""
-        return next(self._numbers)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable
 
 from ...staging.calls import Clock
 from .children import Children
@@ -28,28 +27,31 @@ class Doors:
         self.token = token
         self._children = children
         self._clock = clock
-        self._servers: dict[str, asyncio.Server] = {}
-        self.places: tuple[Place, ...] = ()
+        self._servers: dict[Place, asyncio.Server] = {}
+
+    @property
+    def places(self) -> tuple[Place, ...]:
         """Where it listens."""
+        return tuple(self._servers)
 
-    async def open(self, hosts: Iterable[str]) -> None:
-        """Listen at more addresses of this host.  Raises ``OSError``."""
-        for host in hosts:
-            if host not in self._servers:
-                self._servers[host] = await self._listen(host)
-        self.places = tuple((host, _port(server)) for host, server in self._servers.items())
+    async def open(self, host: str) -> Place:
+        """Listen at one more address of this host, and return where.  Raises ``OSError``."""
+        known = next((place for place in self._servers if place[0] == host), None)
+        if known is not None:
+            return known
+        server = await self._listen(host)
+        place = host, int(server.sockets[0].getsockname()[1])
+        self._servers[place] = server
+        return place
 
-    def shut(self, host: str) -> None:
+    def shut(self, place: Place) -> None:
         """Listen there no more."""
-        server = self._servers.pop(host, None)
-        if server is not None:
-            server.close()
-        self.places = tuple(place for place in self.places if place[0] != host)
+        self._servers.pop(place).close()
 
     def close(self) -> None:
         """Listen nowhere."""
-        for host in list(self._servers):
-            self.shut(host)
+        for place in self.places:
+            self.shut(place)
 
     def close_in_child(self) -> None:
         """In a forked child: let go of the descriptors."""
@@ -71,7 +73,3 @@ class Doors:
 
     def _connection(self) -> Connection:
         return Connection(self._children, self.token, self._clock)
-
-
-def _port(server: asyncio.Server) -> int:
-    return int(server.sockets[0].getsockname()[1])

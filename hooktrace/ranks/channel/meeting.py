@@ -27,7 +27,7 @@ import msgspec
 
 from ...staging.job import address_of_this_host, restart_count
 from ..native_calls import call_aside
-from .messages import Place
+from .messages import HubAddress, Place
 
 LOOPBACK = "127.0.0.1"
 
@@ -45,14 +45,6 @@ _waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, set[object]]]
 _waiting = WeakKeyDictionary()
 
 
-class HubPlaces(msgspec.Struct, frozen=True):
-    """Where the hub listens; ``token``: in hexadecimal digits; ``host_id``: of its host."""
-
-    host_id: str
-    places: tuple[Place, ...]
-    token: str
-
-
 class Meeting:
     """The keys of one start of a job in its ``store``; safe from any thread, but may block."""
 
@@ -64,26 +56,23 @@ class Meeting:
         """Return the address by which this host reaches the store."""
         return address_of_this_host(self._store)
 
-    def publish(self, hub: HubPlaces) -> None:
+    def publish(self, hub: HubAddress) -> None:
         """Say where the hub is; it may have been elsewhere before."""
         self._store.set(self._prefix + "hub", msgspec.json.encode(hub).decode())
 
-    def hub(self) -> HubPlaces | None:
+    def hub(self) -> HubAddress | None:
         """Return where the hub is, ``None`` where it has not said so."""
         said = self._get("hub")
-        return None if said is None else msgspec.json.decode(said, type=HubPlaces)
+        return None if said is None else msgspec.json.decode(said, type=HubAddress)
 
-    def first_of_host(
-        self, hub: HubPlaces, host_id: str, place: Place, gone: Place | None = None
-    ) -> Place:
+    def first_of_host(self, hub: HubAddress, host_id: str, place: Place) -> Place:
         """Return where the first rank of a host listens that asked; it may be this one.
 
-        ``hub``: whose tree it is.  ``gone``: who was first before, and is not there any more.
+        ``hub``: whose tree it is.
         """
         own = msgspec.json.encode(place).decode()
-        before = "" if gone is None else msgspec.json.encode(gone).decode()
         key = f"{self._prefix}host/{hub.token}/{host_id}"
-        first: Place = msgspec.json.decode(self._store.compare_set(key, before, own), type=Place)
+        first: Place = msgspec.json.decode(self._store.compare_set(key, "", own), type=Place)
         return first
 
     def leave_address(self, address: str) -> None:

@@ -14,16 +14,18 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from ...staging.job import route_to
 from .clock import ClockOffset
 from .doors import Doors
 from .handshake import TOKEN_BYTES
-from .meeting import LOOPBACK, HubPlaces, Meeting, aside, is_loopback
-from .messages import HUB_GONE, Member, Notice, Place, Silent, State, encode
+from .meeting import LOOPBACK, Meeting, aside, is_loopback
+from .messages import HUB_GONE, HubAddress, Notice, Place, Silent, State, encode
 from .node import Node
 from .upward import RefusedError, Upward
 
@@ -41,10 +43,8 @@ _LASTING_S = 2.0
 _LATE_S = 30.0
 """After which a rank that was never in the tree says so: rank 0 may come late to its first step."""
 
-_FIRSTS = 3
-"""Ranks that were the first ones of this host and are gone, before this one turns to the hub."""
 _REFUSALS = 7
-"""Of somebody who is on the way into the tree, or does not know yet that the hub is lost."""
+"""Of the first rank of this host, on its way into the tree; then this one turns to the hub."""
 
 
 class Membership:
@@ -56,10 +56,8 @@ class Membership:
         self._offset = offset
         self.doors = Doors(node.children, node.clock, secrets.token_bytes(TOKEN_BYTES))
         self.upward = Upward(node, offset)
-        self._hub: HubPlaces | None = None
+        self._hub: HubAddress | None = None
         """Where the hub is, once this rank has been in its tree."""
-        self._hub_member: Member | None = None
-        """Its process, where this rank has been its child."""
         self._has_left_in_order = False
         """Whether the parent, which is gone, had said so."""
         self._trouble: Exception | None = None
@@ -68,16 +66,12 @@ class Membership:
         node.parent = self.upward
 
     @property
-    def hub_places(self) -> tuple[Place, ...]:
-        """Where the hub listens, as far as it is reached from this host; empty if unknown."""
+    def hub(self) -> HubAddress | None:
+        """Where the hub is, as far as it is reached from this host; ``None`` if unknown."""
         if self._node.is_hub:
-            return self.doors.places
-        return () if self._hub is None else tuple(self._reachable(self._hub))
-
-    @property
-    def speaks_for_host(self) -> bool:
-        """Whether what all ranks are told is for this one to say, of those on this host."""
-        return self._node.is_hub or (self.upward.is_first and not self.upward.is_here)
+            token = self.doors.token.hex()
+            return HubAddress(places=self.doors.places, token=token, member=self._node.me)
+        return None if self._hub is None else replace(self._hub, places=self._reachable(self._hub))
 
     async def stay(self) -> None:
         """Be in the tree until this is cancelled; a hub is there once this returns."""
@@ -104,23 +98,23 @@ class Membership:
 
     async def _be_child(self) -> None:
         self._refusals = 0
-        if self.upward.is_hub:
-            self._hub_member = self.upward.member
         self._has_left_in_order = await self.upward.stay() is not None
 
-    async def _join_hub(self, hub: HubPlaces) -> bool:
+    async def _join_hub(self, hub: HubAddress) -> bool:
         for place in self._reachable(hub):
             if await self._join(place, hub):
                 return True
         return False
 
-    def _reachable(self, hub: HubPlaces) -> Iterator[Place]:
-        """Yield where the hub is reached from this host."""
-        for place in hub.places:
-            if hub.host_id == self._node.me.host_id or not is_loopback(place[0]):
-                yield place
+    def _is_here(self, hub: HubAddress) -> bool:
+        return hub.member.host_id == self._node.me.host_id
 
-    async def _join(self, place: Place, hub: HubPlaces) -> bool:
+    def _reachable(self, hub: HubAddress) -> tuple[Place, ...]:
+        """Return where the hub is reached from this host."""
+        here = self._is_here(hub)
+        return tuple(place for place in hub.places if here or not is_loopback(place[0]))
+
+    async def _join(self, place: Place, hub: HubAddress) -> bool:
         """Join the tree of ``hub`` at a place."""
         token = bytes.fromhex(hub.token)
         try:
@@ -149,49 +143,35 @@ class Membership:
                 self._meeting = None  # it has gone with a rank, and would say so again and again
             return False
 
-    async def _join_found(self, meeting: Meeting, hub: HubPlaces) -> bool:
-        if hub.host_id == self._node.me.host_id:
+    async def _join_found(self, meeting: Meeting, hub: HubAddress) -> bool:
+        if self._is_here(hub):
             return await self._join_hub(hub)
         self.doors.token = bytes.fromhex(hub.token)  # of those who come before this is in the tree
-        if not list(self._reachable(hub)):
+        if not self._reachable(hub):
             own = await aside(meeting.own_address)
             await aside(lambda: meeting.leave_address(own))
         first = await self._first_of_host(meeting, hub)
-        for _ in range(_FIRSTS):
-            if first is None:
-                break
+        if first is not None:
             if await self._join(first, hub):
                 return True
-            if self._waits_for_tree():
-                return False  # one connection a host is enough
-            if isinstance(self._trouble, RefusedError):
-                break
-            first = await self._first_of_host(meeting, hub, first)
+            if isinstance(self._trouble, RefusedError) and self._refusals < _REFUSALS:
+                self._refusals += 1
+                return False  # it will be in the tree soon: one connection a host is enough
         return await self._join_hub(hub)
 
-    def _waits_for_tree(self) -> bool:
-        """Return whether somebody is there, and likely to be in the tree, or the hub, soon."""
-        if not isinstance(self._trouble, RefusedError):
-            return False
-        self._refusals += 1
-        return self._refusals <= _REFUSALS
-
-    async def _first_of_host(
-        self, meeting: Meeting, hub: HubPlaces, gone: Place | None = None
-    ) -> Place | None:
+    async def _first_of_host(self, meeting: Meeting, hub: HubAddress) -> Place | None:
         """Return where another rank of this host listens for the others, ``None`` if this does."""
-        await self.doors.open([LOOPBACK])
-        own = next(place for place in self.doors.places if place[0] == LOOPBACK)
+        own = await self.doors.open(LOOPBACK)
         host_id = self._node.me.host_id
-        first = await aside(lambda: meeting.first_of_host(hub, host_id, own, gone))
+        first = await aside(lambda: meeting.first_of_host(hub, host_id, own))
         if first == own:
             return None
-        self.doors.shut(LOOPBACK)
+        self.doors.shut(own)
         return first
 
     async def _begin_as_hub(self) -> None:
         own = LOOPBACK if self._meeting is None else await aside(self._meeting.own_address)
-        await self.doors.open([own])
+        await self.doors.open(own)
         self._offset.is_reference = True
         self._node.is_hub = True
         self._node.on_hub()
@@ -206,7 +186,7 @@ class Membership:
         while len(self._node.roster) < self._node.world_size:
             elsewhere = await _at_last(meeting.address_elsewhere)
             if elsewhere is not None:
-                await self.doors.open([await aside(partial(route_to, elsewhere))])
+                await self.doors.open(await aside(partial(route_to, elsewhere)))
                 self._node.on_hub()
                 await self._publish(meeting)
                 return
@@ -215,7 +195,8 @@ class Membership:
 
     async def _publish(self, meeting: Meeting) -> None:
         """Leave in the store where the hub is."""
-        hub = HubPlaces(self._node.me.host_id, self.doors.places, self.doors.token.hex())
+        hub = self.hub
+        assert hub is not None
         await _at_last(lambda: meeting.publish(hub))
 
     def _tell_of_hub(self, alone_s: float, before: State | None) -> None:
@@ -234,14 +215,13 @@ class Membership:
         if state is None:
             is_silent = isinstance(trouble, OSError) and not isinstance(trouble, ConnectionError)
             state = "unreachable" if is_silent else "unknown"
-        hub = self._hub_member or Member(0, 0, "", self._hub.host_id)
         why = "" if trouble is None else f"{type(trouble).__name__}: {trouble}".rstrip(": ")
-        self._node.notice(Notice(HUB_GONE, encode(Silent(hub, state, why[:1024]))))
+        self._node.notice(Notice(HUB_GONE, encode(Silent(self._hub.member, state, why[:1024]))))
 
     def _hub_state(self) -> State | None:
         """Return the state of the hub's process, ``None`` where that is not seen from here."""
-        hub, me = self._hub_member, self._node.me
-        return self._node.look(hub) if hub is not None and hub.host_id == me.host_id else None
+        hub = self._hub
+        return self._node.look(hub.member) if hub is not None and self._is_here(hub) else None
 
     def _say_alone(self) -> None:
         """Say once that nobody is reached."""

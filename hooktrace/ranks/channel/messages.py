@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Nodes of another number do not talk to each other: hooktrace differs between hosts."""
 
 CONTROL = -1
@@ -38,6 +38,10 @@ State = Literal["running", "stopped", "zombie", "gone", "ended", "unreachable", 
 ``ended``: it has left the channel in order.  ``unreachable``: nobody on its host answers."""
 
 
+Place = tuple[Text, int]
+"""A host's address and a port."""
+
+
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pass
 
@@ -55,6 +59,18 @@ class Member(_Message, frozen=True):
     host_id: Text
     began: int = 0
     pids: int = 0
+
+
+class HubAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the hub is: in the job's store, and in a file beside its records.
+
+    ``places``: host and port of each address; ``token``: in hexadecimal digits; ``member``: the
+    hub's process, of pid 0 where that is not known.
+    """
+
+    places: tuple[Place, ...]
+    token: str
+    member: Member = Member(0, 0, "", "")
 
 
 class Silent(_Message, frozen=True):
@@ -150,10 +166,6 @@ class Notice(_Message, frozen=True, tag="notice"):
 
     name: Name
     payload: Payload
-
-
-Place = tuple[Text, int]
-"""A host's address and a port."""
 
 
 class Welcome(_Message, frozen=True, tag="welcome"):

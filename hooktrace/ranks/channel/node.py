@@ -10,10 +10,13 @@ Everything here runs in the channel's thread and waits for nothing but messages.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ...staging.calls import Clock
 from .children import Child, Children
@@ -67,7 +70,8 @@ Handler = Callable[[bytes], bytes | Awaitable[bytes]]
 class Node:
     """``me``: this rank, one of ``world_size``.
 
-    ``offset``: returns how far its clock is from rank 0's at a time, and how sure that is.
+    ``offset_at``: returns the offset of ``clock`` to rank 0's at a time and its uncertainty, ns;
+    ``None`` if unknown.
     """
 
     is_hub = False
@@ -77,27 +81,39 @@ class Node:
         me: Member,
         world_size: int,
         clock: Clock,
-        offset: Callable[[int], tuple[int, int] | None],
+        offset_at: Callable[[int], tuple[int, int] | None],
     ) -> None:
         self.me = me
         self.world_size = world_size
         self.clock = clock
-        self.offset = offset
+        self.offset_at = offset_at
         self.look: Callable[[Member], State] = state_of
         """Returns the state of a process of this host."""
+        self._numbers = itertools.count()
         self.on_hub: Callable[[], None] = lambda: None
         """Called when this node is the hub, and when it listens elsewhere."""
         self.parent: Upward | None = None
         self.children = Children(self)
+        # By name, what this rank's users do; all in the channel's thread.
         self.handlers: dict[str, Handler] = {}
+        """Answer a question: at once, and briefly."""
         self.notice_handlers: dict[str, Callable[[bytes], None]] = {}
+        """Take news that the hub has for all ranks."""
         self.report_handlers: dict[str, Callable[[int, bytes], bool]] = {}
+        """Take news on their way to the hub; one that returns true keeps them from going on."""
         self.control_handlers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
+        """At the hub, answer a control client."""
         self.roster: dict[int, Member] = {me.rank: me}
         """Who is in this node and below it."""
         self.lost: dict[int, Member] = {}
         self.ended: dict[int, Member] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def speaks_for_host(self) -> bool:
+        """Whether what all ranks are told is for this one to say, of those on this host."""
+        parent = self.parent
+        return self.is_hub or (parent is not None and parent.is_first and not parent.is_here)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine; what it raises is none of training's business."""
@@ -120,7 +136,7 @@ class Node:
     async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
         """Ask this rank and all below it."""
         missing = (*self.lost.values(),) if self.is_hub else ()
-        question = Ask(self.children.next_number(), name, argument, timeout_s, missing)
+        question = Ask(next(self._numbers), name, argument, timeout_s, missing)
         found = await self._gather(question)
         if self.is_hub:
             self._name_the_rest(found)
@@ -183,10 +199,7 @@ class Node:
     async def answer_parent(self, question: Ask) -> None:
         """Ask all below, and answer for them."""
         share = question.timeout_s * _SHARE
-        below = Ask(
-            self.children.next_number(), question.name, question.argument, share, question.missing
-        )
-        found = await self._gather(below)
+        found = await self._gather(replace(question, number=next(self._numbers), timeout_s=share))
         self._leave_out_what_does_not_fit(found)
         self._send_up(Answered(question.number, found.answers, tuple(found.silent.values())))
 
@@ -238,11 +251,11 @@ class Node:
     async def _answer_client(self, child: Child, question: Ask, answer: Awaitable[bytes]) -> None:
         try:
             payload = _fitting(await answer)
-            child.send(Answered(question.number, {self.me.rank: payload}))
+            child.connection.send(Answered(question.number, {self.me.rank: payload}))
         except Exception as error:  # what the client asked cannot be done
             why = f"{type(error).__name__}: {error}"[:1024]
             silent = Silent(self.me, "running", why)
-            child.send(Answered(question.number, {}, (silent,)))
+            child.connection.send(Answered(question.number, {}, (silent,)))
         finally:
             child.is_busy = False
 

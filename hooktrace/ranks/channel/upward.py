@@ -50,7 +50,7 @@ class Upward:
     def __init__(self, node: Node, offset: ClockOffset) -> None:
         self._node = node
         self._offset = offset
-        self._connection: Connection | None = None
+        self.connection: Connection | None = None
         self._welcomed: asyncio.Future[Welcome]
         self._over: asyncio.Future[str | None]
         self._welcome: Welcome | None = None
@@ -68,7 +68,7 @@ class Upward:
     @property
     def is_there(self) -> bool:
         """Whether there is a parent that has taken this node."""
-        return self._welcome is not None and self._connection is not None
+        return self._welcome is not None and self.connection is not None
 
     @property
     def is_hub(self) -> bool:
@@ -107,7 +107,7 @@ class Upward:
         """Return once the parent is gone, what it said at the end; ``None`` where it did not."""
         while not self._over.done():
             await asyncio.wait([self._over], timeout=self._interval_s)
-            connection = self._connection
+            connection = self.connection
             if connection is None:
                 break
             if time.monotonic() - connection.heard_s > max(SILENCE_S, 3 * self._interval_s):
@@ -120,7 +120,7 @@ class Upward:
 
     def send(self, message: Up) -> None:
         """Send a message, or drop it where there is no parent."""
-        connection = self._connection
+        connection = self.connection
         if connection is None or self._welcome is None:
             return
         if not isinstance(message, Report) or self._has_pinged:
@@ -130,22 +130,13 @@ class Upward:
         # The ping first: it waits for no more than itself, here and there.
         self._offset.ping(lambda ping: connection.send_body(encode(ping), report))
 
-    def leave(self, why: str) -> None:
-        """Say goodbye to the parent, if there is one."""
-        for connection in self.connections():
-            connection.leave(why)
-
-    def connections(self) -> list[Connection]:
-        """Return the connection to the parent, if there is one."""
-        return [] if self._connection is None else [self._connection]
-
     def opened(self, connection: Connection) -> None:
         """Keep it; who this is goes after the proofs."""
-        self._connection = connection
+        self.connection = connection
 
     def received(self, connection: Connection, message: Down, arrived_ns: int) -> None:
         """Take a message of the parent."""
-        if connection is not self._connection:
+        if connection is not self.connection:
             return
         match message:
             case Pong():
@@ -164,9 +155,9 @@ class Upward:
 
     def disconnected(self, connection: Connection) -> None:
         """Look for another parent."""
-        if connection is not self._connection:
+        if connection is not self.connection:
             return
-        self._connection = None
+        self.connection = None
         if not self._welcomed.done():
             why = "the connection ended" if connection.known else _NO_PROOF
             self._welcomed.set_exception(ConnectionError(why))
@@ -174,7 +165,7 @@ class Upward:
             self._over.set_result(connection.goodbye)
 
     def _break_off(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self.connection = self.connection, None
         self._welcomed.cancel()
         if connection is not None:
             connection.end("no parent any more")

@@ -13,20 +13,9 @@ import msgspec
 
 from ...records.errors import UsageError
 from ...records.files import record_path
+from ..channel.messages import HubAddress
 
 _NAME = "channel.json"
-
-
-class HubAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """``places``: host and port of each address; ``token``: in hexadecimal digits.
-
-    ``host``, ``pid``: of the hub's process, for people.
-    """
-
-    places: tuple[tuple[str, int], ...]
-    token: str
-    host: str
-    pid: int
 
 
 def address_path(run: str | os.PathLike[str]) -> Path:
@@ -51,7 +40,7 @@ def remove_address(run: Path) -> None:
     """Remove the file, if it is this process's."""
     with suppress(OSError, msgspec.DecodeError):
         path = address_path(run)
-        if msgspec.json.decode(path.read_bytes(), type=HubAddress).pid == os.getpid():
+        if msgspec.json.decode(path.read_bytes(), type=HubAddress).member.pid == os.getpid():
             path.unlink()
 
 

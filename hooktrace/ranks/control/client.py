@@ -25,6 +25,7 @@ from ..channel.messages import (
     Ask,
     Down,
     Hello,
+    HubAddress,
     Member,
     Message,
     Refused,
@@ -33,7 +34,6 @@ from ..channel.messages import (
     decode_down,
     encode,
 )
-from .address import HubAddress
 from .messages import QUESTION, Command, CommandResult, Done, decode_result
 from .messages import encode as encode_command
 

@@ -57,11 +57,11 @@ class HangService:
         self._is_alone = False
         """Whether what is open was told by this rank itself, without the hub."""
         self._said_gone = False
-        channel.answer(STATUS, lambda _: _encode(self.status()))
-        channel.answer(STACKS, self._answer_stacks)
-        channel.on_report(SUSPICION, self._hear)
-        channel.on_notice(NOTICE, self._note)
-        channel.on_notice(HUB_GONE, self._hub_gone)
+        channel.handlers[STATUS] = lambda _: _encode(self.status())
+        channel.handlers[STACKS] = self._answer_stacks
+        channel.report_handlers[SUSPICION] = self._hear
+        channel.notice_handlers[NOTICE] = self._note
+        channel.notice_handlers[HUB_GONE] = self._hub_gone
         channel.every(_LOOK_S, self._look)
 
     def add(self, user: TracerHangs) -> None:
@@ -157,7 +157,7 @@ class HangService:
                 user.hear_of_hang(record, speaks=self._channel.speaks_for_host)
 
     def _answer_stacks(self, wanted: bytes) -> bytes:
-        me = self._channel.node.me
+        me = self._channel.me
         if me.rank not in msgspec.msgpack.decode(wanted, type=tuple[int, ...]):
             return _encode(None)
         return _encode(stacks_of(me, "running", stacks_text()))

@@ -43,9 +43,9 @@ class JobView:
         self._parts: dict[RankSteps, int] = {}
         self._gatherer = Gatherer()
         self._job: JobSteps | None = None
-        channel.on_report(STEPS, self._take)
-        channel.on_notice(PLAN, self._follow)
-        channel.on_control(LOOK, self.look)
+        channel.report_handlers[STEPS] = self._take
+        channel.notice_handlers[PLAN] = self._follow
+        channel.control_handlers[LOOK] = self.look
         channel.every(_TICK_S / 2, self._tick)
 
     def rank_steps(

@@ -58,7 +58,7 @@ class Job:
             lambda: time.perf_counter_ns() + ahead_ns,
             self.clocks[rank].append,
         )
-        channel.answer("who", lambda argument: b"%d %b" % (rank, argument))
+        channel.handlers["who"] = lambda argument: b"%d %b" % (rank, argument)
         channel.start()
         return channel
 
@@ -67,8 +67,8 @@ class Job:
         hub, *others = self.ranks
         return wait_for(
             lambda: (
-                len(hub.node.roster) == self.size
-                and all(channel._membership.upward.is_there for channel in others)
+                len(hub.roster) == self.size
+                and all(channel.membership.upward.is_there for channel in others)
             )
         )
 
@@ -100,9 +100,9 @@ class Job:
         ended = channel._thread
 
         def break_off() -> None:
-            channel._membership.doors.close()
-            connections = channel.node.children.connections()
-            for connection in (*connections, channel._membership.upward._connection):
+            channel.membership.doors.close()
+            connections = channel.children.connections()
+            for connection in (*connections, channel.membership.upward.connection):
                 if connection is not None:
                     connection.transport.abort()
             if entirely or rank:

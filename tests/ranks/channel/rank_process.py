@@ -48,7 +48,7 @@ def channel_in(store: Any, rank: int, size: int, host: str = "h") -> Channel:
     """Start a rank's channel."""
     member = Member(rank, os.getpid(), "h", host)
     channel = Channel(member, size, store, time.perf_counter_ns, lambda _: None)
-    channel.answer("who", lambda _: b"%d" % rank)
+    channel.handlers["who"] = lambda _: b"%d" % rank
     channel.start()
     return channel
 
@@ -63,7 +63,7 @@ def main(what: str, file: str, rank: int, size: int) -> None:
         time.sleep(0.3)
         return
     end = time.monotonic() + 20
-    while not (channel.node.is_hub or channel.places):
+    while not (channel.is_hub or channel.membership.doors.places):
         assert time.monotonic() < end
         time.sleep(0.01)
     workers: list[int] = []
@@ -72,7 +72,9 @@ def main(what: str, file: str, rank: int, size: int) -> None:
         loader = DataLoader(Slow(), num_workers=2, batch_size=1, multiprocessing_context="fork")
         batches = iter(loader)
         workers = [int(next(batches)), int(next(batches))]
-    sys.stdout.write(json.dumps({"workers": workers, "places": channel.places}) + "\n")
+    sys.stdout.write(
+        json.dumps({"workers": workers, "places": channel.membership.doors.places}) + "\n"
+    )
     sys.stdout.flush()
     sys.stdin.read()
     channel.close()

@@ -113,7 +113,7 @@ def test_it_ends_where_the_hub_is_stopped_and_reads_nothing(
     with process("stay", tmp_path / "store", 0) as hub:
         printed_by(hub)
         channel = channel_in(FileStore(str(tmp_path / "store"), 2), 1, 2)
-        assert wait_for(lambda: channel._membership.upward.is_there)
+        assert wait_for(lambda: channel.membership.upward.is_there)
         os.kill(hub.pid, signal.SIGSTOP)
         for _ in range(5):
             channel.report("much", bytes(4 << 20))
@@ -128,7 +128,7 @@ def test_strangers_are_let_go_of_at_the_end() -> None:
     before = descriptors()
     with Job(2) as job:
         strangers = [Stranger(job.ranks[0], b"") for _ in range(5)]
-        assert wait_for(lambda: len(job.ranks[0].node.children.connections()) == 6)
+        assert wait_for(lambda: len(job.ranks[0].children.connections()) == 6)
     for stranger in strangers:
         assert stranger.is_ended()
         stranger.socket.close()
@@ -139,7 +139,7 @@ def test_what_all_are_told_last_arrives_before_the_end() -> None:
     """Of a hub that ends its process for a hang, too."""
     with Job(3) as job:
         heard: list[bytes] = []
-        job.ranks[2].on_notice("said", heard.append)
+        job.ranks[2].notice_handlers["said"] = heard.append
         job.ranks[0].tell("said", b"the end")
         job.ranks[0].close()
         assert wait_for(lambda: heard == [b"the end"])
@@ -181,7 +181,7 @@ def test_workers_of_a_killed_rank_keep_none_of_its_connections(tmp_path: Path) -
             assert hub.ask("who", b"", DEADLINE_S).answers == {0: b"0", 1: b"1"}
             parent.kill()
             parent.wait()  # its connection may be closed before where it listens
-            assert wait_for(lambda: 1 in hub.node.lost)
+            assert wait_for(lambda: 1 in hub.lost)
             for pid in facts["workers"]:
                 os.kill(pid, 0)  # they live on, for a while
             for place in facts["places"]:

@@ -9,11 +9,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.ranks.channel import clock
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.clock import ClockOffset
-from hooktrace.ranks.channel.meeting import HubPlaces, Meeting
+from hooktrace.ranks.channel.meeting import Meeting
 from hooktrace.ranks.channel.messages import Pong
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
 from tests.ranks.channel.jobs import Job, S, wait_for
@@ -152,11 +153,11 @@ def test_a_delay_one_way_stays_within_the_uncertainty() -> None:
     job = Job(1, ahead_ns=0)
     assert wait_for(Meeting(job.store).hub)
     hub = job.ranks[0]
-    hub.node.world_size = job.size = 2
+    hub.world_size = job.size = 2
     job.hosts, job.clocks[1] = "hh", []
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        Meeting(job.store).publish(HubPlaces("h", (listener.getsockname()[:2],), hub.token.hex()))
-        thread = threading.Thread(target=relay, args=(listener, hub.places[0]))
+        Meeting(job.store).publish(replace(hub.hub, places=(listener.getsockname()[:2],)))
+        thread = threading.Thread(target=relay, args=(listener, hub.membership.doors.places[0]))
         thread.start()
         job.ranks.append(job.begin(1, 2 * S))
         with job:
@@ -183,6 +184,6 @@ def test_offsets_add_up_over_two_levels() -> None:
 
 def parent_of(channel: Channel) -> int:
     """Return which rank a rank's parent is."""
-    member = channel._membership.upward.member
+    member = channel.membership.upward.member
     assert member is not None
     return member.rank

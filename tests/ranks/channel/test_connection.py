@@ -57,9 +57,9 @@ def test_a_stranger_gets_no_word(job: Job, said: bytes) -> None:
     """Its connection is closed, after random bytes that tell nothing."""
     with Stranger(job.ranks[0], said) as stranger:
         assert stranger.is_closed_without_a_word()
-    with Stranger(job.ranks[0], job.ranks[0].token + said) as with_token:
+    with Stranger(job.ranks[0], job.ranks[0].membership.doors.token + said) as with_token:
         assert with_token.is_closed_without_a_word()
-    assert len(job.ranks[0].node.children.connections()) == 1
+    assert len(job.ranks[0].children.connections()) == 1
 
 
 def test_a_part_of_a_proof_tells_nothing(job: Job) -> None:
@@ -131,16 +131,16 @@ def test_nothing_is_taken_before_a_hello(job: Job, message: Ping | Answered) -> 
 @pytest.mark.parametrize("rank", [0, 2, 1 << 31, -1])
 def test_a_child_brings_ranks_of_this_job_only(job: Job, rank: int) -> None:
     """No names without end, and not the hub itself."""
-    job.ranks[0].node.world_size = 2
-    roster = dict(job.ranks[0].node.roster)
+    job.ranks[0].world_size = 2
+    roster = dict(job.ranks[0].roster)
     with Stranger(job.ranks[0]) as child:
         if rank >= 0:
             assert child.hello(rank).is_ended()
     with Stranger(job.ranks[0]) as child:
         child.hello(1)
         assert child.say(Members(joined=(Member(rank, 0, "", ""),))).is_ended()
-    assert wait_for(lambda: job.ranks[0].node.roster[0] == roster[0])
-    assert wait_for(lambda: sorted(job.ranks[0].node.roster) == [0, 1])
+    assert wait_for(lambda: job.ranks[0].roster[0] == roster[0])
+    assert wait_for(lambda: sorted(job.ranks[0].roster) == [0, 1])
 
 
 def test_a_flood_of_messages_ends_its_connection(job: Job) -> None:
@@ -158,7 +158,7 @@ def test_a_message_that_stops_in_its_middle_holds_up_nobody(job: Job) -> None:
             child = stack.enter_context(Stranger(job.ranks[0]))
             child.send(framed(Report("who", 0, b"1234567890"))[:cut])
         assert goes_on(job)
-    assert wait_for(lambda: len(job.ranks[0].node.children.connections()) == 1)
+    assert wait_for(lambda: len(job.ranks[0].children.connections()) == 1)
 
 
 def test_a_message_comes_in_pieces_of_any_size(job: Job) -> None:
@@ -186,7 +186,7 @@ def test_of_those_who_have_not_said_who_they_are_the_oldest_are_closed(job: Job)
         assert known.is_ended()
         assert silent[0].is_ended()
         assert silent[-1].is_open()
-        assert wait_for(lambda: len(job.ranks[0].node.children.connections()) <= 66)
+        assert wait_for(lambda: len(job.ranks[0].children.connections()) <= 66)
         friend.say(Ping(0))
         friend.socket.settimeout(SOON_S)
         assert friend.socket.recv(1000)
@@ -212,7 +212,7 @@ def test_two_questions_of_a_client_at_once_end_it(job: Job) -> None:
         await asyncio.sleep(60)  # until the hub's end
         return b""
 
-    job.ranks[0].on_control("status", slowly)
+    job.ranks[0].control_handlers["status"] = slowly
     with Stranger(job.ranks[0]) as client:
         client.control().say(Ask(0, "status", b"", 1.0)).say(Ask(1, "status", b"", 1.0))
         assert client.is_ended()
@@ -225,14 +225,14 @@ def test_a_client_that_never_reads_is_let_go_of(job: Job) -> None:
     async def much(argument: bytes) -> bytes:
         return bytes(4 << 20)
 
-    job.ranks[0].on_control("status", much)
+    job.ranks[0].control_handlers["status"] = much
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with Stranger(job.ranks[0]) as client:
         client.control()
         for number in range(200):
             client.say(Ask(number, "status", b"", 1.0))
             time.sleep(0.002)
-        assert wait_for(lambda: len(job.ranks[0].node.children.connections()) == 1)
+        assert wait_for(lambda: len(job.ranks[0].children.connections()) == 1)
         assert goes_on(job)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
 
@@ -240,18 +240,18 @@ def test_a_client_that_never_reads_is_let_go_of(job: Job) -> None:
 def test_a_child_that_never_reads_is_let_go_of(job: Job) -> None:
     """What all are told waits for it in vain; those who read get all of it."""
     hub, told = job.ranks[0], 0
-    hub.node.world_size = 3
+    hub.world_size = 3
     heard: list[bytes] = []
-    job.ranks[1].on_notice("much", heard.append)
+    job.ranks[1].notice_handlers["much"] = heard.append
     with Stranger(hub) as child:
         child.hello(2)
-        assert wait_for(lambda: 2 in hub.node.roster)
-        while 2 in hub.node.roster and told < 20:
+        assert wait_for(lambda: 2 in hub.roster)
+        while 2 in hub.roster and told < 20:
             hub.tell("much", bytes(4 << 20))
             told += 1
             assert wait_for(lambda: len(heard) == told)  # noqa: B023  # called at once
-        assert wait_for(lambda: 2 in hub.node.lost)
-    assert len(hub.node.children.connections()) == 1
+        assert wait_for(lambda: 2 in hub.lost)
+    assert len(hub.children.connections()) == 1
 
 
 def test_last_words_are_heard_although_sending_fails_before_they_are_read() -> None:

@@ -11,9 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES, TOKEN_BYTES
-from hooktrace.ranks.channel.meeting import HubPlaces, Meeting
-from hooktrace.ranks.channel.messages import Ask, Member, Notice, Welcome
-from hooktrace.ranks.control.address import HubAddress
+from hooktrace.ranks.channel.meeting import Meeting
+from hooktrace.ranks.channel.messages import Ask, HubAddress, Member, Notice, Welcome
 from hooktrace.ranks.control.client import Client
 from hooktrace.records.errors import UsageError
 from tests.ranks.channel.jobs import Job, wait_for
@@ -125,13 +124,15 @@ def test_who_takes_a_dead_hubs_port_learns_nothing_and_is_no_hub(
     job = Job(0)
     job.size, job.hosts, job.clocks = 2, "hh", {1: []}
     with OtherUser(("127.0.0.1", 0), part) as other:
-        Meeting(job.store).publish(HubPlaces("h", (other.place,), token.hex()))
+        Meeting(job.store).publish(
+            HubAddress(places=(other.place,), token=token.hex(), member=Member(0, 1, "h", "h"))
+        )
         rank = job.begin(1)
         try:
-            rank.on_notice("said", told.append)
-            rank.answer("who", lambda argument: asked.append(argument) or b"1")
+            rank.notice_handlers["said"] = told.append
+            rank.handlers["who"] = lambda argument: asked.append(argument) or b"1"
             assert wait_for(lambda: len(other.heard) >= 2)
-            assert not rank._membership.upward.is_there
+            assert not rank.membership.upward.is_there
         finally:
             rank.close()
     assert all(token not in said and b"hello" not in said for said in other.heard)
@@ -144,7 +145,7 @@ def test_a_client_tells_nothing_to_who_is_not_the_hub(
     """``channel.json`` of a job that was killed names a port that anybody may have now."""
     token = secrets.token_bytes(TOKEN_BYTES)
     with OtherUser(("127.0.0.1", 0), part) as other:
-        address = HubAddress(places=(other.place,), token=token.hex(), host="", pid=0)
+        address = HubAddress(places=(other.place,), token=token.hex())
         with pytest.raises(UsageError):
             Client(address)
         assert wait_for(lambda: other.heard)

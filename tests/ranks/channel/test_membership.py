@@ -30,7 +30,7 @@ def settled(job: Job, ranks: list[int] | None = None) -> bool:
 
 
 def parents(job: Job) -> dict[int, int | None]:
-    links = {rank: channel._membership.upward for rank, channel in enumerate(job.ranks)}
+    links = {rank: channel.membership.upward for rank, channel in enumerate(job.ranks)}
     return {
         rank: link.member.rank if link.is_there and link.member is not None else None
         for rank, link in links.items()
@@ -41,7 +41,7 @@ def test_one_connection_a_host() -> None:
     """Also where all ranks come at once; those of the hub's host connect each."""
     with Job(12, hosts="aaabbbcccccc") as job:
         assert answers(job.ranks[0], DEADLINE_S) == list(range(12))
-        assert len(job.ranks[0].node.children.connections()) == 2 + 2
+        assert len(job.ranks[0].children.connections()) == 2 + 2
         deep = [rank for rank, parent in parents(job).items() if parent not in (None, 0)]
         assert len(deep) == 2 + 5
         assert all(job.hosts[rank] == job.hosts[parents(job)[rank] or 0] for rank in deep)
@@ -51,10 +51,10 @@ def test_answers_that_do_not_fit_beside_those_of_their_host_are_named() -> None:
     """Each is within bounds; a rank of another host is as before, and so is one with no answer."""
     with Job(6, hosts="abbbbb") as job:
         for rank in (1, 2, 3):
-            job.ranks[rank].answer("novel", lambda _: bytes(3 << 20))
-        job.ranks[0].answer("novel", lambda _: b"short")
-        job.ranks[4].answer("novel", lambda _: b"short")
-        job.ranks[5].answer("novel", lambda _: bytes(5 << 20))
+            job.ranks[rank].handlers["novel"] = lambda _: bytes(3 << 20)
+        job.ranks[0].handlers["novel"] = lambda _: b"short"
+        job.ranks[4].handlers["novel"] = lambda _: b"short"
+        job.ranks[5].handlers["novel"] = lambda _: bytes(5 << 20)
         found = job.ranks[0].ask("novel", b"", DEADLINE_S)
     assert sorted(found.answers) == [0, 1, 4]
     long = "its answer is too long beside its host's"
@@ -89,25 +89,11 @@ def test_only_a_child_of_the_hub_takes_children() -> None:
         assert wait_for(lambda: list(parents(job).values()).count(None) == 1)  # rank 0's
         assert sum(parent == 0 for parent in parents(job).values()) == 1
         deep = next(rank for rank, parent in parents(job).items() if parent not in (None, 0))
-        node = job.ranks[deep].node
+        node = job.ranks[deep]
         assert node.refusal(Member(3, 0, "", "b")) == "this is not the hub"
-        leader = job.ranks[parents(job)[deep] or 0].node
+        leader = job.ranks[parents(job)[deep] or 0]
         assert leader.refusal(Member(3, 0, "", "b")) is None
         assert leader.refusal(Member(3, 0, "", "c")) is not None
-
-
-def test_a_first_of_a_host_that_is_gone_is_replaced() -> None:
-    """By one of those that come after it; the others go to that one."""
-    with Job(6, hosts="aabbbb") as job:
-        leader = next(rank for rank in range(2, 6) if parents(job)[rank] == 0)
-        late = [leader, leader + 1 if leader < 5 else 2]
-        for rank in late:
-            job.abort(rank)
-        for rank in late:
-            job.ranks[rank] = job.begin(rank)
-        assert settled(job)
-        assert wait_for(lambda: sorted(parents(job)[rank] == 0 for rank in late) == [False, True])
-        assert len(job.ranks[0].node.children.connections()) == 1 + 2 + 1
 
 
 def test_one_connection_a_host_over_one_tracer_after_another() -> None:
@@ -116,11 +102,11 @@ def test_one_connection_a_host_over_one_tracer_after_another() -> None:
     for _ in range(3):
         with job:
             assert settled(job)
-            assert len(job.ranks[0].node.children.connections()) == 2
+            assert len(job.ranks[0].children.connections()) == 2
         job.ranks[:] = [job.begin(rank) for rank in range(6)]
     with job:
         assert settled(job)
-        assert len(job.ranks[0].node.children.connections()) == 2
+        assert len(job.ranks[0].children.connections()) == 2
 
 
 @pytest.mark.slow
@@ -157,12 +143,10 @@ def gone_heard(job: Job, ranks: Iterable[int]) -> dict[int, list[Silent]]:
     heard: dict[int, list[Silent]] = {}
 
     def listen(rank: int) -> None:
-        job.ranks[rank].on_notice(
-            HUB_GONE,
-            lambda told: heard.setdefault(rank, []).append(
-                msgspec.msgpack.decode(told, type=Silent)
-            ),
-        )
+        def hear(told: bytes) -> None:
+            heard.setdefault(rank, []).append(msgspec.msgpack.decode(told, type=Silent))
+
+        job.ranks[rank].notice_handlers[HUB_GONE] = hear
 
     for rank in ranks:
         listen(rank)
@@ -173,9 +157,9 @@ def test_a_hub_that_is_gone_is_told_to_all_by_what_each_host_knows() -> None:
     """Its own host sees the process; one rank of each is the one to say it."""
     with Job(6, hosts="aaabbb") as job:
         for channel in job.ranks:
-            channel.node.look = lambda member: "stopped" if member.rank == 0 else "unknown"
+            channel.look = lambda member: "stopped" if member.rank == 0 else "unknown"
         heard = gone_heard(job, range(1, 6))
-        place = job.ranks[0].places[0]
+        place = job.ranks[0].membership.doors.places[0]
         hosts = job.ranks[:3], job.ranks[3:]
         assert wait_for(lambda: [sum(c.speaks_for_host for c in host) for host in hosts] == [1, 1])
         assert job.ranks[0].speaks_for_host
@@ -204,11 +188,11 @@ def test_of_a_hub_that_goes_on_meanwhile_nothing_is_told(monkeypatch: pytest.Mon
             seen.append(next(looks))
             return seen[-1]
 
-        job.ranks[1].node.look = look
+        job.ranks[1].look = look
         job.abort(0, entirely=True)
         assert wait_for(lambda: len(seen) > 20)
         assert heard == {}
-        job.ranks[1].node.look = lambda _: "stopped"
+        job.ranks[1].look = lambda _: "stopped"
         assert wait_for(lambda: heard)
 
 
@@ -216,7 +200,7 @@ def test_of_a_host_whose_first_rank_is_gone_another_speaks() -> None:
     """On the hub's own host, and where the others come to the hub instead."""
     with Job(6, hosts="aaabbb") as job:
         leader = next(rank for rank in range(3, 6) if parents(job)[rank] == 0)
-        links = {rank: job.ranks[rank]._membership.upward for rank in (1, 2)}
+        links = {rank: job.ranks[rank].membership.upward for rank in (1, 2)}
         assert wait_for(lambda: any(link.is_first for link in links.values()))
         first = next(rank for rank, link in links.items() if link.is_first)
         job.abort(leader)
@@ -224,7 +208,7 @@ def test_of_a_host_whose_first_rank_is_gone_another_speaks() -> None:
         left = sorted({3, 4, 5} - {leader})
         assert settled(job, sorted({0, 1, 2, *left} - {first}))
         assert wait_for(lambda: sum(job.ranks[rank].speaks_for_host for rank in left) == 1)
-        assert wait_for(lambda: job.ranks[3 - first]._membership.upward.is_first)
+        assert wait_for(lambda: job.ranks[3 - first].membership.upward.is_first)
 
 
 class HeldStore:

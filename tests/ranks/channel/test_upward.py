@@ -37,7 +37,7 @@ def test_the_first_report_of_an_interval_takes_its_ping_along() -> None:
     offset, line = ClockOffset(time.perf_counter_ns, lambda _: None), Line()
     child = Upward(Node(Member(1, 1, "b", "b"), 2, time.perf_counter_ns, offset.offset_at), offset)
     taken: Any = child
-    taken._connection, taken._welcome = line, Welcome(Member(0, 1, "a", "a"), is_hub=True)
+    taken.connection, taken._welcome = line, Welcome(Member(0, 1, "a", "a"), is_hub=True)
     report = Report("steps", 1, b"of a second")
     child.send(report)
     child.send(report)

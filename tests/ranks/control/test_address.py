@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from hooktrace.ranks.channel.messages import HubAddress, Member
 from hooktrace.ranks.control.address import (
-    HubAddress,
     address_path,
     read_address,
     remove_address,
@@ -17,7 +17,9 @@ from hooktrace.ranks.control.address import (
 )
 from hooktrace.records.errors import UsageError
 
-ADDRESS = HubAddress(places=(("10.0.0.1", 4000),), token="ab" * 16, host="a", pid=os.getpid())
+ADDRESS = HubAddress(
+    places=(("10.0.0.1", 4000),), token="ab" * 16, member=Member(0, os.getpid(), "a", "a")
+)
 
 
 def test_it_is_readable_by_its_owner_only_whatever_was_there(tmp_path: Path) -> None:
@@ -34,7 +36,7 @@ def test_it_is_readable_by_its_owner_only_whatever_was_there(tmp_path: Path) -> 
 
 def test_only_the_process_that_wrote_it_removes_it(tmp_path: Path) -> None:
     """Another one has taken over."""
-    write_address(tmp_path, replace(ADDRESS, pid=1))
+    write_address(tmp_path, replace(ADDRESS, member=replace(ADDRESS.member, pid=1)))
     remove_address(tmp_path)
     assert address_path(tmp_path).exists()
     write_address(tmp_path, ADDRESS)

@@ -13,9 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES
-from hooktrace.ranks.channel.messages import Member, Report, Silent
+from hooktrace.ranks.channel.messages import HubAddress, Member, Report, Silent
 from hooktrace.ranks.channel.node import Answers
-from hooktrace.ranks.control.address import HubAddress
 from hooktrace.ranks.control.client import Client
 from hooktrace.ranks.control.hub import carry_out
 from hooktrace.ranks.control.messages import QUESTION, Command, Done, decode_command, encode
@@ -25,8 +24,9 @@ from tests.ranks.channel.jobs import Job, wait_for
 
 
 def address_of(job: Job, rank: int = 0) -> HubAddress:
-    channel = job.ranks[rank]
-    return HubAddress(places=channel.places, token=channel.token.hex(), host="", pid=0)
+    found = job.ranks[rank].hub
+    assert found is not None
+    return found
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     monkeypatch.setattr("hooktrace.ranks.control.hub._TIMEOUT_S", 20.0)
     with Job(3) as made:
         for rank, channel in enumerate(made.ranks):
-            channel.answer(QUESTION, lambda _, rank=rank: encode(Done(text=f"I am {rank}")))
+            channel.handlers[QUESTION] = lambda _, rank=rank: encode(Done(text=f"I am {rank}"))
         hub = made.ranks[0]
-        hub.on_control(QUESTION, partial(carry_out, hub.node))
+        hub.control_handlers[QUESTION] = partial(carry_out, hub)
         yield made
 
 
@@ -46,7 +46,7 @@ def test_each_rank_is_asked_and_one_that_is_gone_is_named(job: Job) -> None:
     with Client(address_of(job)) as client:
         first = client.command(Command(verb="status"))
         job.ranks[2].close()
-        assert wait_for(lambda: 2 not in job.ranks[0].node.roster)
+        assert wait_for(lambda: 2 not in job.ranks[0].roster)
         second = client.command(Command(verb="status"))
     assert {rank: done.text for rank, done in first.ranks.items()} == {
         rank: f"I am {rank}" for rank in range(3)
@@ -78,7 +78,7 @@ def test_the_stacks_of_a_large_job_come_in_parts(
     """They do not fit one message, not even those of ranks that are asked together."""
     monkeypatch.setattr("hooktrace.tracing.process_channel.stacks_text", lambda: "é" * size)
     hub, large = job.ranks[0], LargeJob(count)
-    hub.on_control(QUESTION, partial(carry_out, large))
+    hub.control_handlers[QUESTION] = partial(carry_out, large)
     with Client(address_of(job)) as client:
         found = client.command(Command(verb="stacks"))
         (last,) = [
@@ -98,7 +98,7 @@ def test_an_answer_that_no_message_holds_is_an_answer(job: Job) -> None:
     async def too_long(_: bytes) -> bytes:
         return bytes(9 << 20)
 
-    job.ranks[0].on_control("novel", too_long)
+    job.ranks[0].control_handlers["novel"] = too_long
     with Client(address_of(job)) as client:
         with pytest.raises(UsageError, match="an answer of 9437184 bytes is too long, 4194304 fit"):
             client.ask("novel", b"")
@@ -151,7 +151,7 @@ def test_an_end_is_no_hang_however_it_comes(reset: bool, reads: bool) -> None:
 
         thread = threading.Thread(target=end)
         thread.start()
-        address = HubAddress(places=(server.getsockname(),), token="00" * 16, host="", pid=0)
+        address = HubAddress(places=(server.getsockname(),), token="00" * 16)
         with pytest.raises(UsageError, match="ended the connection: a wrong token, or the job"):
             Client(address)
         thread.join(10)
@@ -164,7 +164,7 @@ def test_a_reset_while_it_connects_is_an_end(monkeypatch: pytest.MonkeyPatch) ->
         raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
 
     monkeypatch.setattr(socket, "create_connection", connect)
-    address = HubAddress(places=(("127.0.0.1", 1),), token="00" * 16, host="", pid=0)
+    address = HubAddress(places=(("127.0.0.1", 1),), token="00" * 16)
     with pytest.raises(UsageError, match="ended the connection: a wrong token, or the job"):
         Client(address)
 

@@ -40,18 +40,11 @@ class Channel:
 
     def __init__(self, rank: int = 0, clock: FakeClock | None = None) -> None:
         self.rank = rank
+        self.handlers: dict[str, Any] = {}
+        self.report_handlers: dict[str, Any] = {}
         self.clock = clock or FakeClock()
-        self.notices: dict[str, Callable[[bytes], None]] = {}
+        self.notice_handlers: dict[str, Callable[[bytes], None]] = {}
         self.look: Callable[[], None] = lambda: None
-
-    def answer(self, name: str, handler: Any) -> None:
-        """Nobody asks."""
-
-    def on_notice(self, name: str, handler: Callable[[bytes], None]) -> None:
-        self.notices[name] = handler
-
-    def on_report(self, name: str, handler: Any) -> None:
-        """Nobody reports."""
 
     def every(self, period_s: float, work: Any) -> None:
         self.look = work
@@ -104,11 +97,11 @@ def test_a_tracer_that_closed_is_told_no_more(service: tuple[HangService, Channe
     user, other = User(), User()
     made.add(user)
     made.add(other)
-    channel.notices[NOTICE](msgspec.msgpack.encode(FOUND))
+    channel.notice_handlers[NOTICE](msgspec.msgpack.encode(FOUND))
     end = replace(FOUND, ended_after_ns=5)
     made.remove(user)
     assert [one.ended_after_ns for one in user.heard] == [None]
-    channel.notices[NOTICE](msgspec.msgpack.encode(end))
+    channel.notice_handlers[NOTICE](msgspec.msgpack.encode(end))
     made.remove(other)
     assert len(user.heard) == 1
     assert [one.ended_after_ns for one in other.heard] == [None, 5]
@@ -148,7 +141,7 @@ def test_a_call_that_waits_while_the_hub_is_gone_is_told_once_and_its_end(
     channel, user = waiting
     assert user.heard == []
     for _ in range(3):
-        channel.notices[HUB_GONE](gone())
+        channel.notice_handlers[HUB_GONE](gone())
     user.finish()
     channel.look()
     begun, ended = user.heard
@@ -167,12 +160,12 @@ def test_a_call_that_has_just_begun_when_the_hub_is_gone_is_not_told_yet(
     channel, user = waiting
     user.finish()
     user.launch(user.clock.now_ns)
-    channel.notices[HUB_GONE](gone())
+    channel.notice_handlers[HUB_GONE](gone())
     assert user.heard == []
     user.clock.advance(2 * S)
     channel.look()
     channel.look()
-    channel.notices[HUB_GONE](gone())
+    channel.notice_handlers[HUB_GONE](gone())
     assert [one.step for one in user.heard] == [2]
 
 
@@ -181,8 +174,8 @@ def test_a_hub_that_comes_back_ends_what_was_told_without_it(
 ) -> None:
     """It tells of the same hang, under the same number, and of its end."""
     channel, user = waiting
-    channel.notices[HUB_GONE](gone())
-    channel.notices[NOTICE](msgspec.msgpack.encode(FOUND))
+    channel.notice_handlers[HUB_GONE](gone())
+    channel.notice_handlers[NOTICE](msgspec.msgpack.encode(FOUND))
     user.finish()
     channel.look()
     assert [(one.hang, one.kind, one.ended_after_ns) for one in user.heard] == [
@@ -199,7 +192,7 @@ def test_a_hub_that_is_gone_while_nothing_waits_is_no_hang(
     user = User()
     made.add(user)
     channel.look()
-    channel.notices[HUB_GONE](gone())
+    channel.notice_handlers[HUB_GONE](gone())
     assert user.heard == []
 
 
@@ -213,7 +206,7 @@ def test_one_rank_of_a_host_says_once_that_the_hub_is_gone(
     _, channel = service
     channel.speaks_for_host = speaks
     for _ in range(3):
-        channel.notices[HUB_GONE](gone())
+        channel.notice_handlers[HUB_GONE](gone())
     said = [record.message for record in caplog.records]
     assert [line.partition("] ")[2] for line in said] == speaks * [
         "the hub on rank 0 is gone: its process (pid 7 on a) is stopped by a signal; DDP does not "
@@ -231,5 +224,5 @@ def test_of_a_host_one_rank_is_to_say_what_all_are_told(
     made.add(user)
     for speaks in (True, False):
         channel.speaks_for_host = speaks
-        channel.notices[NOTICE](msgspec.msgpack.encode(FOUND))
+        channel.notice_handlers[NOTICE](msgspec.msgpack.encode(FOUND))
     assert user.speaks == [True, False]

@@ -58,32 +58,24 @@ class Node:
         self._tree = tree
         self.rank = rank
         self.world_size = len(tree.parents)
-        self.take: Callable[[int, bytes], bool]
-        self.follow: Callable[[bytes], None]
+        self.report_handlers: dict[str, Callable[[int, bytes], bool]] = {}
+        self.notice_handlers: dict[str, Callable[[bytes], None]] = {}
+        self.control_handlers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
         self.work: Callable[[], None]
 
     @property
     def is_hub(self) -> bool:
         return self._tree.parents[self.rank] is None
 
-    def on_report(self, name: str, handler: Callable[[int, bytes], bool]) -> None:
-        self.take = handler
-
-    def on_notice(self, name: str, handler: Callable[[bytes], None]) -> None:
-        self.follow = handler
-
-    def on_control(self, name: str, handler: Callable[[bytes], Awaitable[bytes]]) -> None:
-        """Look asks the view itself."""
-
     def report(self, name: str, payload: bytes) -> None:
         self._tree.sent.append(self.rank)
         at: int | None = self.rank
-        while at is not None and not self._tree.nodes[at].take(self.rank, payload):
+        while at is not None and not self._tree.nodes[at].report_handlers[name](self.rank, payload):
             at = self._tree.parents[at]
 
     def tell(self, name: str, payload: bytes) -> None:
         for node in self._tree.nodes.values():
-            node.follow(payload)
+            node.notice_handlers[name](payload)
 
     def every(self, period_s: float, work: Callable[[], None]) -> None:
         self.work = work
