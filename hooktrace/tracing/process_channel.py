@@ -82,9 +82,7 @@ class TracerControl:
         return ", ".join([*paused, *models]) or "no model yet"
 
     def _stacks(self, command: Command) -> Done:
-        begin = command.begin
-        wanted = [command.rank] if command.rank >= 0 else range(begin, begin + STACKS_AT_ONCE)
-        if self._rank not in wanted:
+        if self._rank not in ([command.rank] if command.rank >= 0 else range(STACKS_AT_ONCE)):
             return Done()
         return Done(text=stacks_text()[:_MOST_TEXT])
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from types import TracebackType
 
 import msgspec
-from msgspec.structs import replace
 
 from ...records.errors import UsageError
 from ..channel.handshake import WrongTokenError, connect
@@ -29,12 +28,11 @@ from ..channel.messages import (
     Member,
     Message,
     Refused,
-    Silent,
     Welcome,
     decode_down,
     encode,
 )
-from .messages import QUESTION, Command, CommandResult, Done, decode_result
+from .messages import QUESTION, Command, CommandResult, decode_result
 from .messages import encode as encode_command
 
 _CONNECT_S = 5.0
@@ -57,6 +55,7 @@ class Client:
     def __init__(self, address: HubAddress) -> None:
         self._numbers = itertools.count()
         self._socket = _connected(address.places)
+        self._file = self._socket.makefile("rb")
         try:
             self._prove(bytes.fromhex(address.token))
             me = Member(CONTROL, os.getpid(), socket.gethostname()[:256], "")
@@ -73,19 +72,8 @@ class Client:
             raise
 
     def command(self, command: Command, timeout_s: float = 30.0) -> CommandResult:
-        """Return what came of a command, asked in parts where one answer does not hold it.
-
-        ``timeout_s``: for each part.  Raises ``UsageError`` as ``ask`` does.
-        """
-        ranks: dict[int, Done] = {}
-        silent: list[Silent] = []
-        while True:
-            part = decode_result(self.ask(QUESTION, encode_command(command), timeout_s))
-            ranks.update(part.ranks)
-            silent += part.silent
-            if part.more_from <= command.begin:
-                return CommandResult(ranks=ranks, silent=silent)
-            command = replace(command, begin=part.more_from)
+        """Return what came of a command.  Raises ``UsageError`` as ``ask`` does."""
+        return decode_result(self.ask(QUESTION, encode_command(command), timeout_s))
 
     def ask(self, name: str, argument: bytes, timeout_s: float = 30.0) -> bytes:
         """Return the hub's answer.
@@ -111,6 +99,7 @@ class Client:
 
     def close(self) -> None:
         """Let go of the connection."""
+        self._file.close()
         self._socket.close()
 
     def __enter__(self) -> Client:
@@ -151,13 +140,10 @@ class Client:
         return message
 
     def _read(self, size: int) -> bytes:
-        got = bytearray()
-        while len(got) < size:
-            data = self._socket.recv(size - len(got))
-            if not data:
-                raise EOFError("the connection ended")
-            got += data
-        return bytes(got)
+        got = self._file.read(size)
+        if len(got) < size:
+            raise EOFError("the connection ended")
+        return got
 
 
 def _connected(places: Iterable[tuple[str, int]]) -> socket.socket:

@@ -49,7 +49,7 @@ async def carry_out(node: Node, argument: bytes) -> bytes:
     timeout_s = _FLUSH_S if command.verb == "flush" else _TIMEOUT_S
     result = await _ask(node, command, timeout_s)
     if command.verb == "stacks" and command.rank < 0:
-        result = part_of_stacks(result, command.begin)
+        result = as_many_as_fit(result)
     return encode(result)
 
 
@@ -72,20 +72,17 @@ def first_steps(before: CommandResult, after: CommandResult) -> dict[str, int]:
     }
 
 
-def part_of_stacks(result: CommandResult, begin: int) -> CommandResult:
-    """Return what one answer holds of all ranks' stacks: of ranks from ``begin`` on."""
-    known = [*result.ranks, *(silent.rank for silent in result.silent)]
-    end, room = begin + STACKS_AT_ONCE, _MOST_STACKS
-    for rank in range(begin, end):
-        room -= len(result.ranks[rank].text.encode()) if rank in result.ranks else 0
-        if room < 0 and rank > begin:
-            end = rank
+def as_many_as_fit(result: CommandResult) -> CommandResult:
+    """Return the stacks that one answer holds; the first rank that is left out says so."""
+    ranks, room = dict.fromkeys(result.ranks, Done()), _MOST_STACKS
+    for rank, done in result.ranks.items():
+        room -= len(done.text.encode())
+        if room < 0 or rank >= STACKS_AT_ONCE:
+            said = f"its stacks and later ranks' are left out; ask for one rank's: stacks {rank}"
+            ranks[rank] = Done(text=said)
             break
-    return CommandResult(
-        ranks={rank: done for rank, done in result.ranks.items() if begin <= rank < end},
-        silent=[silent for silent in result.silent if begin <= silent.rank < end],
-        more_from=end if max(known, default=0) >= end else 0,
-    )
+        ranks[rank] = done
+    return CommandResult(ranks=ranks, silent=result.silent)
 
 
 def _foremost(ranks: Iterable[Done]) -> dict[str, int]:

@@ -18,7 +18,7 @@ MOST_STEPS = 100_000
 """That one command may ask for."""
 
 STACKS_AT_ONCE = 128
-"""Ranks that are asked for their stacks together: of a large job they do not fit one answer."""
+"""Ranks, the first ones, that tell their stacks where no rank is named: one answer has bounds."""
 
 QUESTION = "control"
 """By which the hub asks ranks, and clients the hub."""
@@ -27,13 +27,12 @@ QUESTION = "control"
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """``number``: of steps.  ``first``: step by model, from which on.
 
-    ``rank``: whose stacks are wanted; -1 for those of ``STACKS_AT_ONCE`` ranks from ``begin`` on.
+    ``rank``: whose stacks are wanted; -1 for those of ``STACKS_AT_ONCE`` ranks.
     """
 
     verb: Verb
     number: Annotated[int, Meta(ge=0, le=MOST_STEPS)] = 0
     rank: Annotated[int, Meta(ge=-1)] = -1
-    begin: Annotated[int, Meta(ge=0)] = 0
     first: dict[str, int] = {}
 
 
@@ -49,14 +48,10 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What came of a command: by rank what was done, and who did not answer.
-
-    ``more_from``: the rank to ask from next where one answer did not hold all ranks', else 0.
-    """
+    """What came of a command: by rank what was done, and who did not answer."""
 
     ranks: dict[int, Done]
     silent: list[Silent] = []
-    more_from: int = 0
 
 
 encode = msgspec.msgpack.Encoder().encode

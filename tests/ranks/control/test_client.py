@@ -13,13 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES
-from hooktrace.ranks.channel.messages import HubAddress, Member, Report, Silent
-from hooktrace.ranks.channel.node import Answers
+from hooktrace.ranks.channel.messages import HubAddress, Report
 from hooktrace.ranks.control.client import Client
 from hooktrace.ranks.control.hub import carry_out
-from hooktrace.ranks.control.messages import QUESTION, Command, Done, decode_command, encode
+from hooktrace.ranks.control.messages import QUESTION, Command, Done, encode
 from hooktrace.records.errors import UsageError
-from hooktrace.tracing.process_channel import TracerControl
 from tests.ranks.channel.jobs import Job, wait_for
 
 
@@ -53,43 +51,6 @@ def test_each_rank_is_asked_and_one_that_is_gone_is_named(job: Job) -> None:
     }
     assert sorted(second.ranks) == [0, 1]
     assert [(one.rank, one.state) for one in second.silent] == [(2, "ended")]
-
-
-class LargeJob:
-    """A node of a job of ``size`` ranks, of which rank 20 does not answer."""
-
-    SILENT = 20
-
-    def __init__(self, size: int) -> None:
-        self.ranks = {r: TracerControl(list, r) for r in range(size) if r != self.SILENT}
-
-    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
-        """Ask each rank."""
-        command = decode_command(argument)
-        answers = {rank: encode(control.do(command)) for rank, control in self.ranks.items()}
-        member = Member(self.SILENT, 7, "b", "b")
-        return Answers(answers, {self.SILENT: Silent(member, "stopped")})
-
-
-@pytest.mark.parametrize(("size", "count"), [(16_000, 300), (150_000, 50)])
-def test_the_stacks_of_a_large_job_come_in_parts(
-    job: Job, monkeypatch: pytest.MonkeyPatch, size: int, count: int
-) -> None:
-    """They do not fit one message, not even those of ranks that are asked together."""
-    monkeypatch.setattr("hooktrace.tracing.process_channel.stacks_text", lambda: "é" * size)
-    hub, large = job.ranks[0], LargeJob(count)
-    hub.control_handlers[QUESTION] = partial(carry_out, large)
-    with Client(address_of(job)) as client:
-        found = client.command(Command(verb="stacks"))
-        (last,) = [
-            rank
-            for rank, done in client.command(Command(verb="stacks", rank=count - 1)).ranks.items()
-            if done.text
-        ]
-    assert list(found.ranks) == list(large.ranks)
-    assert {len(done.text) for done in found.ranks.values()} == {size}
-    assert [(one.rank, one.state) for one in found.silent] == [(LargeJob.SILENT, "stopped")]
-    assert last == count - 1
 
 
 def test_an_answer_that_no_message_holds_is_an_answer(job: Job) -> None:
