@@ -83,11 +83,6 @@ RULES = (
     Rule("different_collectives", together.other_units, ("all are in the same one",)),
     Rule(
         "different_collectives",
-        together.other_collectives,
-        ("ranks are in different rounds", "what is gathered differs in size"),
-    ),
-    Rule(
-        "different_collectives",
         together.torch_lists_others,
         ("torch does not tell of a rank", "ranks are in different groups"),
         outside=True,

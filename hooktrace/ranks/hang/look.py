@@ -185,7 +185,6 @@ def _in_flight(call: BucketCall, has_turn: bool, now_ns: int) -> CallInFlight:
         age_ns=now_ns - call.ready,
         rounds=len(call.rounds),
         collective="" if known is None else known.kind,
-        wire_bytes=0 if known is None else known.wire_bytes,
         group_size=0 if known is None else known.group.size,
         unit="" if call.slot.unit is None else str(call.slot.unit),
         order=call.order,

@@ -9,7 +9,6 @@ from ...records.units import named_ranks, ordinal
 from .issued import outnumbered
 from .sentences import at, counted, each, excuse, grouped, parties
 from .snapshot import Finding, Rank, Snapshot
-from .status import CallInFlight
 
 _MOST_TOLD = 2
 """Ranks of which it is said where their step is another one than the step before."""
@@ -102,22 +101,6 @@ def _departures(snapshot: Snapshot) -> str:
     return "".join(found[:_MOST_TOLD]) if len(found) < len(models) else ""
 
 
-def other_collectives(snapshot: Snapshot) -> Finding | None:
-    """For the same round of a bucket the hook issued different collectives."""
-    calls = {one.number: one.call for one in snapshot.in_stage("wire") if one.call is not None}
-    known = {rank: call for rank, call in calls.items() if call.collective}
-    kinds = grouped({rank: _collective(call) for rank, call in known.items()})
-    if len(kinds) < 2 or len({call.rounds for call in known.values()}) > 1:
-        return None
-    return Finding(outnumbered(kinds.values()), f": {parties(kinds)}")
-
-
-def _collective(call: CallInFlight) -> str:
-    # The ranks' payloads of other kinds may differ.
-    sized = f" of {call.wire_bytes:,} bytes" if call.collective == "all_reduce" else ""
-    return call.collective + sized
-
-
 def torch_lists_others(snapshot: Snapshot) -> Finding | None:
     """Ranks have issued different collectives; some have issued fewer, of a sharded model."""
     found, unit = snapshot.comparison, snapshot.front.unit
@@ -177,8 +160,9 @@ def _what_is_known(snapshot: Snapshot) -> str:
     if found is not None and found.text:
         return f"all have issued the same, {found.text}, and it does not complete"
     if call is not None and call.stage == "wire":
-        issued = call.collective or "a collective"
-        return f"all have issued {issued}, it does not complete{_past(snapshot)}"
+        ranks = {one.number: one.call for one in snapshot.in_stage("wire") if one.call is not None}
+        kinds = grouped({rank: one.collective or "a collective" for rank, one in ranks.items()})
+        return f"{parties(kinds)}, which does not complete{_past(snapshot)}"
     if found is None or call is None:
         return "the hook is opaque, and torch does not tell which collectives it waits for"
     return f"it is in stage {call.stage!r}, and torch lists no pending collective on any rank"

@@ -34,7 +34,7 @@ def silent(rank: int, state: State, pid: int = 9, host: str = "node2", why: str 
 def call(bucket: int = 5, step: int = STEP, **more: Any) -> CallInFlight:
     known = {"model": "model0", "hook": "fp16", "stage": "wire", "age_ns": 31 * S}
     if more.get("stage", "wire") == "wire":
-        known |= {"collective": "all_reduce", "wire_bytes": 4096, "group_size": 4}
+        known |= {"collective": "all_reduce", "group_size": 4}
     return CallInFlight(**{**known, "step": step, "bucket": bucket, **more})
 
 
@@ -84,7 +84,6 @@ NONE: dict[str, Any] = {"pending": (), "issued": {"0": 6}}
 PAIR = call(group_size=2)
 BOOM = "ValueError: boom at loss.py:12"
 UNREDUCED = "RuntimeError: Expected to have finished reduction in the prior iteration at t.py:1"
-GATHERS = [call(collective="all_gather", wire_bytes=size) for size in (8, 12)]
 STUCK = (callback("powerSGD_hook.py:589 a", 7), callback("powerSGD_hook.py:611 b", 8))
 
 

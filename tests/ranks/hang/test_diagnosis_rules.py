@@ -16,7 +16,6 @@ from tests.ranks.hang import answers
 from tests.ranks.hang.answers import (
     BACKWARD,
     FUTURE,
-    GATHERS,
     NONE,
     SCATTER,
     STEP,
@@ -170,16 +169,6 @@ NEARBY = [
         "different_collectives",
         "all are in the same one",
         Job([in_unit(0), in_unit(1, unit(bucket=17))]),
-    ),
-    near(
-        "different_collectives",
-        "ranks are in different rounds",
-        Job([waiting(0, call(rounds=1)), waiting(1, GATHERS[0])]),
-    ),
-    near(
-        "different_collectives",
-        "what is gathered differs in size",
-        Job([waiting(0, GATHERS[0]), waiting(1, GATHERS[1])]),
     ),
     near(
         "different_collectives",
