@@ -1,12 +1,14 @@
-"""Round of ranks as real processes gave them, in few words."""
+"""Ranks of jobs that stand still, in few words: each kind of hang, and what comes near it."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from hooktrace.ranks.channel.messages import Member, Silent, State
 from hooktrace.ranks.hang.collectives import PendingCollective
 from hooktrace.ranks.hang.evidence import ThreadStack
+from hooktrace.ranks.hang.snapshot import Round
 from hooktrace.ranks.hang.status import CallInFlight, ModelStatus, RankStatus
 
 S = 1_000_000_000
@@ -75,12 +77,10 @@ def at_barrier(rank: int, where: str = "eval.py:3 run") -> RankStatus:
     return status(rank, model(step=STEP, bucket=7), main=main, **pending(7, "barrier"))
 
 
-EVALUATES = late(1, STEP, pending=(), issued={"0": 6})
-
-
 FUTURE = call(stage="future")
 MEETING = call(stage="meeting")
 NONE: dict[str, Any] = {"pending": (), "issued": {"0": 6}}
+EVALUATES = late(1, STEP, **NONE)
 PAIR = call(group_size=2)
 BOOM = "ValueError: boom at loss.py:12"
 UNREDUCED = "RuntimeError: Expected to have finished reduction in the prior iteration at t.py:1"
@@ -138,3 +138,253 @@ def past_units(rank: int, step: int = STEP, order: int = 9, **more: Any) -> Rank
     """A rank whose last collective has ended."""
     where = thread("train.py:70 evaluate")
     return status(rank, model(step=step, bucket=40, unit=SCATTER, order=order, **more), main=where)
+
+
+class Job(NamedTuple):
+    """What its ranks say.
+
+    ``silent``: how the processes of the lowest ranks are that say nothing.  ``before``: the ranks
+    that said something else a second ago.
+    """
+
+    said: Sequence[RankStatus]
+    silent: tuple[State, ...] = ()
+    before: Sequence[RankStatus] = ()
+
+    def rounds(self) -> tuple[Round, Round, int]:
+        """Return what two looks show, and how many ranks there are."""
+        size = len(self.said) + len(self.silent)
+        missing = [rank for rank in range(9) if rank not in {one.rank for one in self.said}]
+        quiet = [silent(rank, one) for rank, one in zip(missing, self.silent, strict=False)]
+        first = {one.rank: one for one in (*self.said, *self.before)}
+        return Round.of(first.values(), quiet), Round.of(self.said, quiet), max(size, 2)
+
+
+def job(*said: RankStatus, silent: str = "", before: Sequence[RankStatus] = ()) -> Job:
+    """A job that stands still; ``silent``: states, in words."""
+    return Job(said, tuple(silent.split()), before)  # type: ignore[arg-type]
+
+
+def others(*but: int) -> list[RankStatus]:
+    """Those of four ranks that wait in bucket 5 of step 120."""
+    return [waiting(rank) for rank in range(4) if rank not in but]
+
+
+def stands(rank: int, name: str, other: str) -> RankStatus:
+    """A rank in a unit of a sharded model, which has not come to the other model's."""
+    here = unit(0, model=name)
+    there = model(model=other, step=STEP - 1, bucket=40, unit=SCATTER, order=10)
+    at = thread("train.py:9 step", collective="all_gather_single")
+    return status(rank, model(here, unit=here.unit, order=0), there, main=at)
+
+
+def at_step_s_end(ended: int) -> list[RankStatus]:
+    """Two ranks of a sharded model, one of which waits in a collective outside of its hooks."""
+    known = model(step=STEP, bucket=3, unit=SCATTER, order=9, ended_step=ended)
+    waits = status(0, known, main=thread(collective="all_reduce"), **pending(7))
+    return [waits, status(1, known, main=thread("x.py:1 f"), **NONE)]
+
+
+def late_at_barrier(where: str = "f", **known: Any) -> RankStatus:
+    """Rank 1, which has not come to the barrier in which rank 0 waits."""
+    return late(1, STEP, where=where, thread=known, **NONE)
+
+
+def issued(*kinds: str) -> list[RankStatus]:
+    """Ranks whose hooks have returned, and which have issued these collectives."""
+    return [waiting(rank, FUTURE, **pending(7, kind)) for rank, kind in enumerate(kinds)]
+
+
+def in_barrier(where: str = "f") -> RankStatus:
+    return late(2, where=where, thread={"collective": "barrier"})
+
+
+def in_group(rank: int, group: str, kind: str) -> RankStatus:
+    """A rank whose opaque hook has issued the first collective of a group of its own."""
+    one = PendingCollective(group, group, 1, kind, 8, (rank, rank + 1, 1))
+    return waiting(rank, FUTURE, pending=(one,), issued={group: 1})
+
+
+def calls_back(rank: int, *threads: Any) -> RankStatus:
+    return waiting(rank, FUTURE, callbacks=threads)
+
+
+LEFT: dict[str, Any] = {"ended_step": STEP, "ended_calls": 8, "left_out": ("a", "b", "c")}
+MADE = "as the 5th blocks.2 all-gather (forward), where step 119 had blocks.1 ..."
+OTHER_UNIT = unit(name=SCATTER, collective="reduce_scatter")
+HOOK = call(stage="hook")
+IN_BACKWARD = late_here("f", doing=BACKWARD)
+WAITS = (waiting(0), waiting(1))
+PROBES = [waiting(rank, call(stage="probe")) for rank in (0, 1)]
+ELSEWHERE = status(2, model(step=5, bucket=0, model="other"))
+
+JOBS = {
+    "late": job(*others(2), late(2)),
+    "late, with another": job(*others(1, 2), late(1), silent="ended"),
+    "two models in different order": job(in_first(0), in_first(1), in_second(2, STEP - 1)),
+    "in another model, and why is not known": job(
+        status(0, model(call(0)), model(model="model1", step=STEP, bucket=0)),
+        in_second(1, STEP - 1),
+    ),
+    "late in its backward pass": job(*others(2), late_here("f.py:1 f", doing=BACKWARD)),
+    "left a bucket out": job(*others(2), late_here("f")),
+    "left a bucket out, as DDP finds in the next forward pass": job(
+        *others(2), late_here("f.py:1 f", exception=UNREDUCED, unreduced=True)
+    ),
+    "raised": job(*others(2), late_in("a:3", exception=BOOM)),
+    "raised, and another is late": job(*others(1, 2), late(1), late_in("f", exception=BOOM)),
+    "ends": job(*others(2), late_in("main", doing=("ending",))),
+    "at a barrier": job(*others(2), late_in("f", collective="barrier")),
+    "at a barrier, perhaps for one that is late": job(
+        *others(1, 2), late(1), late_in("f", collective="barrier")
+    ),
+    "late, in a group of two": job(waiting(0, PAIR), late(1), ELSEWHERE),
+    "late, and one outside of the group is gone": job(waiting(0, PAIR), late(1), silent="gone"),
+    **{
+        f"its process: {state}": job(*others(2), silent=state)
+        for state in ["gone", "zombie", "stopped", "running", "unreachable", "ended", "unknown"]
+    },
+    "its process: gone, and another's runs": job(*others(1, 2), silent="running gone"),
+    "all in one collective": job(*others()),
+    "all in one collective of the second of two models": job(*(in_second(r, STEP) for r in (0, 1))),
+    "in two collectives, and torch tells nothing": job(
+        waiting(0), waiting(1, call(collective="all_gather"))
+    ),
+    "fewer rounds": job(waiting(0, call(5), call(6)), after_5(1, 0)),
+    "torch lists another": job(*issued("all_reduce", "broadcast", "all_reduce")),
+    "torch lists another, of two": job(*issued("all_reduce", "broadcast")),
+    "torch lists none on one": job(*issued("all_reduce"), waiting(1, FUTURE, **NONE)),
+    "torch lists none": job(waiting(0, FUTURE, **NONE), waiting(1, FUTURE, **NONE)),
+    "torch tells nothing of an opaque hook": job(waiting(0, FUTURE), waiting(1, FUTURE)),
+    "in the hook's code": job(
+        waiting(0, FUTURE),
+        waiting(2, HOOK, main=thread("h.py:1 q", doing=BACKWARD)),
+        waiting(1, FUTURE),
+    ),
+    "callbacks wait": job(waiting(0, FUTURE, callbacks=STUCK), waiting(1, FUTURE)),
+    "callbacks wait for one that is late": job(calls_back(0, STUCK[0]), late(1)),
+    "probes wait for one that is late": job(waiting(0, MEETING), late(1)),
+    "probes do not begin": job(waiting(0, MEETING), waiting(1, MEETING)),
+    "probes do not end": job(*PROBES),
+    # Of a sharded model buckets are numbered as each rank met them: 40 is not past 3.
+    "late in a sharded model": job(in_unit(0), past_units(1, order=8)),
+    "another unit": job(in_unit(0), in_unit(1, OTHER_UNIT, departure=MADE), in_unit(2)),
+    "another unit, of two": job(in_unit(0), in_unit(1, OTHER_UNIT)),
+    "a step with fewer collectives": job(in_unit(0), past_units(1, order=7, **LEFT)),
+    "a step with fewer collectives, in the next": job(
+        in_unit(0), in_unit(1, unit(0, step=STEP + 1), **LEFT)
+    ),
+    "ends, of a sharded model": job(
+        in_unit(0), status(1, *past_units(1, STEP - 1).models, main=thread(doing=("ending",)))
+    ),
+    "two sharded models in different order": job(stands(0, "a", "b"), stands(1, "b", "a")),
+    "late to FSDP's own collective": job(*at_step_s_end(STEP - 1)),
+    "late to an evaluation after the step": job(*at_step_s_end(STEP)),
+    "late to a barrier": job(
+        at_barrier(0), at_barrier(1), late(2, STEP, where="eval.py:9 score", **NONE)
+    ),
+    "raised before a barrier": job(at_barrier(0), late_at_barrier(exception=BOOM)),
+    "ends before a barrier": job(at_barrier(0), late_at_barrier(doing=("ending",))),
+    "saves before a barrier": job(at_barrier(0), late_at_barrier(doing=("saving",))),
+    "in a broadcast and not at the barrier": job(
+        at_barrier(0), late_at_barrier(collective="broadcast")
+    ),
+    "stopped before a barrier": job(at_barrier(0), silent="stopped"),
+    "saves": job(*others(2), late(2, thread={"doing": ("saving",)})),
+    "compiles": job(*others(2), late(2, thread={"doing": ("compiling",)})),
+    "pauses": job(*others(2), late(2, paused=True)),
+    "pauses, and another is late": job(*others(1, 2), late(1), late(2, paused=True)),
+    "many": job(*(waiting(rank) for rank in range(63)), late(63), late(64)),
+    "compiles in the hook": job(
+        waiting(0, FUTURE), waiting(1, HOOK, main=thread(doing=("compiling",)))
+    ),
+    "pauses in the hook": job(waiting(0, FUTURE), waiting(1, HOOK, paused=True)),
+    "pauses in a probe": job(waiting(0), late(1, thread={"doing": ("probe",)}, paused=True)),
+    "pauses, and nothing else is known": job(
+        waiting(0), status(1, model(step=STEP - 1, bucket=7), paused=True)
+    ),
+    "raised, and pauses": job(waiting(0), late(1, thread={"exception": BOOM}, paused=True)),
+    "ends, saves and pauses": job(
+        waiting(0), late(1, thread={"doing": ("ending", "saving")}, paused=True)
+    ),
+    "saved a moment ago": job(waiting(0), late(1), before=[late(1, thread={"doing": ("saving",)})]),
+}
+"""One or more for each row of the table; what is told of them is in ``hangs.txt``."""
+
+NEARBY = {
+    ("died", "its process is there"): job(*WAITS, silent="stopped"),
+    ("stopped", "its process runs"): job(*WAITS, silent="running"),
+    ("network", "its host answers"): job(*WAITS, silent="unknown"),
+    ("interpreter_held", "nobody looks at its process"): job(*WAITS, silent="unknown"),
+    ("uneven_inputs", "its process runs"): job(*WAITS, silent="running"),
+    ("unknown", "its process is known"): job(*WAITS, silent="ended"),
+    ("different_collectives", "its step goes on"): job(
+        in_unit(0), past_units(1, order=7, ended_step=STEP - 1, ended_calls=8)
+    ),
+    ("different_collectives", "it has made the call"): job(
+        in_unit(0), past_units(1, order=9, ended_step=STEP, ended_calls=10)
+    ),
+    ("different_collectives", "the model is not sharded"): job(
+        *WAITS, status(2, model(step=STEP - 1, bucket=7, ended_step=STEP, ended_calls=8))
+    ),
+    ("missing_bucket", "its backward pass runs"): job(*WAITS, IN_BACKWARD),
+    ("missing_bucket", "that ran a moment ago"): job(*WAITS, late_here("f"), before=[IN_BACKWARD]),
+    ("missing_bucket", "it is in another call"): job(
+        *WAITS,
+        status(2, model(call(3)), main=thread("f")),
+        before=[status(2, model(call(3, stage="hook")), main=thread("f"))],
+    ),
+    ("missing_bucket", "it has had no bucket of the step"): job(
+        *WAITS, late(2, STEP - 1, 3, where="f")
+    ),
+    ("missing_bucket", "the model is sharded"): job(
+        in_unit(0), status(1, model(step=STEP, bucket=1, unit=SCATTER), main=thread())
+    ),
+    ("raised", "it handles nothing"): job(*WAITS, late_here("f")),
+    ("uneven_inputs", "it trains"): job(*WAITS, IN_BACKWARD),
+    ("busy", "all that are behind wait themselves"): job(*WAITS, in_barrier()),
+    ("different_collectives", "its thread moves"): job(
+        *WAITS, in_barrier("g"), before=[in_barrier()]
+    ),
+    ("different_collectives", "the collective is a sharded model's"): job(
+        *WAITS, status(2, model(unit(model="b")), main=thread(collective="all_gather"))
+    ),
+    ("different_order", "those who wait have come to the other model's call"): job(
+        status(0, model(call(0)), model(model="model1", step=STEP, bucket=0)),
+        in_second(2, STEP - 1),
+    ),
+    ("unknown", "nobody is behind"): job(in_second(0, STEP), in_second(2, STEP)),
+    ("waits_in_callback", "the callback moves"): job(
+        calls_back(0, callback("b.py:1 f")), before=[calls_back(0, callback("b.py:9 g"))]
+    ),
+    ("waits_in_callback", "it calls no wait"): job(calls_back(0, thread("b.py:1 f", foreign=True))),
+    ("unknown", "the hook runs"): job(waiting(0, HOOK)),
+    ("some_ranks_only", "the hook is opaque"): job(waiting(0, call(5), call(6)), after_5(1, -1)),
+    ("some_ranks_only", "as many on all ranks"): job(waiting(0, call(5), call(6)), after_5(1, 1)),
+    ("different_collectives", "all are in the same one"): job(
+        in_unit(0), in_unit(1, unit(bucket=17))
+    ),
+    ("different_collectives", "torch does not tell of a rank"): job(
+        *(waiting(r, FUTURE, **pending(7, k)) for r, k in ((0, "a"), (1, "b"))), waiting(2)
+    ),
+    ("different_collectives", "ranks are in different groups"): job(
+        in_group(0, "a", "all_reduce"), in_group(1, "b", "broadcast")
+    ),
+    ("some_ranks_only", "torch does not tell of a rank"): job(
+        waiting(0, FUTURE, **pending(7)), waiting(1, FUTURE, **NONE), waiting(2, FUTURE)
+    ),
+    ("some_ranks_only", "it is not in the group"): job(
+        in_group(0, "a", "all_reduce"), waiting(1, FUTURE, **NONE)
+    ),
+    ("busy", "all ranks are in the hook's code"): job(waiting(0, HOOK), waiting(1, HOOK)),
+    ("busy", "the code waits in a collective"): job(
+        waiting(0, FUTURE), waiting(1, HOOK, main=thread(collective="all_reduce"))
+    ),
+    ("never_completed", "torch does not tell of a rank"): job(
+        waiting(0, FUTURE, **NONE), waiting(1, FUTURE)
+    ),
+    ("never_completed", "a hook has not returned"): job(
+        waiting(0, FUTURE, **NONE), waiting(1, HOOK, **NONE)
+    ),
+}
+"""By the kind of a row and the clause of ``not_where``: a run in which it must be silent."""
