@@ -13,13 +13,12 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ranks.channel.channel import Channel, channel_of_this_process
 from ..ranks.channel.meeting import aside
-from ..ranks.channel.messages import HubAddress
 from ..ranks.control.address import remove_address, write_address
 from ..ranks.control.hub import carry_out
 from ..ranks.control.messages import QUESTION, STACKS_AT_ONCE, Command, Done, decode_command, encode
@@ -27,6 +26,7 @@ from ..ranks.hang.look import look
 from ..ranks.hang.sentences import seconds
 from ..ranks.hang.service import HangService, stacks_text
 from ..ranks.hang.status import ModelStatus
+from ..ranks.native_calls import call_aside
 from ..ranks.whole_job.rank_steps import RankSteps
 from ..ranks.whole_job.view import JobView
 from ..records import ClockRecord
@@ -179,25 +179,21 @@ class _Shared:
         own = TracerControl(lambda: list(self.users), channel.rank)
         channel.handlers[QUESTION] = own.carry_out
         channel.control_handlers[QUESTION] = partial(carry_out, channel)
-        channel.on_hub = lambda: channel.run(lambda: channel.spawn(self._write_address(channel)))
+        write = partial(self._write_address, channel)
+        channel.on_hub = lambda: call_aside(write, "hooktrace-address")  # a disk takes its time
         view = JobView(channel)
         channel.start()
         self.view = view
         self.hangs = HangService(channel)
 
-    async def _write_address(self, channel: Channel) -> None:
-        """Say beside the records where the hub is; a disk may take its time."""
-        address = channel.hub
-        assert address is not None
-        for logdir in {logdir for user in list(self.users) for logdir in user.logdirs}:
-            await aside(partial(self._write_where_used, channel, logdir, address), "the disk")
-
-    def _write_where_used(self, channel: Channel, logdir: Path, address: HubAddress) -> None:
-        """Write it, unless whoever writes records there has closed meanwhile."""
+    def _write_address(self, channel: Channel) -> None:
+        """Say beside the records where the hub is, unless it has ended meanwhile."""
         with self.files:
-            used = {logdir for user in list(self.users) for logdir in user.logdirs}
-            if self.channel is channel and logdir in used:
-                write_address(logdir, address)
+            address = channel.hub if self.channel is channel else None
+            for logdir in {logdir for user in list(self.users) for logdir in user.logdirs}:
+                if address is not None:
+                    with suppress(OSError):
+                        write_address(logdir, address)
 
     def take(self, record: ClockRecord) -> None:
         """Hand a measurement on."""

@@ -76,8 +76,8 @@ def _hub(hosts: int, seconds: int) -> Measured:
     view = JobView(channel)
     channel.handlers["status"] = lambda _: bytes(2048)
     channel.start()
-    _wait_for(lambda: bool(channel.membership.doors.places))
-    (host, port), *_ = channel.membership.doors.places
+    _wait_for(lambda: bool(channel.children.places))
+    (host, port), *_ = channel.children.places
     job_store().set("bench/hub", f"{host} {port} {channel.hub.token}")
     _wait_for(lambda: channel.children.count == hosts - 1)
     time.sleep(seconds / 2)  # bursts of pings are more frequent at first

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 import pytest
 
-from hooktrace.ranks.channel.clock import PINGS
 from hooktrace.ranks.channel.messages import HUB_GONE
-from tests.ranks.channel.jobs import DEADLINE_S, Job, S, wait_for
+from tests.ranks.channel.jobs import DEADLINE_S, Job, wait_for
 
 
 def test_a_question_is_answered_by_all_ranks() -> None:
@@ -91,29 +89,3 @@ def test_a_hub_that_was_only_silent_is_found_again(monkeypatch: pytest.MonkeyPat
         go_on.set()
         hub = job.ranks[0]
         assert wait_for(lambda: sorted(hub.ask("who", b"", 5.0).answers) == [0, 1, 2])
-
-
-def test_clocks_are_compared_within_their_uncertainty() -> None:
-    """Three clocks 7 s apart each, over the tree."""
-    with Job(3, ahead_ns=7 * S) as job:
-        assert wait_for(lambda: job.measured(1) and job.measured(2))
-    for rank in (1, 2):
-        record = job.measured(rank)[0]
-        assert abs(record.offset_ns + rank * 7 * S) <= record.uncertainty_ns < S
-        assert record.pings == PINGS
-    assert job.clocks[0] == []
-
-
-def test_in_a_forked_child_nothing_of_the_parents_is_held_or_ended() -> None:
-    """The parent's connections go on, and end for the others when the parent's process does."""
-    with Job(2) as job:
-        child = os.fork()
-        if child == 0:
-            try:
-                for channel in job.ranks:
-                    channel.close_in_child()
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert sorted(job.ranks[0].ask("who", b"", DEADLINE_S).answers) == [0, 1]

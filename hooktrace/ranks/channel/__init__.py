@@ -9,7 +9,6 @@ while collectives, the store and other threads are stuck; offsets of clocks.
       membership.py        stays in the tree: the hub, and one's own host
         meeting.py         where to find each other at first: the job's store, addresses
         upward.py          the connection to the parent          clock.py   offsets by pings
-        doors.py           where this node listens
       node.py, children.py questions down, answers and news up, notices down
       connection.py        bounded messages                      messages.py  what they are
         handshake.py       before them: both ends know the token

@@ -127,7 +127,7 @@ class Channel(Node):
         _of_the_parent.append(self)
         for connection in self._connections():
             connection.close_in_child()
-        self.membership.doors.close_in_child()
+        self.children.close_in_child()
 
     def _connections(self) -> list[Connection]:
         above = self.membership.upward.connection
@@ -156,7 +156,7 @@ class Channel(Node):
         connections = self._connections()
         for connection in connections:
             connection.leave("end")
-        self.membership.doors.close()
+        self.children.close()
         await _some_rounds()
         for connection in connections:
             connection.transport.abort()  # of whom the other side reads nothing

@@ -1,5 +1,6 @@
-"""Those who connected to this node: who they are, what they are asked, what time it is.
+"""Those who connect to this node: where, who they are, what they are asked, what time it is.
 
+    open(host) --> a server, on a port that the system chooses --> Connection
     Hello --> Welcome           Members, Report --> the node
     Ask --> ... --> Answered    Ping --> Pong
 
@@ -9,13 +10,16 @@ A child stands for all ranks below it.
 from __future__ import annotations
 
 import asyncio
+import secrets
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ...records.last_used import Bounded
-from .connection import Connection
+from .connection import Connection, close_descriptor
+from .handshake import TOKEN_BYTES
 from .messages import (
     CONTROL,
     PROTOCOL,
@@ -27,6 +31,7 @@ from .messages import (
     Member,
     Members,
     Ping,
+    Place,
     Pong,
     Refused,
     Report,
@@ -42,6 +47,11 @@ _MOST_CONTROL = 32
 
 _MOST_STRANGERS = 64
 """Connections whose other side has not said who it is; of more, the oldest must go."""
+
+_AT_ONCE = 16
+"""Connections taken in one go of the loop: strangers by the thousand do not hold it up."""
+_WAITING = 1024
+"""Connections that the kernel holds meanwhile: all hosts of a large job come at once."""
 
 LEAST_INTERVAL_S = 1.0
 """Between two pings of a child."""
@@ -87,7 +97,9 @@ class Children:
     """The children of a node, by connection; a ``Receiver``."""
 
     def __init__(self, above: Node) -> None:
+        self.token = secrets.token_bytes(TOKEN_BYTES)
         self._above = above
+        self._servers: dict[Place, asyncio.Server] = {}
         self._all: dict[Connection, Child] = {}
         self._strangers: Bounded[Connection, Connection] = Bounded(_MOST_STRANGERS)
         self._ranks: dict[Child, None] = {}
@@ -95,6 +107,51 @@ class Children:
         self._of_rank: dict[int, Child] = {}
         self._firsts: dict[str, Child] = {}
         """One child of each host, which is told so."""
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where it listens."""
+        return tuple(self._servers)
+
+    async def open(self, host: str) -> Place:
+        """Listen at one more address of this host, and return where.  Raises ``OSError``."""
+        known = next((place for place in self._servers if place[0] == host), None)
+        if known is not None:
+            return known
+        server = await self._listen(host)
+        place = host, int(server.sockets[0].getsockname()[1])
+        self._servers[place] = server
+        return place
+
+    def shut(self, place: Place) -> None:
+        """Listen there no more."""
+        self._servers.pop(place).close()
+
+    def close(self) -> None:
+        """Listen nowhere."""
+        for place in self.places:
+            self.shut(place)
+
+    def close_in_child(self) -> None:
+        """In a forked child: let go of the descriptors."""
+        for listener in [one for server in self._servers.values() for one in server.sockets]:
+            close_descriptor(listener.fileno())
+
+    async def _listen(self, host: str) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.bind(address)
+            server = await loop.create_server(self._connection, sock=listener, backlog=_AT_ONCE)
+            listener.listen(_WAITING)
+        except BaseException:
+            listener.close()
+            raise
+        return server
+
+    def _connection(self) -> Connection:
+        return Connection(self, self.token, self._above.clock)
 
     @property
     def count(self) -> int:

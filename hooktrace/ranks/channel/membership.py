@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,8 +21,6 @@ from msgspec.structs import replace
 
 from ...staging.job import route_to
 from .clock import ClockOffset
-from .doors import Doors
-from .handshake import TOKEN_BYTES
 from .meeting import LOOPBACK, Meeting, aside, is_loopback
 from .messages import HUB_GONE, HubAddress, Notice, Place, Silent, State, encode
 from .node import Node
@@ -54,7 +51,7 @@ class Membership:
         self._node = node
         self._meeting = meeting
         self._offset = offset
-        self.doors = Doors(node.children, node.clock, secrets.token_bytes(TOKEN_BYTES))
+        self._children = node.children
         self.upward = Upward(node, offset)
         self._hub: HubAddress | None = None
         """Where the hub is, once this rank has been in its tree."""
@@ -69,8 +66,8 @@ class Membership:
     def hub(self) -> HubAddress | None:
         """Where the hub is, as far as it is reached from this host; ``None`` if unknown."""
         if self._node.is_hub:
-            token = self.doors.token.hex()
-            return HubAddress(places=self.doors.places, token=token, member=self._node.me)
+            token = self._children.token.hex()
+            return HubAddress(places=self._children.places, token=token, member=self._node.me)
         return None if self._hub is None else replace(self._hub, places=self._reachable(self._hub))
 
     async def stay(self) -> None:
@@ -123,7 +120,7 @@ class Membership:
             logger.debug("no parent at %s port %d: %s", *place, error)
             self._trouble = error
             return False
-        self.doors.token, self._hub = token, hub
+        self._children.token, self._hub = token, hub
         return True
 
     async def _meet(self) -> bool:
@@ -146,7 +143,7 @@ class Membership:
     async def _join_found(self, meeting: Meeting, hub: HubAddress) -> bool:
         if self._is_here(hub):
             return await self._join_hub(hub)
-        self.doors.token = bytes.fromhex(hub.token)  # of those who come before this is in the tree
+        self._children.token = bytes.fromhex(hub.token)  # others come before this is in the tree
         if not self._reachable(hub):
             own = await aside(meeting.own_address)
             await aside(lambda: meeting.leave_address(own))
@@ -161,17 +158,17 @@ class Membership:
 
     async def _first_of_host(self, meeting: Meeting, hub: HubAddress) -> Place | None:
         """Return where another rank of this host listens for the others, ``None`` if this does."""
-        own = await self.doors.open(LOOPBACK)
+        own = await self._children.open(LOOPBACK)
         host_id = self._node.me.host_id
         first = await aside(lambda: meeting.first_of_host(hub, host_id, own))
         if first == own:
             return None
-        self.doors.shut(own)
+        self._children.shut(own)
         return first
 
     async def _begin_as_hub(self) -> None:
         own = LOOPBACK if self._meeting is None else await aside(self._meeting.own_address)
-        await self.doors.open(own)
+        await self._children.open(own)
         self._offset.is_reference = True
         self._node.is_hub = True
         self._node.on_hub()
@@ -186,7 +183,7 @@ class Membership:
         while len(self._node.roster) < self._node.world_size:
             elsewhere = await _at_last(meeting.address_elsewhere)
             if elsewhere is not None:
-                await self.doors.open(await aside(partial(route_to, elsewhere)))
+                await self._children.open(await aside(partial(route_to, elsewhere)))
                 self._node.on_hub()
                 await self._publish(meeting)
                 return

@@ -90,7 +90,7 @@ class Node:
         self.look: Callable[[Member], State] = state_of
         """Returns the state of a process of this host."""
         self._numbers = itertools.count()
-        self.on_hub: Callable[[], None] = lambda: None
+        self.on_hub: Callable[[], object] = lambda: None
         """Called when this node is the hub, and when it listens elsewhere."""
         self.parent: Upward | None = None
         self.children = Children(self)

@@ -4,6 +4,6 @@
         JobSteps at the hub --> JobStepRecord (Prometheus of rank 0), JobSnapshot (hooktrace top)
 
 ``messages.py`` has what goes up, and the plan that comes down: how often, and which steps;
-``table.py`` the last steps by model; ``snapshot.py`` what one looks at: the last steps, and the
+``snapshot.py`` what one looks at: the last steps, and the
 ranks by how late they come.
 """

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 
 from ...records import JobStepRecord, StepSpread
 from ...records.last_used import LastUsed
+from .gatherer import Model, StepTable
 from .messages import Part, Plan, RankLine, decode_lines, decode_part, next_plan
 from .snapshot import STEPS, JobSnapshot, giving_way, rows_of
-from .table import Model, StepTable
 
 KEPT_STEPS = 512
 """Of each model."""

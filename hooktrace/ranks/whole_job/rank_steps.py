@@ -23,8 +23,8 @@ from ...records import (
 from ...records.hang import called
 from ...records.job import range_of
 from ...records.last_used import LastUsed
+from .gatherer import Model
 from .messages import MOST_STEPS, Plan, RankLine
-from .table import Model
 
 ClockOffset = Callable[[int], tuple[int, int] | None]
 """Of a host time: the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""

@@ -100,7 +100,7 @@ class Job:
         ended = channel._thread
 
         def break_off() -> None:
-            channel.membership.doors.close()
+            channel.children.close()
             connections = channel.children.connections()
             for connection in (*connections, channel.membership.upward.connection):
                 if connection is not None:

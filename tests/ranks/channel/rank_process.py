@@ -63,7 +63,7 @@ def main(what: str, file: str, rank: int, size: int) -> None:
         time.sleep(0.3)
         return
     end = time.monotonic() + 20
-    while not (channel.is_hub or channel.membership.doors.places):
+    while not (channel.is_hub or channel.children.places):
         assert time.monotonic() < end
         time.sleep(0.01)
     workers: list[int] = []
@@ -72,9 +72,7 @@ def main(what: str, file: str, rank: int, size: int) -> None:
         loader = DataLoader(Slow(), num_workers=2, batch_size=1, multiprocessing_context="fork")
         batches = iter(loader)
         workers = [int(next(batches)), int(next(batches))]
-    sys.stdout.write(
-        json.dumps({"workers": workers, "places": channel.membership.doors.places}) + "\n"
-    )
+    sys.stdout.write(json.dumps({"workers": workers, "places": channel.children.places}) + "\n")
     sys.stdout.flush()
     sys.stdin.read()
     channel.close()

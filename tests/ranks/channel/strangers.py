@@ -24,8 +24,8 @@ class Stranger:
     """A connection to where ``hub`` listens; proves its token, or sends ``instead``."""
 
     def __init__(self, hub: Channel, instead: bytes | None = None) -> None:
-        self.socket = socket.create_connection(hub.membership.doors.places[0], DEADLINE_S)
-        self._handshake = connect(hub.membership.doors.token)
+        self.socket = socket.create_connection(hub.children.places[0], DEADLINE_S)
+        self._handshake = connect(hub.children.token)
         next(self._handshake)
         nonce = self.socket.recv(NONCE_BYTES, socket.MSG_WAITALL)
         self.proof, _ = self._handshake.send(nonce)

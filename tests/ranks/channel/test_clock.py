@@ -157,7 +157,7 @@ def test_a_delay_one_way_stays_within_the_uncertainty() -> None:
     job.hosts, job.clocks[1] = "hh", []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         Meeting(job.store).publish(replace(hub.hub, places=(listener.getsockname()[:2],)))
-        thread = threading.Thread(target=relay, args=(listener, hub.membership.doors.places[0]))
+        thread = threading.Thread(target=relay, args=(listener, hub.children.places[0]))
         thread.start()
         job.ranks.append(job.begin(1, 2 * S))
         with job:
@@ -178,6 +178,8 @@ def test_offsets_add_up_over_two_levels() -> None:
         for rank in (1, 2, 3):
             record = job.measured(rank)[0]
             assert abs(record.offset_ns + rank * 7 * S) <= record.uncertainty_ns < S
+            assert record.pings == clock.PINGS
+        assert job.clocks[0] == []
         deep = job.measured(below[0])[0]
         assert deep.uncertainty_ns > -(-deep.round_trip_ns // 2)
 

@@ -57,7 +57,7 @@ def test_a_stranger_gets_no_word(job: Job, said: bytes) -> None:
     """Its connection is closed, after random bytes that tell nothing."""
     with Stranger(job.ranks[0], said) as stranger:
         assert stranger.is_closed_without_a_word()
-    with Stranger(job.ranks[0], job.ranks[0].membership.doors.token + said) as with_token:
+    with Stranger(job.ranks[0], job.ranks[0].children.token + said) as with_token:
         assert with_token.is_closed_without_a_word()
     assert len(job.ranks[0].children.connections()) == 1
 

@@ -159,7 +159,7 @@ def test_a_hub_that_is_gone_is_told_to_all_by_what_each_host_knows() -> None:
         for channel in job.ranks:
             channel.look = lambda member: "stopped" if member.rank == 0 else "unknown"
         heard = gone_heard(job, range(1, 6))
-        place = job.ranks[0].membership.doors.places[0]
+        place = job.ranks[0].children.places[0]
         hosts = job.ranks[:3], job.ranks[3:]
         assert wait_for(lambda: [sum(c.speaks_for_host for c in host) for host in hosts] == [1, 1])
         assert job.ranks[0].speaks_for_host

@@ -115,17 +115,6 @@ def test_the_hubs_plan_reaches_all_ranks(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [(s.step, s.ranks) for s in shown.steps][-3:] == [(72, 5), (74, 5), (76, 5)]
 
 
-def test_another_hub_begins_with_what_comes_then() -> None:
-    """Where the first is gone."""
-    tree = Tree(HOSTS)
-    tree.make(1)
-    tree.pass_s(3)
-    tree.parents |= {0: 2, 2: None}
-    tree.make(2)
-    tree.pass_s(3)
-    assert [(s.step, s.ranks) for s in tree.look(2).steps] == [(2, 5)]
-
-
 def test_tracers_of_one_process_are_told_apart() -> None:
     """Their models may have the same names; a number that is free again is used again."""
     of_second: list[JobStepRecord] = []
