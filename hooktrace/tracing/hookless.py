@@ -3,8 +3,7 @@
     reducer --all-reduce of a bucket--> the group's pre-hook: by its address, a slot -> OwnAllReduce
                                         the group's post-hook: its future --> done, ring
     an address that is new --> the slot that is next, of the layout that the reducer has told
-    another layout (DDP has rebuilt) --> calls without a slot, until backward ends and the reducer
-                                         can be asked --> slots, layout record, ring
+    the first gradient after DDP has rebuilt its buckets --> the reducer is asked again
 
 Nothing is registered at the reducer, which goes its own way: any hook there costs a pass over the
 buckets.  The average's division by the number of ranks is over when an all-reduce is issued, so a
@@ -14,7 +13,9 @@ It is certain which model an all-reduce belongs to.  The engine itself has calle
 collectives in backward come from a function of Python's.  And its tensor is where a bucket of this
 model was before, or the node of the graph that runs accumulates a gradient of this model.  Outside
 of backward DDP all-reduces zeros for a rank whose data has ended, in ``join()``; the function that
-does so is on the stack.  The reducer must not be asked inside a hook, where it holds its mutex.
+does so is on the stack.  The reducer must not be asked inside a group's hook: it holds its mutex
+there.  It has rebuilt its buckets by the time that a step's first gradient is there, and none is
+sent before.
 
 Nothing here raises into training, or holds the model or its group.
 """
@@ -36,10 +37,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..probes.compare import finite_parts, lengths_of
 from ..probes.debug_result import DebugResult
-from ..probes.schedule import OFF
+from ..probes.schedule import OFF, Schedule
 from ..staging import group_hooks
 from ..staging.backward import ENGINE, AfterPass, current_pass, watch
-from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective
+from ..staging.calls import NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
 from ..staging.layout import current_node
 from ..staging.ring import Loss
@@ -68,15 +69,15 @@ _ZEROS = _code_of(DistributedDataParallel, "_match_all_reduce_for_bwd_pass")
 _OF_A_MODEL = ("reducer", "_join_config", "_has_rebuilt_buckets")
 _OF_A_REDUCER = "_get_zeros_like_grad_buckets"
 
-_VAIN = 8
-"""After as many questions without a new layout, unknown all-reduces count as the script's."""
+_MANY = 8
+"""Unknown all-reduces, of a model of which no bucket is known by then."""
 
 
 class OwnAllReduce(BucketCall):
     """An all-reduce that DDP itself makes of a bucket; called when its future is complete.
 
-    There is no hook that takes time: ``launched`` is ``ready``.  A call has no slot until its
-    layout is known.  ``in_ring``: read and written under ``_turn``.
+    There is no hook that takes time: ``launched`` is ``ready``.
+    ``in_ring``: read and written under ``_turn``.
     """
 
     __slots__ = ("in_ring",)
@@ -91,21 +92,7 @@ class OwnAllReduce(BucketCall):
                 future.value()
             except Exception as error:  # DDP raises it too, where it waits
                 self.error_stage, self.error = "wire", f"{type(error).__name__}: {error}"
-            if self.is_named:
-                self.over()
-
-    @property
-    def is_named(self) -> bool:
-        """Whether it has its slot."""
-        return self.slot is not None
-
-    def named(self, slot: BucketSlot, step: int, collective: Collective) -> None:
-        """Take its slot; the call goes to the ring if it has arrived."""
-        with _turn:
-            self.slot, self.step, self.operation = slot, step, collective
-            slot.last_call = self
-            if self.done != NOT_YET:
-                self.over()
+            self.over()
 
     def stamp(self) -> None:
         """Stamp that it has arrived, if that was not done yet."""
@@ -162,20 +149,23 @@ class HooklessModel:
         self._slots: list[BucketSlot] = []
         self._collectives: list[Collective] = []
         self._by_place: dict[int, BucketSlot] = {}
-        self._was_rebuilt = False
-        self._whole_pass = -1
-        """The last pass in which all buckets were known."""
         self._issuing: OwnAllReduce | None = None
-        self._unnamed: list[tuple[OwnAllReduce, int, int, torch.dtype]] = []
-        """Calls without a slot, each with address, elements and dtype."""
-        self._vain = 0
-        self._next_look = tracer.first_step + tracer.error_every if tracer.error_every else OFF
-        self._looked_at = 0
+        self._unknown = 0
+        """All-reduces so far that may be the model's, and are of no known bucket."""
+        every = tracer.error_every
+        self._looks = Schedule(tracer.first_step + every, every)
+        self._next_look = self._looks.first if every else OFF
         self._ask(ddp)
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        if not ddp._has_rebuilt_buckets and (ddp.static_graph or not ddp.find_unused_parameters):
+            self._handles = [
+                p.register_post_accumulate_grad_hook(self._see_rebuilt) for p in parameters
+            ]
 
     def leave(self) -> None:
         """See nothing more: a hook takes the model's buckets from here on."""
         self._forget()
+        self._forget_gradients()
         self._parameters.clear()
         self._notices.rest()
 
@@ -215,8 +205,7 @@ class HooklessModel:
         except Exception as error:
             with _turn:
                 call.lose_stamps(error)
-                if call.is_named:
-                    call.over()
+                call.over()
 
     def _begin(
         self, slot: BucketSlot, tensor: torch.Tensor, ready: int, shadow: bool = False
@@ -242,7 +231,6 @@ class HooklessModel:
             if step >= self._next_look:
                 self._look(call, tensor)
             if slot.is_last:
-                self._whole_pass = current_pass()
                 call.watch_backward()
                 watch(AfterPass(self._waited))
         call.operation = self._collectives[index]
@@ -263,14 +251,14 @@ class HooklessModel:
     def _look(self, call: OwnAllReduce, tensor: torch.Tensor) -> None:
         """Check one of the step's buckets for NaN and inf, each in its turn."""
         slot, lengths = call.slot, lengths_of(call.slot.parameters)
-        if slot.index == self._looked_at and sum(lengths) == tensor.numel() and slot.is_dense:
+        is_due = self._looks.takes(call.step, slot.index, len(self._slots))
+        if is_due and sum(lengths) == tensor.numel() and slot.is_dense:
             flags = finite_parts(tensor, lengths)
             DebugResult(slot=slot, step=call.step).push(self._tracer, gradients=flags)
             call.enter()
             call.issued_at = call.entered or call.ready
         if slot.is_last:
-            self._looked_at = (self._looked_at + 1) % len(self._slots)
-            self._next_look = call.step + self._tracer.error_every
+            self._next_look = self._looks.next_after(call.step)
 
     def _meet_pythons(self, args: Any, ready: int) -> None:
         """Take note of a collective that a function of Python's issues.
@@ -301,7 +289,7 @@ class HooklessModel:
         ddp: Any = self._ddp()
         if ddp is None or tensor.dtype not in self._dtypes or not self._is_of_a_gradient(ddp):
             return
-        if self._is_at_begin() and not self._is_as_before() and not self._parameters:
+        if self._is_at_begin() and not self._is_as_before():
             return  # a hook has come
         slot = self._next(tensor)
         if slot is not None:
@@ -310,8 +298,13 @@ class HooklessModel:
             self._begin(slot, tensor, ready)
             return
         self._notices.called_untraced()
-        if self._vain < _VAIN:
-            self._keep(tensor, ready)
+        self._unknown += 1
+        if self._unknown == _MANY and self._slots[0].model.step < self._tracer.first_step:
+            logger.warning(
+                "the all-reduces of %s do not match its buckets, so the model is not traced; "
+                "give it a hook: hooktrace.instrument(ddp, hooktrace.hooks.allreduce_hook)",
+                self._slots[0].model.name,
+            )
 
     def _next(self, tensor: torch.Tensor) -> BucketSlot | None:
         """Return the bucket that comes next, if it can be the tensor's."""
@@ -336,14 +329,8 @@ class HooklessModel:
         return known is not None and known() is variable
 
     def _is_as_before(self) -> bool:
-        """Whether the buckets are those that are known, and no hook has come, at a step's begin."""
-        ddp: Any = self._ddp()
-        self._leave_to_hooks(ddp)
-        if ddp is None:
-            self._forget()
-        elif ddp._has_rebuilt_buckets != self._was_rebuilt:
-            self._was_rebuilt = ddp._has_rebuilt_buckets
-            self._forget()
+        """Whether no hook has come, at a step's begin."""
+        self._leave_to_hooks(self._ddp())
         return bool(self._slots)
 
     def _leave_to_hooks(self, ddp: Any) -> None:
@@ -355,60 +342,26 @@ class HooklessModel:
             )
             self.leave()
 
+    def _see_rebuilt(self, _: torch.Tensor) -> None:
+        """Ask the reducer once it has rebuilt its buckets; called with each gradient until then."""
+        ddp: Any = self._ddp()
+        if ddp is not None and not ddp._has_rebuilt_buckets:
+            return
+        self._forget_gradients()
+        try:
+            if ddp is not None and self._slots:
+                self._ask(ddp)
+        except Exception as error:  # of the reducer
+            self.leave()
+            self._tracer.push(Loss.of_stamps(error))
+
+    def _forget_gradients(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
     def _forget(self) -> None:
         self._by_place.clear()
         self._slots = []
-
-    def _keep(self, tensor: torch.Tensor, ready: int) -> None:
-        """Keep a call until the end of the pass, when the reducer can be asked for its buckets."""
-        if self._tracer.state is not RECORDING or not (self._unnamed or watch(self)):
-            return
-        call = OwnAllReduce(None, 0, ready, self._tracer)  # type: ignore[arg-type]  # named later
-        call.launched = call.issued_at = ready
-        call.in_ring = False
-        self._unnamed.append((call, tensor.data_ptr(), tensor.numel(), tensor.dtype))
-        self._issuing = call
-
-    def backward_failed(self) -> None:
-        """The pass raised before its end."""
-        self._unnamed, self._issuing = [], None
-
-    def backward_ended(self) -> None:
-        """The pass has nothing left to compute: ask for the layout, if it is another one."""
-        calls, self._unnamed = self._unnamed, []
-        try:
-            ddp: Any = self._ddp()
-            if ddp is None or self._whole_pass == current_pass():
-                return  # all buckets were known, and these are others
-            end, before = self._clock(), self._slots
-            self._ask(ddp)
-            if self._slots == before:
-                self._ask_in_vain()
-                return
-            left = iter(self._slots)
-            slot = next(left, None)
-            for call, place, *what in calls:  # in the order of the buckets, with others between
-                if slot is None or what != [slot.numel, slot.torch_dtype]:
-                    continue
-                if not self._is_lazy:
-                    self._by_place[place] = slot
-                if slot.is_last:
-                    call.backward_end = NEVER if _is_by_hand(ddp) else end
-                call.named(slot, slot.model.enter(slot.index), self._collectives[slot.index])
-                slot = next(left, None)
-            watch(AfterPass(self._waited))
-        except Exception as error:
-            self._tracer.push(Loss.of_stamps(error))
-
-    def _ask_in_vain(self) -> None:
-        """Take note that the reducer's buckets are those that are known, and not what was sent."""
-        self._vain += 1
-        if self._vain == _VAIN and self._whole_pass == -1:
-            logger.warning(
-                "the all-reduces of %s do not match its buckets, so the model is not traced; "
-                "give it a hook: hooktrace.instrument(ddp, hooktrace.hooks.allreduce_hook)",
-                self._slots[0].model.name if self._slots else "a model",
-            )
 
     def _ask(self, ddp: Any) -> None:
         """Ask the reducer for its buckets: their parameters, in the order in which they are sent.
@@ -425,10 +378,8 @@ class HooklessModel:
             slots[-1].model.enter(bucket.index())  # by which the next one is known for its model's
         for model in self._layout.models:
             model.step, model.last_index = model.step - 1, sys.maxsize
-        if slots != self._slots:
-            self._by_place.clear()
+        self._by_place.clear()
         self._slots = slots
-        self._was_rebuilt = ddp._has_rebuilt_buckets
         self._collectives = [
             Collective("all_reduce", slot.gradient_bytes, slot.torch_dtype, self._info)
             for slot in slots
