@@ -10,9 +10,6 @@ _TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 BROADCASTS_COMPLEX = _TORCH > (2, 6)
 """Whether DDP can be made of complex parameters on gloo: 2.6 raises "Invalid scalar type"."""
 
-COMPILES_GENERATORS = _TORCH > (2, 6)
-"""Whether dynamo traces every hook's generator: in 2.6 it fails by itself on some."""
-
 RECORDS_GLOO = hasattr(torch._C._distributed_c10d, "_dump_fr_trace")
 """Whether torch's Flight Recorder knows gloo: that of 2.6 is NCCL's alone."""
 

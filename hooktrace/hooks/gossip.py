@@ -33,7 +33,6 @@ from typing import Any
 import torch.distributed as dist
 
 from ..staging.collectives import AllToAll
-from ..staging.compiled import refuse_compiled
 from ..staging.driver import Steps
 from ..staging.groups import group_of, require_member
 from ..staging.hook import staged
@@ -136,9 +135,7 @@ def gossip_grad_hook(state: GossipGradState, bucket: GradBucketLike) -> Steps:
     """Average the gradients with those of one partner; see the module's docstring.
 
     The halves are taken before they are sent, so that fp16 gradients do not overflow in the sum.
-    Does not run under the compiled python reducer, which has no steps to count.
     """
-    refuse_compiled("gossip_grad_hook", bucket)
     group, buffer = group_of(state), bucket.buffer()
     send_to, receive_from = state.partner()
     if bucket.is_last():

@@ -24,7 +24,6 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as theirs
 
 from ..staging.collectives import AllReduce
-from ..staging.compiled import refuse_compiled
 from ..staging.driver import Steps
 from ..staging.groups import group_of, require_member
 from ..staging.hook import staged
@@ -132,11 +131,7 @@ def _check_state(state: Any) -> None:
 
 @staged(local=True, check=_check_state)
 def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucketLike) -> Steps:  # noqa: N802  # torch's name
-    """Average over all ranks before ``state.start_localSGD_iter``, then over the subgroup.
-
-    Does not run under the compiled python reducer, which has no steps to count.
-    """
-    refuse_compiled("post_localSGD_hook", bucket)
+    """Average over all ranks before ``state.start_localSGD_iter``, then over the subgroup."""
     state.make_subgroup()
     if state.iter < state.start_localSGD_iter:
         group = group_of(state)

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from ..staging.compiled import ParameterBucket
 from ..staging.composition import Hook, composed, hook_name, steps_of
 from ..staging.driver import Steps
 from ..staging.hook import StagedHook
@@ -209,14 +208,9 @@ def averaged_in_place(hook: Hook, state: Any, bucket: Any) -> Steps:
     So ``bucket.gradients()`` are then the averaged ones, wherever the hook put its result and
     whatever buffer it set in the meantime.
 
-    Raises ``TypeError`` for a bucket that cannot be stepped: of sparse gradients
-    (``bucket.gradients()`` is then empty), or of the compiled python reducer.
+    Raises ``TypeError`` for a bucket that cannot be stepped: of sparse gradients, of which
+    ``bucket.gradients()`` is empty.
     """
-    if isinstance(bucket, ParameterBucket):
-        raise TypeError(
-            "an optimizer cannot be stepped inside the graph of the compiled python reducer; call "
-            "optimizer.step() after backward, or set torch._dynamo.config.optimize_ddp = True"
-        )
     buffer: torch.Tensor = bucket.buffer()
     if buffer.layout is not torch.strided:
         raise TypeError(

@@ -149,7 +149,13 @@ _copied: list[bool] = []
 
 
 def know(ddp: DistributedDataParallel, turns: DDPTurns | None = None) -> None:
-    """Take note of a model that has just got its reducer."""
+    """Take note of a model that has just got its reducer; one without buckets stays as it is."""
+    if not hookless.has_buckets(ddp):
+        logger.warning(
+            "a DDP model is not traced, since the compiled python reducer has no buckets; set "
+            "torch._dynamo.config.optimize_ddp = True to trace it"
+        )
+        return
     _dispatchers[ddp.reducer] = Dispatcher(ddp, turns)
 
 

@@ -205,12 +205,6 @@ _KINDS = (
         "on every call",
     ),
     _right(
-        "compiled_reducer",
-        "The hook runs inside a compiled graph, where no call can be timed",
-        "set torch._dynamo.config.optimize_ddp = True to time its buckets",
-        "on every call",
-    ),
-    _right(
         "fails_on_gloo",
         "A hook of torch's is registered that hangs or raises on gloo",
         "register hooktrace's hook of the same name, which works on gloo",

@@ -12,7 +12,6 @@
                  |      group_hooks.py: what a plain hook issues (torch >= 2.14)
                  |      order.py: calls with several rounds, one after another
                  |      streams.py: memory across a yield;  backward.py: when the pass has ended
-                 +--> compiled.py: the same on one parameter, in a compiled graph
 
 What enters is a hook's state and a bucket; what leaves is one future of the averaged gradients,
 checked (hook_checks.py), and an ended call, for ``tracing`` to make records of.  ``composition``

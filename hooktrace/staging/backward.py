@@ -1,7 +1,6 @@
 """The backward pass that runs: which one, when it has ended, and whether its loss is scaled.
 
     last bucket's call --watch--> one callback a pass --the engine, at its end--> backward_ended
-    ddp.finalize_backward() --> backward_ended, of a model that waits there (torch 2.15)
     scaler.scale(loss) --> scaled --> backward, where hooks are called --> scaler.update() --> not
 
 DDP waits for its buckets in a callback of the same pass, which it queues when its last hook has
@@ -26,7 +25,6 @@ from typing import Any, Protocol
 
 import torch
 from torch.amp.grad_scaler import GradScaler
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointFunction
 
 graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
@@ -68,52 +66,12 @@ def watch(call: Watching) -> bool:
     return True
 
 
-def watch_model(call: Watching, ddp: weakref.ref[Any] | None) -> bool:
-    """Tell a call of a DDP model's last bucket when the model begins to wait for its buckets.
+def waits_later(ddp: Any) -> bool:
+    """Whether a DDP model waits for its buckets when somebody says so, not at the pass's end.
 
-    That is at the end of the pass, or where somebody finalises the model by hand.  ``ddp``: the
-    model; where it is not known, and there is one that is finalised so, it may be that one.
+    From torch 2.15 on.
     """
-    if _CAN_BE_BY_HAND and current_pass() != -1:
-        model = None if ddp is None else ddp()
-        if model is None and _by_hand:
-            call.backward_failed()
-            return True
-        if model is not None and model.require_manual_backward_finalization:
-            _by_hand.setdefault(model, []).append(call)
-            return True
-    return watch(call)
-
-
-_CAN_BE_BY_HAND = hasattr(DistributedDataParallel, "require_manual_backward_finalization")
-
-_by_hand: weakref.WeakKeyDictionary[Any, list[Watching]] = weakref.WeakKeyDictionary()
-"""Models that are finalised by hand, and the calls that wait for that."""
-
-
-def hear_of_finalization() -> None:
-    """Have DDP models say when they are finalised by hand (torch 2.15); once a process."""
-    ddp: Any = DistributedDataParallel
-    if not _CAN_BE_BY_HAND or hasattr(ddp.finalize_backward, "__wrapped__"):
-        return
-    required, finalize = ddp.require_manual_backward_finalization, ddp.finalize_backward
-
-    def heard_required(self: Any, by_hand: bool) -> None:
-        required.fset(self, by_hand)
-        _by_hand.pop(self, None)
-        if by_hand:
-            _by_hand[self] = []
-
-    @functools.wraps(finalize)
-    def heard_finalize(self: Any) -> None:
-        calls = _by_hand.get(self, [])
-        for call in calls:
-            call.backward_ended()
-        calls.clear()
-        finalize(self)
-
-    ddp.require_manual_backward_finalization = required.setter(heard_required)
-    ddp.finalize_backward = heard_finalize
+    return getattr(ddp, "require_manual_backward_finalization", False)
 
 
 class _Pass:

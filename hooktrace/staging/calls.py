@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from .backward import watch_model
+from .backward import waits_later, watch
 
 if TYPE_CHECKING:
     from ..tracing.assembler import Assembler
@@ -121,7 +121,7 @@ NOT_YET = -1
 """The ``done`` of a call that has not ended, and the ``backward_end`` of one whose pass has not."""
 
 NEVER = -2
-"""The ``backward_end`` of a call whose pass raised."""
+"""The ``backward_end`` of a call whose pass raised, or whose model waits somewhere else."""
 
 
 class BucketCall:
@@ -232,7 +232,10 @@ class BucketCall:
     def watch_backward(self) -> None:
         """Have it stamped when DDP begins to wait, at the end of the backward pass as a rule."""
         self.backward_end = NOT_YET
-        if not watch_model(self, self.slot.model.ddp):
+        ddp = self.slot.model.ddp
+        if ddp is not None and waits_later(ddp()):
+            self.backward_end = NEVER
+        elif not watch(self):
             self.backward_end = None
 
     def backward_ended(self) -> None:

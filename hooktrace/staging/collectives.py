@@ -30,13 +30,6 @@ if hasattr(_SUM_OPTIONS, "asyncOp"):  # not in older versions of torch
     _SUM_OPTIONS.asyncOp = True
 
 
-def _functional() -> Any:
-    """Return torch's functional collectives; only compiled hooks wait for their import, 25 ms."""
-    from torch.distributed import _functional_collectives
-
-    return _functional_collectives
-
-
 class AllReduce(Operation):
     """Reduce ``tensor`` over all ranks, in place; the hook gets the same tensor back.
 
@@ -61,11 +54,6 @@ class AllReduce(Operation):
             return work.get_future()
         # What `dist.all_reduce` comes down to, without its checks: a third of the cost of a call.
         return self.group.allreduce([self.tensor], _SUM_OPTIONS).get_future()
-
-    def functional(self) -> Any:
-        """Return the reduced tensor."""
-        name = str(self.op).rpartition(".")[2].lower()  # ReduceOp.SUM -> sum
-        return _functional().all_reduce(self.tensor, name, self.group)
 
     def echo(self) -> Any:
         """Return the tensor, multiplied where ``op`` is a sum."""
@@ -118,12 +106,6 @@ class AllGather(_IntoOutput):
         self._output = tensor.new_empty((group.size(), *tensor.shape))
         flat, payload = self._output.flatten(), tensor.flatten()
         return all_gather_flat(flat, payload, group=group, async_op=True).get_future()
-
-    def functional(self) -> Any:
-        """Return the gathered tensor, row i from rank i, or a list of its rows."""
-        flat: torch.Tensor = _functional().all_gather_tensor(self.tensor.flatten(), 0, self.group)
-        gathered = flat.view(self.group.size(), *self.tensor.shape)
-        return gathered if self.into is None else list(gathered)
 
     def echo(self) -> Any:
         """Return as many copies of the tensor as there are ranks."""
@@ -183,12 +165,6 @@ class AllToAll(_IntoOutput):
         )
         return work.get_future()
 
-    def functional(self) -> Any:
-        """Return the received parts, in rank order."""
-        return _functional().all_to_all_single(
-            self.tensor, self.output_splits, self.input_splits, self.group
-        )
-
     def echo(self) -> Any:
         """Return this rank's own part of the tensor, once for each rank."""
         if self.input_splits is not None or self.output_splits is not None:
@@ -234,10 +210,6 @@ class ReduceScatter(_IntoOutput):
             return received.view(self.group.size(), -1, *self.tensor.shape[1:]).sum(0)
         return super().result(future)
 
-    def functional(self) -> Any:
-        """Return this rank's part of the sum."""
-        return _functional().reduce_scatter_tensor(self.tensor, "sum", 0, self.group)
-
     def echo(self) -> Any:
         """Return this rank's part, times the number of ranks."""
         ranks = self.group.size()
@@ -270,10 +242,6 @@ class Broadcast(Operation):
             options.asyncOp = True
         tensor = torch.view_as_real(self.tensor) if self.tensor.is_complex() else self.tensor
         return self.group.broadcast([tensor], options).get_future()
-
-    def functional(self) -> Any:
-        """Return the source's tensor."""
-        return _functional().broadcast(self.tensor, self.source, self.group)
 
     def echo(self) -> Any:
         """Return the tensor."""

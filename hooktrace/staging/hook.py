@@ -2,7 +2,6 @@
 
     @staged function --> StagedHook --DDP's call--> launch(state, bucket, run) --> future
                             |  what is declared, checked, pickled
-                            +--compiled reducer's call--> compiled.run_on_parameter
 
 Compute before, between and after the yields is compress and decompress, a yield is wire time.
 """
@@ -17,10 +16,9 @@ from typing import Any, TypeAlias, overload
 import torch
 from torch._C._distributed_c10d import GradBucket
 
-from .compiled import run_on_parameter, several_rounds
 from .driver import Future, StagedRun, Steps, completed, stages_of
 from .groups import group_of
-from .hook_checks import keeps_something, refuse_bucket, refuse_model
+from .hook_checks import compiled_reducer, keeps_something, refuse_bucket, refuse_model
 from .order import sequencer_of, take_turns
 
 HookFunction: TypeAlias = Callable[..., Steps]
@@ -155,9 +153,7 @@ class StagedHook:
     def __call__(self, state: Any, bucket: Any) -> Future:
         """Run the hook for one bucket, as DDP does; returns a future of the flat result."""
         if isinstance(bucket, tuple):
-            if self.multi_round:
-                raise several_rounds(self.__qualname__)
-            return run_on_parameter(self._function, state, *bucket)
+            raise compiled_reducer(self.__qualname__)
         return self.launch(state, bucket, StagedRun.untraced())
 
     def launch(self, state: Any, bucket: Any, run: StagedRun) -> Future:

@@ -101,6 +101,17 @@ def no_future(returned: Any) -> TypeError:
     )
 
 
+def compiled_reducer(hook: str) -> TypeError:
+    """Return the error for a hook that is given a parameter's gradient, not a bucket.
+
+    torch's compiled python reducer calls hooks so, while it traces the backward graph.
+    """
+    return TypeError(
+        f"hook {hook} cannot run under the compiled python reducer, which has no buckets; set "
+        "torch._dynamo.config.optimize_ddp = True before the DDP model is made"
+    )
+
+
 def _complaint(result: torch.Tensor, slot: BucketSlot) -> str | None:
     if (
         result.dtype is slot.torch_dtype

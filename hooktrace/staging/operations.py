@@ -2,9 +2,8 @@
 
 Each operation knows its payload, so wire bytes are measured and nothing has to be declared.
 ``start()`` issues it asynchronously and returns a future; ``result(future)`` gives the tensor that
-the hook gets back from its ``yield``; ``functional()`` is the synchronous form that torch.compile
-can trace; ``echo()`` answers it without sending.  ``HookCall`` is a whole opaque hook as one
-operation, inside another hook.
+the hook gets back from its ``yield``; ``echo()`` answers it without sending.  ``HookCall`` is a
+whole opaque hook as one operation, inside another hook.
 """
 
 from __future__ import annotations
@@ -56,10 +55,6 @@ class Operation:
         """Return the collective's result, here in the payload; raises what the backend raised."""
         future.value()
         return self.tensor
-
-    def functional(self) -> Any:
-        """Run the collective synchronously with traceable functional collectives."""
-        raise NotImplementedError
 
     def echo(self) -> Any:
         """Return what ``result`` would, if every rank had given this rank's payload; sends nothing.
@@ -114,13 +109,6 @@ class HookCall(Operation):
         """Return the hook's result."""
         value: torch.Tensor = future.value()
         return value
-
-    def functional(self) -> torch.Tensor:
-        """Raise: a hook that returns a future cannot run synchronously."""
-        raise TypeError(
-            f"{self!r} is opaque and cannot run inside another hook under the compiled python "
-            "reducer; use a staged hook, or set torch._dynamo.config.optimize_ddp = True"
-        )
 
     def describe(self) -> None:
         """Return ``None``: nothing is known of the hook's collectives."""

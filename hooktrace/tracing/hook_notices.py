@@ -1,6 +1,5 @@
-"""Anomalies of a hook as a whole: where it runs so that its buckets cannot be seen, or not at all.
+"""Anomalies of a hook as a whole: where it is not called, and where it is known to fail.
 
-    compiled reducer's call --note_compiled(key)-------------------------+
     DDP model --post-accumulate hook of one parameter--> _PassCounter ---+--> AnomalyRecord, one of
                   the hook's steps have not moved?  _PASSES in a row         each kind --> tracer
 
@@ -12,7 +11,6 @@ a model of its own.
 from __future__ import annotations
 
 import gc
-import itertools
 import weakref
 
 import torch
@@ -32,27 +30,21 @@ _PASSES = 100
 class HookNotices:
     """Records what is to be said of one traced hook, each kind once.
 
-    ``model``: the name of the first model that the hook serves.  ``key``: what ``note_compiled``
-    takes, since a compiled graph cannot hold this object.
+    ``model``: the name of the first model that the hook serves.
     """
 
     def __init__(self, tracer: Tracer, layout: LayoutTracker, model: str) -> None:
         self._tracer = tracer
         self._layout = layout
         self._model = model
-        self._compiled = False
         self._untraced = 0
         self._watching: list[torch.utils.hooks.RemovableHandle] = []
-        self.key = next(_keys)
-        _by_key[self.key] = self
 
     def watch(self, ddp: DistributedDataParallel) -> None:
         """Record it when backward passes of ``ddp`` do not call the hook; holds neither.
 
         Passes under ``no_sync()`` do not count.
         """
-        if getattr(ddp, "_use_python_reducer", False):
-            return  # the hook is part of a compiled graph there, and not called as such
         parameter = next((p for p in ddp.module.parameters() if p.requires_grad), None)
         if parameter is not None:
             counter = _PassCounter(ddp, self)
@@ -65,16 +57,6 @@ class HookNotices:
         """Watch no model any more: another hook is called there now."""
         while self._watching:
             self._watching.pop().remove()
-
-    def compiled(self) -> None:
-        """Record that the hook runs under the compiled python reducer."""
-        if not self._compiled:
-            self._compiled = True
-            self._note(
-                "compiled_reducer",
-                "runs under the compiled python reducer, where it is part of a compiled graph and "
-                "nothing can be stamped",
-            )
 
     def fails_on_gloo(self, how: str) -> None:
         """Record how the hook, one of torch's, fails."""
@@ -157,18 +139,3 @@ def _others_with(
     found = [o for o in gc.get_objects() if issubclass(type(o), DistributedDataParallel)]
     found = [o for o in found if o is not ddp and any(p is parameter for p in o.parameters())]
     return weakref.WeakSet(found)
-
-
-_keys = itertools.count()
-_by_key: weakref.WeakValueDictionary[int, HookNotices] = weakref.WeakValueDictionary()
-
-
-def note_compiled(key: int) -> bool:
-    """Record that the hook with this key runs in a compiled graph."""
-    _by_key[key].compiled()
-    return True
-
-
-# So that it runs once, while the graph is made.  This is torch.compiler.assume_constant_result
-# without its import of torch._dynamo, which takes a second.
-note_compiled._dynamo_marked_constant = True  # type: ignore[attr-defined]

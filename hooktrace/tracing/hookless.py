@@ -39,7 +39,7 @@ from ..probes.compare import finite_parts, lengths_of
 from ..probes.debug_result import DebugResult
 from ..probes.schedule import OFF, Schedule
 from ..staging import group_hooks
-from ..staging.backward import ENGINE, AfterPass, current_pass, watch
+from ..staging.backward import ENGINE, AfterPass, current_pass, waits_later, watch
 from ..staging.calls import NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
 from ..staging.layout import current_node
@@ -238,7 +238,7 @@ class HooklessModel:
 
     def _waited(self, failed: bool) -> None:
         """The pass is over, and DDP has waited: what has no stamp has arrived, just now."""
-        if failed or not self._slots or _is_by_hand(self._ddp()):
+        if failed or not self._slots or waits_later(self._ddp()):
             return
         step = self._slots[0].model.step
         with _turn:  # for a callback that puts one into the ring just now
@@ -406,6 +406,14 @@ def listed_hooks(ddp: DistributedDataParallel) -> list[tuple[Callable[..., Any],
     return ddp._comm_hooks
 
 
+def has_buckets(ddp: DistributedDataParallel) -> bool:
+    """Return whether hooks of a model are given buckets: torch's compiled python reducer has none.
+
+    Asked once the model is made.
+    """
+    return not getattr(ddp, "_use_python_reducer", False)
+
+
 _models: weakref.WeakKeyDictionary[Any, tuple[HooklessModel, Any]] = weakref.WeakKeyDictionary()
 """By DDP model: what records it, and what takes that off its group."""
 
@@ -423,7 +431,7 @@ def can_watch(ddp: DistributedDataParallel, tracer: Tracer) -> bool:
         and None not in (_ENGINE, _ZEROS)
         and not tracer.needs_hook
         and not listed_hooks(ddp)
-        and not getattr(ddp, "_use_python_reducer", False)
+        and has_buckets(ddp)
         and all(hasattr(ddp, name) for name in _OF_A_MODEL)
         and hasattr(ddp.reducer, _OF_A_REDUCER)
         and all(one.is_cpu and not one.is_complex() for one in parameters)

@@ -3,7 +3,6 @@
 ``ddp_of`` finds the DDP model in what people hold, or says why there is none:
 
     DDP, torch.compile(ddp), Fabric's module around it --> that DDP
-    replicate(module) --> the DDP that it makes in its first forward pass, and a queue until then
     a sharded model, DataParallel, a bare module, a Trainer ... --> TypeError with the remedy
 """
 
@@ -11,12 +10,13 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..staging.hook import StagedHook
+from ..staging.hook_checks import compiled_reducer
 from . import hookless
 from .ddp_average import DDPAverage, ddp_allreduce
 from .settings import default_tracer
@@ -24,8 +24,6 @@ from .traced_hook import Hook, TracedHook
 from .tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
-
-_REPLICATE = "torch.distributed._composable.replicate"
 
 _INNER = ("_orig_mod", "_forward_module")
 """Where torch.compile and Fabric keep the module that they wrap."""
@@ -39,6 +37,7 @@ _SHARDED = {
 }
 
 _REMEDIES = {
+    "DDP": "replicate() makes a DDP model late; use DistributedDataParallel in its place",
     "DataParallel": "it sends no gradients between processes; use DistributedDataParallel",
     "Accelerator": (
         "pass it kwargs_handlers=[hooktrace.integrations.accelerate.DDPKwargs(...)], or instrument "
@@ -55,28 +54,15 @@ _REMEDIES = {
 """By the name of a class, or of one that it inherits from; the first that fits."""
 
 
-class Found(NamedTuple):
-    """A DDP model; ``queue``: what takes hooks until there is one, in its place.
-
-    ``module``: whose parameters have the names that people know.
-    """
-
-    ddp: DistributedDataParallel | None
-    queue: Any
-    module: nn.Module
-
-
-def ddp_of(model: Any) -> Found:
+def ddp_of(model: Any) -> DistributedDataParallel:
     """Return the DDP model in a model.  Raises ``TypeError`` where there is none, with a remedy."""
     found = model
     while not isinstance(found, DistributedDataParallel):
-        if any((k.__module__, k.__name__) == (_REPLICATE, "DDP") for k in type(found).__mro__):
-            return _of_replicated(found)
         inner = _inner(found)
         if inner is None:
             raise TypeError(_refusal(model, found))
         found = inner
-    return Found(found, found, found.module)
+    return found
 
 
 def unwrapped(model: Any) -> Any:
@@ -105,14 +91,6 @@ def _kinds(model: Any) -> list[str]:
 def _inner(model: Any) -> Any:
     children = getattr(model, "__dict__", {}).get("_modules", {})
     return next((children[name] for name in _INNER if name in children), None)
-
-
-def _of_replicated(module: Any) -> Found:
-    from torch.distributed._composable.replicate import replicate
-
-    state: Any = replicate.state(module)
-    ddp = getattr(state, "_ddp", None)
-    return Found(ddp, ddp or module, module)
 
 
 def _refusal(given: Any, found: Any) -> str:
@@ -169,9 +147,8 @@ def instrument(
 ) -> TracedHook:
     """Register a traced hook on a DDP model and learn the names of its parameters.
 
-    ``ddp``: a ``DistributedDataParallel`` model, as it is, compiled or in Fabric's module, or what
-    ``replicate`` returns.  Without a hook the gradients are averaged as DDP does without one, bit
-    for bit.
+    ``ddp``: a ``DistributedDataParallel`` model, as it is, compiled or in Fabric's module.  Without
+    a hook the gradients are averaged as DDP does without one, bit for bit.
 
     The same as ``ddp.register_comm_hook(state, trace(hook, ...))``, and records and layouts say
     ``layer3.conv.weight`` where they could otherwise only say ``4.2``.  Returns the traced hook;
@@ -185,36 +162,33 @@ def instrument(
     return _registered(found, traced, state)
 
 
-def _registered(found: Found, traced: TracedHook, state: object) -> TracedHook:
+def _registered(ddp: DistributedDataParallel, traced: TracedHook, state: object) -> TracedHook:
     """Return a traced hook that is a model's from here on."""
     try:
+        if not hookless.has_buckets(ddp):
+            raise compiled_reducer(traced.__qualname__)
         if isinstance(traced.__wrapped__, StagedHook):
             traced.__wrapped__.check_state(state)
-            traced.__wrapped__.check_model(found.module)
-        found.queue.register_comm_hook(state, traced)
+            traced.__wrapped__.check_model(ddp.module)
+        ddp.register_comm_hook(state, traced)
     except Exception:
         traced.withdraw()
         raise
     # Of a model that has refused the hook there is nothing to watch.
-    traced.learn(found.ddp, found.module)
+    traced.learn(ddp)
     return traced
 
 
 def _traced_average(
-    found: Found, state: object, tracer: Tracer | None, model: str | None
+    ddp: DistributedDataParallel, state: object, tracer: Tracer | None, model: str | None
 ) -> TracedHook:
     """Return what records a model's own average: its hook, or nothing that DDP calls."""
     if state is not None:
         raise TypeError("a state without a hook has no meaning; pass instrument the hook too")
-    if found.ddp is None:
-        raise TypeError(
-            "a replicated module has no DDP model before its first forward pass; pass instrument a "
-            "hook, such as hooktrace.hooks.allreduce_hook, or call it after that pass"
-        )
     traced = trace(ddp_allreduce, tracer=tracer, model=model)
-    if hookless.can_watch(found.ddp, default_tracer() if tracer is None else tracer):
+    if hookless.can_watch(ddp, default_tracer() if tracer is None else tracer):
         try:
-            traced.record_without(found.ddp, found.module)
+            traced.record_without(ddp)
         except RuntimeError as error:  # of the reducer, which is asked for its buckets
             logger.warning(
                 "a model is traced with a hook, since its reducer does not list its buckets: %s",
@@ -225,4 +199,4 @@ def _traced_average(
             traced = trace(ddp_allreduce, tracer=tracer, model=model)
         else:
             return traced
-    return _registered(found, traced, DDPAverage(found.ddp))
+    return _registered(ddp, traced, DDPAverage(ddp))

@@ -35,19 +35,19 @@ from ..staging.driver import (
     launch_opaque,
 )
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
+from ..staging.hook_checks import compiled_reducer
 from ..staging.job import current_rank
 from ..staging.layout import LayoutTracker
 from ..staging.ring import Loss
 from ..staging.slots import BucketSlot
 from . import hookless
-from .hook_notices import HookNotices, note_compiled
+from .hook_notices import HookNotices
 from .sampling_plan import SamplingPlan
 from .settings import default_tracer
 from .state import ALARMED, RECORDING, State
 from .tracer import Tracer
 
 if TYPE_CHECKING:
-    from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
 Hook = Callable[..., Any]
@@ -105,27 +105,21 @@ class TracedHook:
         """The name of the first model that the hook serves."""
         return self._first_name
 
-    def learn(self, ddp: DistributedDataParallel | None, module: nn.Module | None = None) -> None:
-        """Take a model's parameter names and process group, before its first backward pass.
-
-        ``module``: whose names they are, where it is not the one in ``ddp``.
-        """
-        named = module if module is not None or ddp is None else ddp.module
-        if named is not None:
-            self._layout.learn_names(named.named_parameters())
-        if ddp is not None:
-            self._plan.group = ddp.process_group
-            # Under a list of limits (torch 2.15) it would be the largest of them.
-            if not getattr(ddp, "bucket_bytes_cap_list", None):
-                self._layout.bucket_cap_bytes = getattr(ddp, "bucket_bytes_cap", None)
-            self._layout.ddp = weakref.ref(ddp)
-            self.notices.watch(ddp)
+    def learn(self, ddp: DistributedDataParallel) -> None:
+        """Take a model's parameter names and process group, before its first backward pass."""
+        self._layout.learn_names(ddp.module.named_parameters())
+        self._plan.group = ddp.process_group
+        # Under a list of limits (torch 2.15) it would be the largest of them.
+        if not getattr(ddp, "bucket_bytes_cap_list", None):
+            self._layout.bucket_cap_bytes = getattr(ddp, "bucket_bytes_cap", None)
+        self._layout.ddp = weakref.ref(ddp)
+        self.notices.watch(ddp)
         if self._staged is None:  # torch tells what it issues
             group_hooks.watch(self)
 
-    def record_without(self, ddp: DistributedDataParallel, module: nn.Module) -> None:
+    def record_without(self, ddp: DistributedDataParallel) -> None:
         """Record what DDP itself sends for a model, on which the hook is not registered."""
-        self.learn(ddp, module)
+        self.learn(ddp)
         hookless.watch_model(ddp, self._tracer, self._layout, self.notices)
 
     def withdraw(self) -> None:
@@ -234,14 +228,13 @@ class TracedHook:
         return run, sampled
 
     def _call_untraced(self, state: Any, bucket: Any) -> Future:
-        """Run the hook where no call is recorded: in a compiled graph, or while paused.
+        """Run the hook where no call is recorded, as while paused.
 
         A paused call is counted, since ranks probe by the count of steps, and may pause apart.
         """
         tracer = self._tracer
         if isinstance(bucket, tuple):
-            note_compiled(self.notices.key)
-            return self._hook(state, bucket)
+            raise compiled_reducer(self.__qualname__)
         if tracer.state is ALARMED:
             tracer.raise_alarm()
         self.notices.called_untraced()

@@ -386,8 +386,6 @@ TOLD: dict[str, Writes] = {
     "not averaged": with_lines(
         with_lines(sampled(steps_of(3), ranks=2), 0, *not_averaged(0)),
         1, *not_averaged(1)),
-    "anomaly of a compiled graph": with_lines(
-        sampled(steps_of(3)), 0, anomaly("compiled_reducer", -1, "look at it")),
     "anomaly of a hook that raised": with_lines(
         sampled(steps_of(3)), 0, anomaly("hook_exception", 1, "look at it")),
     "units, anomaly of those that raised": with_lines(sharded(), 0, *[

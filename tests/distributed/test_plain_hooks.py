@@ -333,8 +333,8 @@ def test_nothing_is_kept_of_calls_that_have_ended(rank: int) -> None:
 
 @pytest.mark.skipif(not FINALISES_BY_HAND, reason="DDP of this torch waits at the end of backward")
 @on(2)
-def test_a_model_that_is_finalised_by_hand_exposes_what_is_waited_for_there(rank: int) -> None:
-    """Where all buckets have arrived by then no more than the last call, whenever that is."""
+def test_what_a_model_exposes_that_is_finalised_by_hand_is_not_known(rank: int) -> None:
+    """It waits for its buckets when that is done; they are all recorded."""
     ddp: Any = make_ddp(CAP_MB)
     ddp.require_manual_backward_finalization = True
     with Tracer(error_every=0) as tracer:
@@ -342,18 +342,8 @@ def test_a_model_that_is_finalised_by_hand_exposes_what_is_waited_for_there(rank
         for step in range(STEPS):
             ddp.zero_grad()
             backward(ddp, rank, step)
-            dist.barrier()  # so that all buckets of both ranks are there
-            while tracer.models.count_in_flight():
-                time.sleep(0.001)
             ddp.finalize_backward()
-        tracer.flush()
-        found = [
-            (step.exposed_ns, buckets[-1].launched_ns - buckets[-1].ready_ns)
-            for step, buckets in tracer._recent.steps()
-        ]
-    dist.barrier()
-    assert len(found) == STEPS
-    assert all(exposed <= call for exposed, call in found)
+        assert [step.exposed_ns for step in tracer.steps()] == [None] * STEPS
 
 
 @pytest.mark.skipif(not FINALISES_BY_HAND, reason="DDP of this torch keeps its buffers")

@@ -111,13 +111,6 @@ def test_another_state_and_complex_gradients_are_refused() -> None:
         gossip_grad_hook.check_model(nn.Embedding(2, 2, sparse=True))
 
 
-def test_the_compiled_reducer_is_refused() -> None:
-    """It passes a tuple and never a last bucket: the partner would stay the same for ever."""
-    parameter = torch.zeros(3)
-    with pytest.raises(TypeError, match=r"gossip_grad_hook counts steps and .*optimize_ddp = True"):
-        gossip_grad_hook(GossipGradState(), (parameter, parameter))
-
-
 def test_pickling_keeps_step_and_seed() -> None:
     """A resumed run goes on with the same partners."""
     state = GossipGradState(rotate=False, random_seed=4)

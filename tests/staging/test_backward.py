@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -11,7 +10,6 @@ import torch
 from torch.amp import GradScaler
 from torch.utils.checkpoint import checkpoint
 
-from hooktrace.staging import backward
 from hooktrace.staging.backward import (
     AfterPass,
     current_pass,
@@ -19,7 +17,6 @@ from hooktrace.staging.backward import (
     is_checkpointed,
     is_loss_scaled,
     watch,
-    watch_model,
 )
 
 
@@ -160,28 +157,3 @@ def test_from_scaling_to_the_update() -> None:
     scaler.update()
     assert not is_loss_scaled()
     assert loss.item() == 1.0
-
-
-class _Model:
-    """A DDP model of torch 2.15."""
-
-    require_manual_backward_finalization = True
-
-
-@pytest.mark.parametrize("by_hand", [True, False])
-def test_a_model_that_is_finalised_by_hand_does_not_wait_at_the_end(
-    monkeypatch: pytest.MonkeyPatch, by_hand: bool
-) -> None:
-    """It waits where it is finalised; of a model that nobody knows it is not known where."""
-    monkeypatch.setattr(backward, "_CAN_BE_BY_HAND", True)
-    monkeypatch.setattr(backward, "_by_hand", weakref.WeakKeyDictionary())
-    said: list[str] = []
-    model = _Model()
-    model.require_manual_backward_finalization = by_hand
-    known = weakref.ref(model)
-    chain(
-        lambda: watch_model(Call("known", said), known),
-        lambda: watch_model(Call("unknown", said), None),
-    ).backward()
-    assert sorted(said) == (["unknown failed"] if by_hand else ["known ended", "unknown ended"])
-    assert len(backward._by_hand.get(model, [])) == by_hand

@@ -50,12 +50,10 @@ def test_a_sparse_payload_is_not_described(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_hook_inside_another_is_one_operation() -> None:
-    """Nothing is known of what it sends; it needs a future, and the compiled reducer has none."""
+    """Nothing is known of what it sends; it needs a future."""
     bucket: Any = FakeBucket([torch.zeros(1)])
     call = HookCall(opaque, None, bucket)
     assert call.result(call.start()) is bucket.buffer()
     assert call.describe() is None
     with pytest.raises(TypeError, match="returned None and not a future"):
         HookCall(lambda state, bucket: None, None, None).start()
-    with pytest.raises(TypeError, match="optimize_ddp = True"):
-        call.functional()

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed._composable.replicate import replicate
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import Tracer, hooks, instrument, trace
@@ -49,30 +47,7 @@ def test_the_model_is_found_in_what_people_hold() -> None:
     ddp = DistributedDataParallel(nn.Linear(2, 2))
     compiled, fabric = Holder("_orig_mod", ddp), Holder("_forward_module", ddp)
     for held in (ddp, compiled, fabric, Holder("_forward_module", compiled)):
-        assert ddp_of(held) == (ddp, ddp, ddp.module)
-
-
-def backward(module: nn.Module) -> None:
-    module(torch.ones(2, 2)).sum().backward()
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_replicated_module(when: str) -> None:
-    """Before its first forward pass there is no DDP model, and names are the module's."""
-    module = replicate(nn.Sequential(nn.Linear(2, 2)))
-    with Tracer() as tracer:
-        if when == "before":
-            with pytest.raises(TypeError, match="no DDP model before its first forward pass"):
-                instrument(module, tracer=tracer)
-            instrument(module, hooks.fp16_compress_hook, tracer=tracer)
-        else:
-            backward(module)
-            instrument(module, tracer=tracer)
-        backward(module)
-        backward(module)
-        assert len(tracer.steps()) == 2
-        names = {p.name for b in tracer.layouts()[-1].buckets for p in b.parameters}
-    assert names == {"0.weight", "0.bias"}
+        assert ddp_of(held) is ddp
 
 
 def made(name: str, *bases: type) -> Any:
@@ -93,6 +68,10 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: made("Net", type("LightningModule", (nn.Module,), {})), "lightning.Trace"),
     (lambda: made("Trainer"), r"transformers.trace\(trainer, hook\)"),
     (lambda: Holder("_orig_mod", nn.Linear(1, 1)), "a Holder, which holds a Linear: wrap it first"),
+    (
+        lambda: made("DDPNet", type("DDP", (), {}), nn.Identity),
+        r"replicate\(\) makes a DDP model late",
+    ),
     (lambda: 3, "a int: pass a torch.nn.parallel.DistributedDataParallel model"),
 ]
 
