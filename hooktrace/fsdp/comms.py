@@ -23,10 +23,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..records.bucket import UnitCollective
 from ..staging.calls import NOT_YET, BucketCall
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
-from .stamps import Plain, Stamps
+from .stamps import Stamps
 from .torch_groups import is_own
 
 
@@ -37,7 +36,7 @@ class _StandsFor:
     that is no work.
     """
 
-    inner: Any
+    inner: Any = None  # of one that is half made, as by ``copy``, too
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -47,7 +46,7 @@ class _StandsFor:
 class _TracedCollective(_StandsFor):
     """Stands for one of FSDP's collectives while it is recorded."""
 
-    def __init__(self, inner: Any, stamps: Stamps, kind: UnitCollective) -> None:
+    def __init__(self, inner: Any, stamps: Stamps) -> None:
         self.inner = inner
         # Bound once: FSDP calls the first without a frame of ours, and we the second so that
         # its keywords become no dictionary.
@@ -55,14 +54,13 @@ class _TracedCollective(_StandsFor):
         self._communicate: Callable[..., Any] = inner.__call__
         self._stamps = stamps
         self._is_known = is_own(inner)
-        self._plain = Plain(kind)
 
 
 class TracedAllGather(_TracedCollective):
     """Gathers a unit's parameters with ``inner``, or with a hook, and records that."""
 
     def __init__(self, inner: Any, stamps: Stamps, hook: GatherHook | None = None) -> None:
-        super().__init__(inner, stamps, "all_gather")
+        super().__init__(inner, stamps)
         self._hook = hook
 
     def leave(self) -> None:
@@ -86,7 +84,7 @@ class TracedAllGather(_TracedCollective):
             return None
         if call is not None:
             if self._is_known:
-                call.is_only(self._plain[call.slot, group])
+                call.is_only()
             else:
                 call.staged = False
         try:
@@ -121,7 +119,7 @@ class TracedReduceScatter(_TracedCollective):
         over: Callable[[torch.device], None] | None = None,
         hook: ScatterHook | None = None,
     ) -> None:
-        super().__init__(inner, stamps, "reduce_scatter")
+        super().__init__(inner, stamps)
         if over is not None:
             self.allocate = partial(_allocate, inner, over)
         self.hook = hook
@@ -148,7 +146,7 @@ class TracedReduceScatter(_TracedCollective):
             return None
         if call is not None:
             if self._is_known:
-                call.is_only(self._plain[call.slot, group])
+                call.is_only()
             else:
                 call.staged = False
         try:

@@ -12,7 +12,7 @@ import torch
 
 from ..staging.devices import DeviceEvent, has_events
 from ..staging.slots import BucketSlot
-from .stamps import Plain, Stamps
+from .stamps import Stamps
 from .torch_groups import AllReduceHook
 
 
@@ -42,7 +42,6 @@ class ReplicaReduction:
         self._slot: BucketSlot | None = None
         self._began: int | None = None
         self._event: DeviceEvent | None = None
-        self._plain = Plain("all_reduce")
 
     def begins(self, device: torch.device) -> None:
         """Take note that the reduce-scatter is over, on its stream.
@@ -60,7 +59,7 @@ class ReplicaReduction:
                 self._event = self._stamps.pool.record(device)
             self._began = self._stamps.clock()
             if self._slot is not None and self._is_due(self):
-                self._stamps.expect(self._slot, self._began, self._group)
+                self._stamps.expect(self._slot, self._began)
         except Exception:  # of a clock, a device: this all-reduce is not recorded
             self._began = None
 
@@ -84,7 +83,7 @@ class ReplicaReduction:
                 event, call.events[0] = call.events[0], event
             self._stamps.pool.give(reduced.device, event)
         if call is not None:
-            call.is_only(self._plain[call.slot, self._group])
+            call.is_only()
             call.over()
             self._slot = call.slot
 

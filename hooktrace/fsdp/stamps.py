@@ -13,9 +13,8 @@ import torch
 import torch.distributed as dist
 
 from ..records.bucket import UnitCollective
-from ..staging.calls import BucketCall, Collective
+from ..staging.calls import BucketCall
 from ..staging.driver import run_synchronously
-from ..staging.groups import group_info
 from ..staging.ring import Loss
 from ..staging.slots import BucketSlot
 from ..staging.units import ShardedModel, UnitInfo
@@ -119,11 +118,11 @@ class Stamps:
                 if call.events is None and call.released is not None:
                     call.exposed = call.released - call.ready
 
-    def expect(self, slot: BucketSlot, ready: int, group: dist.ProcessGroup) -> None:
+    def expect(self, slot: BucketSlot, ready: int) -> None:
         """Have it known that FSDP is in a collective of its own, as in the last one of a slot."""
         call = self._model.expect(slot, ready)
-        info = group_info(group, slot.device_type)
-        call.issued(Collective("all_reduce", slot.gradient_bytes, slot.torch_dtype, info))
+        if slot.collective is not None:
+            call.issued(slot.collective)
 
     def leave(self) -> None:
         """End the step under way: the unit is not recorded from here any more."""
@@ -135,27 +134,3 @@ class Stamps:
             call.failed(stage, error)
         self._model.miss()
         self._model.end_step()
-
-
-_MOST_KNOWN = 1024
-"""Slots of one unit's collectives of one kind, of which it is kept what they are."""
-
-
-class Plain(dict[tuple[BucketSlot, dist.ProcessGroup], Collective]):
-    """Collectives that torch runs as they are, which a call is and nothing else, as they are met.
-
-    A dictionary, since one that is there is found without a frame.
-    """
-
-    def __init__(self, kind: UnitCollective) -> None:
-        super().__init__()
-        self._kind = kind
-
-    def __missing__(self, key: tuple[BucketSlot, dist.ProcessGroup]) -> Collective:
-        if len(self) > _MOST_KNOWN:  # of payloads whose size changes in each step
-            self.clear()
-        slot, group = key
-        info = group_info(group, slot.device_type)
-        known = Collective(self._kind, slot.gradient_bytes, slot.torch_dtype, info)
-        self[key] = known
-        return known

@@ -295,11 +295,11 @@ class BucketCall:
             except Exception as error:
                 self.lose_stamps(error)
 
-    def is_only(self, collective: Collective) -> None:
-        """Stamp that all of the call is one collective: it began when the call did."""
+    def is_only(self) -> None:
+        """Stamp that all of the call is its slot's collective: it began when the call did."""
         self.bare = True
         self.issued_at = self.ready
-        self.operation = collective
+        self.operation = self.slot.collective
 
     def over(self) -> None:
         """Stamp that a unit's call is over, with its one collective: training has waited for it.

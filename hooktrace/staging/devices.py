@@ -240,10 +240,10 @@ class DeviceCall(BucketCall):
             self.record()
         super().arrived(failed=failed)
 
-    def is_only(self, collective: Collective) -> None:
+    def is_only(self) -> None:
         """Record an event, and stamp."""
-        self.bare = True
-        self.issued(collective)
+        self.record()
+        super().is_only()
 
     def over(self) -> None:
         """Record events, and stamp; what is waited for is seen later (``unit_waits.py``)."""

@@ -25,7 +25,7 @@ from .devices import has_events
 
 if TYPE_CHECKING:
     from ..probes.step_sampler import StepSampler
-    from .calls import BucketCall
+    from .calls import BucketCall, Collective
 
 
 class FlatBucket:
@@ -89,14 +89,16 @@ class BucketSlot:
 
     ``is_last`` is set when the bucket says so, which one of a static graph's first backward pass
     does not do before the second.  ``blank``: what the records of all its calls have in common.
-    ``thread``: the one that its first call was on.  ``unit``: of a sharded model, whose
-    ``parameters`` are names and shapes; of DDP's the bucket has them.
+    ``thread``: the one that its first call was on.  ``collective``: all that its calls do, where
+    torch itself communicates and no hook does.  ``unit``: of a sharded model, whose ``parameters``
+    are names and shapes; of DDP's the bucket has them.
     """
 
     __slots__ = (
-        *("blank", "buffer", "buffer_id", "device", "device_type", "dtype", "generation"),
-        *("gradient_bytes", "has_events", "index", "is_dense", "is_last", "last_call", "model"),
-        *("numel", "parameter_ids", "parameters", "thread", "torch_dtype", "unit", "usual"),
+        *("blank", "buffer", "buffer_id", "collective", "device", "device_type", "dtype"),
+        *("generation", "gradient_bytes", "has_events", "index", "is_dense", "is_last"),
+        *("last_call", "model", "numel", "parameter_ids", "parameters", "thread", "torch_dtype"),
+        *("unit", "usual"),
     )
 
     def __init__(
@@ -133,6 +135,7 @@ class BucketSlot:
         )
         self.unit = unit
         self.last_call: BucketCall | None = None
+        self.collective: Collective | None = None
         self.usual: Any = None
         """What the driver knows of the operation that a staged hook makes of it each time."""
         self.blank = BucketRecord(

@@ -23,9 +23,9 @@ import torch
 from ..records import Options, Unit
 from ..records.bucket import UnitCollective
 from .backward import AfterPass, current_pass, is_checkpointed, watch
-from .calls import BucketCall, Recorder
+from .calls import BucketCall, Collective, Recorder
 from .devices import DeviceCall, StepCalls
-from .groups import members_of
+from .groups import group_info, members_of
 from .ring import Loss
 from .slots import BucketSlot, Departure, FlatBucket, ModelState
 from .unit_waits import UnitWaits
@@ -261,6 +261,11 @@ class ShardedModel:
         slot = state.slots[index] = BucketSlot(
             state, flat, index, (), unit, members=members, parameters=info.parameters
         )
+        if group is not None:
+            facts = group_info(group, slot.device_type)
+            slot.collective = Collective(
+                unit.collective, slot.gradient_bytes, slot.torch_dtype, facts
+            )
         return slot
 
     def leave(self) -> None:

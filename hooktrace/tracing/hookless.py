@@ -147,7 +147,6 @@ class HooklessModel:
         self._dtypes = {p.dtype for p in parameters}
         self._is_lazy = getattr(ddp, "lazy_bucket_allocation", False)
         self._slots: list[BucketSlot] = []
-        self._collectives: list[Collective] = []
         self._by_place: dict[int, BucketSlot] = {}
         self._issuing: OwnAllReduce | None = None
         self._unknown = 0
@@ -233,7 +232,7 @@ class HooklessModel:
             if slot.is_last:
                 call.watch_backward()
                 watch(AfterPass(self._waited))
-        call.operation = self._collectives[index]
+        call.operation = slot.collective
         slot.last_call = self._issuing = call
 
     def _waited(self, failed: bool) -> None:
@@ -380,15 +379,10 @@ class HooklessModel:
             model.step, model.last_index = model.step - 1, sys.maxsize
         self._by_place.clear()
         self._slots = slots
-        self._collectives = [
-            Collective("all_reduce", slot.gradient_bytes, slot.torch_dtype, self._info)
-            for slot in slots
-        ]
-
-
-def _is_by_hand(ddp: Any) -> bool:
-    """Whether somebody else says when DDP waits, which is not at the pass's end (torch 2.15)."""
-    return getattr(ddp, "require_manual_backward_finalization", False)
+        for slot in slots:
+            slot.collective = Collective(
+                "all_reduce", slot.gradient_bytes, slot.torch_dtype, self._info
+            )
 
 
 _call_when_done: Any = torch._C.Future.add_done_callback

@@ -21,9 +21,9 @@ def _clock(good: int) -> Iterator[int]:
 def test_one_collective_that_was_waited_for_is_all_of_its_call(good: bool) -> None:
     """It takes one reading of the clock; its step has the call, so nobody is given it."""
     recorder: Any = SimpleNamespace(clock=_clock(good).__next__)
-    slot: Any = None
+    slot: Any = SimpleNamespace(collective=(collective := FakeOperation(wire_bytes=4).describe()))
     call = BucketCall(slot, 1, 0, recorder)
-    call.is_only(collective := FakeOperation(wire_bytes=4).describe())
+    call.is_only()
     assert call.operation is collective
     call.over()
     assert call.operation is None
