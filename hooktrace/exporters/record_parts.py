@@ -95,8 +95,6 @@ class RecordParts:
         kind = _KINDS[type(record)]
         if not self.add(lambda encoder: encoder.record(record), **{kind: 1}):
             self.lose(kind, 1)
-            if isinstance(record, LayoutRecord):
-                self._encoder.forget(record)
 
     def buckets(self, completed: CompletedStep) -> None:
         """Add the buckets of a step whose own line stands already."""
@@ -112,11 +110,11 @@ class RecordParts:
         lines = encode(self._encoder)
         if not self._fits(lines) and len(lines) < self._too_large:
             self._next()
-            lines = encode(self._encoder)  # a new part may not have the layout
+            lines = encode(self._encoder)  # a new part does not say what they share
             if not self._fits(lines):
                 self._too_large = len(lines)  # else each such record would begin a part
         if not self._fits(lines):
-            self._encoder.forget_stages()
+            self._encoder.forget()
             return False
         self._lines.append(lines)
         self._held += len(lines)
@@ -147,7 +145,7 @@ class RecordParts:
             self._file.append(block)
         except OSError:
             self.failed = True
-            self._encoder.forget_all()
+            self._encoder.forget()
             raise
         finally:
             self._held = 0 if self._file.size else len(self._start)

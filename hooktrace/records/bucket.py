@@ -27,21 +27,28 @@ result, is probe."""
 ClockKind = Literal["host", "device"]
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One stretch of a bucket's time, ``[start_ns, end_ns]``, in the clock of its owner.
+class StageKind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a stage is, apart from when it was and how much it sent.
 
-    ``derived`` marks times that come from the queue model and not from a stamp.  ``collective``
-    and ``wire_bytes`` are set on wire stages: the operation's kind and the bytes of the payload
-    that this rank handed to it.
+    ``derived`` marks times that come from the queue model and not from a stamp.  ``collective``:
+    the operation's kind, and ``dtype`` that of its payload, of wire stages.
     """
 
     name: StageName
-    start_ns: Ns
-    end_ns: Ns
     derived: bool = False
     collective: str | None = None
-    wire_bytes: Count | None = None
     dtype: str | None = None
+
+
+class Stage(StageKind, frozen=True, kw_only=True, gc=False):
+    """One stretch of a bucket's time, ``[start_ns, end_ns]``, in the clock of its owner.
+
+    ``wire_bytes``: of the payload that this rank handed to the collective, of wire stages.
+    """
+
+    start_ns: Ns
+    end_ns: Ns
+    wire_bytes: Count | None = None
 
     @property
     def duration_ns(self) -> int:
@@ -102,8 +109,29 @@ class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     stages: tuple[Stage, ...]
 
 
-class CallFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What differs from call to call of a hook for one bucket; ``BucketRecord`` says the rest.
+class BucketFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What is the same in all calls for a bucket; files say it once (``lines.py``).
+
+    ``is_last``: the bucket whose gradients come last.  ``numel``: elements; ``parameter_count``:
+    parameters that share the bucket.  ``unit``: there, of a sharded model; then ``numel`` and
+    ``gradient_bytes`` are of the payload that FSDP gives the collective, which for an all-gather
+    are this rank's parameters, and ``members`` the ranks of the job that are in it, this one among
+    them; ``None`` where that is not known.
+    """
+
+    hook: str
+    is_last: bool
+    dtype: str
+    device_type: str
+    numel: Count
+    gradient_bytes: Count
+    parameter_count: Count
+    unit: Unit | None = None
+    members: Members | None = None
+
+
+class BucketRecord(BucketFacts, frozen=True, kw_only=True, tag_field="kind", tag="bucket"):
+    """One call of a hook for one bucket.
 
     ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was
     there for DDP, and the hook had returned; of a bucket on a device this is only when the work was
@@ -137,30 +165,6 @@ class CallFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     error: ErrorRecord | None = None
     sent: tuple[Transfer, ...] | None = None
     exposed_ns: Ns | None = None
-
-
-class BucketRecord(
-    CallFields, frozen=True, kw_only=True, tag_field="kind", tag="bucket", omit_defaults=True
-):
-    """One call of a hook for one bucket.
-
-    What it adds to ``CallFields`` is the same in all steps of a generation: files say it once, in
-    the generation's ``LayoutRecord``.  ``is_last``: the bucket whose gradients come last.
-    ``numel``: elements; ``parameter_count``: parameters that share the bucket.  ``unit``: there, of
-    a sharded model; then ``numel`` and ``gradient_bytes`` are of the payload that FSDP gives the
-    collective, which for an all-gather are this rank's parameters, and ``members`` the ranks of the
-    job that are in it, this one among them; ``None`` where that is not known.
-    """
-
-    hook: str
-    is_last: bool
-    dtype: str
-    device_type: str
-    numel: Count
-    gradient_bytes: Count
-    parameter_count: Count
-    unit: Unit | None = None
-    members: Members | None = None
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:

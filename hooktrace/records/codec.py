@@ -1,8 +1,8 @@
 """Records to lines of a record file, and lines to records.
 
-    records --RecordEncoder--> {"kind":"run","schema":4,...}
-                               {"kind":"layout",...}          what a generation's buckets share
-                               {"kind":"sends",...}           what the stages of many calls share
+    records --RecordEncoder--> {"kind":"run","schema":5,...}
+                               {"kind":"layout",...}          a generation's parameters
+                               {"kind":"shared",...}          what many calls share
                                {"kind":"bucket",...}          the rest of each call
                                {"kind":"step",...}            after its buckets
                                {"kind":"losses","closed":true}
@@ -21,22 +21,13 @@ from typing import Any
 import msgspec
 
 from .base import Record
-from .bucket import BucketRecord, LayoutRecord
+from .bucket import BucketRecord
 from .content import ListedRecord
-from .last_used import Bounded
-from .lines import (
-    BucketFacts,
-    BucketLine,
-    Losses,
-    RunLine,
-    SendsLine,
-    StageWriter,
-    layout_facts,
-)
+from .lines import BucketLine, BucketWriter, Losses, RunLine, SharedLine
 from .run import RunInfo
 from .step import StepRecord
 
-Line = BucketLine | StepRecord | RunLine | ListedRecord | SendsLine | Losses
+Line = BucketLine | StepRecord | RunLine | ListedRecord | SharedLine | Losses
 """What a line may be, told apart by its ``kind``."""
 
 _decoder = msgspec.json.Decoder(Line)
@@ -49,59 +40,31 @@ decode_lines: Callable[[bytes], list[Line]] = _decoder.decode_lines
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
 """What reading a damaged line may raise."""
 
-_MOST_LAYOUTS = 64
-"""Layouts that are remembered, the last ones; buckets of others say everything themselves."""
-
 _encoder = msgspec.json.Encoder()
 _encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 
 
 class RecordEncoder:
-    """Turns the records of one file into its lines; remembers the layouts that stand in it."""
+    """Turns the records of one file into its lines; remembers what stands in it."""
 
     def __init__(self) -> None:
-        # By model and generation: buckets of a generation may come after the layout of the next.
-        self._facts: Bounded[tuple[str, int], dict[int, BucketFacts]] = Bounded(_MOST_LAYOUTS)
-        self._stages = StageWriter()
+        self._buckets = BucketWriter()
 
     def record(self, record: Record) -> bytes:
         """Return the line of a record that is not a bucket."""
-        if isinstance(record, RunInfo):
-            return _line(RunLine.of(record))
-        if isinstance(record, LayoutRecord):
-            self.forget(record)
-            self._facts[record.model, record.generation] = layout_facts(record)
-        return _line(record)
+        return _line(RunLine.of(record) if isinstance(record, RunInfo) else record)
 
     def buckets(self, records: Iterable[BucketRecord]) -> bytes:
-        """Return the lines of buckets, without what the layout of their generation says.
-
-        Before them stands what their stages have in common and no line before has said.
-        """
-        buckets = [BucketLine.of(one, self._said(one), self._stages) for one in records]
-        lines: list[msgspec.Struct] = [*self._stages.new, *buckets]
-        self._stages.new.clear()
+        """Return the lines of buckets, and of what they share and no line before has said."""
+        lines = self._buckets.lines(records)
         try:
             return _encode_lines(lines)
         except UnicodeEncodeError:
             return b"".join(map(_line, lines))
 
-    def forget(self, layout: LayoutRecord) -> None:
-        """Take it that a layout does not stand in the file after all."""
-        self._facts.pop((layout.model, layout.generation), None)
-
-    def forget_stages(self) -> None:
-        """Take it that the last buckets do not stand in the file, nor what was said before them."""
-        self._stages.forget()
-
-    def forget_all(self) -> None:
-        """Take it that nothing stands in the file; numbers go on, since something may."""
-        self._facts.clear()
-        self._stages.forget()
-
-    def _said(self, record: BucketRecord) -> BucketFacts | None:
-        layout = self._facts.get((record.model, record.generation))
-        return None if layout is None else layout.get(record.bucket)
+    def forget(self) -> None:
+        """Take it that nothing that was returned stands in the file."""
+        self._buckets.forget()
 
 
 def _line(record: msgspec.Struct) -> bytes:

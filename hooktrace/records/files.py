@@ -95,10 +95,5 @@ def find_records(logdir: str | os.PathLike[str]) -> dict[int, list[Path]]:
     return {}
 
 
-def has_old_traces(logdir: str | os.PathLike[str]) -> bool:
-    """Return whether trace files lie there, which versions before 0.1 wrote."""
-    return any(any(folder.glob("rank*.trace*.json")) for folder in _folders(logdir))
-
-
 def _folders(logdir: str | os.PathLike[str]) -> tuple[Path, Path]:
     return Path(logdir) / "plugins" / "hooktrace", Path(logdir)

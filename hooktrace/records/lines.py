@@ -1,14 +1,14 @@
 """What stands in a record file and nowhere else: four kinds of line, as they are read.
 
-All other lines are the records themselves.  A bucket's line leaves out what the layout of its
-generation says, and counts times from the moment the bucket was ready.  Its stages are columns, so
-that any engine can ask for them; what they have in common with those of other calls (collectives,
-dtypes, bytes) stands in a line of its own, once.
+All other lines are the records themselves.  A bucket's line counts times from the moment the bucket
+was ready.  Its stages are columns, so that any engine can ask for them.  What many calls have in
+common (the bucket's facts, their stages' collectives and dtypes) stands once, in a line of its own,
+whose number theirs name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, get_args
@@ -19,16 +19,13 @@ from msgspec.structs import asdict, replace
 
 from .base import BucketIndex, BusBytes, Count, Ns, Record, Step
 from .bucket import (
-    STAGES,
+    BucketFacts,
     BucketRecord,
-    CallFields,
     DeviceSpan,
-    LayoutRecord,
-    Members,
     Stage,
+    StageKind,
     StageName,
     Transfer,
-    Unit,
 )
 from .compression_error import ErrorRecord
 from .run import SCHEMA_VERSION, RunInfo
@@ -62,66 +59,34 @@ class Losses(Record, frozen=True, kw_only=True, tag="losses"):
     closed: bool = False
 
 
-class BucketFacts(NamedTuple):
-    """What a layout says of each of its buckets' calls; the fields are ``BucketRecord``'s."""
-
-    hook: str
-    is_last: bool
-    dtype: str
-    device_type: str
-    numel: int
-    gradient_bytes: int
-    parameter_count: int
-    unit: Unit | None = None
-    members: Members | None = None
+_MOST_PER_BYTE = 1e6
 
 
-UNKNOWN_FACTS = BucketFacts("unknown", False, "unknown", "cpu", 0, 0, 0)
+class SharedLine(Record, frozen=True, kw_only=True, tag="shared"):
+    """What many calls share; buckets name it by its ``number``, which it has in this file alone.
 
-
-def layout_facts(layout: LayoutRecord) -> dict[int, BucketFacts]:
-    """Return what a layout says of its buckets, by their index."""
-    last = max((bucket.bucket for bucket in layout.buckets), default=-1)
-    return {
-        b.bucket: BucketFacts(
-            hook=layout.hook,
-            is_last=b.bucket == last,
-            dtype=b.dtype,
-            device_type=b.device_type,
-            numel=b.numel,
-            gradient_bytes=b.gradient_bytes,
-            parameter_count=len(b.parameters),
-            unit=b.unit,
-            members=b.members,
-        )
-        for b in layout.buckets
-    }
-
-
-class SendsLine(Record, frozen=True, kw_only=True, tag="sends"):
-    """What many calls have in common: their stages, a value each, and what a byte is on the bus.
-
-    Buckets name it by its ``number``, which it has in this file alone.  ``stages`` are names, in
-    the order in which they begin; ``derived``, ``collective``, ``dtype`` and ``wire_bytes`` are
-    ``Stage``'s.  ``wire_bytes`` is left out where one stage sends all that the call does.
+    ``stages``: in the order in which they begin; ``device_stages``: those on the device.
     ``bus_per_byte``: ``bus_bytes`` of a call over its ``wire_bytes``.
     """
 
     number: Count
-    stages: tuple[StageName, ...] = ()
-    derived: tuple[bool, ...] = ()
-    collective: tuple[str | None, ...] = ()
-    dtype: tuple[str | None, ...] = ()
-    wire_bytes: tuple[Count | None, ...] | None = None
-    bus_per_byte: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    facts: BucketFacts
+    stages: tuple[StageKind, ...] = ()
+    device_stages: tuple[StageKind, ...] = ()
+    bus_per_byte: Annotated[float, Meta(ge=0, le=_MOST_PER_BYTE)] | None = None
 
 
-class Common(NamedTuple):
-    """What a ``SendsLine`` says; bytes are -1 where they are all of the call's."""
+Shared = Mapping[int, SharedLine]
+"""A file's, by their numbers."""
 
-    stages: tuple[tuple[StageName, bool, str | None, str | None, int | None], ...]
-    bus_per_byte: float | None
-
+UNKNOWN = SharedLine(
+    number=0,
+    facts=BucketFacts(
+        hook="unknown", is_last=False, dtype="unknown", device_type="cpu", numel=0,
+        gradient_bytes=0, parameter_count=0,
+    ),
+)  # fmt: skip
+"""What is known where the line is damaged."""
 
 _Length = Annotated[int, Meta(ge=-(1 << 50), le=1 << 50)]
 _Sum = Annotated[int, Meta(ge=-(1 << 59), le=1 << 59)]
@@ -134,8 +99,8 @@ class StageTimes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     Each begins when the one before it ended, in the order of ``STAGES``, the first at 0.  Where
     that is not so, as of several rounds, ``stage_ns`` are the lengths one by one, and
-    ``stage_starts_ns`` their beginnings where there are gaps; ``sends`` has the names then.
-    ``sends``: the number of the line that says the rest, 0 for none.
+    ``stage_starts_ns`` their beginnings where there are gaps; the shared line has the names then.
+    ``stage_wire_bytes``: what each stage sent, left out where one sends all that the call does.
     """
 
     probe_ns: _Sum | None = None
@@ -148,10 +113,54 @@ class StageTimes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     pending_ns: _Sum | None = None
     stage_ns: Annotated[tuple[_Length, ...], _MOST_STAGES] = ()
     stage_starts_ns: Annotated[tuple[Ns, ...], _MOST_STAGES] = ()
-    sends: Count = 0
+    stage_wire_bytes: Annotated[tuple[Count | None, ...], _MOST_STAGES] = ()
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for stages that are not as many as their beginnings."""
+        count = len(self.stage_ns)
+        if len(self.stage_starts_ns) not in {0, count}:
+            raise ValueError(f"{count} stages have {len(self.stage_starts_ns)} beginnings")
+
+    def stages(
+        self, zero_ns: int, kinds: tuple[StageKind, ...], call_bytes: int | None
+    ) -> tuple[Stage, ...]:
+        """Return the stages; none of several rounds where the line with their names is damaged.
+
+        ``zero_ns``: when the first began.  ``call_bytes``: what all of the call sends.
+        """
+        self.check()
+        names = tuple(kind.name for kind in kinds)
+        took: Sequence[int] = self.stage_ns
+        if took and len(took) != len(names):
+            return ()
+        if not took:
+            known = [(name, getattr(self, column)) for name, column in _COLUMN_OF.items()]
+            took = [ns for _, ns in known if ns is not None]
+            if names != (names := tuple(name for name, ns in known if ns is not None)):
+                kinds = tuple(StageKind(name=name) for name in names)
+        sizes: Sequence[int | None] = self.stage_wire_bytes
+        if len(sizes) != len(kinds):
+            sizes = _sent_by_one(kinds, call_bytes)
+        starts = self.stage_starts_ns or (0, *accumulate(took))
+        return tuple(
+            Stage(
+                start_ns=zero_ns + start, end_ns=zero_ns + start + ns, wire_bytes=size,
+                name=kind.name, derived=kind.derived, collective=kind.collective, dtype=kind.dtype,
+            )
+            for kind, start, ns, size in zip(kinds, starts, took, sizes, strict=False)
+        )  # fmt: skip
 
 
-STAGE_COLUMNS = tuple(f"{name}_ns" for name in STAGES)
+def _sent_by_one(kinds: Sequence[StageKind], call_bytes: int | None) -> list[int | None]:
+    """Return what each stage sent if the only one with a collective sent all."""
+    sending = [kind.collective is not None for kind in kinds]
+    size = call_bytes if sending.count(True) == 1 else None
+    return [size if is_sending else None for is_sending in sending]
+
+
+_NAMES: tuple[StageName, ...] = get_args(StageName)
+_COLUMN_OF = {name: f"{name}_ns" for name in _NAMES}
+STAGE_COLUMNS = tuple(_COLUMN_OF.values())
 """The fields of ``StageTimes`` that are a stage's."""
 
 
@@ -172,17 +181,17 @@ class BucketLine(
     tag="bucket",
     rename={"launched_ns": "launch_ns", "done_ns": "duration_ns"},
 ):
-    """A bucket as it stands in a file; what is not said here is as in ``CallFields``.
+    """A bucket as it stands in a file; what is not said here is as in ``BucketRecord``.
 
-    ``launched_ns`` and ``done_ns`` are ns after ``ready_ns``, and called so.  ``bus_bytes`` is left
-    out where ``sends`` tells it.  The fields from ``hook`` on are ``BucketRecord``'s: all of them
-    where they are not what the layout says, else none.
+    ``launched_ns`` and ``done_ns`` are ns after ``ready_ns``, and called so.  ``shared``: the
+    number of the line that says the rest, ``bus_bytes`` too where it can.
     """
 
     model: str
     generation: Count
     step: Step
     bucket: BucketIndex
+    shared: Count
     ready_ns: Ns
     launched_ns: Ns
     done_ns: Ns
@@ -196,257 +205,153 @@ class BucketLine(
     error: ErrorRecord | None = None
     sent: tuple[Transfer, ...] | None = None
     exposed_ns: Ns | None = None
-    hook: str | None = None
-    is_last: bool | None = None
-    dtype: str | None = None
-    device_type: str | None = None
-    numel: Count | None = None
-    gradient_bytes: Count | None = None
-    parameter_count: Count | None = None
-    unit: Unit | None = None
-    members: Members | None = None
 
-    @classmethod
-    def of(
-        cls, record: BucketRecord, layout: BucketFacts | None, stages: StageWriter
-    ) -> BucketLine:
-        """Return the line of a record; ``layout``: what the file says of the bucket already."""
-        own, device, ready_ns = _FACTS(record), record.device, record.ready_ns
-        sent, bus = record.wire_bytes, record.bus_bytes
-        ratio = bus / sent if bus is not None and sent else None
-        if sent is None or ratio is None or sent * ratio != bus or ratio > _MOST_PER_BYTE:
-            ratio = None
-        line = cls(
-            model=record.model,
-            generation=record.generation,
-            step=record.step,
-            bucket=record.bucket,
-            ready_ns=ready_ns,
-            launched_ns=record.launched_ns - ready_ns,
-            done_ns=record.done_ns - ready_ns,
-            wire_bytes=sent,
-            bus_bytes=bus if ratio is None else None,
-            **stages.times(record.stages, ready_ns, sent, ratio),
-        )
-        if own == layout and _RARE(record) == _NONE_OF_THEM:
-            return line  # each further field costs as much as all of these
-        span = None
-        if device is not None:
-            times = stages.times(device.stages, device.ready_ns, sent)
-            span = SpanLine(ready_ns=device.ready_ns, done_ns=device.done_ns, **times)
-        return replace(
-            line,
-            device=span,
-            shadow=record.shadow,
-            warmup=record.warmup,
-            probed=record.probed,
-            exception=record.exception,
-            error=record.error,
-            sent=record.sent,
-            exposed_ns=record.exposed_ns,
-            **(BucketFacts(*own)._asdict() if own != layout else {}),
-        )
-
-    def facts(self, layout: BucketFacts | None) -> BucketFacts:
-        """Return those of the line itself, else what ``layout`` says, else that all is unknown.
-
-        Raises ``ValueError`` for a line that says some of them.
-        """
-        if self.hook is None:
-            return layout or UNKNOWN_FACTS
-        own = BucketFacts(*_FACTS(self))
-        if None in own[:-2]:  # of the last, unit and members, it means that there are none
-            raise ValueError(f"the field {own._fields[own.index(None)]!r} is missing")
-        return own
-
-    def record(self, facts: BucketFacts, sends: Mapping[int, SendsLine]) -> BucketRecord:
-        """Return the record; ``facts``: what ``facts()`` gave; ``sends``: the file's, by number.
-
-        Raises ``ValueError`` for stages that are not as many as their times.
-        """
+    def record(self, shared: Shared) -> BucketRecord:
+        """Return the record.  Raises ``ValueError`` for stages that are not as many as times."""
+        common = shared.get(self.shared, UNKNOWN)
         device, ready_ns, sent = self.device, self.ready_ns, self.wire_bytes
         span = None
         if device is not None:
-            stages = _stages_of(device, device.ready_ns, sent, sends)
+            stages = device.stages(device.ready_ns, common.device_stages, sent)
             span = DeviceSpan(ready_ns=device.ready_ns, done_ns=device.done_ns, stages=stages)
-        bus, common = self.bus_bytes, sends.get(self.sends)
-        if bus is None and sent is not None and common and common.bus_per_byte is not None:
+        bus = self.bus_bytes
+        if bus is None and sent is not None and common.bus_per_byte is not None:
             bus = sent * common.bus_per_byte
         return BucketRecord(
+            **asdict(common.facts),
             **{name: getattr(self, name) for name in _AS_THEY_ARE},
             launched_ns=ready_ns + self.launched_ns,
             done_ns=ready_ns + self.done_ns,
-            stages=_stages_of(self, ready_ns, sent, sends),
+            stages=self.stages(ready_ns, common.stages, sent),
             device=span,
             bus_bytes=bus,
-            **facts._asdict(),
         )
 
 
-_FACTS = attrgetter(*BucketFacts._fields)
-_RARE = attrgetter(
-    "device", "shadow", "warmup", "probed", "exception", "error", "sent", "exposed_ns"
-)
+_FACTS = attrgetter(*BucketFacts.__struct_fields__)
+_RARE_NAMES = ("shadow", "warmup", "probed", "exception", "error", "sent", "exposed_ns")
+_RARE = attrgetter("device", *_RARE_NAMES)
 _NONE_OF_THEM = (None, False, False, False, None, None, None, None)
-_AS_THEY_ARE = [
-    name
-    for name in CallFields.__struct_fields__
-    if name not in {"launched_ns", "done_ns", "stages", "device", "bus_bytes"}
-]
-_ALL_OF_THE_CALLS = -1
-_MOST_PER_BYTE = 1e6
-_PLACES = {name: place for place, name in enumerate(STAGES)}
-_NAMES: tuple[StageName, ...] = get_args(StageName)
-_COLUMN_OF = dict(zip(_NAMES, STAGE_COLUMNS, strict=True))
+_OF_CALL = ("model", "generation", "step", "bucket", "ready_ns", "wire_bytes")
+_AS_THEY_ARE = (*_OF_CALL, *_RARE_NAMES)
+_KIND = attrgetter(*StageKind.__struct_fields__)
+_MOST_SHARED = 4096
+"""That are remembered; a hook may send in ever new ways."""
 
 
-class StageWriter:
-    """Writes the stages of one file's calls, and what they have in common once, by number.
+class _Known(NamedTuple):
+    """A shared line's number, and the columns of its stages where these are in order."""
 
-    ``new``: lines that go before those of the calls that were written last.
-    """
+    number: int
+    columns: tuple[str, ...] | None
+    device_columns: tuple[str, ...] | None
+
+
+class BucketWriter:
+    """Makes the lines of one file's buckets, and says once what they share."""
 
     def __init__(self) -> None:
-        self._ways: dict[_Way, tuple[_Columns | None, int]] = {}
-        self._numbers: dict[Common, int] = {}
+        self._known: dict[object, _Known] = {}
         self._number = 0
-        self.new: list[SendsLine] = []
 
     def forget(self) -> None:
-        """Take it that nothing that was written stands in the file."""
-        self._ways.clear()
-        self._numbers.clear()
+        """Take it that nothing stands in the file; numbers go on, since something may."""
+        self._known.clear()
 
-    def times(
-        self,
-        stages: tuple[Stage, ...],
-        zero_ns: int,
-        call_bytes: int | None,
-        bus_per_byte: float | None = None,
-    ) -> dict[str, Any]:
-        """Return the fields of ``StageTimes``; ``call_bytes``: what all of the call sends."""
-        way = tuple(map(_OF_STAGE, stages)), call_bytes, bus_per_byte
-        columns, number = self._ways.get(way) or self._new_way(*way)
-        took, end, is_gapless = [], zero_ns, True
-        for s in stages:
-            start = s.start_ns
-            is_gapless &= start == end
-            end = s.end_ns
-            took.append(end - start)
-        if is_gapless and columns is not None:
-            times: dict[str, Any] = dict(zip(columns, took, strict=True))
-            if number:
-                times["sends"] = number
-            return times
-        times = {"stage_ns": tuple(took), "sends": number or self._number_of(*way)}
-        for s, ns in zip(stages, took, strict=True):
-            column = _COLUMN_OF[s.name]
+    def lines(self, records: Iterable[BucketRecord]) -> list[SharedLine | BucketLine]:
+        """Return the lines of buckets; before each stands what it shares and none has said yet."""
+        found: list[SharedLine | BucketLine] = []
+        for record in records:
+            device, ready_ns, sent = record.device, record.ready_ns, record.wire_bytes
+            kinds = tuple(map(_KIND, record.stages))
+            on_device = () if device is None else tuple(map(_KIND, device.stages))
+            per_byte = _bus_per_byte(sent, record.bus_bytes)
+            shared = _FACTS(record), per_byte, kinds, on_device
+            known = self._known.get(shared)
+            if known is None:
+                known = self._say(shared, found)
+            line = BucketLine(
+                model=record.model,
+                generation=record.generation,
+                step=record.step,
+                bucket=record.bucket,
+                shared=known.number,
+                ready_ns=ready_ns,
+                launched_ns=record.launched_ns - ready_ns,
+                done_ns=record.done_ns - ready_ns,
+                wire_bytes=sent,
+                bus_bytes=record.bus_bytes if per_byte is None else None,
+                **_times(record.stages, ready_ns, sent, known.columns),
+            )
+            if _RARE(record) != _NONE_OF_THEM:  # each further field costs as much as all of these
+                span = None
+                if device is not None:
+                    times = _times(device.stages, device.ready_ns, sent, known.device_columns)
+                    span = SpanLine(ready_ns=device.ready_ns, done_ns=device.done_ns, **times)
+                rare = {name: getattr(record, name) for name in _RARE_NAMES}
+                line = replace(line, device=span, **rare)
+            found.append(line)
+        return found
+
+    def _say(self, shared: tuple[Any, ...], lines: list[SharedLine | BucketLine]) -> _Known:
+        facts, per_byte, *both = shared
+        if len(self._known) >= _MOST_SHARED:
+            self._known.clear()
+        self._number += 1
+        fields = StageKind.__struct_fields__
+        stages, on_device = (
+            tuple(StageKind(**dict(zip(fields, kind, strict=True))) for kind in kinds)
+            for kinds in both
+        )
+        of_bucket = BucketFacts(**dict(zip(BucketFacts.__struct_fields__, facts, strict=True)))
+        lines.append(
+            SharedLine(
+                number=self._number, facts=of_bucket, stages=stages, device_stages=on_device,
+                bus_per_byte=per_byte,
+            )
+        )  # fmt: skip
+        known = _Known(self._number, _columns(stages), _columns(on_device))
+        self._known[shared] = known
+        return known
+
+
+def _bus_per_byte(wire_bytes: int | None, bus_bytes: float | None) -> float | None:
+    """Return the ratio of a call's bytes where it gives these back."""
+    if bus_bytes is None or not wire_bytes:
+        return None
+    ratio = bus_bytes / wire_bytes
+    return ratio if wire_bytes * ratio == bus_bytes and ratio <= _MOST_PER_BYTE else None
+
+
+def _columns(kinds: Sequence[StageKind]) -> tuple[str, ...] | None:
+    """Return the columns of stages that come in the order of ``STAGES``."""
+    in_order = all(_NAMES.index(a.name) < _NAMES.index(b.name) for a, b in pairwise(kinds))
+    return tuple(_COLUMN_OF[kind.name] for kind in kinds) if in_order else None
+
+
+def _times(
+    stages: tuple[Stage, ...],
+    zero_ns: int,
+    call_bytes: int | None,
+    columns: tuple[str, ...] | None,
+) -> dict[str, Any]:
+    """Return the fields of ``StageTimes``; ``call_bytes``: what all of the call sends."""
+    took, end, is_gapless = [], zero_ns, True
+    for stage in stages:
+        start = stage.start_ns
+        is_gapless &= start == end
+        end = stage.end_ns
+        took.append(end - start)
+    if is_gapless and columns is not None:
+        times: dict[str, Any] = dict(zip(columns, took, strict=True))
+    else:
+        times = {"stage_ns": tuple(took)}
+        for stage, ns in zip(stages, took, strict=True):
+            column = _COLUMN_OF[stage.name]
             times[column] = times.get(column, 0) + ns
         if not is_gapless:
-            times["stage_starts_ns"] = tuple(s.start_ns - zero_ns for s in stages)
-        return times
-
-    def _new_way(
-        self, rows: _Rows, call_bytes: int | None, bus_per_byte: float | None
-    ) -> tuple[_Columns | None, int]:
-        """Return the columns of stages, where they are in order, and the number of the rest."""
-        places = [_PLACES[name] for name, *_ in rows]
-        columns = None
-        if all(a < b for a, b in pairwise(places)):
-            columns = tuple(_COLUMN_OF[name] for name, *_ in rows)
-        number = 0
-        is_plain = all(row[1:] == (False, None, None, None) for row in rows)
-        if columns is None or not is_plain or bus_per_byte is not None:
-            number = self._number_of(rows, call_bytes, bus_per_byte)
-        if len(self._ways) >= _MOST_WAYS:
-            self._ways.clear()
-        self._ways[rows, call_bytes, bus_per_byte] = columns, number
-        return columns, number
-
-    def _number_of(self, rows: _Rows, call_bytes: int | None, bus_per_byte: float | None) -> int:
-        sending = [row for row in rows if row[2] is not None]
-        others = (row[4] for row in rows if row[2] is None)
-        if len(sending) == 1 and sending[0][4] == call_bytes and not any(map(_is_known, others)):
-            rows = tuple((*row[:4], _ALL_OF_THE_CALLS) for row in rows)
-        common = Common(rows, bus_per_byte)
-        number = self._numbers.get(common)
-        if number is None:
-            if len(self._numbers) >= _MOST_WAYS:
-                self.forget()
-            self._number = number = self._number + 1
-            self._numbers[common] = number
-            self.new.append(_sends_line(number, common))
-        return number
-
-
-_Columns = tuple[str, ...]
-_Rows = tuple[tuple[StageName, bool, str | None, str | None, int | None], ...]
-_Way = tuple[_Rows, int | None, float | None]
-_OF_STAGE = attrgetter("name", "derived", "collective", "dtype", "wire_bytes")
-_MOST_WAYS = 4096
-"""That are remembered; where bytes differ from call to call there are many."""
-
-
-def _is_known(value: int | None) -> bool:
-    return value is not None
-
-
-def _sends_line(number: int, common: Common) -> SendsLine:
-    if not common.stages:
-        return SendsLine(number=number, bus_per_byte=common.bus_per_byte)
-    stages, derived, collective, dtype, size = zip(*common.stages, strict=True)
-    return SendsLine(
-        number=number, stages=stages, derived=derived, collective=collective, dtype=dtype,
-        wire_bytes=None if _ALL_OF_THE_CALLS in size else size, bus_per_byte=common.bus_per_byte,
-    )  # fmt: skip
-
-
-def check_stages(line: StageTimes) -> None:
-    """Raise ``ValueError`` for stages that are not as many as their beginnings."""
-    count = len(line.stage_ns)
-    if len(line.stage_starts_ns) not in {0, count}:
-        raise ValueError(f"{count} stages have {len(line.stage_starts_ns)} beginnings")
-
-
-def _stages_of(
-    line: StageTimes, zero_ns: int, call_bytes: int | None, sends: Mapping[int, SendsLine]
-) -> tuple[Stage, ...]:
-    """Return the stages; none of several rounds where the line with their names is damaged."""
-    common = sends.get(line.sends)
-    check_stages(line)
-    took: Sequence[int] = line.stage_ns
-    if took:
-        names = () if common is None or len(common.stages) != len(took) else common.stages
-    else:
-        known = [(name, getattr(line, column)) for name, column in _COLUMN_OF.items()]
-        names = tuple(name for name, ns in known if ns is not None)
-        took = [ns for _, ns in known if ns is not None]
-    if common is None or common.stages != names or not is_whole(common):
-        common = SendsLine(
-            number=0, stages=names, derived=(False,) * len(names),
-            collective=(None,) * len(names), dtype=(None,) * len(names),
-            wire_bytes=(None,) * len(names),
-        )  # fmt: skip
-    size = common.wire_bytes
-    if size is None:
-        size = tuple(None if one is None else call_bytes for one in common.collective)
-    starts = line.stage_starts_ns or (0, *accumulate(took))
-    rows = zip(
-        names, starts, took, common.derived, common.collective, size, common.dtype, strict=False
-    )
-    return tuple(
-        Stage(
-            name=name, start_ns=zero_ns + start, end_ns=zero_ns + start + ns, derived=derived,
-            collective=collective, wire_bytes=sent, dtype=dtype,
-        )
-        for name, start, ns, derived, collective, sent, dtype in rows
-    )  # fmt: skip
-
-
-def is_whole(common: SendsLine) -> bool:
-    """Return whether a line says as much of each stage as of the others."""
-    count = len(common.stages)
-    lists = (common.derived, common.collective, common.dtype)
-    return all(len(one) == count for one in lists) and (
-        common.wire_bytes is None or len(common.wire_bytes) == count
-    )
+            times["stage_starts_ns"] = tuple(stage.start_ns - zero_ns for stage in stages)
+    sizes = [stage.wire_bytes for stage in stages]
+    if sizes != _sent_by_one(stages, call_bytes):
+        times["stage_wire_bytes"] = tuple(sizes)
+    return times

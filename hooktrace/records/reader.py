@@ -3,14 +3,14 @@
     file --read_blocks--> whole lines --RecordReader--> RankRecords
                                            +-- cannot be read: named by its number, skipped
 
-A line that is damaged takes no other with it; buckets whose layout is the damaged line are read
-without their sizes.
+A line that is damaged takes no other with it; buckets whose shared line is the damaged one are
+read without their sizes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -21,7 +21,7 @@ from .bucket import LayoutRecord
 from .codec import UNREADABLE, Line, decode_line, decode_lines
 from .content import LISTS, RankRecords, SkippedLine, joined
 from .files import open_regular
-from .lines import BucketFacts, BucketLine, Losses, RunLine, SendsLine, layout_facts
+from .lines import BucketLine, Losses, RunLine, Shared, SharedLine
 from .run import SCHEMA_VERSION, RunInfo
 from .step import StepRecord
 
@@ -72,13 +72,7 @@ def read_parts(
     return joined(parts, [os.path.basename(path) for path in paths])
 
 
-LayoutFacts = Mapping[tuple[str, int, int], BucketFacts]
-"""What layouts say, by model, generation and bucket (``BucketLine``)."""
-
-Sends = Mapping[int, SendsLine]
-"""What stages have in common, by the number that buckets of the file have."""
-
-TakeBuckets = Callable[[Sequence[BucketLine], LayoutFacts, Sends], None]
+TakeBuckets = Callable[[Sequence[BucketLine], Shared], None]
 
 
 class RecordReader:
@@ -99,20 +93,18 @@ class RecordReader:
         steps: Callable[[Sequence[StepRecord]], None] | None = None,
     ) -> None:
         self._records = records = RankRecords(run=run)
-        self._facts: dict[tuple[str, int, int], BucketFacts] = {}
-        self._sends: dict[int, SendsLine] = {}
+        self._shared: dict[int, SharedLine] = {}
         self._take_buckets = buckets or self._keep_buckets
         self._take_steps = steps or records.steps.extend
         self._take: dict[type, Callable[[Any], None]] = {
             RunLine: self._run,
             Losses: self._losses,
-            SendsLine: self._sent,
+            SharedLine: self._is_shared,
             **{kind: getattr(records, name).append for kind, name in LISTS.items()},
         }
         self._number = 0
         self._stopped = False
         self._is_ours = run is not None
-        self._head = b""
 
     def feed(self, block: bytes) -> None:
         """Read the next whole lines, some 100 kB of them at best."""
@@ -143,17 +135,14 @@ class RecordReader:
         rest = [line for line in lines if type(line) is not BucketLine]
         steps = [line for line in rest if type(line) is StepRecord]
         others = [line for line in rest if type(line) is not StepRecord]
-        self._sends |= {line.number: line for line in others if type(line) is SendsLine}
+        self._shared |= {line.number: line for line in others if type(line) is SharedLine}
         for line in others:
             if type(line) is RunLine and line is not lines[0]:
                 raise ValueError("what follows may be another run's")
-            if type(line) is LayoutRecord:
-                if max(_elements(line), default=0) > _MOST_ELEMENTS:
-                    raise ValueError("a parameter has more elements than any memory holds")
-                key = line.model, line.generation
-                self._facts |= {(*key, i): facts for i, facts in layout_facts(line).items()}
+            if type(line) is LayoutRecord and max(_elements(line), default=0) > _MOST_ELEMENTS:
+                raise ValueError("a parameter has more elements than any memory holds")
         if buckets:
-            self._take_buckets(buckets, self._facts, self._sends)
+            self._take_buckets(buckets, self._shared)
         if steps:
             self._take_steps(steps)
         for line in others:
@@ -162,19 +151,16 @@ class RecordReader:
         self._records.closed &= type(lines[-1]) is Losses
 
     def content(self) -> RankRecords:
-        """Return what was read so far; of a file of another tool one sentence says so."""
+        """Return what was read so far; one sentence says that a file is another tool's."""
         records = self._records
         if records.skipped and not self._is_ours:
-            return replace(records, skipped=[SkippedLine(1, _foreign(self._head))], unnamed=0)
+            return replace(records, skipped=[SkippedLine(1, _FOREIGN)], unnamed=0)
         return records
 
-    def _keep_buckets(self, lines: Sequence[BucketLine], facts: LayoutFacts, sends: Sends) -> None:
-        self._records.buckets += [
-            line.record(line.facts(facts.get((line.model, line.generation, line.bucket))), sends)
-            for line in lines
-        ]
+    def _keep_buckets(self, lines: Sequence[BucketLine], shared: Shared) -> None:
+        self._records.buckets += [line.record(shared) for line in lines]
 
-    def _sent(self, line: SendsLine) -> None:
+    def _is_shared(self, line: SharedLine) -> None:
         """Do nothing more: it is known since its block was."""
 
     def _run(self, line: RunLine) -> None:
@@ -202,8 +188,7 @@ class RecordReader:
             reason = f"{error}; nothing from here on was read"
         else:
             reason = _reason_of(raw, error)
-        self._is_ours |= _is_like_ours(raw)
-        self._head = (self._head + raw)[:_HEAD_BYTES]
+        self._is_ours |= raw.startswith(_BEGINNING) or _BEGINNING.startswith(raw)
         self._records.skip(self._number, reason)
         self._records.closed = False
 
@@ -241,18 +226,13 @@ def _other_schema(schema: object) -> str:
     )
 
 
-_HEAD_BYTES = 200
-"""Bytes by which a file of another tool is known."""
+_BEGINNING = b'{"kind":"'
+"""By which a line that cannot be read, or the cut-off end of a file, is still known as ours."""
+_FOREIGN = (
+    "the file is no record file of hooktrace: no line of it is a record of hooktrace; pass a "
+    "rank<NNNNN>.jsonl that RecordFileExporter wrote"
+)
 _LONGEST_REASON = 300
-_KINDS = "run layout sends bucket step clock skew anomaly hang losses"
-_BEGINNINGS = tuple(f'{{"kind":"{kind}"'.encode() for kind in _KINDS.split())
-"""By which a line that cannot be read is still known as ours."""
-
-
-def _is_like_ours(raw: bytes) -> bool:
-    """Return whether a line that cannot be read, or the cut-off end of a file, was one of ours."""
-    is_cut = not raw.endswith(b"\n")
-    return any(raw.startswith(b) or (is_cut and b.startswith(raw)) for b in _BEGINNINGS)
 
 
 def _reason_of(raw: bytes, error: Exception) -> str:
@@ -265,17 +245,3 @@ def _reason_of(raw: bytes, error: Exception) -> str:
     if type(error) in UNREADABLE:
         reason = f"not JSON: {reason}"
     return reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
-
-
-def _foreign(head: bytes) -> str:
-    """Return the sentence about a file in which no line is ours; ``head`` is its beginning."""
-    what = "no line of it is a record of hooktrace"
-    remedy = "pass a rank<NNNNN>.jsonl that RecordFileExporter wrote"
-    if b'"hooktrace_run"' in head:
-        what = "it is a trace file of hooktrace before 0.1"
-        remedy = "open it in Perfetto as it is, or record the run again"
-    elif head.startswith(b"\x1f\x8b"):
-        what, remedy = "it is compressed by gzip", "unpack it, if one is inside"
-    elif b'"traceEvents"' in head or b'"ph"' in head:
-        what = "its lines are events for Perfetto"
-    return f"the file is no record file of hooktrace: {what}; {remedy}"

@@ -65,13 +65,13 @@ LAYOUT_LINE = 1
 
 
 def records_of(trace: RankRecords) -> list[Any]:
-    """Return all records in the order of their kinds, buckets without what other lines say."""
+    """Return all records in the order of their kinds, buckets without what they share."""
     few = [*trace.layouts, *trace.clocks, *trace.anomalies, *trace.skews]
     return [*few, *map(by_itself, trace.buckets), *trace.steps]
 
 
 def by_itself(bucket: BucketRecord) -> BucketRecord:
-    """Return what a bucket's own line says, without the layout's and what its stages share."""
+    """Return what a bucket's own line says."""
     device = bucket.device
     return replace(
         bucket,
@@ -108,45 +108,6 @@ def by_kind(records: list[Any]) -> list[Any]:
     """Sort as ``records_of`` does, keeping the order within a kind."""
     few = [LayoutRecord, ClockRecord, AnomalyRecord, SkewRecord]
     return sorted(records, key=lambda r: [*few, BucketRecord, StepRecord].index(type(r)))
-
-
-TYPES = {
-    "str": str,
-    "int": int,
-    "Ns": int,
-    **dict.fromkeys(("Count", "Step", "BucketIndex", "AnyBucket", "Rank", "RankCount"), int),
-    "WallNs": int,
-    "BusBytes": float,
-    "bool": bool,
-    "ClockKind": str,
-    "StageName": str,
-    "Scope": str,
-    "float": float,
-}
-
-
-def _annotations(cls: type) -> dict[str, str]:
-    return {n: t for c in cls.__mro__ for n, t in getattr(c, "__annotations__", {}).items()}
-
-
-def check_types(value: Any, kind: str) -> None:
-    """Check that a value, or each field of a record, is what its annotation says, of 64 bits."""
-    if isinstance(value, msgspec.Struct):
-        assert type(value).__name__ == kind.removesuffix(" | None")
-        for name, annotation in _annotations(type(value)).items():
-            check_types(getattr(value, name), annotation)
-    elif isinstance(value, tuple):
-        assert kind.startswith("tuple") or kind == "Options"
-        for item in value:
-            check_types(
-                item,
-                "int" if kind in ("tuple[Ns, ...]", "tuple[Rank, ...]") else type(item).__name__,
-            )
-    elif value is None:
-        assert kind.endswith("| None") or kind == "NoneType"
-    else:
-        assert type(value) is TYPES[kind.removesuffix(" | None")]
-        assert type(value) is not int or -(2**63) <= value < 2**63
 
 
 def read_both(data: bytes) -> tuple[RankRecords, RankTrack]:
@@ -290,7 +251,7 @@ def test_any_value_in_any_field(data: st.DataObject, number: int, value: Any) ->
     others = by_kind([r for i, found in enumerate(RECORDS) if i != number for r in found])
     assert is_subsequence(others, records_of(trace))
     for record in records_of(trace):
-        check_types(record, type(record).__name__)
+        assert msgspec.convert(msgspec.to_builtins(record), type(record)) == record
     assert all(0 <= skew.rank < len(skew.arrivals_ns) for skew in trace.skews)
 
 
@@ -318,29 +279,21 @@ def test_any_bytes(data: bytes) -> None:
     assert records_of(trace) == by_kind([r for found in RECORDS for r in found])
 
 
-CHROME = json.dumps(
-    {"traceEvents": [{"ph": "X", "name": "f", "pid": 1, "ts": i, "dur": 1} for i in range(5000)]},
-    indent=1,
-)
-
-
 @pytest.mark.parametrize(
-    ("data", "said"),
+    "data",
     [
-        (gzip.compress(b"".join(LINES)), "it is compressed by gzip"),
-        (CHROME.encode(), "its lines are events for Perfetto"),
-        (CHROME.replace("\n", "").encode(), "its lines are events for Perfetto"),
-        (b"\n".join(b"%d" % i for i in range(5000)), "no line of it is a record"),
-        (b"\x00" * 5000, "no line of it is a record"),
-        (b"[" * 200_000, "no line of it is a record"),
+        gzip.compress(b"".join(LINES)),
+        b"\n".join(b'{"traceEvents":[%d]}' % i for i in range(5000)),
+        b"\x00" * 5000,
+        b"[" * 200_000,
     ],
-    ids=["gzip", "chrome trace", "chrome trace in a line", "numbers", "zeros", "nested"],
+    ids=["gzip", "other lines", "zeros", "nested"],
 )
-def test_a_foreign_file_is_told_in_one_sentence(data: bytes, said: str) -> None:
+def test_a_foreign_file_is_told_in_one_sentence(data: bytes) -> None:
     """Not a line at a time."""
     trace, track = read_both(data)
     assert len(trace.skipped) == 1
-    assert said in trace.skipped[0].reason
+    assert "no line of it is a record of hooktrace" in trace.skipped[0].reason
     assert trace.unnamed == 0
     assert track.records.skipped == trace.skipped
 

@@ -46,7 +46,7 @@ def test_another_schema_or_run_is_not_read_as_this_one() -> None:
     first = encode(run, [sample.make_step(0)])
 
     other_fields = b'{"kind":"run","schema":99,"who":"somebody"}\n'
-    for data in (first.replace(b'"schema":4', b'"schema":99'), other_fields + first):
+    for data in (first.replace(b'"schema":5', b'"schema":99'), other_fields + first):
         newer = decode(data)
         assert newer == RankRecords(skipped=[SkippedLine(1, newer.skipped[0].reason)])
         assert "schema version 99" in newer.skipped[0].reason

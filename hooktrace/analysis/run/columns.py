@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import STAGES, BucketLayout, ErrorRecord, Unit
+from ...records.bucket import BucketFacts
 from ...records.content import RankRecords
 from ...records.files import RecordFileName
-from ...records.lines import BucketFacts
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -98,7 +98,7 @@ class BucketColumns(_Columns):
 
     ``called``: the host's time when the hook was called, also of a device bucket; ``..._after``
     count from it.  ``facts``: index into ``RankTrack.facts``.  ``stages``: how many rows of
-    ``StageColumns`` are the bucket's.  ``exposed``: of a unit's collective, as in ``CallFields``.
+    ``StageColumns`` are the bucket's.  ``exposed``: of a unit's collective, as in ``BucketRecord``.
 
     What a bucket's line holds as it is names the line's field: ``line`` one that is always known,
     ``maybe`` one that may be ``None``.

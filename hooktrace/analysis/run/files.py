@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ...records.errors import UsageError
-from ...records.files import RecordFileName, find_records, has_old_traces, size_of
+from ...records.files import RecordFileName, find_records, size_of
 from ...records.units import listed
 from .engines import LOCAL, check_engine
 from .run import Run, load
@@ -107,11 +107,6 @@ def files_of(run: Path) -> dict[int, list[Path]]:
     if not run.exists():
         raise UsageError(f"there is no {run}; pass the logdir that RecordFileExporter was given")
     traces = find_records(run)
-    if not traces and has_old_traces(run):
-        raise UsageError(
-            f"the files in {run} are traces (rank*.trace.json) of hooktrace before 0.1, which this "
-            "version does not read; open them in Perfetto as they are, or record the run again"
-        )
     if not traces:
         raise UsageError(
             f"there is no record file in {run} or {run / 'plugins' / 'hooktrace'}; pass the logdir "

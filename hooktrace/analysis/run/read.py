@@ -11,26 +11,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from itertools import accumulate, compress, repeat
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from ...records import STAGES, ErrorRecord, RunInfo, StepRecord
+from ...records import ErrorRecord, RunInfo, StepRecord
+from ...records.bucket import BucketFacts, StageKind
 from ...records.content import RankRecords
-from ...records.lines import (
-    STAGE_COLUMNS,
-    UNKNOWN_FACTS,
-    BucketFacts,
-    BucketLine,
-    StageTimes,
-    check_stages,
-    is_whole,
-)
-from ...records.reader import LayoutFacts, RecordReader, Sends, read_parts
+from ...records.lines import STAGE_COLUMNS, BucketLine, Shared, StageTimes
+from ...records.lines import UNKNOWN as UNKNOWN_LINE
+from ...records.reader import RecordReader, read_parts
 from .columns import (
     FLAGS,
     STAGE_NAMES,
@@ -110,9 +104,7 @@ class ColumnBuilder:
         for table, before in zip((self._buckets, self._stages, self._steps), rows, strict=True):
             table.put_before(before)
 
-    def _take_buckets(
-        self, lines: Sequence[BucketLine], layouts: LayoutFacts, sends: Sends
-    ) -> None:
+    def _take_buckets(self, lines: Sequence[BucketLine], shared: Shared) -> None:
         """Add buckets.  What raises does so before anything is added: no half row stays behind."""
         if self._every > 1:
             lines = [line for line in lines if line.step % self._every == 0]
@@ -125,13 +117,15 @@ class ColumnBuilder:
         if is_on_device:
             timed = [device or line for device, line in zip(devices, lines, strict=True)]
             of_times = _Fields(timed, _OF_TIMES)
-        numbers = of_times.whole("sends")
-        stages, count = _stage_rows(timed, of_times, numbers, sends)
+        numbers = of_lines.whole("shared")
+        common = {n: shared.get(n, UNKNOWN_LINE) for n in set(of_lines["shared"])}
+        kinds = {n: one.device_stages or one.stages for n, one in common.items()}
+        stages, count = _stage_rows(timed, of_times, numbers, kinds)
         sent = of_lines.known("wire_bytes")
         buckets = {
             **{column: of_lines.whole(field) for column, field in _OF_LINES.items()},
             "wire_bytes": sent,
-            "bus_bytes": _bus_bytes(of_lines, sent, sends),
+            "bus_bytes": _bus_bytes(of_lines.known("bus_bytes"), sent, numbers, common),
             **{column: of_lines.known(field) for column, field in _MAYBE_OF_LINES.items()},
             "ready": of_times.whole("ready_ns"),
             "done": of_times.whole("done_ns"),
@@ -139,7 +133,7 @@ class ColumnBuilder:
             if is_on_device
             else np.zeros(len(lines), np.int64),
             "stages": count,
-            "facts": self._facts_of(lines, of_lines, layouts),
+            "facts": self._facts_of(of_lines, {n: one.facts for n, one in common.items()}),
         }
         self._buckets.add(buckets)
         self._stages.add(stages)
@@ -147,18 +141,11 @@ class ColumnBuilder:
         self._exceptions |= of_lines.few("exception", self._count)
         self._count += len(lines)
 
-    def _facts_of(self, lines: Sequence[BucketLine], fields: _Fields, layouts: LayoutFacts) -> Ints:
-        """Return the index of what the layouts say of lines, or these of themselves."""
-        own = fields.few("hook", 0)
-        keys = list(zip(fields["model"], fields["generation"], fields["bucket"], strict=True))
-        asked = [key for row, key in enumerate(keys) if row not in own] if own else keys
-        said = {
-            k: self._facts_id(k[0], layouts.get(k, UNKNOWN_FACTS)) for k in dict.fromkeys(asked)
-        }
-        found = _ints(map(said.get, keys, repeat(0)), len(lines))
-        for row in own:
-            found[row] = self._facts_id(lines[row].model, lines[row].facts(None))
-        return found
+    def _facts_of(self, fields: _Fields, facts: Mapping[int, BucketFacts]) -> Ints:
+        """Return the index of what each line's shared one says of its bucket."""
+        keys = list(zip(fields["model"], fields["shared"], strict=True))
+        said = {key: self._facts_id(key[0], facts[key[1]]) for key in dict.fromkeys(keys)}
+        return _ints(map(said.__getitem__, keys), len(keys))
 
     def _facts_id(self, model: str, facts: BucketFacts) -> int:
         self._model(model, facts.hook)
@@ -288,11 +275,13 @@ _KNOWN_OF_STEPS = {
 }
 """Columns of what is not always known."""
 _KEPT: dict[str | None, int] = {"window": FLAGS["kept_by_window"], "first": FLAGS["kept_as_first"]}
-_OF_TIMES = ("ready_ns", "done_ns", "sends", "stage_ns", "stage_starts_ns", *STAGE_COLUMNS)
+_OF_TIMES = ("ready_ns", "done_ns", "stage_ns", "stage_starts_ns", *STAGE_COLUMNS)
 _OF_LINE = (
     *{*_OF_LINES.values(), *_MAYBE_OF_LINES.values(), *_OF_TIMES},
-    *("model", "device", "wire_bytes", "bus_bytes", "error", "exception", "hook"),
+    *("model", "shared", "device", "wire_bytes", "bus_bytes", "error", "exception"),
 )
+_Kinds = Mapping[int, Sequence[StageKind]]
+"""The stages that lines share, by the number of the line that says them."""
 _WORTH_ARRAYS = 1000
 _MOST = 1 << 62
 """Of the bytes of a bus, which are a float."""
@@ -335,12 +324,12 @@ class _Fields:
 
 
 def _stage_rows(
-    timed: Sequence[StageTimes], fields: _Fields, numbers: Ints, sends: Sends
+    timed: Sequence[StageTimes], fields: _Fields, numbers: Ints, kinds: _Kinds
 ) -> tuple[dict[str, Ints], Ints]:
     """Return columns of all stages of some lines, and how many each line has.
 
-    ``numbers``: what each line calls ``sends``.  Raises ``ValueError`` for stages that are not as
-    many as their beginnings.
+    ``numbers``: of the lines that say the ``kinds`` of their stages.  Raises ``ValueError`` for
+    stages that are not as many as their beginnings.
     """
     # Of each line a row of all stages that occur, in order; most lines have the same three.
     occur = [i for i, name in enumerate(STAGE_COLUMNS) if not fields.is_absent(name)]
@@ -357,18 +346,16 @@ def _stage_rows(
     name = np.array(occur, np.int64)[place]
     end, length = ends[is_there], took[is_there]
     derived = np.zeros(len(row), bool)
-    for number in set(fields["sends"]):
-        common = sends.get(number)
-        if common is not None and any(common.derived) and is_whole(common):
-            is_derived = np.zeros(len(STAGES), bool)
-            is_derived[[_STAGE_IDS[one] for one in compress(common.stages, common.derived)]] = True
-            derived |= (numbers == number)[row] & is_derived[name]
+    for number, of_number in kinds.items():
+        if names := [_STAGE_IDS[kind.name] for kind in of_number if kind.derived]:
+            derived |= (numbers == number)[row] & np.isin(name, names)
     found = {"row": row, "name": name, "start": end - length, "end": end, "derived": derived}
     whole = {column: values.astype(np.int64) for column, values in found.items()}
     if one_by_one:
         for row_number in one_by_one:
-            check_stages(timed[row_number])
-        more = [stage for at in one_by_one for stage in _one_by_one(at, timed[at], sends)]
+            timed[row_number].check()
+        numbered = [(at, timed[at], kinds[int(numbers[at])]) for at in one_by_one]
+        more = [stage for one in numbered for stage in _one_by_one(*one)]
         added = np.array(more, np.int64).reshape(-1, len(whole))
         order = np.argsort(np.concatenate([whole["row"], added[:, 0]]), kind="stable")
         for column, values in zip(whole, added.T, strict=True):
@@ -378,30 +365,26 @@ def _stage_rows(
     return whole, count
 
 
-def _one_by_one(row: int, line: StageTimes, sends: Sends) -> Iterator[tuple[int, ...]]:
+def _one_by_one(
+    row: int, line: StageTimes, kinds: Sequence[StageKind]
+) -> Iterator[tuple[int, ...]]:
     """Yield row, name, start, end and whether derived of stages, if their names are there."""
-    common = sends.get(line.sends)
-    if common is None or len(common.stages) != len(line.stage_ns):
+    if len(kinds) != len(line.stage_ns):
         return
     starts = line.stage_starts_ns or (0, *accumulate(line.stage_ns))
-    derived = common.derived if is_whole(common) else (False,) * len(common.stages)
-    for name, start, took, is_derived in zip(
-        common.stages, starts, line.stage_ns, derived, strict=False
-    ):
-        yield row, _STAGE_IDS[name], start, start + took, is_derived
+    for kind, start, took in zip(kinds, starts, line.stage_ns, strict=False):
+        yield row, _STAGE_IDS[kind.name], start, start + took, kind.derived
 
 
 def _ints(values: Iterable[int], count: int) -> Ints:
     return np.fromiter(values, np.int64, count)
 
 
-def _bus_bytes(fields: _Fields, sent: Ints, sends: Sends) -> Ints:
-    """Return the bytes on the bus, which many lines leave to what they have in common."""
-    found, numbers = fields.known("bus_bytes"), fields.whole("sends")
+def _bus_bytes(found: Ints, sent: Ints, numbers: Ints, common: Shared) -> Ints:
+    """Return the bytes on the bus, which many lines leave to what they share."""
     is_left = (found == UNKNOWN) & (sent != UNKNOWN)
-    for number in set(fields["sends"]) if is_left.any() else ():
-        common = sends.get(number)
-        if common is not None and common.bus_per_byte is not None:
+    for number, line in common.items():
+        if line.bus_per_byte is not None:
             rows = is_left & (numbers == number)
-            found[rows] = np.minimum(sent[rows] * common.bus_per_byte, _MOST).astype(np.int64)
+            found[rows] = np.minimum(sent[rows] * line.bus_per_byte, _MOST).astype(np.int64)
     return found

@@ -47,10 +47,8 @@ def test_one_model_only(tmp_path: Path) -> None:
         (None, "there is no record file in", "set HOOKTRACE_RECORD_DIR in the job"),
         ((RANK_0, "rubbish\n"), "no record file of hooktrace: no line of it is a record", ""),
         ((RANK_0, text_of(run_of(0), [])), "hold no step", "end with tracer.close()"),
-        (("rank00000.trace.json", "[\n"), "traces (rank*.trace.json) of hooktrace before 0.1",
-         "or record the run again"),
     ],
-    ids=["no file", "rubbish", "no step", "old traces"],
+    ids=["no file", "rubbish", "no step"],
 )  # fmt: skip
 def test_what_cannot_be_read_is_named(
     tmp_path: Path, command: list[str], file: tuple[str, str] | None, problem: str, remedy: str

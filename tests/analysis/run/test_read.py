@@ -17,10 +17,9 @@ from hooktrace.analysis.run.columns import UNKNOWN
 from hooktrace.analysis.run.read import ColumnBuilder, read_track
 from hooktrace.records import BucketRecord, StepRecord
 from hooktrace.records import reader as record_reader
-from hooktrace.testing.rank_file import rank_file
 from tests.analysis.run.files import Completed, run_of, steps_of, text_of
-from tests.exporters.records_sample import make_layout, make_step, on_device, probed
-from tests.records.test_codec import STEPS
+from tests.exporters.records_sample import make_step, on_device, probed
+from tests.records.made_up import STEPS
 
 
 def track_of(text: str | bytes) -> RankTrack:
@@ -194,14 +193,6 @@ def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
     check(track, steps)
     assert track.paths == [str(path) for path in paths]
     assert track.records.closed
-
-
-def test_what_the_layout_says_is_put_back() -> None:
-    """Lines that leave it out and lines that do not give the same columns."""
-    steps = steps_of(2)
-    data = rank_file([run_of(0), make_layout()], steps)
-    assert b'"numel":1000' not in data.partition(b'"kind":"bucket"')[2]
-    check(track_of(data), steps)
 
 
 def lines_of(track: RankTrack) -> list[list[Any]]:
