@@ -187,18 +187,17 @@ class OpenTelemetryExporter:
             self._closers.append(provider.shutdown)
 
     def _start_metrics(self, run: RunInfo) -> None:
-        from .otel_metrics import Exemplars, ReaderTotals, instruments_of
+        from .otel_metrics import ReaderTotals, instruments_of
         from .otel_pipeline import make_reader, make_resource
 
         if self._meter_provider is not None:
             self._totals.append(instruments_of(self._meter_provider, _VERSION, run.rank))
             self._closers.append(self._flush_of(self._meter_provider))
         elif self._metric_exporters:
-            exemplars = Exemplars() if self._traces is None else self._traces.exemplars
-            about = make_resource(run), _VERSION, exemplars
+            resource = make_resource(run)
             for make in self._metric_exporters:
                 reader = make_reader(make(), self._backends)
-                self._totals.append(ReaderTotals(reader, *about))
+                self._totals.append(ReaderTotals(reader, resource, _VERSION))
                 self._closers.append(partial(reader.shutdown, timeout_millis=self._patience_ms))
 
     def _flush_of(self, provider: Any) -> Callable[[], object]:

@@ -3,7 +3,6 @@
     ReaderTotals --asked by its reader once an interval--> MetricsData --> the reader's exporter
     Aggregates --Instruments: observable counters and gauges--> the application's readers
     values of histograms --recorded one by one--> the application's readers
-    a bucket that got a span --Exemplars--> data points
 
 Recording costs 8 to 14 µs a value in an SDK, and a bucket has five: more than the drain may take
 for all that it does.  The aggregates cost a tenth, so the own pipeline has no instruments.  A
@@ -15,55 +14,21 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from opentelemetry import metrics as api
-from opentelemetry.sdk.metrics import Counter, Exemplar
+from opentelemetry.sdk.metrics import Counter
 from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext
 
-from ..records import BucketRecord
-from ..records.metrics import BUCKET_DURATION, METRICS, Metric, bucket_label
+from ..records.metrics import METRICS, Metric
 from .aggregates import Aggregates, Family
 from .observations import Column, Labels
 
 Attributes = dict[str, str | int]
-
-
-class Exemplars:
-    """The spans that durations of buckets lead to; written by the drain, read by readers' threads.
-
-    Of each series the last one within each bound is kept, so that a slow bucket's stays findable
-    among fast ones.
-    """
-
-    def __init__(self) -> None:
-        self._found: dict[Labels, dict[int, tuple[int, Exemplar]]] = {}
-
-    def keep(self, bucket: BucketRecord, span: SpanContext, wall_ns: int) -> None:
-        """Keep where a bucket that the histogram counts is shown, if a backend gets that span."""
-        if (
-            bucket.unit is not None
-            or bucket.duration_ns is None
-            or bucket.exception is not None
-            or not span.trace_flags.sampled
-        ):
-            return
-        seconds = bucket.duration_ns / 1e9
-        labels = bucket.model, bucket.hook, bucket_label(bucket.bucket)
-        exemplar = Exemplar({}, seconds, wall_ns, span.span_id, span.trace_id)
-        bound = bisect_left(BUCKET_DURATION.buckets, seconds)
-        self._found.setdefault(labels, {})[bound] = time.time_ns(), exemplar
-
-    def since(self, labels: Labels, ns: int) -> list[Exemplar]:
-        """Return those of a series that were kept after a moment of ``time.time_ns``."""
-        kept = list(self._found.get(labels, {}).values())
-        return [exemplar for at_ns, exemplar in kept if at_ns > ns]
 
 
 class ReaderTotals(Aggregates):
@@ -71,20 +36,17 @@ class ReaderTotals(Aggregates):
 
     A reader that wants deltas, as ``OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE`` may say,
     gets what was added since it last asked.  A forked child gets nothing: the metrics are its
-    parent's.  ``exemplars``: the spans of samples, of which it gets the new ones each time.
+    parent's.
     """
 
-    def __init__(
-        self, reader: sdk.MetricReader, resource: Resource, version: str, exemplars: Exemplars
-    ) -> None:
+    def __init__(self, reader: sdk.MetricReader, resource: Resource, version: str) -> None:
         super().__init__()
         # Where the SDK itself looks up what a reader wants of each kind of instrument.
         wanted = reader._instrument_class_temporality
         self._temporality = next(wanted[kind] for kind in wanted if issubclass(kind, Counter))
         self._resource = resource
         self._scope = InstrumentationScope("hooktrace", version)
-        self._exemplars = exemplars
-        self._start_ns = self._asked_ns = time.time_ns()
+        self._start_ns = time.time_ns()
         self._pid = os.getpid()
         # What a MeterProvider does with each of its readers; here the totals are the provider.
         reader._set_collect_callback(self._collect)  # type: ignore[arg-type]
@@ -95,7 +57,6 @@ class ReaderTotals(Aggregates):
         is_delta = self._temporality is sdk.AggregationTemporality.DELTA
         families, now_ns = self.snapshot(restart=is_delta), time.time_ns()
         found = [self._metric(family, now_ns) for family in families]
-        self._asked_ns = now_ns
         if is_delta:
             self._start_ns = now_ns
         scopes = [sdk.ScopeMetrics(self._scope, found, schema_url="")]
@@ -109,7 +70,6 @@ class ReaderTotals(Aggregates):
                 _attributes(metric, labels), *times,
                 sum(state.counts), state.total, state.counts, metric.buckets,
                 state.least, state.most,
-                self._exemplars.since(labels, self._asked_ns) if metric is BUCKET_DURATION else (),
             )
             for labels, state in family.distributions.items()
         ]  # fmt: skip

@@ -35,7 +35,6 @@ from .otel_attributes import (
     of_hang,
     of_step,
 )
-from .otel_metrics import Exemplars
 
 _SAMPLED_RANDOM = 0x03
 """W3C trace flags: sampled, and a trace id whose low 56 bits are uniform, as a hash's are."""
@@ -71,7 +70,6 @@ class _RootIds(RandomIdGenerator):
 class StepTraces:
     """Writes the steps of one process as spans of ``tracer``; ``written`` counts the sampled ones.
 
-    ``exemplars`` has those of buckets whose times enter statistics.
     Where it is not ``is_ours``, its resource does not say the run and the rank, so spans do.  An
     SDK's tracer is copied, so that the copy can be given the ids of roots and the application's
     keeps its own generator.  Any other tracer gets the trace id by a remote parent; there the root
@@ -80,7 +78,6 @@ class StepTraces:
 
     def __init__(self, tracer: trace.Tracer, run: RunInfo, *, is_ours: bool) -> None:
         self.written = 0
-        self.exemplars = Exemplars()
         self._run = run
         self._where = {} if is_ours else known(run, RUN)
         self._rank: Attributes = {} if is_ours else {"hooktrace.rank": run.rank}
@@ -106,10 +103,7 @@ class StepTraces:
         parent = self._root_context(ids) if is_root else self._below_root(ids, step.model)
         span = self._start(self._step_name(step.model), parent, step.first_ready_ns, attributes)
         if span.is_recording():
-            spans = self._write_inside(span, buckets, anomalies)
-            for bucket, context in zip(buckets, spans, strict=True):
-                if step.counts:
-                    self.exemplars.keep(bucket, context, self._run.wall_ns(bucket.done_ns))
+            self._write_inside(span, buckets, anomalies)
         self._end(span, step.done_ns)
 
     def write_anomaly(self, anomaly: AnomalyRecord) -> None:
@@ -137,23 +131,19 @@ class StepTraces:
         span: trace.Span,
         buckets: Sequence[BucketRecord],
         anomalies: Sequence[AnomalyRecord],
-    ) -> list[trace.SpanContext]:
-        """Write the buckets and return their spans' ids."""
+    ) -> None:
         inside = trace.set_span_in_context(span, Context())
         by_bucket: defaultdict[int, list[AnomalyRecord]] = defaultdict(list)
         for anomaly in anomalies:
             by_bucket[anomaly.bucket].append(anomaly)
-        spans = [
+        for bucket in buckets:
             self._write_bucket(bucket, inside, by_bucket.pop(bucket.bucket, ()))
-            for bucket in buckets
-        ]
         self._add_events(span, [a for missing in by_bucket.values() for a in missing])
         _fail(span, buckets, anomalies)
-        return spans
 
     def _write_bucket(
         self, bucket: BucketRecord, parent: Context, anomalies: Sequence[AnomalyRecord]
-    ) -> trace.SpanContext:
+    ) -> None:
         attributes = self._rank | of_bucket(bucket)
         name = f"bucket {bucket.bucket}" if bucket.unit is None else str(bucket.unit)
         span = self._start(name, parent, bucket.ready_ns, attributes)
@@ -165,7 +155,6 @@ class StepTraces:
         if bucket.clock != "device":
             self._write_stages(bucket.stages, trace.set_span_in_context(span, Context()))
         self._end(span, bucket.done_ns)
-        return span.get_span_context()
 
     def _write_stages(self, stages: Iterable[Stage], parent: Context) -> None:
         for stage in stages:

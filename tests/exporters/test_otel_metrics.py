@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 
 from hooktrace.exporters import otel_metrics
-from hooktrace.exporters.otel_metrics import Exemplars, ReaderTotals, instruments_of
+from hooktrace.exporters.otel_metrics import ReaderTotals, instruments_of
 from hooktrace.records import Batch
 from hooktrace.records.metrics import METRICS
 from tests.exporters.records_sample import HOOK, MODEL, full_batch, make_batch, sharded_batch
@@ -28,7 +28,7 @@ DELTA = AggregationTemporality.DELTA
 
 def own(reader: InMemoryMetricReader) -> ReaderTotals:
     """Return the totals that the reader gets."""
-    return ReaderTotals(reader, Resource.create({"hooktrace.rank": 1}), "1.0", Exemplars())
+    return ReaderTotals(reader, Resource.create({"hooktrace.rank": 1}), "1.0")
 
 
 def metrics_of(reader: InMemoryMetricReader) -> dict[str, Any]:
