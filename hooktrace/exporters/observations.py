@@ -2,8 +2,7 @@
 
     Batch --Observer.observe--> Columns, of a bounded number of models --> aggregates, instruments
 
-Warm-up and probed steps, shadow calls and incomplete steps are counted, but give no timings; of a
-probed bucket alone it is known what it waited, at least (``observed_waits.py``).
+Warm-up and probed steps, shadow calls and incomplete steps are counted, but give no timings.
 Steps, and what rarely happens, are counted from 0 on, since Prometheus' ``increase`` does not see a
 series' first value.  A sharded model (FSDP2) has more collectives than there is room for buckets,
 and their numbers say little: they are counted by unit.
@@ -32,7 +31,6 @@ from ..records.anomalies import ANOMALIES
 from ..records.hang import HANGS
 from ..records.losses import LOSSES, LOSSES_OF_EXPORTERS
 from .model_labels import ModelLabels, UnitLabels
-from .observed_waits import PendingSkews
 
 Labels = tuple[str, ...]
 
@@ -52,14 +50,13 @@ Group = tuple[tuple[str, str] | None, Iterable[Column]]
 class Observer:
     """Reads the batches of one tracer for ``exporter``, whose name is for a warning.
 
-    It holds what reaches from one batch to the next: the models and units that have labels, skews
-    whose steps have not come, and the totals so far, of which a batch says the increase.
+    It holds what reaches from one batch to the next: the models and units that have labels, and the
+    totals so far, of which a batch says the increase.
     """
 
     def __init__(self, exporter: str) -> None:
         self._models = ModelLabels(exporter)
         self._units = UnitLabels()
-        self._skews = PendingSkews()
         self._counted: Counter[tuple[m.Metric, str]] = Counter()
 
     def observe(self, batch: Batch) -> list[Column]:
@@ -70,7 +67,6 @@ class Observer:
         run = batch.run
         labels = (run.run_id, str(run.world_size), run.backend, run.torch_version)
         yield None, [(m.RUN, [labels], [1.0])]
-        self._skews.add(batch.of(SkewRecord))
         for layout in batch.of(LayoutRecord):
             model = layout.model, layout.hook
             yield model, _columns(self._layout(layout, model))
@@ -82,9 +78,6 @@ class Observer:
             yield model, _observe_buckets(step, buckets, model, labels_of)
             if step.counts:
                 yield model, [_observe_stages(buckets, model)]
-            if step.settled and (waits := self._skews.waits_ns(buckets)):
-                of_stage = [(*model, "wait")] * len(waits)
-                yield model, [(m.STAGE_DURATION, of_stage, [ns / 1e9 for ns in waits])]
         for anomaly in batch.of(AnomalyRecord):
             model = anomaly.model, anomaly.hook
             yield model, [(m.ANOMALIES, [(*model, anomaly.kind)], [1])]

@@ -127,8 +127,7 @@ UNIT_EXPOSED = Metric(
 STAGE_DURATION = Metric(
     "hooktrace_stage_duration_seconds", "hooktrace.stage.duration", "s", "histogram",
     "Time of a bucket or unit in one stage: turn, compress, queue, wire, decompress; or hook, "
-    "pending. wait is a part of wire and of probed ones alone: how long it waited for the last "
-    "rank, at least, from when that rank had the bucket ready, where clocks are known.",
+    "pending. In wire is waiting for late ranks.",
     (*_MODEL, "stage"), _SECONDS,
 )
 GRADIENT_BYTES = Metric(
