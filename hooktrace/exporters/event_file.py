@@ -4,8 +4,7 @@ tensorboard's ``EventFileWriter``, which ``SummaryWriter`` stands on, cannot cou
 loses.  Its own thread writes: the first ``flush`` that fails returns as if it had not, half an
 event stays in the file, and ``close`` is silent.  The drain is a thread already, so here events are
 collected and written as one block, and errors come back to the caller.  Only tensorboard's record
-framing and protocol buffers are used: neither torch nor TensorFlow, which tensorboard's helper for
-Custom Scalars imports.
+framing and protocol buffers are used: neither torch nor TensorFlow.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, Summar
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
-from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.plugins.custom_scalar import metadata as custom_scalars
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from .append_file import AppendFile
@@ -101,30 +98,9 @@ class EventFile:
 
     def text(self, step: int, wall_ns: int, tag: str, markdown: str) -> None:
         """Add one text in Markdown."""
-        self._bytes(step, wall_ns, tag, markdown.encode("utf-8", "replace"), _TEXT)
-
-    def charts(self, step: int, wall_ns: int, charts: Iterable[tuple[str, str]]) -> None:
-        """Lay out Custom Scalars: charts by title, each of the tags that a pattern matches."""
-        layout = layout_pb2.Layout(
-            category=[
-                layout_pb2.Category(
-                    title="hooktrace",
-                    chart=[
-                        layout_pb2.Chart(
-                            title=title, multiline=layout_pb2.MultilineChartContent(tag=[tags])
-                        )
-                        for title, tags in charts
-                    ],
-                )
-            ]
-        )
-        metadata = custom_scalars.create_summary_metadata()
-        tag = custom_scalars.CONFIG_SUMMARY_TAG
-        self._bytes(step, wall_ns, tag, layout.SerializeToString(), metadata)
-
-    def _bytes(self, step: int, wall_ns: int, tag: str, value: bytes, metadata: Any) -> None:
-        tensor = TensorProto(dtype=DT_STRING, tensor_shape=TensorShapeProto(), string_val=[value])
-        self._value(step, wall_ns, Summary.Value(tag=tag, tensor=tensor, metadata=metadata))
+        value = [markdown.encode("utf-8", "replace")]
+        tensor = TensorProto(dtype=DT_STRING, tensor_shape=TensorShapeProto(), string_val=value)
+        self._value(step, wall_ns, Summary.Value(tag=tag, tensor=tensor, metadata=_TEXT))
 
     def flush(self) -> None:
         """Write what was added as one block.  Raises ``OSError``; the block is lost then."""

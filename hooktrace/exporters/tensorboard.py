@@ -18,8 +18,7 @@ from .append_file import writable_directory
 from .base import needing
 from .model_labels import ModelLabels
 from .tensorboard_model import ModelSeries
-from .tensorboard_tables import meaning_table
-from .tensorboard_tags import CHARTS, meaning_of
+from .tensorboard_tags import meaning_of
 
 if TYPE_CHECKING:
     from .event_file import EventFile
@@ -75,7 +74,7 @@ class TensorBoardExporter:
             folder = writable_directory(self._logdir / f"rank{batch.run.rank}")
             file = self._file = self._make_file(folder, meaning_of)
         if not self._begun and (steps := _steps_of(batch)):
-            self._begin(file, batch.run, min(steps))
+            self._begin(file, min(steps))
         self._records(file, batch, LayoutRecord, ModelSeries.write_layout)
         self._records(file, batch, SkewRecord, ModelSeries.expect)
         for step, buckets in batch.steps:
@@ -115,14 +114,11 @@ class TensorBoardExporter:
         self._models.clear()
         self._losses.clear()
 
-    def _begin(self, file: EventFile, run: RunInfo, first_step: int) -> None:
+    def _begin(self, file: EventFile, first_step: int) -> None:
         self._begun = True
         file.begin(first_step)
         for model in self._models.values():
             model.overtaken()
-        if run.rank == 0:
-            file.text(first_step, run.wall_anchor_ns, "hooktrace/meaning", meaning_table())
-            file.charts(first_step, run.wall_anchor_ns, CHARTS)
 
     def _records(
         self, file: EventFile, batch: Batch, kind: Any, take: Callable[[ModelSeries, Any], None]

@@ -10,17 +10,11 @@ from collections.abc import Sequence
 
 from ..records import AnomalyRecord, BucketLayout, HangRecord, LayoutRecord
 from ..records.units import listed
-from .tensorboard_tags import MEANINGS
 
 MAX_ROWS = 200
 """Buckets in a layout table."""
 MAX_NAMES = 40
 """Parameter names in a row of a layout table."""
-
-
-def meaning_table() -> str:
-    """Return what each tag means."""
-    return _table("tag | meaning", [f"{name} | {_escape(text)}" for name, text in MEANINGS])
 
 
 # An underscore inside a word is the only punctuation common in names that Markdown leaves alone.

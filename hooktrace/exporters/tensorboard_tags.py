@@ -39,16 +39,6 @@ MEANINGS = (
 )
 """Names of tags, ``*`` for any part of them; the first that fits a tag says what it means."""
 
-CHARTS = (
-    ("relative error of all buckets or units", r"hooktrace\..*\.error/error_(bucket|unit).*"),
-    (
-        "residual of all buckets or units, with error feedback",
-        r"hooktrace\..*\.error/residual_(bucket|unit).*",
-    ),
-    ("exposed and step period, ms", r"hooktrace\.[^/]*/(exposed_ms|step_period_ms)"),
-)
-"""Custom Scalars: title and tags of each chart, which has all buckets, models and runs."""
-
 
 def group_of(model: str) -> str:
     """Return a model's group: TensorBoard groups by what is before a slash."""

@@ -12,7 +12,6 @@ import pytest
 from ..analysis.run.files import run_of, steps_of, text_of, write_ranks
 from ..once import made_once
 from .page import Timeline
-from .scalars import HALF, write_scalars
 from .servers import build_site, real_run, tensorboard
 
 CHROMIUM = shutil.which("chromium")
@@ -43,11 +42,10 @@ def site(api: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def logdir(api: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Many runs; ``real`` is the real one, ``half`` has scalars alone."""
+    """Many runs; ``real`` is the real one."""
 
     def write(folder: Path) -> None:
         real_run(folder / "real")
-        write_scalars(folder / "half", HALF)
         for i in range(40):
             write_ranks(folder / f"sweep/lr{i:02d}", {0: text_of(run_of(0), steps_of(2))})
 

@@ -7,7 +7,7 @@ from collections import deque
 from msgspec.structs import replace
 from tensorboard.plugin_util import markdown_to_safe_html
 
-from hooktrace.exporters.tensorboard_tables import anomaly_table, layout_table, meaning_table
+from hooktrace.exporters.tensorboard_tables import anomaly_table, layout_table
 from hooktrace.records import Parameter
 from hooktrace.testing.synthetic_shards import ShardedJob
 from tests.exporters.records_sample import make_anomaly, make_layout
@@ -56,9 +56,3 @@ def test_an_anomaly_table_begins_with_the_latest() -> None:
     assert columns == "step | generation | bucket | stage | kind | message"
     assert (first[0], second[0]) == ("2", "1")
     assert first.endswith("m2&#124;")
-
-
-def test_the_meaning_table_explains_every_tag() -> None:
-    _, _, *rows = meaning_table().splitlines()
-    assert all(row.endswith(".") for row in rows)
-    assert rows[0].startswith("exposed_ms | ")
