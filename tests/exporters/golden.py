@@ -185,34 +185,58 @@ def spans_of(batch: Batch, **options: object) -> list[ReadableSpan]:
 
 
 def _spans(batch: Batch) -> Iterator[str]:
-    spans = spans_of(batch)
+    spans, said = spans_of(batch), Said({})
     own = {span.get_span_context().span_id for span in spans}
     for span in sorted(spans, key=lambda one: one.start_time or 0):
         if span.parent is None or span.parent.span_id not in own:
-            yield from tree(span, spans, batch.run.wall_ns(0))
+            yield from tree(span, spans, batch.run.wall_ns(0), said)
 
 
-def tree(span: ReadableSpan, spans: Sequence[ReadableSpan], zero_ns: int) -> Iterator[str]:
-    """Yield a span and those inside; times in us, a span whose parent is remote below ``^``."""
+Said = dict[str, dict[str, object]]
+"""The attributes that were shown last, by the first word of what they were of."""
+
+
+def tree(
+    span: ReadableSpan, spans: Sequence[ReadableSpan], zero_ns: int, said: Said
+) -> Iterator[str]:
+    """Yield a span and those inside; times in us, a span whose parent is remote below ``^``.
+
+    Of attributes those that differ from the last of its kind; ``-`` before one that is gone.
+    Spans in a row that differ in their times alone share a line.
+    """
     context = span.get_span_context()
     remote = "^ " if span.parent is not None and span.parent.is_remote else ""
     start, end = (((at or 0) - zero_ns) // 1000 for at in (span.start_time, span.end_time))
     yield f"{remote}{span.name} {start} to {end}"
     if span.status.description:
         yield f"    {span.status.status_code.name}: {span.status.description}"
-    yield from _attributes({k: v for k, v in (span.attributes or {}).items() if k not in _RUN})
+    found = {k: v for k, v in (span.attributes or {}).items() if k not in _RUN}
+    yield from _attributes(span.name, found, said)
     for event in span.events:
         yield f"    event {event.name} {(event.timestamp - zero_ns) // 1000}"
-        yield from _attributes(dict(event.attributes or {}))
+        yield from _attributes(event.name, dict(event.attributes or {}), said)
+    inside: list[str] = []
     for one in spans:
         if one.parent is not None and one.parent.span_id == context.span_id:
             assert one.get_span_context().trace_id == context.trace_id
-            yield from (f"  {line}" for line in tree(one, spans, zero_ns))
+            first, *more = tree(one, spans, zero_ns, said)
+            if inside and not more:
+                inside[-1] += f"; {first}"
+                continue
+            inside.append(f"  {first}")
+            if more:
+                yield from inside
+                yield from (f"  {line}" for line in more)
+                inside.clear()
+    yield from inside
 
 
-def _attributes(found: dict[str, object]) -> Iterator[str]:
-    said = [f"{k.removeprefix('hooktrace.')}={v}" for k, v in found.items()]
-    for line in wrap("; ".join(said), 90):
+def _attributes(name: str, found: dict[str, object], said: Said) -> Iterator[str]:
+    kind = name.partition(" ")[0]
+    before, said[kind] = said.get(kind, {}), found
+    new = [f"{key}={value}" for key, value in found.items() if value != before.get(key)]
+    gone = [f"-{key}" for key in before if key not in found]
+    for line in wrap("; ".join([*new, *gone]).replace("hooktrace.", ""), 90):
         yield f"    {line}"
 
 
