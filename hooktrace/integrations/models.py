@@ -15,27 +15,28 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import BuiltinCommHookType
+from torch.nn.parallel import DistributedDataParallel
 
 from .. import hooks
+from ..hooks.catalogue import candidates
 from ..records.errors import HookError
 from ..staging.hook import StagedHook
 from ..tracing import hookless
 from ..tracing.ddp_average import DDPAverage, ddp_allreduce
+from ..tracing.options import HOOK
 from ..tracing.settings import default_tracer
 from ..tracing.trace import instrument, trace
 from ..tracing.traced_hook import Hook, TracedHook
 from . import ending
-from .chosen import hook_asked
 from .failing_hooks import failure
+from .patches import replace
 
 if TYPE_CHECKING:
-    from torch.nn.parallel import DistributedDataParallel
-
+    from ..hooks.catalogue import HookEntry
     from .tuning.hooks import DDPTurns
 
 logger = logging.getLogger("hooktrace")
@@ -99,7 +100,7 @@ class Dispatcher:
         if self._hook is not None or ddp is None:
             return
         try:
-            asked = None if self._turns is not None else hook_asked()
+            asked = hook_asked()
             if asked is None and self._turns is None and self._records_without(ddp):
                 return
             if asked is None:
@@ -144,7 +145,6 @@ class Dispatcher:
 _dispatchers: weakref.WeakKeyDictionary[Any, Dispatcher] = weakref.WeakKeyDictionary()
 """By reducer, which holds its dispatcher once that is registered, and goes with its model."""
 
-_patched: list[str] = []
 _copied: list[bool] = []
 
 
@@ -156,27 +156,32 @@ def know(ddp: DistributedDataParallel, turns: DDPTurns | None = None) -> None:
             "torch._dynamo.config.optimize_ddp = True to trace it"
         )
         return
+    _patch()
     _dispatchers[ddp.reducer] = Dispatcher(ddp, turns)
 
 
-def patch(ddp: Any) -> None:
+@functools.cache
+def _patch() -> None:
     """Take the place of what registers hooks, and of what a model does at first; once.
 
     It stays: models that are known need it, and for others it is as torch's.
     """
-    if _patched:
-        return
-    _replace(dist, "_register_comm_hook", _taking)
-    _replace(dist, "_register_builtin_comm_hook", _taking_builtin)
-    _replace(ddp, "register_comm_hook", _warning_of_failures)
-    _replace(ddp, "_lazy_init", _averaging)
-    _replace(ddp, "__setstate__", _tracing_copies)
+    replace(dist, "_register_comm_hook", _taking)
+    replace(dist, "_register_builtin_comm_hook", _taking_builtin)
+    replace(DistributedDataParallel, "register_comm_hook", _warning_of_failures)
+    replace(DistributedDataParallel, "_lazy_init", _averaging)
+    replace(DistributedDataParallel, "__setstate__", _tracing_copies)
 
 
-def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    original = getattr(owner, name)
-    _patched.append(name)
-    setattr(owner, name, functools.wraps(original)(make(original)))
+def hook_asked() -> HookEntry | None:
+    """Return the hook that the environment asks for, of models without one of their own."""
+    name = HOOK.read()
+    if name is None:
+        return None
+    found = {one.name: one for one in candidates()}
+    if name not in found:
+        logger.warning("HOOKTRACE_HOOK=%s has no effect; use one of %s", name, ", ".join(found))
+    return found.get(name)
 
 
 def _taking(original: Any) -> Any:

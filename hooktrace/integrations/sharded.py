@@ -10,12 +10,13 @@ shows its collectives to nobody, which is said when a model of it is made.
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
+
+from .patches import Undo, replace
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,40 +30,26 @@ _FSDP1 = (
 _said: list[str] = []
 
 
-def watch(fsdp: ModuleType, settled: Callable[[nn.Module], None]) -> Callable[[], None]:
+def watch(fsdp: ModuleType, settled: Callable[[nn.Module], None]) -> Undo:
     """Have sharded models traced; returns what ends that.
 
     ``fsdp``: torch.distributed.fsdp, which has been imported.  ``settled``: ``trace_from``, or what
     else is called with a root that is being called; what it raises is logged.
     """
-    warn_of_fsdp1 = _replace(fsdp, "FullyShardedDataParallel", "__init__", _warning)
-    states = sys.modules.get(f"{fsdp.__name__}._fully_shard._fsdp_state")
-    trace_roots = _replace(states, "FSDPState", "_lazy_init", _telling(settled))
-    if trace_roots is None:
-        logger.warning(
-            "this version of torch settles the root of a sharded model in a way that hooktrace "
-            "cannot see"
-        )
-    # A script may make the default tracer of its own before any model is called.
-    choose = _replace(states, "FSDPState", "init", _choosing)
-    undo = [one for one in (warn_of_fsdp1, trace_roots, choose) if one is not None]
+    state = sys.modules.get(f"{fsdp.__name__}._fully_shard._fsdp_state")
+    kind = getattr(state, "FSDPState", None)
+    undo = [
+        replace(getattr(fsdp, "FullyShardedDataParallel", None), "__init__", _warning),
+        replace(kind, "_lazy_init", _telling(settled), "settles the root of a sharded model"),
+        # A script may make the default tracer of its own before any model is called.
+        replace(kind, "init", _choosing),
+    ]
 
     def end() -> None:
         for one in undo:
             one()
 
     return end
-
-
-def _replace(
-    module: ModuleType | None, kind: str, name: str, make: Callable[[Any], Any]
-) -> Callable[[], None] | None:
-    owner = getattr(module, kind, None)
-    original = getattr(owner, name, None)
-    if owner is None or original is None:
-        return None
-    setattr(owner, name, functools.wraps(original)(make(original)))
-    return lambda: setattr(owner, name, original)
 
 
 def _warning(original: Any) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import logging
 import os
 import sys
 import time
@@ -20,16 +19,15 @@ from types import ModuleType
 from typing import Any
 
 from ..tracing.options import ASKING, BUCKET_CAP_MB
-from . import chosen, ending, sharded
-from .tuning.plan import MEASURED, cap_of
+from . import ending, patches, sharded
+from .patches import DDP, FSDP
+from .tuning.plan import MEASURED
 
-logger = logging.getLogger("hooktrace")
-
-_DDP = "torch.nn.parallel.distributed"
-_FSDP = "torch.distributed.fsdp"
-_OPTIMIZERS = "torch.optim.optimizer"
 FOLDER = str(Path(__file__).with_name("python_path"))
 """For PYTHONPATH: its ``sitecustomize`` sets a process up."""
+
+Patch = Callable[[ModuleType], object]
+"""Given one of torch's modules, of which little more has been imported by now."""
 
 _undo: list[Callable[[], object]] = []
 
@@ -44,21 +42,21 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
     """
     if _undo:
         return
-    is_tuned = MEASURED in os.environ
-    if not is_tuned and os.environ.keys().isdisjoint(ASKING):
-        os.environ.setdefault(ending.DEFAULT_DIR, f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}")
-        if telemetry:
-            os.environ["HOOKTRACE_OPENTELEMETRY"] = "1"
     _reach_children()
-    if not is_tuned:
-        ending.watch()
-    waited: dict[str, Callable[[ModuleType], None]] = {}
-    patches: dict[str, Callable[[ModuleType], None]] = {_DDP: _patch, _FSDP: _patch_fsdp}
-    if is_tuned:
-        from .tuning.watch import refuse_others
+    if MEASURED in os.environ:
+        from .tuning import watch
 
-        patches[_OPTIMIZERS] = refuse_others
-    for module, patch in patches.items():
+        wanted = watch.PATCHES
+    else:
+        wanted = {DDP: _patch_ddp, FSDP: _patch_fsdp}
+        if os.environ.keys().isdisjoint(ASKING):
+            folder = f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+            os.environ.setdefault(ending.DEFAULT_DIR, folder)
+            if telemetry:
+                os.environ["HOOKTRACE_OPENTELEMETRY"] = "1"
+        ending.watch()
+    waited: dict[str, Patch] = {}
+    for module, patch in wanted.items():
         if module in sys.modules:
             patch(sys.modules[module])
         else:
@@ -92,7 +90,7 @@ def _leave_children() -> None:
 class _Finder:
     """Finds modules, as the others do, and has them patched; for all else it knows nothing."""
 
-    def __init__(self, waited: dict[str, Callable[[ModuleType], None]]) -> None:
+    def __init__(self, waited: dict[str, Patch]) -> None:
         self._waited = waited
 
     def find_spec(
@@ -116,61 +114,25 @@ class _Finder:
             sys.meta_path.remove(self)
 
 
-def _execute(
-    execute: Callable[[ModuleType], None],
-    patch: Callable[[ModuleType], None],
-    module: ModuleType,
-) -> None:
+def _execute(execute: Patch, patch: Patch, module: ModuleType) -> None:
     execute(module)
     patch(module)
 
 
+def _patch_ddp(module: ModuleType) -> None:
+    """Have models known when they are made."""
+    ddp = module.DistributedDataParallel
+    if BUCKET_CAP_MB.variable in os.environ:
+        patches.make_with_cap(ddp, lambda _: BUCKET_CAP_MB.read())
+    _undo.append(patches.when_made(ddp, _know))
+
+
+def _know(ddp: Any) -> None:
+    from .models import know
+
+    know(ddp)
+
+
 def _patch_fsdp(module: ModuleType) -> None:
     """Have sharded models known when they are called first."""
-    settled = sharded.trace_from
-    if MEASURED in os.environ:
-        from .tuning.watch import called as settled
-    try:
-        _undo.append(sharded.watch(module, settled))
-    except Exception:  # whatever it is, the script goes on
-        logger.exception("sharded models are not traced; training goes on")
-
-
-def _patch(module: ModuleType) -> None:
-    """Have models known when they are made; torch is imported only half by now."""
-    from ..tracing import export
-
-    ddp, is_tuned = module.DistributedDataParallel, MEASURED in os.environ
-    export.is_measured = is_tuned
-    make_reducer = getattr(ddp, "_ddp_init_helper", None)
-    if make_reducer is None:
-        logger.warning("this version of torch makes DDP models in a way that hooktrace cannot see")
-        return
-
-    @functools.wraps(make_reducer)
-    def _ddp_init_helper(self: Any, *args: Any, **options: Any) -> Any:
-        result = make_reducer(self, *args, **options)
-        try:
-            from . import models
-
-            turns = None
-            if is_tuned:
-                from .tuning.watch import made
-
-                turns = made(self)
-            if turns is not None or not is_tuned:  # else the model stays as it is
-                models.patch(ddp)
-                models.know(self, turns)
-        except Exception:  # whatever it is, the script goes on
-            logger.exception("a DDP model is not traced; training goes on")
-        return result
-
-    if is_tuned:
-        from .tuning.watch import patch_forward
-
-        chosen.make_with_cap(ddp, cap_of)
-        patch_forward(ddp)
-    elif BUCKET_CAP_MB.variable in os.environ:
-        chosen.make_with_cap(ddp)
-    ddp._ddp_init_helper = _ddp_init_helper
-    _undo.append(lambda: setattr(ddp, "_ddp_init_helper", make_reducer))
+    _undo.append(sharded.watch(module, sharded.trace_from))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hooktrace.analysis.run import load
-from hooktrace.integrations.tuning.rounds import LEFT_OUT
+from hooktrace.integrations.tuning.plan import LEFT_OUT
 from hooktrace.records.files import find_records
 from tests.distributed.harness import environment
 

@@ -1,71 +1,104 @@
-"""What a start of a tuning is told, and what it tells; on real ranks: distributed/test_tune.py."""
+"""What a job that is tuned is asked, and what it tells; on real ranks: distributed/test_tune.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from msgspec.structs import replace
+from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
 
-from hooktrace import Tracer
-from hooktrace.integrations.tuning.hooks import Files, told_of
-from hooktrace.integrations.tuning.plan import MEASURED, Plan, cap_of, plan, shapes_of
-from hooktrace.records import Batch
+from hooktrace.hooks import OptimizerHookState, allreduce_hook, hook_then_optimizer
+from hooktrace.integrations.tuning.hooks import Records, does_more
+from hooktrace.integrations.tuning.plan import FEWEST, MEASURED, OWN, TURN, Plan, plan, turn_times
+from hooktrace.integrations.tuning.plan import rounds as of_rounds
+from hooktrace.integrations.tuning.turns import to_blame
 from hooktrace.records.files import find_records
 from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
 
-MODEL = torch.nn.Linear(3, 2)
-OTHER = torch.nn.Linear(2, 3)
-SHAPES = shapes_of(MODEL)
+
+def turns(steps: Mapping[str, float], rounds: int, *, seconds: float = 0.0) -> list[str]:
+    """Return whose turns there were; a hook's step takes so long in each round, or by turns."""
+    times: dict[str, list[float]] = {label: [] for label in steps}
+    plan, found = Plan("", rounds, seconds=seconds, limit_s=1000), list[str]()
+    for label in of_rounds([*steps], plan, lambda: float(len(found)), lambda: times):
+        found.append(label)
+        times[label].append(steps[label])
+    return found
 
 
-@contextmanager
-def tracer_of(batch: Batch) -> Iterator[Tracer]:
-    """A tracer that has heard of one batch."""
-    with Tracer() as tracer:
-        tracer._recent.add(batch)
-        yield tracer
+def test_each_round_has_each_hook_once_in_an_order_of_its_own() -> None:
+    """To the last round, and on for as long as the start is to take."""
+    steps = dict.fromkeys((OWN, "a", "b", "c"), 1.0)
+    found = turns(steps, 20)
+    rounds = [found[i : i + 4] for i in range(0, len(found), 4)]
+    assert len(rounds) == 20
+    assert all(sorted(one) == sorted(steps) for one in rounds)
+    assert len({tuple(one) for one in rounds}) > 5
+    assert len(turns(steps, 20, seconds=101.0)) == 104
 
 
-def ask(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Plan:
-    wanted = Plan(
-        "folder", 100, **{"shapes": SHAPES, "hooks": ["fp16", "bf16"], "cap": 2.5} | changed
+def test_slow_hooks_leave_by_halves() -> None:
+    """After 5 rounds, 10 and 20; three stay, and what the job has."""
+    steps = {OWN: 20.0} | {f"{n}": float(n) for n in range(1, 13)}
+    had = Counter(turns(steps, 40))
+    assert {label: had[label] for label in ("1", "2", "3", OWN)} == dict.fromkeys(
+        ("1", "2", "3", OWN), 40
     )
+    assert [had[f"{n}"] for n in range(4, 13)] == [10, 10, 10, 5, 5, 5, 5, 5, 5]
+
+
+def test_who_was_the_faster_one_in_some_round_stays() -> None:
+    """It may be noise that the others were faster."""
+    steps = dict.fromkeys((OWN, "a", "b", "c", "d", "e", "f"), 1.0)
+    assert set(Counter(turns(steps, 12)).values()) == {12}
+
+
+def test_a_start_ends_at_its_limit() -> None:
+    """With what can be told by then; in the middle of a round only where that takes too long."""
+    plan = Plan("", 20, limit_s=30)
+    assert len([*of_rounds([OWN, "a"], plan, lambda: 31.0, dict)]) == 2 * FEWEST
+    now = iter([119.9, 120.0])
+    assert len([*of_rounds([OWN, "a"], plan, lambda: next(now), dict)]) == 1
+
+
+def test_a_turn_is_told_without_its_first_steps_once_it_is_over() -> None:
+    """The turn under way is not, nor the one before all."""
+    begins = [100 * step for step in range(3 * TURN + 1)] + [
+        2400 + 7 * step for step in range(1, 9)
+    ]
+    turns = [(OWN, 0), ("a", TURN), ("b", 2 * TURN), ("a", 3 * TURN), ("b", 4 * TURN)]
+    assert turn_times(begins, turns) == {"a": [100.0, 7.0], "b": [100.0]}
+
+
+def test_a_plan_goes_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before there is a process group it is this process's own."""
+    wanted = Plan("folder", 100, model=1, hooks=["fp16", "bf16"], cap=2.5)
     monkeypatch.setenv(MEASURED, wanted.encoded())
-    return wanted
-
-
-def test_a_model_is_known_by_the_shapes_that_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In any order; what is frozen, or left out of DDP, does not count."""
-    assert plan() is None
-    wanted = ask(monkeypatch)
     assert plan() == wanted
-    assert wanted.is_of(MODEL)
-    assert not wanted.is_of(OTHER)
-    assert not wanted.is_of(torch.nn.Linear(6, 1))
-    both = torch.nn.ModuleDict({"model": MODEL, "frozen": torch.nn.Linear(5, 5)})
-    assert not wanted.is_of(both)
-    both["frozen"].requires_grad_(False)
-    assert wanted.is_of(both)
-    both["frozen"].requires_grad_(True)
-    both._ddp_params_and_buffers_to_ignore = {"frozen.weight", "frozen.bias"}  # type: ignore[assignment]
-    assert wanted.is_of(both)
 
 
-def test_the_limit_of_that_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others keep theirs, and so does it where none is asked for."""
-    ask(monkeypatch)
-    assert (cap_of(MODEL), cap_of(OTHER)) == (2.5, None)
-    ask(monkeypatch, cap=None)
-    assert cap_of(MODEL) is None
+class Subtract:
+    """The simplest functional optimizer."""
+
+    def step_param(self, param: object, grad: object) -> None:
+        """Do nothing."""
 
 
-def test_records_are_told_apart_by_step(tmp_path: Path) -> None:
+def test_a_hook_that_does_more_than_average_is_known() -> None:
+    """Its optimizer would not run in the turns of the others."""
+    state = OptimizerHookState(Subtract())
+    assert does_more(hook_then_optimizer(allreduce_hook, state))
+    assert does_more(optimizer_overlap_hooks._hook_then_optimizer)
+    assert not does_more(allreduce_hook)
+
+
+@pytest.mark.parametrize("stage", ["compress", "wire"])
+def test_records_are_told_apart_by_step(tmp_path: Path, stage: str) -> None:
     """Medians of what counts, the largest error, the first failure and where it was."""
     steps = [sample.make_step(step) for step in (*range(1, 4), *range(10, 15))]
     steps[0] = (replace(steps[0][0], warmup=True, exposed_ns=999), steps[0][1])
@@ -73,24 +106,41 @@ def test_records_are_told_apart_by_step(tmp_path: Path) -> None:
     broken = replace(bucket, exception="ValueError: no")
     steps[-1] = (replace(step, complete=False, exposed_ns=999), (broken, other))
     steps.append(sample.probed(sample.make_step(12)))
-    failure = replace(
-        sample.make_anomaly(), step=bucket.step, bucket=bucket.bucket, stage="compress"
-    )
+    failure = replace(sample.make_anomaly(), step=bucket.step, bucket=bucket.bucket, stage=stage)
     batch = sample.make_batch(0, steps=0)
     batch = replace(batch, steps=tuple(steps), records=(*batch.records, failure))
+    labels = ["a", "as it is"]
+    records = Records(labels, lambda step: "a" if step < 10 else "as it is", tmp_path)
+    records.export(batch)
+    records.close()
     exposed = sample.make_step(1)[0].exposed_ns
-    with tracer_of(batch) as records:
-        assert told_of(records, lambda step: step < 10) == {
-            "exposed_ns": exposed, "wire_bytes": 4000, "error": None, "failed": None,
-        }  # fmt: skip
-        b = told_of(records, lambda step: step >= 10)
-        assert (b["exposed_ns"], b["error"]) == (exposed, 0.25)
-        assert b["failed"] == (False, "ValueError: no")
-        records._recent.add(replace(batch, steps=(), records=(replace(failure, stage="wire"),)))
-        assert told_of(records)["failed"] == (True, "ValueError: no")
-    files = Files(tmp_path, ["a", "as it is"], lambda step: "a" if step < 10 else "as it is")
-    files.export(batch)
-    files.close()
+    told = records.told()
+    assert told["a"] == {
+        "exposed_ns": exposed, "wire_bytes": 4000, "error": None, "failed": None,
+    }  # fmt: skip
+    own = told["as it is"]
+    assert (own["exposed_ns"], own["error"]) == (exposed, 0.25)
+    assert own["failed"] == (stage == "wire", "ValueError: no")
     for folder, count in (("a", 3), ("as-it-is", 6)):
         ((_, paths),) = find_records(tmp_path / folder).items()
         assert len(read_parts(paths).steps) == count
+
+
+GONE = ["fp16", True, "RuntimeError: Connection closed by peer"]
+
+
+@pytest.mark.parametrize(
+    ("said", "blamed"),
+    [
+        ([GONE, ["fp16", False, "ValueError: no"]], {"fp16": "it failed: ValueError: no"}),
+        ([GONE, None], {}),
+        ([GONE], {}),
+        ([GONE, GONE], {"fp16": f"it failed: {GONE[2]}"}),
+        ([["as it is", False, "ValueError: no"]], {}),
+        ([None, None], {}),
+    ],
+    ids=["its own", "of the script", "a rank was killed", "alike", "the job's own", "none"],
+)
+def test_the_hook_to_blame(said: Any, blamed: dict[str, str]) -> None:
+    """Where a rank is gone, a collective fails on the others, whoever's turn it is."""
+    assert to_blame(said, 2) == blamed

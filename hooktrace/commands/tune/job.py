@@ -1,10 +1,9 @@
 """A user's command, started, waited for, and ended where it does not end by itself.
 
-    command --Popen, a session of its own--> launcher --> ranks, which end by themselves
-    too late, Ctrl-C --SIGTERM, a grace, SIGKILL--> the launcher, then what carries the job's mark
+    command --Popen, with a mark in its environment--> launcher --> ranks, which end by themselves
+    too late, Ctrl-C --SIGTERM to the launcher, a grace, SIGKILL to all that carry the mark
 
-torchrun's ranks have sessions of their own, so a signal to a group does not reach them: each
-process of the job has a mark in its environment, and is signalled by its number.
+torchrun's ranks have sessions of their own, so a signal to a group does not reach them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
 from ...records.errors import UsageError
 
@@ -37,82 +35,52 @@ def run_job(
 ) -> int | None:
     """Run a command until it ends by itself; return its exit code, ``None`` past the deadline.
 
-    ``output``: a file for all that it prints.  Raises ``UsageError`` where it cannot be started.
+    ``output``: a file for all that it prints.  No process of it is left, also where an interrupt
+    ends the wait, or comes while it is started.  Raises ``UsageError`` where it cannot be started.
     """
-    mark = os.urandom(8).hex()
-    with output.open("wb") as file, _Interrupts() as interrupts:
-        try:
+    mark, job = os.urandom(8).hex(), None
+    try:
+        with output.open("wb") as file:
             job = subprocess.Popen(
                 command, env={**environment, MARK: mark}, stdin=subprocess.DEVNULL, stdout=file,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        except OSError as error:
-            raise UsageError(
-                f"cannot start {command[0]!r}: {os.strerror(error.errno or 0)}; pass after -- the "
-                "command that starts the job, as torchrun --nproc-per-node 2 train.py"
-            ) from error
-        try:
-            interrupts.let_in()
-            with suppress(subprocess.TimeoutExpired):
-                return job.wait(deadline_s)
-            return None
-        finally:
-            _end(job, mark)
+        with suppress(subprocess.TimeoutExpired):
+            return job.wait(deadline_s)
+        return None
+    except OSError as error:
+        raise UsageError(
+            f"cannot start {command[0]!r}: {os.strerror(error.errno or 0)}; pass after -- the "
+            "command that starts the job, as torchrun --nproc-per-node 2 train.py"
+        ) from error
+    finally:
+        if job is not None and not Path("/proc").exists():
+            job.terminate()
+        _signal(mark, signal.SIGTERM, _GRACE_S)
+        _signal(mark, signal.SIGKILL, _GONE_S)
 
 
-class _Interrupts:
-    """Ctrl-C and SIGTERM, which end the job: whoever sends them does not know of it.
-
-    They wait for ``let_in``: a command that is being started could not be ended yet.
-    """
-
-    def __enter__(self) -> Self:
-        self._raises, self._came = False, 0
-        self._before = {n: signal.signal(n, self._take) for n in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def let_in(self) -> None:
-        """Raise what has come, and what comes from now on at once."""
-        self._raises = True
-        if self._came:
-            self._take(self._came, None)
-
-    def _take(self, number: int, frame: object) -> None:
-        if not self._raises:
-            self._came = number
-            return
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+def _signal(mark: str, number: signal.Signals, seconds: float) -> None:
+    """Signal what is left of a job, and wait; SIGTERM goes to launchers, which end their ranks."""
+    end = time.monotonic() + seconds
+    asked = set[int]()
+    while (left := marked(mark)) and time.monotonic() < end:
+        for pid, parent in left.items():
+            if pid not in asked and (number == signal.SIGKILL or parent not in left):
+                asked.add(pid)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        time.sleep(0.05)
 
 
-def _end(job: subprocess.Popen[bytes], mark: str) -> None:
-    """End a job's processes: the launcher, which ends its ranks, then what is left of all."""
-    is_launched = job.poll() is None
-    for number, seconds in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _GONE_S)):
-        if job.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(job.pid, number)
-        are_all_asked = number == signal.SIGKILL or not is_launched
-        for pid in marked(mark) if are_all_asked else ():
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-        end = time.monotonic() + seconds
-        while job.poll() is None or (are_all_asked and marked(mark)):
-            if time.monotonic() > end:
-                break
-            time.sleep(0.05)
-
-
-def marked(mark: str) -> list[int]:
-    """Return the processes that carry a mark; none are known where there is no ``/proc``."""
-    wanted, found = f"{MARK}={mark}".encode(), []
+def marked(mark: str) -> dict[int, int]:
+    """Return the processes that carry a mark, with their parents; it takes ``/proc``."""
+    wanted, found = f"{MARK}={mark}".encode(), {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # another user's, or it has ended since
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
+                state = (folder / "stat").read_text().rpartition(")")[2].split()
+                found[int(folder.name)] = int(state[1])
     return found
 
 

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +25,22 @@ import typer
 from ...hooks.catalogue import candidates
 from ...integrations.start import FOLDER
 from ...integrations.tuning.hooks import SHARDED
-from ...integrations.tuning.plan import MEASURED, Plan
-from ...integrations.tuning.rounds import FEWEST, OWN
-from ...integrations.tuning.watch import REFUSED
+from ...integrations.tuning.plan import FEWEST, LEFT_OUT, MEASURED, OWN, SURVIVORS, TURN, Plan
 from ...records.errors import UsageError
 from ...tracing.options import TUNING
-from . import tries
 from .job import run_job, why_of
-from .measure import Floats, Seen, against, turns_of
+from .measure import Floats, Seen, against, turns_of, within
 from .show import Setting, Tuned, as_json, as_text
 
 BEFORE = """\
 hooktrace tune starts the command up to {starts} times, for --minutes {minutes:g} in all, and
 ends it each time. It trains for real: what the script writes, it writes, checkpoints too. A script
 can ask for it: HOOKTRACE_TUNING is 1 then."""
-HOOKS = {
-    "DDP": [one.name for one in candidates()],
-    "fully_shard": [*SHARDED],
-}
+HOOKS = {"DDP": [one.name for one in candidates()], "fully_shard": [*SHARDED]}
 """What can be tried, by what a model is under."""
+CAPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0)
+"""MB that are tried where they make another number of buckets, MOST_BUCKETS at most."""
+MOST_BUCKETS = 100
 SECONDS = 20.0
 """What a start takes at least, so that short steps are many."""
 STARTING_S = 120.0
@@ -48,42 +48,38 @@ STARTING_S = 120.0
 
 
 def tune(
-    command: Sequence[str],
-    *,
-    minutes: float,
-    steps: int,
-    hooks: Sequence[str],
-    caps: Sequence[float],
-    out: Path | None,
-    json_path: Path | None,
-) -> int:
+    command: Sequence[str], *, minutes: float, steps: int, hooks: Sequence[str],
+    caps: Sequence[float], out: Path | None, json_path: Path | None,
+) -> int:  # fmt: skip
     """Tune a job; returns 0, or 1 where it was interrupted or a later start failed.
 
     Raises ``UsageError`` where nothing can be tuned, and why.
     """
-    _check(hooks, [one for known in HOOKS.values() for one in known], "no hook is called {}")
+    _check(hooks, [*chain(*HOOKS.values())], "no hook is called {}")
     if not command:
         raise UsageError(
             "pass after -- the command that starts the job, as hooktrace tune -- torchrun "
             "--nproc-per-node 2 train.py"
         )
-    starts = 3 + len(caps or tries.CAPS[1:])
+    starts = 3 + len(caps or CAPS[1:])
     typer.echo(BEFORE.format(starts=starts, minutes=minutes), err=True)
-    rounds = tries.rounds_for(steps)
-    tuning = Tuning(command, seconds=60 * minutes, rounds=rounds, hooks=hooks, caps=caps, out=out)
-    code = 0
+    tuning = Tuning(command, 60 * minutes, steps=steps, hooks=hooks, caps=caps, out=out)
+    # Whoever sends it does not know of the job, which has to be ended.
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    code = 1
     try:
         if not tuning.run():
             typer.echo("the machine of rank 0 says what was found")
             return 0
+        code = 0
     except KeyboardInterrupt:
         tuning.notes.append("interrupted: this is what was known by then")
-        code = 1
     except UsageError as error:
         if not tuning.by_cap:
             raise
         tuning.notes.append(f"Not all was tried: {error}")
-        code = 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
     tuned = tuning.tuned()
     typer.echo(as_text(tuned))
     if json_path is not None:
@@ -97,71 +93,97 @@ def _check(hooks: Sequence[str], known: Sequence[str], wrong: str) -> None:
             raise UsageError(f"{wrong.format(one)}; choose from {', '.join(known)}")
 
 
+def caps_of(size: int, own: float, asked: Sequence[float]) -> list[float]:
+    """Return the limits to try for a model of so many bytes: what is asked, or what differs.
+
+    Two limits that cut the gradients into as many buckets are one.
+    """
+    if asked:
+        return [cap for cap in asked if cap != own]
+    buckets = {cap: -(-size // int(cap * 2**20)) for cap in (own, *CAPS)}
+    first = {count: cap for cap, count in reversed(buckets.items())}
+    return [
+        cap for cap in CAPS if cap == first[buckets[cap]] != own and buckets[cap] <= MOST_BUCKETS
+    ]
+
+
 class Tuning:
     """The starts that were made, and what they gave so far.
 
     ``by_cap``: what the ranks here wrote of the largest model, of the start at each limit of bucket
-    sizes.  ``trouble``: why the last start ended before its plan did.
+    sizes.  ``notes``: sentences about what did not go as planned.
     """
 
     def __init__(
-        self, command: Sequence[str], *, seconds: float, rounds: int, hooks: Sequence[str],
+        self, command: Sequence[str], seconds: float, *, steps: int, hooks: Sequence[str],
         caps: Sequence[float], out: Path | None,
     ) -> None:  # fmt: skip
-        self._command, self._rounds, self._asked, self._caps = command, rounds, hooks, caps
+        self._command, self._asked, self._caps = command, hooks, caps
+        self._rounds = max(FEWEST, -(-steps // (TURN - LEFT_OUT)))
         self._end, self._keep = time.monotonic() + seconds, out is not None
         self._out = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
-        self._token = os.urandom(4).hex()
         self._starts, self._startup_s, self._step_s = 0, 0.0, 0.0
         self._first: Seen = {}
         self._plain: list[Floats] = []
         self._failed: dict[str, str] = {}
         self._trouble: str | None = None
+        """Why the last start ended before its plan did."""
         self.by_cap: dict[float | None, list[Seen]] = {}
         self.notes: list[str] = []
 
     def run(self) -> bool:
         """Make the starts, as far as the time goes; returns whether rank 0 was here."""
         _say("the job as it is")
-        ranks = self.start(self._rounds, self._left() / 8)
+        ranks = self.start(limit_s=self._left() / 8)
         if ranks[0]["follows"]:
             while not ranks[0]["last"]:
                 _say("as rank 0's machine asks")
-                ranks = self.start(0, 0.0)
+                ranks = self.start()
             return False
+        self._as_it_is(ranks)
         first = self._first = ranks[0]
-        if first["ranks"] < 2:
-            raise UsageError("the job has one rank, which sends nothing; start it with two or more")
-        self._step_s = float(self._as_it_is(ranks).mean()) / 1e9
-        known = HOOKS[first["kind"]]
-        _check(self._asked, known, f"{{}} is no hook for a model under {first['kind']}")
-        hooks = self._asked or known
-        if first["cap"] is None and self._caps:
-            raise UsageError("a sharded model has no bucket_cap_mb; leave --caps out")
+        hooks = self._hooks_for(first)
         if not self._turns(hooks, first["cap"], self._left() / 2):
             raise UsageError(
                 f"a step takes {self._step_s:.2g} s, and {self._left() / 2:.0f} s, half of what is "
                 f"left, are too few for {len(hooks)} of --hooks; ask for more --minutes or for "
                 "fewer hooks"
             )
-        least_s = tries.steps_for(FEWEST, 0) * self._step_s
+        last_s = self._least_s(0)
         if first["cap"] is not None:
-            best = tries.survivors(self.by_cap[first["cap"]])
-            for cap in sorted(
-                tries.caps_of(first["bytes"], first["cap"], self._caps), reverse=True
-            ):
-                if not self._turns(best, cap, self._left() - self._startup_s - least_s):
+            best = self._survivors(first["cap"])
+            caps = caps_of(first["bytes"], first["cap"], self._caps)
+            for cap in sorted(caps, reverse=True):
+                if not self._turns(best, cap, self._left() - self._startup_s - last_s):
                     self.notes.append(
                         f"No time was left for bucket_cap_mb={cap:g}: more --minutes."
                     )
         _say("the job as it is, once more")
-        self._as_it_is(self.start(self._rounds, max(least_s, self._left()), is_last=True))
+        self._as_it_is(self.start(limit_s=max(last_s, self._left()), is_last=True))
         return True
 
     def _left(self) -> float:
         return self._end - time.monotonic()
 
-    def _as_it_is(self, ranks: list[Seen]) -> Floats:
+    def _least_s(self, hooks: int) -> float:
+        """Return how long a start of so many hooks, and the job's own, takes at least."""
+        return TURN * (1 + FEWEST * (hooks + 1)) * self._step_s
+
+    def _hooks_for(self, first: Seen) -> Sequence[str]:
+        if first["ranks"] < 2:
+            raise UsageError("the job has one rank, which sends nothing; start it with two or more")
+        known = HOOKS[first["kind"]]
+        _check(self._asked, known, f"{{}} is no hook for a model under {first['kind']}")
+        if first["cap"] is None and self._caps:
+            raise UsageError("a sharded model has no bucket_cap_mb; leave --caps out")
+        return self._asked or known
+
+    def _survivors(self, cap: float | None) -> list[str]:
+        """Return the hooks that go on to other sizes: those with the shortest steps."""
+        turns = turns_of(self.by_cap[cap])
+        return sorted(turns.keys() - {OWN}, key=lambda label: within(turns, label))[:SURVIVORS]
+
+    def _as_it_is(self, ranks: list[Seen]) -> None:
         """Keep what a start without hooks of ours gave, a step's time in each turn, ns."""
         found = turns_of(ranks).get(OWN, np.zeros(0))
         if len(found) < FEWEST:
@@ -169,9 +191,9 @@ class Tuning:
                 f"the job ended after {len(ranks[0]['begins'])} steps, too few to tell anything; "
                 "pass a command that trains for longer, or more --minutes"
             )
-        self._note_trouble()
+        self._step_s = float(found.mean()) / 1e9
         self._plain.append(found)
-        return found
+        self._note_trouble()
 
     def _turns(self, hooks: Sequence[str], cap: float | None, seconds: float) -> bool:
         """Have hooks take turns at a limit of bucket sizes, where that fits into the time.
@@ -182,14 +204,12 @@ class Tuning:
         while True:
             hooks = [one for one in hooks if one not in self._failed]
             left = min(self._left(), end - time.monotonic()) - self._startup_s
-            rounds = tries.fitting(self._rounds, len(hooks), self._step_s, left)
-            if not rounds:
+            if self._least_s(len(hooks)) > left:
                 return False
             where = "" if cap is None else f"bucket_cap_mb={cap:g}, "
-            _say(f"{where}{rounds} rounds: {', '.join(hooks)}")
+            _say(f"{where}up to {self._rounds} rounds: {', '.join(hooks)}")
             changed = None if cap == self._first["cap"] else cap
-            shapes = self._first["shapes"]
-            ranks = self.start(rounds, left, shapes=shapes, hooks=hooks, cap=changed)
+            ranks = self.start(limit_s=left, model=self._first["number"], hooks=hooks, cap=changed)
             failed = {label: why for one in ranks for label, why in one["failed"].items()}
             if not failed:
                 break
@@ -203,7 +223,7 @@ class Tuning:
         if min(map(len, turns_of(ranks).values()), default=0) < FEWEST:
             raise UsageError(
                 f"{self._trouble or 'The job ended.'} Each hook needs {FEWEST} turns "
-                f"({tries.steps_for(FEWEST, len(hooks))} steps); pass a command that trains for "
+                f"({TURN * (1 + FEWEST * (len(hooks) + 1))} steps); pass a command that trains for "
                 "longer, or other --hooks"
             )
         self._note_trouble()
@@ -214,39 +234,38 @@ class Tuning:
         if self._trouble:
             self.notes.append(self._trouble)
 
-    def start(self, rounds: int, limit_s: float, **more: Any) -> list[Seen]:
-        """Run one start; return what each rank here wrote of the largest model, in their order.
+    def start(self, limit_s: float = 0.0, **more: Any) -> list[Seen]:
+        """Start the job once; returns what each rank here wrote of the largest model.
 
-        It ends after so many ``rounds``, and with fewer when they take longer than ``limit_s``.
-        ``more``: of its plan.  Raises ``UsageError`` where no rank wrote anything.
+        ``more``: of the plan.  Raises ``UsageError`` where no rank wrote anything.
         """
-        number, self._starts = self._starts, self._starts + 1
+        number, token = self._starts, os.urandom(4).hex()
+        self._starts += 1
         folder = (self._out / f"start{number}").resolve()
         folder.mkdir(parents=True, exist_ok=True)
+        least_s = min(SECONDS, max(0.0, self._left() / 40))
         plan = Plan(
-            str(folder / self._token), rounds, **more, limit_s=limit_s, keep=self._keep,
-            seconds=min(SECONDS, max(0.0, self._left() / 40)),
-        )  # fmt: skip
-        output, began = folder / f"output-{self._token}.txt", time.monotonic()
+            str(folder / token), self._rounds, least_s, limit_s=limit_s, keep=self._keep, **more
+        )
+        output, began = folder / f"output-{token}.txt", time.monotonic()
         # The job ends by itself, at its limit too; this is for one that hangs.
         deadline = max(STARTING_S, 2 * self._startup_s) + max(self._left(), 0.0)
         code = run_job(self._command, _environment(plan), output, deadline)
         took = time.monotonic() - began
         how = "did not end in time" if code is None else f"ended with exit code {code}"
         why = why_of(output)
-        refused = Path(f"{plan.where}{REFUSED}")
-        if refused.exists():
-            raise UsageError(refused.read_text("utf-8"))
-        seen = [json.loads(one.read_bytes()) for one in folder.glob(f"{self._token}-*.json")]
+        seen = [json.loads(one.read_bytes()) for one in folder.glob(f"{token}-*.json")]
+        for one in seen:
+            if "why_not" in one:
+                raise UsageError(one["why_not"])
         if not seen:
             raise UsageError(
                 f"the job {how}, and reported no model under DDP, or fully_shard, on all "
                 f"ranks: {why} (all that it printed is in {output}); pass a command that trains one"
             )
-        size = max(one["bytes"] for one in seen)
         # Of a rank that was started again, or a model made again, what was seen for longest.
-        seen.sort(key=lambda one: len(one["begins"]))
-        by_rank = {one["rank"]: one for one in seen if one["bytes"] == size}
+        seen.sort(key=lambda one: (one["bytes"], len(one["begins"])))
+        by_rank = {one["rank"]: one for one in seen if one["bytes"] == seen[-1]["bytes"]}
         ranks = [by_rank[rank] for rank in sorted(by_rank)]
         begins = ranks[0]["begins"]
         self._startup_s = self._startup_s or took - (begins[-1] - begins[0]) / 1e9
@@ -259,10 +278,7 @@ class Tuning:
             raise UsageError("nothing was measured: it was ended before the hooks had their turns")
         first = next(iter(self.by_cap.values()))[0]
         settings = [
-            _setting(ranks, turns, label, cap, self._plain)
-            for cap, ranks in self.by_cap.items()
-            for turns in [turns_of(ranks)]
-            for label in turns
+            one for cap, ranks in self.by_cap.items() for one in _settings(ranks, cap, self._plain)
         ]
         drift = [float(np.mean(one)) for one in self._plain]
         return Tuned(
@@ -274,17 +290,20 @@ class Tuning:
         )  # fmt: skip
 
 
-def _setting(
-    ranks: list[Seen], turns: dict[str, Floats], label: str, cap: float | None, plain: list[Floats]
-) -> Setting:
-    told = [one["hooks"][label] for one in ranks]
-    exposed = [one["exposed_ns"] for one in told]
-    return Setting(
-        hook=label, cap=cap, found=against(turns, label, plain),
-        exposed_ns=None if None in exposed else float(np.mean(exposed)),
-        wire_bytes=told[0]["wire_bytes"],
-        error=max((one["error"] for one in told if one["error"] is not None), default=None),
-    )  # fmt: skip
+def _settings(ranks: list[Seen], cap: float | None, plain: list[Floats]) -> list[Setting]:
+    turns, settings = turns_of(ranks), []
+    for label in turns:
+        told = [one["hooks"][label] for one in ranks]
+        exposed = [one["exposed_ns"] for one in told]
+        settings.append(
+            Setting(
+                hook=label, cap=cap, found=against(turns, label, plain),
+                exposed_ns=None if None in exposed else float(np.mean(exposed)),
+                wire_bytes=told[0]["wire_bytes"],
+                error=max((one["error"] for one in told if one["error"] is not None), default=None),
+            )
+        )  # fmt: skip
+    return settings
 
 
 def _environment(plan: Plan) -> dict[str, str]:

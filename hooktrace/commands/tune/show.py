@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from io import StringIO
 from statistics import NormalDist
-from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -14,16 +13,17 @@ from ...analysis.document.terminal import show
 from ...analysis.document.tree import Code, Column, Heading, Items, Node, Table, Text
 from ...hooks.catalogue import candidates
 from ...integrations.tuning.hooks import SHARDED
-from ...integrations.tuning.rounds import OWN
+from ...integrations.tuning.plan import OWN
 from ...records.units import megabytes, milliseconds
 from ...tracing.options import BUCKET_CAP_MB, HOOK
 from .measure import Found
 
 _WIDTH = 100
-_LOSSLESS = {one.name for one in candidates() if one.kind == "lossless"}
+_CANDIDATES = {one.name: one for one in candidates()}
+_LOSSLESS = {name for name, one in _CANDIDATES.items() if one.kind == "lossless"}
 
 
-class Setting(NamedTuple):
+class Setting(msgspec.Struct, frozen=True):
     """A hook and a limit of bucket sizes, of DDP, and what a step with them is like.
 
     ``exposed_ns``: the mean of the ranks' medians.  ``error``: relative L2, the largest of a
@@ -40,7 +40,8 @@ class Setting(NamedTuple):
     @property
     def against(self) -> str:
         """Its step against that of the job as it is, in percent."""
-        middle, low, high = (100 * (x - 1) for x in self.found[1:])
+        found = self.found
+        middle, low, high = (100 * (x - 1) for x in (found.ratio, found.low, found.high))
         return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"
 
     def named(self, own: str) -> str:
@@ -49,7 +50,7 @@ class Setting(NamedTuple):
         return f"{own if self.hook == OWN else self.hook}{at}"
 
 
-class Tuned(NamedTuple):
+class Tuned(msgspec.Struct, frozen=True):
     """All that a tuning has found, the shortest step first.
 
     ``step_ns``: of the job as it is, and ``drift`` its second start's over its first one's.
@@ -109,8 +110,7 @@ class Tuned(NamedTuple):
 
 def as_json(tuned: Tuned) -> bytes:
     """Return it for programs."""
-    rows = [{**one._asdict(), "found": one.found._asdict()} for one in tuned.settings]
-    return msgspec.json.encode({**tuned._asdict(), "settings": rows, "says": sentence(tuned)})
+    return msgspec.json.encode(msgspec.structs.asdict(tuned) | {"says": sentence(tuned)})
 
 
 def as_text(tuned: Tuned) -> str:
@@ -201,18 +201,17 @@ def _lines(won: Setting, tuned: Tuned) -> Iterator[str]:
         call = SHARDED[won.hook].call
         yield f"hooktrace.fsdp.trace(model, reduce_scatter=hooktrace.fsdp.hooks.{call})"
         return
-    hook = next((one for one in candidates() if one.name == won.hook), None)
     settings = []
-    if hook is not None:
-        settings.append(f"{HOOK.variable}={hook.name}")
-    if won.cap is not None and won.cap != tuned.own_cap:
+    if won.hook != OWN:
+        settings.append(f"{HOOK.variable}={won.hook}")
+    if won.cap != tuned.own_cap:
         settings.append(f"{BUCKET_CAP_MB.variable}={won.cap:g}")
         yield f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g})"
-    if hook is not None and tuned.has_own_hook:
-        yield f"# in the place of {tuned.own_hook}, which the script registers:"
-    if hook is not None:
-        yield f"hooktrace.instrument(ddp, {hook.call})"
-    if hook is None or not tuned.has_own_hook:
+    if won.hook != OWN:
+        if tuned.has_own_hook:
+            yield f"# in the place of {tuned.own_hook}, which the script registers:"
+        yield f"hooktrace.instrument(ddp, {_CANDIDATES[won.hook].call})"
+    if won.hook == OWN or not tuned.has_own_hook:
         yield (
             "or, without a line, under Accelerate, Lightning and Trainer too: "
             f"{' '.join(settings)} with hooktrace run"

@@ -20,8 +20,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from .plan import STORE, Plan, of_rank_0, shapes_of
-from .rounds import OWN, TURN, Turn, rounds, turn_times
+from .plan import OWN, STORE, TURN, Plan, Turn, of_rank_0, rounds, turn_times
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,7 +36,7 @@ class Turns:
     """
 
     sizes: ClassVar[list[int]] = []
-    """Bytes of the models so far, the same on all ranks: the largest one ends the job."""
+    """Bytes of the models so far, the same on all ranks: a model's place is its number."""
 
     def __init__(self, module: nn.Module, wanted: Plan, **said: Any) -> None:
         import torch
@@ -46,23 +45,24 @@ class Turns:
         from ...staging.job import job_store
 
         trainable = [p for p in module.parameters() if p.requires_grad]
+        number, size = len(self.sizes), sum(p.numel() * p.element_size() for p in trainable)
+        self.sizes.append(size)
         self.plan = wanted
+        self.is_tuned = wanted.model == number
+        self.is_asked = self.is_tuned or wanted.model is None
         self.is_called = False
         """Whether a forward pass that is a step is under way."""
         self._device: torch.device = trainable[0].device
         self._begins: list[int] = []
         self._events: list[Any] = []
         self._turns: list[Turn] = []
-        self._size = sum(p.numel() * p.element_size() for p in trainable)
-        self.sizes.append(self._size)
         # Held from now on: the script may destroy its group before all is said.
-        self._store = job_store(f"{STORE}/{len(self.sizes)}")
+        self._store = job_store(f"{STORE}/{number}")
         self._began = -1
         """How often it began anew; the job's store remembers what rank 0 said before."""
-        self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
         self._seen: dict[str, Any] = said | {
-            "shapes": shapes_of(module), "bytes": self._size, "rank": self._rank,
-            "ranks": self._ranks, "last": wanted.is_last, "follows": wanted.follows,
+            "number": number, "bytes": size, "rank": dist.get_rank(),
+            "ranks": dist.get_world_size(), "last": wanted.is_last, "follows": wanted.follows,
             "hook": None, "effects": False, "refused": {},
         }  # fmt: skip
         self._is_written = False
@@ -104,7 +104,8 @@ class Turns:
         if step % TURN:
             return
         label = OWN
-        if step > 0 and self._size == max(self.sizes):
+        # Of several models that are only looked at, the largest one ends the job.
+        if step > 0 and (self.is_tuned or self._seen["bytes"] == max(self.sizes)):
             asked = f"{self._began}/{step}"
             label = of_rank_0(asked, lambda: next(self._order, ""), self._store)
         if not label:
@@ -136,26 +137,21 @@ class Turns:
         seen = self._seen | {
             "begins": self._at(), "turns": self._turns, "hooks": told, "failed": self._failed(told),
         }  # fmt: skip
-        path = Path(f"{self.plan.where}-{self._rank:05d}-{os.getpid()}-{id(self)}.json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unnamed = path.with_suffix(".part")
-        unnamed.write_text(json.dumps(seen), "utf-8")
-        unnamed.rename(path)
+        write(self.plan, f"{self._seen['rank']:05d}-{os.getpid()}-{self._seen['number']}", seen)
 
     def _failed(self, told: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         """Return the hook to blame; a rank whose collective has failed hears what others saw."""
         mine = next(([label, *one["failed"]] for label, one in told.items() if one["failed"]), None)
-        keys = [f"failed/{self._began}/{rank}" for rank in range(self._ranks)]
+        keys = [f"failed/{self._began}/{rank}" for rank in range(self._seen["ranks"])]
         said = [mine]
         with suppress(RuntimeError):  # the store is gone
-            self._store.set(keys[self._rank], json.dumps(mine))
+            self._store.set(keys[self._seen["rank"]], json.dumps(mine))
             if mine is not None and mine[1]:
                 with suppress(RuntimeError):  # a rank was killed
                     self._store.wait(keys, _WAIT)
-                said = [
-                    json.loads(self._store.get(key)) for key in keys if self._store.check([key])
-                ]
-        return to_blame(said, self._ranks)
+                known = [key for key in keys if self._store.check([key])]
+                said = [json.loads(self._store.get(key)) for key in known]
+        return to_blame(said, len(keys))
 
     def _at(self) -> list[int]:
         """Return when each step began, ns: by the device, where there is one."""
@@ -164,6 +160,15 @@ class Turns:
         self._events[-1].synchronize()
         spans = [a.elapsed_time(b) for a, b in pairwise(self._events)]  # of few digits each
         return [0, *(int(ms * 1e6) for ms in accumulate(spans))]
+
+
+def write(wanted: Plan, name: str, seen: Mapping[str, Any]) -> None:
+    """Write a file for ``hooktrace tune``, which finds it whole or not at all."""
+    path = Path(f"{wanted.where}-{name}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unnamed = path.with_suffix(".part")
+    unnamed.write_text(json.dumps(seen), "utf-8")
+    unnamed.rename(path)
 
 
 def to_blame(said: Sequence[Sequence[Any] | None], ranks: int) -> dict[str, str]:

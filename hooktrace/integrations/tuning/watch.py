@@ -1,8 +1,8 @@
 """Models of a job that is tuned, found as they are made, or called for the first time.
 
-    DDP made --made--> Turns --patch_forward--> told of each forward pass
+    DDP made --made--> Turns --_stepping--> told of each forward pass
     root of FSDP2 settled, in its first call --called--> Turns, told of each call from that one on
-    an optimizer steps, and no model was found --refuse_others--> the job ends: nothing can be tuned
+    an optimizer steps, no model was found --_refuse_others--> the job ends: nothing can be tuned
     DDP's join() is entered: the job ends too, since ranks there do not make the same steps
 
 A model that a part of the ranks share is none: the others do not come to where its turns end.
@@ -10,22 +10,20 @@ A model that a part of the ranks share is none: the others do not come to where 
 
 from __future__ import annotations
 
-import functools
+import os
 import weakref
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .. import patches
 from .hooks import DDPTurns, ShardedTurns
-from .plan import Plan, plan
-from .turns import Turns
+from .plan import plan
+from .turns import Turns, write
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
-REFUSED = "-refused.txt"
-"""Of a file, behind the plan's ``where``: why the job cannot be tuned."""
 _STEPS = 100
 """Of optimizers, without a model; some train a part by itself before they make it."""
 
@@ -35,31 +33,53 @@ _called: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 """Sharded models that were called."""
 
 
-def made(ddp: DistributedDataParallel) -> DDPTurns | None:
-    """Take note of a model that was just made; return its turns where its hooks take some."""
-    wanted = _wanted(ddp.module, ddp.process_group.size())
-    if wanted is None:
-        return None
+def _patch_ddp(module: ModuleType) -> None:
+    """Have models made with the plan's limit of bucket sizes, and told of each forward pass."""
+    from ...tracing import export
+
+    ddp = module.DistributedDataParallel
+    export.is_measured = True
+    patches.make_with_cap(ddp, cap_of)
+    patches.replace(ddp, "forward", _stepping)
+    patches.when_made(ddp, made)
+
+
+def _patch_fsdp(module: ModuleType) -> None:
+    """Have sharded models found when they are called first."""
+    from ..sharded import watch
+
+    watch(module, called)
+
+
+def cap_of(module: nn.Module) -> float | None:
+    """Return the limit of bucket sizes that is asked for, of the model that is made next."""
+    wanted = plan()
+    return wanted.cap if wanted.model == len(Turns.sizes) else None
+
+
+def made(ddp: DistributedDataParallel) -> None:
+    """Take note of a model that was just made; without hooks that take turns it stays as it is."""
+    if not _is_of_all(ddp.process_group.size()):
+        return
     name, cap = type(ddp.module).__name__, ddp.bucket_bytes_cap / 2**20
-    found = _turns[ddp.reducer] = DDPTurns(ddp.module, wanted, kind="DDP", model=name, cap=cap)
-    return None if wanted.shapes is None else found
+    turns = DDPTurns(ddp.module, plan(), kind="DDP", model=name, cap=cap)
+    if turns.is_asked:
+        _turns[ddp.reducer] = turns
+    if turns.is_tuned:
+        from ..models import know
+
+        know(ddp, turns)
 
 
-def _wanted(module: nn.Module, ranks: int) -> Plan | None:
+def _is_of_all(ranks: int) -> bool:
     import torch.distributed as dist
 
-    wanted = plan()
-    is_of = wanted is not None and wanted.is_of(module) and ranks == dist.get_world_size()
-    return wanted if is_of else None
+    return ranks == dist.get_world_size()
 
 
-def patch_forward(ddp: Any) -> None:
-    """Have models that take turns told of each forward pass."""
+def _stepping(original: Any) -> Any:
     import torch
 
-    original = ddp.forward
-
-    @functools.wraps(original)
     def forward(self: Any, *inputs: Any, **options: Any) -> Any:
         turns = _turns.get(self.reducer)
         if turns is None or not (torch.is_grad_enabled() and self.require_backward_grad_sync):
@@ -77,7 +97,7 @@ def patch_forward(ddp: Any) -> None:
         finally:
             turns.is_called = False
 
-    ddp.forward = forward
+    return forward
 
 
 def called(root: nn.Module) -> None:
@@ -92,12 +112,13 @@ def called(root: nn.Module) -> None:
         return
     _called.add(model)
     groups = list(groups_of(model))
-    wanted = _wanted(model, min((one.ranks for one in groups), default=0))
-    if wanted is None:
+    if not _is_of_all(min((one.ranks for one in groups), default=0)):
         return
     name = name_of(model)
-    turns = ShardedTurns(model, wanted, kind="fully_shard", model=name, cap=None)
-    if wanted.shapes is not None:
+    turns = ShardedTurns(model, plan(), kind="fully_shard", model=name, cap=None)
+    if not turns.is_asked:
+        return
+    if turns.is_tuned:
         turns.take(model, name)
 
     def step(*_: Any) -> None:
@@ -108,7 +129,7 @@ def called(root: nn.Module) -> None:
     step()
 
 
-def refuse_others(optimizers: ModuleType) -> None:
+def _refuse_others(optimizers: ModuleType) -> None:
     """End a job that trains without a model that can be tuned; ``optimizers``: torch's module."""
     steps = 0
 
@@ -128,7 +149,13 @@ def refuse_others(optimizers: ModuleType) -> None:
 
 def _refuse(why: str) -> NoReturn:
     """End a job that cannot be tuned."""
-    wanted = plan()
-    if wanted is not None:
-        Path(f"{wanted.where}{REFUSED}").write_text(why, "utf-8")
+    write(plan(), f"refused-{os.getpid()}", {"why_not": why})
     raise SystemExit(0)
+
+
+PATCHES = {
+    patches.DDP: _patch_ddp,
+    patches.FSDP: _patch_fsdp,
+    "torch.optim.optimizer": _refuse_others,
+}
+"""What is done to torch's modules, once they are imported."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from hooktrace.commands.tune.measure import against, turns_of
+from hooktrace.commands.tune.measure import Found, against, turns_of, within
 from hooktrace.commands.tune.show import Setting, Tuned, as_text, sentence
-from hooktrace.commands.tune.tries import caps_of, fitting, steps_for, survivors
-from hooktrace.integrations.tuning.rounds import OWN, TURN
+from hooktrace.integrations.tuning.plan import OWN, TURN
 
 MS = 1e6
 
@@ -48,7 +48,7 @@ def test_turns_without_their_first_steps_over_the_job_as_it_is() -> None:
     told = against(found, "fp16", [base])
     assert told.step_ns == pytest.approx(9 * MS)
     assert (told.ratio, told.low, told.high) == pytest.approx((0.9, 0.9, 0.9))
-    assert survivors([one], 1) == ["fp16"]
+    assert within(found, "fp16") == pytest.approx(0.75)
 
 
 def test_intervals_hold_what_is_true_as_often_as_they_say() -> None:
@@ -76,9 +76,7 @@ def test_two_starts_of_the_job_that_differ_are_no_trend_of_its_steps() -> None:
 
 
 def setting(hook: str, ratio: float, spread: float, **more: Any) -> Setting:
-    found = type(against({OWN: np.ones(9)}, OWN, [np.ones(9)]))(
-        ratio * 10 * MS, ratio, ratio - spread, ratio + spread
-    )
+    found = Found(ratio * 10 * MS, ratio, ratio - spread, ratio + spread)
     told = {"cap": 25.0, "exposed_ns": 1e6, "wire_bytes": 2e6, "error": None}
     return Setting(hook=hook, found=found, **(told | more))
 
@@ -127,7 +125,7 @@ def test_the_jobs_own_hook_is_no_plain_average() -> None:
     found = tuned(own, setting(OWN, 1.0, 0.01))
     assert sentence(found).startswith("The plain average at 5 MB: steps 20 % (18 to 22) shorter")
     assert "It loses a part of the gradients." not in as_text(found)
-    found = found._replace(own_hook="fp16_compress_hook")
+    found = replace(found, own_hook="fp16_compress_hook")
     assert sentence(found).startswith("The hook that the job has at 5 MB: steps 20 %")
     assert "It loses a part of the gradients." in as_text(found)
 
@@ -158,19 +156,3 @@ def test_what_is_no_more_than_noise_wins_nothing(
         f"Nothing beats the job as it is by more than the noise ({noise} %)."
     )
     assert "To use it" not in as_text(found)
-
-
-def test_limits_that_cut_the_gradients_alike_are_tried_once() -> None:
-    """None that makes a step of very many buckets; or those that are asked for."""
-    assert caps_of(40 * 2**20, 25.0, ()) == [1.0, 5.0, 10.0, 50.0]
-    assert caps_of(4 * 2**20, 25.0, ()) == [1.0]
-    assert caps_of(600 * 2**20, 25.0, ()) == [10.0, 50.0, 100.0]
-    assert caps_of(40 * 2**20, 25.0, (25.0, 3.0)) == [3.0]
-
-
-def test_rounds_fit_into_the_time_that_is_left() -> None:
-    """Or there are none, where they would be too few to say anything."""
-    assert fitting(12, 3, 0.1, 1e9) == 12
-    assert steps_for(fitting(12, 3, 0.1, 30), 3) * 0.1 <= 30
-    assert fitting(12, 3, 0.1, 20) == 6
-    assert fitting(12, 3, 0.1, 15) == 0

@@ -1,11 +1,12 @@
-"""A hook and a limit of bucket sizes for scripts that stay as they are."""
+"""What is put around methods of torch's classes, here of one that takes what DDP takes."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from hooktrace.integrations.chosen import hook_asked, make_with_cap
+from hooktrace.integrations.models import hook_asked
+from hooktrace.integrations.patches import make_with_cap
 
 MODEL, OTHER = torch.nn.Linear(3, 2), torch.nn.Linear(2, 3)
 
@@ -38,20 +39,10 @@ def test_a_limit_takes_the_place_of_the_scripts() -> None:
         Patched()  # type: ignore[call-arg]
 
 
-def test_a_limit_and_a_hook_that_the_environment_asks_for(
+def test_a_hook_that_the_environment_asks_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of all models; what cannot be is left out and named."""
-
-    class Patched(FakeDDP):
-        pass
-
-    make_with_cap(Patched)
-    monkeypatch.setenv("HOOKTRACE_BUCKET_CAP_MB", "3.5")
-    assert Patched(OTHER, None, bucket_cap_mb=7).caps == (3.5, None)
-    monkeypatch.setenv("HOOKTRACE_BUCKET_CAP_MB", "large")
-    assert Patched(OTHER, None, bucket_cap_mb=7).caps == (7, None)
-    assert "CAP_MB=large has no effect; set it to a number of MB above 0" in caplog.text
     assert hook_asked() is None
     monkeypatch.setenv("HOOKTRACE_HOOK", "powersgd-rank4")
     found = hook_asked()
