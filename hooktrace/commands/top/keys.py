@@ -1,7 +1,4 @@
-"""Keys of a terminal, one at a time: letters as they are, others by name.
-
-bytes of the terminal --keys_of--> "q", "up", "enter", ...
-"""
+"""Letters that are typed at a terminal, one at a time."""
 
 from __future__ import annotations
 
@@ -9,58 +6,32 @@ import os
 import re
 import select
 import sys
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_NAMES = {
-    b"\x1b[A": "up",
-    b"\x1b[B": "down",
-    b"\x1bOA": "up",
-    b"\x1bOB": "down",
-    b"\x1b[5~": "page up",
-    b"\x1b[6~": "page down",
-    b"k": "up",
-    b"j": "down",
-    b"\r": "enter",
-    b"\n": "enter",
-    b"\x1b": "q",
-    b"\x03": "q",
-    b"\x04": "q",
-}
-
-
 _ONE = re.compile(rb"\x1b\[[\d;]*[~A-Za-z]|\x1bO[A-Z]|.", re.DOTALL)
 """What a terminal sends for one key."""
+_QUIT = (b"\x1b", b"\x03", b"\x04")
+"""Escape, Ctrl-C, Ctrl-D."""
 
 
 def keys_of(data: bytes) -> list[str]:
-    """Return the keys that a terminal sent, of which several may come at once."""
-    return [
-        _NAMES.get(one) or one[:1].decode("ascii", "ignore").lower() for one in _ONE.findall(data)
-    ]
+    """Return the letters that a terminal sent, of which several may come at once."""
+    sent = _ONE.findall(data)
+    return ["q" if one in _QUIT else one.decode("ascii", "ignore").lower() for one in sent]
 
 
 class Keys:
-    """Keys that are pressed at a terminal; without one there are none."""
+    """Letters that are typed at a terminal; without one there are none."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
-        self._typed: deque[str] = deque()
 
-    def wait(self, timeout_s: float) -> str | None:
-        """Return the next key, or ``None`` after a while; ``q`` where the terminal is gone."""
-        if self._descriptor is None:
-            select.select([], [], [], timeout_s)
-            return None
-        if self._typed:
-            return self._typed.popleft()
-        ready, _, _ = select.select([self._descriptor], [], [], timeout_s)
-        if not ready:
-            return None
-        data = os.read(self._descriptor, 64)
-        self._typed.extend(keys_of(data) if data else "q")
-        return self._typed.popleft()
+    def wait(self, timeout_s: float) -> list[str]:
+        """Return what is typed next, none after a while; ``q`` where the terminal is gone."""
+        asked = [] if self._descriptor is None else [self._descriptor]
+        ready, _, _ = select.select(asked, [], [], timeout_s)
+        return keys_of(os.read(ready[0], 64)) or ["q"] if ready else []
 
 
 @contextmanager

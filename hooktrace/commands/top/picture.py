@@ -5,7 +5,8 @@ JobSnapshot, View --picture--> text of so many columns and lines
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from textwrap import wrap
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -16,14 +17,36 @@ from rich.text import Text
 from ...ranks.whole_job.snapshot import JobSnapshot, RankRow
 from ...records import StepSpread
 from ...records.units import milliseconds, ms
-from .state import DETAIL_STEPS, View, sorted_ranks
 
+SORTS = ("lag", "period", "exposed", "anomalies", "rank")
+"""In the order in which the key s goes through them; all but the last with the most on top."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_KEYS = f"q quit  s sort  m model  ↑↓ rank  enter its stacks  d next {DETAIL_STEPS} steps in detail"
-_PAGE_KEYS = "↑↓ scroll  any other key: back"
+_KEYS = "q quit  s sort  m model  (stacks, detail: hooktrace ctl)"
 _SILENT_S = 5.0
 _HANG_LINES = 4
 _WRONG_LINES = 8
+
+
+@dataclass(frozen=True)
+class View:
+    """What one looks at: of a ``model`` (empty: the last), sorted.
+
+    ``trouble``: why there is no newer snapshot.
+    """
+
+    model: str = ""
+    sort: str = SORTS[0]
+    trouble: str = ""
+
+
+def sorted_ranks(ranks: tuple[RankRow, ...], sort: str) -> list[RankRow]:
+    """Return the rows in the order of a column; by lag they come."""
+    if sort == "lag":
+        return list(ranks)
+    if sort == "rank":
+        return sorted(ranks, key=lambda row: row.line.rank)
+    name = sort if sort == "anomalies" else f"{sort}_ns"
+    return sorted(ranks, key=lambda row: (-(getattr(row.line, name) or 0), row.line.rank))
 
 
 class Picture:
@@ -32,7 +55,7 @@ class Picture:
     ``name``: of the run, or of where it was asked.
     """
 
-    def __init__(self, name: str, view: View, shown: JobSnapshot | None) -> None:
+    def __init__(self, name: str, view: View, shown: JobSnapshot) -> None:
         self._name = name
         self._view = view
         self._shown = shown
@@ -51,28 +74,19 @@ class Picture:
     def _lines(self, width: int, height: int | None) -> list[Text]:
         """Return ``height`` lines, the last one with the keys; without it all, and no keys."""
         shown, view = self._shown, self._view
-        top = [_title(self._name, shown)]
-        if shown is not None:
-            top += _facts(shown, width)
-            top += _strips(shown.steps, width)
+        top = [_title(self._name, shown), *_facts(shown, width), *_strips(shown.steps, width)]
         wrong = _wrong(shown, view, width)
         if height is None:
-            ranks = [] if shown is None else _table(shown, view, len(shown.ranks))
-            return [*top, *ranks, *wrong]
+            return [*top, *_table(shown, view, len(shown.ranks)), *wrong]
         room = max(height - len(top) - len(wrong) - 1, 0)
-        if view.page is not None:
-            middle = [Text(line) for line in view.page[view.top : view.top + room]]
-        else:
-            middle = _table(shown, view, room - 2) if shown is not None else []
-        keys = Text(_KEYS if view.page is None else _PAGE_KEYS, style="reverse")
-        body = [*top, *middle[:room]]
+        body = [*top, *_table(shown, view, room - 2)]
         padding = [Text()] * max(height - 1 - len(wrong) - len(body), 0)
-        return [*body, *padding, *wrong, keys][-height:]
+        return [*body, *padding, *wrong, Text(_KEYS, style="reverse")][-height:]
 
 
-def _title(name: str, shown: JobSnapshot | None) -> Text:
+def _title(name: str, shown: JobSnapshot) -> Text:
     title = Text(f"hooktrace top  {name}", style="bold")
-    if shown is not None and shown.model:
+    if shown.model:
         of = f"  model {shown.model} ({shown.hook})" if shown.hook else f"  model {shown.model}"
         title.append(of)
         if len(shown.models) > 1:
@@ -170,16 +184,9 @@ _SORTED = {"lag": "lag ms", "period": "period ms", "exposed": "exposed ms", "ran
 
 
 def _table(shown: JobSnapshot, view: View, count: int) -> list[Text]:
-    """Return ``count`` ranks below two lines, or nothing; the chosen one is among them."""
-    rows = sorted_ranks(shown.ranks, view.sort)
-    if not rows or count < 1:
-        return []
-    chosen = next((i for i, row in enumerate(rows) if row.line.rank == view.rank), 0)
-    first = max(min(chosen - count // 2, len(rows) - count), 0)
-    lines = [Text(_MEANS), _heading(view)]
-    for row in rows[first : first + count]:
-        lines.append(_row(row, shown, is_chosen=row.line.rank == view.rank))
-    return lines
+    """Return the first ``count`` ranks below two lines, or nothing."""
+    rows = sorted_ranks(shown.ranks, view.sort)[: max(count, 0)]
+    return [Text(_MEANS), _heading(view), *(_row(row, shown) for row in rows)] if rows else []
 
 
 def _heading(view: View) -> Text:
@@ -195,11 +202,10 @@ def _heading(view: View) -> Text:
     return line
 
 
-def _row(row: RankRow, shown: JobSnapshot, *, is_chosen: bool) -> Text:
+def _row(row: RankRow, shown: JobSnapshot) -> Text:
     told = row.line
     is_unsure = row.lag_ns is not None and row.lag_ns < 2 * told.uncertainty_ns
-    line = Text(style="reverse" if is_chosen else "")
-    line.append(f"{told.rank:>6}{told.step:>9}")
+    line = Text(f"{told.rank:>6}{told.step:>9}")
     line.append(f"{row.behind or '':>7}", style="red")
     # What the clocks may be off by is no lag.
     lag = f"<{milliseconds(2 * told.uncertainty_ns)}" if is_unsure else milliseconds(row.lag_ns)
@@ -213,16 +219,13 @@ def _row(row: RankRow, shown: JobSnapshot, *, is_chosen: bool) -> Text:
     return line
 
 
-def _wrong(shown: JobSnapshot | None, view: View, width: int) -> list[Text]:
-    """Return what is wrong and what was said, newest last."""
-    hangs: Iterable[str] = shown.hangs if shown is not None else ()
+def _wrong(shown: JobSnapshot, view: View, width: int) -> list[Text]:
+    """Return what is wrong, newest last."""
     lines = [
         Text(line, style="bold red")
-        for hang in hangs
+        for hang in shown.hangs
         for line in wrap(f"hang: {hang}", width)[:_HANG_LINES]
     ]
     if view.trouble:
         lines.append(Text(view.trouble, style="yellow"))
-    if view.said:
-        lines.append(Text(view.said, style="green"))
     return lines[-_WRONG_LINES:]

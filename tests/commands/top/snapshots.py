@@ -6,8 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from hooktrace.commands.top.picture import Picture
-from hooktrace.commands.top.state import View
+from hooktrace.commands.top.picture import Picture, View
 from hooktrace.ranks.whole_job.job_steps import JobSteps
 from hooktrace.ranks.whole_job.snapshot import JobSnapshot
 from tests.ranks.whole_job.parts import Seconds, message_of
@@ -26,7 +25,7 @@ def job(
 
 
 def screen(
-    shown: JobSnapshot | None, view: View | None = None, *, width: int = 80, height: int = 24
+    shown: JobSnapshot, view: View | None = None, *, width: int = 80, height: int = 24
 ) -> list[str]:
     output = StringIO()
     console = Console(

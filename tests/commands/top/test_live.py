@@ -3,104 +3,107 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
 from io import StringIO
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from hooktrace.commands.top import live
-from hooktrace.commands.top.keys import Keys
-from hooktrace.commands.top.live import Top, watch
-from hooktrace.commands.top.picture import Picture
-from hooktrace.ranks.control.messages import Command
+from hooktrace.commands.top.live import Hub, Top
 from hooktrace.records.errors import UsageError
 
 from .snapshots import job
 
 
-class FakeHub:
+class FakeClient:
+    """A connection to a hub; ``made``: how many there were, ``asked``: for which models."""
+
     def __init__(self) -> None:
-        self.asked: list[object] = []
+        self.made = 0
+        self.asked: list[str] = []
         self.error: UsageError | None = None
+        self.shown = replace(job(), models=("net", "critic"))
 
-    def look(self, model: str) -> bytes:
-        self.asked.append(model)
+    def connect(self) -> Any:
+        self.made += 1
+        return self
+
+    def ask(self, name: str, argument: bytes, timeout_s: float) -> bytes:
+        assert name == "job"
+        self.asked.append(argument.decode())
         if self.error is not None:
             raise self.error
-        return msgspec.msgpack.encode(job())
+        return msgspec.msgpack.encode(self.shown)
 
-    def command(self, command: Command) -> list[str]:
-        self.asked.append(command)
-        if self.error is not None:
-            raise self.error
-        return ["rank 3, thread MainThread", "  train.py:8 step"]
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
-class Typed(Keys):
-    def __init__(self, keys: Iterable[str | None]) -> None:
-        super().__init__(None)
-        self._keys: Iterator[str | None] = iter(keys)
-
-    def wait(self, timeout_s: float) -> str | None:
-        return next(self._keys)
+@pytest.fixture
+def client() -> FakeClient:
+    return FakeClient()
 
 
-def run(hub: FakeHub, *keys: str | None) -> Top:
-    """Return what is shown after some keys; ``None`` is a second without one."""
-    drawn: list[Picture] = []
-    top = Top(hub, "runs/a", job(), drawn.append)
-    typed = Typed(keys)
-    for _ in keys:
+def top_of(client: FakeClient, output: StringIO | None = None) -> Top:
+    return Top(Hub(client.connect), "runs/a", Console(file=output or StringIO(), width=80))
+
+
+def press(top: Top, *keys: str) -> Top:
+    """Return what is shown after some keys; an empty one is a second without."""
+    for key in keys:
+        typed: Any = SimpleNamespace(wait=lambda _, key=key: [*key])
         top.turn(typed)
-    assert len(drawn) >= len(keys)
     return top
 
 
-def test_a_second_without_a_key_asks_again() -> None:
-    """And the key q ends it."""
-    hub = FakeHub()
-    assert run(hub, None, None).goes_on
-    assert hub.asked == ["", ""]
-    assert not run(hub, "q").goes_on
+@pytest.mark.parametrize(
+    ("keys", "asked", "view", "goes_on"),
+    [
+        (("", ""), ["", ""], ("", "lag"), True),
+        (("q",), [], ("", "lag"), False),
+        (("x", "s"), [], ("", "period"), True),
+        (("s", "s", "s", "s", "s"), [], ("", "lag"), True),
+        (("m",), ["critic"], ("critic", "lag"), True),
+        (("m", "m", ""), ["critic", "net", "net"], ("net", "lag"), True),
+        (("sq",), [], ("", "period"), False),
+    ],
+)
+def test_keys_change_what_is_looked_at(
+    client: FakeClient,
+    keys: tuple[str, ...],
+    asked: list[str],
+    view: tuple[str, str],
+    goes_on: bool,
+) -> None:
+    """A second without one, and another model, ask the hub."""
+    top = press(top_of(client), *keys)
+    assert client.asked == ["", *asked]
+    assert (top.view.model, top.view.sort, top.goes_on) == (*view, goes_on)
 
 
-def test_stacks_are_a_page_that_q_leaves() -> None:
-    """Not the program."""
-    hub = FakeHub()
-    top = run(hub, "enter")
-    assert hub.asked == [Command(verb="stacks", rank=3)]
-    assert top.view.page == ("rank 3, thread MainThread", "  train.py:8 step")
-    top = run(hub, "enter", "q")
-    assert top.goes_on
-    assert top.view.page is None
-
-
-def test_what_came_of_a_command_is_said() -> None:
-    hub = FakeHub()
-    assert run(hub, "d").view.said == "detail 20: rank 3, thread MainThread;   train.py:8 step"
-    hub.error = UsageError("the hub is gone")
-    assert run(hub, "d").view.said == "detail 20: the hub is gone"
-
-
-def test_a_job_that_does_not_answer_is_shown_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its age, until it answers again."""
+def test_a_job_that_does_not_answer_is_shown_as_it_was(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its age, until it answers again, over a connection of its own."""
     readings = itertools.count(100)
     monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: next(readings)))
-    hub = FakeHub()
-    hub.error = UsageError("no answer within 2 s")
-    top = run(hub, None)
-    assert top.view.trouble == ("this is 3 s old, the job does not answer: no answer within 2 s")
-    hub.error = None
-    assert run(hub, None).view.trouble == ""
+    top = top_of(client)
+    client.error = UsageError("no answer within 2 s")
+    press(top, "")
+    assert top.view.trouble == "this is 3 s old, the job does not answer: no answer within 2 s"
+    client.error = None
+    assert press(top, "").view.trouble == ""
+    assert client.made == 2
 
 
-def test_without_a_terminal_it_is_one_picture() -> None:
+def test_without_a_terminal_it_is_one_picture(client: FakeClient) -> None:
     """With all ranks."""
     output = StringIO()
-    watch(FakeHub(), "runs/a", Console(file=output, width=80))
+    top_of(client, output).run()
     assert sum("node0" in line for line in output.getvalue().splitlines()) == 4
     assert output.getvalue().endswith("\n")
     assert "q quit" not in output.getvalue()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hooktrace.commands.top.picture import Picture
-from hooktrace.commands.top.state import View
+from hooktrace.commands.top.picture import View, sorted_ranks
 from hooktrace.ranks.whole_job.job_steps import JobSteps
 
 from .snapshots import job, screen
@@ -47,10 +46,18 @@ def test_a_large_job_at_200_by_50() -> None:
     assert sum("node" in line for line in lines) == 50 - 8
 
 
-def test_the_chosen_rank_is_on_the_screen() -> None:
-    rows = [line for line in screen(job(200), View(sort="rank", rank=150)) if "node" in line]
-    assert any(line.startswith("   150 ") for line in rows)
-    assert len(rows) > 10
+def test_rows_are_sorted_with_the_most_on_top() -> None:
+    """Of equal ones the lower rank; what is not known is least."""
+    given = job().ranks
+    rows = tuple(
+        replace(row, line=replace(row.line, exposed_ns=ns, rank=rank))
+        for row, ns, rank in zip(given, (None, 5, 9, 5), (1, 3, 0, 2), strict=True)
+    )
+    assert [row.line.rank for row in sorted_ranks(rows, "exposed")] == [0, 2, 3, 1]
+    assert [row.line.rank for row in sorted_ranks(rows, "rank")] == [0, 1, 2, 3]
+    assert [row.line.rank for row in sorted_ranks(rows, "lag")] == [1, 3, 0, 2]
+    shown = screen(job(200), View(sort="rank"))
+    assert [line.split()[0] for line in shown if "node" in line][:2] == ["0", "1"]
 
 
 def test_what_is_not_known_is_not_said() -> None:
@@ -85,18 +92,10 @@ def test_what_the_hub_left_out_is_said() -> None:
     )
 
 
-def test_a_page_takes_the_place_of_the_ranks() -> None:
-    """Scrolled, with its own keys."""
-    view = View(page=tuple(f"frame {n}" for n in range(40)), top=5)
-    lines = screen(job(), view)
-    assert lines[6:8] == ["frame 5", "frame 6"]
-    assert lines[-1] == "↑↓ scroll  any other key: back"
-
-
 def test_a_small_terminal_has_the_keys_at_least() -> None:
     """And nothing wraps."""
     lines = screen(job(), width=20, height=4)
     assert len(lines) == 4
     assert lines[-1].startswith("q quit")
     assert all(len(line) <= 20 for line in lines)
-    assert Picture("", View(), None)._lines(20, 1)[0].plain.startswith("q quit")
+    assert screen(job(), width=20, height=1)[0].startswith("q quit")
