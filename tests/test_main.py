@@ -39,6 +39,8 @@ def taken_port() -> Iterator[int]:
         (["--bucket-cap-mb", "nan"], "cannot hold nan MB", "pass --bucket-cap-mb above 0"),
         (["--port", "65535"], "leave the range of ports", "--port 0 for free ones"),
         (["--port", "-1"], "leave the range of ports", "--port 0 for free ones"),
+        (["--fsdp", "--hook", "bf16"], "a sharded model takes no hook 'bf16'; pass --hook", "none"),
+        (["--fsdp", "--ranks", "1"], "over one rank nothing is sharded", "with --ranks 2 or more"),
     ],
 )
 def test_demo_names_a_bad_option_and_what_to_pass(
@@ -58,7 +60,10 @@ def test_demo_names_the_rank_whose_port_is_in_use(taken_port: int, tmp_path: Pat
     """The second rank's port is the one after the first's."""
     result = call("demo", "--port", str(taken_port - 1), "--out", str(tmp_path))
     assert result.exit_code == 2
-    assert f"port {taken_port}, for the metrics of rank 1, is in use" in result.stderr
+    assert (
+        f"port {taken_port}, for the metrics of rank 1, cannot be bound: Address already in use"
+        in result.stderr
+    )
     assert result.stderr.rstrip().endswith("--port 0 for free ones")
 
 

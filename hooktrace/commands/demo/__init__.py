@@ -1,16 +1,14 @@
 """``hooktrace demo``: N ranks train a small language model under DDP, traced.
 
-    DemoOptions --launch--> ranks: train() --> exporters --> files, metrics
-    (options.py) (launch.py)  (train.py)   --> screen.py      progress
-                              <-- RankResult --> closing.py   tables, what to open next, and the
-                                                              metrics served again, on demand
+    DemoOptions --run.py--> checked --> ranks: train.py, with all exporters --> files, metrics
+                        <-- RankResult --> what the ranks saw, and what to open next
 
-Options are checked before anything starts.  ``language_model.py`` is what is trained, on what.
+``language_model.py`` is what is trained, on what.
 """
 
 from __future__ import annotations
 
-from .launch import run
-from .options import DemoOptions
+from .run import run
+from .train import DemoOptions
 
 __all__ = ["DemoOptions", "run"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import typer
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -24,17 +25,43 @@ from ...exporters import (
     RecordFileExporter,
     TensorBoardExporter,
 )
+from ...hooks.catalogue import HookEntry, candidates, catalogue
+from ...hooks.sharded import SHARDED_HOOKS, ShardedHookEntry
 from ...records.cores import usable_cores
 from ...records.summary import ModelSummary
 from ...tracing.tracer import Tracer
 from .language_model import CharTransformer, batches, read_corpus
-from .options import HOOKS, DemoOptions, sends_opentelemetry
-from .screen import Screen
 
+HOOKS: dict[str, HookEntry] = {one.name: one for one in (*catalogue(), *candidates())}
+"""All standard hooks, and those with other options than their own."""
+UNIT_HOOKS: dict[str, ShardedHookEntry] = {one.name: one for one in reversed(SHARDED_HOOKS)}
+"""Those for a sharded model, with their own defaults."""
 _BATCH = 8
 _ERROR_EVERY = 20
 _LENGTH = 64
+_LINES = 8
+"""How many lines a run prints on its way."""
 _NAME = "char_transformer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """The demo's options.
+
+    ``hook`` is a key of ``HOOKS``, or with ``fsdp``, which shards the model, of ``UNIT_HOOKS``;
+    ``allreduce`` is none there.  Rank r serves its metrics on ``port + r``, on any free port
+    with 0.  ``out`` gets all files.  ``bucket_cap_mb`` is DDP's.  ``hold`` serves the metrics
+    again after the job, until Ctrl-C.
+    """
+
+    hook: str
+    ranks: int
+    steps: int
+    out: Path
+    port: int
+    bucket_cap_mb: float
+    hold: bool
+    fsdp: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +71,8 @@ class RankResult:
     ``lost`` and ``failures`` are the tracer's: records lost by reason, exporters disabled by name.
     """
 
-    rank: int
     summary: ModelSummary | None
     losses: list[float]
-    log_file: Path
     lost: dict[str, int]
     failures: dict[str, int]
 
@@ -56,57 +81,47 @@ def train(options: DemoOptions) -> RankResult:
     """Train on one rank, which is in its process group; every file is whole at any time."""
     warnings.filterwarnings("ignore", module=r"(torch|tensorboard)\.")
     torch.set_num_threads(max(1, usable_cores() // options.ranks))
-    rank = dist.get_rank()
-    screen = Screen(options.steps)
     metrics = PrometheusExporter(options.port, file_sd=options.out / "prometheus")
     exporters: list[Exporter] = [
-        TensorBoardExporter(options.out),
-        RecordFileExporter(options.out),
-        metrics,
-    ]
+        TensorBoardExporter(options.out), RecordFileExporter(options.out), metrics
+    ]  # fmt: skip
     if sends_opentelemetry():
         exporters.append(OpenTelemetryExporter())
-    if rank == 0:
-        exporters.append(screen)
-    with Tracer(
-        exporters,
-        error_every=_ERROR_EVERY,
-        error_all_buckets=True,
-    ) as tracer:
-        losses = _train(options, tracer, screen, rank, metrics.url)
+    with Tracer(exporters, error_every=_ERROR_EVERY, error_all_buckets=True) as tracer:
+        losses = _train(options, tracer, metrics.url)
         summary = next(iter(tracer.summary()), None)
     return RankResult(
-        rank=rank,
-        summary=summary,
-        losses=losses,
-        log_file=Path(os.environ["TORCHELASTIC_ERROR_FILE"]).with_name("stderr.log"),
-        lost=tracer.losses(),
-        failures=tracer.failures(),
+        summary=summary, losses=losses, lost=tracer.losses(), failures=tracer.failures()
     )
 
 
-def _train(
-    options: DemoOptions, tracer: Tracer, screen: Screen, rank: int, url: str
-) -> list[float]:
+def _train(options: DemoOptions, tracer: Tracer, url: str) -> list[float]:
     """Train and return the loss of each step.  All references to the model end here."""
     torch.manual_seed(0)
     model = CharTransformer(length=_LENGTH)
-    parameters = sum(p.numel() for p in model.parameters())
+    size = sum(p.numel() for p in model.parameters()) / 1e6
     trained = (_sharded if options.fsdp else _replicated)(model, options, tracer)
     optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-3)
-    corpus = read_corpus()
-    if rank == 0:
-        screen.start(parameters, len(corpus), url)
-    losses: list[float] = []
-    windows = batches(corpus, batch=_BATCH, length=_LENGTH, seed=1 + rank)
-    for inputs, targets in islice(windows, options.steps):
+    corpus, losses = read_corpus(), []
+    _say(
+        f"{size:.1f} M parameters, {len(corpus) / 1e6:.1f} M characters of the standard library's "
+        f"source\nmetrics of rank 0 while it runs: {url}"
+    )
+    windows = batches(corpus, batch=_BATCH, length=_LENGTH, seed=1 + dist.get_rank())
+    for step, (inputs, targets) in enumerate(islice(windows, options.steps), 1):
         loss = cross_entropy(trained(inputs).flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-        screen.step_ended(len(losses), losses[-1])
+        if step * _LINES // options.steps > (step - 1) * _LINES // options.steps:
+            _say(f"step {step}/{options.steps}  loss {losses[-1]:.2f}")
     return losses
+
+
+def _say(text: str) -> None:
+    if dist.get_rank() == 0:
+        typer.echo(text)
 
 
 def _replicated(model: CharTransformer, options: DemoOptions, tracer: Tracer) -> nn.Module:
@@ -123,7 +138,15 @@ def _sharded(model: CharTransformer, options: DemoOptions, tracer: Tracer) -> nn
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    chosen = options.unit_hook
+    chosen = UNIT_HOOKS.get(options.hook)
     hooks = {} if chosen is None else {chosen.takes_place_of: chosen.make()}
     fsdp.trace(model, tracer=tracer, name=_NAME, **hooks)
     return model
+
+
+def sends_opentelemetry() -> bool:
+    """Whether the environment names an OTLP endpoint."""
+    return any(
+        value and name.startswith("OTEL_EXPORTER_OTLP") and name.endswith("ENDPOINT")
+        for name, value in os.environ.items()
+    )
