@@ -6,7 +6,7 @@
     records/losses.py     LOSSES      --> exporters.md
     tracing/options.py    TRACER, ... --> exporters.md, with Tracer's docstring
     docs/benchmarks.json  what make bench has measured --> benchmarks.md
-    commands/line         the options --> command-line.md
+    commands/line.py      the options --> command-line.md
     analysis/frames       TABLES      --> data-frames.md
     docs/frameworks.json  what tests have shown --> frameworks.md
 

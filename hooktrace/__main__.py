@@ -16,7 +16,7 @@ def start() -> None:
 
         run(sys.argv[2:])
     else:
-        from .commands.line.root import main
+        from .commands.line import main
 
         main(prog_name="hooktrace")
 
@@ -24,7 +24,7 @@ def start() -> None:
 def __getattr__(name: str) -> Any:
     if name != "main":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .commands.line.root import main
+    from .commands.line import main
 
     return main
 

@@ -1,6 +1,6 @@
 """The command line, and what its commands run that needs the whole package.
 
-    arguments --line/--> one call of what a command is, a line on standard error where it fails
+    arguments --line.py--> one call of what a command is, a line on standard error where it fails
        demo/      trains a small language model, traced --> files, tables
        bench/     what hooktrace costs, and how true its times are --> rows
        top/       a job that runs, live; ctl.py: commands to one

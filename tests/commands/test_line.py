@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 import hooktrace
-from hooktrace.commands.line.root import main
+from hooktrace.commands.line import main
 
 COMMANDS = list(typer.main.get_command(main).commands)  # type: ignore[attr-defined]
 
