@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,8 +11,7 @@ import pytest
 
 from hooktrace.records.reader import read_parts
 from tests.distributed.harness import REPOSITORY
-from tests.docs.pages import Page
-from tests.integrations.frameworks import ALONE, check_namespaces, needs_frameworks, run
+from tests.integrations.frameworks import needs_frameworks, run
 from tests.integrations.rows import Framework, shows
 
 pytestmark = [pytest.mark.slow, needs_frameworks]
@@ -43,24 +41,6 @@ def test_the_example(ran: Ran) -> None:
     (error,) = re.findall(r"hooktrace/error (\S+)", ran.said)
     assert 0 <= float(exposed) < 60
     assert 0 < float(error) < 0.01
-
-
-@shows(RAY, "metrics beside Ray's own, in the Prometheus of its dashboard")
-def test_the_prometheus_of_rays_dashboard(tmp_path: Path) -> None:
-    """With the page's lines in the file that Ray writes, it scrapes Ray and both ranks."""
-    if shutil.which("prometheus") is None:
-        pytest.skip("no prometheus")
-    check_namespaces()
-    page = Page(REPOSITORY / "docs" / "frameworks.md")
-    (job,) = [block.text for block in page.blocks if "file_sd_configs" in block.text]
-    tmp_path.joinpath("job.yml").write_text(job)
-    said = run(
-        [SCRIPTS / "ray_prometheus.py", tmp_path, tmp_path / "job.yml"], tmp_path, within=ALONE
-    )
-    found = json.loads(said.splitlines()[-1])
-    assert {series["rank"] for series in found["ours"]} == {"0", "1"}
-    assert {series["job"] for series in found["targets"]} == {"hooktrace", "ray"}
-    assert found["Ray's"] == [{}]
 
 
 @shows(RAY, "`fully_shard` in the function, by `fsdp.trace`")
