@@ -46,7 +46,6 @@ HOMES = {
     "_is_root": "integrations/sharded.py",
     "_last_post_reduce_events": "fsdp/torch_waits.py",
     "_module_info": "fsdp/torch_groups.py",
-    "_overlap_with_ddp": "hooks/zero.py",
     "_reduce_scatter_comm": "fsdp/torch_groups.py",
     "_register_backend": "staging/groups.py",
     "_register_builtin_comm_hook": "integrations/models.py",

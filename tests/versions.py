@@ -21,9 +21,6 @@ FINALISES_BY_HAND = hasattr(
 )
 """Whether DDP can be told when to wait for its buckets, and to make them late: from 2.15 on."""
 
-ZERO_OVERLAPS_ON_FAKES = _TORCH > (2, 6)
-"""Whether torch lets its ZeRO overlap on the fake backend, not on NCCL alone as 2.6 does."""
-
 FAKES_COLLECTIVES = _TORCH > (2, 6)
 """Whether collectives run over fake tensors, as the device that is not there needs them to."""
 

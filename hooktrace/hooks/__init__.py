@@ -12,8 +12,8 @@ imported when it is first used.
     local_sgd.py, gossip.py    not over all ranks
       catalogue.py             all of these: one HookEntry each, registered by name
       sharded.py               those for FSDP2, which are in hooktrace.fsdp.hooks
-    hooks made of others: wrappers.py (casts, two functions), optimizer.py and zero.py (the
-    optimizer's step in the callback)
+    hooks made of others: wrappers.py (casts, two functions), optimizer.py (the optimizer's step in
+    the callback)
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Optimizer overlap: the parameters of a bucket are stepped as soon as their gradients are there.
 
     hook's steps --> averaged gradients --> bucket's own buffer --> optimizer step --> DDP
-    optimizer step: bucket.gradients() --in each parameter's memory layout--> step_param
+    optimizer step: bucket.gradients() --in each parameter's memory layout--> its own optimizer
 
 The step runs in the callback of the bucket's last collective, while backward goes on with the
-layers before.  Counterpart of torch's private ``_hook_then_optimizer`` and ``_OptimizerHookState``;
+layers before.  Counterpart of torch's private ``_hook_then_optimizer``, for ordinary optimizers;
 unlike there it steps with what the hook returned, also where that is another tensor than the
 buffer, and reads a gradient in its parameter's memory layout (``channels_last``).
 """
@@ -12,8 +12,7 @@ buffer, and reads a gradient in its parameter's memory layout (``channels_last``
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer, ParamsT
@@ -24,71 +23,8 @@ from ..staging.hook import StagedHook
 from ..staging.slots import GradBucketLike
 
 
-class FunctionalOptimizer(Protocol):
-    """What steps one parameter with a gradient that is handed to it."""
-
-    def step_param(self, param: torch.Tensor, grad: torch.Tensor, /) -> object:
-        """Update ``param`` in place; ``grad``, of its shape and dtype, must stay as it is.
-
-        Called without gradient recording, on any thread, for several parameters at the same time
-        but never twice for one.
-        """
-
-
 class OptimizerHookState:
-    """What ``hook_then_optimizer`` steps: a functional optimizer and the parameters it is for.
-
-    ``functional_optim``: an object with ``step_param(param, grad)``, such as the functional
-    optimizers of ``torch.distributed.optim``; for an ordinary optimizer use ``of``.  ``params``:
-    the parameters to step, ``None`` for all that DDP hands over.
-
-    It pickles if ``functional_optim`` does; parameters stay the model's own only where the model is
-    in the same pickle, as it is in one of a DDP model with its hook.
-
-    Raises ``TypeError`` for an optimizer without ``step_param`` and for ``params`` that are not
-    tensors, ``ValueError`` for empty ``params``.
-    """
-
-    def __init__(
-        self,
-        functional_optim: FunctionalOptimizer,
-        params: Iterable[torch.Tensor] | None = None,
-    ) -> None:
-        if not callable(getattr(functional_optim, "step_param", None)):
-            kind = type(functional_optim).__name__
-            raise TypeError(
-                f"OptimizerHookState needs an optimizer with step_param(param, grad), and {kind} "
-                "has none; for an ordinary optimizer class use "
-                "OptimizerHookState.of(torch.optim.SGD, ddp.parameters(), lr=0.1)"
-            )
-        self.functional_optimizer = functional_optim
-        self.params_to_optimize = None if params is None else _parameters(params)
-
-    @staticmethod
-    def of(
-        optimizer_class: type[Optimizer], params: ParamsT, **options: Any
-    ) -> PerParameterHookState:
-        """Return a state that steps with an ordinary optimizer class.
-
-        ``params``: parameters or parameter groups, and ``options``, as ``optimizer_class`` takes
-        them; parameters of the model that are not among them are not stepped.
-
-        Raises ``TypeError`` for what is no optimizer class or needs a closure (``LBFGS``), and what
-        the class itself raises.
-        """
-        return PerParameterHookState(optimizer_class, params, **options)
-
-    @torch.no_grad()  # callbacks run on threads of which each has its own grad mode: on
-    def step(self, bucket: GradBucketLike) -> None:
-        """Step the bucket's parameters with the gradients that are in its buffer."""
-        chosen = self.params_to_optimize
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            if chosen is None or parameter in chosen:
-                self.functional_optimizer.step_param(parameter, _laid_out(gradient, parameter))
-
-
-class PerParameterHookState(OptimizerHookState):
-    """One ordinary optimizer for each parameter; made by ``OptimizerHookState.of``.
+    """What ``hook_then_optimizer`` steps: one ordinary optimizer for each parameter; see ``of``.
 
     Each optimizer sees every step of its parameter once, whatever it keeps (counters in its
     parameter group, say); none may combine parameters, as clipping by the norm of all does.
@@ -99,19 +35,36 @@ class PerParameterHookState(OptimizerHookState):
             group["lr"] = 0.01
 
     or set by a scheduler for each of ``optimizers``.  Change them between backward passes.
+
+    Parameters stay the model's own only where the model is in the same pickle, as it is in one of
+    a DDP model with its hook.
     """
 
-    def __init__(self, optimizer_class: type[Optimizer], params: ParamsT, **options: Any) -> None:
+    def __init__(self, by_parameter: dict[torch.Tensor, Optimizer]) -> None:
+        self._by_parameter = by_parameter
+
+    @classmethod
+    def of(
+        cls, optimizer_class: type[Optimizer], params: ParamsT, **options: Any
+    ) -> OptimizerHookState:
+        """Return a state that steps with an ordinary optimizer class.
+
+        ``params``: parameters or parameter groups, and ``options``, as ``optimizer_class`` takes
+        them; parameters of the model that are not among them are not stepped.
+
+        Raises ``TypeError`` for what is no optimizer class or needs a closure (``LBFGS``), and what
+        the class itself raises.
+        """
         _check_class(optimizer_class)
         # All at once first: torch knows and checks the forms in which parameters may come.
         groups = optimizer_class(params, **options).param_groups
-        self._by_parameter: dict[torch.Tensor, Optimizer] = {}
+        by_parameter: dict[torch.Tensor, Optimizer] = {}
         for group in groups:
             shared = {k: v for k, v in group.items() if k not in ("params", "param_names")}
             for parameter in group["params"]:
                 alone = [{**shared, "params": [parameter]}]
-                self._by_parameter[parameter] = optimizer_class(alone, **options)
-        super().__init__(self, self._by_parameter)
+                by_parameter[parameter] = optimizer_class(alone, **options)
+        return cls(by_parameter)
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -143,14 +96,22 @@ class PerParameterHookState(OptimizerHookState):
         for optimizer, state in zip(self.optimizers, saved, strict=True):
             optimizer.load_state_dict(state)
 
-    def step_param(self, param: torch.Tensor, grad: torch.Tensor) -> None:
-        """Step one parameter; its ``grad`` attribute is afterwards what it was before."""
-        # DDP writes the attribute when all buckets are done, and backward is past this parameter.
-        kept, param.grad = param.grad, grad
-        try:
-            self._by_parameter[param].step()
-        finally:
-            param.grad = kept
+    @torch.no_grad()  # callbacks run on threads of which each has its own grad mode: on
+    def step(self, bucket: GradBucketLike) -> None:
+        """Step the bucket's parameters with the gradients that are in its buffer.
+
+        Their ``grad`` attributes are afterwards what they were before: DDP writes them when all
+        buckets are done, and backward is past these parameters.
+        """
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            optimizer = self._by_parameter.get(parameter)
+            if optimizer is None:
+                continue
+            kept, parameter.grad = parameter.grad, _laid_out(gradient, parameter)
+            try:
+                optimizer.step()
+            finally:
+                parameter.grad = kept
 
 
 def hook_then_optimizer(hook: Hook, optimizer_state: OptimizerHookState) -> StagedHook:
@@ -180,7 +141,7 @@ def hook_then_optimizer(hook: Hook, optimizer_state: OptimizerHookState) -> Stag
     A parameter whose value backward still needs after its gradient is complete (because it is used
     detached as well, say) fails with torch's error of an in-place modification.
 
-    Pickles if ``hook`` and ``optimizer_state`` do.
+    Pickles if ``hook`` does.
 
     Raises ``TypeError`` for what is no hook, a traced hook, and another kind of optimizer state.
     Sparse gradients and the compiled python reducer are refused with a ``TypeError`` when a bucket
@@ -194,7 +155,7 @@ def hook_then_optimizer(hook: Hook, optimizer_state: OptimizerHookState) -> Stag
         )
 
     def then_step(state: Any, bucket: Any) -> Steps:
-        buffer = yield from averaged_in_place(hook, state, bucket)
+        buffer = yield from _averaged_in_place(hook, state, bucket)
         optimizer_state.step(bucket)
         return buffer
 
@@ -202,7 +163,7 @@ def hook_then_optimizer(hook: Hook, optimizer_state: OptimizerHookState) -> Stag
     return composed(then_step, hook, name=name, made_by=made_by, has_effects=True)
 
 
-def averaged_in_place(hook: Hook, state: Any, bucket: Any) -> Steps:
+def _averaged_in_place(hook: Hook, state: Any, bucket: Any) -> Steps:
     """Return the steps of a hook whose result ends in the bucket's own buffer, and is that.
 
     So ``bucket.gradients()`` are then the averaged ones, wherever the hook put its result and
@@ -237,22 +198,6 @@ def _laid_out(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
         return gradient
     dense = torch.empty_like(parameter, device="meta").stride() == strides
     return gradient.as_strided(parameter.size(), strides) if dense else gradient
-
-
-def _parameters(params: Iterable[torch.Tensor]) -> set[torch.Tensor]:
-    chosen: list[Any] = list(params)
-    if not chosen:
-        raise ValueError(
-            "OptimizerHookState has no parameters to step: params is empty, perhaps a generator "
-            "that was used before; pass list(ddp.parameters()), or None for all"
-        )
-    for parameter in chosen:
-        if not isinstance(parameter, torch.Tensor):
-            raise TypeError(
-                f"params of OptimizerHookState holds a {type(parameter).__name__}; "
-                "pass parameters, such as ddp.parameters()"
-            )
-    return set(chosen)
 
 
 def _check_class(optimizer_class: Any) -> None:

@@ -93,20 +93,19 @@ def opaque_hook(state, bucket):  # type: ignore[no-untyped-def]  # DDP takes no 
     return work.get_future().then(lambda _: buffer)
 
 
-class SubtractGradients:
-    """The simplest functional optimizer, with steps so small that nothing becomes infinite."""
+class SubtractGradients(hooks.OptimizerHookState):
+    """The simplest optimizer of any model, with steps so small that nothing becomes infinite."""
 
-    @staticmethod
-    def step_param(param: torch.Tensor, grad: torch.Tensor) -> None:
-        param.sub_(grad, alpha=1e-5)
+    @torch.no_grad()
+    def step(self, bucket: Any) -> None:
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            parameter.sub_(gradient, alpha=1e-5)
 
 
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "fp16 wrapper": hooks.fp16_compress_wrapper,
     "bf16 wrapper": hooks.bf16_compress_wrapper,
-    "then optimizer": lambda hook: hooks.hook_then_optimizer(
-        hook, hooks.OptimizerHookState(SubtractGradients())
-    ),
+    "then optimizer": lambda hook: hooks.hook_then_optimizer(hook, SubtractGradients({})),
 }
 
 KINDS: dict[str, tuple[Any, Callable[[], Any]]] = {

@@ -6,7 +6,6 @@ import functools
 import pickle
 import random
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,9 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, optimizer_overlap_hooks
-from torch.distributed.optim.functional_adam import _FunctionalAdam
-from torch.distributed.optim.functional_sgd import _FunctionalSGD
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
@@ -123,15 +120,6 @@ def overlapped(
     return run(ddp, rank)
 
 
-def message_of(action: Callable[[], object]) -> tuple[str, str]:
-    """Return type and message of the exception that an action raises."""
-    try:
-        action()
-    except Exception as error:
-        return type(error).__name__, str(error)
-    return "", ""
-
-
 @on(2)
 @scenario(deadline_s=240)
 def test_overlap_gives_the_bits_of_a_step_after_backward(rank: int) -> None:
@@ -150,51 +138,18 @@ def test_overlap_gives_the_bits_of_a_step_after_backward(rank: int) -> None:
 
 
 @on(2)
-def test_functional_optimizers_step_as_torch_overlaps_them(rank: int) -> None:
-    """The same bits as torch's own overlap, and as the ordinary optimizer after backward."""
-    adam = {"lr": 0.01, "weight_decay": 0.01}
-    for cls, ordinary, options in [
-        (_FunctionalSGD, *SGD),
-        (_FunctionalAdam, torch.optim.Adam, adam),
-    ]:
-        for name in ("fp16", "torch's allreduce"):
-            runs = []
-            for ours in (True, False):
-                ddp = several_buckets()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", DeprecationWarning)
-                    optimizer = cls(list(ddp.parameters()), **options)
-                if ours:
-                    hook: Any = hook_then_optimizer(HOOKS[name], OptimizerHookState(optimizer))
-                else:
-                    theirs = optimizer_overlap_hooks._OptimizerHookState(optimizer)
-                    hook = optimizer_overlap_hooks._hook_then_optimizer(HOOKS[name], theirs)
-                ddp.register_comm_hook(None, hook)
-                runs.append(run(ddp, rank))
-            assert equal_runs(*runs), (cls, name)
-            assert equal_runs(runs[0], sequential(rank, HOOKS[name], ordinary, options))
-
-
-@on(2)
 def test_only_the_given_parameters_are_stepped(rank: int) -> None:
     """The others keep their values."""
-    reference = several_buckets()
+
+    def weights(ddp: nn.Module) -> list[nn.Parameter]:
+        return [p for n, p in ddp.named_parameters() if "weight" in n]
+
+    reference, ddp = several_buckets(), several_buckets()
     reference.register_comm_hook(None, allreduce_hook)
-    weights = [p for n, p in reference.named_parameters() if "weight" in n]
-    expected = run(reference, rank, torch.optim.SGD(weights, lr=0.003).step)
-    for name in ("params", "of"):
-        ddp = several_buckets()
-        weights = [p for n, p in ddp.named_parameters() if "weight" in n]
-        biases = [p.detach().clone() for n, p in ddp.named_parameters() if "bias" in n]
-        if name == "params":
-            functional_sgd = _FunctionalSGD(list(ddp.parameters()), lr=0.003)
-            state = OptimizerHookState(functional_sgd, iter(weights))
-        else:
-            state = OptimizerHookState.of(torch.optim.SGD, weights, lr=0.003)
-        ddp.register_comm_hook(None, hook_then_optimizer(allreduce_hook, state))
-        assert equal_runs(run(ddp, rank), expected), name
-        still = [p for n, p in ddp.named_parameters() if "bias" in n]
-        assert all(map(torch.equal, still, biases)), name
+    expected = run(reference, rank, torch.optim.SGD(weights(reference), lr=0.003).step)
+    state = OptimizerHookState.of(torch.optim.SGD, weights(ddp), lr=0.003)
+    ddp.register_comm_hook(None, hook_then_optimizer(allreduce_hook, state))
+    assert equal_runs(run(ddp, rank), expected)
 
 
 Build = tuple[DistributedDataParallel, Any, Callable[[], object]]
@@ -370,21 +325,21 @@ def test_every_bucket_is_recorded(rank: int) -> None:
     assert anomalies(tracer) == []
 
 
-class Failing:
-    """A functional optimizer that fails."""
+class Failing(torch.optim.SGD):
+    """An optimizer that fails."""
 
-    def step_param(self, param: torch.Tensor, grad: torch.Tensor) -> None:
+    def step(self, closure: Any = None) -> None:
         raise ArithmeticError("no step today")
 
 
 @on(2)
 def test_what_cannot_be_stepped_is_named(rank: int) -> None:
     """Errors out of backward name the hook and say what to do."""
-    sparse: nn.Module = nn.Embedding(8, 4, sparse=True)
+    linear, sparse = nn.Linear(4, 4), nn.Embedding(8, 4, sparse=True)
     for model, state, data, said in (
         (
-            nn.Linear(4, 4),
-            OptimizerHookState(Failing()),
+            linear,
+            OptimizerHookState.of(Failing, linear.parameters(), lr=0.1),
             torch.ones(2, 4),
             "stage decompress: ArithmeticError: no step today",
         ),

@@ -16,16 +16,6 @@ from hooktrace.staging.hook import staged
 from hooktrace.testing import FakeBucket
 
 
-class Recorder:
-    """A functional optimizer that notes what it is called with."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[torch.Tensor, torch.Tensor, bool]] = []
-
-    def step_param(self, param: torch.Tensor, grad: torch.Tensor) -> None:
-        self.calls.append((param, grad.clone(), torch.is_grad_enabled()))
-
-
 def parameter(*values: float) -> nn.Parameter:
     return nn.Parameter(torch.tensor(values))
 
@@ -45,57 +35,34 @@ def short_hook(state: Any, bucket: Any) -> Any:
     yield
 
 
+def sgd(*parameters: nn.Parameter) -> OptimizerHookState:
+    """Return what subtracts gradients."""
+    return OptimizerHookState.of(torch.optim.SGD, parameters, lr=1.0)
+
+
 def test_the_result_of_the_hook_is_stepped() -> None:
-    """Not what is in the bucket; it goes to the bucket's own buffer, which is the result."""
-    parameters = [parameter(1.0, 2.0), parameter(5.0)]
-    bucket = FakeBucket(parameters)
+    """Not what is in the bucket; it goes to the bucket's own buffer, which is the result.
+
+    Stepping lends each parameter the bucket's gradient; what is not among the given stays.
+    """
+    first, other, second = parameter(1.0, 2.0), parameter(9.0), parameter(5.0)
+    first.grad = torch.tensor([7.0, 7.0])
+    bucket = FakeBucket([first, other, second])
     buffer = bucket.buffer()
-    recorder = Recorder()
-    hook = hook_then_optimizer(constant_hook, OptimizerHookState(recorder))
-    result = hook(None, bucket).value()
+    result = hook_then_optimizer(constant_hook, sgd(first, second))(None, bucket).value()
     assert result is buffer
-    assert result.tolist() == [3.0, 3.0, 3.0]
-    assert [p for p, _, _ in recorder.calls] == parameters
-    assert [g.tolist() for _, g, _ in recorder.calls] == [[3.0, 3.0], [3.0]]
-    assert [enabled for _, _, enabled in recorder.calls] == [False, False]
+    assert result.tolist() == [3.0] * 4
+    assert [p.tolist() for p in (first, other, second)] == [[-2.0, -1.0], [9.0], [2.0]]
+    assert first.grad.tolist() == [7.0, 7.0]
+    assert second.grad is None
 
 
 def test_a_result_of_another_length_is_not_broadcast() -> None:
     """It is the hook's error."""
-    hook = hook_then_optimizer(short_hook, OptimizerHookState(Recorder()))
-    with pytest.raises(hooktrace.HookError, match=r"hook_then_optimizer\(short_hook\)"):
-        hook(None, FakeBucket([parameter(1.0, 2.0)]))
-
-
-def test_the_gradient_attribute_is_put_back() -> None:
-    """Stepping lends it the bucket's gradient."""
     weight = parameter(1.0, 2.0)
-    weight.grad = torch.tensor([7.0, 7.0])
-    state = OptimizerHookState.of(torch.optim.SGD, [weight], lr=1.0)
-    hook_then_optimizer(constant_hook, state)(None, FakeBucket([weight]))
-    assert weight.tolist() == [-2.0, -1.0]
-    assert weight.grad.tolist() == [7.0, 7.0]
-
-
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD([parameter(1.0)]), object()])
-def test_an_optimizer_without_step_param(optimizer: Any) -> None:
-    """The error says how an ordinary optimizer is used."""
-    with pytest.raises(TypeError, match=r"has none; .* OptimizerHookState\.of\(torch\.optim\.SGD"):
-        OptimizerHookState(optimizer)
-
-
-def test_no_parameters() -> None:
-    """A generator that was used up would step nothing, silently."""
-    used = iter([parameter(1.0)])
-    list(used)
-    with pytest.raises(ValueError, match=r"pass list\(ddp\.parameters\(\)\), or None for all"):
-        OptimizerHookState(Recorder(), used)
-
-
-def test_names_with_the_parameters() -> None:
-    """Pairs of name and parameter would match none."""
-    with pytest.raises(TypeError, match="holds a tuple; pass parameters"):
-        OptimizerHookState(Recorder(), [("weight", parameter(1.0))])  # type: ignore[list-item]
+    hook = hook_then_optimizer(short_hook, sgd(weight))
+    with pytest.raises(hooktrace.HookError, match=r"hook_then_optimizer\(short_hook\)"):
+        hook(None, FakeBucket([weight]))
 
 
 @pytest.mark.parametrize(
@@ -139,11 +106,11 @@ def test_the_state_of_something_else(saved: dict[str, Any], found: str) -> None:
 
 def test_what_is_no_hook_and_no_state() -> None:
     """The errors name the wrapper."""
-    state = OptimizerHookState(Recorder())
+    state = sgd(parameter(1.0))
     with pytest.raises(TypeError, match=r"hook_then_optimizer\(int\) needs a hook"):
         hook_then_optimizer(3, state)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="needs an OptimizerHookState, not a Recorder"):
-        hook_then_optimizer(allreduce_hook, Recorder())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="needs an OptimizerHookState, not a int"):
+        hook_then_optimizer(allreduce_hook, 3)  # type: ignore[arg-type]
     with hooktrace.Tracer() as tracer:
         traced = hooktrace.trace(allreduce_hook, tracer=tracer)
         with pytest.raises(TypeError, match="trace the outermost hook"):
@@ -153,8 +120,7 @@ def test_what_is_no_hook_and_no_state() -> None:
 def test_a_hook_pickles_with_its_optimizers_and_parameters() -> None:
     """In one pickle parameters and optimizers belong together, on the other side too."""
     weight = parameter(1.0, 2.0)
-    state = OptimizerHookState.of(torch.optim.SGD, [weight], lr=1.0)
-    hook = hook_then_optimizer(constant_hook, state)
+    hook = hook_then_optimizer(constant_hook, sgd(weight))
     copied, weight_copy = pickle.loads(pickle.dumps((hook, weight)))
     copied(None, FakeBucket([weight_copy]))
     assert weight_copy.tolist() == [-2.0, -1.0]
