@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -44,7 +45,6 @@ from ..staging.job import first_word, restart_count
 from ..staging.slots import BucketSlot
 
 _VALUES = 16
-MOST_KINDS = 4096
 
 NEVER = -1
 
@@ -59,26 +59,8 @@ _PATIENCE = timedelta(seconds=1)
 _KEPT = 2
 
 
-class AlikeModels:
-    """Numbers models that are alike, from 1, in the order in which they begin.
-
-    Of more than so many kinds the oldest is forgotten.  No number is given twice: those of a kind
-    that is not known go on where the largest of the forgotten ones ended.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[str, int] = {}
-        self._forgotten = 0
-
-    def number(self, key: str) -> int:
-        """Return the number of one more model of a kind."""
-        number = self._last[key] = self._last.pop(key, self._forgotten) + 1
-        if len(self._last) > MOST_KINDS:
-            self._forgotten = max(self._forgotten, self._last.pop(next(iter(self._last))))
-        return number
-
-
-alike = AlikeModels()
+_alike: Counter[str] = Counter()
+"""How many models of each kind this process has begun."""
 
 
 def key_of(what: str, known: object) -> str:
@@ -88,7 +70,8 @@ def key_of(what: str, known: object) -> str:
     """
     key = f"hooktrace/{what}/{restart_count()}/{zlib.crc32(repr(known).encode()):08x}"
     # Models that are alike in all this begin in the same order on all ranks.
-    return f"{key}/{alike.number(key)}"
+    _alike[key] += 1
+    return f"{key}/{_alike[key]}"
 
 
 def known_of(ranks: tuple[int, ...], slot: BucketSlot, parameters: list[torch.Tensor]) -> object:
@@ -117,7 +100,7 @@ class Agreement:
         self._left = f"{key}/left"
         self._key = key
         self._number = number
-        self._over = f"{key}/{number}/over"
+        self._over = self._over_of(number)
         self._meeting = f"{key}/{number}/meeting"
         self._wishes = [f"{key}/{number}/wish/{place}" for place in range(size)]
         self._rank = rank
@@ -161,18 +144,23 @@ class Agreement:
 
     def end_newest(self, step: int) -> None:
         """End the newest round, at ``step``, where this one is over already."""
-        number = self._number
-        while self._store.check([f"{self._key}/{number}/over"]):
-            number += 1
-        first_word(self._store, f"{self._key}/{number}/over", str(step))
+        first_word(self._store, self._over_of(self._newest()), str(step))
 
     def next_round(self, step: int) -> tuple[int, int]:
         """Return the number and the start of the first round that is not over, after this one."""
-        number, start = self._number + 1, self.end(step)
-        while self._store.check([f"{self._key}/{number}/over"]):
-            start = int(self._store.get(f"{self._key}/{number}/over"))
+        self.end(step)
+        number = self._newest()
+        return number, int(self._store.get(self._over_of(number - 1)))
+
+    def _newest(self) -> int:
+        """Return the first round from this one on that is not over."""
+        number = self._number
+        while self._store.check([self._over_of(number)]):
             number += 1
-        return number, start
+        return number
+
+    def _over_of(self, number: int) -> str:
+        return f"{self._key}/{number}/over"
 
     def burst(self, wanted: int) -> int:
         """Return the burst of the round: what the first rank to come to it has ``wanted``."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
-from hooktrace.probes import agreement
-from hooktrace.probes.agreement import NEVER, Agreement, AlikeModels
+from hooktrace.probes.agreement import NEVER, Agreement, key_of
 
 
 def agreements(wishes: list[int], start: int = 0) -> list[Agreement]:
@@ -140,11 +138,8 @@ def test_a_round_has_the_burst_of_the_first_to_come() -> None:
     assert [one.burst(wanted) for one, wanted in zip(rounds, (4, 0, 7), strict=True)] == [4] * 3
 
 
-def test_models_that_come_and_go_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their numbers differ all the same: the store still has what was agreed on before."""
-    monkeypatch.setattr(agreement, "MOST_KINDS", 4)
-    alike = AlikeModels()
-    given = [(key, alike.number(key)) for key in "aaabcdefgaabbcdefghijkaab"]
-    assert len(set(given)) == len(given)
-    assert given[:4] == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
-    assert len(alike._last) == agreement.MOST_KINDS
+def test_models_that_are_alike_go_by_their_order() -> None:
+    """Others have keys of their own."""
+    keys = [key_of("probes", known) for known in ("alike", "alike", "other", "alike")]
+    assert len(set(keys)) == 4
+    assert [key.rpartition("/")[2] for key in keys] == ["1", "2", "1", "3"]
