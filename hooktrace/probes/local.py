@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 
 from ..staging.driver import Steps, run_answered
-from ..staging.slots import BucketSlot, GradBucketLike
+from ..staging.slots import BucketSlot, FlatBucket
 from ..staging.streams import keep_for_current_stream, tensors_in
 from .compare import compared, finite_parts, lengths_of
 from .probe import residual_of
@@ -88,7 +88,8 @@ class LocalProbes(Part):
         probed = ProbeResult(
             slot=slot, step=start.step, rank=0, local=True, scope="local", ready=start.ready
         )
-        result = tried(self._steps, state, _BucketCopy(bucket), slot.device)
+        copied = FlatBucket(bucket.parameters(), own.clone(), bucket.index(), bucket.is_last())
+        result = tried(self._steps, state, copied, slot.device)
         found = compared(result, own, lengths, residual_of(state, slot.index))
         probed.push(sink, **found, finite=finite_parts(own, lengths))
 
@@ -104,28 +105,6 @@ def tried(
     with random_state_kept(device), torch.no_grad():
         generator = steps(copy_of_state(state), copied)
         return run_answered(generator, methodcaller("echo")).flatten()
-
-
-class _BucketCopy:
-    """A bucket whose buffer is a copy, for a hook to work on; the rest is the bucket's own."""
-
-    def __init__(self, bucket: GradBucketLike) -> None:
-        self._bucket = bucket
-        self._buffer = bucket.buffer().detach().clone()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._bucket, name)
-
-    def buffer(self) -> torch.Tensor:
-        return self._buffer
-
-    def set_buffer(self, tensor: torch.Tensor) -> None:
-        self._buffer = tensor
-
-    def gradients(self) -> list[torch.Tensor]:
-        shapes = [p.shape for p in self._bucket.parameters()]
-        parts = self._buffer.split([shape.numel() for shape in shapes])
-        return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def copy_of_state(state: Any) -> Any:
