@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +12,10 @@ import torch
 import torch.distributed as dist
 
 from hooktrace import Tracer
-from hooktrace.probes.debug_checks import DebugChecks
-from hooktrace.probes.step_sampler import CallStart
 from hooktrace.probes.wire import FlightRecorder, UnknownError
 from hooktrace.staging import backward, groups, job, layout, slots
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job
-from tests.probes.test_debug_checks import Sink, slot_of
 
 PACKAGE = Path(__file__).parents[1] / "hooktrace"
 
@@ -51,9 +47,7 @@ HOMES = {
     "_register_builtin_comm_hook": "integrations/models.py",
     "_register_comm_hook": "integrations/models.py",
     "_resolve_process_group": "ranks/hang/collectives.py",
-    "_storage_Use_Count": "probes/debug_checks.py",
     "_training_state": "fsdp/torch_waits.py",
-    "_use_count": "probes/debug_checks.py",
     "_wait_for_post_backward": "fsdp/torch_waits.py",
     "_world": "staging/groups.py",
 }
@@ -113,20 +107,6 @@ def test_without_the_engines_names_nothing_is_known_of_backward(
     with Tracer() as tracer:
         Job(tracer).step()
         assert len(tracer.steps()) == 1
-
-
-def test_without_reference_counts_debug_mode_ends(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With one line; training goes on."""
-    monkeypatch.delattr(torch._C, "_storage_Use_Count")
-    bucket = FakeBucket([torch.zeros(3)], is_last=False)
-    with caplog.at_level(logging.ERROR):
-        start = CallStart(slot_of(bucket), 0, 0, bucket, None)
-        assert DebugChecks().enter(start, Sink())
-    assert [r.getMessage() for r in caplog.records] == [
-        "debug checks of net end here; training goes on"
-    ]
 
 
 def test_without_a_flight_recorder_bytes_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

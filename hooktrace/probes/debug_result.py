@@ -36,19 +36,19 @@ class DebugResult(Found):
     gradients: torch.Tensor | None = None
     result: torch.Tensor | None = None
     changed: torch.Tensor | None = None
-    _hidden: bool = False
 
     def arrive(self, into: Assembler) -> None:
-        """Become anomalies."""
-        into.add_found(self, self.anomalies())
+        """Become anomalies; those that a loss scaler does not see are none of its own."""
+        anomalies = list(self.anomalies())
+        self.scaled = self.scaled and not self.is_hidden
+        into.add_found(self, anomalies)
 
-    def read(self) -> None:
-        """Take what has arrived."""
-        super().read()
-        no_gradient_is_bad = self.gradients is None or bool(self.gradients.all())
-        is_good = self.result is not None and bool(self.result.all())
-        self._hidden = self.scaled and is_good and not no_gradient_is_bad
-        self.scaled = self.scaled and not self._hidden
+    @property
+    def is_hidden(self) -> bool:
+        """Whether a loss scaler looks for NaN and inf that the hook has hidden from it."""
+        if not self.scaled or self.gradients is None or self.result is None:
+            return False
+        return bool(self.result.all()) and not bool(self.gradients.all())
 
     def anomalies(self) -> Iterator[AnomalyRecord]:
         """Yield what was wrong."""
@@ -57,8 +57,8 @@ class DebugResult(Found):
                 yield self.anomaly("changed_after_completion", _CHANGED)
             return
         name = self._first_not_finite(self.gradients)
-        if name is not None and (self.result is None or self._hidden):
-            hidden = f", {_HIDDEN}" if self._hidden else ""
+        if name is not None and (self.result is None or self.is_hidden):
+            hidden = f", {_HIDDEN}" if self.is_hidden else ""
             what = f"the gradient of {name} had NaN or inf before the hook{hidden}"
             yield self.anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
         elif self.result is not None and name is None:

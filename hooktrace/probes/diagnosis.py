@@ -6,37 +6,29 @@ gradients, and the weights say what it did (``weights.py``, with n ranks):
     n times the average      a sum                        in probes of three steps in a row
     1/n of it                averaged twice               as well
     s times it, s < 0        the sign is wrong            at once
-    s times it               the scale is wrong           three steps, and gradients that change
     this rank's own alone    nothing was communicated,    once the next probe has brought the
                              or its result is everyone's  checksums of all ranks' results
     some ranks' average      the others are missing       at once
 
 Whatever else may explain a result, as far as it is known, keeps it from being named: compression is
-lossy, clipping is no mistake, and ranks whose gradients are alike cannot be told apart.
+lossy, clipping and any other factor may be meant, and ranks whose gradients are alike cannot be
+told apart.  ``hooktrace check``, which knows the gradients, tells more.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 
-from ..records import AnomalyRecord, BucketRecord
+from ..records import AnomalyRecord
 from ..records.last_used import LastUsed
-from ..staging.slots import BucketSlot
 from .anomalies import anomaly_of
 from .factors import FactorRun, Held
 from .probe_result import ProbeResult
 from .weights import HARMLESS, cause_of
-
-_CLAIMS = re.compile(r"compress|fp16|bf16|float16|half|quant|int8|8bit|power_?sgd|top_?k|spars")
-_LOSSLESS = 1e-6
-_WARM_UP = 2000
-"""Steps for which a hook may lose nothing while it says that it compresses: twice PowerSGD's."""
 
 
 class _Alone(NamedTuple):
@@ -49,12 +41,10 @@ class _Alone(NamedTuple):
 
 @dataclass(slots=True)
 class _Model:
-    """What is remembered of one model: ``exact_since``: a step from which it lost nothing."""
+    """What is remembered of one model."""
 
     run: FactorRun = field(default_factory=FactorRun)
     alone: list[_Alone] = field(default_factory=list)
-    exact_since: int | None = None
-    compressed: bool = False
 
 
 class Diagnosis:
@@ -72,47 +62,14 @@ class Diagnosis:
             yield from self._wrong_sum(probed)
             yield from _diverged(probed)
 
-    def of_bucket(self, slot: BucketSlot, record: BucketRecord) -> Iterator[AnomalyRecord]:
-        """Yield ``no_compression`` where a hook that says it compresses sends as many bytes.
-
-        As torch's own fp16 hook in C++ once did, which copied the 16-bit values back to float32.
-        One that loses nothing either may be in its warm-up, so that it has to last.
-        """
-        size = record.wire_bytes
-        if record.error is None or size is None or not _CLAIMS.search(record.hook.lower()):
-            return
-        model = self._models.of(record.model)
-        if slot.torch_dtype.itemsize < 4 or size < record.gradient_bytes or _is_narrow(record):
-            model.compressed = True
-            return
-        if (record.error.relative_l2 or 0.0) <= _LOSSLESS:
-            if model.exact_since is None:
-                model.exact_since = record.step
-            if model.compressed or record.step - model.exact_since < _WARM_UP:
-                return
-        dtypes = ", ".join(sorted({t.dtype for t in record.transfers})) or record.dtype
-        what = (
-            f"it sends {size} bytes ({dtypes}) for {record.gradient_bytes} bytes of gradients, so "
-            "nothing is compressed"
-        )
-        yield anomaly_of(
-            slot,
-            "no_compression",
-            what,
-            step=record.step,
-            time_ns=record.done_ns,
-            stage="wire",
-        )
-
     def _wrong_sum(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
         yield from self._whose(probed)
-        if probed.samples is None or probed.result_sample is None or probed.sums is None:
+        if probed.samples is None or probed.result_sample is None:
             return
         size, model = len(probed.samples), self._models.of(probed.slot.model.name)
         eps = torch.finfo(probed.slot.torch_dtype).eps
         cause = cause_of(probed.result_sample, probed.samples, eps)
-        norm = math.sqrt(float(probed.sums[:, 1].sum()))
-        model.run.add(Held(probed.slot, probed.step, probed.time_ns, cause, norm), size)
+        model.run.add(Held(probed.slot, probed.step, probed.time_ns, cause), size)
         if cause.kind == "factor" and cause.factor < 0:
             what = f"the result points away from the average: it is {cause.factor:.4g} times it"
             yield probed.anomaly("wrong_sign", what)
@@ -143,21 +100,13 @@ class Diagnosis:
                 yield one.everyones if same else one.own
 
 
-def _is_narrow(record: BucketRecord) -> bool:
-    """Return whether all that is sent is of 16 bits or fewer, and only sent more than once."""
-    dtypes = {getattr(torch, name, None) for t in record.transfers for name in t.dtype.split("+")}
-    return bool(dtypes) and all(isinstance(d, torch.dtype) and d.itemsize < 4 for d in dtypes)
-
-
 def _named(run: FactorRun, size: int) -> Iterator[AnomalyRecord]:
     """Yield what the factor of a run of probes is called, for each of its buckets."""
-    kind, buckets = run.named(size)
+    kind, buckets = run.named()
     for held in buckets:
-        times = f"the result is {held.cause.factor:.4g} times the average"
         what = {
             "not_averaged": f"the result is {size} times the average: a sum",
             "averaged_twice": f"the result is the average over {size} once more",
-            "wrong_scale": f"{times}, at three steps or more; the world size is {size}",
         }[kind]
         yield anomaly_of(held.slot, kind, what, step=held.step, time_ns=held.time_ns)
 

@@ -53,14 +53,13 @@ class Cause(NamedTuple):
 
     ``kind``: ``average`` where it is the average or may well be; ``factor`` and ``some`` (of the
     ranks) where that is ruled out; ``other`` where it is none of these; ``unknown`` where samples
-    of this kind tell nothing.  ``tight`` and ``wide``: t and T of the factor.  ``sure``: every rank
-    is known to be in the result.
+    of this kind tell nothing.  ``tight``: t of the factor.  ``sure``: every rank is known to be in
+    the result.
     """
 
     kind: CauseKind
     factor: float = math.nan
     tight: float = math.inf
-    wide: float = math.inf
     ranks: tuple[int, ...] = ()
     sure: bool = False
 
@@ -148,13 +147,13 @@ def cause_of(result: torch.Tensor, gradients: torch.Tensor, eps: float) -> Cause
 
 def _of_all(everyone: Ray, size: int) -> Cause:
     """Return the cause of a multiple of all ranks' average."""
-    factor, tight, wide = everyone.factor, everyone.tight, everyone.wide
-    if abs(factor - 1) <= max(wide, HARMLESS):
-        return Cause("average", factor, tight, wide)
-    if abs(factor) <= wide or not everyone.holds_in_all_parts():
+    factor, tight = everyone.factor, everyone.tight
+    if abs(factor - 1) <= max(everyone.wide, HARMLESS):
+        return Cause("average", factor, tight)
+    if abs(factor) <= everyone.wide or not everyone.holds_in_all_parts():
         return Cause("other")
     sure = not any(everyone.of(others).fits for others in ~torch.eye(size, dtype=torch.bool))
-    return Cause("factor", factor, tight, wide, tuple(range(size)), sure)
+    return Cause("factor", factor, tight, tuple(range(size)), sure)
 
 
 def _of_some(everyone: Ray, sizes: torch.Tensor) -> Cause:
@@ -166,7 +165,7 @@ def _of_some(everyone: Ray, sizes: torch.Tensor) -> Cause:
     if not (ray.fits and ray.is_alone() and ray.holds_in_all_parts()):
         return Cause("other")
     ranks = tuple(taken.nonzero().flatten().tolist())
-    return Cause("some", ray.factor, ray.tight, ray.wide, ranks)
+    return Cause("some", ray.factor, ray.tight, ranks)
 
 
 def _can_be_told(g: torch.Tensor, eps: float) -> bool:

@@ -117,8 +117,9 @@ _KINDS = (
     ),
     _wrong(
         "wrong_scale",
-        "The hook returns the average times a factor, the same at three probed steps in a row",
+        "The hook returns the average times a factor",
         "look at what it divides by",
+        "by check_hook",
     ),
     _wrong(
         "not_communicated",
@@ -187,15 +188,9 @@ _KINDS = (
     ),
     _right(
         "no_compression",
-        "The hook says that it compresses, and sends as many bytes as it gets",
+        "The hook keeps for later what it leaves out, and sends as many bytes as it gets",
         "look at which tensor it gives to the collective, and at its dtype",
-        "on sampled steps",
-    ),
-    _right(
-        "holds_memory",
-        "The hook keeps the bucket's memory from step to step",
-        "keep a copy: bucket.buffer().clone()",
-        "with debug=True",
+        "by check_hook",
     ),
     _right(
         "stall",

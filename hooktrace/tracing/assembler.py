@@ -243,10 +243,6 @@ class Assembler:
             self._records.append(stall)
         self._completed.append((record, buckets))
         self._bucket_count += len(buckets)
-        for call, bucket in zip(calls, buckets, strict=True):
-            if bucket.error is not None:
-                for anomaly in self._diagnosis.of_bucket(call.slot, bucket):
-                    self.add_anomaly(anomaly)
 
     def _times(self, calls: StepCalls) -> tuple[list[CallTimes], list[CallTimes | None]]:
         """Return the times of each call of a step on the host, and on its device."""

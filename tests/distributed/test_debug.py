@@ -47,34 +47,6 @@ def _run(hook: Hook, rank: int, state: object = None, **options: Any) -> tuple[l
     return found, torch.stack(seen)
 
 
-class Keeping:
-    """An all-reduce that keeps something of the bucket; ``kept`` forgets all but the last."""
-
-    def __init__(self, what: Callable[[Any], Any], *, last_only: bool) -> None:
-        self.what = what
-        self.last_only = last_only
-        self.kept: dict[int, Any] = {}
-
-    def __call__(self, state: Any, bucket: Any) -> Any:
-        place = bucket.index() if self.last_only else len(self.kept)
-        self.kept[place] = self.what(bucket)
-        return default_hooks.allreduce_hook(None, bucket)
-
-
-KEEPING: dict[str, Callable[[Any], Any]] = {
-    "the buffer": lambda bucket: bucket.buffer(),
-    "a view": lambda bucket: bucket.buffer()[1:3],
-    "the gradients": lambda bucket: bucket.gradients(),
-    "the bucket": lambda bucket: bucket,
-    "numpy": lambda bucket: bucket.buffer().numpy(),
-}
-INNOCENT: dict[str, Callable[[Any], Any]] = {
-    "a copy": lambda bucket: bucket.buffer().clone(),
-    "the parameters": lambda bucket: bucket.parameters(),
-    "a shape": lambda bucket: bucket.buffer().shape,
-}
-
-
 def _early(change: Callable[[torch.Tensor], None], when: str) -> Hook:
     """Return a hook whose results change after they were given, when the next hook is called."""
     last: list[torch.Tensor] = []
@@ -117,16 +89,6 @@ def _found(hook: Hook, rank: int, state: object = None, **options: Any) -> list[
 
 
 @on(2)
-def test_a_hook_that_holds_a_buckets_memory_is_named(rank: int) -> None:
-    """For each bucket once, also where the grads are views of it, and where one step is held."""
-    for what, kept in KEEPING.items():
-        for last_only in (True, False)[: 2 if what == "the buffer" else 1]:
-            hook = Keeping(kept, last_only=last_only)
-            found = _found(hook, rank, gradient_as_bucket_view=last_only)
-            assert found == [("holds_memory", i) for i in range(BUCKETS)], what
-
-
-@on(2)
 def test_a_result_that_changes_after_its_future_completed_is_named(rank: int) -> None:
     """For each bucket that changed; the last one of a step did not."""
     changed = [("changed_after_completion", i) for i in range(BUCKETS)]
@@ -136,9 +98,7 @@ def test_a_result_that_changes_after_its_future_completed_is_named(rank: int) ->
 
 @on(2)
 def test_debug_mode_has_nothing_to_say_of_right_hooks(rank: int) -> None:
-    """Hooktrace's, torch's, and those that keep what may be kept, however DDP is set up."""
-    for what, kept in INNOCENT.items():
-        assert _found(Keeping(kept, last_only=False), rank) == [], what
+    """Hooktrace's and torch's, however DDP is set up."""
     assert _found(_early(lambda t: t.mul_(1), "at the next bucket"), rank) == []
     torchs = serialised(powerSGD_hook.powerSGD_hook)
     for views in (False, True):

@@ -9,47 +9,23 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hooktrace.probes.debug_checks import CheckedCall, DebugChecks
-from hooktrace.probes.debug_result import DebugResult
-from hooktrace.probes.step_sampler import CallStart
-from hooktrace.staging.slots import BucketSlot, ModelState
-from hooktrace.testing import FakeBucket
+from hooktrace.probes.debug_checks import DebugChecks
+from tests.probes.fakes import Sink, bucket_of, future_of, slot_of, start_of
 
 
-class Sink:
-    """Keeps the kinds that it is told."""
-
-    event_pool: Any = None
-
-    def __init__(self) -> None:
-        self.kinds: list[str] = []
-
-    def clock(self) -> int:
-        return 0
-
-    def push(self, entry: Any) -> None:
-        if isinstance(entry, DebugResult):
-            entry.read()
-            self.kinds += [anomaly.kind for anomaly in entry.anomalies()]
-        else:
-            self.kinds.append(entry.kind)
-
-
-def slot_of(bucket: FakeBucket) -> BucketSlot:
-    """Return the slot of a bucket of a new model."""
-    model = ModelState("net", "hook", {}, 0)
-    slot = BucketSlot(model, bucket, bucket.index(), tuple(map(id, bucket.parameters())))
-    slot.is_last = bucket.is_last()
-    model.slots[0] = slot
-    return slot
+def kinds_of(sink: Any) -> list[str]:
+    """Return the kinds of anomalies that were pushed."""
+    for found in sink.pushed:
+        found.read()
+    return [anomaly.kind for found in sink.pushed for anomaly in found.anomalies()]
 
 
 def test_results_of_a_backward_pass_that_failed_are_let_go_of() -> None:
     """Its last bucket never comes, and the next step must not hold it or speak of it."""
-    bucket = FakeBucket([torch.zeros(3)], is_last=False)
+    bucket = bucket_of((3,))
     slot, checks, sink = slot_of(bucket), DebugChecks(), Sink()
     for step in range(3):
-        checks.enter(CallStart(slot, step, 0, bucket, None), sink)
+        checks.enter(start_of(slot, step, bucket), sink)
     assert [checked.step for checked in checks._step] == [2]
 
 
@@ -57,13 +33,12 @@ def test_trouble_ends_debug_mode_and_not_training(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is logged once, and nothing is looked at from then on."""
-    bucket = FakeBucket([torch.zeros(3)], is_last=False)
+    bucket = bucket_of((3,))
     slot, checks, sink = slot_of(bucket), DebugChecks(), Sink()
-    monkeypatch.setattr("hooktrace.probes.debug_checks.references", lambda tensor: 1 / 0)
-    with caplog.at_level(logging.ERROR):
-        assert checks.enter(CallStart(slot, 0, 0, bucket, None), sink)
-    monkeypatch.undo()
-    assert not checks.enter(CallStart(slot, 1, 0, bucket, None), sink)
+    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
+        patched.setattr("hooktrace.probes.debug_checks.finite_parts", lambda *_: 1 / 0)
+        assert checks.enter(start_of(slot, 0, bucket), sink)
+    assert not checks.enter(start_of(slot, 1, bucket), sink)
     assert [r.getMessage() for r in caplog.records] == [
         "debug checks of net end here; training goes on"
     ]
@@ -71,18 +46,12 @@ def test_trouble_ends_debug_mode_and_not_training(
 
 def test_a_bucket_without_elements_is_looked_at() -> None:
     """All its parameters are empty."""
-    bucket = FakeBucket([torch.zeros(0)], is_last=False)
-    slot, sink = slot_of(bucket), Sink()
-    start = CallStart(slot, 0, 0, bucket, None)
-    assert DebugChecks().enter(start, sink)
-    (checked,) = start.looks
-    assert isinstance(checked, CheckedCall)
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    joined = checked.join(future)
-    future.set_result(bucket.buffer())
-    checked.look_again()
-    assert joined.value() is bucket.buffer()
-    assert sink.kinds == []
+    bucket, sink, checks = bucket_of((0,)), Sink(), DebugChecks()
+    start = start_of(slot_of(bucket), 0, bucket)
+    assert checks.enter(start, sink)
+    assert start.looks[0].join(future_of(bucket.buffer())).value() is bucket.buffer()
+    checks._step[0].look_again()
+    assert kinds_of(sink) == []
 
 
 class Race(TorchDispatchMode):
@@ -114,16 +83,11 @@ def test_gradients_that_another_thread_writes_to_are_read_once(
     before: float, after: float, kinds: list[str]
 ) -> None:
     """What is said of them is what one look has seen, and of the result that it is not finite."""
-    bucket = FakeBucket([torch.zeros(2), torch.zeros(3)], is_last=False)
+    bucket, sink = bucket_of((2,), (3,)), Sink()
     bucket.buffer()[3] = before
-    slot, sink = slot_of(bucket), Sink()
     with Race(bucket.buffer(), 2, after):
-        start = CallStart(slot, 0, 0, bucket, None)
+        start = start_of(slot_of(bucket), 0, bucket)
         assert DebugChecks().enter(start, sink)
-        (checked,) = start.looks
-        assert isinstance(checked, CheckedCall)
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        checked.join(future)
-        future.set_result(torch.full((5,), float("nan")))
+        start.looks[0].join(future_of(torch.full((5,), float("nan"))))
     assert bucket.buffer().isnan().all() == (after != 0.0)
-    assert sink.kinds == kinds
+    assert kinds_of(sink) == kinds

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 
 from hooktrace.probes.debug_result import DebugResult
 from hooktrace.staging.devices import EventPool
-from hooktrace.staging.slots import BucketSlot, ModelState
-from hooktrace.testing import FakeBucket
+from tests.probes.fakes import bucket_of, slot_of
 
 GOOD, BAD = [True, True], [True, False]
 
@@ -20,9 +21,7 @@ def anomalies_of(**flags: list[bool] | bool) -> list[tuple[str, str | None, int]
 
 def result_of(*, scaled: bool = False, **flags: list[bool] | bool) -> DebugResult:
     """Return what flags have come of a look."""
-    bucket = FakeBucket([torch.zeros(3), torch.zeros(2)])
-    slot = BucketSlot(ModelState("net", "hook", {}, 0), bucket, 0, (1, 2))
-    result = DebugResult(slot=slot, step=4, time_ns=99, scaled=scaled)
+    result = DebugResult(slot=slot_of(bucket_of((3,), (2,))), step=4, time_ns=99, scaled=scaled)
     result.send(EventPool(), {name: torch.tensor(flag) for name, flag in flags.items()})
     assert result.has_arrived()
     result.read()
@@ -63,6 +62,9 @@ def test_what_a_loss_scaler_sees(
     expected: list[str],
 ) -> None:
     """Not what a hook has hidden from it: that step is not left out."""
+    into = mock.Mock()
     result = result_of(scaled=True, **flags)
+    result.arrive(into)
+    (_, anomalies), _ = into.add_found.call_args
     assert result.scaled == scaled
-    assert [anomaly.kind for anomaly in result.anomalies()] == expected
+    assert [anomaly.kind for anomaly in anomalies] == expected

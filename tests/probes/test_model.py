@@ -13,10 +13,10 @@ from torch.distributed import HashStore
 from hooktrace.probes import model as model_module
 from hooktrace.probes.model import ModelProbes
 from hooktrace.probes.schedule import OFF
-from hooktrace.probes.step_sampler import CallStart
 from hooktrace.staging.ring import Loss
-from hooktrace.staging.slots import BucketSlot, ModelState
+from hooktrace.staging.slots import BucketSlot
 from hooktrace.testing import FakeBucket
+from tests.probes.fakes import Sink, slot_of, start_of
 
 
 def unreachable(*_: object) -> None:
@@ -32,8 +32,7 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> tuple[ModelProbes, BucketSlot, Fa
     monkeypatch.setattr(model_module, "PrivateGroup", unreachable)
     monkeypatch.setattr(model_module.dist, "get_process_group_ranks", lambda group: [0])
     bucket = FakeBucket([torch.zeros(3)], is_last=True)
-    slot = BucketSlot(ModelState("net", "hook", {}, 0), bucket, 0, (1,))
-    slot.is_last = True
+    slot = slot_of(bucket)
     group: Any = SimpleNamespace(rank=lambda: 0, size=lambda: 1)
     return ModelProbes(group, slot, [], 10, all_buckets=False, local=False), slot, bucket
 
@@ -43,14 +42,13 @@ def test_meetings_that_fail_are_bounded(
 ) -> None:
     """Three, each counted; then one warning, and nothing is tried any more."""
     model, slot, bucket = probes
-    pushed: list[Any] = []
-    sink: Any = SimpleNamespace(push=pushed.append)
+    sink: Any = Sink()
     for step in range(200):
         if step >= model.next_step:
-            start = CallStart(slot, step, 0, bucket, None)
+            start = start_of(slot, step, bucket)
             model.enter(start, sink)
             assert not start.looks
-    assert pushed == [Loss("probe_failed", "RuntimeError: nobody came")] * 3
+    assert sink.pushed == [Loss("probe_failed", "RuntimeError: nobody came")] * 3
     assert model.next_step == OFF
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
         "compression error of net is no longer measured: 3 probes failed one after another, the "

@@ -12,7 +12,7 @@ import torch
 from hooktrace.probes import compare
 from hooktrace.probes.probe import Probe
 from hooktrace.probes.probe_result import ProbeResult, StepChecksums, error_record
-from hooktrace.probes.step_sampler import CallStart
+from tests.probes.fakes import Sink, bucket_of, future_of, slot_of, start_of
 
 
 class Group:
@@ -34,48 +34,6 @@ class Group:
         return self.futures[1]
 
 
-class Sink:
-    """Keeps what it gets, in order."""
-
-    event_pool: Any = None
-
-    def __init__(self) -> None:
-        self.seen: list[bool] = []
-        self.results: list[ProbeResult] = []
-
-    def clock(self) -> int:
-        return 1
-
-    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
-        """Return an offset of 100 ns, known to 7."""
-        return 100, 7
-
-    def push(self, entry: Any) -> None:
-        entry.read()
-        self.seen.append(entry.sums is not None)
-        self.results.append(entry)
-
-
-class Bucket:
-    """The gradients of a bucket."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-    def buffer(self) -> torch.Tensor:
-        return self.tensor
-
-
-class Slot:
-    """What a probe reads of a slot: of two parameters, the first of four elements."""
-
-    index = 0
-
-    def __init__(self, numel: int) -> None:
-        self.numel = numel
-        self.parameters = (("weight", (2, 2)), ("bias", (numel - 4,)))
-
-
 class Probed:
     """A probe of a hook whose result is there, and the future that DDP gets."""
 
@@ -87,31 +45,44 @@ class Probed:
         future: Any = None,
         *,
         local: bool = False,
+        offset: tuple[int, int] | None = (100, 7),
     ) -> None:
-        self.group, self.sink = Group(ranks), Sink()
+        self.group: Any = Group(ranks)
+        self.sink: Any = Sink()
+        self.sink.offset = offset
         self.ended: list[str | None] = []
-        slot: Any = Slot(result.numel())
-        group: Any = self.group
-        sink: Any = self.sink
-        bucket: Any = Bucket(torch.ones_like(result))
+        bucket = bucket_of((2, 2), (result.numel() - 4,), dtype=result.dtype)
+        bucket.buffer().fill_(1)
+        slot = slot_of(bucket)
         self.probe: Any = Probe(
-            CallStart(slot, 0, ready, bucket, None),
+            start_of(slot, 0, bucket, ready),
             ProbeResult(slot=slot, step=0, rank=0, local=local, ready=ready),
-            group,
-            sink,
+            self.group,
+            self.sink,
             checksums=StepChecksums(0, {}),
             ended=self.ended.append,
         )
         self.probe.issue()
-        if future is None:
-            future = torch.futures.Future()
-            future.set_result(result)
-        self.future = self.probe.join(future)
+        self.future = self.probe.join(future_of(result) if future is None else future)
 
     def complete(self) -> None:
         """Let the reference and the samples arrive."""
         for future in self.group.futures:
             future.set_result(None)
+
+    @property
+    def found(self) -> ProbeResult | None:
+        """What was pushed, once, as the drain reads it."""
+        if not self.sink.pushed:
+            return None
+        (found,) = self.sink.pushed
+        found.read()
+        return found
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether what was pushed has them."""
+        return self.found is not None and self.found.sums is not None
 
 
 def test_numbers_come_before_ddp_has_the_result() -> None:
@@ -119,9 +90,9 @@ def test_numbers_come_before_ddp_has_the_result() -> None:
     result = torch.ones(6)
     probed = Probed(result)
     assert not probed.future.done()
-    assert probed.sink.seen == []
+    assert probed.found is None
     probed.complete()
-    assert probed.sink.seen == [True]
+    assert probed.has_numbers
     assert probed.future.value() is result
 
 
@@ -139,7 +110,8 @@ def test_ddp_gets_its_result_whatever_the_comparison_does(
     probed = Probed(result)
     probed.complete()
     assert probed.future.value() is result
-    assert probed.sink.seen == [False]
+    assert probed.found is not None
+    assert not probed.has_numbers
     assert probed.ended == (["MemoryError: boom"] if error is MemoryError else [])
 
 
@@ -151,7 +123,7 @@ def test_a_failed_reference_ends_the_probes_and_not_training() -> None:
     probed.group.futures[1].set_result(None)
     assert probed.future.value() is result
     assert probed.ended == ["RuntimeError: timed out"]
-    assert probed.sink.seen == [False]
+    assert not probed.has_numbers
 
 
 @pytest.mark.parametrize("fails", ["nothing", "the reference", "the hook"])
@@ -188,8 +160,8 @@ def test_a_bucket_of_any_size_is_probed(dtype: torch.dtype, numel: int, ranks: i
     probed = Probed(torch.ones(numel, dtype=dtype), ranks=ranks)
     probed.complete()
     assert probed.ended == [None]
-    (found,) = probed.sink.results
-    error = error_record(found)
+    assert probed.found is not None
+    error = error_record(probed.found)
     assert error is not None
     assert (error.relative_l2, error.reference_l2) == (0.0, pytest.approx(numel**0.5))
 
@@ -208,8 +180,8 @@ def test_an_abandoned_probe_says_so_once_and_has_no_numbers() -> None:
     probed.probe.abandon("full")
     probed.complete()
     future.set_result(torch.ones(6))
-    assert (probed.ended, probed.sink.seen) == (["full"], [False])
+    assert (probed.ended, probed.has_numbers) == (["full"], False)
     probed = Probed(torch.ones(6))
     probed.complete()
     probed.probe.abandon("full")
-    assert (probed.ended, probed.sink.seen) == ([None], [True])
+    assert (probed.ended, probed.has_numbers) == ([None], True)

@@ -9,17 +9,17 @@ import torch
 
 from hooktrace.probes.probe_result import error_record, mismatch
 from hooktrace.records import Scope
-from tests.probes.test_probe import Probed, Sink
+from tests.probes.test_probe import Probed
 
 
 @pytest.mark.parametrize(
     ("bad", "came_in", "expected"),
     [
         ({}, None, None),
-        ({0: math.inf, 5: math.nan}, None, ("weight", 1.0)),
-        ({3: -math.inf}, None, ("weight", 1.0)),
-        ({4: math.nan}, None, ("bias", 1.0)),
-        ({0: math.inf, 4: math.nan}, 1, ("bias", 1.0)),
+        ({0: math.inf, 5: math.nan}, None, ("0.0", 1.0)),
+        ({3: -math.inf}, None, ("0.0", 1.0)),
+        ({4: math.nan}, None, ("0.1", 1.0)),
+        ({0: math.inf, 4: math.nan}, 1, ("0.1", 1.0)),
         ({0: math.inf}, 0, None),
     ],
 )
@@ -34,17 +34,17 @@ def test_an_overflow_is_of_the_first_parameter_that_was_finite(
     if came_in is not None:
         probed.probe._reference[came_in] = math.inf
     probed.complete()
-    assert probed.sink.results[0].overflow == expected
+    assert probed.found is not None
+    assert probed.found.overflow == expected
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_the_arrival_travels_with_the_samples(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_arrival_travels_with_the_samples(known: bool) -> None:
     """In rank 0's clock, with what it may be off; the samples and checksums stay what they are."""
-    if not known:
-        monkeypatch.setattr(Sink, "clock_offset", lambda self, host_ns: None)
-    probed = Probed(torch.ones(6), ready=10**15)
+    probed = Probed(torch.ones(6), ready=10**15, offset=(100, 7) if known else None)
     probed.complete()
-    (found,) = probed.sink.results
+    found = probed.found
+    assert found is not None
     assert found.arrivals is not None
     expected = [10**15 + 100, 7] if known else [10**15, -1]
     assert found.arrivals.tolist() == [expected, expected]
@@ -59,8 +59,8 @@ def test_ranks_that_probed_different_calls_are_not_compared() -> None:
     probed = Probed(torch.ones(6))
     probed.probe._messages[1][8] = 3
     probed.complete()
-    why = mismatch(probed.sink.results[0])
-    assert why == (
+    assert probed.found is not None
+    assert mismatch(probed.found) == (
         "rank 1 probed bucket 0 of its step 3 when this one probed bucket 0 of step 0; trace the "
         "same steps on all ranks"
     )
@@ -71,7 +71,8 @@ def test_the_error_of_a_local_hook_is_by_design(local: bool, scope: Scope) -> No
     """Its results are not meant to be the average; what it loses on its own rank is lost."""
     probed = Probed(torch.ones(6), local=local)
     probed.complete()
-    (found,) = probed.sink.results
+    found = probed.found
+    assert found is not None
     found.scope = scope
     error = error_record(found)
     assert error is not None

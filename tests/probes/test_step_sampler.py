@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 import torch
 
-from hooktrace.probes.step_sampler import CallStart, StepSampler
-from tests.fakes import fake_clock
+from hooktrace.probes.step_sampler import CallStart, SampledCall, StepSampler
+from tests.probes.fakes import Sink, future_of, start_of
 
 
 class Look:
@@ -45,17 +45,6 @@ class Part:
         self.seen.append(f"{self.name} left")
 
 
-class Sink:
-    """A tracer's ring and clock."""
-
-    event_pool = None
-
-    def __init__(self) -> None:
-        self.clock = fake_clock()
-        self.pushed: list[Any] = []
-        self.push = self.pushed.append
-
-
 class Call:
     """A call that notes when it is released."""
 
@@ -68,103 +57,81 @@ class Call:
         self.held, self.released = False, self.recorder.clock()
 
 
-def ended(result: Any) -> Any:
-    """Return a hook's future that has a result, or an error."""
-    future: torch.futures.Future[Any] = torch.futures.Future()
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
-    return future
+TRACER: Any = "tracer"
 
 
-def start(step: int) -> CallStart:
-    """Return a call of a step."""
-    unused: Any = None
-    return CallStart(unused, step, 0, unused, None)
+def entered(*names: str) -> tuple[SampledCall | None, list[str], Any]:
+    """Return a call that parts of these names have looked at, what they noted, and the sink."""
+    seen: list[str] = []
+    sink: Any = Sink()
+    sampler: Any = StepSampler([Part(seen, name, 1) for name in names])
+    return sampler.enter(start_of(step=1), sink), seen, sink
 
 
 def test_each_part_is_asked_on_its_own_steps() -> None:
-    """And the sampler as a whole says when the next of them is."""
+    """And the sampler as a whole says when the next of them is; all hear when it leaves."""
     seen: list[str] = []
     sink: Any = Sink()
     sampler = StepSampler([Part(seen, "two", 2), Part(seen, "three", 3)])
     for step in range(1, 7):
         if step >= sampler.next_step:
-            sampler.enter(start(step), sink)
-    assert seen == ["two 2", "three 3", "two 4", "two 6", "three 6"]
+            sampler.enter(start_of(step=step), sink)
     assert sampler.next_step == 8
+    sampler.leave()
+    assert seen == ["two 2", "three 3", "two 4", "two 6", "three 6", "two left", "three left"]
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b"], ["silent", "b"], ["over", "b"]])
 def test_ddp_gets_the_result_through_all_parts(names: list[str]) -> None:
     """In their order; those that have nothing to do at the end are not asked."""
-    sink: Any = Sink()
-    call = StepSampler([Part([], name, 1) for name in names]).enter(start(1), sink)
+    call, _, _ = entered(*names)
     assert call is not None
-    assert call.join(ended(["hook"])).wait() == [
+    assert call.join(future_of(["hook"])).wait() == [
         "hook", *(name for name in names if name not in {"silent", "over"})
     ]  # fmt: skip
 
 
-def test_a_call_that_nobody_looks_at_is_the_tracers_own() -> None:
-    """Nothing stands between the hook and DDP."""
-    sink: Any = None
-    assert StepSampler([Part([], "silent", 1)]).enter(start(1), sink) is None
-
-
-def test_a_call_that_was_looked_at_before_only_is_not_held_back() -> None:
-    """It reports to the tracer, and DDP gets the hook's own future."""
-    sink: Any = Sink()
-    tracer: Any = "tracer"
-    call = StepSampler([Part([], "over", 1)]).enter(start(1), sink)
+def test_a_call_that_nobody_waits_for_is_the_tracers_own() -> None:
+    """Nothing stands between the hook and DDP where its result is not looked at."""
+    assert entered("silent")[0] is None
+    call, _, _ = entered("over")
     assert call is not None
-    assert call.recorder(tracer) == "tracer"
-    future = ended(1)
+    assert call.recorder(TRACER) == TRACER
+    future = future_of(1)
     assert call.join(future) is future
 
 
 @pytest.mark.parametrize("result", [["hook"], ValueError("boom")])
 def test_a_call_comes_to_the_ring_when_its_result_was_looked_at(result: Any) -> None:
     """Once, with the moment at which DDP got it; also where the hook failed meanwhile."""
-    sink: Any = Sink()
-    tracer: Any = "tracer"
-    sampled = StepSampler([Part([], "a", 1), Part([], "b", 1)]).enter(start(1), sink)
+    sampled, _, sink = entered("a", "b")
     assert sampled is not None
-    call: Any = Call(sampled.recorder(tracer))
+    call: Any = Call(sampled.recorder(TRACER))
     call.recorder.push(call)
     assert (call.held, sink.pushed) == (True, [])
     sink.clock.advance(7)
-    future = sampled.join(ended(result))
+    future = sampled.join(future_of(result))
     assert (call.held, call.released, sink.pushed) == (False, 7, [call])
     if isinstance(result, Exception):
         with pytest.raises(RuntimeError, match="ValueError: boom"):
             future.wait()
 
 
-def test_a_hook_that_raised_and_a_tracer_that_closes_reach_all_parts() -> None:
+def test_a_hook_that_raised_reaches_all_parts() -> None:
     """None is left waiting."""
-    seen: list[str] = []
-    sink: Any = Sink()
-    sampler = StepSampler([Part(seen, "a", 1), Part(seen, "b", 1)])
-    call = sampler.enter(start(1), sink)
-    assert call is not None
-    ended_call: Any = Call(call)
-    call.push(ended_call)
-    call.abandon()
-    assert sink.pushed == [ended_call]
-    sampler.leave()
-    whys = ["a abandoned: the hook raised", "b abandoned: the hook raised"]
-    assert seen[2:] == [*whys, "a left", "b left"]
+    sampled, seen, sink = entered("a", "b")
+    assert sampled is not None
+    call: Any = Call(sampled)
+    sampled.push(call)
+    sampled.abandon()
+    assert sink.pushed == [call]
+    assert seen[2:] == ["a abandoned: the hook raised", "b abandoned: the hook raised"]
 
 
 @pytest.mark.parametrize("ends_before", [True, False])
 def test_a_look_that_cannot_join_leaves_ddp_the_hooks_result(ends_before: bool) -> None:
     """And the call comes to the ring, whenever it ends."""
-    seen: list[str] = []
-    sink: Any = Sink()
-    part = Part(seen, "a", 1)
-    sampled = StepSampler([part, Part(seen, "b", 1)]).enter(start(1), sink)
+    sampled, seen, sink = entered("a", "b")
     assert sampled is not None
     call: Any = Call(sampled.recorder(sink))
     if ends_before:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from hooktrace.probes.diagnosis import Diagnosis
 from hooktrace.probes.probe_result import ProbeResult, StepChecksums
 from hooktrace.probes.weights import cause_of
 from tests.probes.causes import CAUSES, CONDITIONS, COUNT, Condition, Hook
-from tests.probes.test_diagnosis import Slot
+from tests.probes.test_diagnosis import slot_3
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 SIZES = (2, 4, 8, 64)
@@ -24,19 +23,10 @@ RANK = 1
 EPS = torch.finfo(torch.float32).eps
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Keep small matrices from waiting for threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def probes(cause: str, condition: str, dtype: torch.dtype, size: int) -> Iterator[ProbeResult]:
     """Yield what rank 1 probes, step by step."""
     hook, random = Hook(dtype), torch.Generator().manual_seed(size)
-    slot: Any = Slot()
+    slot = slot_3()
     slot.torch_dtype, slot.numel = dtype, COUNT
     slot.parameters = (("a.weight", (COUNT,)),)
     before: StepChecksums | None = None
@@ -65,10 +55,8 @@ def names(cause: str, condition: str, dtype: torch.dtype, size: int) -> set[str]
 def allowed(cause: str, condition: Condition, size: int) -> set[str]:
     """Return what a hook may be called without a word of it being untrue."""
     kinds = CAUSES[cause].names(size)
-    if "averaged_twice" in kinds:
-        kinds = kinds | {"wrong_scale"}  # where one rank's gradient over n is not ruled out
     if condition.alike > 0.9 and kinds & {"not_communicated", "ranks_missing"}:
-        kinds = kinds | {"wrong_scale", "not_averaged"}  # the very same numbers
+        kinds = kinds | {"not_averaged"}  # the very same numbers
     return kinds
 
 
@@ -81,10 +69,10 @@ def table() -> Iterator[tuple[str, str, torch.dtype, int]]:
 
 @pytest.mark.slow
 def test_no_hook_is_called_what_it_is_not() -> None:
-    """Of every cause under every condition a sixth, with all dtypes and numbers of ranks."""
+    """Of every cause under every condition a third, with all dtypes and numbers of ranks."""
     wrong = [
         (*case, found)
-        for case in list(table())[::6]
+        for case in list(table())[::3]
         if not (found := names(*case)) <= allowed(case[0], CONDITIONS[case[1]], case[3])
     ]
     assert wrong == []
@@ -99,7 +87,7 @@ def test_what_is_wrong_is_found(condition: str) -> None:
         if what.found
         for dtype, size in [(DTYPES[place % 2 * 3], SIZES[place % 4])]
     }
-    assert len(found) >= 20
+    assert len(found) >= 14
     assert {case: CAUSES[case[0]].names(case[1]) for case in found} == found
 
 

@@ -1,0 +1,60 @@
+"""Stand-ins for what the parts of a sampler are given: a bucket, its slot, a call, a tracer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hooktrace.probes.step_sampler import CallStart
+from hooktrace.staging.slots import BucketSlot, ModelState
+from hooktrace.testing import FakeBucket
+from tests.fakes import fake_clock
+
+
+class Sink:
+    """A tracer's clock and ring: keeps what is pushed; ``offset``: of the clock, and how sure."""
+
+    event_pool: Any = None
+
+    def __init__(self) -> None:
+        self.clock = fake_clock()
+        self.offset: tuple[int, int] | None = (100, 7)
+        self.pushed: list[Any] = []
+        self.push = self.pushed.append
+        self.woken = 0
+
+    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
+        return self.offset
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+def bucket_of(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> FakeBucket:
+    """Return a bucket of zeros, which is not its model's last one."""
+    return FakeBucket([torch.zeros(shape, dtype=dtype) for shape in shapes], is_last=False)
+
+
+def slot_of(bucket: FakeBucket) -> BucketSlot:
+    """Return the slot of a bucket of a new model."""
+    model = ModelState("net", "my_hook", {}, 0)
+    slot = BucketSlot(model, bucket, bucket.index(), tuple(map(id, bucket.parameters())))
+    slot.is_last = bucket.is_last()
+    model.slots[bucket.index()] = slot
+    return slot
+
+
+def start_of(slot: Any = None, step: int = 0, bucket: Any = None, ready: int = 0) -> CallStart:
+    """Return a call that is about to begin."""
+    return CallStart(slot, step, ready, bucket, None)
+
+
+def future_of(result: Any) -> Any:
+    """Return a future that is done, with a result or an error."""
+    future: torch.futures.Future[Any] = torch.futures.Future()
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+    return future
