@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import Tracer, hooks
-from hooktrace.hooks import DDPCommHookType, catalogue
+from hooktrace.hooks import DDPCommHookType
 from tests.distributed.harness import on
 from tests.distributed.models import backward, gradients, make_ddp, make_model
 from tests.versions import BROADCASTS_COMPLEX
@@ -76,28 +76,6 @@ STATES: dict[str, Callable[[], Any]] = {
     "POST_LOCAL_SGD": lambda: hooks.PostLocalSGDState(None, dist.group.WORLD, 2),
 }
 
-CATALOGUE = {
-    "ALLREDUCE": ("allreduce", hooks.allreduce_hook, "lossless"),
-    "FP16_COMPRESS": ("fp16", hooks.fp16_compress_hook, "cast"),
-    "BF16_COMPRESS": ("bf16", hooks.bf16_compress_hook, "cast"),
-    "QUANTIZE_PER_TENSOR": ("quantize-per-tensor", hooks.quantization_pertensor_hook, "quantised"),
-    "QUANTIZE_PER_CHANNEL": (
-        "quantize-per-channel",
-        hooks.quantization_perchannel_hook,
-        "quantised",
-    ),
-    "POWER_SGD": ("powersgd", hooks.powerSGD_hook, "low-rank"),
-    "POWER_SGD_RANK2": ("powersgd-rank2", hooks.powerSGD_hook, "low-rank"),
-    "BATCHED_POWER_SGD": ("batched-powersgd", hooks.batched_powerSGD_hook, "low-rank"),
-    "BATCHED_POWER_SGD_RANK2": ("batched-powersgd-rank2", hooks.batched_powerSGD_hook, "low-rank"),
-    "NOOP": ("noop", hooks.noop_hook, "local"),
-    "ALLGATHER_THEN_AGGREGATE": ("allgather", hooks.allgather_then_aggregate_hook, "lossless"),
-    "POST_LOCAL_SGD": ("post-local-sgd", hooks.post_localSGD_hook, "local"),
-    "GOSSIP_GRAD": ("gossip", hooks.gossip_grad_hook, "local"),
-}
-"""Each type's name on the command line, hook and kind."""
-
-
 def stages_of(member: DDPCommHookType) -> list[str]:
     """Return the stages of a bucket with a hook."""
     rounds = 2 if "SGD" in member.name and member is not DDPCommHookType.POST_LOCAL_SGD else 1
@@ -133,8 +111,7 @@ def test_each_hook_registers_by_its_type(rank: int) -> None:
         backward(called, rank, 0)
         assert gradients(called).isfinite().all(), member
         ((hook, state),) = called._comm_hooks
-        _, expected, _ = CATALOGUE[member.name]
-        assert {hook.__qualname__, last.hook} == {expected.__qualname__}
+        assert {hook.__qualname__, last.hook} == {member.value.hook_name}
         columns = (2 if "RANK2" in member.name else 1) if "POWER" in member.name else None
         assert getattr(state, "matrix_approximation_rank", None) == columns, member
 
@@ -219,21 +196,3 @@ def test_encode_and_decode_make_a_hook(rank: int) -> None:
         error = (gradients(ours) - expected).abs().max() / expected.abs().max()
         assert 0 < error <= 2 * 2**-8
         assert {made.__name__, copy.__name__} == {"encode_and_decode(halve, same)"}
-
-
-def test_the_catalogue_says_what_each_hook_is() -> None:
-    """One entry a type, with names for the command line that differ."""
-    entries = catalogue()
-    assert [member.value for member in DDPCommHookType] == list(entries)
-    assert len({entry.name for entry in entries}) == len(entries) == 13
-    assert {
-        member.name: (member.value.name, member.value.hook, member.value.kind)
-        for member in DDPCommHookType
-    } == CATALOGUE
-    several = {entry.name for entry in entries if not entry.is_single_round}
-    assert several == {
-        "powersgd",
-        "powersgd-rank2",
-        "batched-powersgd",
-        "batched-powersgd-rank2",
-    }

@@ -19,6 +19,8 @@ def test_an_entry_says_what_its_hook_is(entry: HookEntry) -> None:
     assert entry.hook is getattr(hooks, entry.hook_name)
     assert entry.hook.__qualname__ == entry.hook_name
     assert entry.is_single_round == (entry.hook.multi_round is False)
+    assert (entry.kind == "local") == entry.hook.local
+    assert len({one.name for one in catalogue()}) == len(catalogue())
 
 
 def test_the_state_is_the_group_or_made_with_the_entry_s_options() -> None:
