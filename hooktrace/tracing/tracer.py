@@ -73,8 +73,8 @@ class Tracer:
     - ``error_all_buckets``: probe all buckets of such a step, not one in turn.
     - ``error``: ``global`` compares results with the lossless average of all ranks; ``local`` has
       a staged hook compress and decompress this rank's gradients alone, and sends nothing.
-    - ``debug``: look at every bucket of every step for NaN and inf, and for hooks that hold or
-      change a bucket's memory; every call then takes much longer.
+    - ``debug``: look at every bucket of every step for NaN and inf, and for results that change
+      after they were given; every call then takes much longer.
     - ``align_clocks``: compare the ranks' clocks now and then, over the channel.
     - ``channel``: connect the ranks over TCP, one connection a host to rank 0, for clocks, control
       and the explanation of hangs; the same on all ranks.
