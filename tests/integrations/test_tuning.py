@@ -82,16 +82,9 @@ def test_a_plan_goes_through_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert plan() == wanted
 
 
-class Subtract:
-    """The simplest functional optimizer."""
-
-    def step_param(self, param: object, grad: object) -> None:
-        """Do nothing."""
-
-
 def test_a_hook_that_does_more_than_average_is_known() -> None:
     """Its optimizer would not run in the turns of the others."""
-    state = OptimizerHookState(Subtract())
+    state = OptimizerHookState({})
     assert does_more(hook_then_optimizer(allreduce_hook, state))
     assert does_more(optimizer_overlap_hooks._hook_then_optimizer)
     assert not does_more(allreduce_hook)
