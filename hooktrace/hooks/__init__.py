@@ -13,7 +13,7 @@ imported when it is first used.
       catalogue.py             all of these: one HookEntry each, registered by name
       sharded.py               those for FSDP2, which are in hooktrace.fsdp.hooks
     hooks made of others: wrappers.py (casts, two functions), optimizer.py (the optimizer's step in
-    the callback)
+    the callback), zero.py (torch's own)
 """
 
 from __future__ import annotations

@@ -23,3 +23,5 @@ from .quantization import quantization_pertensor_hook as quantization_pertensor_
 from .wrappers import bf16_compress_wrapper as bf16_compress_wrapper
 from .wrappers import encode_and_decode as encode_and_decode
 from .wrappers import fp16_compress_wrapper as fp16_compress_wrapper
+from .zero import hook_with_zero_step as hook_with_zero_step
+from .zero import hook_with_zero_step_interleaved as hook_with_zero_step_interleaved

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.amp.grad_scaler import GradScaler
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointFunction
 
 graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
@@ -66,12 +67,33 @@ def watch(call: Watching) -> bool:
     return True
 
 
-def waits_later(ddp: Any) -> bool:
+def waits_later(ddp: weakref.ref[Any] | None) -> bool:
     """Whether a DDP model waits for its buckets when somebody says so, not at the pass's end.
 
-    From torch 2.15 on.
+    From torch 2.15 on.  ``ddp``: the model; where it is not known, it may be any model that is
+    finalised by hand, while the process has one.
     """
-    return getattr(ddp, "require_manual_backward_finalization", False)
+    if ddp is None:
+        return bool(_by_hand)
+    return getattr(ddp(), _BY_HAND, False)
+
+
+_BY_HAND = "require_manual_backward_finalization"
+_by_hand: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+
+
+@functools.cache
+def hear_of_finalization() -> None:
+    """Take note of it when a DDP model is to be finalised by hand; once a process."""
+    required = getattr(DistributedDataParallel, _BY_HAND, None)
+    if required is None:
+        return
+
+    def heard(self: Any, by_hand: bool) -> None:
+        required.fset(self, by_hand)
+        (_by_hand.add if by_hand else _by_hand.discard)(self)
+
+    setattr(DistributedDataParallel, _BY_HAND, required.setter(heard))
 
 
 class _Pass:

@@ -232,8 +232,7 @@ class BucketCall:
     def watch_backward(self) -> None:
         """Have it stamped when DDP begins to wait, at the end of the backward pass as a rule."""
         self.backward_end = NOT_YET
-        ddp = self.slot.model.ddp
-        if ddp is not None and waits_later(ddp()):
+        if waits_later(self.slot.model.ddp):
             self.backward_end = NEVER
         elif not watch(self):
             self.backward_end = None

@@ -237,7 +237,7 @@ class HooklessModel:
 
     def _waited(self, failed: bool) -> None:
         """The pass is over, and DDP has waited: what has no stamp has arrived, just now."""
-        if failed or not self._slots or waits_later(self._ddp()):
+        if failed or not self._slots or waits_later(self._ddp):
             return
         step = self._slots[0].model.step
         with _turn:  # for a callback that puts one into the ring just now

@@ -37,7 +37,7 @@ from ..records import (
 )
 from ..records.errors import AnomalyError, UsageError
 from ..records.summary import ModelSummary, summarize
-from ..staging.backward import hear_of_scalers
+from ..staging.backward import hear_of_finalization, hear_of_scalers
 from ..staging.calls import Clock, clock_anchor
 from ..staging.devices import EventPool
 from ..staging.job import describe_run
@@ -144,6 +144,7 @@ class Tracer:
         self._begin()
         open_tracers.add(self)
         hear_of_scalers()
+        hear_of_finalization()
 
     def _begin(self) -> None:
         """Make what a forked child needs anew; the drain's thread starts with the first call."""

@@ -334,16 +334,20 @@ def test_nothing_is_kept_of_calls_that_have_ended(rank: int) -> None:
 @pytest.mark.skipif(not FINALISES_BY_HAND, reason="DDP of this torch waits at the end of backward")
 @on(2)
 def test_what_a_model_exposes_that_is_finalised_by_hand_is_not_known(rank: int) -> None:
-    """It waits for its buckets when that is done; they are all recorded."""
-    ddp: Any = make_ddp(CAP_MB)
-    ddp.require_manual_backward_finalization = True
-    with Tracer(error_every=0) as tracer:
-        instrument(ddp, hooks.allreduce_hook, tracer=tracer)
-        for step in range(STEPS):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-            ddp.finalize_backward()
-        assert [step.exposed_ns for step in tracer.steps()] == [None] * STEPS
+    """It waits for its buckets when that is done; also where nobody has named the model."""
+    for is_named in (True, False):
+        ddp: Any = make_ddp(CAP_MB)
+        with Tracer(error_every=0) as tracer:
+            if is_named:
+                instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+            else:
+                ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
+            ddp.require_manual_backward_finalization = True
+            for step in range(STEPS):
+                ddp.zero_grad()
+                backward(ddp, rank, step)
+                ddp.finalize_backward()
+            assert [step.exposed_ns for step in tracer.steps()] == [None] * STEPS
 
 
 @pytest.mark.skipif(not FINALISES_BY_HAND, reason="DDP of this torch keeps its buffers")
