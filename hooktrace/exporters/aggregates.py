@@ -61,24 +61,32 @@ class Aggregates:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: defaultdict[m.Metric, Values] = defaultdict(dict)
+        self._totals: defaultdict[m.Metric, Values] = defaultdict(dict)
         self._distributions: defaultdict[m.Metric, dict[Labels, Distribution]] = defaultdict(dict)
+        self._gauges: dict[object, defaultdict[m.Metric, Values]] = {}
 
-    def add(self, columns: Iterable[Column]) -> None:
+    def add(self, columns: Iterable[Column], source: object = None) -> None:
         """Add a batch's observations; a reader sees all of them or none.
 
-        Counters and histograms add up; a gauge is the last value.
+        Counters and histograms of all sources add up.  A gauge is the last value of its source; of
+        several sources with the same labels that of the newest one is shown.
         """
         with self._lock:
+            gauges = self._gauges.setdefault(source, defaultdict(dict))
             for metric, labels, values in columns:
                 if metric.kind == "counter":
-                    _count(self._values[metric], labels, values)
+                    _count(self._totals[metric], labels, values)
                 elif metric.kind == "histogram":
                     _spread(self._distributions[metric], metric.buckets, labels, values)
                 else:
                     if metric is m.GENERATION:
-                        _forget_sizes(self._values[m.BUCKET_SIZE], *labels)
-                    self._values[metric].update(zip(labels, values, strict=True))
+                        _forget_sizes(gauges[m.BUCKET_SIZE], *labels)
+                    gauges[metric].update(zip(labels, values, strict=True))
+
+    def forget(self, source: object) -> None:
+        """Stop showing the gauges of a source; what it counted stays in the totals."""
+        with self._lock:
+            self._gauges.pop(source, None)
 
     def family(self, metric: m.Metric) -> Family:
         """Return a copy of one metric, which may not have been observed yet."""
@@ -93,15 +101,16 @@ class Aggregates:
         with self._lock:
             families = [self._copy(metric) for metric in m.METRICS]
             if restart:
+                self._totals.clear()
                 self._distributions.clear()
-                for metric in [one for one in self._values if one.kind == "counter"]:
-                    del self._values[metric]
         return [family for family in families if family.values or family.distributions]
 
     def _copy(self, metric: m.Metric) -> Family:
+        values = self._totals[metric].copy()
+        for gauges in self._gauges.values():
+            values |= gauges[metric]
         states = self._distributions[metric].items()
-        found = {labels: copy(state) for labels, state in states}
-        return Family(metric, self._values[metric].copy(), found)
+        return Family(metric, values, {labels: copy(state) for labels, state in states})
 
 
 def _forget_sizes(sizes: Values, model: Labels) -> None:

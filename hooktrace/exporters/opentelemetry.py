@@ -134,7 +134,7 @@ class OpenTelemetryExporter:
         if self._totals:
             columns = self._observer.observe(batch)
             for totals in self._totals:
-                totals.add(columns)
+                totals.add(columns, self._observer)
         if self._traces is not None:
             self._write_spans(self._traces, batch)
 

@@ -110,7 +110,7 @@ class Instruments:
             else:
                 meter.create_observable_gauge(metric.otel_name, [self._shown(metric)], *about)
 
-    def add(self, columns: Iterable[Column]) -> None:
+    def add(self, columns: Iterable[Column], source: object) -> None:
         """Add up counters and gauges, record the values of histograms."""
         totals: list[Column] = []
         for column in columns:
@@ -120,7 +120,7 @@ class Instruments:
                     self._record[metric](value, self._attributes_of(metric, own))
             else:
                 totals.append(column)
-        self._aggregates.add(totals)
+        self._aggregates.add(totals, source)
 
     def _shown(self, metric: Metric) -> Callable[[api.CallbackOptions], list[api.Observation]]:
         """Return what a reader asks for a metric's values; it gets none in a forked child."""

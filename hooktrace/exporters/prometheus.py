@@ -1,33 +1,24 @@
-"""Metrics that Prometheus scrapes: one HTTP server an exporter, on ``port + local_rank``.
+"""Metrics that Prometheus scrapes: one HTTP server a process, on ``port + local_rank``.
 
-    Batch --Observer--> Aggregates --PrometheusExporter.collect, at each scrape--> the server
+    Batch --Observer--> Aggregates --Endpoint, at each scrape--> prometheus_client's server
 
 The drain adds up; a scrape copies the totals under a lock and formats the copy in the server's own
-thread.  prometheus_endpoint.py has the port; prometheus_format.py the metric families;
-target_file.py tells Prometheus where they are.
+thread.  prometheus_endpoint.py has the port, which the exporters of a process share;
+prometheus_format.py the metric families; target_file.py tells Prometheus where they are.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..records import Batch
 from ..records.metrics import TARGET_LABELS
-from .aggregates import Aggregates
-from .base import needing
 from .observations import Observer
-from .prometheus_endpoint import bind
-from .prometheus_format import metric_families
+from .prometheus_endpoint import Wanted, join
 from .target_file import TargetFile
 
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric as MetricFamily
-
 _ANY_ADDRESS = ("", "0.0.0.0", "::")
-_CLOSE_SECONDS = 5.0
 
 
 class PrometheusExporter:
@@ -36,6 +27,7 @@ class PrometheusExporter:
     It binds in the constructor: to ``port + local_rank``, or to a free port with ``port=0``; the
     result is in ``port`` and ``url``.  ``local_rank`` is taken from ``LOCAL_RANK`` (0 without it).
     A port in use is one warning, and the next free one is taken, ``LOCAL_WORLD_SIZE`` ports on.
+    Exporters of one process that ask for the same port share it, and what they count adds up.
     ``addr`` is loopback unless told otherwise: who can reach the port can read the metrics.
 
     ``file_sd`` is a directory, or a path that ends in ``.json``: on the first export each rank
@@ -61,49 +53,32 @@ class PrometheusExporter:
         file_sd: str | Path | None = None,
         bucket_histograms: bool = True,
     ) -> None:
-        with needing("prometheus-client", "Prometheus"):
-            from prometheus_client import CollectorRegistry
         self._addr = addr
-        self._bucket_histograms = bucket_histograms
         self._target = None if file_sd is None else TargetFile(Path(file_sd))
-        self._labels: dict[str, str] = {}
+        self._announced = False
         self._observer = Observer(self.name)
-        self._aggregates = Aggregates()
-        registry = CollectorRegistry()
-        registry.register(self)
         wanted = port + _local_rank(local_rank) if port else 0
-        self._server, self._thread = bind(wanted, addr, registry)
-        self.port: int = self._server.server_port
+        self._endpoint = join(Wanted(wanted, addr, bucket_histograms))
+        self.port = self._endpoint.port
         self.url = self._url("localhost")
         self._closed = False
 
     def export(self, batch: Batch) -> None:
         """Add a batch to the totals that the next scrape reads."""
-        if not self._labels:
-            self._labels = {name: str(getattr(batch.run, name)) for name in TARGET_LABELS}
-            if self._target is not None:
-                self._target.write(self._url(batch.run.host), self._labels)
-        self._aggregates.add(self._observer.observe(batch))
-
-    def collect(self) -> Iterator[MetricFamily]:
-        """Yield all series, for prometheus_client's server."""
-        is_found = self._target is not None and self._target.is_written
-        return metric_families(
-            self._aggregates.snapshot(),
-            {} if is_found else self._labels,
-            bucket_histograms=self._bucket_histograms,
-        )
+        if not self._announced:
+            self._announced = True
+            labels = {name: str(getattr(batch.run, name)) for name in TARGET_LABELS}
+            self._endpoint.announce(labels, self._url(batch.run.host), self._target)
+        self._endpoint.aggregates.add(self._observer.observe(batch), self)
 
     def close(self) -> None:
-        """Free the port and remove the ``file_sd`` file.  May be called again."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._target is not None:
-            self._target.remove()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(_CLOSE_SECONDS)
+        """Free the port and remove the ``file_sd`` file, unless another exporter shares the port.
+
+        May be called again.
+        """
+        if not self._closed:
+            self._closed = True
+            self._endpoint.leave(self)
 
     def _url(self, host: str) -> str:
         """Return what a client can connect to; ``host`` where the server listens on all."""

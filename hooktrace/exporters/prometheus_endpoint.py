@@ -1,6 +1,10 @@
-"""Where a process answers scrapes: on the port that is wanted, or on the next free one.
+"""Where this process answers scrapes: one endpoint for all exporters that ask for the same port.
 
-port, address --bind--> prometheus_client's server, in a thread of its own
+    port, address --join--> the endpoint that is there, or a new one on the next free port
+    Aggregates that they share --metric_families, at each scrape--> prometheus_client's server
+
+Two tracers of a process would otherwise fight for its port, and their counters, of one rank, would
+be two targets.
 """
 
 from __future__ import annotations
@@ -8,40 +12,138 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from .aggregates import Aggregates
+from .base import needing
+from .prometheus_format import metric_families
+from .target_file import TargetFile
 
 if TYPE_CHECKING:
-    import threading
     from wsgiref.simple_server import WSGIServer
 
     from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric as MetricFamily
 
 _log = logging.getLogger(__name__)
 
 _TRIES = 64
+_CLOSE_SECONDS = 5.0
 
 
-def bind(
-    wanted: int, addr: str, registry: CollectorRegistry
-) -> tuple[WSGIServer, threading.Thread]:
-    """Serve a registry on a port, or on the next free one, and say so.
+class Wanted(NamedTuple):
+    """What an exporter asks for: those of a process that ask for the same share an endpoint.
+
+    Not with ``port`` 0, which asks for one of its own.
+    """
+
+    port: int
+    addr: str
+    bucket_histograms: bool
+
+
+class Endpoint:
+    """A server, and what prometheus_client collects for each scrape; ``port``: the one it got.
+
+    ``aggregates`` has what ``users`` exporters counted.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        with needing("prometheus-client", "Prometheus"):
+            from prometheus_client import CollectorRegistry
+
+        self._wanted = wanted
+        self.aggregates = Aggregates()
+        self.users = 0
+        self._labels: dict[str, str] = {}
+        self._files: list[TargetFile] = []
+        registry = CollectorRegistry()
+        registry.register(self)
+        self._server, self.thread = _bind(wanted, registry)
+        self.port: int = self._server.server_port
+
+    def announce(self, labels: dict[str, str], url: str, file: TargetFile | None) -> None:
+        """Say which rank it is: in a file that Prometheus finds, or else on each series."""
+        self._labels = labels
+        if file is not None:
+            file.write(url, labels)
+            self._files.append(file)
+
+    def leave(self, exporter: object) -> None:
+        """Stop showing an exporter's gauges; the last one that leaves frees the port.
+
+        What it counted stays in the totals until then: one that falls looks like a restart.
+        """
+        with _endpoints.lock:
+            self.aggregates.forget(exporter)
+            self.users -= 1
+            if self.users:
+                return
+            _endpoints.found.pop(self._wanted, None)
+        self._stop()
+
+    def collect(self) -> Iterator[MetricFamily]:
+        """Yield all series."""
+        is_found = any(file.is_written for file in self._files)
+        return metric_families(
+            self.aggregates.snapshot(),
+            {} if is_found else self._labels,
+            bucket_histograms=self._wanted.bucket_histograms,
+        )
+
+    def _stop(self) -> None:
+        for file in self._files:
+            file.remove()
+        self._server.shutdown()
+        self._server.server_close()
+        self.thread.join(_CLOSE_SECONDS)
+
+
+class _Endpoints:
+    """Those of this process by what was asked for; a forked child's servers are its parent's."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self.lock = threading.Lock()
+        self.found: dict[Wanted, Endpoint] = {}
+
+
+_endpoints = _Endpoints()
+os.register_at_fork(after_in_child=_endpoints.renew)
+
+
+def join(wanted: Wanted) -> Endpoint:
+    """Return the endpoint for one more exporter, until that leaves.
 
     Raises ``OSError`` where no port can be bound.
     """
-    for port in _ports(wanted):
+    with _endpoints.lock:
+        endpoint = _endpoints.found.get(wanted) or Endpoint(wanted)
+        if wanted.port:
+            _endpoints.found[wanted] = endpoint
+        endpoint.users += 1
+        return endpoint
+
+
+def _bind(wanted: Wanted, registry: CollectorRegistry) -> tuple[WSGIServer, threading.Thread]:
+    """Serve on the port that is wanted, or on the next free one, and say so."""
+    for port in _ports(wanted.port):
         try:
-            bound = _serve(port, addr, registry)
+            bound = _serve(port, wanted.addr, registry)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
             taken = error
             continue
-        if port != wanted:
+        if port != wanted.port:
             _log.warning(
-                "port %d of %s, for the metrics of this rank, is in use; they are on port %d: "
+                "port %d of %s, for the metrics of this rank, is in use%s; they are on port %d: "
                 "scrape that, or let Prometheus find it by the files in file_sd",
-                wanted, addr, port,
+                wanted.port, wanted.addr, _by_whom(wanted), port,
             )  # fmt: skip
         return bound
     raise taken
@@ -78,3 +180,9 @@ def _ports(first: int) -> Iterator[int]:
     yield first
     if first:
         yield from range(first + stride, min(first + stride * _TRIES, 65536), stride)
+
+
+def _by_whom(wanted: Wanted) -> str:
+    if any(endpoint.port == wanted.port for endpoint in _endpoints.found.values()):
+        return " by another tracer of this process, whose exporter has other options"
+    return ""

@@ -18,7 +18,7 @@ from .append_file import writable_directory
 _log = logging.getLogger(__name__)
 
 _announced: dict[Path, str] = {}
-"""What stands in the files of this process; two exporters of one rank have one each."""
+"""What stands in the files of this process; two endpoints of one rank have one each."""
 
 
 class TargetFile:

@@ -55,7 +55,7 @@ def test_a_reader_gets_what_an_sdk_would_have_made() -> None:
     observed = instruments_of(MeterProvider([theirs]), "1.0", rank=0)
     for batch in batches:
         aggregates.add(flat(batch))
-        observed.add(flat(batch))
+        observed.add(flat(batch), None)
     ours, sdks = metrics_of(mine), metrics_of(theirs)
     assert set(ours) == set(sdks)
     assert {(m.name, m.unit, m.description) for m in ours.values()} == {
@@ -130,7 +130,7 @@ def test_exporters_that_share_a_provider_are_added_up() -> None:
     provider = MeterProvider([reader])
     for lost in (3, 4):
         batch = replace(make_batch(steps=2), losses={"ring_full": lost})
-        instruments_of(provider, "1.0", rank=0).add(flat(batch))
+        instruments_of(provider, "1.0", rank=0).add(flat(batch), lost)
     found = metrics_of(reader)
     assert point(found, "hooktrace.steps", *NET).value == 4
     assert point(found, "hooktrace.records.lost", "ring_full").value == 7
@@ -142,7 +142,7 @@ def test_a_forked_child_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     mine, theirs = InMemoryMetricReader(), InMemoryMetricReader()
     own(mine).add(flat(make_batch()))
     theirs_too = instruments_of(MeterProvider([theirs]), "1.0", rank=0)
-    theirs_too.add(flat(Batch(run=make_batch().run)))
+    theirs_too.add(flat(Batch(run=make_batch().run)), None)
     pid = os.getpid()
     monkeypatch.setattr(otel_metrics.os, "getpid", lambda: pid + 1)
     assert mine.get_metrics_data() is None

@@ -1,20 +1,23 @@
-"""Who gets which port, and what is said of it."""
+"""Who shares a port, who gets another one, and what is said of it."""
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
 
 from hooktrace.exporters import PrometheusExporter
 from tests.exporters.conftest import Make
 from tests.exporters.processes import get
-from tests.exporters.records_sample import make_batch
+from tests.exporters.records_sample import make_batch, make_layout
 from tests.exporters.test_prometheus import NET, samples
-from tests.ports import free_ports
+from tests.ports import free_port, free_ports
 
 STEPS = "hooktrace_steps_total"
 
@@ -65,22 +68,53 @@ def test_bad_addresses_end_in_their_remedy() -> None:
         PrometheusExporter(port=65535, local_rank=3)
 
 
-def test_two_tracers_of_a_process_have_a_port_each(make: Make, tmp_path: Path) -> None:
-    """Prometheus finds both, each with its own counts; one that closes leaves the other."""
-    port = free_ports(2)
+def test_two_tracers_of_a_process_share_a_port(make: Make, tmp_path: Path) -> None:
+    """Their counts add up, nothing is there twice, and the last one to close frees it.
+
+    The gauges of one go with it: a last value of what has ended says nothing.
+    """
+    port = free_port()
     first, second = (make(port=port, local_rank=0, file_sd=tmp_path) for _ in range(2))
-    assert (first.port, second.port) == (port, port + 1)
-    first.export(make_batch(steps=3))
-    second.export(make_batch(steps=1))
-    assert [samples(get(one.url))[STEPS, NET] for one in (first, second)] == [3, 1]
-    files = [json.loads(path.read_text())[0]["targets"] for path in sorted(tmp_path.iterdir())]
-    assert sorted(files) == [[f"127.0.0.1:{port}"], [f"127.0.0.1:{port + 1}"]]
+    first.export(replace(make_batch(steps=3), losses={"late": 2}))
+    own = replace(make_layout(), model="second")
+    second.export(replace(make_batch(steps=1), records=(own,), losses={"late": 5}))
+    names = [
+        (sample.name, tuple(sorted(sample.labels.items())))
+        for family in text_string_to_metric_families(get(first.url))
+        for sample in family.samples
+    ]
+    assert len(names) == len(set(names))
+    found = samples(get(first.url))
+    assert (first.url, found[STEPS, NET]) == (second.url, 4)
+    assert found["hooktrace_records_lost_total", (("reason", "late"),)] == 7
+    assert found["hooktrace_exposed_seconds_count", NET] == 4
+    generation = "hooktrace_bucket_generation{"
+    assert get(second.url).count(generation) == 2
     first.close()
-    assert samples(get(second.url))[STEPS, NET] == 1
-    second.close()
+    assert get(second.url).count(generation) == 1
+    found = samples(get(second.url))
+    assert found[STEPS, NET] == 4, "a total fell, which looks like a restart"
+    assert found["hooktrace_records_lost_total", (("reason", "late"),)] == 7
+    assert len(list(tmp_path.iterdir())) == 1
     second.close()
     assert list(tmp_path.iterdir()) == []
+    second.close()
     socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_other_options_are_told_as_the_reason(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """A port has one format."""
+    port = free_port()
+    first = make(port=port, local_rank=0)
+    second = make(port=port, local_rank=0, bucket_histograms=False)
+    assert second.port != first.port
+    assert "by another tracer of this process, whose exporter has other options" in caplog.text
+
+
+def test_ranks_of_one_process_do_not_share(make: Make, taken: int) -> None:
+    """One displaced to the port of the other is still a rank of its own."""
+    ports = {make(port=taken, local_rank=rank).port for rank in (0, 1)}
+    assert ports == {taken + 1, taken + 2}
 
 
 def test_series_say_whose_they_are_where_no_file_does(make: Make, tmp_path: Path) -> None:
@@ -92,3 +126,13 @@ def test_series_say_whose_they_are_where_no_file_does(make: Make, tmp_path: Path
         plain.url
     )
     assert "local_rank" not in get(found_by_file.url)
+
+
+def test_a_forked_child_shares_nothing_of_its_parent(make: Make) -> None:
+    """The server is the parent's; the child gets a port of its own."""
+    port = free_port()
+    make(port=port, local_rank=0)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if make(port=port, local_rank=0).port != port else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
