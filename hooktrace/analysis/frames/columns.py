@@ -87,7 +87,7 @@ class _StageRows(BucketRows):
 
     @cached_property
     def waited(self) -> Waited:
-        found = self._of_any_model(lambda model: waits(self.run, model).whole(self.i))
+        found = self._of_any_model(lambda model: waits(self.run, model).waited[self.i])
         return Waited(*(values[self.at] for values in found))
 
 

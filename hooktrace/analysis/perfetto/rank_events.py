@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records import UNIT_KINDS, LayoutRecord, SkewRecord, Unit
+from ...records import UNIT_KINDS, LayoutRecord, Unit
 from ..run import (
     COUNTS,
     REASONS,
@@ -28,9 +28,9 @@ from ..run import (
     RankClock,
     RankTrack,
     Run,
+    process_groups,
 )
 from ..run.columns import KEY_BITS
-from ..run.groups import group_numbers
 from ..run.placed import Placed, placed
 
 
@@ -61,7 +61,7 @@ def tied(run: Run) -> list[TiedRank]:
         keys.append(key << KEY_BITS | track.buckets.bucket)
     groups = [
         np.where(track.buckets.having("device"), UNKNOWN, numbers)
-        for track, numbers in zip(run.tracks, group_numbers(run), strict=True)
+        for track, numbers in zip(run.tracks, process_groups(run).of, strict=True)
     ]
     starts, ends = [one.ready for one in times], [one.done for one in times]
     phase, flow = _ties(*map(np.concatenate, (keys, groups, starts, ends)))
@@ -250,27 +250,14 @@ class RankEvents:
             args = {"message": anomaly.message, "step": anomaly.step, "bucket": anomaly.bucket}
             at = self._common(anomaly.time_ns)
             yield self._instant(at, 0, cat="anomaly", name=anomaly.kind, args=args)
-        marks: list[tuple[str, str, LayoutRecord | SkewRecord]] = [
-            ("layout", f"{_laid_out(layout)}, generation {layout.generation}", layout)
-            for layout in records.layouts
-        ]
-        for skew in records.skews:
-            name = f"{self._what(skew)}: ready {skew.lag_ns / 1e6:.3f} ms after the first rank"
-            marks.append(("skew", name, skew))
         rows = {model: self._first_row(i) for i, model in enumerate(self.rank.track.models)}
-        for cat, name, record in marks:
-            tid = rows.get((record.model, record.hook))
+        for layout in records.layouts:
+            tid = rows.get((layout.model, layout.hook))
             if tid in self._ends:
                 # The layout of a removed part may be older than all that is drawn.
-                at = max(self._common(record.time_ns), self.origin_ns)
-                yield self._instant(at, tid, cat=cat, name=name)
-
-    def _what(self, skew: SkewRecord) -> str:
-        """Return what a skew is of: a bucket, or a unit's collective."""
-        entry = self.rank.track.entries.get((skew.model, skew.generation, skew.bucket))
-        if entry is not None and entry.unit is not None:
-            return str(entry.unit)
-        return f"bucket {skew.bucket}"
+                at = max(self._common(layout.time_ns), self.origin_ns)
+                name = f"{_laid_out(layout)}, generation {layout.generation}"
+                yield self._instant(at, tid, cat="layout", name=name)
 
     def _hangs(self) -> Iterator[Event]:
         """Yield the rank's part in each hang, in the first row in which it overlaps no other.

@@ -220,7 +220,7 @@ def _draw_rank(svg: Svg, arrays: StepArrays, where: _Where) -> None:
     boxes: dict[str, list[tuple[float, float, float]]] = {}
     track, pairs = arrays.rows_of_step(*at)
     stages, of = track.stages_of(np.array([row for row, _ in pairs], np.int64))
-    waited = np.maximum(arrays.waits.of_stages(at[0], stages).ns, 0)
+    waited = np.maximum(arrays.waits.waited[at[0]].ns[stages], 0)
     for k, j, waits in zip(stages.tolist(), of.tolist(), waited.tolist(), strict=True):
         b = pairs[j][1]
         begin, end = (ready[b] + x[k] for x in (track.stages.start, track.stages.end))

@@ -41,7 +41,7 @@ from .follow import ReadingAside as ReadingAside
 from .follow import TrackFollower as TrackFollower
 from .follow import processes_for as processes_for
 from .follow import read_in_turns as read_in_turns
-from .groups import groups_of as groups_of
+from .groups import process_groups as process_groups
 from .groups import units_by_number as units_by_number
 from .hangs import Hang as Hang
 from .hangs import hangs as hangs

@@ -304,8 +304,7 @@ class StepArrays:
     @cached_property
     def together(self) -> tuple[Together, ...]:
         """Which ranks are together in which units' collectives; nothing of DDP's buckets."""
-        counted = [(own.track, own.buckets) for own in self._rows]
-        return together_in(counted, self._run.world_size, self.buckets, self.units)
+        return together_in(self._run, [own.buckets for own in self._rows], self.buckets, self.units)
 
     @cached_property
     def layout(self) -> LayoutRecord | None:
@@ -544,7 +543,8 @@ def _first_ready(own: RankRows) -> Ints:
 
 
 def _floats(values: Values) -> Floats:
-    return values.astype(np.float64).filled(np.nan)
+    found: Floats = np.ma.filled(values.astype(np.float64), np.nan)
+    return found
 
 
 def _known(values: Ints) -> Floats:

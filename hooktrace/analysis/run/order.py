@@ -28,7 +28,7 @@ import numpy as np
 from .clock import last_rank
 from .columns import UNKNOWN, Bools, Ints, bucket_keys
 from .dense import Floats, StepArrays, medians
-from .groups import Together, group_numbers
+from .groups import Together, process_groups
 from .run import Run, once
 
 
@@ -47,7 +47,7 @@ class Lags(NamedTuple):
 def lags(run: Run, model: str) -> list[Lags]:
     """Return the lags of each rank's calls of a model."""
     columns = []
-    for track, clock, group in zip(run.tracks, run.clocks, group_numbers(run), strict=True):
+    for track, clock, group in zip(run.tracks, run.clocks, process_groups(run).of, strict=True):
         is_known = track.is_of(track.buckets, model) & (group != UNKNOWN) & clock.is_known
         rows, host = np.flatnonzero(is_known), track.buckets.called[is_known]
         step, bucket = track.buckets.step[rows], track.buckets.bucket[rows]

@@ -209,7 +209,7 @@ def _pieces(arrays: StepArrays, i: int) -> _Pieces:
     track, rows, step, bucket = arrays.rows_of_rank(i)
     timed = ~track.buckets.having("untimed")[rows]
     rows, step, bucket = rows[timed], step[timed], bucket[timed]
-    kind, of, _, start, end = pieces_of(track, rows, arrays.waits.whole(i).ns)
+    kind, of, _, start, end = pieces_of(track, rows, arrays.waits.waited[i].ns)
     return _Pieces(_KIND_OF_PIECE[kind], step[of], bucket[of], start, end)
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from ...records import Members, Unit
 from .clock import last_rank
 from .columns import STAGE_NAMES, UNKNOWN, BucketColumns, Ints
-from .groups import groups_of, units_by_number
+from .groups import process_groups, units_by_number
 from .placed import placed
 from .run import Run
 from .waits import Waited, waits
@@ -87,7 +87,8 @@ class _Lane:
 
     def __init__(self, run: Run, model: str, index: int, waited: Waited) -> None:
         (track, clock), at = run.ranks[index], placed(run)[index]
-        columns, self._groups = track.buckets, groups_of(track, run.world_size)
+        columns, groups = track.buckets, process_groups(run)
+        self._group, self._members = groups.of[index], groups.members
         rows = np.flatnonzero(track.is_of(columns, model) & ~columns.having("untimed"))
         rows = rows[np.argsort(columns.step[rows], kind="stable")]
         self.rank, self.waited, self._track, self._rows = track.rank, waited, track, rows
@@ -128,14 +129,14 @@ class _Lane:
             (called + columns.launched_after[rows]).tolist(),
             columns.having("device")[rows].tolist(),
             _awaited(columns, rows),
-            self._groups.of[rows].tolist(),
+            self._group[rows].tolist(),
             strict=True,
         )
         return {
             bucket: Call(
                 bucket, at, done, None if device else called, None if device else launched,
                 self._stages(row, at), awaited,
-                None if group == UNKNOWN else self._groups.members[group],
+                None if group == UNKNOWN else self._members[group],
             )
             for row, bucket, at, done, called, launched, device, awaited, group in facts
         }  # fmt: skip
@@ -216,7 +217,7 @@ class CriticalPaths:
 
     def __init__(self, run: Run, model: str) -> None:
         found = waits(run, model)
-        self._lanes = [_Lane(run, model, i, found.whole(i)) for i in range(len(run.tracks))]
+        self._lanes = [_Lane(run, model, i, found.waited[i]) for i in range(len(run.tracks))]
         self.units: dict[int, Unit] = {}
         for track in reversed(run.tracks):
             self.units |= units_by_number(track, track.is_of(track.buckets, model))

@@ -174,7 +174,8 @@ def _joined(parts: Sequence[Values], column: Column) -> Values:
     if not parts:
         kind = column.dtype if column.dtype in ("int64", "bool") else object
         return where(np.zeros(0, kind), known=True)
-    return np.ma.concatenate(parts)
+    found: Values = np.ma.concatenate(parts)
+    return found
 
 
 def always(name: str) -> Callable[[Rows], Values]:

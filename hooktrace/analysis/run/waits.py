@@ -1,7 +1,7 @@
 """What of a collective is waiting for its last rank, and what is transfer: the one answer.
 
-    Run, model --waits--> Waits: of each wire stage ns of waiting, and for whom
-    Waits --of_stages, whole, by_bucket--> the same of some stages, of all of a rank, of its buckets
+    Run, model --waits--> Waits: of each stage ns of waiting, and for whom
+    Waits.by_bucket--> the same of a rank's buckets
 
 A collective cannot end before its last rank has begun it.  So a rank's wire stage is *wait* until
 the last rank begins its own, and *transfer* from then on.  The k-th wire stage of a bucket is the
@@ -23,7 +23,7 @@ import numpy as np
 from ...records.units import named_ranks
 from .clock import RankClock, last_rank
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, bucket_keys, packed
-from .groups import RowGroups, groups_of, ranks_within, unlike_numbers
+from .groups import process_groups, ranks_within, unlike_numbers
 from .run import Run, once
 
 _WIRE = STAGE_NAMES.index("wire")
@@ -48,15 +48,14 @@ class Waited(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The waiting in the wire stages of one model of which it is known; lists have an entry a rank.
+    """The waiting in the wire stages of one model.
 
-    ``rows``: in the rank's ``stages``, ascending.  ``waited``: of each of them.  ``why_no_clock``:
-    a clause, where it rests on what stages take and not on clocks, so that nobody is named.
-    ``why_unknown``: a clause, where nothing is known.
+    ``waited``: of each row in each rank's ``stages``, ``UNKNOWN`` where it is not known.
+    ``why_no_clock``: a clause, where it rests on what stages take and not on clocks, so that nobody
+    is named.  ``why_unknown``: a clause, where nothing is known.
     """
 
     tracks: list[RankTrack]
-    rows: list[Ints]
     waited: list[Waited]
     why_no_clock: str | None
     why_unknown: str | None
@@ -66,44 +65,22 @@ class Waits:
         """The same, but ``None`` in a job of one rank: there is nothing to be known."""
         return None if self.why_unknown == ONE_RANK else self.why_unknown
 
-    def of_stages(self, i: int, rows: Ints) -> Waited:
-        """Return it of some of the ``i``-th rank's stages; ``UNKNOWN`` where it is not known."""
-        there, found = self.rows[i], self.waited[i]
-        if np.array_equal(there, rows):
-            return found  # as a rule
-        if not len(there):
-            return Waited(np.full(len(rows), UNKNOWN), np.full(len(rows), UNKNOWN))
-        at = np.searchsorted(there, rows).clip(max=len(there) - 1)
-        known = there[at] == rows
-        return Waited(*(np.where(known, values[at], UNKNOWN) for values in found))
-
-    def whole(self, i: int) -> Waited:
-        """Return it of all of the ``i``-th rank's stages."""
-        size = len(self.tracks[i].stages)
-        found = Waited(np.full(size, UNKNOWN), np.full(size, UNKNOWN))
-        found.ns[self.rows[i]], found.last[self.rows[i]] = self.waited[i]
-        return found
-
     def by_bucket(self, i: int) -> Waited:
         """Return it of each of the ``i``-th rank's buckets, where it is known of all its stages.
 
         Of several stages that waited, ``last`` is for whom the longest one did.
         """
-        track, rows, (ns, last) = self.tracks[i], self.rows[i], self.waited[i]
-        count = len(track.buckets)
-        bucket, is_wire = track.bucket_of_stages(), track.stages.name == _WIRE
-        of = bucket[rows]
-        known = wires = np.bincount(of, minlength=count)
-        if len(rows) < np.count_nonzero(is_wire):
-            wires = np.bincount(bucket[is_wire], minlength=count)
-        sums = np.bincount(of, weights=ns, minlength=count).astype(np.int64)
-        if known.max(initial=0) > 1:
-            order = np.argsort(ns, kind="stable")
-            of, ns, last = of[order], ns[order], last[order]
+        track, count = self.tracks[i], len(self.tracks[i].buckets)
+        rows = np.flatnonzero(track.stages.name == _WIRE)
+        of, (ns, last) = track.bucket_of_stages()[rows], (one[rows] for one in self.waited[i])
+        is_known = ns != UNKNOWN
+        known = np.bincount(of[is_known], minlength=count)
+        sums = np.bincount(of[is_known], ns[is_known], minlength=count).astype(np.int64)
+        is_whole = (known > 0) & (known == np.bincount(of, minlength=count))
+        order = np.argsort(ns, kind="stable")  # of several the longest comes last
         whom = np.full(count, UNKNOWN)
-        whom[of] = np.where(ns > 0, last, UNKNOWN)  # of several the longest, which comes last
-        ns = np.where((known > 0) & (known == wires), sums, UNKNOWN)
-        return Waited(packed(ns), packed(whom))
+        whom[of[order]] = np.where(ns > 0, last, UNKNOWN)[order]
+        return Waited(packed(np.where(is_whole, sums, UNKNOWN)), packed(whom))
 
 
 class Pieces(NamedTuple):
@@ -151,53 +128,30 @@ class _Wires:
     unsure: Ints
 
 
-_Part = tuple[Ints, Ints, Ints]
-"""What a rank waited in the collectives of one group: rows, ns, and for whom."""
-
-
 @once
 def waits(run: Run, model: str) -> Waits:
     """Return what the ranks of a model waited for each other, in collectives that all were in."""
     tracks = run.tracks
     ours = [i for i, t in enumerate(tracks) if t.is_of(t.buckets, model).any()]
     why_no_clock = _why_no_clock(run, ours, model)
-    groups = {i: groups_of(tracks[i], run.world_size) for i in ours}
-    why_unknown = _why_unknown(run, ours) or _why_in_parts(run, groups, model)
-    parts: list[list[_Part]] = [[] for _ in tracks]
-    every = dict.fromkeys(one for own in groups.values() for one in own.members)
-    for members in every if why_unknown is None else ():
-        within = [i for i in ranks_within(tracks, members) if i in groups]
+    groups = process_groups(run)
+    why_unknown = _why_unknown(run, ours) or _why_in_parts(run, ours, model)
+    found = [Waited(*np.full((2, len(track.stages)), UNKNOWN, np.int32)) for track in tracks]
+    for number, members in enumerate(groups.members if why_unknown is None else ()):
+        within = [i for i in ranks_within(tracks, members) if i in ours]
         if members is not None and len(within) < len(range(*members)):
             continue  # the last one may be a rank that tells nothing of this model
-        wires = [
-            _wires_of(tracks[i], run.clocks[i], model, groups[i].having(members)) for i in within
-        ]
+        wires = [_wires_of(tracks[i], run.clocks[i], model, groups.of[i] == number) for i in within]
         at = _of_all(wires)
         waited, whom = _waited(wires, at, by_clock=why_no_clock is None)
         whom = np.where(whom >= 0, np.asarray(within)[whom], UNKNOWN)
         for i, one, own, own_ns in zip(within, wires, at, waited, strict=True):
-            part, known = (one.rows[own], own_ns, whom), own_ns != UNKNOWN
-            parts[i].append(part if known.all() else tuple(x[known] for x in part))
-    joined = [_joined(of_rank) for of_rank in parts]
-    return Waits(
-        tracks=tracks,
-        rows=[packed(rows) for rows, _, _ in joined],
-        waited=[Waited(packed(ns), packed(last)) for _, ns, last in joined],
-        why_no_clock=why_no_clock,
-        why_unknown=why_unknown,
-    )
-
-
-def _joined(parts: list[_Part]) -> _Part:
-    """Return what one rank waited in the collectives of all its groups, by row."""
-    found = parts[0] if len(parts) == 1 else (np.zeros(0, np.int64),) * 3
-    if len(parts) > 1:
-        rows, ns, last = (np.concatenate(some) for some in zip(*parts, strict=True))
-        found = rows, ns, last
-    if not (np.diff(found[0]) < 0).any():
-        return found
-    order = np.argsort(found[0], kind="stable")
-    return found[0][order], found[1][order], found[2][order]
+            rows = one.rows[own]
+            ns = found[i].ns
+            if own_ns.max(initial=0) > np.iinfo(ns.dtype).max:
+                found[i] = found[i]._replace(ns=(ns := ns.astype(np.int64)))
+            ns[rows], found[i].last[rows] = own_ns, np.where(own_ns == UNKNOWN, UNKNOWN, whom)
+    return Waits(tracks, found, why_no_clock, why_unknown)
 
 
 def _of_all(wires: list[_Wires]) -> list[Ints | slice]:
@@ -250,19 +204,20 @@ def _why_unknown(run: Run, ours: list[int]) -> str | None:
     return None
 
 
-def _why_in_parts(run: Run, groups: dict[int, RowGroups], model: str) -> str | None:
+def _why_in_parts(run: Run, ours: list[int], model: str) -> str | None:
     """Return why nothing is known of a sharded model: of a group that is no range, for one.
 
     Its collectives have other ranks each; and ranks that number units differently say nothing of
     each other's.
     """
-    ours = {i: run.tracks[i].is_of(run.tracks[i].buckets, model) for i in groups}
-    if unlike_numbers((run.tracks[i], rows) for i, rows in ours.items()):
+    of_model = {i: run.tracks[i].is_of(run.tracks[i].buckets, model) for i in ours}
+    if unlike_numbers((run.tracks[i], rows) for i, rows in of_model.items()):
         return (
             "ranks met its units in different orders, and what has one number on a rank and is "
             "another unit on the next is left out"
         )
-    if any((groups[i].of[rows] != UNKNOWN).any() for i, rows in ours.items()):
+    groups = process_groups(run)
+    if any((groups.of[i][rows] != UNKNOWN).any() for i, rows in of_model.items()):
         return None
     return "a part of the ranks is in each collective, and the files do not say which part"
 

@@ -186,7 +186,7 @@ def _rank_scene(run: Run, model: str, index: int, origin: int) -> RankScene:
     rows = np.flatnonzero(track.is_of(steps, model))
     of_steps = Spans(rows, at.first_ready[rows] - origin, at.ended[rows] - origin)
     exposed = np.clip(steps.exposed[of_steps.row], -1, of_steps.end - of_steps.start)
-    waited = waits_of(run, model).whole(index)
+    waited = waits_of(run, model).waited[index]
     numbers = np.array([*(track.rank for track in run.tracks), UNKNOWN])
 
     def moments(records: list[_Record]) -> list[tuple[int, _Record]]:

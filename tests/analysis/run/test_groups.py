@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hooktrace.analysis.run import Run, groups_of, load
+from hooktrace.analysis.run import Run, load, process_groups
 from hooktrace.analysis.run.columns import UNKNOWN
 from hooktrace.analysis.run.dense import settled_steps
 from hooktrace.analysis.run.groups import Together, ranks_within
@@ -18,14 +18,13 @@ from tests.analysis.runs import job_run, run_in
 def test_records_say_which_ranks_are_together(tmp_path: Path) -> None:
     """Two of four where parameters are shared, two others where gradients are averaged."""
     job = Replicated(ranks=4, replicas=2, steps=2)
-    tracks = job_run(job, tmp_path).tracks
-    found = groups_of(tracks[3], 4)
-    assert found.members == (None, (2, 4, 1), (1, 4, 2))
-    expected = [1 + (unit.collective == "all_reduce") for unit in job.slots()]
-    assert found.of.tolist() == expected * 2
-    assert [ranks_within(tracks, one) for one in found.members] == [[0, 1, 2, 3], [2, 3], [1, 3]]
-    assert found.having((1, 4, 2)).sum() == 2 * 4
-    assert not found.having((0, 2, 1)).any()
+    run = job_run(job, tmp_path)
+    of, members = process_groups(run)
+    assert members == [None, (0, 2, 1), (0, 3, 2), (1, 4, 2), (2, 4, 1)]
+    expected = [3 if unit.collective == "all_reduce" else 4 for unit in job.slots()]
+    assert of[3].tolist() == expected * 2
+    within = [ranks_within(run.tracks, one) for one in members]
+    assert within == [[0, 1, 2, 3], [0, 1], [0, 2], [1, 3], [2, 3]]
 
 
 def test_a_rank_that_is_in_another_group_than_it_says_is_in_none(tmp_path: Path) -> None:
@@ -34,14 +33,14 @@ def test_a_rank_that_is_in_another_group_than_it_says_is_in_none(tmp_path: Path)
     write_sharded_job(job, tmp_path)
     path = find_records(tmp_path)[3][0]
     path.write_text(path.read_text().replace('"members":[2,4,1]', '"members":[0,2,1]'))
-    track = run_in(tmp_path).tracks[3]
-    assert set(groups_of(track, 4).of.tolist()) == {UNKNOWN, 1}
+    of, members = process_groups(run_in(tmp_path))
+    assert {members[i] if i != UNKNOWN else i for i in of[3].tolist()} == {UNKNOWN, (1, 4, 2)}
 
 
 def test_of_buckets_all_ranks_are_in_each(tmp_path: Path) -> None:
     """DDP's process group is what the run says."""
     run = job_run(SyntheticJob(ranks=2, steps=5), tmp_path)
-    assert not groups_of(run.tracks[0], 64).of.any()
+    assert not any(own.any() for own in process_groups(run).of)
 
 
 def groups_in(

@@ -53,8 +53,8 @@ def write(
 def of_wire(run: Run, found: Waits) -> tuple[list[list[int]], list[list[int]]]:
     own = [track.stages.name == WIRE for track in run.tracks]
     return (
-        [found.whole(i).ns[rows].tolist() for i, rows in enumerate(own)],
-        [found.whole(i).last[rows].tolist() for i, rows in enumerate(own)],
+        [found.waited[i].ns[rows].tolist() for i, rows in enumerate(own)],
+        [found.waited[i].last[rows].tolist() for i, rows in enumerate(own)],
     )
 
 
@@ -66,7 +66,7 @@ def test_all_wait_until_the_last_rank_begins(tmp_path: Path) -> None:
     assert [found.by_bucket(i).ns.tolist() for i in range(3)] == [
         [12 * MS], [8 * MS], [0],
     ]  # fmt: skip
-    others = [found.whole(i).ns[t.stages.name != WIRE] for i, t in enumerate(run.tracks)]
+    others = [found.waited[i].ns[t.stages.name != WIRE] for i, t in enumerate(run.tracks)]
     assert all((one == UNKNOWN).all() for one in others)
 
 
@@ -79,7 +79,7 @@ def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path)
     path.write_bytes(b"".join(kept))
     run = run_in(tmp_path)
     found = waits(run, job.model)
-    known = [(found.whole(i).ns[[4, 6]] != UNKNOWN).tolist() for i in range(3)]
+    known = [(found.waited[i].ns[[4, 6]] != UNKNOWN).tolist() for i in range(3)]
     assert known == [[True, True], [True, False], [False, True]]
 
 
