@@ -97,11 +97,6 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
             f"clocks are known to {ms(late.uncertainty_ns)}; {since}",
             f"it is {ms(late.lag_ns)} behind the "
             + ("median of the others there" if late.members else "median rank"),
-            *(
-                f"at {model.title(one.bucket)}, of {named_ranks(one.members)}, "
-                f"{_wait(one.waiting)} for it, {ms(one.margin_ns)} a step in the mean"
-                for one in late.elsewhere
-            ),
         ),
         remedy=remedy,
     )

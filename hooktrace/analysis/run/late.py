@@ -10,7 +10,7 @@ rank that is slow in every layer makes others wait at every layer (``_late_at_un
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -34,18 +34,6 @@ MOSTLY = 0.75
 """Of all margins of slow steps: what a rank has to be late by to be named."""
 
 
-class LateAt(msgspec.Struct, frozen=True, kw_only=True):
-    """Where ranks of another group wait for a late rank most, and what they wait a step.
-
-    ``members``: all ranks of that collective.
-    """
-
-    bucket: int
-    members: tuple[int, ...]
-    waiting: tuple[int, ...]
-    margin_ns: float
-
-
 class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     """A rank that is ready last.
 
@@ -59,8 +47,8 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     Of a sharded model ``margin_ns`` is the sum over the ``units`` collectives that the rank comes
     to last so often, and ``since`` the collective before ``bucket``.  Where collectives have a part
     of the ranks, ``members`` are those of ``bucket``, ``since`` is the last one before it in which
-    all of these were together (``is_since_step_before``: of the step before), ``margin_ns`` is of
-    the rank that waits longest, and ``elsewhere`` says where ranks of other groups wait.
+    all of these were together (``is_since_step_before``: of the step before), and ``margin_ns``
+    is of the rank that waits longest.
     """
 
     rank: int
@@ -76,7 +64,6 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     units: int = 0
     members: tuple[int, ...] = ()
     is_since_step_before: bool = False
-    elsewhere: tuple[LateAt, ...] = ()
 
 
 def why_nobody(*, is_order_known: bool, is_sharded: bool, is_on_device: bool) -> str:
@@ -233,22 +220,7 @@ def _at_units(arrays: StepArrays, found: _Often, i: int) -> LateRank | None:
         units=int(found.is_often.sum()),
         members=tuple(arrays.ranks[j] for j in one.group.ranks) if in_parts else (),
         is_since_step_before=bool(place) and not before,
-        elsewhere=tuple(_elsewhere(arrays, found, one, i)),
     )
-
-
-def _elsewhere(arrays: StepArrays, found: _Often, worst: LastOfGroup, i: int) -> Iterator[LateAt]:
-    """Yield where ranks of its other groups wait for a rank most."""
-    for one in found.groups:
-        at = max(one.group.buckets, key=lambda b: float(found.by_unit[b] * found.is_often[b]))
-        waiting = _waiting(arrays, one, at, i) if found.is_often[at] else []
-        if one is not worst and waiting:
-            yield LateAt(
-                bucket=int(arrays.buckets[at]),
-                members=tuple(arrays.ranks[j] for j in one.group.ranks),
-                waiting=tuple(arrays.ranks[j] for j in waiting),
-                margin_ns=float(found.by_unit[at]),
-            )
 
 
 def _waiting(arrays: StepArrays, one: LastOfGroup, b: int, i: int) -> list[int]:
