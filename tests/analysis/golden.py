@@ -266,7 +266,7 @@ def _tab(folder: Path) -> Iterator[str]:
         selected = ask("/selection", model=name, t0=0, t1=extent + 1)
         rows = [*selected.pop("stages"), *selected.pop("buckets")[:2]]
         yield f"selection {_line(selected)}"
-        yield from (_line({k: v for k, v in row.items() if k != "histogram"}) for row in rows)
+        yield from map(_line, rows)
 
 
 def _frames(folder: Path) -> Iterator[str]:

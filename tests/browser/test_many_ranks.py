@@ -5,8 +5,6 @@ One page serves all tests, and each leaves it as it found it.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,7 +175,7 @@ def test_the_strip_tells_the_whole_run_in_words(timeline: Timeline) -> None:
 
 
 def test_a_selection_counts_what_the_files_hold(timeline: Timeline, logs: Path) -> None:
-    """Shift and drag: of each bucket as many and as long as were ready in it; the same as CSV."""
+    """Shift and drag: of each bucket as many and as long as were ready in it."""
     state = timeline.settle()
     x, y = corner(timeline)
     mouse, keyboard = timeline.page.mouse, timeline.page.keyboard
@@ -194,11 +192,6 @@ def test_a_selection_counts_what_the_files_hold(timeline: Timeline, logs: Path) 
     assert after["extent"] * 0.2 < t1 - t0 < after["extent"] * 0.5
     whole = sums_of(logs, t0, t1, range(64))
     assert rows_of(after) == whole
-    # In the frame of another page the clipboard may be closed: then there is a box to copy from.
-    timeline.frame.click("#copy-csv")
-    timeline.frame.wait_for_function(
-        "() => document.querySelector('#selection textarea, #selection [role=status]:not(:empty)')"
-    )
     only = filter_by(timeline, "30-33, 37")
     timeline.wait("s.selection.answer.sentence.includes('(5 ranks')")
     only = timeline.settle()
@@ -216,9 +209,9 @@ def test_a_selection_counts_what_the_files_hold(timeline: Timeline, logs: Path) 
 
 
 def rows_of(state: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return count and sum of each bucket, as the CSV has them."""
-    rows = csv.DictReader(io.StringIO(state["selection"]["csv"]))
-    return {r["name"]: (int(r["count"]), int(r["sum_ns"])) for r in rows if r["kind"] == "bucket"}
+    """Return count and sum of each bucket."""
+    rows = state["selection"]["answer"]["buckets"]
+    return {row["name"]: (row["count"], row["sum"]) for row in rows}
 
 
 def sums_of(logs: Path, t0: int, t1: int, ranks: Any) -> dict[str, tuple[int, int]]:

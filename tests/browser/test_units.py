@@ -76,7 +76,7 @@ def test_rows_by_kind_lie_below_each_other(served: str, open_timeline: Any) -> N
 def test_a_unit_is_searched_and_lit_and_a_stretch_is_told_by_unit(
     served: str, open_timeline: Any
 ) -> None:
-    """All collectives of the unit on all ranks; the CSV has a row for each."""
+    """All collectives of the unit on all ranks; rows are of units."""
     timeline = open_timeline(served)
     timeline.choose("sharded")
     timeline.step(3)
@@ -92,8 +92,7 @@ def test_a_unit_is_searched_and_lit_and_a_stretch_is_told_by_unit(
     assert lit < state["drawn"]["dimmed"]
     timeline.frame.click("#select-button")
     timeline.frame.get_by_text("select what is shown").click()
-    state = timeline.wait("s.selection.csv && !s.isBusy")
-    lines = state["selection"]["csv"].splitlines()
-    assert {line.split(",")[0] for line in lines[1:]} == {"stage", "unit"}
+    state = timeline.wait("s.selection.answer && !s.isBusy")
+    assert state["selection"]["answer"]["row"] == "unit"
     assert "buckets" not in timeline.text("#selection")
     assert "collectives begun in it" in timeline.text("#selection")

@@ -5,16 +5,17 @@ Scene, rank, id --bucket_detail--> sections of (label, value) in the order of re
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from ...records import ErrorRecord, Unit
 from ...records.units import exact_ms, ms, named_ranks, size
-from ..run import FLAGS, STAGE_NAMES, UNKNOWN, lags
-from ..run.waits import ONE_RANK
+from ..run import FLAGS, UNKNOWN, lags
+from ..run.waits import ONE_RANK, PIECES, pieces_of
 from .runs import NotThereError
-from .scene import KINDS, RankScene, Scene
+from .scene import RankScene, Scene
 from .units import EXPOSED_UNKNOWN, call_name, kind_words, unit_of
 
 MAX_NAMES = 40
@@ -61,13 +62,14 @@ class _Bucket:
         self.start, self.end = int(own.buckets.start[at]), int(own.buckets.end[at])
         self.unit, self.name = unit_of(self.track, self.row), call_name(self.track, self.row)
         self.facts = self.track.facts[int(self.columns.facts[self.row])]
-        rows, stages = self.track.stages_of(np.array([self.row]))[0], self.track.stages
-        names, spent = stages.name[rows], stages.end[rows] - stages.start[rows]
-        self.stages = list(
-            zip(names.tolist(), spent.tolist(), stages.derived[rows].tolist(), strict=True)
-        )
-        """Name, duration in ns and whether it is derived, of each stage."""
-        wires = rows[names == STAGE_NAMES.index("wire")]
+        found = pieces_of(self.track, np.array([self.row]), own.waited)
+        self.pieces = [
+            (PIECES[kind], end - start, bool(self.track.stages.derived[row]), own.waited[row] > 0)
+            for kind, _, row, start, end in zip(*(one.tolist() for one in found), strict=True)
+            if end > start or kind != PIECES.index("wait")
+        ]
+        """Kind, ns, whether it is derived and whether its stage waited, of each piece."""
+        wires = np.unique(found.row[found.kind == PIECES.index("wire")])
         self.waited, self.waited_for = own.waited[wires], own.waited_for[wires]
         """Of each stage on the wire."""
 
@@ -127,17 +129,12 @@ class _Bucket:
 
     def _stage_rows(self) -> list[list[int | str]]:
         """Return kind, name, duration and a note of each stage; a wire that waited is two rows."""
-        rows: list[list[int | str]] = []
-        waits = iter(self.waited.tolist())
-        for kind, ns, derived in self.stages:
-            note = "derived" if derived else ""
-            waited = next(waits) if STAGE_NAMES[kind] == "wire" else 0
-            if waited > 0:
-                rows.append([KINDS.index("wait"), "wire: wait", exact_ms(waited), note])
-                rows.append([kind, "wire: transfer", exact_ms(ns - waited), note])
-            else:
-                rows.append([kind, STAGE_NAMES[kind], exact_ms(ns), note])
-        return rows
+        parts = {"wait": "wire: wait", "wire": "wire: transfer"}
+        return [
+            [PIECES.index(kind), parts.get(kind, kind) if waited else kind, exact_ms(ns),
+             "derived" if derived else ""]
+            for kind, ns, derived, waited in self.pieces
+        ]  # fmt: skip
 
     def _bytes(self) -> Rows:
         columns, row = self.columns, self.row
@@ -148,9 +145,8 @@ class _Bucket:
             return [*found, ["on the wire", "unknown"]]
         ratio = f" ({gradient / wire:.3g} times less)" if wire and wire != gradient else ""
         found.append(["on the wire", size(wire) + ratio])
-        took = sum(ns for name, ns, _ in self.stages if STAGE_NAMES[name] == "wire")
+        took = sum(ns for kind, ns, *_ in self.pieces if kind == "wire")
         is_known = bool((self.waited != UNKNOWN).all())
-        took -= int(self.waited.sum()) if is_known else 0
         if columns.bus_bytes[row] > 0 and took > 0:
             what = "bus bandwidth" if is_known else "bus bandwidth, with what it waits"
             found.append([what, f"{columns.bus_bytes[row] / took:.3g} GB/s"])
@@ -165,31 +161,17 @@ class _Bucket:
         return [["called after the first rank", f"{exact_ms(int(ns))} (± {exact_ms(int(unsure))})"]]
 
     def _spoken(self) -> str:
-        """Return who, when and how long, then the stages, the longest first."""
-        spent: dict[str, int] = {}
-        for kind, ns, _ in self.stages:
-            spent[STAGE_NAMES[kind]] = spent.get(STAGE_NAMES[kind], 0) + ns
-        longest = sorted(spent.items(), key=lambda one: -one[1])[:_MOST_STAGES]
-        parts = [
-            f"{name} {ms(ns)}" + (self._of_which() if name == "wire" else "")
-            for name, ns in longest
-            if ns > 0
-        ]
+        """Return who, when and how long, the stages, the longest first, and what it waits."""
+        spent: Counter[str] = Counter()
+        for kind, ns, *_ in self.pieces:
+            spent["wire" if kind == "wait" else kind] += ns
+        parts = [f"{name} {ms(ns)}" for name, ns in spent.most_common(_MOST_STAGES) if ns > 0]
         total, exposed = self.end - self.start, int(self.columns.exposed[self.row])
         if exposed != UNKNOWN:
             parts.insert(0, "all of it exposed" if exposed >= total else f"{ms(exposed)} exposed")
         who = f"rank {self.own.rank}, step {self.own.step[self.at]}, {self.name}"
-        return f"{who}: {', '.join([ms(total), *parts])}"
-
-    def _of_which(self) -> str:
-        if (self.waited == UNKNOWN).any() or not self.waited.sum():
-            return f" ({self._waiting()})"
-        ranks = self._last_ranks()
-        whom = "" if UNKNOWN in ranks else f" for {named_ranks(ranks)}"
-        return f", of which {ms(int(self.waited.sum()))} waiting{whom}"
-
-    def _last_ranks(self) -> list[int]:
-        return sorted(set(self.waited_for[self.waited > 0].tolist()))
+        said = f"{who}: {', '.join([ms(total), *parts])}"
+        return "; ".join(filter(None, (said, self._waiting())))
 
     def _waiting(self) -> str | None:
         """Return what its collectives waited, and for whom; ``None`` where it has none."""
@@ -205,7 +187,7 @@ class _Bucket:
             is_last = set(self.waited_for.tolist()) == {self.own.rank}
             why = ": it is the last rank" if is_last else ", as far as is known"
             return f"waits for nobody{why}"
-        ranks = self._last_ranks()
+        ranks = sorted(set(self.waited_for[self.waited > 0].tolist()))
         whom = f" for {named_ranks(ranks)}"
         if UNKNOWN in ranks:
             whom = "; which rank is last is not told apart by the clocks"

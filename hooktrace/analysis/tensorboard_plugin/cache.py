@@ -19,7 +19,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from ..run import ReadingAside, Run, TrackFollower, processes_for, read_in_turns, run_of
-from .run_paths import RunPaths
 from .runs import NotThereError
 from .scene import Scene, scene_of
 
@@ -45,7 +44,6 @@ class Snapshot:
     total_bytes: int
     errors: dict[str, str]
     _scenes: dict[str, Scene] = field(default_factory=dict)
-    _paths: dict[str, RunPaths] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def scene(self, model: str) -> Scene:
@@ -56,12 +54,6 @@ class Snapshot:
                     raise NotThereError("the run has no such model")
                 self._scenes[model] = scene_of(self.run, model)
             return self._scenes[model]
-
-    def paths(self, model: str) -> RunPaths:
-        """Return a model's critical paths; raises as ``scene`` does."""
-        scene = self.scene(model)
-        with self._lock:
-            return self._paths.setdefault(model, RunPaths(scene))
 
 
 class RunReader:

@@ -39,6 +39,7 @@ from .bucket_detail import bucket_detail, row_of
 from .cache import RunCache, Snapshot
 from .heat_map import TITLES, heat_map, run_bands
 from .level_of_detail import picture
+from .run_paths import step_path, usual_path
 from .run_summary import lists_of, step_of, usual_exposed
 from .runs import NotThereError, Runs
 from .scene import KINDS, LATE, RankScene, Scene
@@ -172,19 +173,17 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         return bucket_detail(scene, rank, row)
 
     def _serve_path(self, request: wrappers.Request) -> dict[str, Any]:
-        paths = self._snapshot(request).paths(request.args.get("model", ""))
-        return paths.step(_number(request, "step"))
+        _, scene = self._scene(request)
+        return step_path(scene, _number(request, "step"))
 
     def _serve_path_sums(self, request: wrappers.Request) -> dict[str, Any]:
-        return self._snapshot(request).paths(request.args.get("model", "")).sums
+        _, scene = self._scene(request)
+        return usual_path(scene)
 
     def _scene(self, request: wrappers.Request) -> tuple[Snapshot, Scene]:
         """Return the run as far as it was read, and its model that is asked for."""
-        snapshot = self._snapshot(request)
+        snapshot = self._cache.get(request.args.get("run", ""), _BUDGET_S)
         return snapshot, snapshot.scene(request.args.get("model", ""))
-
-    def _snapshot(self, request: wrappers.Request) -> Snapshot:
-        return self._cache.get(request.args.get("run", ""), _BUDGET_S)
 
 
 def _roots(context: base_plugin.TBContext) -> dict[str, Path]:

@@ -1,15 +1,12 @@
 """Critical paths and waiting as the page draws and lists them; times in ns since the origin.
 
-    Scene --RunPaths.step--> segments of one step, with the row that each is drawn in
-                    --RunPaths.sums--> what usual steps consist of, and who is waited for
-
-Made when somebody asks, once for a run as far as it was read.
+Scene --step_path--> segments of one step, with the row that each is drawn in
+--usual_path--> what a usual step consists of, and who is waited for
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +14,7 @@ import numpy as np
 from ...records.units import named_ranks, percent
 from ..run import UNKNOWN, CriticalPaths, critical_path_sums, models_beside
 from ..run.path_sums import PathPart, parts, sums_of
+from ..run.run import once
 from .hang_bars import lane_in
 from .scene import KINDS, Scene
 from .units import MAX_ROWS
@@ -27,58 +25,48 @@ _LEAST_PART = 0.01
 _WIRE, _WAIT = KINDS.index("wire"), KINDS.index("wait")
 
 
-class RunPaths:
-    """The paths of a scene's model, and what they consist of in words: ``title`` and ``rows``."""
+_paths = once(CriticalPaths)
+_sums = once(critical_path_sums)
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
 
-    @cached_property
-    def _paths(self) -> CriticalPaths:
-        return CriticalPaths(self._scene.run, self._scene.model)
+def step_path(scene: Scene, step: int) -> dict[str, Any]:
+    """Return the path of a step: segments, and its parts, the largest first."""
+    paths = _paths(scene.run, scene.model)
+    found, origin = paths.of(step), scene.origin
+    if found.why_unknown is not None:
+        title = f"Step {step} has none: {found.why_unknown}."
+        return {"title": title, "rows": [], "segments": []}
+    length, beside = found.end - found.start, models_beside(scene.run, scene.model)
+    lanes = [lane_in(r.step, r.bucket, r.lane, MAX_ROWS) for r in scene.ranks]
+    return {
+        "title": f"Step {step} took {time_text(length)}:",
+        "rows": _rows(parts(sums_of(found.segments), paths.units, beside), length),
+        "segments": [
+            {
+                "kind": one.kind,
+                "rank": one.rank,
+                "lane": scene.ranks[one.lane].rank,
+                "row": lanes[one.lane](step, one.bucket),
+                "bucket": one.bucket,
+                "start": one.start - origin,
+                "end": one.end - origin,
+            }
+            for one in found.segments
+        ],
+    }
 
-    @cached_property
-    def _rows(self) -> list[Any]:
-        ranks = self._scene.ranks
-        return [lane_in(r.step, r.bucket, r.lane, MAX_ROWS) for r in ranks]
 
-    def step(self, step: int) -> dict[str, Any]:
-        """Return the path of a step: segments, and its parts, the largest first."""
-        found, origin = self._paths.of(step), self._scene.origin
-        if found.why_unknown is not None:
-            title = f"Step {step} has none: {found.why_unknown}."
-            return {"title": title, "rows": [], "segments": []}
-        length, beside = found.end - found.start, models_beside(self._scene.run, self._scene.model)
-        return {
-            "title": f"Step {step} took {time_text(length)}:",
-            "rows": _rows(parts(sums_of(found.segments), self._paths.units, beside), length),
-            "segments": [
-                {
-                    "kind": one.kind,
-                    "rank": one.rank,
-                    "lane": self._scene.ranks[one.lane].rank,
-                    "row": self._rows[one.lane](step, one.bucket),
-                    "bucket": one.bucket,
-                    "start": one.start - origin,
-                    "end": one.end - origin,
-                }
-                for one in found.segments
-            ],
-        }
-
-    @cached_property
-    def sums(self) -> dict[str, Any]:
-        """What the paths of a sample of settled steps consist of, a usual step; and the waiting."""
-        found = critical_path_sums(self._scene.run, self._scene.model)
-        said = {"waiting": waiting(self._scene)}
-        if found.why_unknown is not None:
-            return {**said, "title": f"There is none: {found.why_unknown}.", "rows": []}
-        length, some = found.length_ns // found.steps, f"all {found.of} steps that count"
-        if found.steps < found.of:
-            some = f"{found.steps} of the {found.of} steps that count, chosen by chance"
-        title = f"On average {time_text(length)} a step, of {some}:"
-        every = parts(found.ns, found.units, found.beside)
-        return {**said, "title": title, "rows": _rows(every, length, found.steps)}
+def usual_path(scene: Scene) -> dict[str, Any]:
+    """Return what a usual step's path consists of, of a sample of steps; and the waiting."""
+    found, said = _sums(scene.run, scene.model), {"waiting": waiting(scene)}
+    if found.why_unknown is not None:
+        return {**said, "title": f"There is none: {found.why_unknown}.", "rows": []}
+    length, some = found.length_ns // found.steps, f"all {found.of} steps that count"
+    if found.steps < found.of:
+        some = f"{found.steps} of the {found.of} steps that count, chosen by chance"
+    title = f"On average {time_text(length)} a step, of {some}:"
+    every = parts(found.ns, found.units, found.beside)
+    return {**said, "title": title, "rows": _rows(every, length, found.steps)}
 
 
 def _rows(every: Sequence[PathPart], length: int, steps: int = 1) -> list[tuple[str, str, float]]:

@@ -1,6 +1,6 @@
 """A stretch of time in numbers: of each stage and bucket how many, how long, and how much exposed.
 
-    Scene, t0, t1 --selection--> rows of stages and of buckets, sentences, and the rows as CSV
+    Scene, t0, t1 --selection--> rows of stages and of buckets, and sentences
 
 **What lies partly inside.**  A bucket counts if it was ready in [t0, t1), whole and with all of its
 stages, wherever they end: so its lengths are those that it had, and stretches that adjoin add up.
@@ -17,8 +17,6 @@ to 1.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -32,7 +30,6 @@ from .words import counted, time_text
 
 MAX_BUCKETS = 300
 """Rows of buckets in an answer; ``left`` tells how many are left out."""
-_HISTOGRAM = 16
 _WIRE = STAGE_NAMES.index("wire")
 _NAMES = (*STAGE_NAMES, "wire: wait", "wire: transfer")
 _WAIT, _TRANSFER = PIECES.index("wait"), len(PIECES)
@@ -123,29 +120,7 @@ def _words(scene: Scene, found: Row, buckets: _Pieces, left: int) -> dict[str, s
             + (f" Wire is not told apart into wait and transfer: {why}." if why else "")
         ),
         "left": f"and {counted(left, f'more {noun}')}" if left else "",
-        "csv": _csv([("stage", found["stages"]), (row, found["buckets"])]),
     }
-
-
-_COLUMNS = ("count", "busy", "sum", "mean", "p95", "low", "high")
-
-
-def _csv(tables: list[tuple[str, list[Row]]]) -> str:
-    """Return the rows, lengths in ns; ``exposed_share`` is empty where nothing is exposed."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = [name if name == "count" else f"{name}_ns" for name in _COLUMNS]
-    writer.writerow(["kind", "name", *names, "exposed_share"])
-    for kind, rows in tables:
-        for one in rows:
-            numbers = (_plain(one[name]) for name in (*_COLUMNS, "exposed"))
-            writer.writerow([kind, one["name"], *numbers])
-    return text.getvalue()
-
-
-def _plain(value: float | None) -> float | None:
-    """Return a whole number as one, so that it is written without a point."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _names(scene: Scene, kinds: Ints) -> dict[int, str]:
@@ -177,7 +152,6 @@ class _Parts(NamedTuple):
         length = counting.end - counting.start
         if not len(length):
             return {"name": name, "count": 0}
-        low, high = int(length.min()), int(length.max())
         return {
             "name": name,
             "count": len(length),
@@ -185,9 +159,8 @@ class _Parts(NamedTuple):
             "busy": counting.union(),
             "mean": float(length.mean()),  # not the median: whoever is last waits for nobody
             "p95": float(np.quantile(length, 0.95)),
-            "low": low,
-            "high": high,
-            "histogram": np.histogram(length, _HISTOGRAM, (low, max(high, low + 1)))[0].tolist(),
+            "low": int(length.min()),
+            "high": int(length.max()),
             "exposed": self._share(own) if self.exposed_ns else None,
         }
 

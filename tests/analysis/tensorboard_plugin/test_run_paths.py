@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from hooktrace.analysis.tensorboard_plugin.run_paths import RunPaths
+from hooktrace.analysis.tensorboard_plugin.run_paths import step_path, usual_path
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.runs import job_run, tab_of
 
 
 def test_segments_lie_in_the_picture_and_sum_up_to_the_step(tmp_path: Path) -> None:
     job = SyntheticJob(ranks=4, steps=6, late_ms={2: 12.0})
-    paths = RunPaths(tab_of(job_run(job, tmp_path)))
-    found, before = paths.step(3), paths.step(2)
+    scene = tab_of(job_run(job, tmp_path))
+    found, before = step_path(scene, 3), step_path(scene, 2)
     segments = found["segments"]
     for one, following in pairwise(segments):
         assert one["end"] == following["start"]
@@ -22,13 +22,13 @@ def test_segments_lie_in_the_picture_and_sum_up_to_the_step(tmp_path: Path) -> N
     assert all(one["row"] == one["bucket"] for one in segments)
     assert found["title"].startswith("Step 3 took ")
     assert found["rows"][0][0] == "compute of rank 2"
-    assert 0 <= paths.step(1)["segments"][0]["start"] < 20_000_000
+    assert 0 <= step_path(scene, 1)["segments"][0]["start"] < 20_000_000
 
 
 def test_small_parts_of_a_path_are_one_row(tmp_path: Path) -> None:
     """And each row's share is of the whole."""
     job = SyntheticJob(ranks=2, steps=4, forward_ms=2000.0, jitter_ms=0.0)
-    rows = RunPaths(tab_of(job_run(job, tmp_path))).sums["rows"]
+    rows = usual_path(tab_of(job_run(job, tmp_path)))["rows"]
     (small,) = [text for text, value, share in rows if text.endswith("parts below 1 % each")]
     assert small == rows[-1][0]
     assert sum(share for _, _, share in rows) > 99

@@ -4,9 +4,7 @@ import { button, element, formatPercent, formatTime, paragraph } from "./dom.js"
 import { TOP } from "./lanes.js";
 import { Latest } from "./latest.js";
 
-const HEIGHT = 16;
-const BAR = 4;
-const COLUMNS = ["count", "busy", "sum", "mean", "p95"];
+const COLUMNS = ["count", "busy", "sum", "mean", "low", "p95", "high"];
 
 export class Selection {
   constructor(app) {
@@ -109,13 +107,11 @@ export class Selection {
   tell(answer) {
     this.answer = answer;
     this.isTold = true;
-    const { t0, t1, row, title, sentence, explained, stages, buckets, left, csv } = answer;
-    const said = element("span", { role: "status" });
-    const copy = async () => { said.textContent = await offer(csv, this.box); };
+    const { t0, t1, row, title, sentence, explained, stages, buckets, left } = answer;
     this.box.replaceChildren(
       element("header", {}, element("b", {}, title), element("span", {}, sentence),
         button("zoom to it", () => this.app.view.show(t0, t1)),
-        button("copy as CSV", copy, { id: "copy-csv" }), said, this.closing()),
+        this.closing()),
       paragraph(explained),
       element("div", { class: "tables" }, tableOf("stage", stages), tableOf(row, buckets)),
       ...(left ? [paragraph(left)] : []));
@@ -123,14 +119,14 @@ export class Selection {
 
   state() {
     const { isOn, range, answer } = this;
-    return { isOn, range, answer, csv: range && answer && answer.csv };
+    return { isOn, range, answer: range && answer };
   }
 }
 
 // `noun`: of what a row is.
 function tableOf(noun, rows) {
   const head = (scope, text) => element("th", { scope }, text);
-  const names = [noun, ...COLUMNS, "lengths", "exposed"].map((name) => head("col", name));
+  const names = [noun, ...COLUMNS, "exposed"].map((name) => head("col", name));
   const body = rows.map((row) => element("tr", {}, head("row", row.name),
     ...cellsOf(row).map((cell) => element("td", {}, cell))));
   return element("table", {}, element("thead", {}, element("tr", {}, ...names)),
@@ -139,32 +135,6 @@ function tableOf(noun, rows) {
 
 function cellsOf(row) {
   const [count, ...times] = COLUMNS.map((name) => row[name]);
-  return [count.toLocaleString("en"), ...times.map(formatTime), histogram(row),
+  return [count.toLocaleString("en"), ...times.map(formatTime),
     row.exposed === null ? "–" : formatPercent(row.exposed)];
-}
-
-// Small bars from the shortest to the longest.
-function histogram({ histogram: counts, low, high }) {
-  const most = Math.max(...counts);
-  const height = (count) => (count ? Math.max(1.5, HEIGHT * count / most) : 0);
-  const text = `from ${formatTime(low)} to ${formatTime(high)}`;
-  const bars = counts.map((count) =>
-    element("i", { style: `height: ${height(count)}px; width: ${BAR}px` }));
-  return element("span", { class: "histogram", role: "img", title: text,
-    "aria-label": `lengths ${text}` }, ...bars);
-}
-
-// To the clipboard; where the browser lets no frame write there, into a box to copy from.
-async function offer(text, parent) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return "copied";
-  } catch {
-    const box = element("textarea", { rows: "6", readonly: "", "aria-label": "CSV" }, text);
-    parent.querySelector("textarea")?.remove();
-    parent.append(box);
-    box.focus();
-    box.select();
-    return "the browser keeps its clipboard from this frame: copy it from the box below";
-  }
 }
