@@ -79,14 +79,6 @@ def test_what_is_not_known_is_said() -> None:
     assert found["recorded"] == "in the file of rank 3"
 
 
-def test_a_remedy_is_said_once() -> None:
-    """A message ends in what to do; the first line is the sentence alone."""
-    record = replace(RECORD, message=f"{RECORD.message}; {rows(HANG)['remedy']}\nand more")
-    hang = dataclasses.replace(HANG, record=record)
-    assert hang.record.sentence == RECORD.message
-    assert rows(hang) == rows(HANG)
-
-
 def test_a_rank_whose_file_lacks_the_record_is_named() -> None:
     """With how far it came."""
     end = RankEnd(rank=2, host=None, last=(), closed=False)

@@ -1,17 +1,13 @@
-"""A model's settled steps as arrays, and the rows of a rank that count."""
+"""A model's settled steps as arrays."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from hooktrace.analysis.run import STAGE_NAMES
-from hooktrace.analysis.run.dense import RankRows
 from tests.analysis.report.jobs import MS, facts_of
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
-from tests.analysis.runs import run_in
 
 
 def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
@@ -32,17 +28,3 @@ def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
     assert (first.is_last, last.is_last) == (False, True)
     assert (first.tail_share, last.tail_share) == (0.5, 0.5)  # done 1 and 2 ms after backward
     assert first.busbw_bytes_per_second == pytest.approx(2_000 / 1e-3)
-
-
-def test_rows_that_do_not_count_are_not_read(tmp_path: Path) -> None:
-    """Of nine steps with two buckets of four stages each, the first bucket of each step."""
-    write_ranks(tmp_path, {0: text_of(run_of(0), steps_of(9))})
-    run = run_in(tmp_path)
-    (track,), (clock,) = run.tracks, run.clocks
-    steps, first = np.ones(9, np.bool_), track.buckets.bucket == 0
-    rows = RankRows(track, clock, steps, first, steps, first)
-    assert rows.called.tolist() == track.buckets.called[::2].tolist()
-    counts = dict(zip(STAGE_NAMES, rows.stage_counts.tolist(), strict=True))
-    stages = {"compress": 9, "queue": 9, "wire": 9, "decompress": 9}
-    assert {name: count for name, count in counts.items() if count} == stages
-    assert list(rows.errors()) == []

@@ -18,7 +18,7 @@ from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
 from tests.analysis.run.files import text_of, write_ranks
-from tests.analysis.runs import job_run, run_in
+from tests.analysis.runs import run_in
 
 MS = 1_000_000
 Times = tuple[float, float, float, float, float]
@@ -166,9 +166,3 @@ def test_a_sharded_step_of_unknown_waits_has_no_path(tmp_path: Path) -> None:
         write_ranks(tmp_path, {rank: text_of(job.run(rank), [(step, unknown)], clocks=clocks)})
     path = CriticalPaths(run_in(tmp_path), job.model).of(1)
     assert path.why_unknown == "it is not known for which units training waited"
-
-
-def test_a_step_that_is_not_there_has_none(tmp_path: Path) -> None:
-    job = SyntheticJob(ranks=2, steps=2)
-    path = CriticalPaths(job_run(job, tmp_path), job.model).of(7)
-    assert (path.segments, path.why_unknown) == ((), "0 of 2 ranks have step 7 in a file")

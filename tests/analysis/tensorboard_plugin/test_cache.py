@@ -52,26 +52,17 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCache:
 
 
 @pytest.mark.slow
-def test_of_a_large_run_others_read_the_rest(large: RunCache) -> None:
-    """While what is there can be looked at; then nothing is left, and nobody."""
-    first = large.refresh(".", 0.0)
-    assert all(0 < len(t.steps) < 200 for t in first.run.tracks)
-    assert large.get(".", 0.0) is first
-    whole = large.refresh(".", 0.0)
-    assert [t.steps.step.tolist() for t in whole.run.tracks] == [list(range(200))] * 2
-    assert (whole.version, whole.read_bytes) == (2, whole.total_bytes)
-    assert large.refresh(".", 0.0) is whole
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fails", ["to start", "while it reads"])
-def test_where_others_cannot_read_it_is_read_here(
+@pytest.mark.parametrize("fails", ["never", "to start", "while it reads"])
+def test_of_a_large_run_others_read_the_rest(
     large: RunCache, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    """Of a process that ends without an answer, and where none can be started."""
+    """While what is there can be looked at; what they cannot read is read here."""
     if fails == "to start":
         monkeypatch.setattr("sys.executable", "/nowhere/at/all")
-    monkeypatch.setattr(follow, "_PROGRAM", "raise SystemExit")
-    large.refresh(".", 0.0)
-    whole = large.refresh(".", 100.0)
+    if fails == "while it reads":
+        monkeypatch.setattr(follow, "_PROGRAM", "raise SystemExit")
+    first = large.refresh(".", 0.0)
+    assert all(0 < len(t.steps) < 200 for t in first.run.tracks)
+    whole = large.refresh(".", 0.0 if fails == "never" else 100.0)
     assert [t.steps.step.tolist() for t in whole.run.tracks] == [list(range(200))] * 2
+    assert large.refresh(".", 0.0) is whole
