@@ -240,13 +240,13 @@ def _in_parts(arrays: StepArrays) -> bool:
     return any(len(group.ranks) < len(arrays.ranks) for group in arrays.together)
 
 
-def late_calls(arrays: StepArrays, late: LateRank) -> Ints:
+def late_calls(arrays: StepArrays, groups: Sequence[LastOfGroup], late: LateRank) -> Ints:
     """Return ``bucket_keys`` of where others wait for a late rank, the longest wait first.
 
-    Of the buckets at which it is last often.
+    ``groups``: ``last_of_groups``.  Of the buckets at which it is last often.
     """
     i, keys, margins = arrays.ranks.index(late.rank), [], []
-    for one in last_of_groups(arrays):
+    for one in groups:
         step, place = np.nonzero((one.last == i) & one.often_by(i))
         bucket = arrays.buckets[np.array(one.group.buckets)[place]]
         keys.append(bucket_keys(arrays.steps[step], bucket))

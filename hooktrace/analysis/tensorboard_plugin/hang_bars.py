@@ -18,7 +18,7 @@ import numpy as np
 from ..run import Hang, Ints, Run
 from ..run.dense import StepArrays, settled_steps
 from ..run.late import LateRank, late_calls, late_ranks, why_nobody
-from ..run.order import is_order_known
+from ..run.order import is_order_known, last_of_groups
 from ..run.run import once
 
 _LEAST_SHARE = 0.1
@@ -106,8 +106,11 @@ def late_bars(run: Run, model: str) -> tuple[list[tuple[LateRank, Ints]], str]:
     if arrays is None or not len(arrays.steps):
         return [], "Not known: no step counts."
     arrays = arrays.detailed
-    late = [(one, late_calls(arrays, one)) for one in late_ranks(arrays)]
-    return late, "" if late else _note(arrays)
+    late = late_ranks(arrays)
+    if not late:
+        return [], _note(arrays)
+    groups = last_of_groups(arrays)
+    return [(one, late_calls(arrays, groups, one)) for one in late], ""
 
 
 def _note(arrays: StepArrays) -> str:
