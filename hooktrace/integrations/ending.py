@@ -1,11 +1,10 @@
 """What is said when a process ends: a summary on rank 0, or why there is nothing to see.
 
-    first model --model_seen--> folder of the run, mark --the process ends--> _summarize
-    none        ------------------------------------------the process ends--> _complain
+    first model --model_seen--> folder of the run --the process ends--> _summarize
+    none        --the process ends that was started first--> _complain
 
-Both go to standard error.  A process that only starts others says nothing where one of them has
-seen a model: that one leaves a mark, a file whose name it was given.  What a rank starts besides, a
-loader's worker or a tool, inherits RANK and says nothing.
+Both go to standard error.  What that process has started says nothing of its own: a loader's
+worker, a tool, ranks.  Where one of them has recorded a model, its files tell so.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ if TYPE_CHECKING:
 
 DEFAULT_DIR = "_HOOKTRACE_DEFAULT_DIR"
 """Of the environment: where record files go when no exporter is asked for."""
-
-_MARK = "_HOOKTRACE_MARK"
-
-
+_FIRST = "_HOOKTRACE_FIRST"
+"""Of the environment: the process that the user or a launcher started."""
 _NOTHING = "nothing was recorded: no model has communicated while it was traced"
 
 
@@ -34,7 +31,6 @@ class _Ending:
     """Of this process: ``pid``, since a fork inherits it; what it saw; what it is to say.
 
     ``has_fsdp1``: a model of FSDP1 was made, which is not traced.
-    ``first``: the process that named the mark, if it is one of this and those that it forked from.
     """
 
     pid = 0
@@ -42,8 +38,6 @@ class _Ending:
     rank = 0
     failed = False
     has_fsdp1 = False
-    first = 0
-    is_helper = False
 
 
 _here = _Ending()
@@ -51,41 +45,19 @@ _here = _Ending()
 
 def watch() -> None:
     """Say at the end of this process what there is to say."""
-    _here.pid = os.getpid()
     if "RANK" in os.environ:  # a launcher's child, or a child of such a one
-        _here.is_helper = _MARK in os.environ
         watch_first()
     atexit.register(_complain)
 
 
 def watch_first() -> None:
-    """The same for the process that the user or a launcher started; its children leave a mark."""
-    if _MARK not in os.environ:
-        _here.first = os.getpid()
-        os.environ[_MARK] = os.path.join(_temporary(), f"hooktrace-{os.urandom(8).hex()}")
-
-
-def _is_first() -> bool:
-    return _here.first == os.getpid()
-
-
-def _temporary() -> str:
-    """Return a folder in which files can be made, mostly without an import that takes 9 ms."""
-    if os.access("/tmp", os.W_OK):
-        return "/tmp"
-    import tempfile
-
-    return tempfile.gettempdir()
+    """Take this process for the one that was started first, if none was before."""
+    os.environ.setdefault(_FIRST, str(os.getpid()))
 
 
 def failed() -> None:
     """Say nothing about models: the script ended before its end."""
     _here.failed = True
-
-
-def say_nothing() -> None:
-    """Print no summary at the end; whoever calls this closes the tracer."""
-    _here.tracer = None
 
 
 def fsdp1_seen() -> None:
@@ -104,7 +76,6 @@ def model_seen() -> None:
 
     choose_folder()
     _here.tracer, _here.rank, _here.pid = default_tracer(), current_rank(), os.getpid()
-    _leave_mark()
     # multiprocessing ends its children without atexit, but calls these, as it does at any exit.
     Finalize(None, _summarize, exitpriority=100)
 
@@ -119,12 +90,6 @@ def choose_folder() -> None:
     with suppress(Exception):  # of the store: this rank's files then go where it would put all
         directory = agreed("hooktrace/record_dir", directory)
     os.environ["HOOKTRACE_RECORD_DIR"] = os.path.abspath(directory)
-
-
-def _leave_mark() -> None:
-    if not _is_first():
-        with suppress(KeyError, OSError):
-            open(os.environ[_MARK], "x").close()
 
 
 def _summarize() -> None:
@@ -151,37 +116,35 @@ def _summary(tracer: Any) -> list[str]:
         found = ", ".join(f"{kind} ({count})" for kind, count in anomalies.items())
         lines.append(f"anomalies on rank 0: {found}")
     directory = os.environ.get("HOOKTRACE_RECORD_DIR", "")
-    if _has_records(os.path.join(directory, "plugins", "hooktrace")):
+    if _has_records(directory):
         lines.append(f"to open it: hooktrace report {directory}")
     return lines
 
 
-def _has_records(folder: str) -> bool:
+def _has_records(directory: str) -> bool:
     with suppress(OSError):
-        return any(name.endswith(".jsonl") for name in os.listdir(folder))
+        names = os.listdir(os.path.join(directory, "plugins", "hooktrace"))
+        return any(name.endswith(".jsonl") for name in names)
     return False
 
 
 def _complain() -> None:
-    if _here.pid != os.getpid():
-        return
     is_over = not _here.failed and not hasattr(sys, "last_type")  # nothing was raised
-    is_bare = _here.tracer is None and not _here.is_helper
-    if is_over and is_bare and _is_asked() and not os.path.exists(os.environ.get(_MARK, "")):
-        _leave_mark()
-        _say(
-            "no DistributedDataParallel model was seen, so there is nothing to show",
-            _why(),
-        )
-    if _is_first():
-        with suppress(KeyError, OSError):
-            os.unlink(os.environ[_MARK])
+    is_first = os.environ.get(_FIRST) == str(os.getpid())
+    if is_over and is_first and _is_asked() and _here.tracer is None and not _are_recorded():
+        _say("no DistributedDataParallel model was seen, so there is nothing to show", _why())
 
 
 def _is_asked() -> bool:
     """Return whether this process answers for the job: one rank, or who started all of it."""
     rank = os.environ.get("RANK")
-    return _is_first() if rank is None else rank == "0" and "torch" in sys.modules
+    return rank is None or (rank == "0" and "torch" in sys.modules)
+
+
+def _are_recorded() -> bool:
+    """Return whether processes that this one has started have recorded models, or may have."""
+    folder = os.environ.get("HOOKTRACE_RECORD_DIR") or os.environ.get(DEFAULT_DIR)
+    return _had_children() if folder is None else _has_records(folder)
 
 
 def _why() -> str:
