@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from torch.distributed import HashStore
 from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
 
 from hooktrace.hooks import OptimizerHookState, allreduce_hook, hook_then_optimizer
+from hooktrace.integrations.tuning import turns as turns_of_a_model
 from hooktrace.integrations.tuning.hooks import Records, does_more
 from hooktrace.integrations.tuning.plan import FEWEST, MEASURED, OWN, TURN, Plan, plan, turn_times
 from hooktrace.integrations.tuning.plan import rounds as of_rounds
@@ -119,21 +122,27 @@ def test_records_are_told_apart_by_step(tmp_path: Path, stage: str) -> None:
         assert len(read_parts(paths).steps) == count
 
 
-GONE = ["fp16", True, "RuntimeError: Connection closed by peer"]
+GONE = "RuntimeError: Connection closed by peer"
 
 
 @pytest.mark.parametrize(
     ("said", "blamed"),
     [
-        ([GONE, ["fp16", False, "ValueError: no"]], {"fp16": "it failed: ValueError: no"}),
-        ([GONE, None], {}),
-        ([GONE], {}),
-        ([GONE, GONE], {"fp16": f"it failed: {GONE[2]}"}),
-        ([["as it is", False, "ValueError: no"]], {}),
-        ([None, None], {}),
+        ([("fp16", False, "no"), ("fp16", True, GONE)], "it failed: no"),
+        ([("fp16", True, GONE), ("fp16", False, "no")], "it failed: no"),
+        ([("fp16", True, GONE), ("fp16", True, GONE)], f"it failed: {GONE}"),
+        ([("fp16", True, GONE)], None),  # the other was killed
+        ([("as it is", False, "no"), ("as it is", True, GONE)], None),
+        ([None, ("fp16", True, GONE)], None),  # the script has failed on the first
     ],
-    ids=["its own", "of the script", "a rank was killed", "alike", "the job's own", "none"],
 )
-def test_the_hook_to_blame(said: Any, blamed: dict[str, str]) -> None:
+def test_the_hook_to_blame(
+    said: list[tuple[str, bool, str] | None], blamed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a rank is gone, a collective fails on the others, whoever's turn it is."""
-    assert to_blame(said, 2) == blamed
+    wait = timedelta(seconds=5 if blamed else 0.1)
+    monkeypatch.setattr(turns_of_a_model, "_WAIT", wait)
+    store = HashStore()
+    with ThreadPoolExecutor(len(said)) as ranks:
+        found = [*ranks.map(lambda one: to_blame(one, 2, store), said)]
+    assert found == [{"fp16": blamed} if blamed else {}] * len(said)

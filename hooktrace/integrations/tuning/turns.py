@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from itertools import accumulate, pairwise
@@ -134,24 +134,12 @@ class Turns:
             return
         self._is_written = True
         told = self._told()
+        failed = next(((label, *x["failed"]) for label, x in told.items() if x["failed"]), None)
         seen = self._seen | {
-            "begins": self._at(), "turns": self._turns, "hooks": told, "failed": self._failed(told),
+            "begins": self._at(), "turns": self._turns, "hooks": told,
+            "failed": to_blame(failed, self._seen["ranks"], self._store),
         }  # fmt: skip
         write(self.plan, f"{self._seen['rank']:05d}-{os.getpid()}-{self._seen['number']}", seen)
-
-    def _failed(self, told: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-        """Return the hook to blame; a rank whose collective has failed hears what others saw."""
-        mine = next(([label, *one["failed"]] for label, one in told.items() if one["failed"]), None)
-        keys = [f"failed/{self._began}/{rank}" for rank in range(self._seen["ranks"])]
-        said = [mine]
-        with suppress(RuntimeError):  # the store is gone
-            self._store.set(keys[self._seen["rank"]], json.dumps(mine))
-            if mine is not None and mine[1]:
-                with suppress(RuntimeError):  # a rank was killed
-                    self._store.wait(keys, _WAIT)
-                known = [key for key in keys if self._store.check([key])]
-                said = [json.loads(self._store.get(key)) for key in known]
-        return to_blame(said, len(keys))
 
     def _at(self) -> list[int]:
         """Return when each step began, ns: by the device, where there is one."""
@@ -171,14 +159,19 @@ def write(wanted: Plan, name: str, seen: Mapping[str, Any]) -> None:
     unnamed.rename(path)
 
 
-def to_blame(said: Sequence[Sequence[Any] | None], ranks: int) -> dict[str, str]:
+def to_blame(failed: tuple[Any, ...] | None, ranks: int, store: Any) -> dict[str, str]:
     """Return the hook that a job has failed by, and why.
 
-    ``said``: of ranks, the first hook that failed, whether in a collective, and what it raised.
-    Collectives fail on all others where one rank is gone, whoever's turn it is: a hook is to blame
-    where it fails outside of one, or on all ranks alike.
+    ``failed``: of this rank, the first hook that failed, whether in a collective, and what it
+    raised.  Collectives fail on all others where one rank is gone, whoever's turn it is: a hook is
+    to blame where it fails outside of one, or on all ranks alike.  Who knows says it in the store.
     """
-    failed = [one for one in said if one is not None]
-    own = [one for one in failed if not one[1]]
-    alike = failed if len(failed) == ranks and all(one == failed[0] for one in failed) else []
-    return {label: f"it failed: {why}" for label, _, why in (own or alike)[:1] if label != OWN}
+    from ...staging.job import first_word
+
+    label, in_collective, why = failed or (OWN, False, "")
+    found = {} if label == OWN else {label: f"it failed: {why}"}
+    with suppress(RuntimeError):  # the store is gone, or nobody says anything
+        if in_collective and found and store.add(f"alike/{label}/{why}", 1) < ranks:
+            store.wait(["failed"], _WAIT)
+        return dict(json.loads(first_word(store, "failed", json.dumps(found))))
+    return {} if in_collective else found
