@@ -7,82 +7,52 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import PurePosixPath
-from typing import Any
 
-from . import rules, yaml
+from . import rules
 
-PROVISIONED = rules.FOLDER / "provisioning"
-SERVICES: dict[str, Any] = yaml.read(rules.FOLDER / "compose.yaml")["services"]
-
-
-def mounts(service: str) -> dict[str, str]:
-    """Return what stands where in a container: path there to path here, or a volume's name."""
-    texts = [text.removesuffix(":ro") for text in SERVICES[service]["volumes"]]
-    pairs = (text.rsplit(":", 1) for text in texts)
-    return {inside: outside for outside, inside in pairs}
+PROVISIONED = {path.name: rules.code(path) for path in rules.FOLDER.glob("provisioning/*")}
+COMPOSE, _, VOLUMES = rules.code(rules.FOLDER / "compose.yaml").partition("\nvolumes:\n")
+MOUNTED = {there: here for here, there in re.findall(r"- (\S+?):(/\S+?)(?::ro)?\n", COMPOSE)}
+"""Paths in containers, and what stands there: a file, a folder or a volume's name."""
 
 
-def option(service: str, name: str) -> str:
-    (found,) = [
-        text.removeprefix(name) for text in SERVICES[service]["command"] if text.startswith(name)
-    ]
-    return found
-
-
-def test_every_file_that_a_service_is_told_of_is_mounted() -> None:
-    """Configurations, rules, targets, and Grafana's dashboards."""
-    assert option("prometheus", "--config.file=") in mounts("prometheus")
-    assert option("collector", "--config=") in mounts("collector")
-    configured = yaml.read(PROVISIONED / "prometheus.yml")
-    assert set(configured["rule_files"]) == {path.name for path in rules.RULES}
-    home = PurePosixPath("/etc/prometheus")
-    assert {str(home / name) for name in configured["rule_files"]} <= set(mounts("prometheus"))
-    (files,) = configured["scrape_configs"][0]["file_sd_configs"][0]["files"]
-    assert mounts("prometheus")[str((home / files).parent)] == "${TARGETS:-../runs/targets}"
-    (provider,) = yaml.read(PROVISIONED / "dashboards.yaml")["providers"]
-    folder = PurePosixPath(provider["options"]["path"])
-    shown = {str(folder / path.name) for path in rules.FOLDER.glob("*.json")}
-    assert len(shown) == 4
-    assert shown <= set(mounts("grafana"))
-    environment = SERVICES["grafana"]["environment"]
-    assert environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] in shown
-
-
-def test_volumes_are_declared() -> None:
-    """And none is that no service uses; files that are mounted are here."""
-    sources = {source for service in SERVICES for source in mounts(service).values()}
-    files = {source for source in sources if source.startswith(".")}
+def test_every_file_that_a_service_is_told_of_is_mounted_and_here() -> None:
+    """Configurations, rules, targets, Grafana's dashboards; and each volume is declared."""
+    (dashboards,) = re.findall(r"path: (\S+)", PROVISIONED["dashboards.yaml"])
+    (names,) = re.findall(r"rule_files: \[(.*)\]", PROVISIONED["prometheus.yml"])
+    (targets,) = re.findall(r"files: \[(\w+)/\*\.json\]", PROVISIONED["prometheus.yml"])
+    assert set(names.split(", ")) == {path.name for path in rules.RULES}
+    shown = [path.name for path in rules.FOLDER.glob("*.json")]
+    told = re.findall(r"(?:--config(?:\.file)?=|_PATH: )(/[\w./-]+)", COMPOSE)
+    assert (len(shown), len(told)) == (4, 3)
+    told += [f"/etc/prometheus/{name}" for name in [targets, *names.split(", ")]]
+    assert {*told, *(f"{dashboards}/{name}" for name in shown)} <= set(MOUNTED)
+    files = [here for here in MOUNTED.values() if here.startswith(".")]
     assert all((rules.FOLDER / file).is_file() for file in files)
-    volumes = {source for source in sources if re.fullmatch(r"\w+", source)}
-    assert volumes == set(yaml.read(rules.FOLDER / "compose.yaml")["volumes"])
+    volumes = {here for here in MOUNTED.values() if re.fullmatch(r"\w+", here)}
+    assert volumes == set(re.findall(r"\w+", VOLUMES))
 
 
 def test_services_find_each_other() -> None:
     """Each address that one asks is one on which another listens; all are of loopback."""
-    listening = option("prometheus", "--web.listen-address=")
-    (source,) = yaml.read(PROVISIONED / "datasource.yaml")["datasources"]
-    assert (source["type"], source["url"]) == ("prometheus", f"http://{listening}")
-    collector = yaml.read(PROVISIONED / "collector.yaml")
-    scraped = yaml.read(PROVISIONED / "prometheus.yml")["scrape_configs"][1]
-    offered = collector["exporters"]["prometheus"]["endpoint"]
-    assert scraped["static_configs"][0]["targets"] == [offered]
-    protocols = collector["receivers"]["otlp"]["protocols"].values()
-    addresses = [listening, offered, *(protocol["endpoint"] for protocol in protocols)]
-    assert all(address.startswith("127.0.0.1:") for address in addresses)
-    assert len(set(addresses)) == 4
-    asked = re.findall(r"OTEL_EXPORTER_OTLP_ENDPOINT=http://(\S+)", _comments("collector.yaml"))
-    assert asked == [collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"]]
+    collector = PROVISIONED["collector.yaml"]
+    listening = re.findall(r"listen-address=(\S+)", COMPOSE)
+    listening += (offers := re.findall(r"endpoint: (\S+)", collector))
+    assert re.findall(r"http://(\S+)", PROVISIONED["datasource.yaml"]) == listening[:1]
+    assert re.findall(r"targets: \[(.*)\]", PROVISIONED["prometheus.yml"]) == offers[-1:]
+    whole = (rules.FOLDER / "provisioning" / "collector.yaml").read_text()
+    assert re.findall(r"OTEL_EXPORTER_OTLP_ENDPOINT=http://(\S+)", whole) == offers[1:2]
+    assert all(address.startswith("127.0.0.1:") for address in listening)
+    assert len(set(listening)) == 4
 
 
 def test_pipelines_are_of_what_the_collector_has() -> None:
     """Each part is declared, and each that is declared is in a pipeline."""
-    collector = yaml.read(PROVISIONED / "collector.yaml")
-    pipelines = collector["service"]["pipelines"]
-    assert set(pipelines) == {"traces", "metrics"}
+    parts = dict(re.findall(r"^(\w+):\n((?: .*\n)+)", PROVISIONED["collector.yaml"], re.MULTILINE))
     for kind in ("receivers", "processors", "exporters"):
-        used = {name for pipeline in pipelines.values() for name in pipeline[kind]}
-        assert used == set(collector[kind]), kind
+        used = re.findall(rf"{kind}: \[(.*)\]", parts["service"])
+        assert len(used) == 2, kind
+        assert set(used) == set(re.findall(r"^  (\w+):", parts[kind], re.MULTILINE)), kind
 
 
 def test_dashboards_ask_the_data_source_that_is_chosen() -> None:
@@ -94,19 +64,9 @@ def test_dashboards_ask_the_data_source_that_is_chosen() -> None:
         assert asked == {f"${{{name}}}" for name in names}, path.name
 
 
-def test_the_pod_monitor_has_what_its_definition_requires() -> None:
-    """``selector``, and endpoints by names that Kubernetes takes for ports, as the example's."""
+def test_the_pod_monitor_asks_the_ports_of_its_example() -> None:
+    """By names that Kubernetes takes for ports."""
     path = rules.FOLDER / "pod-monitor.yaml"
-    found = yaml.read(path)
-    assert (found["apiVersion"], found["kind"]) == ("monitoring.coreos.com/v1", "PodMonitor")
-    assert found["metadata"]["name"]
-    assert found["spec"]["selector"]["matchLabels"]
-    ports = [endpoint["port"] for endpoint in found["spec"]["podMetricsEndpoints"]]
+    ports = re.findall(r"- port: (\S+)", rules.code(path))
     assert ports == re.findall(r"# +- \{name: (\S+), containerPort", path.read_text())
     assert all(re.fullmatch(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?", p) for p in ports)
-    assert re.fullmatch(r"[a-z0-9.-]{1,253}/[\w.-]{1,63}", found["spec"]["jobLabel"])
-
-
-def _comments(name: str) -> str:
-    lines = (PROVISIONED / name).read_text().splitlines()
-    return "\n".join(line for line in lines if line.startswith("#"))
