@@ -76,6 +76,7 @@ STATES: dict[str, Callable[[], Any]] = {
     "POST_LOCAL_SGD": lambda: hooks.PostLocalSGDState(None, dist.group.WORLD, 2),
 }
 
+
 def stages_of(member: DDPCommHookType) -> list[str]:
     """Return the stages of a bucket with a hook."""
     rounds = 2 if "SGD" in member.name and member is not DDPCommHookType.POST_LOCAL_SGD else 1
