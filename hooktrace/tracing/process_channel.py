@@ -246,10 +246,8 @@ def leave(user: Tracer) -> None:
             _shared.hangs.remove(user.hang_watch)
         if _shared.users:
             return
-        hangs, _shared.hangs = _shared.hangs, None
+        _shared.hangs = None
         channel, _shared.channel, _shared.view = _shared.channel, None, None
-    if hangs is not None:
-        hangs.close()
     if channel is not None:
         channel.close()
 

@@ -25,6 +25,7 @@ from hooktrace.ranks.whole_job.snapshot import JobSnapshot
 from hooktrace.ranks.whole_job.view import JobView
 from hooktrace.staging.job import job_store
 from hooktrace.testing.ranks import run_ranks
+from tests.ranks.channel.jobs import ask
 
 from .harness import STATM, resident_mib
 from .simulated_hosts import OVER, RANKS_A_HOST, simulate
@@ -99,7 +100,7 @@ def _processor_percent(seconds: float) -> float:
 
 def _status_s(channel: Channel, world_size: int) -> float:
     start = time.perf_counter()
-    answers = channel.ask("status", b"", _STATUS_S)
+    answers = ask(channel, "status", b"", _STATUS_S)
     took = time.perf_counter() - start
     # All but the ranks of the hub's own host, which are not simulated.
     if len(answers.answers) != world_size - RANKS_A_HOST + 1:
@@ -116,7 +117,7 @@ def _steps_known(channel: Channel, view: JobView) -> int:
         found.append(await view.look(b""))
         looked.set()
 
-    channel.spawn(look)
+    channel.run(lambda: channel.spawn(look()))
     if not looked.wait(_DEADLINE_S):
         raise TimeoutError("the hub did not answer")
     shown = msgspec.msgpack.decode(found[0], type=JobSnapshot)

@@ -50,7 +50,7 @@ class SimulatedHost:
         self._upward = Upward(self._node, offset)
         self._node.parent = self._upward
         self._node.notice_handlers[PLAN] = self._follow
-        self._node.notice_handlers[OVER] = lambda _: self._upward.leave("end")
+        self._node.notice_handlers[OVER] = self._end
         self._gatherer = Gatherer()
         self._plan = Plan()
 
@@ -74,6 +74,10 @@ class SimulatedHost:
 
     def _follow(self, payload: bytes) -> None:
         self._plan = decode_plan(payload)
+
+    def _end(self, _: bytes) -> None:
+        if self._upward.connection is not None:
+            self._upward.connection.leave("end")
 
     async def _tell(self) -> None:
         step = _step_now()

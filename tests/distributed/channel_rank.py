@@ -18,6 +18,7 @@ from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.meeting import host_id
 from hooktrace.ranks.channel.messages import Member
 from hooktrace.ranks.channel.process import identity
+from tests.ranks.channel.jobs import ask
 
 
 def main(rank: int, size: int, host: str, port: int) -> None:
@@ -28,7 +29,7 @@ def main(rank: int, size: int, host: str, port: int) -> None:
     channel.handlers["who"] = lambda _: b""
     channel.start()
     for _ in sys.stdin:
-        found = channel.ask("who", b"", 2.0)
+        found = ask(channel, "who", b"", 2.0)
         facts = {
             "is_hub": channel.is_hub,
             "answers": sorted(found.answers),

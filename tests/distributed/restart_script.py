@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore
 
 from hooktrace import Tracer
+from tests.ranks.channel.jobs import ask
 
 LATE_S = 3.0
 DEADLINE_S = 60.0
@@ -50,7 +51,7 @@ def turn(folder: Path, start: str, number: int) -> None:
         channel.handlers["who"] = lambda _: f"{start} {number}".encode()
         found: list[str] = []
         while rank == 0 and len(found) < 2 and time.monotonic() < end:
-            found = [answer.decode() for answer in channel.ask("who", b"", 5.0).answers.values()]
+            found = [answer.decode() for answer in ask(channel, "who", b"", 5.0).answers.values()]
         if rank == 0:
             facts = {"found": found}
             (folder / f"{start}-{number}.json").write_text(json.dumps(facts))

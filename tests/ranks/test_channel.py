@@ -7,13 +7,13 @@ import threading
 import pytest
 
 from hooktrace.ranks.channel.messages import HUB_GONE
-from tests.ranks.channel.jobs import DEADLINE_S, Job, wait_for
+from tests.ranks.channel.jobs import DEADLINE_S, Job, ask, wait_for
 
 
 def test_a_question_is_answered_by_all_ranks() -> None:
     """In one round, the hub's own answer with the others'."""
     with Job(4) as job:
-        found = job.ranks[0].ask("who", b"asks", DEADLINE_S)
+        found = ask(job.ranks[0], "who", b"asks", DEADLINE_S)
     assert found.answers == {rank: b"%d asks" % rank for rank in range(4)}
     assert found.silent == {}
 
@@ -39,7 +39,7 @@ def test_a_rank_that_raises_or_has_no_answer_is_silent_and_says_why() -> None:
     with Job(3) as job:
         job.ranks[1].handlers["who"] = fail
         del job.ranks[2].handlers["who"]
-        found = job.ranks[0].ask("who", b"", DEADLINE_S)
+        found = ask(job.ranks[0], "who", b"", DEADLINE_S)
     assert found.answers == {0: b"0 "}
     assert {rank: silent.why for rank, silent in found.silent.items()} == {
         1: "ValueError: no idea",
@@ -54,10 +54,10 @@ def test_a_rank_that_has_not_come_is_named_and_counts_once_it_comes() -> None:
         channel.world_size = 3
     with job:
         hub = job.ranks[0]
-        found = hub.ask("who", b"", DEADLINE_S)
+        found = ask(hub, "who", b"", DEADLINE_S)
         job.size, job.hosts, job.clocks[2] = 3, "hhh", []
         job.ranks.append(job.begin(2))
-        assert wait_for(lambda: sorted(hub.ask("who", b"", 5.0).answers) == [0, 1, 2])
+        assert wait_for(lambda: sorted(ask(hub, "who", b"", 5.0).answers) == [0, 1, 2])
     assert [(r, s.state, s.why) for r, s in found.silent.items()] == [
         (2, "unknown", "it has not joined the channel")
     ]
@@ -70,7 +70,7 @@ def test_one_that_left_in_order_has_ended_and_one_that_broke_off_is_lost() -> No
         job.ranks[1].close()
         job.abort(2)
         assert wait_for(lambda: len(job.ranks[0].roster) == 1)
-        found = job.ranks[0].ask("who", b"", DEADLINE_S)
+        found = ask(job.ranks[0], "who", b"", DEADLINE_S)
     assert {rank: silent.state for rank, silent in found.silent.items()} == {1: "ended", 2: "gone"}
 
 
@@ -88,4 +88,4 @@ def test_a_hub_that_was_only_silent_is_found_again(monkeypatch: pytest.MonkeyPat
         assert not any(rank.is_hub for rank in job.ranks[1:])
         go_on.set()
         hub = job.ranks[0]
-        assert wait_for(lambda: sorted(hub.ask("who", b"", 5.0).answers) == [0, 1, 2])
+        assert wait_for(lambda: sorted(ask(hub, "who", b"", 5.0).answers) == [0, 1, 2])

@@ -25,7 +25,7 @@ from hooktrace.tracing.models import TracedModels
 from hooktrace.tracing.process_channel import TracerControl, _where
 from tests.exporters.records_sample import make_run, make_step
 from tests.fakes import Job
-from tests.ranks.channel.jobs import wait_for
+from tests.ranks.channel.jobs import ask, wait_for
 
 CLOCK = ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=1)
 
@@ -63,7 +63,7 @@ def test_it_lasts_from_the_first_tracer_to_the_last() -> None:
     assert process_channel.join(second) is channel
     process_channel.leave(first)
     process_channel.leave(first)
-    assert channel.ask("nobody", b"", 20.0).answers == {}
+    assert ask(channel, "nobody", b"", 20.0).answers == {}
     process_channel.leave(second)
     assert wait_for(lambda: not channel._thread.is_alive())
     another = process_channel.join(first)
@@ -104,11 +104,7 @@ def test_where_the_hub_is_is_not_written_once_it_has_gone(
 ) -> None:
     """Writing is on a thread of its own, which may be late; the file would stay for ever."""
     late: list[Callable[[], None]] = []
-
-    async def aside(work: Callable[[], None], needs: str) -> None:
-        late.append(work)
-
-    monkeypatch.setattr(process_channel, "aside", aside)
+    monkeypatch.setattr(process_channel, "call_aside", lambda work, _: late.append(work))
     user = Tracing()
     user.logdirs = [tmp_path]
     for is_there in (True, False):

@@ -1,6 +1,6 @@
 """The channel of a process: its thread, and what the rest of hooktrace asks of it.
 
-    users --ask, tell, report, from any thread--> the tree of ranks (node.py, membership.py)
+    users --tell, report, from any thread; gather--> the tree of ranks (node.py, membership.py)
 
 One daemon thread runs one asyncio loop.  It never waits for a collective, for torch's store, or for
 a lock that another thread holds for long.
@@ -27,7 +27,7 @@ from .connection import Connection
 from .meeting import Meeting, host_id
 from .membership import Membership
 from .messages import HubAddress, Member, Notice, Report
-from .node import Answers, Node
+from .node import Node
 from .process import identity
 
 logger = logging.getLogger("hooktrace")
@@ -35,7 +35,6 @@ logger = logging.getLogger("hooktrace")
 THREAD_NAME = "hooktrace-channel"
 
 _END_S = 0.5
-_GRACE_S = 1.0
 
 
 class Channel(Node):
@@ -78,21 +77,6 @@ class Channel(Node):
     def hub(self) -> HubAddress | None:
         """Where the hub is, as far as it is reached from this host; ``None`` if unknown."""
         return self.membership.hub
-
-    def ask(self, name: str, argument: bytes, timeout_s: float) -> Answers:
-        """Ask this rank and all below it: at the hub, all ranks.  Not for the channel's thread.
-
-        Raises ``TimeoutError`` where the channel itself does not answer, or has ended.
-        """
-        asked = self.gather(name, argument, timeout_s)
-        try:
-            if self._is_closed:  # its thread may not have seen it yet
-                raise RuntimeError
-            answers = asyncio.run_coroutine_threadsafe(asked, self._loop)
-        except RuntimeError:
-            asked.close()
-            raise TimeoutError("the channel between ranks has ended") from None
-        return answers.result(timeout_s + _GRACE_S)
 
     def tell(self, name: str, payload: bytes) -> None:
         """Tell this rank and all below it: at the hub, all ranks."""

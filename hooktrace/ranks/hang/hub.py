@@ -1,17 +1,14 @@
 """The hub's part: it asks all ranks twice when one suspects a hang, tells what it is, and its end.
 
-    hear(rank, Suspicion) --a thread while there is one--> ask, ask again --diagnose--> Hang
-
-The thread runs only while somebody suspects something.  It waits for the channel alone.
+hear(rank, Suspicion) --as long as there is one--> ask, ask again --diagnose--> Hang
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hooktrace")
 
-THREAD_NAME = "hooktrace-hang"
-
 _FIRST_S, _SECOND_S, _STACKS_S = 1.0, 1.5, 0.5
 """How long ranks have to answer.  One that answers none of these is silent."""
 _RANKS_A_SECOND = 2000
@@ -51,16 +46,14 @@ _encode = msgspec.msgpack.encode
 
 
 class HangHub:
-    """Finds out why ranks wait, where this rank is the hub."""
+    """Finds out why ranks wait, where this rank is the hub; all in the channel's thread."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._lock = threading.Lock()
         self._suspicions: dict[tuple[int, str], Suspicion] = {}
         self._error = ""
-        self._thread: threading.Thread | None = None
-        self._changed = threading.Event()
-        self._closed = False
+        self._is_looking = False
+        self._changed = asyncio.Event()
         self._number = 0
         self._open: tuple[Hang, float] | None = None
         self._excused: tuple[tuple[str, int, int], float] | None = None
@@ -68,75 +61,53 @@ class HangHub:
 
     def hear(self, rank: int, suspicion: Suspicion) -> None:
         """Take a rank's suspicion, or that it is over."""
-        with self._lock:
-            key = rank, suspicion.model
-            if suspicion.over:
-                self._suspicions.pop(key, None)
-                self._error = suspicion.error or self._error
-            else:
-                self._suspicions[key] = suspicion
-            self._start()
+        key = rank, suspicion.model
         if suspicion.over:
+            self._suspicions.pop(key, None)
+            self._error = suspicion.error or self._error
             self._changed.set()
+            return
+        self._suspicions[key] = suspicion
+        if not self._is_looking:
+            self._is_looking = True
+            self._channel.spawn(self._look())
 
-    def close(self) -> None:
-        """End the thread soon."""
-        self._closed = True
-        self._changed.set()
-
-    def _start(self) -> None:
-        if self._thread is None and self._suspicions and not self._closed:
-            thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # the system gives none: the next suspicion tries again
-                return
-            self._thread = thread
-
-    def _run(self) -> None:
+    async def _look(self) -> None:
+        """Find out again and again, as long as somebody suspects something."""
         try:
             pauses = iter(_AGAIN_S)
-            while self._is_suspected():
-                self._guarded(self._find_out)
+            while self._suspicions:
+                self._changed.clear()
+                try:
+                    await self._find_out()
+                except Exception:  # an answer of another version
+                    logger.debug("while a hang was looked at", exc_info=True)
                 is_told = self._open is not None
-                self._changed.wait(next(pauses, _AGAIN_S[-1]) if is_told else _AGAIN_S[0])
-        finally:
-            with self._lock:
-                self._thread = None
-                self._start()  # heard since the last look
-
-    def _is_suspected(self) -> bool:
-        """Return whether there is anything to find out; where not, say that it is over."""
-        self._changed.clear()  # before the look: what comes after it must be seen
-        with self._lock:
-            if self._closed:
-                return False
-            if self._suspicions:
-                return True
+                await self._changes(next(pauses, _AGAIN_S[-1]) if is_told else _AGAIN_S[0])
             error, self._error = self._error, ""
-        self._guarded(lambda: self._end(error))
-        return False
+            self._end(error)
+        finally:
+            self._is_looking = False
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    async def _changes(self, within_s: float) -> bool:
+        """Return whether a suspicion ends within some time."""
         try:
-            work()
-        except Exception:  # a channel that has ended, an answer of another version
-            logger.debug("while a hang was looked at", exc_info=True)
+            async with asyncio.timeout(within_s):
+                return await self._changed.wait()
+        except TimeoutError:
+            return False
 
-    def _find_out(self) -> None:
-        first, begun = self._statuses(_FIRST_S), time.monotonic()
-        if self._changed.wait(max(0.0, _BETWEEN_S - (time.monotonic() - begun))):
+    async def _find_out(self) -> None:
+        first, begun = await self._statuses(_FIRST_S), time.monotonic()
+        if await self._changes(max(0.0, _BETWEEN_S - (time.monotonic() - begun))):
             return  # what has not moved in a moment says nothing: a rank has gone on
         asked = time.monotonic()
-        last = self._statuses(_SECOND_S)
+        last = await self._statuses(_SECOND_S)
         found = diagnose(first, last, self._channel.world_size)
-        if found is None:
+        limits = [one.threshold_ns for one in self._suspicions.values()]
+        if found is None or not limits or not self._is_due(found, min(limits), begun):
             return
-        with self._lock:
-            limits = [one.threshold_ns for one in self._suspicions.values()]
-            known = None if self._open is None else self._open[0]
-        if not limits or not self._is_due(found, min(limits), begun):
-            return
+        known = None if self._open is None else self._open[0]
         number = self._number
         if known is not None and known.place == found.place:
             if known.kind == found.kind:
@@ -146,7 +117,7 @@ class HangHub:
             if _lasts(known, last):
                 return  # of two that wait for each other, which waited longest may be a toss-up
             self._end("")
-        stacks = self._stacks(found, last)
+        stacks = await self._stacks(found, last)
         age_ns = found.age_ns + int((time.monotonic() - asked) * 1e9)
         self._tell(replace(found, hang=number, stacks=stacks, age_ns=age_ns))
 
@@ -165,23 +136,21 @@ class HangHub:
         return found.is_due(threshold_ns)
 
     def _tell(self, found: Hang) -> None:
-        with self._lock:
-            self._number = found.hang + 1
-            self._open = found, time.monotonic()
+        self._number = found.hang + 1
+        self._open = found, time.monotonic()
         self._channel.tell(NOTICE, _encode(found))
 
     def _end(self, error: str) -> None:
         """Tell that the hang is over which was told last."""
-        with self._lock:
-            known, self._open = self._open, None
+        known, self._open = self._open, None
         if known is not None:
             self._channel.tell(NOTICE, _encode(over(*known, error)))
 
-    def _stacks(self, found: Hang, last: Round) -> tuple[RankStacks, ...]:
+    async def _stacks(self, found: Hang, last: Round) -> tuple[RankStacks, ...]:
         """Return the stacks of those who are waited for, and of some who wait."""
         most = _FEW_STACKS if self._channel.world_size > _LARGE else _MOST_STACKS
         wanted = tuple(dict.fromkeys([*found.ranks[: most - 1], *found.waiting]))[:most]
-        answers = self._ask(STACKS, wanted, _STACKS_S)
+        answers = await self._ask(STACKS, wanted, _STACKS_S)
         stacks = {rank: stacks_of(one.member, one.state) for rank, one in last.silent.items()}
         for payload in answers.answers.values():
             told = msgspec.msgpack.decode(payload, type=RankStacks | None)
@@ -189,9 +158,9 @@ class HangHub:
                 stacks[told.rank] = told
         return tuple(stacks[rank] for rank in wanted if rank in stacks)
 
-    def _statuses(self, timeout_s: float) -> Round:
+    async def _statuses(self, timeout_s: float) -> Round:
         """Ask all ranks for theirs; an answer of another version is none."""
-        answers = self._ask(STATUS, None, timeout_s)
+        answers = await self._ask(STATUS, None, timeout_s)
         statuses, silent = [], []
         for rank, payload in answers.answers.items():
             try:
@@ -200,9 +169,9 @@ class HangHub:
                 silent.append(unheard(rank))
         return Round.of(statuses, [*silent, *answers.silent.values()])
 
-    def _ask(self, name: str, question: object, timeout_s: float) -> Answers:
+    async def _ask(self, name: str, question: object, timeout_s: float) -> Answers:
         timeout_s *= 1 + self._channel.world_size / _RANKS_A_SECOND
-        return self._channel.ask(name, _encode(question), timeout_s)
+        return await self._channel.gather(name, _encode(question), timeout_s)
 
 
 def _lasts(told: Hang, now: Round) -> bool:

@@ -77,10 +77,6 @@ class HangService:
         if news is not None:
             self._channel.report(SUSPICION, _encode(news))
 
-    def close(self) -> None:
-        """Watch nothing any more."""
-        self._hub.close()
-
     def status(self) -> RankStatus:
         """Return what this rank knows of itself."""
         paused = any(user.paused for user in self._users())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from torch.distributed import HashStore
 
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
+from hooktrace.ranks.channel.node import Answers
 from hooktrace.ranks.channel.process import identity
 from hooktrace.records import ClockRecord
 
@@ -29,6 +31,14 @@ def wait_for(reached: Callable[[], object], within_s: float = DEADLINE_S) -> boo
             return False
         time.sleep(0.01)
     return True
+
+
+def ask(channel: Channel, name: str, argument: bytes, timeout_s: float) -> Answers:
+    """Ask a rank and all below it, from another thread than the channel's."""
+    asked = asyncio.run_coroutine_threadsafe(
+        channel.gather(name, argument, timeout_s), channel._loop
+    )
+    return asked.result(timeout_s + 1)
 
 
 def member_of(pid: int) -> Member:

@@ -29,7 +29,7 @@ from hooktrace.ranks.channel.messages import (
     Pong,
     Report,
 )
-from tests.ranks.channel.jobs import Job, wait_for
+from tests.ranks.channel.jobs import Job, ask, wait_for
 from tests.ranks.channel.strangers import Stranger, framed
 
 SOON_S = 60.0
@@ -47,7 +47,7 @@ def job(capfd: pytest.CaptureFixture[str]) -> Iterator[Job]:
 
 
 def goes_on(job: Job) -> bool:
-    return sorted(job.ranks[0].ask("who", b"", SOON_S).answers) == [0, 1]
+    return sorted(ask(job.ranks[0], "who", b"", SOON_S).answers) == [0, 1]
 
 
 @pytest.mark.parametrize(

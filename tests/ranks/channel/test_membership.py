@@ -14,13 +14,13 @@ import pytest
 
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import HUB_GONE, Member, Silent, State
-from tests.ranks.channel.jobs import DEADLINE_S, Job, wait_for
+from tests.ranks.channel.jobs import DEADLINE_S, Job, ask, wait_for
 
 pytestmark = pytest.mark.usefixtures("loopback_reaches_all")
 
 
 def answers(hub: Channel, timeout_s: float = 5.0) -> list[int]:
-    return sorted(hub.ask("who", b"", timeout_s).answers)
+    return sorted(ask(hub, "who", b"", timeout_s).answers)
 
 
 def settled(job: Job, ranks: list[int] | None = None) -> bool:
@@ -55,7 +55,7 @@ def test_answers_that_do_not_fit_beside_those_of_their_host_are_named() -> None:
         job.ranks[0].handlers["novel"] = lambda _: b"short"
         job.ranks[4].handlers["novel"] = lambda _: b"short"
         job.ranks[5].handlers["novel"] = lambda _: bytes(5 << 20)
-        found = job.ranks[0].ask("novel", b"", DEADLINE_S)
+        found = ask(job.ranks[0], "novel", b"", DEADLINE_S)
     assert sorted(found.answers) == [0, 1, 4]
     long = "its answer is too long beside its host's"
     assert {rank: (one.state, one.why) for rank, one in found.silent.items()} == {
@@ -77,7 +77,7 @@ def test_a_first_of_a_host_that_is_stopped_is_passed_over(monkeypatch: pytest.Mo
         below = [rank for rank in range(2, 5) if rank != leader]
         assert wait_for(lambda: all(parents(job)[rank] == 0 for rank in below))
         assert wait_for(lambda: answers(job.ranks[0], 1.0) == sorted([0, 1, *below]))
-        found = job.ranks[0].ask("who", b"", 1.0)
+        found = ask(job.ranks[0], "who", b"", 1.0)
         assert found.silent[leader].state == "unreachable"
         go_on.set()
         assert settled(job)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import itertools
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,10 +39,9 @@ class Ranks:
         self.silent: dict[int, Any] = {}
         self.asked: list[tuple[str, bytes]] = []
         self.notices: list[Hang] = []
-        self.told = threading.Condition()
         self.hub = HangHub(self)
 
-    def ask(self, name: str, argument: bytes, timeout_s: float) -> Any:
+    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Any:
         self.asked.append((name, argument))
         answers: dict[int, Any] = {one.rank: one for one in self.statuses}
         if name == STACKS:
@@ -53,26 +53,34 @@ class Ranks:
         return SimpleNamespace(answers=encoded, silent=self.silent)
 
     def tell(self, name: str, payload: bytes) -> None:
-        notice = msgspec.msgpack.decode(payload, type=Hang)
-        with self.told:
-            self.notices.append(notice)
-            self.told.notify_all()
+        self.notices.append(msgspec.msgpack.decode(payload, type=Hang))
 
-    def wait(self, count: int) -> list[Hang]:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.look = asyncio.get_running_loop().create_task(work)
+
+    async def wait(self, count: int) -> list[Hang]:
         """Return what was told, once it is so much."""
-        with self.told:
-            assert self.told.wait_for(lambda: len(self.notices) >= count, 60)
+        await self.wait_for(lambda: len(self.notices) >= count)
         return self.notices
 
-    def wait_for(self, true: Callable[[], bool]) -> None:
-        end = time.monotonic() + 60
-        while not true():
-            assert time.monotonic() < end
-            time.sleep(0.01)
+    async def wait_for(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not true():
+                await asyncio.sleep(0.005)
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test as the channel's thread runs the hub."""
+
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(test(**fixtures))
+
+    return run
 
 
 @pytest.fixture
-def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     """Two ranks, of which one is late; rounds follow at once."""
     monkeypatch.setattr(module, "_BETWEEN_S", 0.0)
     monkeypatch.setattr(module, "_AGAIN_S", (0.02,))
@@ -81,24 +89,24 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
     monkeypatch.setattr(module, "time", clock)
     made = Ranks()
     made.statuses = [waiting(0), late(1)]
-    yield made
-    made.hub.close()
+    return made
 
 
-def test_told_once_and_over(ranks: Ranks) -> None:
+@in_loop
+async def test_told_once_and_over(ranks: Ranks) -> None:
     """However many suspect it, and however long it lasts."""
     for rank in range(2):
         ranks.hub.hear(rank, SUSPICION)
-    (begun,) = ranks.wait(1)
+    (begun,) = await ranks.wait(1)
     assert (begun.hang, begun.kind, begun.ranks) == (0, "busy", (1,))
     assert [stack.rank for stack in begun.stacks] == [1, 0]
     questions = len(ranks.asked)
-    ranks.wait_for(lambda: len(ranks.asked) > questions + 4)
+    await ranks.wait_for(lambda: len(ranks.asked) > questions + 4)
     assert len(ranks.notices) == 1
     ranks.hub.hear(0, OVER)
     assert len(ranks.notices) == 1
     ranks.hub.hear(1, OVER)
-    _, ended = ranks.wait(2)
+    _, ended = await ranks.wait(2)
     assert (ended.hang, ended.stacks) == (0, ())
     assert ended.ended_after_ns is not None
     assert ended.ended_after_ns >= 31 * S
@@ -106,67 +114,63 @@ def test_told_once_and_over(ranks: Ranks) -> None:
         "it went on after at most 31 s: bucket 5 of step 120, which had waited for rank 1 (busy)"
     )
     ranks.hub.hear(0, SUSPICION)
-    assert ranks.wait(3)[2].hang == 1
+    assert (await ranks.wait(3))[2].hang == 1
 
 
-def test_an_end_that_is_heard_right_after_a_look_is_told_at_once(
-    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@in_loop
+async def test_an_end_is_told_at_once(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not after the pause before the next look, of a minute."""
-    monkeypatch.setattr(module, "_AGAIN_S", (0.02, 1000.0))
-    is_suspected = ranks.hub._is_suspected
-
-    def look() -> bool:
-        found = is_suspected()
-        if ranks.notices:
-            ranks.hub.hear(0, OVER)
-        return found
-
-    monkeypatch.setattr(ranks.hub, "_is_suspected", look)
+    monkeypatch.setattr(module, "_AGAIN_S", (1000.0,))
     ranks.hub.hear(0, SUSPICION)
-    assert ranks.wait(2)[1].ended_after_ns is not None
+    await ranks.wait(1)
+    ranks.hub.hear(0, OVER)
+    assert (await ranks.wait(2))[1].ended_after_ns is not None
 
 
-def test_an_end_that_is_heard_while_the_hang_is_told_is_told_too(
+@in_loop
+async def test_an_end_that_is_heard_while_the_hang_is_told_is_told_too(
     ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stacks take half a second."""
-    ask = ranks.ask
+    gather = ranks.gather
 
-    def asked(name: str, argument: bytes, timeout_s: float) -> Any:
+    async def asked(name: str, argument: bytes, timeout_s: float) -> Any:
         if name == STACKS:
             ranks.hub.hear(0, OVER)
-        return ask(name, argument, timeout_s)
+        return await gather(name, argument, timeout_s)
 
-    monkeypatch.setattr(ranks, "ask", asked)
+    monkeypatch.setattr(ranks, "gather", asked)
     ranks.hub.hear(0, SUSPICION)
-    begun, ended = ranks.wait(2)
+    begun, ended = await ranks.wait(2)
     assert (begun.ended_after_ns, ended.hang) == (None, begun.hang)
     assert ended.ended_after_ns is not None
 
 
-def test_it_failed(ranks: Ranks) -> None:
+@in_loop
+async def test_it_failed(ranks: Ranks) -> None:
     """What the call raised is told instead."""
     ranks.hub.hear(0, SUSPICION)
-    ranks.wait(1)
+    await ranks.wait(1)
     ranks.hub.hear(0, msgspec.structs.replace(OVER, error="RuntimeError: timed out"))
-    _, ended = ranks.wait(2)
+    _, ended = await ranks.wait(2)
     assert ended.message == (
         "bucket 5 of step 120, which had waited for rank 1, failed after at most 31 s: "
         "RuntimeError: timed out"
     )
 
 
-def test_another_kind(ranks: Ranks) -> None:
+@in_loop
+async def test_another_kind(ranks: Ranks) -> None:
     """It is told again, under its number."""
     ranks.hub.hear(0, SUSPICION)
-    ranks.wait(1)
+    await ranks.wait(1)
     ranks.statuses = [waiting(0), late(1, thread={"exception": "E: x at a.py:1"})]
-    _, again = ranks.wait(2)
+    _, again = await ranks.wait(2)
     assert (again.hang, again.kind, again.ended_after_ns) == (0, "raised", None)
 
 
-def test_of_two_that_wait_for_each_other_none_has_ended(ranks: Ranks) -> None:
+@in_loop
+async def test_of_two_that_wait_for_each_other_none_has_ended(ranks: Ranks) -> None:
     """Two models in different order: whose call is found to be the oldest may change."""
 
     def stands(rank: int, own: str, other: str, age_s: int) -> RankStatus:
@@ -177,51 +181,59 @@ def test_of_two_that_wait_for_each_other_none_has_ended(ranks: Ranks) -> None:
     for age_s in (31, 29):
         ranks.statuses = [stands(0, "a", "b", age_s), stands(1, "b", "a", 30)]
         ranks.hub.hear(0, SUSPICION)
-        ranks.wait(1)
+        await ranks.wait(1)
         questions = len(ranks.asked)
-        ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
+        await ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
     ((begun),) = ranks.notices
     assert (begun.kind, begun.model) == ("different_order", "a")
 
 
-def test_nothing_is_told_of_what_moves(ranks: Ranks) -> None:
+@in_loop
+async def test_nothing_is_told_of_what_moves(ranks: Ranks) -> None:
     """It is asked, and then it is over."""
     ranks.statuses = []
     ranks.hub.hear(0, SUSPICION)
-    ranks.wait_for(lambda: len(ranks.asked) > 4)
+    await ranks.wait_for(lambda: len(ranks.asked) > 4)
     ranks.hub.hear(0, OVER)
-    ranks.wait_for(lambda: ranks.hub._thread is None)
+    await ranks.wait_for(ranks.look.done)
     assert ranks.notices == []
 
 
-def test_it_is_asked_again_until_it_is_told(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_it_is_asked_again_until_it_is_told(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What moved at first may stand still later, and is then told soon."""
     monkeypatch.setattr(module, "_AGAIN_S", (0.02, 1000.0))
     statuses, ranks.statuses = ranks.statuses, []
     ranks.hub.hear(0, SUSPICION)
-    ranks.wait_for(lambda: len(ranks.asked) > 8)
+    await ranks.wait_for(lambda: len(ranks.asked) > 8)
     ranks.statuses = statuses
-    ranks.wait(1)
+    await ranks.wait(1)
 
 
-def test_nothing_is_told_of_a_call_that_is_young(ranks: Ranks) -> None:
+@in_loop
+async def test_nothing_is_told_of_a_call_that_is_young(ranks: Ranks) -> None:
     """A suspicion of an earlier one is not over yet when all ranks are in the next one."""
     young = [msgspec.structs.replace(c, age_ns=S // 10) for c in waiting(0).models[0].in_flight]
     model = msgspec.structs.replace(waiting(0).models[0], in_flight=tuple(young))
     ranks.statuses = [msgspec.structs.replace(waiting(0), models=(model,)), late(1)]
     ranks.hub.hear(0, SUSPICION)
-    ranks.wait_for(lambda: len(ranks.asked) > 6)
+    await ranks.wait_for(lambda: len(ranks.asked) > 6)
     assert ranks.notices == []
 
 
-def test_two_rounds_at_once_say_nothing(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_two_rounds_at_once_say_nothing(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A rank that goes on between them does not hurry the second one."""
     monkeypatch.setattr(module, "_BETWEEN_S", 1000.0)
     ranks.hub.hear(0, SUSPICION)
     ranks.hub.hear(1, SUSPICION)
-    ranks.wait_for(lambda: len(ranks.asked) == 1)
+    await ranks.wait_for(lambda: len(ranks.asked) == 1)
     ranks.hub.hear(1, OVER)
-    ranks.wait_for(lambda: len(ranks.asked) > 1)
+    await ranks.wait_for(lambda: len(ranks.asked) > 1)
     assert ranks.notices == []
 
 
@@ -230,17 +242,19 @@ def test_a_hang_is_told_four_seconds_after_the_suspicion() -> None:
     assert BETWEEN_S + module._FIRST_S + module._SECOND_S + module._STACKS_S <= 4.0
 
 
-def test_what_may_take_long(ranks: Ranks) -> None:
+@in_loop
+async def test_what_may_take_long(ranks: Ranks) -> None:
     """Ten times as long, and then it is told."""
     ranks.statuses = [waiting(0), late(1, paused=True)]
     ranks.hub.hear(0, SUSPICION)
-    ranks.wait_for(lambda: len(ranks.asked) > 4)
+    await ranks.wait_for(lambda: len(ranks.asked) > 4)
     assert ranks.notices == []
     ranks.hub.hear(0, msgspec.structs.replace(SUSPICION, threshold_ns=3 * S))
-    assert ranks.wait(1)[0].excused
+    assert (await ranks.wait(1))[0].excused
 
 
-def test_a_rank_that_has_saved_has_the_usual_time_from_then_on(
+@in_loop
+async def test_a_rank_that_has_saved_has_the_usual_time_from_then_on(
     ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others have waited for long when it goes on; in its next step it is no hang yet."""
@@ -248,23 +262,26 @@ def test_a_rank_that_has_saved_has_the_usual_time_from_then_on(
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     ranks.statuses = [waiting(0), late(1, thread={"doing": ("saving",)})]
     ranks.hub.hear(0, SUSPICION)
-    ranks.wait_for(lambda: len(ranks.asked) > 4)
+    await ranks.wait_for(lambda: len(ranks.asked) > 4)
     now_s[0] = 20.0
     ranks.statuses = [waiting(0), late(1)]
     for now_s[0] in (20.0, 29.9):
         questions = len(ranks.asked)
-        ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
+        await ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
         assert ranks.notices == []
     now_s[0] = 30.1
-    assert not ranks.wait(1)[0].excused
+    assert not (await ranks.wait(1))[0].excused
 
 
-def test_of_a_silent_rank_the_state_of_its_process_stands_among_the_stacks(ranks: Ranks) -> None:
+@in_loop
+async def test_of_a_silent_rank_the_state_of_its_process_is_told(
+    ranks: Ranks,
+) -> None:
     """It has no stacks that it could tell."""
     ranks.silent = {1: Silent(Member(1, 77, "node1", "node1#boot"), "running")}
     ranks.statuses = [waiting(0)]
     ranks.hub.hear(0, SUSPICION)
-    (begun,) = ranks.wait(1)
+    (begun,) = await ranks.wait(1)
     assert begun.kind == "interpreter_held"
     assert [(one.rank, one.state, one.text) for one in begun.stacks] == [
         (1, "running", ""),

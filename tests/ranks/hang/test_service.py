@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -49,9 +49,6 @@ class Channel:
     def every(self, period_s: float, work: Any) -> None:
         self.look = work
 
-    def ask(self, name: str, argument: bytes, timeout_s: float) -> Any:
-        raise AssertionError
-
     def tell(self, name: str, payload: bytes) -> None:
         raise AssertionError
 
@@ -84,11 +81,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def service() -> Iterator[tuple[HangService, Channel]]:
+def service() -> tuple[HangService, Channel]:
     channel = Channel()
     made = HangService(channel)
-    yield made, channel
-    made.close()
+    return made, channel
 
 
 def test_a_tracer_that_closed_is_told_no_more(service: tuple[HangService, Channel]) -> None:
@@ -123,15 +119,14 @@ def gone(state: State = "stopped") -> bytes:
 
 
 @pytest.fixture
-def waiting() -> Iterator[tuple[Channel, Waiting]]:
+def waiting() -> tuple[Channel, Waiting]:
     """Rank 1, which has looked at its calls."""
     user = Waiting()
     channel = Channel(1, user.clock)
     made = HangService(channel)
     made.add(user)
     channel.look()
-    yield channel, user
-    made.close()
+    return channel, user
 
 
 def test_a_call_that_waits_while_the_hub_is_gone_is_told_once_and_its_end(
