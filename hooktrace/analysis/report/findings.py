@@ -1,6 +1,7 @@
 """What is wrong and what is slow, in sentences, ranked by the milliseconds to be gained.
 
     ModelFacts --each of RULES--> Finding(sentence, gain, evidence, remedy) --ranked--> report
+    Run --recorded--> a Finding of each hang, and of each kind of anomaly --------------^
 
 A gain is an upper bound in ns a step, computed from the records by the arithmetic that stands in
 its rule's docstring; ``None`` where nothing can be computed.  Gains overlap: the exposed time is
