@@ -1,5 +1,6 @@
 # make demo: the main job.  make test: all tests.  make fast: those of a
 # developer's loop, under a minute.  Each sets up .venv first, once.
+# make docs: the documentation as a site, in site/.
 # make bench: what this project must know of its own speed; BENCH='--only wire' measures one group.
 # PYTHON is any Python from 3.11 on: make demo PYTHON=python3.12
 # WORKERS is how many processes run the tests, of which each has ranks of its own: make test WORKERS=4
@@ -10,7 +11,7 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test fast bench clean
+.PHONY: demo test fast bench docs clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/hooktrace demo
@@ -23,6 +24,9 @@ fast: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m tests.benchmarks $(BENCH)
+
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build -q
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -38,5 +42,9 @@ $(VENV)/.installed-dev: $(VENV)/.python $(INPUTS)
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-docs: $(VENV)/.installed-dev
+	$(PIP) -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-otlp .venv-perfetto .venv-frameworks runs
+	rm -rf site $(VENV) .venv-otlp .venv-perfetto .venv-frameworks runs

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 
+import hooktrace
 from hooktrace import exporters, hooks
 from hooktrace.__main__ import main as command_line
 from hooktrace.analysis.report.findings import RULES, UNIT_RULES
@@ -67,7 +68,7 @@ def test_every_dependency_is_documented() -> None:
     """By name, with the extra that brings it."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     page = (REPOSITORY / "docs" / "quickstart.md").read_text("utf-8")
-    extras = {k: v for k, v in project["optional-dependencies"].items() if k != "dev"}
+    extras = {k: v for k, v in project["optional-dependencies"].items() if k not in ("dev", "docs")}
     for extra, needed in {"": project["dependencies"], **extras}.items():
         (row,) = [
             line for line in page.splitlines() if line.startswith(f"| {_installing(extra)} |")
@@ -91,6 +92,21 @@ def test_frameworks_are_of_the_versions_that_are_tried() -> None:
     missing = [pin for pin in pinned if not re.search(rf"\|[^|\n]* ?{re.escape(pin[1])} \|", page)]
     assert [f"{name} {version}" for name, version in missing] == ["distributed 2026.8.0"]
     assert "distributed 2026.8.0" in readers
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """By the object that it is; two of them are packages, with pages of their own."""
+    page = (REPOSITORY / "docs" / "reference" / "api.md").read_text("utf-8")
+    named = {_named(path) for path in re.findall(r"^::: (\S+)$", page, re.MULTILINE)}
+    public = {
+        getattr(hooktrace, name) for name in hooktrace.__all__ if name not in ("fsdp", "hooks")
+    }
+    assert named == {*public, hooktrace.fsdp.trace}
+
+
+def _named(path: str) -> object:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def test_every_option_is_documented() -> None:

@@ -28,10 +28,10 @@ def test_dead_links_are_found(link: str) -> None:
 
 
 def test_readme_is_short() -> None:
-    """A stranger reads 150 lines at most, of ordinary length, and finds the way to every page."""
+    """A stranger reads 120 lines at most, of ordinary length, and finds the way to every page."""
     readme = Page(REPOSITORY / "README.md")
     lines = readme.text.splitlines()
-    assert len(lines) <= 150
+    assert len(lines) <= 120
     assert not [line for line in lines if len(line) > 120]
     linked = {link.partition("#")[0] for link in readme.links}
     assert not {f"docs/{p.name}" for p in (REPOSITORY / "docs").glob("*.md")} - linked

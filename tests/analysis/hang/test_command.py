@@ -144,7 +144,7 @@ def test_ranks_that_were_closed_apart_are_no_hang(tmp_path: Path) -> None:
 def test_the_docs_show_what_it_prints(tmp_path: Path) -> None:
     """The very lines."""
     write_hung_job(SyntheticJob(steps=130), SyntheticHang(step=120, killed=(2,)), tmp_path)
-    blocks = Page(REPOSITORY / "docs" / "troubleshooting.md").blocks
+    blocks = Page(REPOSITORY / "docs" / "hangs.md").blocks
     shown = [block.text for block in blocks if block.text.startswith("bucket 5 of step 120")]
     assert [text.strip() for text in shown] == [call(tmp_path).output.strip()]
 
