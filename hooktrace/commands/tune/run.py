@@ -64,8 +64,9 @@ def tune(
     starts = 3 + len(caps or CAPS[1:])
     typer.echo(BEFORE.format(starts=starts, minutes=minutes), err=True)
     tuning = Tuning(command, 60 * minutes, steps=steps, hooks=hooks, caps=caps, out=out)
-    # Whoever sends it does not know of the job, which has to be ended.
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # Whoever sends them does not know of the job, which has to be ended.
+    ends = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _terminated}
+    before = {number: signal.signal(number, handler) for number, handler in ends.items()}
     code = 1
     try:
         if not tuning.run():
@@ -79,12 +80,17 @@ def tune(
             raise
         tuning.notes.append(f"Not all was tried: {error}")
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     tuned = tuning.tuned()
     typer.echo(as_text(tuned))
     if json_path is not None:
         json_path.write_bytes(as_json(tuned))
     return code
+
+
+def _terminated(number: int, _: object) -> None:
+    sys.exit(128 + number)
 
 
 def _check(hooks: Sequence[str], known: Sequence[str], wrong: str) -> None:

@@ -52,9 +52,12 @@ def test_ctrl_c_while_a_job_is_started_ends_it(
 
     popen = subprocess.Popen
     monkeypatch.setattr(job.subprocess, "Popen", started)
+    # What is started in the background may ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     command = [sys.executable, "-c", LAUNCHER, str(tmp_path), "waits"]
     with pytest.raises(KeyboardInterrupt):
         run_job(command, os.environ | {"HERE": str(tmp_path)}, tmp_path / "output", 60)
+    signal.signal(signal.SIGINT, before)
     assert not [one for one in Path("/proc").glob("[0-9]*/environ") if names(one, str(tmp_path))]
 
 
