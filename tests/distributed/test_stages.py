@@ -1,41 +1,21 @@
-"""Stages that are hooktrace's own, and a rank that is stopped, on real gloo ranks."""
+"""Stages that are hooktrace's own, on real gloo ranks."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import time
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
-from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import Tracer, hooks
-from hooktrace.analysis.report import build_report
-from hooktrace.analysis.run import load
-from hooktrace.exporters import RecordFileExporter
-from hooktrace.records.files import find_records
-from hooktrace.records.units import ms
-from tests.distributed.harness import on, scenario
-from tests.distributed.models import backward, make_ddp, of_all_ranks, shared_folder
-from tests.distributed.test_skew import all_know
+from tests.distributed.harness import on
+from tests.distributed.models import backward, make_ddp
 
 pytestmark = pytest.mark.slow
 
 STEPS = 24
 EVERY = 5
-STOPPED_STEP = 14
-STOPPED_S = 2.6
 MEETING = 10
 """The step at which ranks that are in step meet for their probes."""
 
@@ -90,60 +70,3 @@ def _is_whole(bucket: hooktrace.BucketRecord) -> bool:
     ends = [(s.start_ns, s.end_ns) for s in bucket.stages]
     follow = all(one[1] == other[0] for one, other in pairwise(ends))
     return follow and (ends[0][0], ends[-1][1]) == (bucket.ready_ns, bucket.done_ns)
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
-def _until(true: Callable[[], bool]) -> None:
-    """Wait until something is true; the scenario's deadline ends it."""
-    while not true():
-        time.sleep(0.001)
-
-
-@on(2)
-@scenario(apart=True)
-def test_a_rank_that_is_stopped_after_it_launched_its_buckets(rank: int) -> None:
-    """The step is named, as a stall and as slow; who was stopped no record tells."""
-    torch.manual_seed(0)
-    ddp = DistributedDataParallel(nn.Sequential(*[nn.Linear(1000, 1000) for _ in range(2)]))
-    folder = shared_folder()
-    exporter = RecordFileExporter(folder)
-    pids = of_all_ranks(os.getpid())
-    now = -1
-
-    def stopping(state: Any, bucket: Any) -> Any:
-        stops = now == STOPPED_STEP and bucket.is_last()
-        if stops and rank == 0:  # which has the collective end when the other one goes on
-            _until(lambda: _is_stopped(pids[1]))
-            subprocess.Popen(["sh", "-c", f"sleep {STOPPED_S}; kill -CONT {pids[1]}"])
-        future = default_hooks.allreduce_hook(None, bucket)
-        if stops and rank == 1:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return future
-
-    with Tracer([exporter], error_every=0) as tracer:
-        hooktrace.instrument(ddp, stopping, None, tracer=tracer)
-        for now in range(STEPS):
-            backward(ddp, rank, now, width=1000)
-        _until(lambda: all_know(tracer))  # that ranks were ready at once, their clocks tell
-        marks = [(a.kind, a.step, a.rank) for a in tracer.anomalies()]
-        (exposed_ns,) = [s.exposed_ns for s in tracer.steps() if s.step == STOPPED_STEP]
-    assert ("stall", STOPPED_STEP, rank) in marks
-    dist.barrier()
-    (model,) = build_report(load(find_records(folder))).models
-    dist.barrier()
-    if rank == 0:
-        shutil.rmtree(folder)
-    (stall,) = [f for f in model.findings if f.rule == "stall"]
-    assert STOPPED_STEP in stall.steps
-    # Not how long it was meant to be: on a busy machine it is stopped for longer.
-    exposed = of_all_ranks(exposed_ns)
-    stalled = {step for own in of_all_ranks(marks) for _, step, _ in own}
-    if stalled == {STOPPED_STEP}:  # on a busy machine other steps may stall too
-        assert any(ms(ns) in stall.evidence[0] for ns in exposed)
-        (slow,) = [f for f in model.findings if f.rule == "slow_steps_cost"]
-        assert STOPPED_STEP in slow.steps
-        assert slow.rank is None

@@ -134,6 +134,7 @@ WRONG = {
     "layout": (torch.zeros(NUMEL).to_sparse(), "is sparse_coo; return a dense tensor"),
     "device": (torch.zeros(NUMEL, device="meta"), "is on meta; return it on the bucket's device"),
     "nothing": (None, "the hook returned None; return the averaged gradients"),
+    "a number": (3.0, "the hook returned a float; return the averaged gradients"),
     "a list": ([torch.zeros(NUMEL)], "returned a list of 1, as a collective's own future"),
     "an exception": (ValueError("boom"), "holds the exception ValueError: boom"),
 }
