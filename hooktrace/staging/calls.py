@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from .backward import waits_later, watch
+from .backward import BY_HAND, watch
 
 if TYPE_CHECKING:
     from ..tracing.assembler import Assembler
@@ -321,9 +321,6 @@ class BucketCall:
 
     def record(self) -> None:
         """Record an event, on a device; never raises."""
-
-    def returned(self) -> None:
-        """Take note that the hook of the last bucket, stamped ``launched``, returns to DDP."""
 
     def failed(self, stage: str, error: BaseException) -> None:
         """Stamp that the hook raised in ``stage``; takes the place of ``finished``."""

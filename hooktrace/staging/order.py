@@ -44,7 +44,6 @@ class Sequencer:
         self._waiting: deque[Callable[[], None]] = deque()
         self._busy = False
         self._starting = False
-        self._released = False
 
     def submit(self, start: Callable[[], None]) -> None:
         """Call ``start`` now if nothing runs, else when its turn comes.
@@ -53,44 +52,40 @@ class Sequencer:
         """
         with self._condition:
             self._waiting.append(start)
-            if self._busy:
-                return
-            self._busy = True
         self._pump()
 
     def release(self) -> None:
         """End the running call and start the next one, on this thread."""
         with self._condition:
-            if self._starting:
-                # The call ended inside its own start: the loop that called it goes on.  Starting
-                # the next one here would nest as deep as there are calls.
-                self._released = True
-                return
+            self._busy = False
         self._pump()
 
     def _pump(self) -> None:
-        """Start calls until one of them stays under way, or none is left."""
+        """Start calls until one of them stays under way, or none is left.
+
+        One that ends inside its own start leaves the next one to the loop that called it: to start
+        that from inside would nest as deep as there are calls.
+        """
         while True:
             with self._condition:
+                if self._busy or self._starting:
+                    return
                 if not self._waiting:
-                    self._busy = False
                     self._condition.notify_all()
                     return
                 start = self._waiting.popleft()
-                self._starting, self._released = True, False
+                self._busy = self._starting = True
             try:
                 start()
             except BaseException:
-                if self._ended_inside():
-                    self._pump()
+                self._started()
+                self._pump()
                 raise
-            if not self._ended_inside():
-                return
+            self._started()
 
-    def _ended_inside(self) -> bool:
+    def _started(self) -> None:
         with self._condition:
             self._starting = False
-            return self._released
 
     def wait_until_idle(self) -> bool:
         """Block until no call runs or waits; returns true.
@@ -100,7 +95,7 @@ class Sequencer:
         (the map of unused parameters, buffers) behind those of multi-round hooks on every rank.
         """
         with self._condition:
-            return self._condition.wait_for(lambda: not self._busy)
+            return self._condition.wait_for(lambda: not (self._busy or self._waiting))
 
 
 _lock = threading.Lock()

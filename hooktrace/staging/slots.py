@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -24,6 +24,8 @@ from .backward import graph_task_id
 from .devices import has_events
 
 if TYPE_CHECKING:
+    from torch._C._distributed_c10d import GradBucket
+
     from ..probes.step_sampler import StepSampler
     from .calls import BucketCall, Collective
 
@@ -65,23 +67,8 @@ class FlatBucket:
         return [part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True)]
 
 
-class GradBucketLike(Protocol):
-    """What hooktrace reads of a ``torch.distributed.GradBucket``."""
-
-    def index(self) -> int:
-        """Position among the buckets."""
-
-    def buffer(self) -> torch.Tensor:
-        """The flat gradients, shape (numel,)."""
-
-    def gradients(self) -> list[torch.Tensor]:
-        """Views of the buffer, one a parameter."""
-
-    def parameters(self) -> list[torch.Tensor]:
-        """The parameters."""
-
-    def is_last(self) -> bool:
-        """Whether this is the last bucket of the backward pass."""
+GradBucketLike: TypeAlias = "GradBucket | FlatBucket"
+"""What a hook is called for."""
 
 
 class BucketSlot:

@@ -189,7 +189,8 @@ class TracedHook:
             try:
                 run.launched = clock()
                 if is_last:
-                    run.returned()
+                    if run.on_device:
+                        run.returned()
                     if staged is None:
                         group_hooks.watch_new()
             except Exception as error:
