@@ -18,6 +18,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 from hooktrace import Tracer, fsdp
 from hooktrace.fsdp import hooks
+from hooktrace.fsdp.comms import TracedWork
 from hooktrace.fsdp.torch_groups import groups_of
 from hooktrace.fsdp.trace import is_traced
 from hooktrace.tracing.trace import unwrapped
@@ -169,3 +170,9 @@ def test_a_hook_that_keeps_nothing_serves_any_number_of_models() -> None:
         handles = [fsdp.trace(sharded(), tracer=tracer, reduce_scatter=hook) for _ in range(2)]
         for handle in handles:
             handle.remove()
+
+
+def test_a_work_that_is_half_made_answers() -> None:
+    """As one that is unpickled: it has nothing to ask yet."""
+    with pytest.raises(AttributeError, match="is_completed"):
+        TracedWork.__new__(TracedWork).is_completed  # noqa: B018
