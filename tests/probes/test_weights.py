@@ -57,6 +57,8 @@ def allowed(cause: str, condition: Condition, size: int) -> set[str]:
     kinds = CAUSES[cause].names(size)
     if condition.alike > 0.9 and kinds & {"not_communicated", "ranks_missing"}:
         kinds = kinds | {"not_averaged"}  # the very same numbers
+    if condition.alike > 0.9 and cause == "a tenth averaged":
+        kinds = kinds | {"not_communicated"}  # the tenth is less than 16 bits tell
     return kinds
 
 
