@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from .backward import BY_HAND, watch
+from .backward import waits_later, watch
 
 if TYPE_CHECKING:
     from ..tracing.assembler import Assembler

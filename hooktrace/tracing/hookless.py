@@ -39,7 +39,7 @@ from ..probes.compare import finite_parts, lengths_of
 from ..probes.debug_result import DebugResult
 from ..probes.schedule import OFF, Schedule
 from ..staging import group_hooks
-from ..staging.backward import BY_HAND, ENGINE, AfterPass, current_pass, watch
+from ..staging.backward import ENGINE, AfterPass, current_pass, waits_later, watch
 from ..staging.calls import NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
 from ..staging.layout import current_node
