@@ -74,20 +74,6 @@ def never_done(state, bucket):  # type: ignore[no-untyped-def]
     return torch.futures.Future()
 
 
-def aborts(state, bucket):  # type: ignore[no-untyped-def]
-    """Die on rank 1."""
-    if _is_due("aborts"):
-        os.abort()
-    return averages(state, bucket)
-
-
-def leaves(state, bucket):  # type: ignore[no-untyped-def]
-    """End the process of rank 1."""
-    if _is_due("leaves"):
-        os._exit(3)
-    return averages(state, bucket)
-
-
 def leaves_one_behind(state, bucket):  # type: ignore[no-untyped-def]
     """End the process of rank 1, while rank 0 does not even listen."""
     if _is_due("leaves_one_behind", 1):

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tests.testing.check.invented import RIGHT, WRONG, named
-from tests.testing.check.parts import Rank
+from tests.testing.check.invented import RIGHT, WRONG, Rank, named
 
 
 class Memory:

@@ -32,6 +32,7 @@ WRONG = {
         "where float32 of every element explains 1e-05",
     ),
     "SharesResiduals": ("arithmetic", "wrong_gradients", "the ranks' gradients do not weigh 1/n"),
+    "KeepsMemory": ("arithmetic", "nonfinite_result", "gave NaN or inf in 2048 of 2048 elements"),
     "GivesTheWhole": ("arithmetic", "hook_exception", "return a tensor of 2048 elements"),
     "KeepsItsOwn": ("arithmetic", "replicas_diverge", "the results are not the same on all ranks"),
     "Swaps": ("arithmetic", "wrong_parameters", "nothing of a step's own gradients is in its"),

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import RankTrack, arrivals, load, reasons
+from hooktrace.analysis.run import RankTrack, lags, load, reasons
 from hooktrace.analysis.run.read import read_track
 from hooktrace.records import (
     AnomalyRecord,
@@ -119,7 +119,7 @@ def read_both(data: bytes) -> tuple[RankRecords, RankTrack]:
         track = read_track([path])
         run = load({0: [path], 1: [path]}, processes=1)  # nothing, of a rank that the run has not
     for model in run.model_names:
-        arrivals(run, model)
+        lags(run, model)
     reasons(run)
     assert [line for line, _ in trace.skipped] == sorted({line for line, _ in trace.skipped})
     assert len(trace.skipped) <= 100
@@ -205,7 +205,7 @@ def test_a_run_whose_clock_is_no_time(tmp_path: Path, anchors: tuple[int, int]) 
     without_clocks = [text for text in LINES if b'"kind":"clock"' not in text]
     traces[1][0].write_bytes(b"".join([line, *without_clocks[1:]]))
     run = load(traces, processes=1)
-    assert [len(arrivals(run, model).step) for model in run.model_names] == [6]
+    assert [len(lag.ns) for model in run.model_names for lag in lags(run, model)] == [6, 6]
     bad = read_parts([traces[1][0]])
     assert bad.run is None
     assert [number for number, _ in bad.skipped] == [RUN_LINE + 1]

@@ -3,17 +3,9 @@
 A decision table: scenarios (what gradients come) times oracles (what is asked of the results).
 
     command.py --HookSpec--> launch.py --Job--> host.py --fork--> rank.py, once a rank and scenario
-    command.py <--CheckResult-- launch.py <--CaseResult-- host.py <--RankResult--+
+    command.py <--CheckResult-- launch.py <--CaseResult-- host.py <--CaseResult--+
 
     scenarios.py --phases of gradients.py--> calls.py --result--> runs.py --> oracles.py --> Flaw
-
-    spec.py, standard.py   a hook and its state, by name or by pickle; all standard hooks
-    scenarios.py           the table of scenarios; by_hand.py: those with steps of their own
-    gradients.py           what all ranks give in a phase, which every rank can make
-    calls.py               one call for all gradients: by a DDP model, or as FSDP calls its hooks
-    runs.py                steps, with what each owes to later ones; wire_format.py: bytes --> loss
-    oracles.py             the table of oracles; the first one that a hook fails is the verdict
-    host.py, stacks.py     how the ranks ended --> the first cause; result.py: pass, warn or fail
 
 No scenario can hang the check: at a deadline its ranks write their stacks and are ended, and the
 next one starts from fresh processes.

@@ -19,7 +19,7 @@ from .launch import check
 from .result import CaseResult, CheckResult, Problem, Status
 from .spec import HookSpec
 
-_STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
+_STYLES = {"pass": "green", "warn": "yellow", "fail": "red"}
 _WORDS: dict[Status, str] = {"fail": "failed", "warn": "warned", "pass": "passed"}
 _HEAD = ("hook", "verdict", "error of a step", "of their sum", "ratio", "what was found")
 _WIDTH = 120
@@ -65,7 +65,7 @@ def run(
     if markdown:
         console.print(as_markdown(results), markup=False, soft_wrap=True)
     elif hook is None:
-        console.print(_table(_HEAD, _rows(results)))
+        console.print(_table(_HEAD, [_row(result) for result in results]))
     else:
         print_result(console, results[0])
     return 1 if any(result.failed for result in results) else 0
@@ -73,18 +73,14 @@ def run(
 
 def print_result(console: Console, result: CheckResult) -> None:
     """Print a hook's cases with the reasons, a line that sums up, and stacks of ranks that hung."""
-    rows, said = [], dict[tuple[str, str], str]()
+    rows = []
     for case in result.cases:
-        seconds = "" if case.skipped else f"{case.seconds:.1f}"
-        found = [_reason(problem, said) for problem in case.problems]
-        found += [case.note] if case.note else []
-        rows.append((case.case, case.status, seconds, "\n".join(found)))
+        found = "\n".join([*_reasons(result, case), *filter(None, [case.note])])
+        rows.append((case.case, case.status, f"{case.seconds:.1f}", found))
     console.print(_table(("case", "", "s", "what was found"), rows))
-    console.print(_summary(result), markup=False, soft_wrap=True)
-    for case in result.cases:
-        if case.stacks:
-            text = f"\nstacks, {case.case}:\n{case.stacks.strip()}"
-            console.print(text, markup=False, soft_wrap=True)
+    lines = [_summary(result)]
+    lines += [f"\nstacks, {case.case}:\n{case.stacks}" for case in result.cases if case.stacks]
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
 def as_text(result: CheckResult) -> str:
@@ -98,7 +94,7 @@ def as_text(result: CheckResult) -> str:
 def as_markdown(results: Sequence[CheckResult]) -> str:
     """Return a markdown table with a row a hook."""
     rows = [_HEAD, ("---",) * len(_HEAD)]
-    for name, *others, found in _rows(results):
+    for name, *others, found in map(_row, results):
         rows.append((f"`{name}`", *others, found.replace("\n", "; ").replace("|", "\\|")))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
@@ -113,28 +109,31 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def _rows(results: Sequence[CheckResult]) -> list[tuple[str, ...]]:
-    return [(r.hook, r.verdict, *_numbers(r), "\n".join(_in_short(r))) for r in results]
+def _reasons(result: CheckResult, case: CaseResult) -> Iterator[str]:
+    """Yield a case's problems in words; one that an earlier case has too is not told again."""
+    for problem in case.problems:
+        first = next(other for other in result.problems if _is_like(other, problem))
+        is_named = problem.rank is None or problem.message.startswith("rank ")
+        said = f"{'' if is_named else f'rank {problem.rank}: '}{problem.message}"
+        yield f"{problem.kind}: {said if first.case == case.case else f'as in {first.case!r}'}"
 
 
-def _reason(problem: Problem, said: dict[tuple[str, str], str]) -> str:
-    """Return a problem in words; ``said``: the case in which one like it was told before."""
-    before = said.setdefault((problem.kind, problem.message.partition(":")[0]), problem.case)
-    if before != problem.case:
-        return f"{problem.kind}: as in {before!r}"
-    is_named = problem.rank is None or problem.message.startswith("rank ")
-    return f"{problem.kind}: {'' if is_named else f'rank {problem.rank}: '}{problem.message}"
+def _is_like(one: Problem, other: Problem) -> bool:
+    """Return whether both say the same, but for their numbers."""
+    begin = other.message.partition(":")[0]
+    return one.kind == other.kind and one.message.partition(":")[0] == begin
 
 
-def _in_short(result: CheckResult) -> Iterator[str]:
-    """Yield a line for each kind of problem: the cases, and the first message without remedy."""
+def _row(result: CheckResult) -> tuple[str, ...]:
+    """Return a hook's row: the numbers, and a line a kind of problem with the first message."""
+    lines = []
     for kind in dict.fromkeys(problem.kind for problem in result.problems):
         alike = [problem for problem in result.problems if problem.kind == kind]
         cases = [problem.case for problem in alike]
         where = f"{len(cases)} cases" if len(cases) > _MANY else ", ".join(cases)
         what, _, _ = alike[0].message.partition("; ")
-        said = alike[0].message if kind in ("hang", "crash") else what
-        yield f"{kind} ({where}): {textwrap.shorten(said, _SHORT, placeholder=' ...')}"
+        lines.append(f"{kind} ({where}): {textwrap.shorten(what, _SHORT, placeholder=' ...')}")
+    return result.hook, result.verdict, *_numbers(result), "\n".join(lines)
 
 
 def _summary(result: CheckResult) -> str:
@@ -144,20 +143,20 @@ def _summary(result: CheckResult) -> str:
     facts = [f"{result.hook} on {ranks}: {result.verdict}", ", ".join(counts)]
     error, of_sum, ratio = _numbers(result)
     if error:
-        facts.append(f"relative error of a step {error}" + (of_sum and f", of their sum {of_sum}"))
+        facts.append(f"relative error of a step {error}, of their sum {of_sum}")
     if ratio:
         facts.append(f"compression {ratio}")
     return "; ".join(facts)
 
 
-def _numbers(result: CheckResult) -> tuple[str, str, str]:
+def _numbers(result: CheckResult) -> list[str]:
     """Return a step's error, that of the steps' sum, and the compression, as words."""
     found = result.measured
-    return (
+    return [
         _number(found.error, "exact", 2),
         _number(found.sum_error, "exact", 2),
         _number(found.ratio, "", 3),
-    )
+    ]
 
 
 def _number(value: float | None, zero: str, digits: int) -> str:

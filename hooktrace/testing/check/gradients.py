@@ -21,11 +21,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import torch
 
-from .runs import Run, Who
+from .runs import Who
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -39,14 +38,9 @@ ODD = ((1,), (13, 7), (101,), (0,), (1009,), (3, 1, 5), (2,), (31, 37))
 """Shapes: 1 element, prime lengths, an empty parameter."""
 
 CHOSEN: Phases = (
-    ("rest", 2),
-    ("first", 1),
-    ("rest", 3),
-    ("fresh", 10),
-    ("same", 16),
-    ("end", 4),
+    *(("rest", 2), ("first", 1), ("rest", 3)),
+    *(("fresh", 10), ("same", 16), ("end", 4)),
 )
-
 LONG: Phases = (("start", 8), ("ordinary", 24))
 
 _SIZE = 4e-3
@@ -55,31 +49,6 @@ _LARGE = {"large": 100.0, "huge": 1e5}
 _NOISE = 0.2
 _ZEROS = ("rest", "end", "zeros")
 _CHOSEN = ("first", "fresh", "same")
-
-
-class Call(Protocol):
-    """A hook, called for all gradients of a step: by DDP, as FSDP does, or in this process.
-
-    ``shapes``: of what each rank gives.
-    """
-
-    shapes: Shapes
-
-    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return this rank's result, (numel,), of all ranks' gradients, (ranks, their numel)."""
-
-    def given_for(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return what each rank gives for this rank's result, (ranks, numel)."""
-
-
-def each(ranks: int) -> tuple[Who, ...]:
-    """Ask once, with gradients of all ranks."""
-    return ("each",)
-
-
-def asked_of(ranks: int) -> tuple[Who, ...]:
-    """Ask the first rank alone, the last one alone, and all with the same gradients."""
-    return 0, ranks - 1, "alike"
 
 
 def lengths_of_shapes(shapes: Shapes) -> tuple[int, ...]:
@@ -92,32 +61,30 @@ def gradients(phase: str, number: int, shapes: Shapes, ranks: int, who: Who) -> 
 
     ``number``: of the step, which draws other numbers, but in phase ``same``.
     """
-    numel = sum(lengths_of_shapes(shapes))
-    rows = torch.zeros(ranks, numel)
-    if phase in _ZEROS:
-        return rows
-    if phase not in _CHOSEN:
+    lengths = lengths_of_shapes(shapes)
+    rows = torch.zeros(ranks, sum(lengths))
+    if phase in _CHOSEN:
+        made = chosen(lengths, 0 if phase == "same" else number)
+        rows[slice(None) if isinstance(who, str) else who] = made
+    elif phase not in _ZEROS:
         rows = torch.stack([ordinary(shapes, rank, number) for rank in range(ranks)])
-        if phase in _LARGE:
-            rows *= _LARGE[phase] / rows.abs().max()
-        elif phase == "nan":
-            rows[-1, 0] = torch.nan
-        elif phase == "joined":
-            rows[:-1] = 0
-        elif phase == "unused":
-            parts = rows.split(lengths_of_shapes(shapes), 1)
-            parts[2][1:], parts[3][:] = 0, 0
-        return rows
-    made = chosen(shapes, 0 if phase == "same" else number)
-    rows[slice(None) if isinstance(who, str) else who] = made
+    if phase in _LARGE:
+        rows *= _LARGE[phase] / rows.abs().max()
+    elif phase == "nan":
+        rows[-1, 0] = torch.nan
+    elif phase == "joined":
+        rows[:-1] = 0
+    elif phase == "unused":
+        parts = rows.split(lengths, 1)
+        parts[2][1:], parts[3][:] = 0, 0
     return rows
 
 
-def chosen(shapes: Shapes, seed: int) -> torch.Tensor:
+def chosen(lengths: Sequence[int], seed: int) -> torch.Tensor:
     """Return uniform gradients, (numel,), with larger ones at the ends of each parameter."""
     generator = torch.Generator().manual_seed(seed + 1)
     parts = []
-    for length in lengths_of_shapes(shapes):
+    for length in lengths:
         part = torch.rand(length, generator=generator) * 2 - 1
         ends = (torch.rand(2, generator=generator) - 0.5).sign() * _ENDS
         if length:
@@ -145,12 +112,3 @@ def ordinary(shapes: Shapes, rank: int, step: int) -> torch.Tensor:
             part += math.prod(torch.randn(vector, generator=drawn) for vector in vectors)
         parts.append((part * size).flatten())
     return torch.cat(parts)
-
-
-def play(run: Run, call: Call, phases: Phases) -> Run:
-    """Call a hook with the gradients of all phases, and return the run with these steps."""
-    for phase, count in phases:
-        for _ in range(count):
-            rows = gradients(phase, len(run.steps), call.shapes, run.ranks, run.who).to(run.dtype)
-            run.add(phase, call(rows), call.given_for(rows))
-    return run

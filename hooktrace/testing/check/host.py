@@ -1,12 +1,8 @@
 """The process that all ranks are forked from: it has imported torch and the hooks, once.
 
-    launch.py --Job--> host --fork--> rank 0 ... rank n-1        fresh processes for every case
-                         +--Message, a case's result--> launch.py
-
-A fork costs some milliseconds where a new process would cost seconds, so no case sees what another
-one left behind: broken reducers, stuck threads, half a collective.  The host itself never trains
-and has no process group.  When the asking process has gone, which the connection says, it ends its
-ranks and itself.
+A fork costs some milliseconds where a new process would cost seconds, so every case has fresh
+processes, and sees nothing of a broken reducer or half a collective of another one.  The host
+itself never trains and has no process group.
 """
 
 from __future__ import annotations
@@ -56,12 +52,12 @@ def serve(asker: Connection, directory: Path) -> None:
     job: Job = asker.recv()
     threading.Thread(target=_end_with, args=(asker, directory), daemon=True).start()
     try:
-        loaded = [spec.load() for spec in job.hooks]
-        asked = [chosen(job.cases, hook) for hook in loaded]
+        hooks = [spec.load() for spec in job.hooks]
+        asked = [chosen(job.cases, hook) for hook in hooks]
         gc.freeze()  # so that a rank's collection at its end looks at its own objects alone
-        for index, (hook, cases) in enumerate(zip(loaded, asked, strict=True)):
+        for place, (hook, cases) in enumerate(zip(hooks, asked, strict=True)):
             for result in _results(hook, cases, job, directory):
-                asker.send((index, result))
+                asker.send((place, result))
         asker.send(None)
     except UsageError as error:
         asker.send(error)
@@ -78,24 +74,19 @@ def _results(
     hook: HookSpec, cases: Sequence[Scenario], job: Job, directory: Path
 ) -> Iterator[CaseResult]:
     """Run the cases one after another; raises ``UsageError`` if no state can be made."""
-    context = Context(
-        loaded=hook, size=job.ranks, timeout_s=job.timeout_s, result=CaseResult(case="")
-    )
-    stopped, hangs = "", 0
+    hangs = 0
+    context = Context(hook=hook, size=job.ranks, timeout_s=job.timeout_s)
     for case in cases:
-        context.result = CaseResult(case=case.key, note=stopped, skipped=bool(stopped))
-        if stopped:
-            yield context.result
-            continue
         began = time.monotonic()
         result = _run(case, context, directory)
         result.seconds = time.monotonic() - began
-        yield result
         hangs += "hang" in result.kinds
-        if result.stop:
-            stopped = "not run: the hook cannot be registered"
-        elif hangs == _HANGS:
-            stopped = f"not run: {hangs} cases hung before it"
+        is_last = hangs == _HANGS or "registration" in result.kinds
+        if is_last:
+            result.note = "the cases after this one were not run"
+        yield result
+        if is_last:
+            return
         context.fine = context.fine if result.fine is None else result.fine
         context.one_bucket |= not result.kinds.isdisjoint({"hang", "crash"})
 
@@ -103,6 +94,7 @@ def _results(
 def _run(case: Scenario, context: Context, directory: Path) -> CaseResult:
     """Run a case in fresh processes, and return what the ranks found and how they ended."""
     ended: Exception | None = None
+    context.result = CaseResult(case=case.key)
     with tempfile.TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as name:
         logs = Path(name)
         try:
@@ -112,15 +104,9 @@ def _run(case: Scenario, context: Context, directory: Path) -> CaseResult:
             )  # fmt: skip
         except (RankError, TimeoutError) as error:
             ended = error
-        results = {
-            rank: pickle.loads(file.read_bytes())
-            for rank in range(context.size)
-            if (file := logs / RESULT.format(rank)).exists()
-        }
-        said = {
-            int(file.parent.name): file.read_text(errors="replace")
-            for file in sorted(logs.rglob("stderr.log"))
-        }
+        files = {rank: logs / RESULT.format(rank) for rank in range(context.size)}
+        results = {r: pickle.loads(f.read_bytes()) for r, f in files.items() if f.exists()}
+        said = {int(f.parent.name): f.read_text(errors="replace") for f in logs.rglob("stderr.log")}
     for result in results.values():
         if isinstance(result, UsageError):
             raise result
@@ -140,10 +126,9 @@ def judge(
     ranks printed, with stacks if they crashed or came to the deadline.
     """
     found, case = list(results.values()), context.result.case
-    last_cause = min((one.raised_at for one in found), default=0.0) + LINGER_S / 2
-    problems = [
-        p for one in found if not last_cause < one.raised_at < math.inf for p in one.problems
-    ]
+    last = min((one.raised_at for one in found), default=0.0) + LINGER_S / 2
+    causes = [one for one in found if not last < one.raised_at < math.inf]
+    problems = [problem for one in causes for problem in one.problems]
     stacks: dict[int, str] = {}
     if isinstance(ended, RankError) and ended.rank not in results:
         words, stacks[ended.rank] = split(said.get(ended.rank, ""))
@@ -157,17 +142,16 @@ def judge(
     fine = [one.fine for one in found if one.fine is not None]
     return CaseResult(
         case=case,
-        problems=merge(problems, context.size),
+        problems=_merged(problems, context.size),
         note=next((one.note for one in found), ""),
         stacks="\n".join(f"rank {rank}:\n{stack}" for rank, stack in stacks.items() if stack),
         # All ranks must take the same for known, and a local hook's results differ.
         measured=max((o.measured for o in found), key=lambda m: m.error or 0.0, default=Measured()),
         fine=all(fine) if fine else None,
-        stop=any(one.stop for one in found),
     )
 
 
-def merge(problems: Sequence[Problem], ranks: int) -> list[Problem]:
+def _merged(problems: Sequence[Problem], ranks: int) -> list[Problem]:
     """Return one problem a kind: the lowest rank's; ``rank`` is ``None`` if all ranks saw it."""
     merged = []
     for kind in dict.fromkeys(problem.kind for problem in problems):

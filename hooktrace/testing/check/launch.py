@@ -1,9 +1,7 @@
-"""The asking side: starts the host, reads its messages as they come, and leaves no process.
-
-    check(specs) --Job--> host (a process in a session of its own) --Message--> CheckResult a hook
+"""Starts the host, the process that all ranks are forked from, and reads its messages.
 
 The host holds one end of a connection to here: when this process ends, whichever way, the host sees
-the connection's end, ends its ranks and itself.
+that, and ends its ranks and itself.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -38,7 +36,7 @@ def check(
     cases: Sequence[str] = (),
     seen: Callable[[HookSpec, CaseResult], None] = lambda spec, result: None,
 ) -> list[CheckResult]:
-    """Run the cases over each hook and return a result for each.
+    """Run the cases over each hook, return a result for each, and leave no process.
 
     ``ranks``: gloo processes on this machine.  ``timeout_s``: of one case.  ``cases``: their keys,
     all by default.  ``seen``: called with each result.
@@ -50,49 +48,42 @@ def check(
         raise UsageError(f"{ranks} ranks cannot train; pass 1 or more, 2 to see what is averaged")
     if not timeout_s > 0:
         raise UsageError(f"a case cannot be done in {timeout_s:g} s; pass a timeout above 0")
-    job = Job(hooks=tuple(specs), cases=tuple(cases), ranks=ranks, timeout_s=timeout_s)
-    results: list[list[CaseResult]] = [[] for _ in specs]
-    for hook, result in _results(job):
-        results[hook].append(result)
-        seen(specs[hook], result)
-    return [
-        CheckResult(hook=spec.name, ranks=ranks, cases=tuple(found))
-        for spec, found in zip(specs, results, strict=True)
-    ]
-
-
-def _results(job: Job) -> Iterator[tuple[int, CaseResult]]:
-    """Yield each case's result with the number of its hook."""
+    results = [CheckResult(hook=spec.name, ranks=ranks) for spec in specs]
     ours, theirs = Pipe()
     with ours, tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
         log = Path(name) / "log"
         with theirs:
             host = _start(name, theirs.fileno(), log)
         try:
-            ours.send(job)
-            while (message := _next(ours, job.timeout_s + _SLACK_S, host, log)) is not None:
-                yield message
+            ours.send(Job(tuple(specs), tuple(cases), ranks, timeout_s))
+            while (message := _next(ours, timeout_s + _SLACK_S, host, log)) is not None:
+                place, result = message
+                results[place].cases.append(result)
+                seen(specs[place], result)
         finally:
             # The host and its ranks share a session that nothing else is in.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(host.pid, signal.SIGKILL)
             host.wait()
+    return results
 
 
 def _start(directory: str, connection: int, log: Path) -> subprocess.Popen[bytes]:
     """Start the host, which imports from where this process does, and is alone in its session."""
-    paths = [os.path.abspath(entry) for entry in sys.path]
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    environment = {
+        "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
+        "PYTHONWARNINGS": "ignore",
+        "TORCH_FR_BUFFER_SIZE": _RECORDS,
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     with log.open("wb") as output:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", f"{__package__}.host", directory, str(connection)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=os.environ
-            | one_thread
-            | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore"}
-            | {"TORCH_FR_BUFFER_SIZE": _RECORDS},
+            env=os.environ | environment,
             pass_fds=[connection],
             start_new_session=True,
         )

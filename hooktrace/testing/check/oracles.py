@@ -11,7 +11,7 @@
 | elements      | the ends of parameters come as often as each other, and whole parameters too     |
 | weights       | each rank's gradients weigh 1/n, by least squares                                |
 | conserves     | zeros give a part of what is owed, once, and nothing else                        |
-| repeats       | the same gradients give the same result, or each element one of two levels       |
+| repeats       | the same gradients give the same result, or each element one of two values       |
 | explained     | a result is what is due, but for what the bytes lose; or the rest comes later    |
 | compresses    | a hook that leaves something out for later sends less for it                     |
 | enough        | something of the average is left in usual training                               |
@@ -32,7 +32,7 @@ from typing import NamedTuple
 import torch
 
 from ...probes.factors import named_factors
-from .runs import ALIKE, CHANCE, Run, Step, Weight, cosine, distance, dot, projection
+from .runs import Run, Step, cosine, distance, dot, is_alike, projection
 
 _ONCE = 1.3
 """Of what is owed: more is clearly more than once."""
@@ -41,7 +41,9 @@ _BACK = -0.3
 _PART = 0.9
 _NEVER = 1e-6
 _LITTLE = 0.5
-_NOTHING_LEFT = 0.02
+_BY_CHANCE = 5.0
+"""Standard deviations of a cosine."""
+
 _TURNED = 0.3
 """A cosine: what clipping and signs leave is more, what integers that overflow leave is less."""
 
@@ -62,8 +64,7 @@ Oracle = Callable[[Sequence[Run]], Flaw | None]
 
 def verdict(runs: Sequence[Run], oracles: Sequence[Oracle]) -> Flaw | None:
     """Return the flaw of the first oracle that a hook's runs fail; ``None`` if they pass all."""
-    found = (oracle(runs) for oracle in oracles)
-    return next((flaw for flaw in found if flaw is not None), None)
+    return next((flaw for oracle in oracles if (flaw := oracle(runs)) is not None), None)
 
 
 def of_each(test: Callable[[Run], Flaw | None]) -> Oracle:
@@ -122,14 +123,10 @@ def arrives(run: Run) -> Flaw | None:
         return Flaw("ranks_missing", what)
     fresh = [step for step in run.came if step.phase in ("first", "fresh")]
     found = max((abs(cosine(*run.inner(s.result, s.average))) for s in fresh), default=1.0)
-    by_chance = CHANCE / math.sqrt(sum(run.lengths))
-    if found > by_chance:
-        return None
-    return Flaw(
-        run.wrong,
-        f"{run.name}: nothing of a step's own gradients is in its result, in its own place "
-        f"(cosine {found:.2g}, where chance explains {by_chance:.2g})",
-    )
+    by_chance = _BY_CHANCE / math.sqrt(sum(run.lengths))
+    what = f"{run.name}: nothing of a step's own gradients is in its result, in its own place"
+    why = f"(cosine {found:.2g}, where chance explains {by_chance:.2g})"
+    return None if found > by_chance else Flaw(run.wrong, f"{what} {why}")
 
 
 @of_each
@@ -149,11 +146,9 @@ def elements(run: Run) -> Flaw | None:
     for places in alike:
         rates = [place.double().mean().item() for place in places]
         if not min(rates) and (1 - max(rates)) ** len(run.came) < _NEVER:
-            return Flaw(
-                run.wrong,
-                f"{run.name}: an end of some parameters, or a whole one, never comes in "
-                f"{len(run.came)} steps; its likes do in {max(rates):.0%} of them",
-            )
+            what = f"{run.name}: an end of some parameters, or a whole one, never comes in"
+            likes = f"{len(run.came)} steps; its likes do in {max(rates):.0%} of them"
+            return Flaw(run.wrong, f"{what} {likes}")
     return None
 
 
@@ -166,33 +161,31 @@ _FACTORS = {
 """Kinds of factors that all runs of a hook can have, and what they mean."""
 
 
-def _factor(kind: str, run: Run) -> float:
-    others = {"wrong_scale": run.divisor / run.ranks, "wrong_sign": -1.0}
-    return (named_factors(run.divisor) | others)[kind]
-
-
 def weights(runs: Sequence[Run]) -> Flaw | None:
     """Each rank's gradients weigh what they should, alone and together."""
-    found = [(run, weight) for run in runs if (weight := run.weight) is not None]
+    found = [(run, run.weight) for run in runs if run.weight is not None]
     if all(weight.is_right for _, weight in found):
         return None
-    kind, what = _named(found)
+    values, slack = [weight.value for _, weight in found], max(w.slack for _, w in found)
+    dues = [
+        named_factors(run.divisor) | {"wrong_scale": run.divisor / run.ranks, "wrong_sign": -1.0}
+        for run, _ in found
+    ]
+    kind, what = found[0][0].wrong, "the ranks' gradients do not weigh 1/n"
+    named = (
+        name
+        for name in _FACTORS
+        if any(due[name] != 1 for due in dues)
+        and all(is_alike(value, due[name]) for value, due in zip(values, dues, strict=True))
+    )
+    if name := next(named, ""):
+        kind, what = name, _FACTORS[name]
+    elif max(values) - min(values) <= 2 * slack * max(map(abs, values)) and not any(
+        run.keeps for run, _ in found
+    ):
+        kind, what = "wrong_scale", "the result is the average times a factor"
     parts = ", ".join(f"{weight.value:.3g} ({run.name})" for run, weight in found)
     return Flaw(kind, f"{what}: by least squares gradients weigh {parts} times what they should")
-
-
-def _named(found: Sequence[tuple[Run, Weight]]) -> tuple[str, str]:
-    """Return the kind of wrong weights, and what that is."""
-    for kind, what in _FACTORS.items():
-        pairs = [(_factor(kind, run), weight.value) for run, weight in found]
-        is_known = any(due != 1.0 for due, _ in pairs)
-        if is_known and all(math.isclose(*pair, rel_tol=ALIKE) for pair in pairs):
-            return kind, what
-    values, slack = [weight.value for _, weight in found], max(weight.above for _, weight in found)
-    is_factor = max(values) - min(values) <= 2 * slack * max(map(abs, values))
-    if is_factor and not any(run.keeps for run, _ in found):
-        return "wrong_scale", "the result is the average times a factor"
-    return found[0][0].wrong, "the ranks' gradients do not weigh 1/n"
 
 
 @of_each
@@ -224,21 +217,17 @@ def conserves(run: Run) -> Flaw | None:
 
 @of_each
 def repeats(run: Run) -> Flaw | None:
-    """The same gradients give the same result, but for levels to which chance rounds.
+    """The same gradients give the same result, but for values to which chance rounds.
 
     A sparse hook may choose places by chance; if it always sends the same ones, the same values.
     """
-    if not run.varies or run.rounds_by_chance:
-        return None
     came = run.repeats != 0
-    if not run.wire.is_bounded and (came.all() or (came != came[0]).any()):
+    is_sparse = not run.wire.is_bounded and (came.all() or (came != came[0]).any())
+    if not run.varies or run.rounds_by_chance or is_sparse:
         return None
     spread = max(distance(result, run.repeats[0]) for result in run.repeats[1:])
-    return Flaw(
-        run.wrong,
-        f"{run.name}: the same gradients give results that differ by {spread:.2g} of their norm, "
-        "and not by one level of a quantiser",
-    )
+    what = f"{run.name}: the same gradients give results that differ by {spread:.2g} of their norm"
+    return Flaw(run.wrong, f"{what}, and not by one level of a quantiser")
 
 
 @of_each
@@ -249,17 +238,14 @@ def explained(run: Run) -> Flaw | None:
     worst = max(run.active, key=lambda step: 0.0 if _is_projection(run, step) else step.error)
     if worst.error <= run.tolerance or _is_projection(run, worst):
         return None
-    return Flaw(
-        run.wrong,
-        f"{run.name}, step {worst.number} ({worst.phase} gradients): the result is off by "
-        f"{worst.error:.2g} of the gradients' norm, where {run.wire.dtype} of every element "
-        f"explains {run.tolerance:.2g}",
-    )
+    what = f"{run.name}, step {worst.number} ({worst.phase} gradients): the result is off by"
+    why = f"where {run.wire.dtype} of every element explains {run.tolerance:.2g}"
+    return Flaw(run.wrong, f"{what} {worst.error:.2g} of the gradients' norm, {why}")
 
 
 def _is_projection(run: Run, step: Step) -> bool:
     """Return whether a result is a projection of what was meant, and the rest comes later."""
-    return run.keeps and abs(projection(step.result, run.meant(step)) - 1) <= ALIKE
+    return run.keeps and is_alike(projection(step.result, run.meant(step)), 1.0)
 
 
 @of_each
@@ -278,10 +264,8 @@ def enough(run: Run) -> Flaw | None:
     averages = torch.stack([step.average for step in run.active])
     of_steps = statistics.median(map(cosine, results, averages))
     similar = max(of_steps, cosine(results.sum(0), averages.sum(0)))
-    if similar >= _LITTLE:
-        return None
-    kind = run.wrong if abs(similar) < _NOTHING_LEFT else "precision"
-    return Flaw(kind, f"the cosine of the result with the average is {similar:.2g}")
+    what = f"the cosine of the result with the average is {similar:.2g}"
+    return None if similar >= _LITTLE else Flaw("precision", what)
 
 
 @of_each
@@ -293,27 +277,25 @@ def in_range(run: Run) -> Flaw | None:
     for step in run.of("large") if run.wire.is_bounded else ():
         similar = cosine(step.result, step.due)
         if similar < _TURNED:
-            return Flaw(
-                run.wrong,
-                f"{run.name}, step {step.number}: gradients reach 100, and the cosine of the "
-                f"result with the average is {similar:.2g}; look at casts to integers",
-            )
+            what = f"{run.name}, step {step.number}: gradients reach 100, and the cosine of the"
+            why = f"result with the average is {similar:.2g}; look at casts to integers"
+            return Flaw(run.wrong, f"{what} {why}")
     return None
 
 
-FINITE: tuple[Oracle, ...] = (finite, same, nan_comes_out)
+FINITE = (finite, same, nan_comes_out)
 """Those of any scenario."""
 
-ORDINARY: tuple[Oracle, ...] = (*FINITE, elements, weights, explained)
+ORDINARY = (*FINITE, elements, weights, explained)
 """Those of ordinary gradients."""
 
-USUAL: tuple[Oracle, ...] = (*ORDINARY, enough)
+USUAL = (*ORDINARY, enough)
 """Those of usual training, long enough to see how much is left."""
 
-OF_LARGE: tuple[Oracle, ...] = (*FINITE, in_range)
+OF_LARGE = (*FINITE, in_range)
 """Those of gradients that a hook may clip."""
 
-CHOSEN_ASKED: tuple[Oracle, ...] = (
+CHOSEN_ASKED = (
     *(finite, same, arrives, elements, weights, conserves, repeats, explained, compresses),
 )
 """Those of chosen gradients."""

@@ -1,8 +1,7 @@
 """One rank in one case: a process that the host forked, which runs the case and writes a result.
 
-A scenario has in its ``Context`` the hook, the other ranks, and a place for what it finds.  The
-check's own few collectives go over connections that neither the hook nor torch.distributed knows
-of (``PrivateGroup``), so they cannot pair up with the hook's.
+The check's own few collectives go over connections that neither the hook nor torch.distributed
+knows of (``PrivateGroup``), so they cannot pair up with the hook's.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import faulthandler
 import logging
 import math
 import pickle
+import random
 import re
 import sys
 import time
@@ -35,9 +35,8 @@ from ...tracing.tracer import Tracer
 from .oracles import CHOSEN_ASKED, OF_A_STEP, Oracle, finite, verdict
 from .result import CaseResult, Problem
 from .runs import Run
-from .spec import HookSpec
+from .spec import HookSpec, is_sharded
 from .stacks import place_of
-from .wire_format import NOT_KNOWN
 
 RESULT = "result.{}"
 """The file of a rank in its case's directory."""
@@ -56,17 +55,17 @@ _NAMES_A_DTYPE = re.compile(r"float16|half|dtype|floating-point|\bFloat\b", re.I
 
 @dataclass(kw_only=True)
 class Context:
-    """One case on one rank.
+    """A hook, the other ranks, and a place for what one rank finds in one case.
 
     ``fine``: whether earlier cases found that each result is the average, but for what the wire
     explains; ``None`` if that is not known.  ``one_bucket``: many buckets hung or crashed, so go on
-    with one, to see what else is wrong.  ``tracers``: of the models that it has trained.
+    with one, to see what else is wrong.  ``tracers``: of the models that were trained.
     """
 
-    loaded: HookSpec
+    hook: HookSpec
     size: int
     timeout_s: float
-    result: CaseResult
+    result: CaseResult = field(default_factory=lambda: CaseResult(case=""))
     fine: bool | None = None
     one_bucket: bool = False
     rank: int = 0
@@ -74,12 +73,12 @@ class Context:
 
     def new_state(self) -> Any:
         """Return a new state for a model; raises ``UsageError`` if that fails."""
-        return self.loaded.new_state(dist.group.WORLD)
+        return self.hook.new_state(dist.group.WORLD)
 
     def find(self, kind: str, what: str, remedy: str | None = None) -> None:
         """Put a problem on record; the table of anomalies has the remedy if none is given."""
         if remedy is None:
-            remedy = anomaly_kind(kind).said(sharded=self.loaded.is_sharded).remedy
+            remedy = anomaly_kind(kind).said(sharded=is_sharded(self.hook.hook)).remedy
         message = f"{what}; {remedy}" if remedy else what
         problem = Problem(case=self.result.case, kind=kind, message=message, rank=self.rank)
         self.result.problems.append(problem)
@@ -91,12 +90,12 @@ class Context:
 
         ``of_this_rank``: others have other steps, and are not compared.
         """
-        differ = self.loaded.local or isinstance(self.loaded.hook, ScatterHook)
+        differ = self.hook.local or isinstance(self.hook.hook, ScatterHook)
         for run in () if of_this_rank or differ else runs:
             run.agrees = self._same_everywhere(torch.stack([step.result for step in run.steps]))
-        if self.loaded.local:
+        if self.hook.local:
             oracles = [finite]
-        elif self.fine is False:
+        elif self.fine is False:  # it loses more than its bytes say
             oracles = [oracle for oracle in oracles if oracle not in OF_A_STEP]
         flaw = verdict(runs, oracles)
         if flaw is not None:
@@ -104,11 +103,11 @@ class Context:
         if oracles is CHOSEN_ASKED:
             if flaw is None or anomaly_kind(flaw.kind).severity == "warn":
                 self.result.fine = all(run.is_fine for run in runs)
-            if any(run.wire is NOT_KNOWN for run in runs):
+            if any(run.wire.bits is None for run in runs):
                 self.result.note = "what it sends is unknown, so how much it may lose is not judged"
 
     def _same_everywhere(self, results: torch.Tensor) -> bool:
-        """Return whether all ranks have the same bits, but for chance; waits for all of them."""
+        """Return whether all ranks have the same bits; waits for all of them."""
         bits = torch.cat([results.nan_to_num(0.0, 0.0, 0.0), results.isfinite().double()])
         own = digest(bits.flatten())
         rows = own.new_empty((self.size, *own.shape))
@@ -132,6 +131,7 @@ def run_rank(run: Callable[[Context], None], context: Context, directory: Path) 
     logging.getLogger("hooktrace").setLevel(logging.CRITICAL)
     context.rank = dist.get_rank()
     torch.manual_seed(context.rank)
+    random.seed(context.rank)
     result = _result(run, context)
     partial = directory / f"partial.{context.rank}"
     partial.write_bytes(pickle.dumps(result))
@@ -171,6 +171,6 @@ def _find_exception(context: Context, error: Exception) -> None:
         kind = "not_supported"
     elif context.result.case == "nan" and context.fine is not None:
         kind, message = "not_supported", f"NaN is refused: {message}"
-    elif "'NoneType'" in message and not (context.loaded.make_state or context.loaded.is_sharded):
+    elif "'NoneType'" in message and not (context.hook.make_state or is_sharded(context.hook.hook)):
         message += "; it may need a state: pass --state package.module:make_state"
     context.find(kind, message, remedy="")

@@ -1,7 +1,5 @@
 """What a check found: a problem, the result of a case, and of a hook.
 
-    CaseResult of every rank --host.py--> CaseResult --launch.py--> CheckResult --> command.py
-
 ``records.anomalies`` says which problems fail a hook, and which only warn.
 """
 
@@ -14,7 +12,7 @@ from typing import Literal
 
 from ...records.anomalies import anomaly_kind
 
-Status = Literal["pass", "warn", "fail", "skip"]
+Status = Literal["pass", "warn", "fail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +40,11 @@ def _worst(problems: Sequence[Problem]) -> Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What ordinary steps showed; ``None`` if it is not known.
+    """What a long case showed; ``None`` if it is not known.
 
     ``error``: median relative L2 error of a step against a lossless average.  ``sum_error``: that
-    of the sum of all steps, which is what error feedback keeps small.  ``ratio``: gradient bytes
-    over wire bytes, inf if nothing was sent.
+    of the sum of all steps, which error feedback keeps small.  ``ratio``: gradient bytes over wire
+    bytes, inf if nothing was sent.
     """
 
     error: float | None = None
@@ -58,26 +56,24 @@ class Measured:
 class CaseResult:
     """How a hook did in one case, as one rank saw it, or all of them together.
 
-    ``note``: what is to be known of it, or why it was skipped.  ``stacks``: of all threads of ranks
-    that hung or crashed.  ``fine``: all results were what the wire explains.  ``stop``: no other
-    case can say anything.  ``raised_at``: when a rank raised, in seconds of the monotonic clock.
+    ``note``: a remark.  ``stacks``: of all threads of ranks that hung or crashed.  ``fine``: all
+    results were what the wire explains.  ``raised_at``: when a rank raised, in seconds of the
+    monotonic clock.
     """
 
     case: str
     problems: list[Problem] = field(default_factory=list)
     seconds: float = 0.0
     note: str = ""
-    skipped: bool = False
     measured: Measured = field(default_factory=Measured)
     stacks: str = ""
     fine: bool | None = None
-    stop: bool = False
     raised_at: float = math.inf
 
     @property
     def status(self) -> Status:
         """The worst of the problems'."""
-        return "skip" if self.skipped else _worst(self.problems)
+        return _worst(self.problems)
 
     @property
     def kinds(self) -> set[str]:
@@ -91,12 +87,12 @@ class CheckResult:
 
     hook: str
     ranks: int
-    cases: tuple[CaseResult, ...]
+    cases: list[CaseResult] = field(default_factory=list)
 
     @property
     def measured(self) -> Measured:
-        """What the case of ordinary steps measured."""
-        return next((c.measured for c in self.cases if c.measured != Measured()), Measured())
+        """What the last case that measured something measured, the one of ordinary training."""
+        return ([Measured()] + [c.measured for c in self.cases if c.measured != Measured()])[-1]
 
     @property
     def problems(self) -> tuple[Problem, ...]:

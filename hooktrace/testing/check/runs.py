@@ -14,7 +14,7 @@ divisor), and d what earlier steps still owe (the sum of all a - r so far):
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -24,10 +24,10 @@ import torch
 from ...probes.factors import named_factors
 from .wire_format import NOT_KNOWN, WireFormat
 
-ALIKE = 0.03
+_ALIKE = 0.03
 """By how much a weight may be off a factor that it is."""
 
-CHANCE = 5.0
+_CHANCE = 5.0
 """Standard deviations."""
 
 Who = int | Literal["alike", "each"]
@@ -36,11 +36,13 @@ Who = int | Literal["alike", "each"]
 _NOTHING = 1e-5
 """Of the largest step: a result below that stands for zeros."""
 
-_MOST = 0.9
-_APART = 1 << 16
 _CLEAN = 0.2
 _ALMOST = 0.02
 """Of a result: scatter around a multiple of what is due."""
+
+_MOST = 0.9
+_SAME = 1 / (1 << 16)
+"""Of the largest value: the ranks' sum may be rounded in several ways."""
 
 
 @dataclass(frozen=True)
@@ -87,20 +89,14 @@ class Step:
 
 
 class Weight(NamedTuple):
-    """A run's gradients weigh ``value`` times what they should, give or take some slack."""
+    """A run's gradients weigh ``value`` times what they should; ``is_right``: that may be 1.
+
+    ``slack``: by how much a weight may be off.
+    """
 
     value: float
-    below: float
-    above: float
-
-    @property
-    def is_right(self) -> bool:
-        """Whether it is 1, but for chance and what the format loses."""
-        return 1 - self.below <= self.value <= 1 + self.above
-
-    def is_one_of(self, factors: Iterable[float]) -> bool:
-        """Whether it is a factor that is known, and not 1."""
-        return any(math.isclose(self.value, due, rel_tol=ALIKE) for due in factors if due != 1.0)
+    is_right: bool
+    slack: float
 
 
 @dataclass
@@ -181,7 +177,7 @@ class Run:
     def repeats(self) -> torch.Tensor:
         """The results of the same gradients, (steps, numel)."""
         results = [step.result for step in self.of("same")]
-        return torch.stack(results) if results else torch.empty(0, sum(self.lengths))
+        return torch.stack(results or [torch.zeros(sum(self.lengths))])
 
     @cached_property
     def varies(self) -> bool:
@@ -190,23 +186,17 @@ class Run:
 
     @cached_property
     def rounds_by_chance(self) -> bool:
-        """Whether elements vary between neighbouring levels only (QSGD, TernGrad).
+        """Whether elements that vary have two values only, as of random rounding (QSGD, TernGrad).
 
-        The levels of a parameter are the values that it takes in all repeats.  The sum of n ranks
-        that round alike gradients takes one of n + 1 levels.
+        The sum of n ranks that round alike gradients has one of n + 1 values.  What is sent in 16
+        bits or more needs no such rounding.
         """
-        if not self.varies:
+        if not self.varies or self.wire.width > 1:
             return False
-        most = self.ranks if self.who == "alike" else 1
-        near = total = 0
-        for part in self.repeats.split(self.lengths, 1):
-            # The ranks' sum may be rounded in several ways.
-            rounded = (part * (_APART / part.abs().amax().clamp(min=1e-30))).round()
-            places = torch.searchsorted(rounded.unique(), rounded)
-            apart = places.amax(0) - places.amin(0)
-            near += int(((apart > 0) & (apart <= most)).sum())
-            total += int((apart > 0).sum())
-        return near >= _MOST * total
+        apart = self.repeats.sort(0).values.diff(dim=0) > _SAME * self.repeats.abs().max()
+        times = apart.sum(0)
+        few = (times > 0) & (times <= (self.ranks if self.who == "alike" else 1))
+        return int(few.sum()) >= _MOST * int((times > 0).sum())
 
     def inner(self, *whole: torch.Tensor) -> list[torch.Tensor]:
         """Return vectors without the ends of parameters, which are so large that they rule."""
@@ -233,23 +223,25 @@ class Run:
             return None
         fits = [self._fit(step) for step in steps]
         scatter = sum(fit[1] for fit in fits) / len(fits)
-        most = {"exact": _ALMOST, "half": _ALMOST, "byte": _CLEAN}.get(self.wire.kind, math.inf)
-        is_free = self.keeps or self.rounds_by_chance
-        if scatter > (_ALMOST if self.who == "each" else math.inf if is_free else most):
+        is_free = self.keeps or self.rounds_by_chance or not self.wire.is_bounded
+        most = math.inf if is_free else _CLEAN if self.wire.width == 1 else _ALMOST
+        if scatter > (_ALMOST if self.who == "each" else most):
             return None  # a sum of several ranks' projections is none
-        found = [mean_of([fit[0] for fit in fits])]
+        found = [self._weight([fit[0] for fit in fits], scatter)]
         if scatter > _CLEAN:
-            found.insert(0, mean_of([projection(s.result, self.meant(s)) for s in steps]))
-        if self.varies:
-            # Places chosen by chance may come scaled up, so that only the mean is right.
-            found.sort(key=lambda pair: abs(math.log(max(pair[0], 1e-30))))
-        both = [Weight(value, *self._slack(scatter, chance)) for value, chance in found]
-        right = [weight for weight in both if weight.is_right]
-        # Of a projection that changes from step to step the mean is no factor that has a name.
-        named = [
-            weight for weight in both if weight.is_one_of(named_factors(self.divisor).values())
-        ]
-        return (right or named or both)[0]
+            parts = [projection(step.result, self.meant(step)) for step in steps]
+            found.append(self._weight(parts, scatter))
+        # Of places that are chosen by chance, and scaled up, only the mean is right; of a
+        # projection that changes from step to step the mean is no factor that has a name.
+        named = named_factors(self.divisor).values()
+        return max(
+            found,
+            key=lambda weight: (
+                weight.is_right,
+                any(is_alike(weight.value, due) for due in named if due != 1.0),
+                -abs(math.log(max(weight.value, 1e-30))),
+            ),
+        )
 
     def _fit(self, step: Step) -> tuple[float, float]:
         """Return the weight by least squares, and the share of the result that it leaves."""
@@ -258,24 +250,28 @@ class Run:
         norm = result.norm().item()
         return weight, (result - weight * meant).norm().item() / norm if norm else math.inf
 
-    def _slack(self, scatter: float, chance: float) -> tuple[float, float]:
-        """Return by how much a weight may be below 1, and above.
+    def _weight(self, values: Sequence[float], scatter: float) -> Weight:
+        """Return the mean of some steps' weights.
 
         Rounding to the nearest power of 1.4, which is off by 8 %, adds 0.6 %, and no format adds
         more; truncation makes an element smaller by the square root of 3 times its deviation.
         """
-        if self.wire.kind in ("exact", "half") and scatter <= self.tolerance:
-            return self.tolerance, self.tolerance
-        if self.wire.kind == "byte":
-            return max(chance, 0.003 + 1.6 * min(scatter, _CLEAN)), max(chance, 0.015)
-        return max(chance, 0.02), max(chance, 0.02)
+        found = torch.tensor(values, dtype=torch.float64)
+        spread = found.std().item() if len(values) > 1 else 0.0
+        chance = _CHANCE * spread / math.sqrt(len(values))
+        below = above = max(chance, 0.02)
+        if self.wire.width > 1 and scatter <= self.tolerance:
+            below = above = self.tolerance
+        elif self.wire.width == 1:
+            below = max(chance, 0.003 + 1.6 * min(scatter, _CLEAN))
+            above = max(chance, 0.015)
+        value = found.mean().item()
+        return Weight(value, 1 - below <= value <= 1 + above, above)
 
 
-def mean_of(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of values, and by how much chance may move it."""
-    found = torch.tensor(values, dtype=torch.float64)
-    spread = found.std().item() if len(values) > 1 else 0.0
-    return found.mean().item(), CHANCE * spread / math.sqrt(len(values))
+def is_alike(value: float, due: float) -> bool:
+    """Return whether a weight is a factor that it may be."""
+    return math.isclose(value, due, rel_tol=_ALIKE)
 
 
 def dot(one: torch.Tensor, other: torch.Tensor) -> float:

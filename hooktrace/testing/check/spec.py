@@ -1,10 +1,7 @@
 """What to check: a hook and what makes its state, by name or as pickled objects.
 
-    "package.module:attribute" -----+
-    a hook object --pickle---------+--> HookSpec --to the ranks' process--> load()
-
-The asking process imports nothing of the hook's: whatever its module does when it is imported, it
-does in a process that can be ended.
+The asking process imports nothing of a hook that is named: whatever its module does when it is
+imported, it does in a process that can be ended.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ import importlib
 import inspect
 import pickle
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ...records.errors import UsageError
 from .result import CaseResult
@@ -38,53 +35,40 @@ class HookSpec:
     @classmethod
     def of(cls, hook: Any, make_state: object = None, *, local: bool = False) -> HookSpec:
         """Return a hook and its state as given, by name or as objects; raises as ``source_of``."""
-        if isinstance(hook, str):
-            name = hook
-        else:
-            name = hook.name if _is_sharded(hook) else getattr(hook, "__qualname__", repr(hook))
-        return cls(
-            name=name,
-            hook=source_of(hook, "hook"),
-            make_state=None if make_state is None else source_of(make_state, "state"),
-            local=local,
-        )
+        name = hook if isinstance(hook, str) else getattr(hook, "__qualname__", repr(hook))
+        if is_sharded(hook):
+            name = hook.name
+        state = None if make_state is None else source_of(make_state, "state")
+        return cls(name=name, hook=source_of(hook, "hook"), make_state=state, local=local)
 
     def load(self) -> HookSpec:
         """Return it with its objects, imported; raises ``UsageError`` with what prevents that."""
         hook = _made(_load(self.hook, "hook"))
-        if _is_sharded(hook):
-            if self.make_state is not None or self.local:
-                raise UsageError(
-                    f"{self.name} takes the place of one of FSDP's collectives and keeps its own "
-                    "state; leave --state and --local out"
-                )
-            return replace(self, hook=hook)
         make_state = None if self.make_state is None else _load(self.make_state, "state")
+        if is_sharded(hook) and (make_state is not None or self.local):
+            raise UsageError(
+                f"{self.name} takes the place of one of FSDP's collectives and keeps its own "
+                "state; leave --state and --local out"
+            )
         for what, given, wanted in (
             ("hook", hook, "a callable that takes (state, bucket)"),
             ("state", make_state, "a function that makes one, since each model needs its own"),
         ):
-            if given is not None and not callable(given):
+            if not (given is None or callable(given) or is_sharded(given)):
                 kind = type(given).__name__
                 raise UsageError(f"the {what} of {self.name} is a {kind}; name {wanted}")
         local = self.local or bool(getattr(hook, "local", False))
         return replace(self, hook=hook, make_state=make_state, local=local)
 
-    @property
-    def is_sharded(self) -> bool:
-        """Whether it takes the place of one of FSDP's collectives, and is no hook of DDP's."""
-        return _is_sharded(self.hook)
-
     def new_state(self, group: Any) -> Any:
-        """Return a new state; a state belongs to one model.
+        """Return a new state, out of the process group if its factory asks for an argument.
 
-        Its factory is called with the process group if it asks for an argument.  Raises
-        ``UsageError`` if it raises.
+        Raises ``UsageError`` if that fails.
         """
         if self.make_state is None:
             return None
         try:
-            return self.make_state(group) if _asks_for_group(self.make_state) else self.make_state()
+            return self.make_state(*[group] * _needs_argument(self.make_state))
         except Exception as error:
             raise UsageError(
                 f"the state of {self.name} could not be made "
@@ -93,8 +77,7 @@ class HookSpec:
             ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """What the host is asked to do.  ``cases``: keys, all for none.  ``timeout_s``: of one case."""
 
     hooks: tuple[HookSpec, ...]
@@ -120,7 +103,7 @@ def source_of(given: object, what: str) -> str | bytes:
                 "my_package.hooks:my_hook"
             )
         return given
-    if not callable(given) and not _is_sharded(given):
+    if not callable(given) and not is_sharded(given):
         kind = type(given).__name__
         raise TypeError(f"the {what} is a {kind} and cannot be called; pass a callable, or {_NAME}")
     try:
@@ -136,6 +119,15 @@ def source_of(given: object, what: str) -> str | bytes:
             "it to a module of its own"
         )
     return pickled
+
+
+def is_sharded(hook: object) -> bool:
+    """Return whether it takes the place of one of FSDP's collectives; imports torch."""
+    if isinstance(hook, str):
+        return False
+    from ...fsdp.hooks import GatherHook, ScatterHook
+
+    return isinstance(hook, (ScatterHook, GatherHook))
 
 
 def _load(source: str | bytes, what: str) -> Any:
@@ -158,9 +150,9 @@ def _made(hook: Any) -> Any:
 
     A function says by its annotation that it makes one: a hook of DDP's is not called here.
     """
-    returns = hook if isinstance(hook, type) else getattr(hook, "__annotations__", {}).get("return")
-    named = str(getattr(returns, "__name__", returns)).rpartition(".")[2]
-    if not _is_sharded(returns) and named not in {"ScatterHook", "GatherHook"}:
+    returns = getattr(hook, "__annotations__", {}).get("return")
+    kinds = [base.__name__ for base in hook.__mro__] if isinstance(hook, type) else [str(returns)]
+    if not {kind.rpartition(".")[2].strip("'>") for kind in kinds} & {"ScatterHook", "GatherHook"}:
         return hook
     try:
         return hook()
@@ -172,15 +164,7 @@ def _made(hook: Any) -> Any:
         ) from error
 
 
-def _is_sharded(hook: object) -> bool:
-    """Return whether it is a hook for FSDP's collectives, or a class of them; imports torch."""
-    from ...fsdp.hooks import GatherHook, ScatterHook
-
-    kinds = (ScatterHook, GatherHook)
-    return isinstance(hook, kinds) or (isinstance(hook, type) and issubclass(hook, kinds))
-
-
-def _asks_for_group(make_state: Any) -> bool:
+def _needs_argument(make_state: Any) -> bool:
     """Return whether a factory cannot be called without an argument."""
     try:
         inspect.signature(make_state).bind()

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
 
 from hooktrace.records import Transfer
-from hooktrace.testing.check.gradients import (
-    CHOSEN,
-    MANY,
-    Phases,
-    asked_of,
-    lengths_of_shapes,
-    play,
-)
+from hooktrace.testing.check.calls import Call, play
+from hooktrace.testing.check.gradients import CHOSEN, MANY, Phases, lengths_of_shapes
 from hooktrace.testing.check.runs import Run, Who
+from hooktrace.testing.check.scenarios import asked_of
 from hooktrace.testing.check.wire_format import format_of
 
-from .parts import Hook, Rank
+from .invented import Hook, Rank
 
 LENGTHS = lengths_of_shapes(MANY)
 _BUCKETS = [sum(pair) for pair in zip(LENGTHS[::2], LENGTHS[1::2], strict=True)]
 
 
-class Simulated:
+class Simulated(Call):
     """A hook on that many ranks, each with its own state for each bucket.
 
     ``sent``: what one rank has sent since the first two steps.
     """
 
-    shapes = MANY
-
     def __init__(self, hook: Hook, size: int) -> None:
+        super().__init__(MANY, size)
         self._hook = hook
         self._ranks = [[Rank(r, size, bucket) for r in range(size)] for bucket in range(8)]
         self._step = 0
@@ -44,10 +39,6 @@ class Simulated:
         sent = self.sent if self._step > 2 else []
         parts = zip(self._ranks, rows.split(_BUCKETS, 1), strict=True)
         return torch.cat([_run(self._hook, ranks, given, sent) for ranks, given in parts])
-
-    def given_for(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return all of it, as of DDP."""
-        return rows
 
 
 def simulated(
@@ -88,17 +79,9 @@ def _run(
         if kind == "pass":
             given = list(stacked.roll(1, 0))
             continue
-        sent.append(
-            Transfer(
-                collective=kind,
-                dtype=str(first.dtype).removeprefix("torch."),
-                wire_bytes=first.nbytes,
-            )
-        )
-        answers = {"gather": stacked, "max": stacked.amax(0)}
+        dtype = str(first.dtype).removeprefix("torch.")
+        sent.append(Transfer(collective=kind, dtype=dtype, wire_bytes=first.nbytes))
         # As gloo does: one rank after another, in the tensors' own dtype.
-        total = stacked[0].clone()
-        for row in stacked[1:]:
-            total += row
-        answer = answers.get(kind, total)
+        total = functools.reduce(torch.add, stacked)
+        answer = {"gather": stacked, "max": stacked.amax(0)}.get(kind, total)
         given = [answer.clone() for _ in calls]

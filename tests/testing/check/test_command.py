@@ -16,7 +16,7 @@ SUM = "the sum is not divided: gradients weigh {} (each rank its own); divide"
 RESULT = CheckResult(
     hook="pkg:h",
     ranks=2,
-    cases=(
+    cases=[
         CaseResult(
             case="many",
             problems=[problem("many", "not_averaged", SUM.format(2))],
@@ -26,7 +26,7 @@ RESULT = CheckResult(
         CaseResult(case="odd", problems=[problem("odd", "not_averaged", SUM.format(2.01))]),
         CaseResult(case="nan", problems=[problem("nan", "nan_hidden", "hidden | look", 1)]),
         CaseResult(case="join", note="said", seconds=1.25),
-    ),
+    ],
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hooktrace.testing.check.host import judge, merge
+from hooktrace.testing.check.host import judge
 from hooktrace.testing.check.rank import Context
 from hooktrace.testing.check.result import CaseResult, CheckResult, Measured, Problem
 from hooktrace.testing.check.spec import HookSpec
@@ -35,7 +35,7 @@ def rank(number: int, *kinds: str, **options: Any) -> CaseResult:
 def judged(*results: CaseResult | None, ended: Exception | None = None, **said: str) -> CaseResult:
     """Return what is made of two ranks' results; ``said``: as ``r0``, ``r1``."""
     context = Context(
-        loaded=HookSpec(name="h", hook=None), size=2, timeout_s=20.0, result=CaseResult(case="c")
+        hook=HookSpec(name="h", hook=None), size=2, timeout_s=20.0, result=CaseResult(case="c")
     )
     left = {number: one for number, one in enumerate(results) if one is not None}
     return judge(context, left, ended, {int(name[1:]): text for name, text in said.items()})
@@ -92,8 +92,7 @@ def test_a_rank_without_a_result_crashed() -> None:
 
 def test_problems_of_ranks_become_one_a_kind() -> None:
     """The lowest rank speaks; a rank is named only if not all saw it."""
-    merged = merge([problem("a", 0, "zero"), problem("b", 1), problem("a", 1, "one")], 2)
-    assert [(f.kind, f.rank, f.message) for f in merged] == [("a", None, "zero"), ("b", 1, "m")]
+    assert found(judged(rank(0, "a"), rank(1, "b", "a"))) == [("a", None), ("b", 1)]
 
 
 @pytest.mark.parametrize(
@@ -101,8 +100,7 @@ def test_problems_of_ranks_become_one_a_kind() -> None:
     [(["of_tomorrow"], "warn"), (["precision", "hang"], "fail"), ([], "pass")],
 )
 def test_the_worst_finding_decides(kinds: list[str], verdict: str) -> None:
-    """A case's and a result's; a kind that nobody knows warns, and a skipped case says nothing."""
+    """A case's and a result's; a kind that nobody knows warns."""
     case = CaseResult(case="a", problems=[problem(kind) for kind in kinds])
-    skipped = CaseResult(case="b", skipped=True)
-    assert (case.status, skipped.status) == (verdict, "skip")
-    assert CheckResult(hook="h", ranks=2, cases=(case, skipped)).verdict == verdict
+    assert case.status == verdict
+    assert CheckResult(hook="h", ranks=2, cases=[case]).verdict == verdict

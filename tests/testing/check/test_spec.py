@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hooktrace import hooks
 from hooktrace.records.errors import UsageError
 from hooktrace.testing.check import check_hook
 from hooktrace.testing.check.launch import check
@@ -23,24 +24,22 @@ def of_nothing(group: Any = None) -> Any:
     return ("state", group)
 
 
-@pytest.mark.parametrize("source", [f"{HOOKS}:averages", source_of(check_hooks.averages, "hook")])
-def test_a_hook_is_loaded_by_name_and_by_pickle(source: str | bytes) -> None:
-    """And has no state unless one is asked for."""
+@pytest.mark.parametrize(
+    ("source", "hook", "local"),
+    [
+        (f"{HOOKS}:averages", check_hooks.averages, False),
+        (source_of(check_hooks.averages, "hook"), check_hooks.averages, False),
+        ("hooktrace.testing.check.spec:HookSpec.load", HookSpec.load, False),
+        ("hooktrace.hooks:noop_hook", hooks.noop_hook, True),  # says so itself
+    ],
+)
+def test_a_hook_is_loaded_by_name_and_by_pickle(
+    source: str | bytes, hook: object, local: bool
+) -> None:
+    """And has no state unless one is asked for; a name may have dots."""
     loaded = HookSpec(name="h", hook=source).load()
-    assert loaded.hook is check_hooks.averages
+    assert (loaded.hook, loaded.local) == (hook, local)
     assert loaded.new_state("group") is None
-    assert not loaded.local
-
-
-def test_a_name_may_have_dots() -> None:
-    """An attribute of an attribute."""
-    loaded = HookSpec(name="h", hook="hooktrace.testing.check.spec:HookSpec.load").load()
-    assert loaded.hook is HookSpec.load
-
-
-def test_a_staged_hook_says_itself_that_it_is_local() -> None:
-    """As ``trace`` takes it."""
-    assert HookSpec(name="h", hook="hooktrace.hooks:noop_hook").load().local
 
 
 @pytest.mark.parametrize(("name", "group"), [("of_group", "group"), ("of_nothing", None)])
@@ -69,18 +68,20 @@ def test_what_cannot_be_loaded_is_told_with_a_remedy(
     assert str(caught.value).endswith(remedy)
 
 
-def test_a_name_without_a_colon_is_none() -> None:
+@pytest.mark.parametrize(
+    ("hook", "error", "remedy"),
+    [
+        (f"{HOOKS}.averages", UsageError, r"write package\.module:attribute"),
+        (lambda state, bucket: None, TypeError, r"pass its name as 'package\.module:attribute'"),
+        (3, TypeError, "is a int and cannot be called"),
+    ],
+)
+def test_what_cannot_get_to_another_process_is_told(
+    hook: Any, error: type[Exception], remedy: str
+) -> None:
     """Before any process starts."""
-    with pytest.raises(UsageError, match=r"write package\.module:attribute"):
-        check_hook("tests.distributed.check_hooks.averages")
-
-
-def test_a_hook_that_does_not_pickle_must_be_named() -> None:
-    """It has to get to another process."""
-    with pytest.raises(TypeError, match=r"pass its name as 'package\.module:attribute'"):
-        check_hook(lambda state, bucket: None)
-    with pytest.raises(TypeError, match="is a int and cannot be called"):
-        check_hook(3)  # type: ignore[arg-type]
+    with pytest.raises(error, match=remedy):
+        check_hook(hook)
 
 
 @pytest.mark.parametrize(
