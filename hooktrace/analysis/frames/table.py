@@ -79,7 +79,8 @@ def _library(name: str) -> ModuleType:
 
 
 def _objects(values: Values) -> list[Any]:
-    found: list[Any] = values.filled(None).tolist()
+    """Return texts, ``None`` where they are not known."""
+    found: list[Any] = values.tolist()
     return found
 
 

@@ -26,6 +26,7 @@ def test_pandas_has_the_declared_types(run: hooktrace.Run) -> None:
         frame = getattr(run, name).pandas()
         assert [str(dtype) for dtype in frame.dtypes] == [c.dtype for c in columns]
         assert list(frame.columns) == [c.name for c in columns] == list(getattr(run, name))
+    assert run.buckets.pandas()["exception"].isna().all()
 
 
 @pytest.mark.parametrize("library", ["polars", "arrow"])
