@@ -26,7 +26,6 @@ LATE = 37
 JOB = SyntheticJob(
     ranks=64, steps=12, late_ms={LATE: 12.0}, bucket_bytes=(1_000_000,) * 6, jitter_ms=0.1
 )
-HOTTEST = "#1a0f3c"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +74,6 @@ def test_the_heat_map_shows_the_late_rank_and_leads_to_it(timeline: Timeline) ->
     timeline.press("h")
     state = choose(timeline, "#heat-value", "lag")
     assert (state["heat"]["isShown"], len(state["heat"]["rows"])) == (True, 64)
-    assert heat_color(timeline, LATE, 5) == HOTTEST
     lightness = [
         sum(int(heat_color(timeline, rank, 5)[i : i + 2], 16) for i in (1, 3, 5))
         for rank in range(64)
