@@ -14,7 +14,7 @@ from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 
 def test_a_large_run_is_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank a portion at least, whatever the budget; then the rest."""
-    monkeypatch.setattr("hooktrace.analysis.run.follow._PORTION", 1 << 16)
+    monkeypatch.setattr("hooktrace.analysis.run.follow._PORTION", 1 << 15)
     write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(60)) for r in range(3)})
     cache = RunCache(Runs({"": tmp_path}).files)
     first = cache.refresh(".", 0.0)
@@ -43,7 +43,7 @@ def test_only_some_runs_stay_in_memory(tmp_path: Path) -> None:
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCache:
     """A run that is worth starting processes, of which the first look reads a part."""
-    monkeypatch.setattr("hooktrace.analysis.run.follow._PORTION", 1 << 16)
+    monkeypatch.setattr("hooktrace.analysis.run.follow._PORTION", 1 << 15)
     monkeypatch.setattr("hooktrace.analysis.run.follow._WORTH_IT", 1 << 16)
     monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.cache._WHILE_THEY_START_S", 0.0)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
