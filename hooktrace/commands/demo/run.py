@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import shlex
@@ -91,6 +92,9 @@ def _check(options: DemoOptions) -> None:
     for why, is_so in refusals.items():
         if is_so:
             raise UsageError(why)
+    for package in ("prometheus_client", "tensorboard"):
+        if importlib.util.find_spec(package) is None:
+            raise UsageError(f"{package} is not installed here; pip install 'hooktrace[all]'")
     for rank in range(ranks if port else 0):
         try:  # as the exporter does: a port in TIME_WAIT after the last run is free
             socket.create_server(("127.0.0.1", port + rank)).close()
