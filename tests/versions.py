@@ -40,7 +40,6 @@ OF_SHARDS = (
     "device/test_units.py",
     "distributed/test_check_units.py",
     "distributed/test_fsdp.py",
-    "distributed/test_late_units.py",
     "distributed/test_run_sharded.py",
     "distributed/test_sharded_edges.py",
     "distributed/test_sharded_hangs.py",
