@@ -4,8 +4,7 @@ A hook is a generator of one rank: it is given its own gradients, yields ``("sum
 ``("max", tensor)``, ``("gather", tensor)`` or ``("pass", tensor)``, gets what a collective of that
 kind gives (``pass``: the tensor of the rank before), and returns the bucket's result.
 
-``simulate.py`` runs all ranks of one in this process, and ``tests/distributed/invented_hooks.py``
-makes DDP hooks of them.
+``simulate.py`` runs all ranks of one in this process.
 """
 
 from __future__ import annotations
@@ -947,8 +946,3 @@ WRONG: dict[str, Hook] = {
         ring, lambda me, g: g * (me.rank > 0) * me.size / (me.size - 1)
     ),
 }
-
-
-def named(name: str) -> Hook:
-    """Return the hook of a name."""
-    return RIGHT.get(name) or WRONG[name]
