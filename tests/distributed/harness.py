@@ -134,11 +134,6 @@ class Ranks:
             raise ScenarioError(self._failures[name])
         return self._results[name]
 
-    def forget(self) -> None:
-        """Let scenarios run again."""
-        self._results.clear()
-        self._failures.clear()
-
     def close(self) -> None:
         """End the group in order; ``ScenarioError`` where it does not end so."""
         group, self._group = self._group, None
@@ -169,7 +164,7 @@ class Group:
         self._log = Path(self._directory.name, "output.txt")
         self._connections: list[Connection] = []
         self._pids: list[int] = []
-        self._launchers: list[Launched] = []
+        self.processes: list[Launched] = []
         self._log.touch()
         control = Path(self._directory.name, "control")
         with socket.socket(socket.AF_UNIX) as listener:
@@ -178,7 +173,7 @@ class Group:
             try:
                 for start in starts:
                     process = start(control, self._log)
-                    self._launchers.append(process)
+                    self.processes.append(process)
                     launchers.add(process.pid)
                 self._accept(listener, ranks)
             except BaseException:
@@ -189,11 +184,6 @@ class Group:
         """Have a scenario begun that will not end; the group is good only to be killed then."""
         for connection in self._connections:
             connection.send(name)
-
-    @property
-    def processes(self) -> list[Launched]:
-        """The processes that it started."""
-        return self._launchers
 
     def outcomes(self) -> list[Any]:
         """Return what ranks have said by now of a scenario that was begun."""
@@ -233,11 +223,11 @@ class Group:
         try:
             for connection in self._connections:
                 connection.send(None)
-            codes = [process.wait(END_S) for process in self._launchers]
+            codes = [process.wait(END_S) for process in self.processes]
             if any(codes):
                 raise OSError(f"exit codes {codes}")
         except BaseException as error:
-            output = self._output()
+            output = self.output()
             self.kill()
             if not isinstance(error, subprocess.TimeoutExpired | OSError):
                 raise
@@ -246,14 +236,14 @@ class Group:
 
     def kill(self) -> None:
         """Kill launchers and ranks, each with its session."""
-        for pid in [*(process.pid for process in self._launchers), *self._pids]:
+        for pid in [*(process.pid for process in self.processes), *self._pids]:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
         self._release()
 
     def _release(self) -> None:
         """Let go of processes that have ended, and remove what they wrote."""
-        for process in self._launchers:
+        for process in self.processes:
             process.wait()
             launchers.discard(process.pid)
         for connection in self._connections:
@@ -269,10 +259,10 @@ class Group:
             try:
                 accepted, _ = listener.accept()
             except TimeoutError as error:
-                ended = [process.poll() for process in self._launchers if process.poll()]
+                ended = [process.poll() for process in self.processes if process.poll()]
                 if ended or time.monotonic() > end:
                     said = f"a launcher ended with {ended}" if ended else f"not in {START_S:.0f} s"
-                    raise ScenarioError(f"no {ranks} ranks: {said}\n{self._output()}") from error
+                    raise ScenarioError(f"no {ranks} ranks: {said}\n{self.output()}") from error
                 continue
             accepted.setblocking(True)
             connection = Connection(accepted.detach())
@@ -288,13 +278,10 @@ class Group:
             with suppress(OSError):
                 self._connections[rank].send("stacks")
         wait(list(waiting.values()), 2.0)
-        return self._output(start)
+        return self.output(start)
 
-    def output(self) -> str:
+    def output(self, start: int = 0) -> str:
         """Return the last of what the ranks printed."""
-        return self._output()
-
-    def _output(self, start: int = 0) -> str:
         with self._log.open("rb") as log:
             log.seek(start)
             return log.read().decode(errors="replace")[-12_000:]
