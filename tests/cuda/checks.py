@@ -427,29 +427,6 @@ def units_expose_what_the_computing_stream_waits_for(rank: int) -> None:
                 assert one.exposed_ns == 0
 
 
-@check
-def two_models_on_two_devices(rank: int) -> None:
-    """In one process: each bucket's events are of its own device, and each step has its times."""
-    if dist.get_world_size() > 1 or torch.cuda.device_count() < 2:
-        return
-    with Tracer(error_every=0) as tracer:
-        models = []
-        for index in range(2):
-            model = nn.Linear(256, 256).to(f"cuda:{index}")
-            ddp = DistributedDataParallel(model, device_ids=[index])
-            ddp.register_comm_hook(None, trace(hooks.fp16_compress_hook, tracer=tracer))
-            models.append(ddp)
-        for _ in range(4):
-            for index, ddp in enumerate(models):
-                ddp(torch.ones(8, 256, device=f"cuda:{index}")).sum().backward()
-        for index in range(2):
-            torch.cuda.synchronize(index)
-        tracer.flush()
-        assert tracer.losses() == {}
-        assert len(tracer.steps()) == 8
-        assert all(step.exposed_ns is not None for step in tracer.steps())
-
-
 def run(rank: int, size: int, store: str, out: str, *names: str) -> None:
     """Run all checks, or those that are named, as one rank; write what failed."""
     torch.cuda.set_device(rank % torch.cuda.device_count())
