@@ -6,7 +6,6 @@ groups tell, but of a hook inside another one.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -177,57 +176,3 @@ def test_a_hook_without_collectives(rank: int) -> None:
                 continue
             assert (why is not None) == (step in (2, 5))
             assert why is None or "does not list sends and receives" in why
-
-
-@on(2)
-@mock.patch("hooktrace.probes.wire._LONG_NS", NEVER_LONG_NS)
-def test_what_no_bucket_can_be_told_to_have_sent_is_the_steps(rank: int) -> None:
-    """Two buckets under way, and a collective from a thread: unknown for both, and it is said.
-
-    The Flight Recorder knows the sum.
-
-    On a busy machine the thread comes so late that a third one is under way too.
-    """
-    begun, sent = threading.Event(), threading.Event()
-
-    def later(work: Callable[[], None]) -> None:
-        threading.Thread(target=work).start()
-
-    def hook(state: Any, bucket: Any) -> Any:
-        buffer, index = bucket.buffer(), bucket.index()
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        if index > 1 or bucket.is_last():
-            future.set_result(buffer)
-            return future
-
-        def second() -> None:
-            assert begun.wait(20)
-            dist.all_reduce(torch.zeros(3, dtype=torch.float16))
-            begun.clear()
-            sent.set()
-            future.set_result(buffer)
-
-        def wait() -> None:
-            assert sent.wait(20)
-            sent.clear()
-            future.set_result(buffer)
-
-        if index == 0:
-            dist.all_reduce(buffer)
-            later(second)
-        else:
-            later(wait)
-            begun.set()
-        return future
-
-    rows = _run(hook, rank)
-    rows_by_step: dict[int, Any] = {row[0]: row[1:] for row in rows}
-    _, wire_bytes, told, of_buckets, why = rows_by_step[2]
-    if HOOKS_GROUPS:
-        assert (wire_bytes, told, of_buckets[:2]) == (None, None, [None, None])
-        assert "from a thread of its own" in why
-        return
-    assert told == [("all_reduce", "float16", 6), ("all_reduce", "float32", 4 * NUMEL)]
-    assert wire_bytes == 6 + 4 * NUMEL
-    assert of_buckets[:2] == [None, None]
-    assert [one for one in of_buckets[2:] if one is not None] in ([[]] * 3, [[]] * 4)
