@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import nn
 
-import hooktrace
 from hooktrace import fsdp
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.records import HangRecord
@@ -83,30 +82,6 @@ def skips_a_unit(rank: int) -> None:
     for_ever()
 
 
-def leaves(rank: int) -> None:
-    """Rank 1 has a batch less, and ends its training."""
-    model = trained(rank)
-    if rank != LATE:
-        one_pass(model, batch)
-    del model
-    hooktrace.shutdown()
-
-
-def raised(rank: int) -> None:
-    """Rank 1 raises in the forward pass, and stays in its except."""
-    model = trained(rank)
-
-    def bad() -> None:
-        raise ValueError("a bad batch")
-
-    if rank == LATE:
-        before(model.blocks[2], bad)
-    try:
-        one_pass(model, batch)
-    except ValueError:
-        for_ever()
-
-
 def replica_stopped(rank: int) -> None:
     """One rank of the second replica is stopped."""
     model = trained(rank, TWO_BY_TWO)
@@ -134,8 +109,7 @@ def in_evaluation(rank: int) -> None:
 
 
 RANKS: dict[Scenario, int] = {
-    skips_a_unit: 2, leaves: 2, raised: 2, in_evaluation: 2,
-    replica_stopped: 4, all_reduce_lacks: 4,
+    skips_a_unit: 2, in_evaluation: 2, replica_stopped: 4, all_reduce_lacks: 4,
 }  # fmt: skip
 """How many ranks each has."""
 
@@ -146,36 +120,6 @@ NEXT_GATHER = "blocks.2 all-gather (forward) of step 3 has waited "
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[Scenario, HangRecord]:
     """What rank 0 told of each."""
     return told_at_once(RANKS.items(), tmp_path_factory.mktemp("hangs"))
-
-
-@pytest.mark.parametrize(
-    ("scenario", "kind", "begins", "said"),
-    [
-        (
-            raised,
-            "raised",
-            "blocks.2 all-gather (backward) of step 3 has waited ",
-            "which raised ValueError: a bad batch at test_sharded_hangs.py:",
-        ),
-        (
-            leaves,
-            "uneven_inputs",
-            "<root> all-gather (forward) of step 3 has waited ",
-            "; give all ranks as many batches",
-        ),
-    ],
-)
-def test_for_whom_a_unit_waits(
-    seen: dict[Scenario, HangRecord], scenario: Scenario, kind: str, begins: str, said: str
-) -> None:
-    """One rank is the reason; the unit is told by its name, as of no bucket."""
-    record = seen[scenario]
-    assert (record.kind, record.ranks, record.waiting) == (kind, (1,), (0,)), record.message
-    assert record.message.startswith(begins), record.message
-    assert said in record.message, record.message
-    assert begins.startswith(record.unit)
-    assert "bucket" not in record.message
-    assert "ddp" not in record.message
 
 
 def test_ranks_that_run_something_else(seen: dict[Scenario, HangRecord]) -> None:
