@@ -6,6 +6,7 @@ Their collectives are seen from the process groups; a staged hook that does the 
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -229,6 +230,39 @@ def test_the_scripts_own_collectives_are_not_a_hooks(rank: int) -> None:
 
 
 @on(2)
+def test_what_a_thread_sends_while_two_buckets_are_under_way_is_not_known(rank: int) -> None:
+    """Neither of the buckets nor of the step, and it is said."""
+    waiting: list[tuple[Any, torch.Tensor]] = []
+
+    def send() -> None:
+        dist.all_reduce(torch.zeros(3))
+        while waiting:
+            future, buffer = waiting.pop()
+            future.set_result(buffer)
+
+    def hook(state: Any, bucket: Any) -> Any:
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        if bucket.index() > 1 or bucket.is_last():
+            future.set_result(bucket.buffer())
+            return future
+        waiting.append((future, bucket.buffer()))
+        if bucket.index() == 1:
+            threading.Thread(target=send).start()
+        return future
+
+    ddp = make_ddp(CAP_MB)
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, hook, tracer=tracer)
+        for step in range(STEPS):
+            backward(ddp, rank, step)
+        tracer.flush()
+        last, buckets = tracer._recent.steps()[-1]
+    dist.barrier()
+    assert [last.wire_bytes, *(b.wire_bytes for b in buckets[:2])] == [None] * 3
+    assert "from a thread of its own" in (last.sent_unknown or "")
+
+
+@on(2)
 def test_hooks_go_with_the_last_model(rank: int) -> None:
     """They hold no group, and leave those of others in the same registry alone."""
     group: Any = dist.new_group()
@@ -348,23 +382,3 @@ def test_what_a_model_exposes_that_is_finalised_by_hand_is_not_known(rank: int) 
                 backward(ddp, rank, step)
                 ddp.finalize_backward()
             assert [step.exposed_ns for step in tracer.steps()] == [None] * STEPS
-
-
-@pytest.mark.skipif(not FINALISES_BY_HAND, reason="DDP of this torch keeps its buffers")
-@on(2)
-def test_buffers_that_are_allocated_late(rank: int) -> None:
-    """Buckets are found though their buffers are new in each step, and none is kept."""
-    usual, lazy = make_ddp(CAP_MB), make_ddp(CAP_MB, lazy_bucket_allocation=True)
-    usual.register_comm_hook(None, default_hooks.allreduce_hook)
-    with Tracer(error_every=0) as tracer:
-        traced = instrument(lazy, default_hooks.allreduce_hook, tracer=tracer)
-        for step in range(3 * STEPS):
-            for ddp in (usual, lazy):
-                ddp.zero_grad()
-                backward(ddp, rank, step)
-        tracer.flush()
-        steps = [(step.generation, step.bucket_count) for step in tracer.steps()]
-    dist.barrier()
-    assert steps[2:] == [(1, 6)] * (3 * STEPS - 2)
-    assert not traced._layout.by_buffer
-    assert torch.equal(gradients(usual), gradients(lazy))
