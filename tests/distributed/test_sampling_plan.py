@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import itertools
 import os
-import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -197,24 +195,6 @@ def test_probes_leave_nothing_to_the_garbage_collector(rank: int) -> None:
     finally:
         gc.enable()
     assert (resident[1] - resident[0]) * os.sysconf("SC_PAGE_SIZE") < 60 * 2**20
-
-
-@on(2)
-def test_a_forked_child_ends_no_probes(rank: int) -> None:
-    """It closes what tracers are open, as each process does at its end."""
-    ddp = make_ddp(CAP_MB)
-    with Tracer(error_every=1, align_clocks=False) as tracer:
-        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
-        for step in range(STEPS):
-            if rank == 0 and step == 14:
-                child = os.fork()
-                if not child:
-                    signal.alarm(20)
-                    atexit._run_exitfuncs()
-                    os._exit(0)
-                assert os.waitpid(child, 0) == (child, 0)
-            backward(ddp, rank, step)
-    assert [step for step, _ in probed_of(tracer)] == list(range(FIRST, STEPS))
 
 
 @on(2)
