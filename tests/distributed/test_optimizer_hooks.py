@@ -137,21 +137,6 @@ def test_overlap_gives_the_bits_of_a_step_after_backward(rank: int) -> None:
         assert equal_runs(*found), (hook, optimizer, modes)
 
 
-@on(2)
-def test_only_the_given_parameters_are_stepped(rank: int) -> None:
-    """The others keep their values."""
-
-    def weights(ddp: nn.Module) -> list[nn.Parameter]:
-        return [p for n, p in ddp.named_parameters() if "weight" in n]
-
-    reference, ddp = several_buckets(), several_buckets()
-    reference.register_comm_hook(None, allreduce_hook)
-    expected = run(reference, rank, torch.optim.SGD(weights(reference), lr=0.003).step)
-    state = OptimizerHookState.of(torch.optim.SGD, weights(ddp), lr=0.003)
-    ddp.register_comm_hook(None, hook_then_optimizer(allreduce_hook, state))
-    assert equal_runs(run(ddp, rank), expected)
-
-
 Build = tuple[DistributedDataParallel, Any, Callable[[], object]]
 
 
