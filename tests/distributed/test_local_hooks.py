@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import socket
 from collections.abc import Callable
@@ -29,11 +28,6 @@ pytestmark = pytest.mark.slow
 STEPS, START = 30, 12
 
 
-# A new DDP model has another bucket layout in its first step, and with it gloo's all-reduce of
-# more than two ranks adds in another order.  With this option the layout stays as it is.
-ONE_LAYOUT: dict[str, Any] = {"find_unused_parameters": True}
-
-
 def pair() -> dist.ProcessGroup:
     """Return the group of ranks 0 and 1, or of 2 and 3."""
     group, _ = dist.new_subgroups_by_enumeration([[0, 1], [2, 3]])
@@ -41,12 +35,11 @@ def pair() -> dist.ProcessGroup:
 
 
 class Run:
-    """A model in training, with all that a checkpoint has."""
+    """A model in training."""
 
     def __init__(self, hook: Callable[..., Any], state: Any, **options: Any) -> None:
         self.ddp = make_ddp(bucket_cap_mb=0.001, **options)
         self.ddp.register_comm_hook(state, hook)
-        self.state = state
         self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=1e-3, momentum=0.9)
 
     def train(self, rank: int, steps: range, averager: Any = None) -> torch.Tensor:
@@ -58,31 +51,9 @@ class Run:
             self.optimizer.step()
             if averager is not None:
                 averager.average_parameters(self.ddp.parameters())
-            seen.append(torch.cat([gradients(self.ddp), *map(torch.flatten, self.weights())]))
+            weights = (parameter.detach().flatten() for parameter in self.ddp.parameters())
+            seen.append(torch.cat([gradients(self.ddp), *weights]))
         return torch.stack(seen)
-
-    def weights(self) -> list[torch.Tensor]:
-        """Return the parameters."""
-        return [parameter.detach().clone() for parameter in self.ddp.parameters()]
-
-    def saved(self) -> bytes:
-        """Return a checkpoint."""
-        buffer = io.BytesIO()
-        torch.save([self.ddp.module.state_dict(), self.optimizer.state_dict()], buffer)
-        return pickle.dumps((buffer.getvalue(), self.state))
-
-
-def resumed(checkpoint: bytes, hook: Callable[..., Any], **groups: Any) -> Run:
-    """Return the run that a checkpoint of each rank continues."""
-    tensors, state = pickle.loads(checkpoint)
-    for name, group in groups.items():
-        setattr(state, name, group)
-    run = Run(hook, state, **ONE_LAYOUT)
-    model, optimizer = torch.load(io.BytesIO(tensors))
-    # After DDP has made all replicas equal to rank 0's: they no longer are.
-    run.ddp.module.load_state_dict(model)
-    run.optimizer.load_state_dict(optimizer)
-    return run
 
 
 @on(4)
@@ -109,19 +80,6 @@ def test_post_local_sgd_has_torch_s_bits(rank: int) -> None:
         assert steps[-1].bucket_count >= 6
         silent = [step.step for step in steps if not step.wire_bytes]
         assert silent == (list(range(START, STEPS)) if False in arguments[3:] else [])
-
-
-@on(4)
-def test_post_local_sgd_resumes(rank: int) -> None:
-    """From a checkpoint on each rank, before and after the start, to the bit."""
-    group = pair()
-    state = PostLocalSGDState(None, group, START)
-    whole = Run(post_localSGD_hook, state, **ONE_LAYOUT).train(rank, range(20))
-    for cut in (5, 16):
-        first = Run(post_localSGD_hook, PostLocalSGDState(None, group, START), **ONE_LAYOUT)
-        first.train(rank, range(cut))
-        second = resumed(first.saved(), post_localSGD_hook, subgroup=group)
-        assert torch.equal(second.train(rank, range(cut, 20)), whole[cut:]), cut
 
 
 @on(4)
@@ -254,18 +212,6 @@ def test_gossip_averages_with_one_partner(rank: int) -> None:
     part = dist.new_group([0, 1, 2])
     if rank < 3:
         gossip(rank, group=part)
-
-
-@on(4)
-def test_gossip_resumes(rank: int) -> None:
-    """From a checkpoint on each rank in the middle of a round, to the bit."""
-    whole = Run(gossip_grad_hook, GossipGradState(random_seed=2), **ONE_LAYOUT)
-    expected = whole.train(rank, range(14))[7:]
-    first = Run(gossip_grad_hook, GossipGradState(random_seed=2), **ONE_LAYOUT)
-    first.train(rank, range(7))
-    second = resumed(first.saved(), gossip_grad_hook)
-    assert second.state.step == 7
-    assert torch.equal(second.train(rank, range(7, 14)), expected)
 
 
 @on(4)
