@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import pickle
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -416,45 +415,6 @@ def test_a_resumed_run_is_the_uninterrupted_one(rank: int) -> None:
         if mode == "find_unused_parameters" or (hook is hooks.powerSGD_hook and case.warm):
             assert equal(list(resumed.ddp.parameters()), list(whole.ddp.parameters())), (name, mode)
             assert counters(resumed.state)[:2] == counters(whole.state)[:2]
-
-
-@on(2)
-def test_residuals_follow_their_parameters(rank: int) -> None:
-    """A resumed run begins with buckets of another order, and adds no residual to another's.
-
-    What was delivered and what remains as residual must be what was given and what remained before,
-    on the average of the ranks.  All parameters are in one bucket, which DDP rebuilds in another
-    order: its length does not tell.
-    """
-    for name in ("powerSGD_hook", "batched_powerSGD_hook"):
-        hook = getattr(hooks, name)
-        shapes = ((24, 24), (24,), (16, 16), (16,))
-        options: dict[str, Any] = {"bucket_cap_mb": 25}
-        before = Run(
-            hook, hooks.PowerSGDState(**Case(ratio=0.5).options()), module=Given(shapes), **options
-        )
-        for step in range(8):
-            before.step(drawn(rank, step, shapes))
-        state = pickle.loads(pickle.dumps(before.state))
-        balance = _residuals(before)
-        after = Run(hook, state, module=Given(shapes), **options)
-        for step in range(8, 12):
-            given = drawn(rank, step, shapes)
-            delivered = after.step(given)
-            balance = [b + g - d for b, g, d in zip(balance, given, delivered, strict=True)]
-        lost = [b - r for b, r in zip(balance, _residuals(after), strict=True)]
-        for tensor in lost:
-            dist.all_reduce(tensor)
-        assert largest(lost) <= tolerance(torch.float32, 4), name
-
-
-def _residuals(run: Run) -> Gradients:
-    """Return the residual of a model's only bucket, by parameter."""
-    (call,) = run.log[-1].values()
-    flat = run.state.error_dict[0][: call.gradients.numel()]
-    parts = flat.split([p.numel() for p in call.parameters])
-    found = {id(p): part.view(p.shape) for p, part in zip(call.parameters, parts, strict=True)}
-    return [found[id(p)].clone() for p in run.ddp.parameters()]
 
 
 def compare_batched(case: Case, rank: int, *, steps: int, taught: bool) -> dict[str, float]:
