@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 import time
 import weakref
@@ -604,24 +603,6 @@ def test_nothing_grows_and_nothing_is_kept(rank: int) -> None:
         left = sum(one() is not None for one in alive)
     assert counts[-1] - counts[1] < 25
     assert left == 0
-
-
-@on(2)
-def test_a_forked_child_has_nothing_of_the_step(rank: int) -> None:
-    """The parent's step is whole."""
-    model = sharded(PLAIN)
-    with traced(model) as tracer:
-        loss = model(torch.randn(8, WIDTH)).square().mean()
-        child = os.fork()
-        if child == 0:
-            os._exit(
-                int(bool(tracer.steps() or tracer.losses() or tracer.models.count_in_flight()))
-            )
-        _, status = os.waitpid(child, 0)
-        loss.backward()
-        facts = facts_of(tracer)
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert _numbers(facts) == [(0, True, 11)]
 
 
 class FailingClock:
