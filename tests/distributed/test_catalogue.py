@@ -17,7 +17,6 @@ from hooktrace import Tracer, hooks
 from hooktrace.hooks import DDPCommHookType
 from tests.distributed.harness import on
 from tests.distributed.models import backward, gradients, make_ddp, make_model
-from tests.versions import BROADCASTS_COMPLEX
 
 pytestmark = pytest.mark.slow
 
@@ -117,57 +116,32 @@ def test_each_hook_registers_by_its_type(rank: int) -> None:
         assert getattr(state, "matrix_approximation_rank", None) == columns, member
 
 
-class Complex(nn.Module):
-    """A model with complex gradients."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(4, 4, dtype=torch.complex64))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return a real loss."""
-        return (x.to(torch.complex64) @ self.weight).abs().sum()
-
-
-REFUSALS = {
-    "state": ("TypeError", "PowerSGD hook is a object", "hooktrace.hooks.PowerSGDState"),
-    "group": ("TypeError", "state is a str", "register the hook with"),
-    "gossip": ("TypeError", "needs a GossipGradState", "register it with GossipGradState()"),
-    "complex": ("TypeError", "hook fp16_compress_hook", "weight are complex64; use allreduce_hook"),
-    "sparse": ("TypeError", "hook quantization_pertensor_hook", "0 are sparse; use allreduce_hook"),
-    "powersgd sparse": ("TypeError", "hook powerSGD_hook", "0 are sparse; use allreduce_hook"),
-}
-
-
 @on(2)
 def test_what_cannot_work_is_refused_at_registration(rank: int) -> None:
-    """The error names the hook and the thing, and ends in what to do."""
+    """Traced or not, with what to do; more: ``staging/test_hook_checks.py``."""
     sparse = nn.Sequential(nn.Embedding(4, 4, sparse=True), nn.Linear(4, 4))
-    cases: dict[str, tuple[DDPCommHookType, nn.Module, Any]] = {
-        "state": (DDPCommHookType.POWER_SGD, make_model(), object()),
-        "group": (DDPCommHookType.ALLREDUCE, make_model(), "world"),
-        "gossip": (DDPCommHookType.GOSSIP_GRAD, make_model(), object()),
-        "complex": (DDPCommHookType.FP16_COMPRESS, Complex(), None),
-        "sparse": (DDPCommHookType.QUANTIZE_PER_TENSOR, sparse, None),
-        "powersgd sparse": (DDPCommHookType.POWER_SGD, sparse, None),
-    }
-    if not BROADCASTS_COMPLEX:
-        del cases["complex"]
+    cases: tuple[tuple[DDPCommHookType, nn.Module, Any, str], ...] = (
+        (DDPCommHookType.POWER_SGD, make_model(), object(), "a object.*hooks.PowerSGDState"),
+        (
+            DDPCommHookType.ALLREDUCE,
+            make_model(),
+            "world",
+            "state is a str.*register the hook with",
+        ),
+        (DDPCommHookType.QUANTIZE_PER_TENSOR, sparse, None, "those of 0 are sparse; use allreduce"),
+    )
     with Tracer() as tracer:
-        for name, (kind, module, state) in cases.items():
+        for kind, module, state, said in cases:
             for traced in (None, tracer):
                 ddp = DistributedDataParallel(module)
-                with pytest.raises((TypeError, ValueError)) as raised:
+                with pytest.raises(TypeError, match=rf"(?s){said}"):
                     hooks.register_ddp_comm_hook(kind, ddp, state, traced)
-                for part in REFUSALS[name]:
-                    assert part in f"{raised.typename}: {raised.value}", name
     # Registered by DDP alone: the first backward pass says it.
     ddp = DistributedDataParallel(nn.Sequential(nn.Embedding(4, 4, sparse=True)))
     ddp.register_comm_hook(None, hooks.quantization_pertensor_hook)
     where = "hook 'quantization_pertensor_hook', bucket 0, stage compress: TypeError"
-    with pytest.raises(Exception, match=where) as raised:
+    with pytest.raises(Exception, match=rf"(?s){where}.*bucket 0 are sparse; use allreduce_hook"):
         ddp(torch.tensor([rank])).sum().backward()
-    assert "bucket 0 are sparse; use allreduce_hook" in str(raised.value)
     dist.barrier()
 
 
