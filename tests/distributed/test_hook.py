@@ -90,13 +90,6 @@ def staged_offset(state: Any, bucket: Any) -> Iterator[Any]:
     return torch.cat([buffer, buffer])[buffer.numel() :]
 
 
-@hooktrace.staged(multi_round=True)
-def rounds_in_integers(state: Any, bucket: Any) -> Iterator[Any]:
-    """Return integers."""
-    buffer = yield AllReduce(bucket.buffer())
-    return (yield AllReduce(buffer)).long()
-
-
 RIGHT_RESULTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "half": lambda b: b.half(),
     "double": lambda b: b.double(),
@@ -149,15 +142,10 @@ STAGED: dict[Hook, tuple[str, str]] = {
 
 TRACED: dict[Hook, tuple[str, str]] = {
     staged_offset: ("decompress", "begins at offset 20 of its storage"),
-    rounds_in_integers: ("decompress", "the result is int64 and the gradients are float32"),
     opaque_raises: ("hook", "KeyError: 'opaque boom'"),
     opaque_returns_none: ("hook", "returned None and not a future; return a torch.futures.Futu"),
     opaque_future_fails: ("pending", "ValueError: future boom"),
     own_future: ("pending", "a list of 1, as a collective's own future holds it; return the ten"),
-    Gives("integers", lambda b: b.long()): (
-        "pending",
-        "the result is int64 and the gradients are float32; convert it back",
-    ),
 }
 """DDP would crash, or train on wrong gradients; more in ``staging/test_hook_checks.py``."""
 
