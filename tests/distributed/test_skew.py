@@ -1,4 +1,4 @@
-"""The late rank, told by its arrivals: online on 4 real gloo ranks, and from their record files.
+"""The late rank, told by its arrivals, online on 4 real gloo ranks.
 
 Late is a matter of order and not of luck: the late rank waits until the others have been where they
 shall be before it, and then passes some time, which is far more than the clocks may be off by.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -21,11 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import Tracer, hooks
-from hooktrace.analysis.run import Run, lags, load
-from hooktrace.exporters import RecordFileExporter
-from hooktrace.records.files import find_records
 from tests.distributed.harness import Ranks
 from tests.distributed.models import shared_folder
+from tests.staging.test_units import Reduces
 
 pytestmark = pytest.mark.slow
 
@@ -46,20 +43,6 @@ WIDTH = 32
 Act = Callable[[], None]
 
 
-class _InBackward(torch.autograd.Function):
-    """Does something when the backward pass comes by."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, act: Act) -> torch.Tensor:
-        ctx.act = act
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        ctx.act()
-        return gradients[0], None
-
-
 class Layers(nn.Module):
     """Six linear layers; ``acts`` are done as soon as all layers from their number on are."""
 
@@ -72,7 +55,7 @@ class Layers(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for i, layer in enumerate(self.layers):
             if i in self.acts:
-                x = _InBackward.apply(x, self.acts[i])
+                x = Reduces.apply(x, self.acts[i])
             x = layer(x)
         return x
 
@@ -96,13 +79,12 @@ class Places:
 
 
 def late_ranks(rank: int) -> dict[str, Any]:
-    """Train where ranks are late by turns; return what each rank saw, and the files' directory."""
+    """Train where ranks are late by turns; return what each rank saw."""
     directory = shared_folder()
     _trace_elsewhere((1, 0, 2, 1)[rank])
     model = Layers()
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.004)
-    exporter = RecordFileExporter(directory)
-    with Tracer([exporter], error_every=1, error_all_buckets=True) as tracer:
+    with Tracer(error_every=1, error_all_buckets=True) as tracer:
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
         first, end = 0, time.monotonic() + KNOWN_S
         while first < 20 or not all_know(tracer):
@@ -123,21 +105,14 @@ def late_ranks(rank: int) -> dict[str, Any]:
         )
         clocks = [(c.offset_ns, c.uncertainty_ns) for c in tracer.clocks()]
     dist.barrier()
-    return {
-        "skews": skews,
-        "clocks": clocks,
-        "directory": directory,
-        "first": first,
-        "late_ns": late_s * 1e9,
-    }
+    shutil.rmtree(directory, ignore_errors=True)
+    return {"skews": skews, "clocks": clocks, "late_ns": late_s * 1e9}
 
 
 @pytest.fixture(scope="module")
-def seen(four: Ranks) -> Iterator[list[Any]]:
+def seen(four: Ranks) -> list[Any]:
     """What each of 4 ranks saw of one run."""
-    facts = four.run(late_ranks)
-    yield facts
-    shutil.rmtree(facts[0]["directory"], ignore_errors=True)
+    return four.run(late_ranks)
 
 
 def test_clocks_of_one_host_agree(seen: list[Any]) -> None:
@@ -170,36 +145,6 @@ def test_the_late_rank_is_named_online(seen: list[Any]) -> None:
             following = max(lag for rank, lag in enumerate(lags) if rank != LATE)
             assert lags[LATE] - following > seen[LATE]["late_ns"] / 2
     assert [row[:2] for row in windows[0]] == [(s, b) for s in LAYER for b in range(BUCKETS)]
-
-
-def test_the_late_rank_is_named_by_the_files(seen: list[Any]) -> None:
-    """The same, from the merged timeline."""
-    run = load(find_records(seen[0]["directory"]))
-    assert run.unaligned == []
-    of = lag_table(run)
-    assert len([key for key in of if key[0] - seen[0]["first"] in LAYER]) == len(LAYER) * BUCKETS
-    for (step, bucket), ns in of.items():
-        if step - seen[0]["first"] not in LAYER:
-            continue
-        assert (int(np.argmax(ns)) == LATE) == (bucket in BEHIND)
-        if bucket in BEHIND:
-            assert margin(ns) > seen[0]["late_ns"] / 2
-
-
-def lag_table(run: Run) -> dict[tuple[int, int], list[int]]:
-    """Return by how many ns each rank came after the first one, by step and bucket of model0."""
-    found: dict[tuple[int, int], list[int]] = {}
-    for track, lag in zip(run.tracks, lags(run, "model0"), strict=True):
-        keys = np.stack([track.buckets.step, track.buckets.bucket], axis=1).tolist()
-        for (step, bucket), ns in zip(keys, lag.ns.tolist(), strict=True):
-            found.setdefault((step, bucket), []).append(ns)
-    return found
-
-
-def margin(ns: Sequence[int]) -> int:
-    """Return by how much the last rank came after the next one."""
-    *_, following, last = sorted(ns)
-    return last - following
 
 
 def _trace_elsewhere(tracers: int) -> None:
