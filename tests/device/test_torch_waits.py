@@ -22,6 +22,7 @@ from hooktrace import Tracer, fsdp
 from hooktrace.fsdp import torch_groups, torch_waits
 from hooktrace.records import BucketRecord
 from hooktrace.staging.devices import DeviceCall
+from tests.staging.test_units import Reduces
 
 from .simulated_streams import Block, SimulatedStreams
 
@@ -192,20 +193,6 @@ def prefetched(device: SimulatedStreams) -> Setup:
     return model, lambda: train(model)
 
 
-class Inside(torch.autograd.Function):
-    """Does something in the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, then: Callable[[], None]) -> torch.Tensor:
-        ctx.then = then
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        ctx.then()
-        return gradients[0], None
-
-
 def reduced_twice(device: SimulatedStreams) -> Setup:
     """Passes inside another one: a unit waits for what it has reduced itself in the one before."""
     model = blocks(device, 2, 2)
@@ -217,7 +204,7 @@ def reduced_twice(device: SimulatedStreams) -> Setup:
             with torch.enable_grad():
                 train(model)
 
-    return model, lambda: Inside.apply(torch.ones(1, requires_grad=True), passes).backward()
+    return model, lambda: Reduces.apply(torch.ones(1, requires_grad=True), passes).backward()
 
 
 class Chunks(nn.Module):

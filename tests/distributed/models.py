@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,3 +96,34 @@ def heard(about: str = "") -> Iterator[list[str]]:
         yield said
     finally:
         logger.removeHandler(handler)
+
+
+class Summed(torch.autograd.Function):
+    """The identity, whose gradient is summed over the ranks, as between experts."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: torch.Tensor) -> torch.Tensor:
+        total = gradient[0].clone()
+        dist.all_reduce(total)
+        return total
+
+
+class FailingClock:
+    """Raises at every so many readings on the training thread while it is told to."""
+
+    def __init__(self, every: int = 1) -> None:
+        self.fails = False
+        self._every = every
+        self._readings = 0
+        self._thread = threading.get_ident()
+
+    def __call__(self) -> int:
+        if self.fails and threading.get_ident() == self._thread:
+            self._readings += 1
+            if self._readings % self._every == 0:
+                raise OSError("no time")
+        return time.perf_counter_ns()

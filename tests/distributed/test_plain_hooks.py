@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +21,15 @@ from hooktrace.staging import group_hooks
 from hooktrace.staging.collectives import AllGather, AllReduce, AllToAll, Broadcast
 from hooktrace.staging.group_hooks import UNSIZED
 from tests.distributed.harness import on
-from tests.distributed.models import backward, gradients, heard, make_ddp, make_model
+from tests.distributed.models import (
+    FailingClock,
+    Summed,
+    backward,
+    gradients,
+    heard,
+    make_ddp,
+    make_model,
+)
 from tests.versions import FINALISES_BY_HAND, HOOKS_GROUPS
 
 pytestmark = [
@@ -178,23 +185,9 @@ def test_collectives_under_way_at_once_are_one_wire_stage(rank: int) -> None:
         assert sum(size or 0 for _, size, _ in wires) == wire_bytes == BYTES
 
 
-class _Summed(torch.autograd.Function):
-    """An all-reduce in the backward pass that is the script's own."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *given: torch.Tensor) -> Any:
-        total = given[0].clone()
-        dist.all_reduce(total)
-        return total
-
-
 class _Summing(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return _Summed.apply(x)  # type: ignore[no-any-return]
+        return Summed.apply(x)  # type: ignore[no-any-return]
 
 
 @on(2)
@@ -288,29 +281,17 @@ def test_hooks_go_with_the_last_model(rank: int) -> None:
     assert (watched >= 2, left, went_on, alive()) == (True, 0, True, None)
 
 
-class _FailingClock:
-    """Raises in each collective of a hook's, where it is asked for by the group's hooks."""
-
-    def __init__(self) -> None:
-        self.raising = False
-
-    def __call__(self) -> int:
-        if self.raising:
-            raise OSError("no time")
-        return time.perf_counter_ns()
-
-
 @on(2)
 def test_a_clock_that_fails_in_a_groups_hook_costs_the_times_alone(rank: int) -> None:
     """What is raised in one would break the reducer for good."""
-    clock = _FailingClock()
+    clock = FailingClock()
 
     def hook(state: Any, bucket: Any) -> Any:
-        clock.raising = True
+        clock.fails = True
         try:
             return default_hooks.allreduce_hook(state, bucket)
         finally:
-            clock.raising = False
+            clock.fails = False
 
     plain = make_ddp(CAP_MB)
     plain.register_comm_hook(None, default_hooks.allreduce_hook)

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hooktrace import AllGather, ReduceScatter, staged
 from hooktrace.staging.groups import group_of
 from tests.distributed.harness import on, scenario
-from tests.distributed.models import backward, gradients, make_ddp
+from tests.distributed.models import Summed, backward, gradients, make_ddp
 
 pytestmark = pytest.mark.slow
 
@@ -36,20 +36,6 @@ def two_rounds(state: Any, bucket: Any) -> Iterator[Any]:
     return (yield AllGather(part, group)).flatten()[: buffer.numel()]
 
 
-class _Summed(torch.autograd.Function):
-    """The identity, whose gradient is summed over the ranks, as between experts."""
-
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *gradient: torch.Tensor) -> torch.Tensor:
-        total = gradient[0].clone()
-        dist.all_reduce(total)
-        return total
-
-
 class Expert(nn.Module):
     """A layer with a collective of its own in backward."""
 
@@ -59,7 +45,7 @@ class Expert(nn.Module):
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         """Return the layer's output."""
-        summed: torch.Tensor = _Summed.apply(torch.relu(self.layer(value)))  # type: ignore[no-untyped-call]
+        summed: torch.Tensor = Summed.apply(torch.relu(self.layer(value)))  # type: ignore[no-untyped-call]
         return summed
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -27,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hooktrace import Tracer, fsdp
 from tests.distributed.harness import Ranks, on
-from tests.distributed.models import heard
+from tests.distributed.models import FailingClock, heard
 from tests.distributed.sharded import (
     STEPS,
     WIDTH,
@@ -44,6 +42,7 @@ from tests.distributed.sharded import (
     train,
 )
 from tests.distributed.test_fsdp import check as check_sharded
+from tests.staging.test_units import Reduces
 
 pytestmark = pytest.mark.slow
 
@@ -423,33 +422,22 @@ def _named(tracer: Tracer) -> list[tuple[str, int, bool, int]]:
     return [(s.model, s.step, s.complete, s.bucket_count) for s in facts_of(tracer)["steps"]]
 
 
-class Fails(torch.autograd.Function):
-    """Raises in the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        """Return the same."""
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        """Raise."""
-        raise ValueError("in backward")
-
-
 class Failing(Net):
     """Raises where it is told to."""
 
     where = ""
 
+    def fail(self) -> None:
+        raise ValueError
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return five numbers a row, or not."""
         for i, block in enumerate(self.blocks):
             if i == 2 and self.where == "forward":
-                raise ValueError("in forward")
+                self.fail()
             x = block(x)
             if i == 1 and self.where == "backward":
-                x = Fails.apply(x)
+                x = Reduces.apply(x, self.fail)
         return self.head(x)
 
 
@@ -605,30 +593,13 @@ def test_nothing_grows_and_nothing_is_kept(rank: int) -> None:
     assert left == 0
 
 
-class FailingClock:
-    """Raises every third time on the training thread while it is told to."""
-
-    def __init__(self) -> None:
-        self.fails = False
-        self._calls = 0
-        self._thread = threading.get_ident()
-
-    def __call__(self) -> int:
-        """Return the time."""
-        if self.fails and threading.get_ident() == self._thread:
-            self._calls += 1
-            if self._calls % 3 == 0:
-                raise OSError("no time")
-        return time.perf_counter_ns()
-
-
 @on(2)
 def test_a_clock_that_fails_harms_nothing(rank: int) -> None:
     """What could not be stamped is counted."""
     for build in (plain, prefetched, shard_of_one):
         edge = Setup(build=build)
         expected = train(edge, rank, sharded(edge))
-        model, clock = sharded(edge), FailingClock()
+        model, clock = sharded(edge), FailingClock(every=3)
         with Tracer(error_every=0, channel=False, clock=clock) as tracer:
             handle = fsdp.trace(model, tracer=tracer)
             clock.fails = True
