@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from hooktrace.testing.check.launch import check
 from hooktrace.testing.check.spec import HookSpec
 from tests.distributed import check_hooks
 from tests.distributed.harness import REPOSITORY
+from tests.ranks.channel.jobs import wait_for
 from tests.versions import REFUSES_BF16
 
 pytestmark = pytest.mark.slow
@@ -215,16 +215,10 @@ def test_an_ended_check_takes_its_ranks_with_it(
 ) -> None:
     """However and whenever it ends; its files go with them."""
     process = run(hook, "--case", "many-buckets", directory=tmp_path)
-    deadline = time.monotonic() + 120
-    while len(processes_of(tmp_path)) < processes:
-        assert time.monotonic() < deadline, "the ranks did not start"
-        time.sleep(0.05)
+    assert wait_for(lambda: len(processes_of(tmp_path)) >= processes, 120)
     process.send_signal(signum)
     process.communicate(timeout=120)
-    deadline = time.monotonic() + 120
-    while processes_of(tmp_path) or left_in(tmp_path):
-        assert time.monotonic() < deadline, processes_of(tmp_path)
-        time.sleep(0.05)
+    assert wait_for(lambda: not (processes_of(tmp_path) or left_in(tmp_path)), 120)
 
 
 def test_arithmetic_is_judged_by_what_is_known_to_be_sent() -> None:

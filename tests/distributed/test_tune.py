@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from hooktrace.analysis.run import load
 from hooktrace.integrations.tuning.plan import LEFT_OUT
 from hooktrace.records.files import find_records
 from tests.distributed.harness import environment
+from tests.distributed.test_check import processes_of
 
 pytestmark = pytest.mark.slow
 
@@ -175,16 +175,7 @@ def test_ctrl_c_ends_the_job_and_says_what_is_known(tmp_path: Path) -> None:
     assert ran.code == 1, ran.err
     assert "interrupted: this is what was known by then" in ran.out
     assert {one["cap"] for one in ran.told["settings"]} == {25.0}
-    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if names(p, str(tmp_path))]
-    assert left == []
-
-
-def names(path: Path, word: str) -> bool:
-    """Return whether a process was started with a word; no when it has gone."""
-    try:
-        return path.parent.name != str(os.getpid()) and word.encode() in path.read_bytes()
-    except OSError:
-        return False
+    assert processes_of(tmp_path) == []
 
 
 def test_a_sharded_model_has_its_reduce_scatters_tuned(tmp_path: Path) -> None:
@@ -211,21 +202,22 @@ def test_a_sharded_model_has_its_reduce_scatters_tuned(tmp_path: Path) -> None:
     assert {len(track.steps) % TURN for track in whole.tracks} == {0}
 
 
-def test_a_job_without_a_model_that_can_be_tuned_is_refused_soon(tmp_path: Path) -> None:
+REFUSED = {
+    "--kind none": "the job trains, and no model of it is under DDP, or under fully_shard",
+    # Or a rank that is out of data and one that asks whose turn it is wait for each other.
+    "--join": "the job trains within DDP.join(), where ranks need not make the same steps",
+}
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_a_job_that_cannot_be_tuned_is_refused_soon(options: str, tmp_path: Path) -> None:
     """And not when its minutes are over."""
     began = time.monotonic()
-    ran = ended(tmp_path, tuning(tmp_path, command(tmp_path, "--kind", "none")))
+    ran = ended(tmp_path, tuning(tmp_path, command(tmp_path, *options.split())))
     assert ran.code == 2
-    assert "the job trains, and no model of it is under DDP, or under fully_shard" in ran.err
+    assert REFUSED[options] in ran.err
     assert time.monotonic() - began < 200  # of 240
-
-
-def test_a_job_within_join_is_refused_soon(tmp_path: Path) -> None:
-    """Or a rank that is out of data and one that asks whose turn it is wait for each other."""
-    ran = ended(tmp_path, tuning(tmp_path, command(tmp_path, "--join")))
-    assert ran.code == 2
-    assert "the job trains within DDP.join(), where ranks need not make the same steps" in ran.err
-    assert max(one["steps"] for one in ran.ranks) == 0
+    assert options != "--join" or max(one["steps"] for one in ran.ranks) == 0
 
 
 def test_a_hook_that_fails_leaves_the_list(tmp_path: Path) -> None:
