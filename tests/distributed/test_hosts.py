@@ -311,16 +311,8 @@ def test_a_tuning_on_two_hosts_is_told_by_rank_0s(hosts: list[str], tmp_path: Pa
             subprocess.Popen(
                 [
                     *("ip", "netns", "exec", name, sys.executable, "-m", "hooktrace", "tune"),
-                    *(
-                        "--hooks",
-                        "fp16,allreduce",
-                        "--caps",
-                        "0.5",
-                        "--steps",
-                        "40",
-                        "--minutes",
-                        "4",
-                    ),
+                    *("--hooks", "fp16,allreduce", "--caps", "0.5"),
+                    *("--steps", "40", "--minutes", "4"),
                     *("--out", str(folder), "--json", str(folder / "tuned.json"), "--"),
                     *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
                     *("--node-rank", str(node), "--nproc-per-node", "1"),
