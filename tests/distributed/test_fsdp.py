@@ -99,12 +99,6 @@ def test_a_plain_step_is_every_unit_s_three_collectives(two: Ranks) -> None:
     assert head.parameters[0].shape == (5, 32)
 
 
-def test_what_is_kept_after_forward_is_not_gathered_again(two: Ranks) -> None:
-    """``reshard_after_forward=False``."""
-    facts = two.run(all_setups)[0]["not resharded"]
-    assert not [kind for kind in kinds(facts, 2) if "(backward)" in kind and "gather" in kind]
-
-
 def test_micro_steps_are_one_step(two: Ranks) -> None:
     """Its gathers come three times, its reductions once."""
     facts = two.run(all_setups)[0]["micro steps"]
