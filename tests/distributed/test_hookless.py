@@ -12,7 +12,6 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
@@ -20,6 +19,7 @@ from hooktrace import Tracer, instrument
 from hooktrace.tracing import hookless
 from tests.distributed.harness import Ranks, on
 from tests.distributed.models import anomalies, backward, gradients, heard, make_ddp, make_model
+from tests.distributed.test_sampling_plan import ODD
 from tests.versions import HOOKS_GROUPS
 
 pytestmark = [
@@ -162,34 +162,16 @@ def test_records_are_those_of_the_averaging_hook(two: Ranks, name: str) -> None:
             assert shadow or exposed >= 0
 
 
-class _Sparse(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows = nn.Embedding(10, 32, sparse=True)
-        self.layer = nn.Linear(32, 32)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x + self.rows(torch.tensor([1, 2, 3, 1])))
-
-
-class _Complex(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.eye(32, dtype=torch.complex64))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x.to(torch.complex64) @ self.weight).abs()
-
-
 @on(2)
 def test_what_the_reducer_cannot_tell_has_a_hook(rank: int) -> None:
     """Sparse and complex gradients: their steps are recorded as ever."""
-    for model in (_Sparse, _Complex):
-        ddp = DistributedDataParallel(model())
+    for make, inputs in ODD.values():
+        ddp = DistributedDataParallel(make())
         with Tracer(error_every=0) as tracer:
             instrument(ddp, tracer=tracer)
             assert not hookless.is_watched(ddp)
-            _plain(ddp, rank)
+            for _ in range(STEPS):
+                ddp(inputs()).abs().sum().backward()
             found = Told(tracer)
         dist.barrier()
         assert len(found.steps) == STEPS

@@ -22,6 +22,7 @@ from hooktrace import (
     hooks,
     trace,
 )
+from tests.distributed.comparison import renamed
 from tests.distributed.harness import on
 from tests.distributed.models import backward, gradients, make_ddp, of_all_ranks, train
 
@@ -33,14 +34,10 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-# torch's own bf16 hook under a name that DDP does not refuse on gloo; a lambda, since DDP refuses
-# the annotations of functions in this file too: they are strings.
-torch_bf16 = lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket)  # noqa: E731, PLW0108
-
 HOOKS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "allreduce": (hooks.allreduce_hook, default_hooks.allreduce_hook),
     "fp16": (hooks.fp16_compress_hook, default_hooks.fp16_compress_hook),
-    "bf16": (hooks.bf16_compress_hook, torch_bf16),
+    "bf16": (hooks.bf16_compress_hook, renamed(default_hooks.bf16_compress_hook)),
 }
 
 
