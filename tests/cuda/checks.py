@@ -49,7 +49,6 @@ def say(line: str) -> None:
 
 
 def check(function: Check) -> Check:
-    """Run a function with the others."""
     CHECKS[function.__name__] = function
     return function
 

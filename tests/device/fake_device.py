@@ -87,7 +87,6 @@ class FakeEvent:
         self._asked = asked
 
     def record(self, stream: tuple[torch.device, int]) -> None:
-        """Record on a stream of the event's own device."""
         assert stream[0] == self.device, f"recorded on {stream[0]}, made for {self.device}"
 
     def query(self) -> bool:
@@ -95,7 +94,6 @@ class FakeEvent:
         return True
 
     def elapsed_time(self, end_event: FakeEvent) -> float:
-        """Return 0, for an event of the same device."""
         assert end_event.device == self.device, "compared with an event of another device"
         return 0.0
 
@@ -208,7 +206,6 @@ class FakeDevice(StreamOracle):
             self.ends += 1
 
     def counts(self) -> tuple[int, int, int]:
-        """Return how many operations, collectives and events there were."""
         return self.operations, self.collectives, self.events
 
     def _make_ranks_agree(self, patch: pytest.MonkeyPatch) -> None:

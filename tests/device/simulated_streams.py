@@ -84,7 +84,6 @@ class _Work(dist.distributed_c10d.Work):
         self._device, self._end = device, device.current.at + takes
 
     def wait(self, timeout: Any = None) -> bool:
-        """Have the current stream wait for its end."""
         self._device.current.wait_until(self._end)
         return True
 
@@ -127,11 +126,9 @@ class SimulatedStreams:
             self.current = before
 
     def run(self, ms: int) -> None:
-        """Do work of so many ms on the current stream."""
         self.current.at += ms
 
     def standstill_ms(self) -> int:
-        """Return for how long the computing stream has waited so far."""
         return sum(until - since for since, until in self.computing.stood)
 
     def __enter__(self) -> Self:
@@ -168,8 +165,6 @@ class SimulatedStreams:
 
 
 class _Busy(torch.autograd.Function):
-    """Keeps the computing stream busy, in forward and in backward."""
-
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, device: SimulatedStreams, ms: int, back: int) -> Any:
         device.run(ms)

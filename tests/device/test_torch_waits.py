@@ -62,7 +62,6 @@ def train(model: nn.Module, *, to_input: bool = True) -> None:
 
 
 def groups_of(model: nn.Module) -> list[Any]:
-    """Return FSDP's parameter groups."""
     modules: list[Any] = [one for one in model.modules() if isinstance(one, FSDPModule)]
     return [group for one in modules for group in one._get_fsdp_state()._fsdp_param_groups]
 
@@ -75,7 +74,6 @@ def own_methods(model: nn.Module) -> list[str]:
 
 
 def exposed_ms(records: list[BucketRecord]) -> dict[str, float | None]:
-    """Return what each call exposes."""
     return {
         str(one.unit): None if one.exposed_ns is None else one.exposed_ns / 1e6 for one in records
     }

@@ -78,7 +78,6 @@ class Numbered:
         return True
 
     def elapsed_time(self, end_event: Numbered) -> float:
-        """Return how many events were recorded since."""
         return float(end_event.at - self.at)
 
 

@@ -15,7 +15,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 
 def averages(state, bucket):  # type: ignore[no-untyped-def]
-    """Be right."""
     return default_hooks.allreduce_hook(state, bucket)
 
 
@@ -99,7 +98,6 @@ def sums(state, bucket):  # type: ignore[no-untyped-def]
 
 
 def _then(bucket: Any, change: Any) -> Any:
-    """Return the average, changed."""
     return averages(None, bucket).then(lambda f: change(f.value()))
 
 
@@ -115,8 +113,6 @@ def hides_nan(state, bucket):  # type: ignore[no-untyped-def]
 
 
 class Memory:
-    """A state that keeps something of each bucket."""
-
     def __init__(self) -> None:
         self.kept: dict[int, torch.Tensor] = {}
 
@@ -155,12 +151,10 @@ def noise(state, bucket):  # type: ignore[no-untyped-def]
 
 
 def float32_only(state, bucket):  # type: ignore[no-untyped-def]
-    """Refuse other dtypes."""
     if bucket.buffer().dtype is not torch.float32:
         raise TypeError(f"gradients of {bucket.buffer().dtype} are not supported")
     return averages(state, bucket)
 
 
 def no_state() -> Any:
-    """Fail to make a state."""
     raise ValueError("no state today")

@@ -14,7 +14,6 @@ made = hooks.EightBitReduceScatter(channel=64, error_feedback=True)
 
 
 def maker() -> ScatterHook:
-    """Make one that is right."""
     return hooks.bf16_reduce_scatter()
 
 
@@ -24,13 +23,11 @@ class Adds(ScatterHook):
     name = "adds"
 
     def steps(self, reduction: Reduction) -> Steps:
-        """Exchange the parts, and add them."""
         received = yield AllToAll(reduction.gradients, reduction.group)
         parts = received.view(reduction.group.size(), -1)
         return self.result(parts, reduction)
 
     def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
-        """Return this rank's part."""
         return parts.sum(0) / reduction.divisor
 
 
@@ -73,7 +70,6 @@ class Feeds(ScatterHook):
         self.kept: dict[str, torch.Tensor] = {}
 
     def steps(self, reduction: Reduction) -> Steps:
-        """Cast what is given and what is owed."""
         key, gradients = self.key(reduction), reduction.gradients
         lost = self.kept.get(key)
         if lost is not None and lost.shape == gradients.shape:
@@ -84,11 +80,9 @@ class Feeds(ScatterHook):
         return (yield ReduceScatter(sent, reduction.group))
 
     def key(self, reduction: Reduction) -> str:
-        """Return what the residual is kept under."""
         return reduction.unit
 
     def residual(self, unit: str) -> torch.Tensor | None:
-        """Return it."""
         return self.kept.get(unit)
 
 
@@ -122,7 +116,6 @@ class Gathers(GatherHook):
     name = "gathers"
 
     def steps(self, gathering: Gathering) -> Steps:
-        """Gather and decode."""
         own = gathering.own.clone()
         rows = yield AllGather(own.to(torch.bfloat16), gathering.group)
         whole = gathering.whole.view(gathering.group.size(), -1)
@@ -130,7 +123,6 @@ class Gathers(GatherHook):
         return gathering.whole
 
     def write(self, rows: torch.Tensor, whole: torch.Tensor, own: torch.Tensor) -> None:
-        """Write all parameters."""
         whole.copy_(rows)
 
 

@@ -210,7 +210,6 @@ def difference(
 
 
 def largest(tensors: Sequence[torch.Tensor]) -> float:
-    """Return the largest magnitude."""
     return max((t.abs().max().item() for t in tensors if t.numel()), default=0.0)
 
 

@@ -40,7 +40,6 @@ def backward(ddp: nn.Module, rank: int, step: int, width: int = 32) -> None:
 
 
 def gradients(ddp: nn.Module) -> torch.Tensor:
-    """Return all gradients, flat."""
     return torch.cat([p.grad.flatten() for p in ddp.parameters() if p.grad is not None])
 
 

@@ -21,14 +21,11 @@ STEPS = 4
 
 
 class Block(nn.Module):
-    """A unit."""
-
     def __init__(self) -> None:
         super().__init__()
         self.inner = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return as many numbers."""
         return self.inner(x).relu()
 
 
@@ -41,7 +38,6 @@ class Net(nn.Module):
         self.head = nn.Linear(WIDTH, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return five numbers a row."""
         for block in self.blocks:
             x = block(x)
         return self.head(x)
@@ -51,7 +47,6 @@ Step = Callable[[nn.Module, Callable[[], torch.Tensor]], None]
 
 
 def one_pass(model: nn.Module, batch: Callable[[], torch.Tensor]) -> None:
-    """Forward and backward."""
     model(batch()).float().square().mean().backward()
 
 
@@ -103,7 +98,6 @@ def prefetching(model: Any) -> None:
 
 
 def asynchronous(model: Any) -> None:
-    """Have each gather issued asynchronously."""
     model._set_unshard_async_op(True)
 
 
@@ -139,7 +133,6 @@ FOUR = {
 
 
 def mesh_of(name: str) -> DeviceMesh:
-    """Return one of this job's."""
     ranks = dist.get_world_size()
     if name == "two by two":
         return init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicas", "shards"))
@@ -147,7 +140,6 @@ def mesh_of(name: str) -> DeviceMesh:
 
 
 def sharded(setup: Setup) -> Any:
-    """Return a model, the same on all ranks."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     if setup.build is not None:
@@ -162,7 +154,6 @@ def sharded(setup: Setup) -> Any:
 
 
 def local_of(model: nn.Module) -> torch.Tensor:
-    """Return this rank's parameters, flat."""
     found = [p.detach() for p in model.parameters()]
     return torch.cat([(p.to_local() if hasattr(p, "to_local") else p).flatten() for p in found])
 

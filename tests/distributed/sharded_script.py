@@ -21,15 +21,12 @@ WIDTH = 40
 
 
 class Net(nn.Module):
-    """A few layers."""
-
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
         self.head = nn.Linear(WIDTH, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return three numbers a row."""
         for layer in self.layers:
             x = layer(x).relu()
         return self.head(x)
@@ -43,7 +40,6 @@ class Loss(nn.Module):
         self.net = net
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the loss."""
         return self.net(x).square().mean()
 
 
@@ -67,7 +63,6 @@ def train(model: nn.Module, loss: Callable[[torch.Tensor], torch.Tensor], steps:
 
 
 def exits() -> Iterator[nn.Module]:
-    """Train one model."""
     net = sharded()
     yield net
     train(net, Loss(net))
@@ -128,7 +123,6 @@ def breaks() -> Iterator[nn.Module]:
 
 
 def main(how: str) -> None:
-    """Train, and write what came of it."""
     torch.manual_seed(0)
     models = list(globals()[how]())
     if dist.get_rank() == 0:

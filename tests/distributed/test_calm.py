@@ -159,7 +159,6 @@ def announces(tracer: Tracer, looks: Looks) -> None:
 
 
 def sleeps(*_: object) -> None:
-    """Be slow by half of what is allowed."""
     time.sleep(_BELOW_S)
 
 
@@ -202,7 +201,6 @@ class SlowFile(io.BytesIO):
         self._looks: Looks | None = looks
 
     def write(self, data: object) -> int:
-        """Wait, the first time."""
         looks, self._looks = self._looks, None
         if looks is not None:
             looks.wait()

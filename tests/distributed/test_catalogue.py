@@ -44,7 +44,6 @@ class Shaped(nn.Module):
         self.values = nn.ParameterList(nn.Parameter(torch.randn(shape)) for shape in shapes)
 
     def forward(self, factor: torch.Tensor) -> torch.Tensor:
-        """Return a loss whose gradients are the parameters, scaled."""
         return torch.stack([(factor * v.square()).sum() for v in self.values]).sum()
 
 
@@ -77,7 +76,6 @@ STATES: dict[str, Callable[[], Any]] = {
 
 
 def stages_of(member: DDPCommHookType) -> list[str]:
-    """Return the stages of a bucket with a hook."""
     rounds = 2 if "SGD" in member.name and member is not DDPCommHookType.POST_LOCAL_SGD else 1
     if member is DDPCommHookType.NOOP:
         return ["compress"]
@@ -146,12 +144,10 @@ def test_what_cannot_work_is_refused_at_registration(rank: int) -> None:
 
 
 def halve(tensor: torch.Tensor) -> torch.Tensor:
-    """Encode as bfloat16."""
     return tensor.to(torch.bfloat16)
 
 
 def same(tensor: torch.Tensor) -> torch.Tensor:
-    """Decode nothing."""
     return tensor
 
 

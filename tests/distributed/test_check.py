@@ -62,7 +62,6 @@ FORMS = {
 
 
 def checked(names: Iterable[str], *cases: str) -> dict[str, CheckResult]:
-    """Return the results of hooks, made in one run."""
     specs = [
         HookSpec(
             name=name,

@@ -51,7 +51,6 @@ CONTROLS = ["Adds", "Feeds"]
 
 
 def checked(names: Iterable[str], ranks: int, *cases: str) -> dict[str, CheckResult]:
-    """Return the results of hooks, made in one run."""
     specs = [HookSpec(name=name, hook=f"{HOOKS}:{name}") for name in names]
     return {result.hook: result for result in check(specs, ranks=ranks, cases=cases)}
 

@@ -42,7 +42,6 @@ class Job:
         hooktrace.instrument(self.ddp, hooks.fp16_compress_hook, tracer=tracer, model="net")
 
     def train(self, steps: int) -> None:
-        """Train some steps."""
         for _ in range(steps):
             self.ddp(torch.ones(4, 32)).square().mean().backward()
 
@@ -56,7 +55,6 @@ class Job:
 
 
 def probed(tracer: Tracer) -> list[int]:
-    """Return the steps that were compared."""
     return [b.step for b in tracer.buckets() if b.error is not None]
 
 

@@ -84,7 +84,6 @@ _first: list[torch.Tensor] = []
 
 
 def _found(hook: Hook, rank: int, state: object = None, **options: Any) -> list[tuple[str, int]]:
-    """Return kind and bucket of what debug mode found."""
     return sorted((a.kind, a.bucket) for a in _run(hook, rank, state, **options)[0])
 
 

@@ -41,7 +41,6 @@ pytestmark = pytest.mark.slow
 
 
 def all_setups(rank: int) -> dict[str, dict[str, Any]]:
-    """Return the facts of every setup that any number of ranks can have."""
     return agree(SETUPS, rank)
 
 
@@ -141,7 +140,6 @@ KINDS = ["all-gather fwd", "all-gather bwd", "reduce-scatter"]
 
 
 def scene_from(folder: Path, ranks: list[dict[str, Any]]) -> Scene:
-    """Return the scene of what ranks recorded."""
     texts = {}
     for rank, facts in enumerate(ranks):
         steps = [
@@ -168,7 +166,6 @@ def test_training_is_the_same_and_all_of_it_is_recorded(
 
 
 def hybrid_setups(rank: int) -> dict[str, dict[str, Any]]:
-    """Return the facts of those that need four ranks."""
     return agree(FOUR, rank)
 
 

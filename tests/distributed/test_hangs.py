@@ -107,7 +107,6 @@ def meet(rank: int) -> None:
 
 
 def for_ever() -> None:
-    """Wait until the process is killed."""
     time.sleep(600)
 
 
@@ -130,12 +129,10 @@ def hang(rank: int, act: Callable[[], object], who: int = LATE) -> None:
 
 
 def stop() -> None:
-    """Be stopped by a signal."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def stopped(rank: int) -> None:
-    """Rank 1 is stopped by a signal."""
     hang(rank, stop)
 
 
@@ -145,7 +142,6 @@ def hub_stopped(rank: int) -> None:
 
 
 def raise_and_stay() -> None:
-    """Raise, and stay in the except."""
     try:
         raise ValueError("a bad batch")
     except ValueError:
@@ -394,7 +390,6 @@ def told(
 
 
 def read(path: Path) -> list[HangRecord]:
-    """Return the records that a rank has written by now."""
     return msgspec.json.decode(path.read_bytes(), type=list[HangRecord]) if path.exists() else []
 
 
@@ -448,7 +443,6 @@ KINDS: dict[Scenario, Kind] = {
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[Scenario, HangRecord]:
-    """What rank 0 told of each."""
     ranks = [(scenario, kind.ranks) for scenario, kind in KINDS.items()]
     return told_at_once(ranks, tmp_path_factory.mktemp("hangs"))
 

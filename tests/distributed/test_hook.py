@@ -27,7 +27,6 @@ Hook = Callable[..., Any]
 
 @hooktrace.staged
 def fails_in_compress(state: Any, bucket: Any) -> Iterator[Any]:
-    """Raise before the first collective."""
     raise ValueError("boom")
     yield
 
@@ -40,7 +39,6 @@ def fails_on_the_wire(state: Any, bucket: Any) -> Iterator[Any]:
 
 @hooktrace.staged
 def fails_in_decompress(state: Any, bucket: Any) -> Iterator[Any]:
-    """Raise after the collective."""
     yield AllReduce(bucket.buffer())
     raise ValueError("boom")
 
@@ -54,20 +52,17 @@ def yields_twice(state: Any, bucket: Any) -> Iterator[Any]:
 
 @hooktrace.staged
 def returns_nothing(state: Any, bucket: Any) -> Iterator[Any]:
-    """Forget the return statement."""
     yield AllReduce(bucket.buffer())
 
 
 @hooktrace.staged(multi_round=True)
 def fails_in_second_round(state: Any, bucket: Any) -> Iterator[Any]:
-    """Raise between two collectives."""
     yield AllReduce(bucket.buffer())
     raise ValueError("boom")
     yield
 
 
 def opaque_raises(state: Any, bucket: Any) -> Any:
-    """Raise in the hook's call."""
     raise KeyError("opaque boom")
 
 
@@ -169,7 +164,6 @@ def test_a_failing_hook_is_named_before_ddp_sees_its_result(rank: int) -> None:
 
 
 def raised_by(hook: Hook, rank: int) -> str:
-    """Return what ``backward`` raises."""
     ddp = DistributedDataParallel(nn.Linear(4, 4))
     ddp.register_comm_hook(None, hook)
     with pytest.raises((hooktrace.HookError, RuntimeError)) as raised:
@@ -179,12 +173,9 @@ def raised_by(hook: Hook, rank: int) -> str:
 
 
 class Raising:
-    """An exporter that raises."""
-
     name = "raising"
 
     def export(self, batch: object) -> None:
-        """Raise."""
         raise OSError("boom")
 
     def close(self) -> None:

@@ -78,7 +78,6 @@ DEADLINE_S = 120
 
 
 def run(*command: str) -> None:
-    """Run a command of the system."""
     subprocess.run(command, check=True, capture_output=True, timeout=20)
 
 
@@ -235,7 +234,6 @@ class Bare:
         ]
 
     def ask(self, rank: int) -> dict[str, Any]:
-        """Return what a rank gets for an answer."""
         process = self._ranks[rank]
         assert process.stdin is not None
         assert process.stdout is not None

@@ -76,7 +76,6 @@ class Branches(nn.Module):
         self.rows = nn.Embedding(50, WIDTH, sparse=True) if sparse else None
 
     def forward(self, x: torch.Tensor, left_out: int = -1) -> torch.Tensor:
-        """Return the last layer's output."""
         if self.rows is not None:
             x = x + self.rows(x[:, :3].abs().long() % 50).sum(1)
         for i, layer in enumerate(self.layers):
@@ -235,7 +234,6 @@ def _join(group: Any, rank: int, initial: bool, view: bool) -> torch.Tensor:
 
 
 def third(state, bucket):  # DDP compares annotations by identity, and here they are strings
-    """A hook like those in scripts."""
     group = state if isinstance(state, dist.ProcessGroup) else dist.group.WORLD
     work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     return work.get_future().then(lambda f: f.value()[0].mul_(0.3))

@@ -29,14 +29,11 @@ STEPS, START = 30, 12
 
 
 def pair() -> dist.ProcessGroup:
-    """Return the group of ranks 0 and 1, or of 2 and 3."""
     group, _ = dist.new_subgroups_by_enumeration([[0, 1], [2, 3]])
     return group
 
 
 class Run:
-    """A model in training."""
-
     def __init__(self, hook: Callable[..., Any], state: Any, **options: Any) -> None:
         self.ddp = make_ddp(bucket_cap_mb=0.001, **options)
         self.ddp.register_comm_hook(state, hook)
@@ -117,7 +114,6 @@ def test_without_a_launcher_a_machine_is_a_host_name(rank: int) -> None:
 
 
 def make_plain(group: dist.ProcessGroup) -> Any:
-    """Return a DDP model of several buckets over a group."""
     return DistributedDataParallel(make_model(), process_group=group, bucket_cap_mb=0.001)
 
 
@@ -130,7 +126,6 @@ def own_gradients(ddp: Any, rank: int, step: int, dtype: torch.dtype) -> torch.T
 
 
 def batch(model: nn.Module, rank: int, step: int, dtype: torch.dtype) -> None:
-    """Run one forward and backward pass on input that depends on rank and step."""
     torch.manual_seed(1000 * rank + step)
     model(torch.randn(4, 32).to(dtype)).square().sum().backward()
 

@@ -75,7 +75,6 @@ HOOKS: dict[str, Callable[..., Any]] = {
 
 
 def parameters(ddp: nn.Module) -> torch.Tensor:
-    """Return all parameters, flat."""
     return torch.cat([p.detach().flatten() for p in ddp.parameters()])
 
 
@@ -104,7 +103,6 @@ def run(
 def sequential(
     rank: int, hook: Callable[..., Any], cls: Any, options: dict[str, Any], **modes: Any
 ) -> list[torch.Tensor]:
-    """Step after backward."""
     ddp = several_buckets(**modes)
     ddp.register_comm_hook(None, hook)
     return run(ddp, rank, cls(ddp.parameters(), **options).step)
@@ -113,7 +111,6 @@ def sequential(
 def overlapped(
     rank: int, hook: Callable[..., Any], cls: Any, options: dict[str, Any], **modes: Any
 ) -> list[torch.Tensor]:
-    """Step in the hook."""
     ddp = several_buckets(**modes)
     state = OptimizerHookState.of(cls, ddp.parameters(), **options)
     ddp.register_comm_hook(None, hook_then_optimizer(hook, state))
@@ -264,8 +261,6 @@ def test_a_resumed_run_goes_on_with_the_same_bits(rank: int) -> None:
 
 
 class HalfUsed(nn.Module):
-    """A model one of whose layers takes no part."""
-
     def __init__(self) -> None:
         super().__init__()
         self.used = nn.Linear(8, 8)
@@ -311,8 +306,6 @@ def test_every_bucket_is_recorded(rank: int) -> None:
 
 
 class Failing(torch.optim.SGD):
-    """An optimizer that fails."""
-
     def step(self, closure: Any = None) -> None:
         raise ArithmeticError("no step today")
 

@@ -56,7 +56,6 @@ class Case(NamedTuple):
     dtype: torch.dtype = torch.float32
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of a state with these settings."""
         return {
             "process_group": None,
             "matrix_approximation_rank": self.rank,
@@ -111,8 +110,6 @@ def teach(ours: Any, theirs: Any) -> None:
 
 
 class Pair:
-    """hooktrace's PowerSGD and torch's, side by side."""
-
     def __init__(
         self,
         case: Case,
@@ -151,7 +148,6 @@ class Pair:
 
 
 def worst_of(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:
-    """Return the larger difference of each quantity."""
     return {name: max(first.get(name, 0.0), second[name]) for name in second}
 
 
@@ -200,7 +196,6 @@ def counters(state: Any) -> tuple[Any, ...]:
 
 
 def agrees(found: dict[str, float], case: object) -> None:
-    """Fail if a difference is over its tolerance."""
     assert max(found.values()) <= 1, (case, found)
 
 
@@ -361,7 +356,6 @@ class Training:
             self.optimizer.load_state_dict(saved["optimizer"])
 
     def until(self, step: int, rank: int) -> None:
-        """Train up to this step."""
         while self.step < step:
             self.optimizer.zero_grad()
             backward(self.ddp, rank, self.step)
@@ -369,7 +363,6 @@ class Training:
             self.step += 1
 
     def saved(self) -> dict[str, Any]:
-        """Return what was saved and loaded again."""
         file = io.BytesIO()
         model, optimizer = self.ddp.module.state_dict(), self.optimizer.state_dict()
         kept = {"state": self.state, "step": self.step, "model": model, "optimizer": optimizer}

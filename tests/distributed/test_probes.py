@@ -46,7 +46,6 @@ def _train(
 
 
 def probed_of(tracer: Tracer, model: str = "model0") -> Probed:
-    """Return step and bucket of each call that was compared."""
     return [(b.step, b.bucket) for b in tracer.buckets(model) if b.error is not None]
 
 

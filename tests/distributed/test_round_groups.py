@@ -37,14 +37,11 @@ def two_rounds(state: Any, bucket: Any) -> Iterator[Any]:
 
 
 class Expert(nn.Module):
-    """A layer with a collective of its own in backward."""
-
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(32, 32)
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the layer's output."""
         summed: torch.Tensor = Summed.apply(torch.relu(self.layer(value)))  # type: ignore[no-untyped-call]
         return summed
 

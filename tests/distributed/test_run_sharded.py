@@ -27,7 +27,6 @@ class Done(NamedTuple):
     folder: Path
 
     def steps(self, rank: int = 0) -> dict[str, list[StepRecord]]:
-        """Return a rank's steps by model."""
         found: dict[str, list[StepRecord]] = {}
         for file in (self.folder / "plugins" / "hooktrace").glob(f"rank{rank:05}*.jsonl"):
             for line in file.read_bytes().splitlines():
@@ -39,7 +38,6 @@ class Done(NamedTuple):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """The script without hooktrace."""
     folder = tmp_path_factory.mktemp("plain")
     code, said = call([*RANKS, SCRIPT, str(folder), *HOWS], folder)
     assert sorted(file.name for file in folder.iterdir()) == sorted(HOWS), said

@@ -99,7 +99,6 @@ PAUSES = {(14, 1), (160, 0)}
 
 @mock.patch("hooktrace.probes.model._TIMEOUT", timedelta(seconds=2))
 def paused(rank: int) -> tuple[Probed, int, list[str]]:
-    """Return what is probed, failures, and what is said."""
     ddp = make_ddp(CAP_MB)
     with (
         heard("probe") as said,
@@ -295,7 +294,6 @@ def _once(function: Callable[..., Any], at: int) -> Callable[..., Any]:
 
 
 def _trouble(kind: str, traced: TracedHook) -> AbstractContextManager[object]:
-    """Return what makes hooktrace fail once."""
     if "clock" in kind:  # a call a step
         at = 10 if "meeting" in kind else 14
         return mock.patch.object(traced, "_clock", _once(traced._clock, at))

@@ -55,13 +55,11 @@ class CustomGather:
     """A user's all-gather: torch's, by other means."""
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """Return memory."""
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool
     ) -> None:
-        """Gather, and wait."""
         parts = list(output_tensor.chunk(group.size()))
         dist.all_gather(parts, input_tensor.clone(), group=group)
 
@@ -72,7 +70,6 @@ class CustomScatter(CustomGather):
     def __call__(  # type: ignore[override]
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any
     ) -> None:
-        """Reduce, and take a part."""
         dist.all_reduce(input_tensor, op=op, group=group)
         output_tensor.copy_(input_tensor.chunk(group.size())[group.rank()])
 
@@ -87,7 +84,6 @@ def blocks_sharded(net: Any, root: bool = True, **options: Any) -> Any:
 
 
 def plain() -> Any:
-    """Return the usual one."""
     return blocks_sharded(Net(), mesh=mesh_of("one"))
 
 
@@ -124,24 +120,19 @@ class Tied(Net):
         self.second.weight = self.first.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Use both."""
         return super().forward(self.second(self.first(x).relu()))
 
 
 class Twice(nn.Module):
-    """Calls a model two times."""
-
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add what comes out."""
         return self.net(x) + self.net(-x)
 
 
 def custom() -> Any:
-    """Set the user's own collectives."""
     net = plain()
     net.blocks[0].set_custom_all_gather(CustomGather())
     net.blocks[0].set_custom_reduce_scatter(CustomScatter())
@@ -150,7 +141,6 @@ def custom() -> Any:
 
 
 def allocating() -> Any:
-    """Have the process group allocate."""
     net = plain()
     for block in net.blocks:
         block.set_allocate_memory_from_process_group_for_comm(True)
@@ -221,7 +211,6 @@ def generating() -> Any:
 
 
 def generates(model: Any, batch: Batch) -> None:
-    """Evaluate by a method."""
     one_pass(model, batch)
     with torch.no_grad():  # and not the mode that tells
         model.generate(batch())
@@ -277,12 +266,10 @@ PLAIN = Setup()
 
 
 def all_edges(rank: int) -> dict[str, Facts]:
-    """Return the facts of all of them."""
     return agree({name: setup for name, (setup, _) in EDGES.items()}, rank)
 
 
 def check(facts: dict[str, Any], counts: tuple[int, int, int, int]) -> None:
-    """What holds of every one."""
     check_sharded(facts)
     assert [step.step for step in facts["steps"]] == list(range(STEPS))
     for step in facts["steps"]:
@@ -423,15 +410,12 @@ def _named(tracer: Tracer) -> list[tuple[str, int, bool, int]]:
 
 
 class Failing(Net):
-    """Raises where it is told to."""
-
     where = ""
 
     def fail(self) -> None:
         raise ValueError
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return five numbers a row, or not."""
         for i, block in enumerate(self.blocks):
             if i == 2 and self.where == "forward":
                 self.fail()
@@ -613,7 +597,6 @@ def test_a_clock_that_fails_harms_nothing(rank: int) -> None:
 
 
 def prefetched() -> Any:
-    """Gather asynchronously."""
     net = plain()
     net._set_unshard_async_op(True)
     return net

@@ -40,7 +40,6 @@ HYBRID_LATE = 3
 
 
 def batch() -> torch.Tensor:
-    """Return some rows."""
     return torch.ones(8, WIDTH)
 
 
@@ -118,7 +117,6 @@ NEXT_GATHER = "blocks.2 all-gather (forward) of step 3 has waited "
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[Scenario, HangRecord]:
-    """What rank 0 told of each."""
     return told_at_once(RANKS.items(), tmp_path_factory.mktemp("hangs"))
 
 

@@ -68,11 +68,9 @@ class Places:
         self._rank = rank
 
     def reach(self, place: str) -> None:
-        """Say that this rank is there."""
         (self._directory / f"{place}.{self._rank}").touch()
 
     def wait(self, place: str, ranks: Iterable[int]) -> None:
-        """Wait until these have been there."""
         for rank in ranks:
             while not (self._directory / f"{place}.{rank}").exists():
                 time.sleep(0.001)
@@ -155,7 +153,6 @@ def _trace_elsewhere(tracers: int) -> None:
 
 
 def step_of(ddp: DistributedDataParallel, acts: dict[int, Act] | None = None) -> None:
-    """Run one forward and backward pass, with what is done in it."""
     ddp.module.acts = acts or {}
     ddp(torch.ones(2, WIDTH, requires_grad=True)).sum().backward()
 
@@ -188,7 +185,6 @@ def uncertainty_s(tracer: Tracer) -> float:
 
 
 def all_know(tracer: Tracer) -> bool:
-    """Return whether every rank knows its clock."""
     known = torch.tensor([tracer.clock_offset(time.perf_counter_ns()) is not None])
     dist.all_reduce(known, op=dist.ReduceOp.MIN)
     return bool(known)

@@ -139,11 +139,9 @@ class Doubler:
     """Hooks in the shapes that DDP itself refuses."""
 
     def method(self, first: Any, second: Any) -> Any:
-        """Be a bound method with parameter names of its own."""
         return default_hooks.allreduce_hook(first, second)
 
     def __call__(self, *args: Any) -> Any:
-        """Be a callable object with star arguments."""
         return default_hooks.allreduce_hook(*args)
 
 

@@ -39,7 +39,6 @@ def command(folder: Path, *options: str) -> list[str]:
 
 
 def tuning(folder: Path, job: Sequence[str], *options: str) -> subprocess.Popen[str]:
-    """Start a tuning of a job."""
     wanted = ("--hooks", "fp16,powersgd", "--caps", "0.5", "--steps", "40", "--minutes", "4")
     return subprocess.Popen(
         [
@@ -64,7 +63,6 @@ class Ran(NamedTuple):
 
 
 def ended(folder: Path, process: subprocess.Popen[str]) -> Ran:
-    """Wait for a tuning."""
     try:
         out, err = process.communicate(timeout=DEADLINE_S)
     finally:

@@ -40,7 +40,6 @@ Options = dict[str, Any]
 
 
 def made() -> dict[str, Options]:
-    """Return hooks by name, new ones."""
     return {
         "fp16": {"reduce_scatter": hooks.fp16_reduce_scatter()},
         "bf16, feedback": {"reduce_scatter": hooks.bf16_reduce_scatter(error_feedback=True)},
@@ -66,7 +65,6 @@ class Run:
 
     @property
     def errors(self) -> list[tuple[int, str]]:
-        """Step and unit of each call that has an error."""
         return [(b.step, str(b.unit)) for b in self.facts["buckets"] if b.error is not None]
 
     def same_as(self, other: Run) -> list[bool]:
@@ -311,7 +309,6 @@ def test_ranks_that_disagree_issue_no_reference(rank: int) -> None:
 
 
 def _over(group: Any) -> Any:
-    """Return a model that is sharded over a group."""
     mesh = DeviceMesh.from_group(group, "cpu")
     torch.manual_seed(0)
     model = Net()

@@ -63,11 +63,9 @@ class Terminal:
         return text in self.shown[since:]
 
     def press(self, keys: bytes) -> None:
-        """Type something."""
         os.write(self._leader, keys)
 
     def code(self) -> int:
-        """Return the exit code."""
         try:
             return self._process.wait(_DEADLINE_S)
         finally:
