@@ -206,30 +206,6 @@ def test_a_model_with_a_traced_hook_pickles(rank: int) -> None:
         default.close()
 
 
-@pytest.mark.slow
-@on(2)
-def test_models_are_kept_apart_by_name(rank: int) -> None:
-    """Two models on one traced hook, and two hooks, in one backward pass: four names."""
-    with Tracer() as tracer:
-        shared = trace(hooks.allreduce_hook, tracer=tracer, model="shared")
-        models = [make_ddp() for _ in range(4)]
-        models[0].register_comm_hook(None, shared)
-        models[1].register_comm_hook(None, shared)
-        models[2].register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
-        models[3].register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
-        for step in range(4):
-            torch.manual_seed(step)
-            sum(m(torch.randn(4, 32)).sum() for m in models).backward()
-        facts: dict[str, list[int]] = {}
-        for record in tracer.steps():
-            assert record.complete
-            facts.setdefault(record.model, []).append(record.bucket_count)
-    assert set(facts) == {"shared", "shared#2", "model0", "model1"}
-    counts = set(map(tuple, facts.values()))
-    assert len(counts) == 1
-    assert len(counts.pop()) == 4
-
-
 def _check_bucket(bucket: BucketRecord, start: int, end: int) -> None:
     assert start < bucket.ready_ns < bucket.launched_ns < end
     assert bucket.model == "net"
