@@ -106,21 +106,6 @@ def test_a_rebuild_of_one_bucket_is_seen(rank: int) -> None:
 
 
 @on(2)
-def test_no_sync_makes_no_steps(rank: int) -> None:
-    """Backward passes under no_sync call no hook and count as no step."""
-    with Tracer() as tracer:
-        ddp = make_ddp()
-        ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
-        for step in range(4):
-            if step % 2 == 0:
-                with ddp.no_sync():
-                    backward(ddp, rank, step)
-            else:
-                backward(ddp, rank, step)
-    assert [s.step for s in tracer.steps()] == [0, 1]
-
-
-@on(2)
 def test_join_shadows_are_marked_and_counted(rank: int) -> None:
     """Rank 0 runs out of data; it goes on counting, so that all ranks agree on the number."""
     with Tracer() as tracer:
