@@ -46,7 +46,7 @@ Wire = tuple[str | None, int | None, str | None]
 Told = list[tuple[tuple[str, ...], list[Wire], int | None, float | None]]
 
 
-def _gathered(state: Any, bucket: Any) -> Any:
+def gathered(state: Any, bucket: Any) -> Any:
     mine = bucket.buffer()
     rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     work: Any = dist.all_gather(rows, mine, async_op=True)
@@ -99,7 +99,7 @@ TWINS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "allreduce": (default_hooks.allreduce_hook, hooks.allreduce_hook),
     "fp16": (default_hooks.fp16_compress_hook, hooks.fp16_compress_hook),
     "bf16": (default_hooks.bf16_compress_hook, hooks.bf16_compress_hook),
-    "all-gather": (_gathered, staged(_gathered_staged)),
+    "all-gather": (gathered, staged(_gathered_staged)),
     "all-to-all": (_exchanged, staged(_exchanged_staged)),
     "two rounds": (_two_rounds, staged(multi_round=True)(_two_rounds_staged)),
 }

@@ -13,17 +13,14 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import (
-    default_hooks,
-    powerSGD_hook,
-    quantization_hooks,
-)
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
 import hooktrace
 from hooktrace import Tracer, hooks
 from tests.distributed.comparison import serialised
 from tests.distributed.harness import on
 from tests.distributed.models import backward, make_ddp
+from tests.distributed.test_plain_hooks import gathered
 from tests.versions import HOOKS_GROUPS, RECORDS_GLOO
 
 pytestmark = [
@@ -69,29 +66,9 @@ def _run(
     ]
 
 
-class _Stacked:
-    """An all-gather whose future holds one stacked tensor, as torch's quantisation expects."""
-
-    def __init__(self, outputs: list[torch.Tensor], work: Any) -> None:
-        self._outputs, self._work = outputs, work
-
-    def get_future(self) -> Any:
-        return self._work.get_future().then(lambda _: [torch.stack(self._outputs)])
-
-
-def _all_gather(outputs: list[torch.Tensor], tensor: torch.Tensor, **options: Any) -> _Stacked:
-    return _Stacked(outputs, _REAL_ALL_GATHER(outputs, tensor, **options))
-
-
-_REAL_ALL_GATHER = dist.all_gather
-
-
 NUMEL, BUCKETS = 32 * 32 + 32, 6
 
 ALL_FLOAT32 = [("all_reduce", "float32", 4 * NUMEL)]
-
-PADDED = 3 * 512
-"""torch's per-channel hook fills a third chunk of 512."""
 
 ALL_FLOAT16 = [("all_reduce", "float16", 2 * NUMEL)]
 
@@ -101,9 +78,7 @@ SENT = {
     "in a wrapper": ALL_FLOAT16,
     # Of a 32 x 32 matrix of rank 1 two vectors, and the bias as it is.
     "powersgd": [("all_reduce", "float32", 3 * 32 * 4)],
-    # A scale and a zero point for each chunk, then bytes.
-    "pertensor": [("all_gather", "float32", 8), ("all_gather", "uint8", NUMEL)],
-    "perchannel": [("all_gather", "float32", 3 * 8), ("all_gather", "uint8", PADDED)],
+    "all-gather": [("all_gather", "float32", 4 * NUMEL)],
 }
 
 
@@ -125,16 +100,13 @@ def _exchange(state: Any, bucket: Any) -> Any:
 
 
 def torchs() -> Iterator[tuple[str, Callable[..., Any], Any]]:
-    """Yield torch's own hooks with their states; its quantisation as it is meant to work."""
+    """Yield torch's own hooks with their states, and one that gathers."""
     yield "allreduce", default_hooks.allreduce_hook, None
     yield "fp16", default_hooks.fp16_compress_hook, None
     state = powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2)
     yield "powersgd", serialised(powerSGD_hook.powerSGD_hook), state
     yield "in a wrapper", hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), None
-    with mock.patch.object(quantization_hooks.dist, "all_gather", _all_gather):
-        for name in ("pertensor", "perchannel"):
-            hook = getattr(quantization_hooks, f"quantization_{name}_hook")
-            yield name, serialised(hook), None
+    yield "all-gather", gathered, None
 
 
 @on(2)
