@@ -43,7 +43,6 @@ def probed(
 def diagnosed(
     weights: list[float],
     *,
-    bits: int | None = None,
     local: bool = False,
     same_results: bool = False,
     ranks: tuple[int, ...] = (),
@@ -55,11 +54,7 @@ def diagnosed(
     diagnosis, slot, found = Diagnosis(), slot_3(), []
     for step in range(7, 12):
         samples = gradients(step)
-        result = torch.tensor(weights) @ samples
-        if bits:
-            size = (result.max() - result.min()) / (2**bits - 1)
-            result = (result / size).round() * size
-        made = probed(result, samples, local=local, slot=slot, step=step)
+        made = probed(torch.tensor(weights) @ samples, samples, local=local, slot=slot, step=step)
         made.ranks = ranks
         made.before = StepChecksums(step - 1, {3: torch.zeros(2, dtype=torch.int64)})
         own = torch.arange(RANKS)[:, None]
@@ -72,29 +67,6 @@ def gradients(seed: int = 0) -> torch.Tensor:
     """Return the samples of all ranks: a common part and one of their own."""
     torch.manual_seed(seed)
     return torch.randn(COUNT) + torch.randn(RANKS, COUNT)
-
-
-CASES = {
-    "mean": ([0.25] * 4, None),
-    "sum": ([1.0] * 4, "not_averaged"),
-    "twice": ([1 / 16] * 4, "averaged_twice"),
-    "negative": ([-0.25] * 4, "wrong_sign"),
-    "own": ([0.0, 1.0, 0.0, 0.0], "not_communicated"),
-    "own, divided": ([0.0, 0.25, 0.0, 0.0], "not_communicated"),
-    "of rank 0": ([1.0, 0.0, 0.0, 0.0], "ranks_missing"),
-    "pairs": ([0.0, 0.0, 0.5, 0.5], "ranks_missing"),
-    "scaled": ([0.1] * 4, None),
-    "uneven": ([0.4, 0.2, 0.2, 0.2], None),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_weights_name_the_mistake(case: str) -> None:
-    """Exact sums, and sums with the noise of 8 bits."""
-    expected, kind = CASES[case]
-    for bits in (None, 8):
-        assert {a.kind for a in diagnosed(expected, bits=bits)} == ({kind} if kind else set())
-        assert diagnosed(expected, bits=bits, local=True) == []
 
 
 def test_a_result_that_is_one_ranks_gradient_everywhere_was_communicated() -> None:
@@ -142,9 +114,12 @@ def test_when_the_ranks_were_ready(uncertainties: tuple[int, ...], expected: int
 
 
 def test_what_only_the_third_step_shows_is_told_of_the_first_one_too() -> None:
-    """With its own step."""
+    """With its own step, as all anomalies are; of a hook that is local by design nothing is."""
+    assert diagnosed([1.0] * 4, local=True) == diagnosed([0.0, 1.0, 0.0, 0.0], local=True) == []
     found = diagnosed([1.0] * 4)
     assert [a.step for a in found] == [7, 10, 11]
+    one = found[0]
+    assert (one.model, one.hook, one.generation, one.bucket) == ("net", "my_hook", 1, 3)
     assert found[0].message == (
         "hook 'my_hook', bucket 3, step 7: the result is 4 times the average: a sum; "
         "divide by the world size"

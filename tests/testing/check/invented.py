@@ -704,14 +704,6 @@ def forgets(hook: Hook, bucket: int) -> Hook:
     return after(hook, lambda me, result: result * (me.bucket != bucket))
 
 
-def clamped(hook: Hook, deviations: float) -> Hook:
-    def limit(me: Rank, g: torch.Tensor) -> torch.Tensor:
-        most = deviations * g.std().item()
-        return g.clamp(-most, most)
-
-    return before(hook, limit)
-
-
 def sign_votes(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield "sum", g.sign().to(torch.int8)).sign().float()
 
