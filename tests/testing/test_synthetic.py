@@ -1,4 +1,4 @@
-"""The made-up job: the same each time, its clocks, its files; golden documents show what it does."""
+"""The made-up job: the same each time, its clocks, its files; goldens show what it does."""
 
 from __future__ import annotations
 
