@@ -10,14 +10,6 @@ from hooktrace.ranks.channel.messages import HUB_GONE
 from tests.ranks.channel.jobs import DEADLINE_S, Job, ask, wait_for
 
 
-def test_a_question_is_answered_by_all_ranks() -> None:
-    """In one round, the hub's own answer with the others'."""
-    with Job(4) as job:
-        found = ask(job.ranks[0], "who", b"asks", DEADLINE_S)
-    assert found.answers == {rank: b"%d asks" % rank for rank in range(4)}
-    assert found.silent == {}
-
-
 def test_news_go_up_and_notices_down() -> None:
     """A rank's report reaches the hub, which tells all, itself too."""
     with Job(3) as job:
