@@ -7,21 +7,9 @@ from hooktrace.records.metrics import (
     BUCKET_SIZE,
     EXPOSED,
     GENERATION,
-    JOB_RANKS,
-    STEPS,
 )
 
 NET = ("net", "hook")
-
-
-def test_counters_add_up_and_gauges_are_the_last_value() -> None:
-    """What was not observed is not shown."""
-    aggregates = Aggregates()
-    for ranks in (3, 3, 5):
-        aggregates.add([(JOB_RANKS, [()], [ranks]), (STEPS, [NET], [1])])
-    assert aggregates.family(STEPS).values == {NET: 3}
-    assert aggregates.family(JOB_RANKS).values == {(): 5}
-    assert [family.metric for family in aggregates.snapshot()] == [STEPS, JOB_RANKS]
 
 
 def test_a_histogram_counts_by_inclusive_bounds_and_knows_its_extremes() -> None:
@@ -43,19 +31,3 @@ def test_a_new_generation_forgets_the_sizes_of_the_old_one() -> None:
     aggregates.add([(BUCKET_SIZE, [(*model, "0") for model in (NET, other)], [1, 1])])
     aggregates.add([(GENERATION, [NET], [1]), (BUCKET_SIZE, [(*NET, "1")], [2])])
     assert aggregates.family(BUCKET_SIZE).values == {(*other, "0"): 1, (*NET, "1"): 2}
-
-
-def test_what_two_sources_counted_adds_up_and_a_gauge_goes_with_its_source() -> None:
-    """A total that falls looks like a restart; a last value of what has ended says nothing."""
-    aggregates = Aggregates()
-    for number in (1, 3):
-        columns = [(metric, [NET], [number]) for metric in (STEPS, EXPOSED)]
-        aggregates.add([*columns, (JOB_RANKS, [()], [number])], source=number)
-    assert aggregates.family(STEPS).values == {NET: 4}
-    assert aggregates.family(JOB_RANKS).values == {(): 3}
-    assert aggregates.family(EXPOSED).distributions[NET].total == 4
-    aggregates.forget(3)
-    assert aggregates.family(JOB_RANKS).values == {(): 1}
-    aggregates.forget(1)
-    assert aggregates.family(JOB_RANKS).values == {}
-    assert aggregates.family(STEPS).values == {NET: 4}

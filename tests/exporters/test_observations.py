@@ -13,16 +13,13 @@ from hooktrace.records.anomalies import ANOMALIES
 from hooktrace.records.hang import HANGS
 from hooktrace.records.losses import LOSSES
 from hooktrace.records.metrics import (
-    METRICS,
     RECORDS_LOST,
     Metric,
 )
 from tests.exporters.records_sample import (
     HOOK,
     MODEL,
-    full_batch,
     make_batch,
-    sharded_batch,
 )
 
 
@@ -43,14 +40,6 @@ def seen(batch: Batch) -> list[Seen]:
         for metric, labels, values in flat(batch)
         for own, value in zip(labels, values, strict=True)
     ]
-
-
-def test_full_batch_observes_every_metric() -> None:
-    """The sample batches exercise the whole table, with as many labels as the table says."""
-    observations = [*seen(full_batch()), *seen(sharded_batch())]
-    assert {observation.metric for observation in observations} == set(METRICS)
-    for observation in observations:
-        assert len(observation.labels) == len(observation.metric.labels)
 
 
 def test_a_loss_that_every_batch_reports_again_is_counted_once() -> None:
