@@ -65,17 +65,6 @@ def test_an_unknown_machine_is_said_at_registration(
 
 
 @pytest.mark.usefixtures("alone")
-def test_without_a_launcher_hosts_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Devices are not counted: a job on CPUs has none."""
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    state = PostLocalSGDState(None, None, 3)
-    post_localSGD_hook.check_state(state)
-    state.make_subgroup()
-    assert state.subgroup is not None
-    assert state.subgroup.size() == 1
-
-
-@pytest.mark.usefixtures("alone")
 def test_a_pickled_state_has_lost_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine's subgroup is made again; one that was given has to be given again."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
@@ -99,14 +88,6 @@ def test_a_pickled_state_has_lost_its_groups(monkeypatch: pytest.MonkeyPatch) ->
 def _twice(state: PostLocalSGDState) -> PostLocalSGDState:
     copy: PostLocalSGDState = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(state))))
     return copy
-
-
-def test_steps_are_saved_and_loaded() -> None:
-    """As numbers, for checkpoints that run nothing."""
-    state, loaded = PostLocalSGDState(None, None, 3), PostLocalSGDState(None, None, 3)
-    state.iter = 2
-    loaded.load_state_dict(state.state_dict())
-    assert (loaded.iter, state.state_dict()) == (2, {"iter": 2})
 
 
 def test_it_is_torchs_too() -> None:

@@ -1,4 +1,4 @@
-"""Orthonormal columns, also of matrices of lower rank than they have columns."""
+"""Columns that are odd; of those of gradients: test_powersgd.py."""
 
 from __future__ import annotations
 
@@ -7,23 +7,7 @@ import torch
 
 from hooktrace.hooks.lowrank import orthogonalize
 
-from .low_rank import DTYPES, KINDS, error, of_rank
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("columns", range(1, 5))
-def test_the_product_is_the_matrix_where_the_rank_suffices(
-    dtype: torch.dtype, columns: int, kind: str
-) -> None:
-    """P transpose(P) M = M for P from M times anything, of no fewer columns than M's rank."""
-    generator = torch.Generator().manual_seed(9)
-    for rank in range(columns + 1):
-        matrix = of_rank(kind, rank, (48, 32), dtype)
-        p = matrix @ torch.randn(32, columns, generator=generator).to(dtype)
-        orthogonalize(p[None])
-        wide, basis = matrix.double(), p.double()
-        assert error(basis @ (basis.t() @ wide), matrix) < 40, rank
+from .test_powersgd import DTYPES
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

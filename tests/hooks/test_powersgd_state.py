@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import pytest
@@ -56,3 +57,14 @@ def test_memory_of_another_model_is_refused() -> None:
     copied.claim(other)
     with pytest.raises(ValueError, match="does not fit bucket 0; resume it with the model"):
         copied.recall(other)
+
+
+def test_random_factors_are_the_same_on_all_ranks() -> None:
+    """And torch's global generator stays where it is."""
+    before = torch.get_rng_state()
+    ours, others = torch.empty(4, 2), torch.empty(4, 2)
+    state = PowerSGDState(None)
+    copy.deepcopy(state).randomize([others])
+    state.randomize([ours])
+    assert torch.equal(ours, others)
+    assert torch.equal(before, torch.get_rng_state())
