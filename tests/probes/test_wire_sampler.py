@@ -49,17 +49,3 @@ def test_samples_of_short_steps_are_further_apart(every: int, period_s: float, a
 def test_a_burst_is_sampled_too() -> None:
     """Whatever the time."""
     assert sampled(4, 20, burst_at=10)[0] == [2, 4, 8, 10, 11, 12, 16]
-
-
-def test_both_clocks_are_read_at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the thread waits for its core between them, but the once."""
-    sink, waits = Sink(), iter([50_000, 400_000, 0, *[9_000] * 100])
-
-    def wall_clock() -> int:
-        sink.clock.advance(next(waits))
-        return sink.clock.now_ns + 10**18
-
-    monkeypatch.setattr("time.time_ns", wall_clock)
-    WireSampler(9).enter(start_of(slot_of(bucket_of((3,))), 2), sink)
-    (sample,) = sink.pushed
-    assert sample.wall_ns - sample.host_ns == 10**18

@@ -41,17 +41,3 @@ def test_a_notice_of_a_resumed_job_stands_at_its_first_step() -> None:
         job = Job(tracer)
         job.hook.notices.fails_on_gloo("hangs")
         assert [anomaly.step for anomaly in tracer.anomalies()] == [100]
-
-
-def test_a_model_that_is_gone_leaves_nothing_on_its_parameters() -> None:
-    """They live on where a framework wraps them again."""
-    with Tracer(error_every=0, align_clocks=False) as tracer:
-        hook = trace(lambda state, bucket: None, tracer=tracer)
-        module = torch.nn.Linear(2, 2)
-        model: Any = Model()
-        model.module = module
-        hook.notices.watch(model)
-        weight: Any = module.weight
-        assert len(weight._post_accumulate_grad_hooks) == 1
-        del model
-        assert len(weight._post_accumulate_grad_hooks) == 0

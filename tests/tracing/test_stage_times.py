@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hooktrace import BucketRecord, Tracer, staged, trace
-from hooktrace.probes.wire import FlightRecorder, Issued, WireSample
+from hooktrace.probes.wire import FlightRecorder
 from hooktrace.records.intervals import union_ns
 from hooktrace.staging import devices, group_hooks, slots
 from hooktrace.staging.calls import BucketCall, Collective, Round
@@ -21,13 +21,13 @@ from hooktrace.testing import FakeBucket
 from hooktrace.tracing import stage_times
 from hooktrace.tracing.stage_times import (
     QueueModel,
-    SentLookUp,
     TimedCollective,
     device_times,
     exposed_of,
     host_times,
 )
 from tests.fakes import FakeGroup, FakeOperation, buckets_of, fake_clock, hook_of, opaque
+from tests.tracing.test_assembler import spans
 
 
 class FakeEvent:
@@ -243,10 +243,6 @@ def test_the_sum_is_the_time_with_a_call_under_way() -> None:
             assert 0 <= exposed <= end - begin
 
 
-def spans(record: BucketRecord) -> list[tuple[str, int, int]]:
-    return [(s.name, s.start_ns, s.end_ns) for s in record.stages]
-
-
 def run_queue(workers: int) -> list[BucketRecord]:
     """Issue three collectives at 0, 10, 20 that arrive at 100, 110, 150."""
     clock = fake_clock()
@@ -341,25 +337,3 @@ def test_a_step_says_why_it_is_not_known_what_was_sent(
     assert [step.sent for step in steps] == [None] * 5
     (message,) = (r.getMessage() for r in caplog.records if "sends is not known" in r.getMessage())
     assert message.startswith(f"what hook 'opaque' of net sends is not known in step 2: {why}; f")
-
-
-@pytest.mark.parametrize(("device", "sent", "is_told"), [("cpu", None, True), ("cuda", (), False)])
-def test_where_nothing_is_listed_a_hook_may_still_send(
-    device: str, sent: tuple[()] | None, is_told: bool
-) -> None:
-    """On gloo, whose sends and receives torch does not list; NCCL's it does."""
-    model = SimpleNamespace(name="net", hook="pairs")
-    slot = SimpleNamespace(model=model, device_type=device)
-    call: Any = SimpleNamespace(slot=slot, step=2, staged=False, ready=5, launched=7, done=9)
-    looked_up = SentLookUp()
-    looked_up._recorder = FakeRecorder()  # type: ignore[assignment]
-    looked_up.add(WireSample("net", 2, 0, 0, 0))
-    found = looked_up.of_step([call])
-    assert found.of_step == sent
-    assert found.of_calls == [None if sent is None else ()]
-    assert (found.why is not None and "sends and receives on gloo" in found.why) == is_told
-
-
-class FakeRecorder:
-    def issued(self, from_ns: int, to_ns: int, device_type: str) -> list[Issued]:
-        return []

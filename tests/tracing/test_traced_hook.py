@@ -2,53 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
-from torch.distributed import HashStore
 
 from hooktrace import Tracer
-from hooktrace.probes import model as model_module
 from hooktrace.staging import group_hooks
 from hooktrace.staging.calls import BucketCall
-from hooktrace.testing import FakeClock
-from tests.fakes import Job, fake_clock
-
-ASKED_NS = 1000
-
-
-class Store(HashStore):
-    """A store of which each question takes time, on a given clock."""
-
-    clock: FakeClock
-
-    def check(self, keys: list[str]) -> bool:
-        self.clock.advance(ASKED_NS)
-        return super().check(keys)
-
-
-def test_what_is_asked_of_other_ranks_in_a_hooks_call_is_a_probe(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Not the hook's compress stage; and the step's times do not count."""
-    store, clock = Store(), fake_clock()
-    store.clock = clock
-    monkeypatch.setattr(model_module, "job_store", lambda: store)
-    monkeypatch.setattr(model_module.dist, "get_process_group_ranks", lambda group: [0])
-    with Tracer(error_every=10, clock=clock, align_clocks=False) as tracer:
-        job = Job(tracer)
-        group: Any = SimpleNamespace(rank=lambda: 0, size=lambda: 1)
-        job.hook._plan.group = group
-        for _ in range(10):
-            job.step()
-        tracer.flush()
-        assert [step.step for step in tracer.steps() if step.probed] == [0, 1]
-        for bucket in tracer.buckets():
-            probe = bucket.stage_ns("probe")
-            assert bucket.duration_ns == probe
-            assert (probe >= ASKED_NS) == (bucket.step < 2)
+from tests.fakes import Job
 
 
 def raising(*_: object) -> Any:
