@@ -7,12 +7,14 @@ What takes longest comes first, or one process ends with it while the others hav
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from hypothesis import HealthCheck, settings
 
 from tests import leaks
@@ -81,3 +83,12 @@ def nothing_left_behind() -> Iterator[None]:
     assert not leaks.drains(), "the test left a drain running"
     processes = leaks.children() - children - launchers
     assert not processes, [leaks.command(pid) for pid in processes]
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A default group of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    gc.collect()  # models that hold it
+    dist.destroy_process_group()

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as torch_local
 
 from hooktrace.hooks.local_sgd import PostLocalSGDState, post_localSGD_hook
-
-
-@pytest.fixture
-def alone(tmp_path: Path) -> Iterator[None]:
-    """A default group of this process."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(

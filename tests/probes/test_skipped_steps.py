@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import AnomalyRecord, Tracer, hooks, instrument
 from hooktrace.probes.skipped_steps import SkippedSteps
+from tests.exporters.records_sample import make_anomaly
 
 
-def anomaly(kind: str) -> AnomalyRecord:
-    return AnomalyRecord(
-        kind=kind, model="net", hook="h", generation=0, step=0, bucket=0, stage="hook",
-        time_ns=0, message="",
-    )  # fmt: skip
+def of_kind(kind: str) -> AnomalyRecord:
+    return make_anomaly(kind=kind)
 
 
 def told(found: list[list[str]], scaled: bool = True) -> list[list[str]]:
@@ -29,7 +22,7 @@ def told(found: list[list[str]], scaled: bool = True) -> list[list[str]]:
     return [
         [
             one.kind
-            for one in skipped.others(map(anomaly, kinds), model="net", step=step, scaled=scaled)
+            for one in skipped.others(map(of_kind, kinds), model="net", step=step, scaled=scaled)
         ]
         for step, kinds in enumerate(found)
     ]
@@ -56,17 +49,8 @@ def test_finite_buckets_of_a_step_are_no_finite_step() -> None:
     skipped = SkippedSteps()
     for step in range(41):
         for kinds in ([], GRADIENT, []):
-            found = skipped.others(map(anomaly, kinds), model="net", step=step, scaled=True)
+            found = skipped.others(map(of_kind, kinds), model="net", step=step, scaled=True)
             assert len(list(found)) == (step == 40 and kinds == GRADIENT)
-
-
-@pytest.fixture
-def alone(tmp_path: Path) -> Iterator[None]:
-    """A default group of this process."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    gc.collect()
-    dist.destroy_process_group()
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,15 +13,7 @@ from hooktrace.ranks.private_group import PrivateGroup
 from hooktrace.staging.job import job_store
 
 
-@pytest.fixture
-def job() -> Iterator[None]:
-    """A process group of one rank."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.mark.usefixtures("job")
+@pytest.mark.usefixtures("alone")
 def test_a_prefix_keeps_keys_apart() -> None:
     """The same key under two prefixes is two keys."""
     job_store("a").set("key", "1")
@@ -37,7 +28,7 @@ def test_without_a_job_there_is_no_store() -> None:
         job_store()
 
 
-@pytest.mark.usefixtures("job")
+@pytest.mark.usefixtures("alone")
 def test_a_private_group_is_not_torchs() -> None:
     """It computes, and torch.distributed does not list it."""
     known: Any = dist.distributed_c10d._world.pg_map

@@ -5,30 +5,17 @@ from __future__ import annotations
 import logging
 import re
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace import Tracer
-from hooktrace.records import HangRecord
 from hooktrace.tracing.options import OnHang
+from tests.exporters.records_sample import make_hang
+from tests.ranks.channel.jobs import wait_for
 
-HANG = HangRecord(
-    kind="busy",
-    hang=3,
-    model="model0",
-    hook="fp16",
-    step=7,
-    bucket=0,
-    ranks=(1,),
-    waiting=(0,),
-    since_ns=0,
-    since_wall_ns=0,
-    message="bucket 0 of step 7 has waited",
-    rank=0,
-)
+HANG = replace(make_hang(7), hang=3, stacks=())
 
 
 @pytest.mark.parametrize(
@@ -43,8 +30,10 @@ def test_record_and_log(
         tracer.start()
         tracer.hang_watch.hear_of_hang(HANG, speaks=speaks)
         assert tracer.hangs() == [HANG]
-        until(lambda: len(said_of(caplog)) == said)
-        until(lambda: "hooktrace-hang-warn" not in [t.name for t in threading.enumerate()])
+        assert wait_for(lambda: len(said_of(caplog)) == said)
+        assert wait_for(
+            lambda: "hooktrace-hang-warn" not in [t.name for t in threading.enumerate()]
+        )
     assert len(said_of(caplog)) == said
     for line in said_of(caplog):
         assert re.fullmatch(r"\[rank 0, \d\d:\d\d:\d\d UTC\] hang: bucket 0 of step 7 .*", line)
@@ -63,15 +52,8 @@ def test_dump_without_records(
     with Tracer(on_hang="dump") as tracer:
         tracer.hang_watch.hear_of_hang(HANG, speaks=False)
         path = tmp_path / "hang003-rank00000.txt"
-        until(lambda: str(path) in caplog.text)
+        assert wait_for(lambda: str(path) in caplog.text)
     text = path.read_text()
-    assert text.startswith("bucket 0 of step 7 has waited\n")
+    assert text.startswith(f"{HANG.message}\n")
     assert "torch's Flight Recorder" in text
     assert "test_dump_without_records" in text
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace import AnomalyError, Tracer, default_tracer
 from hooktrace.ranks import native_calls
@@ -11,21 +12,12 @@ from hooktrace.tracing import settings
 from hooktrace.tracing import state as module
 from hooktrace.tracing.options import OnAnomaly
 from hooktrace.tracing.state import State, open_tracers
+from tests.exporters.records_sample import make_anomaly
 from tests.fakes import Job
 
 
 def anomaly(kind: str) -> AnomalyRecord:
-    return AnomalyRecord(
-        kind=kind,
-        model="net",
-        hook="hook",
-        generation=1,
-        step=5,
-        bucket=0,
-        stage="hook",
-        time_ns=0,
-        message=f"{kind} happened",
-    )
+    return replace(make_anomaly(kind=kind), message=f"{kind} happened")
 
 
 def test_the_next_call_raises_once() -> None:

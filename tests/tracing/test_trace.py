@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import Tracer, hooks, instrument, trace
 from hooktrace.tracing.trace import ddp_of
+
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def test_nothing_to_trace_is_said() -> None:
@@ -23,15 +22,6 @@ def test_nothing_to_trace_is_said() -> None:
         pytest.raises(TypeError, match=r"cannot trace a NoneType; pass the hook itself"),
     ):
         trace(None, tracer=tracer)  # type: ignore[arg-type]
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path) -> Iterator[None]:
-    """A default group of this process."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    gc.collect()
-    dist.destroy_process_group()
 
 
 class Holder(nn.Module):
