@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from hooktrace.records import LayoutRecord, Parameter
 from hooktrace.records.bucket import UnitCollective
@@ -127,53 +126,6 @@ def test_a_step_with_new_calls_begins_a_generation(model: ShardedModel, sink: Si
     assert [c.slot.index for c in sink.steps()[-1]] == [2, 1]
 
 
-def test_evaluation_is_no_step(model: ShardedModel, sink: Sink) -> None:
-    """Nor what is gathered by a model inside of it."""
-    with torch.no_grad():
-        model.forward_begins(1)
-        model.forward_begins(2)
-        assert not call(model, "all_gather")
-        model.forward_ended(2)
-        assert not call(model, "all_gather")
-        model.forward_ended(1)
-    model.forward_begins(1)
-    assert call(model, "all_gather")
-    model.forward_ended(1)
-    assert model.state.step == 0
-    assert sink.pushed == []
-
-
-def test_a_pass_inside_another_one_ends_no_step(model: ShardedModel, sink: Sink) -> None:
-    """As of a re-entrant checkpoint, whose outer pass has communicated nothing by then."""
-
-    def recomputes() -> None:
-        model.forward_begins(2)
-        model.forward_ended(2)
-        with torch.enable_grad():
-            backward(lambda: call(model, "reduce_scatter"))
-
-    call(model, "all_gather")
-    x = torch.zeros(1, requires_grad=True)
-    Reduces.apply(Reduces.apply(x, recomputes), recomputes).sum().backward()
-    (step,) = sink.steps()
-    assert [c.slot.unit.turn for c in step] == [0, 0, 1]
-    assert step.complete
-
-
-def test_what_is_reduced_in_a_later_callback_is_of_the_step(
-    model: ShardedModel, sink: Sink
-) -> None:
-    """FSDP reduces in one of each root, which may be queued after the one that ends the step."""
-
-    def queues() -> None:
-        call(model, "reduce_scatter")
-        assert queue_callback is not None
-        queue_callback(lambda: call(model, "reduce_scatter") and None)
-
-    backward(queues)
-    assert [len(step) for step in sink.steps()] == [2]
-
-
 def test_a_pass_that_was_left_keeps_no_step_open(model: ShardedModel, sink: Sink) -> None:
     """One that raised after all was computed tells nobody of its end."""
 
@@ -191,30 +143,6 @@ def test_a_pass_that_was_left_keeps_no_step_open(model: ShardedModel, sink: Sink
     model.forward_ended(1)
     backward(lambda: call(model, "reduce_scatter"))
     assert [len(step) for step in sink.steps()] == [2]
-
-
-def test_what_a_checkpoint_calls_without_gradients_is_training(model: ShardedModel) -> None:
-    """But not of a model that is in evaluation."""
-
-    def forward(x: torch.Tensor, training: bool) -> torch.Tensor:
-        model.forward_begins(1, training=training)
-        found.append(call(model, "all_gather"))
-        model.forward_ended(1)
-        return x.clone()
-
-    found: list[bool] = []
-    for training in (True, False):
-        checkpoint(forward, torch.zeros(1, requires_grad=True), training, use_reentrant=True)
-    assert found == [True, False]
-
-
-def test_a_model_that_lost_a_unit_has_no_complete_steps(sink: Sink) -> None:
-    """Whoever set something else there since."""
-    whole = [True]
-    model = ShardedModel(ModelState("net", "fully_shard", {}, 0), sink, lambda: whole[0])
-    for whole[0] in (True, False):
-        backward(lambda: call(model, "reduce_scatter"))
-    assert [step.complete for step in sink.steps()] == [True, False]
 
 
 def test_positions_count_the_collectives_of_a_step(model: ShardedModel) -> None:
