@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
@@ -40,23 +39,6 @@ def test_a_torch_that_settles_roots_elsewhere(caplog: pytest.LogCaptureFixture) 
     assert said.startswith("this version of torch settles the root of a sharded model")
 
 
-def test_a_root_is_settled_once() -> None:
-    """Inner modules, and later calls, are none of it."""
-    traced: list[nn.Module] = []
-
-    class State:
-        _is_root: bool | None = None
-        _modules = (nn.Linear(1, 1),)
-
-    def original(self: Any) -> None:
-        self._is_root = True
-
-    settle, state = sharded._telling(traced.append)(original), State()
-    settle(state)
-    settle(state)
-    assert traced == [state._modules[0]]
-
-
 def test_what_fails_is_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,16 +62,3 @@ def test_a_torch_without_hook_points(
         "(set_custom_all_gather); use torch 2.13, or DDP with hooktrace.instrument; "
         "training goes on"
     ]
-
-
-@pytest.mark.slow
-def test_a_model_is_named_as_before_it_was_sharded() -> None:
-    """And before it was compiled."""
-
-    class Net(nn.Linear):
-        pass
-
-    model = Net(1, 1)
-    model.__class__ = type("FSDPNet", (FSDPModule, Net), {})
-    assert sharded.name_of(model) == "Net"
-    assert sharded.name_of(torch.compile(Net(1, 1))) == "Net"  # type: ignore[arg-type]
