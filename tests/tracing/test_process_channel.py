@@ -72,7 +72,7 @@ def test_it_lasts_from_the_first_tracer_to_the_last() -> None:
 
 
 def test_each_tracer_tells_the_job_of_its_steps() -> None:
-    """Those of two are told apart, and one that has left tells no more."""
+    """Those of two are told apart; one that has left tells no more, and its number is free."""
     first, second = Tracing(), Tracing()
     for one in (first, second):
         process_channel.join(one)
@@ -82,6 +82,10 @@ def test_each_tracer_tells_the_job_of_its_steps() -> None:
     assert [part.knows("net") for part in view._parts] == [True, False]
     process_channel.leave(first)
     assert [part.knows("net (tracer 2)") for part in view._parts] == [True]
+    process_channel.join(first)
+    first.listeners[-1](Batch(run=make_run(), steps=(make_step(4),)))
+    assert [part.knows("net") for part in view._parts] == [False, True]
+    process_channel.leave(first)
     process_channel.leave(second)
     assert process_channel._shared.view is None
 

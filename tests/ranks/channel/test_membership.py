@@ -96,19 +96,6 @@ def test_only_a_child_of_the_hub_takes_children() -> None:
         assert leader.refusal(Member(3, 0, "", "c")) is not None
 
 
-def test_one_connection_a_host_over_one_tracer_after_another() -> None:
-    """What the channel of the last one left in the store is of another tree."""
-    job = Job(6, hosts="aabbbb")
-    for _ in range(3):
-        with job:
-            assert settled(job)
-            assert len(job.ranks[0].children.connections()) == 2
-        job.ranks[:] = [job.begin(rank) for rank in range(6)]
-    with job:
-        assert settled(job)
-        assert len(job.ranks[0].children.connections()) == 2
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("hosts", ["hhhh", "aabb"])

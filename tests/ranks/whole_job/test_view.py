@@ -15,7 +15,7 @@ from hooktrace.ranks.whole_job import messages
 from hooktrace.ranks.whole_job.snapshot import JobSnapshot
 from hooktrace.ranks.whole_job.view import JobView
 from hooktrace.records import Batch, JobStepRecord
-from tests.exporters.records_sample import MODEL, make_run, make_step
+from tests.exporters.records_sample import make_run, make_step
 
 from .parts import Seconds
 
@@ -113,20 +113,3 @@ def test_the_hubs_plan_reaches_all_ranks(monkeypatch: pytest.MonkeyPatch) -> Non
     shown = tree.look()
     assert shown.every == 2
     assert [(s.step, s.ranks) for s in shown.steps][-3:] == [(72, 5), (74, 5), (76, 5)]
-
-
-def test_tracers_of_one_process_are_told_apart() -> None:
-    """Their models may have the same names; a number that is free again is used again."""
-    of_second: list[JobStepRecord] = []
-    tree = Tree({0: None, 1: 0})
-    more = tree.views[0].rank_steps(lambda _: None, of_second.append)
-    more.add(Batch(run=make_run(), steps=(make_step(5),)))
-    tree.make(1)
-    tree.pass_s(16)  # nobody else has the second one's model, which is waited for
-    assert sorted(tree.look().models) == [MODEL, f"{MODEL} (tracer 2)"]
-    assert ([r.model for r in tree.pushed], len(of_second)) == ([MODEL], 1)
-    tree.views[0].forget(more)
-    again = tree.views[0].rank_steps(lambda _: None, of_second.append)
-    again.add(Batch(run=make_run(), steps=(make_step(6),)))
-    tree.pass_s(3)
-    assert len(tree.look().models) == 2
