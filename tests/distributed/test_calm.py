@@ -1,21 +1,26 @@
-"""No hang is told of where there is none: real ranks, and all sorts of waits.
+"""No hang is told of where there is none: real ranks, steps by the thousand, all sorts of waits.
 
-In turns, each once, one rank at a time sleeps, collects garbage, compiles, is stopped by a signal,
-all for less than what a bucket may wait; and saves a file or has announced that it takes long, for
-longer than that, until it was looked at.  Where the machine itself holds a step up for too long,
-that is a hang.
+In turns, each once in a cycle of steps: one rank at a time sleeps, collects garbage, compiles, is
+stopped by a signal, all for less than what a bucket may wait; and saves a file or has announced
+that it takes long, for longer than that, until it was looked at.  Where the machine itself holds a
+step up for too long, that is a hang.
+
+``HOOKTRACE_TEST_CALM_STEPS=100000`` makes as many of it, in half an hour of a busy machine; with
+``--log-cli-level=info`` it says what was done, and at what load.
 """
 
 from __future__ import annotations
 
 import gc
 import io
+import logging
 import os
 import random
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -28,16 +33,16 @@ from hooktrace import Tracer, hooks
 from hooktrace.ranks.hang.messages import STATUS
 from hooktrace.records import HangRecord
 from tests.distributed.harness import Ranks, scenario
-from tests.ranks.channel.jobs import wait_for
 
 RANKS = 3
 
-STEPS = 1200
+STEPS = int(os.environ.get("HOOKTRACE_TEST_CALM_STEPS", "1200"))
 
 HANG_AFTER_S = 2.0
 _BELOW_S = 0.5 * HANG_AFTER_S
+_CYCLE = 5000
 _NOISE_S = 0.02
-DEADLINE_S = 210
+DEADLINE_S = 180 + STEPS / 40
 
 
 class Seen(NamedTuple):
@@ -46,32 +51,35 @@ class Seen(NamedTuple):
     ``took_s``: its longer steps; ``excused_s``: of a step, for how long this rank was excused.
     """
 
+    steps: int
     took_s: dict[int, float]
     excused_s: dict[int, float]
     done: Counter[str]
     calm: list[HangRecord]
     held_up: list[HangRecord]
+    seconds: float
 
 
 @scenario(deadline_s=DEADLINE_S, apart=True)
 def calm(rank: int) -> Seen:
     """Make ``STEPS`` steps, and one more that waits for too long: somebody was watching."""
     ddp = DistributedDataParallel(nn.Linear(8, 8))
-    dice, done = random.Random(rank), Counter[str]()
+    dice, done, start = random.Random(rank), Counter[str](), time.monotonic()
     took_s: dict[int, float] = {}
     excused_s: dict[int, float] = {}
     with Tracer(hang_after_s=HANG_AFTER_S, on_hang="record") as tracer:
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
         tracer.start()
         looks = Looks(tracer)
-        apart = STEPS // len(TROUBLES)
+        troubles = [partial(trouble, tracer, looks) for trouble in TROUBLES]
+        cycle = min(_CYCLE, STEPS)
         for step in range(STEPS):
-            number, between = divmod(step, apart)
-            if between == apart // 2 and number % RANKS == rank:
-                began, trouble = time.monotonic(), TROUBLES[number]
-                trouble(tracer, looks)
-                done[trouble.__name__] += 1
-                if trouble in EXCUSED:
+            number, between = divmod(step % cycle, cycle // len(troubles))
+            if between == cycle // len(troubles) // 2 and _whose_turn(step, cycle, number) == rank:
+                began = time.monotonic()
+                troubles[number]()
+                done[TROUBLES[number].__name__] += 1
+                if TROUBLES[number] in EXCUSED:
                     excused_s[step] = time.monotonic() - began
             elif dice.random() < 0.005:
                 time.sleep(dice.random() * _NOISE_S)
@@ -82,12 +90,12 @@ def calm(rank: int) -> Seen:
         time.sleep(1)  # what was suspected last
         hangs = tracer.hangs()
         if rank == 1:
-            wait_for(lambda: len(tracer.hangs()) > len(hangs))
+            _until(lambda: len(tracer.hangs()) > len(hangs))
         _step(ddp)
-        wait_for(lambda: any(h.ended_after_ns is not None for h in tracer.hangs()[len(hangs) :]))
+        _until(lambda: any(h.ended_after_ns is not None for h in tracer.hangs()[len(hangs) :]))
         held_up = tracer.hangs()[len(hangs) :]
         _step(ddp)
-    return Seen(took_s, excused_s, done, hangs, held_up)
+    return Seen(STEPS, took_s, excused_s, done, hangs, held_up, time.monotonic() - start)
 
 
 def held_up_for_too_long(seen: Sequence[Seen]) -> set[int]:
@@ -135,7 +143,7 @@ class Looks:
     def wait(self) -> None:
         """Wait until the hub has looked twice more: somebody suspects, and it finds an excuse."""
         before = self.count
-        wait_for(lambda: self.count >= before + 2)
+        _until(lambda: self.count >= before + 2)
 
 
 def holds_the_interpreter(*_: object) -> None:
@@ -166,6 +174,8 @@ TROUBLES: list[Callable[[Tracer, Looks], None]] = [
     sleeps, collects_garbage, holds_the_interpreter, compiles, saves, announces, is_stopped,
 ]  # fmt: skip
 
+logger = logging.getLogger(__name__)
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(DEADLINE_S + 120)
@@ -177,6 +187,7 @@ def test_no_hang_is_told_where_there_is_none() -> None:
     finally:
         ranks.close()
     done = sum((one.done for one in seen), start=Counter[str]())
+    logger.info("%d steps, %.0f s, load %s, %s", STEPS, seen[0].seconds, os.getloadavg(), done)
     late = held_up_for_too_long(seen)
     untrue = [[hang.message for hang in one.calm if hang.step not in late] for one in seen]
     assert untrue == [[]] * RANKS
@@ -186,8 +197,18 @@ def test_no_hang_is_told_where_there_is_none() -> None:
         assert one.held_up[-1].ended_after_ns is not None
 
 
+def _whose_turn(step: int, cycle: int, number: int) -> int:
+    return (step // cycle + number) % RANKS
+
+
 def _step(ddp: nn.Module) -> None:
     ddp(torch.ones(2, 8)).sum().backward()
+
+
+def _until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not true():
+        time.sleep(0.05)
 
 
 EXCUSED = {compiles, saves, announces}
