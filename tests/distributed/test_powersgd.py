@@ -306,7 +306,6 @@ SQUARES = ((24, 24),) * 6
 @on(2)
 def test_powersgd_survives_zero_gradients(rank: int) -> None:
     """Zeros give zeros, and what comes after them is not lost; torch gives NaN, or is dead."""
-    facts = {}
     for low, epsilon, which in itertools.product((1, 4), (0, 1e-8), ("one", "all")):
         state = hooks.PowerSGDState(**Case(low, epsilon=epsilon, ratio=0.5).options())
         run = Run(hooks.powerSGD_hook, state, module=Given(SQUARES))
@@ -330,12 +329,9 @@ def test_powersgd_survives_zero_gradients(rank: int) -> None:
             elif not is_zero:
                 found["fresh"] = max(found["fresh"], difference(zeroed, [mean] * len(zeroed)))
         require_buckets(run, least=3)
-        facts[f"rank {low}, epsilon {epsilon}, {which}"] = found
-    for case, found in facts.items():
         # An exact low-rank gradient comes back but for rounding: 1000 eps is 1e-4.
-        assert found["zero"] == 0, case
-        assert found["fresh"] <= 1e-4, (case, found)
-        assert found["rest"] <= 1e-4, (case, found)
+        assert found["zero"] == 0, (low, epsilon, which)
+        assert max(found.values()) <= 1e-4, (low, epsilon, which, found)
 
 
 class Training:
