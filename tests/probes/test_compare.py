@@ -47,19 +47,6 @@ def test_parts_add_up_whatever_their_lengths() -> None:
     assert whole.relative_l2 == pytest.approx(exact.item(), rel=1e-12)
 
 
-@pytest.mark.slow
-def test_uniform_quantisation_has_its_mean_squared_error() -> None:
-    """Delta^2 / 12 on uniform input (Bennett, Spectra of quantized signals, 1948), 3 sigma."""
-    torch.manual_seed(0)
-    count, delta = 1 << 20, 1 / 255
-    reference = torch.rand(count)
-    error = error_of((reference / delta).round() * delta, reference)
-    mean_square = (error.relative_l2 * error.reference_l2) ** 2 / count
-    # The square of a uniform error has the standard deviation delta^2 sqrt(1/180).
-    assert abs(mean_square - delta**2 / 12) < 3 * delta**2 * math.sqrt(1 / 180 / count)
-    assert error.max_absolute <= delta / 2 * (1 + 1e-3)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_dtypes(dtype: torch.dtype) -> None:
     """Sums are taken in float64: large float16 values do not overflow."""
