@@ -25,31 +25,31 @@ def test_a_restarted_run_overtakes_the_earlier_one(tmp_path: Path) -> None:
     assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("record", [sample.make_clock(), replace(sample.make_hang(-1), bucket=-1)])
-def test_a_resumed_run_that_begins_without_a_step_erases_nothing(
-    tmp_path: Path, record: Record
+NOTICE = replace(sample.make_anomaly(kind="fails_on_gloo"), bucket=-1)
+"""About a hook that no model has called yet, so that its step says nothing of the run's."""
+
+
+@pytest.mark.parametrize(
+    ("record", "first_step"),
+    [
+        (sample.make_clock(), 20),
+        (replace(sample.make_hang(-1), bucket=-1), 20),
+        (NOTICE, 20),
+        (NOTICE, 0),
+    ],
+)
+def test_a_run_that_begins_without_a_step_erases_nothing(
+    tmp_path: Path, record: Record, first_step: int
 ) -> None:
     """Its first step is told by the batch that has one; until then nothing is overtaken."""
     write(tmp_path, sample.make_batch(steps=20))
     first = replace(sample.make_batch(), steps=(), records=(record,), losses={})
-    resumed = replace(sample.make_batch(first_step=20, steps=20), records=())
-    events = write(tmp_path, first, resumed)
-    assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == list(range(40))
-
-
-@pytest.mark.parametrize("first_step", [0, 20])
-def test_a_notice_before_the_first_step_erases_nothing_and_stays(
-    tmp_path: Path, first_step: int
-) -> None:
-    """It is about a hook that no model has called yet, so its step says nothing of the run's."""
-    write(tmp_path, sample.make_batch(steps=20))
-    notice = replace(sample.make_anomaly(kind="fails_on_gloo"), bucket=-1)
-    first = replace(sample.make_batch(), steps=(), records=(notice,), losses={})
     later = replace(sample.make_batch(first_step=first_step, steps=20), records=())
     events = write(tmp_path, first, later)
     steps = [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")]
     assert steps == list(range(first_step + 20))
-    assert texts(events, f"{GROUP}/anomalies")[-1].startswith("**1 anomalies**")
+    if record is NOTICE:
+        assert texts(events, f"{GROUP}/anomalies")[-1].startswith("**1 anomalies**")
 
 
 def test_a_full_disk_and_a_deleted_directory_raise_from_export(tmp_path: Path) -> None:

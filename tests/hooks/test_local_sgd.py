@@ -54,6 +54,11 @@ def test_an_unknown_machine_is_said_at_registration(
     post_localSGD_hook.check_state(PostLocalSGDState(None, None, 3, False))
 
 
+def pickled(state: PostLocalSGDState) -> PostLocalSGDState:
+    copy: PostLocalSGDState = pickle.loads(pickle.dumps(state))
+    return copy
+
+
 @pytest.mark.usefixtures("alone")
 def test_a_pickled_state_has_lost_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine's subgroup is made again; one that was given has to be given again."""
@@ -62,22 +67,17 @@ def test_a_pickled_state_has_lost_its_groups(monkeypatch: pytest.MonkeyPatch) ->
     made = PostLocalSGDState(None, None, 3)
     made.make_subgroup()
     made.iter = 2
-    again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(made))))
+    again = pickled(pickled(made))
     assert (again.process_group, again.subgroup, again.iter) == (None, None, 2)
     post_localSGD_hook.check_state(again)
 
     given = PostLocalSGDState(group, group, 3)
-    for copy in (pickle.loads(pickle.dumps(given)), _twice(given)):
+    for copy in (pickled(given), pickled(pickled(given))):
         assert (copy.process_group, copy.subgroup, copy.start_localSGD_iter) == (None, None, 3)
         with pytest.raises(ValueError, match=r"is not pickled; set state\.subgroup to the group"):
             post_localSGD_hook.check_state(copy)
         copy.subgroup = group
         post_localSGD_hook.check_state(copy)
-
-
-def _twice(state: PostLocalSGDState) -> PostLocalSGDState:
-    copy: PostLocalSGDState = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(state))))
-    return copy
 
 
 def test_it_is_torchs_too() -> None:

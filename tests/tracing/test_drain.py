@@ -124,17 +124,6 @@ def test_an_exporter_may_ask_the_tracer() -> None:
     assert not any(answers)  # of one batch, or of two
 
 
-def test_what_was_stopped_works_no_more() -> None:
-    """A signal handler may stop it where its thread is about to start."""
-    cycles: list[bool] = []
-    drain = Drain(cycles.append, 60)
-    assert drain.stop(60)
-    drain.start()
-    drain._thread.join(60)
-    assert drain.stop(60)
-    assert cycles == [True]
-
-
 def test_two_that_stop_it_at_once_have_one_last_cycle() -> None:
     """The second waits for the first; within the last cycle nobody waits for himself."""
     cycles: list[bool] = []

@@ -213,22 +213,16 @@ class HeldStore:
         return lambda *arguments: self.go_on.wait(20) and getattr(self.store, name)(*arguments)
 
 
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Job:
-    """A job of two ranks, none of which has begun, whose store does not answer yet."""
+@pytest.mark.slow
+def test_rank_0_is_found_once_the_store_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training had it while it waited for a late rank."""
     monkeypatch.setattr("hooktrace.ranks.channel.meeting._ANSWER_S", 0.1)
     job = Job(0)
     job.size, job.hosts, job.clocks = 2, "hh", {0: [], 1: []}
     job.store = HeldStore(job.store)
-    return job
-
-
-@pytest.mark.slow
-def test_rank_0_is_found_once_the_store_answers_again(held: Job) -> None:
-    """Training had it while it waited for a late rank."""
-    held.ranks = [held.begin(rank) for rank in range(2)]
-    assert wait_for(lambda: held.store.asked.count("set") > 1)
-    held.store.go_on.set()
-    with held:
-        assert settled(held)
-        assert held.ranks[0].is_hub
+    job.ranks = [job.begin(rank) for rank in range(2)]
+    assert wait_for(lambda: job.store.asked.count("set") > 1)
+    job.store.go_on.set()
+    with job:
+        assert settled(job)
+        assert job.ranks[0].is_hub
