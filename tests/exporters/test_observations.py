@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from msgspec.structs import replace
 
 from hooktrace.exporters.observations import Column, Observer
@@ -23,23 +21,17 @@ from tests.exporters.records_sample import (
 )
 
 
-class Seen(NamedTuple):
-    metric: Metric
-    labels: tuple[str, ...]
-    value: float
-
-
 def flat(batch: Batch) -> list[Column]:
     return Observer("test").observe(batch)
 
 
-def seen(batch: Batch) -> list[Seen]:
-    """Return a batch's observations one by one, with names to read."""
-    return [
-        Seen(metric, own, value)
+def seen(batch: Batch) -> dict[tuple[Metric, tuple[str, ...]], float]:
+    """Return a batch's last observation of each metric by its labels."""
+    return {
+        (metric, own): value
         for metric, labels, values in flat(batch)
         for own, value in zip(labels, values, strict=True)
-    ]
+    }
 
 
 def test_a_loss_that_every_batch_reports_again_is_counted_once() -> None:
@@ -56,7 +48,7 @@ def test_a_loss_that_every_batch_reports_again_is_counted_once() -> None:
 def test_what_rarely_happens_is_counted_from_zero_on() -> None:
     """Before it happens: Prometheus' ``increase`` does not see the first value of a series."""
     batch = replace(make_batch(), failures={"record_file": 0, "mine": 0}, losses={"mine_rows": 2})
-    found = {(o.metric, o.labels): o.value for o in seen(batch)}
+    found = seen(batch)
     for kind in ANOMALIES.values():
         of_a_job = kind.seen != "by check_hook"  # what only the check of a hook finds
         assert found.get((m.ANOMALIES, (MODEL, HOOK, kind.name))) == (0 if of_a_job else None)
@@ -69,7 +61,7 @@ def test_what_rarely_happens_is_counted_from_zero_on() -> None:
         assert found[m.RECORDS_LOST, (reason,)] == 0
     assert found[m.RECORDS_LOST, ("mine_rows",)] == 2
     assert found[m.EXPORTER_FAILURES, ("mine",)] == 0
-    before = {(o.metric, o.labels): o.value for o in seen(replace(batch, steps=()))}
+    before = seen(replace(batch, steps=()))
     for metric in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
         assert before[metric, (MODEL, HOOK)] == 0
     for bucket in ("0", "1"):
