@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from unittest import mock
 
 import pytest
 import torch
 
 from hooktrace.probes.debug_result import DebugResult
+from hooktrace.records import AnomalyRecord
 from hooktrace.staging.devices import EventPool
 from tests.probes.fakes import bucket_of, slot_of
 
 GOOD, BAD = [True, True], [True, False]
-
-
-def anomalies_of(**flags: list[bool] | bool) -> list[tuple[str, str | None, int]]:
-    """Return kind, parameter and time of what is wrong."""
-    return [(one.kind, one.parameter, one.time_ns) for one in result_of(**flags).anomalies()]
 
 
 def result_of(*, scaled: bool = False, **flags: list[bool] | bool) -> DebugResult:
@@ -29,42 +26,33 @@ def result_of(*, scaled: bool = False, **flags: list[bool] | bool) -> DebugResul
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"),
+    ("flags", "told", "scaled"),
     [
-        ({"gradients": GOOD}, []),
-        ({"gradients": BAD}, [("nonfinite_gradient", "0.1", 99)]),
-        ({"gradients": GOOD, "result": GOOD}, []),
-        ({"gradients": GOOD, "result": BAD}, [("nonfinite_average", "0.1", 99)]),
-        ({"gradients": BAD, "result": BAD}, []),
-        ({"changed": False}, []),
-        ({"changed": True}, [("changed_after_completion", None, 99)]),
+        ({"gradients": GOOD}, [], True),
+        ({"gradients": BAD}, [("nonfinite_gradient", "0.1")], True),
+        ({"gradients": GOOD, "result": GOOD}, [], True),
+        ({"gradients": GOOD, "result": BAD}, [("nonfinite_average", "0.1")], True),
+        ({"gradients": BAD, "result": BAD}, [], True),
+        ({"gradients": BAD, "result": GOOD}, [("nonfinite_gradient", "0.1")], False),
+        ({"changed": False}, [], True),
+        ({"changed": True}, [("changed_after_completion", None)], True),
     ],
 )
-def test_what_is_said(
-    flags: dict[str, list[bool] | bool], expected: list[tuple[str, str | None, int]]
+def test_what_is_said_and_what_a_loss_scaler_sees(
+    flags: dict[str, list[bool] | bool], told: list[tuple[str, str | None]], scaled: bool
 ) -> None:
-    """Of a result only what this rank's gradients do not explain: those were told of before."""
-    assert anomalies_of(**flags) == expected
+    """Of a result what this rank's gradients do not explain: those were told of before.
 
-
-@pytest.mark.parametrize(
-    ("flags", "scaled", "expected"),
-    [
-        ({"gradients": BAD}, True, ["nonfinite_gradient"]),
-        ({"gradients": BAD, "result": BAD}, True, []),
-        ({"gradients": BAD, "result": GOOD}, False, ["nonfinite_gradient"]),
-        ({"changed": True}, True, ["changed_after_completion"]),
-    ],
-)
-def test_what_a_loss_scaler_sees(
-    flags: dict[str, list[bool] | bool],
-    scaled: bool,
-    expected: list[str],
-) -> None:
-    """Not what a hook has hidden from it: that step is not left out."""
-    into = mock.Mock()
-    result = result_of(scaled=True, **flags)
+    A scaler does not see what a hook has hidden from it: that step is not left out.
+    """
+    anomalies = [(*one, 99) for one in told]
+    assert said(result_of(**flags).anomalies()) == (anomalies if scaled else [])
+    result, into = result_of(scaled=True, **flags), mock.Mock()
     result.arrive(into)
-    (_, anomalies), _ = into.add_found.call_args
+    (_, found), _ = into.add_found.call_args
+    assert said(found) == anomalies
     assert result.scaled == scaled
-    assert [anomaly.kind for anomaly in anomalies] == expected
+
+
+def said(anomalies: Iterable[AnomalyRecord]) -> list[tuple[str, str | None, int]]:
+    return [(one.kind, one.parameter, one.time_ns) for one in anomalies]
