@@ -12,23 +12,12 @@ from msgspec.structs import replace
 
 from hooktrace.ranks.channel.messages import HUB_GONE, Member, Silent, State, encode
 from hooktrace.ranks.hang import service as module
-from hooktrace.ranks.hang.messages import NOTICE, Hang
+from hooktrace.ranks.hang.messages import NOTICE
 from hooktrace.ranks.hang.service import HangService
 from hooktrace.records import HangRecord
 from hooktrace.testing import FakeClock
+from tests.ranks.hang.test_hub import FOUND
 from tests.ranks.test_hang import Rank, S
-
-FOUND = Hang(
-    kind="busy",
-    model="model0",
-    hook="fp16",
-    step=0,
-    bucket=0,
-    ranks=(1,),
-    waiting=(0,),
-    age_ns=1,
-    message="bucket 0 of step 0 has waited",
-)
 
 
 class Channel:
