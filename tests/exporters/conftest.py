@@ -12,11 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
-from hooktrace.exporters import (
-    OpenTelemetryExporter,
-    PrometheusExporter,
-    otel_pipeline,
-)
+from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter, otel_pipeline
 from tests.exporters.spans import Export
 
 Make = Callable[..., PrometheusExporter]

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from hooktrace.exporters.aggregates import Aggregates, Distribution
-from hooktrace.records.metrics import (
-    BUCKET_SIZE,
-    EXPOSED,
-    GENERATION,
-)
+from hooktrace.records.metrics import BUCKET_SIZE, EXPOSED, GENERATION
 
 NET = ("net", "hook")
 

@@ -12,13 +12,7 @@ from hooktrace.exporters import PrometheusExporter, TensorBoardExporter
 from hooktrace.exporters.base import Exporter
 from hooktrace.exporters.model_labels import UnitLabels
 from hooktrace.records import Batch, Unit
-from hooktrace.records.metrics import (
-    COMPRESSION_RATIO,
-    EXPOSED,
-    MAX_MODELS,
-    MAX_UNITS,
-    STEPS,
-)
+from hooktrace.records.metrics import COMPRESSION_RATIO, EXPOSED, MAX_MODELS, MAX_UNITS, STEPS
 from tests.exporters.records_sample import make_layout, make_run, make_step
 
 MORE = 10

@@ -10,15 +10,8 @@ from hooktrace.records import metrics as m
 from hooktrace.records.anomalies import ANOMALIES
 from hooktrace.records.hang import HANGS
 from hooktrace.records.losses import LOSSES
-from hooktrace.records.metrics import (
-    RECORDS_LOST,
-    Metric,
-)
-from tests.exporters.records_sample import (
-    HOOK,
-    MODEL,
-    make_batch,
-)
+from hooktrace.records.metrics import RECORDS_LOST, Metric
+from tests.exporters.records_sample import HOOK, MODEL, make_batch
 
 
 def flat(batch: Batch) -> list[Column]:

@@ -16,14 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import hooktrace
 from hooktrace.exporters import OpenTelemetryExporter, Retention
 from hooktrace.exporters.otel_spans import StepIds
-from tests.exporters.records_sample import (
-    HOOK,
-    MODEL,
-    make_anomaly,
-    make_batch,
-    make_step,
-    probed,
-)
+from tests.exporters.records_sample import HOOK, MODEL, make_anomaly, make_batch, make_step, probed
 from tests.exporters.spans import Export, attributes, context, exported_steps
 
 

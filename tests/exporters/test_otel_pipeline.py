@@ -7,18 +7,12 @@ from importlib.metadata import EntryPoints
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics.export import (
-    MetricExporter,
-    MetricExportResult,
-    MetricsData,
-)
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from hooktrace.exporters import OpenTelemetryExporter, otel_pipeline
-from tests.exporters.records_sample import (
-    make_batch,
-)
+from tests.exporters.records_sample import make_batch
 
 
 def test_resource_names_the_rank_and_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:

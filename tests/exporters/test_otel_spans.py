@@ -8,10 +8,7 @@ from opentelemetry import trace
 
 from hooktrace.exporters import OpenTelemetryExporter, Retention
 from hooktrace.exporters.otel_spans import StepIds
-from tests.exporters.records_sample import (
-    MODEL,
-    make_batch,
-)
+from tests.exporters.records_sample import MODEL, make_batch
 from tests.exporters.spans import Export, context
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from hooktrace.exporters.tensorboard_tags import (
-    MEANINGS,
-    meaning_of,
-)
+from hooktrace.exporters.tensorboard_tags import MEANINGS, meaning_of
 
 
 def test_each_scalar_has_its_meaning() -> None:

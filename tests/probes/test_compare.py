@@ -7,13 +7,7 @@ import math
 import pytest
 import torch
 
-from hooktrace.probes.compare import (
-    digest,
-    finite_parts,
-    measure,
-    numbers,
-    square_sum,
-)
+from hooktrace.probes.compare import digest, finite_parts, measure, numbers, square_sum
 
 
 def error_of(result: torch.Tensor, reference: torch.Tensor, lengths: list[int] | None = None):  # type: ignore[no-untyped-def]

@@ -12,13 +12,7 @@ import torch
 from hooktrace import Tracer, trace
 from hooktrace.staging import devices, slots
 from hooktrace.staging.calls import NOT_YET
-from hooktrace.staging.devices import (
-    DeviceCall,
-    EventPool,
-    HostCopy,
-    StepCalls,
-    relax_capture_mode,
-)
+from hooktrace.staging.devices import DeviceCall, EventPool, HostCopy, StepCalls, relax_capture_mode
 from hooktrace.staging.ring import Ring
 from hooktrace.testing import FakeBucket, FakeClock
 from hooktrace.tracing.stage_times import device_times
