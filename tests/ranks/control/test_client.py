@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES
-from hooktrace.ranks.channel.messages import HubAddress, Report
+from hooktrace.ranks.channel.messages import HubAddress
 from hooktrace.ranks.control.client import Client
 from hooktrace.ranks.control.hub import carry_out
 from hooktrace.ranks.control.messages import QUESTION, Command, Done, encode
@@ -128,12 +128,3 @@ def test_a_reset_while_it_connects_is_an_end(monkeypatch: pytest.MonkeyPatch) ->
     address = HubAddress(places=(("127.0.0.1", 1),), token="00" * 16)
     with pytest.raises(UsageError, match="ended the connection: a wrong token, or the job"):
         Client(address)
-
-
-def test_a_client_may_not_speak_as_a_rank(job: Job) -> None:
-    """Reports and members come from ranks."""
-    with Client(address_of(job)) as client:
-        client._send(Report("status", 1, b""))
-        with pytest.raises(UsageError):
-            client.command(Command(verb="status"))
-    assert job.gathered()
