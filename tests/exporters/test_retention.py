@@ -56,7 +56,7 @@ def test_each_step_says_why_it_was_kept() -> None:
     rules = {**NOTHING, "first_steps": 2, "window_steps": 1, "window_every": 40, "extra_share": 1.0}
     policy = DetailPolicy(Retention(**rules))
     policy.ask("net", 5, 1)
-    policy.expect([sample.make_anomaly(step=7)])
+    policy.expect([sample.make_anomaly(7), replace(sample.make_anomaly(9), model="another")])
     steps = [step(i) for i in range(90)]
     steps[60] = step(60, previous_period_ns=10 * sample.STEP_NS)
     found = [one for completed in steps for one, _ in policy.choose(completed)]
@@ -149,13 +149,6 @@ def test_steps_that_say_something(make: Callable[[int], CompletedStep]) -> None:
     steps = [step(i) for i in range(1, 9)]
     steps[4] = make(5)
     assert kept(steps, **NOTHING) == [5]
-
-
-def test_a_step_with_an_anomaly_is_kept() -> None:
-    """Also when the anomaly is known before the step is complete."""
-    policy = DetailPolicy(Retention(**NOTHING))
-    policy.expect([sample.make_anomaly(7), replace(sample.make_anomaly(4), model="another")])
-    assert list(choices(policy, [step(i) for i in range(1, 9)])) == [7]
 
 
 def test_a_job_in_which_every_step_goes_wrong_keeps_a_share() -> None:
