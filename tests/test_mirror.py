@@ -25,7 +25,6 @@ CROSS_CUTTING = {
     "analysis/test_golden.py": "what all views say of many jobs",
     "analysis/test_same_answers.py": "which steps count, and who is late, wherever it is shown",
     "analysis/report/test_any_file.py": "report and export of whatever a file may hold",
-    "analysis/report/test_silence.py": "in which runs each rule speaks",
     "exporters/test_golden.py": "what all backends get of many jobs",
     "exporters/test_otlp_backends.py": "the OpenTelemetry exporter with real receivers",
     "exporters/test_queries.py": "record files in DuckDB, Polars and pandas",
