@@ -57,13 +57,6 @@ def test_each_kind_of_node_is_shown_and_names_are_escaped() -> None:
     assert '<tr class="strong">' in made
 
 
-def test_what_columns_hold_is_said_once_and_of_those_that_are_shown() -> None:
-    """Behind what is to know of all of the table."""
-    columns = [Column("a", "times in ms"), Column("b", "times in ms"), Column("d", "d: x")]
-    table = Table("", columns, [], "medians")
-    assert [table.about([0, 1]), table.about([2])] == ["medians; times in ms", "medians; d: x"]
-
-
 @pytest.mark.parametrize(
     ("low", "high", "about", "expected"),
     [

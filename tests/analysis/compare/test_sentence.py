@@ -1,20 +1,12 @@
-"""The sentence says only what is shown to differ; numbers have their sign and unit."""
+"""The sentence says only what is shown to differ; how numbers are written is in ``golden/``."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.compare.comparison import Comparison, Difference, Quantity, Unit
-from hooktrace.analysis.compare.sentence import (
-    MINUS,
-    sentence,
-    share,
-    signed,
-    signed_ms,
-    value,
-    within,
-)
+from hooktrace.analysis.compare.comparison import Comparison, Difference, Quantity
+from hooktrace.analysis.compare.sentence import sentence
 
 from .jobs import compared
 
@@ -72,34 +64,3 @@ def test_a_part_that_is_not_shown_is_not_said() -> None:
     )
     assert sentence(replace(FOUND, parts=parts)).endswith("; no stage is shown to account for it.")
     assert FOUND.sentence.count(" ms of ") == 1
-
-
-@pytest.mark.parametrize(
-    ("number", "unit", "plain", "as_difference"),
-    [
-        (4e6, "ns", "4.00", "+4.00"), (4e6, "bytes", "4.00", "+4.00"),
-        (0.5, "share", "50 %", "+50 %"), (0.00031234, "error", "0.000312", "+0.000312"),
-        (0, "ns", "0.00", "0.00"), (None, "ns", "unknown", "-"),
-    ],
-)  # fmt: skip
-def test_values_have_no_unit_and_differences_a_sign(
-    number: float | None, unit: Unit, plain: str, as_difference: str
-) -> None:
-    """The table's head has the unit; a dash is for what nobody knows."""
-    assert (value(number, unit), signed(number, unit)) == (plain, as_difference)
-
-
-TENTH = Difference(
-    a=2e8, b=1.8e8, difference=-2e7, low=-3e7, high=-1e7, share=-0.1, verdict="differs"
-)
-
-
-def test_intervals() -> None:
-    """Of a constant there is none to give."""
-    exact = Difference(a=1, b=2, difference=1, low=1, high=1, verdict="differs")
-    unknown = Difference(a=1, b=None, verdict="unknown", why="because")
-    intervals = [within(one, "ns") for one in (TENTH, exact, unknown)]
-    assert intervals == [f"{MINUS}30.0 to {MINUS}10.0", "exact", "-"]
-    shares = [share(TENTH, "ns"), share(TENTH, "share"), share(unknown, "ns")]
-    assert shares == [f"{MINUS}10 %", "-", "-"]
-    assert [signed_ms(1e6), signed_ms(None)] == ["+1.00 ms", "unknown"]

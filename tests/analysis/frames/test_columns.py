@@ -1,4 +1,4 @@
-"""What stands in the columns of steps where a period or bytes are not known, and which count."""
+"""Which steps stand for all; what is known of each column is in ``golden/``."""
 
 from __future__ import annotations
 
@@ -10,22 +10,7 @@ from hooktrace.records import CompletedStep
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate
 from tests.analysis.run.files import write_ranks
-from tests.analysis.run.test_tables import JOB, listed, table_of, write
-
-
-def test_the_last_step_has_no_period_yet(tmp_path: Path) -> None:
-    """Only the next one knows it; bytes that nobody counted are not known either."""
-
-    def unsized(step: CompletedStep) -> CompletedStep:
-        record, buckets = step
-        return replace(record, wire_bytes=None), tuple(replace(b, wire_bytes=None) for b in buckets)
-
-    write(tmp_path, [1, 1], unsized)
-    assert listed(table_of(tmp_path, "buckets")["time"]) == [JOB.wall_ns + JOB.start_ns] * 2
-    steps = table_of(tmp_path, "steps")
-    assert listed(steps["period_ns"]) == [None, None]
-    assert listed(steps["wire_bytes"]) == [None, None]
-    assert listed(table_of(tmp_path, "buckets")["wire_bytes"]) == [None, None]
+from tests.analysis.run.test_tables import listed, table_of
 
 
 def test_steps_whose_buckets_stand_for_all_are_marked(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 from hooktrace.analysis.perfetto import Exported, export
-from hooktrace.analysis.run import load
-from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.perfetto.trace_events import Event, read, validate
@@ -43,14 +41,6 @@ def test_a_merged_trace_is_valid_and_counted(tmp_path: Path) -> None:
     assert sum(e["cat"] == "step" for e in slices) == 3 * 6
     assert [e["name"] for e in events if e.get("s") == "p"] == ["nonfinite_gradient"]
     assert other == {"run_id": "synthetic", "world_size": 3, "ranks_with_unknown_clock": []}
-
-
-def test_one_rank_alone(tmp_path: Path) -> None:
-    """No other one's file is read."""
-    write_job(JOB, tmp_path)
-    merged = export(load({2: find_records(tmp_path)[2]}), tmp_path / "two.json")
-    assert (merged.ranks, merged.arrows) == (1, 0)
-    assert {e["pid"] for e in validate(read(tmp_path / "two.json"))} == {2}
 
 
 ASKED = {

@@ -16,7 +16,6 @@ from hooktrace.analysis.run import read as read_columns
 from hooktrace.analysis.run.columns import UNKNOWN
 from hooktrace.analysis.run.read import ColumnBuilder, read_track
 from hooktrace.records import BucketRecord, StepRecord
-from hooktrace.records import reader as record_reader
 from tests.analysis.run.files import Completed, run_of, steps_of, text_of
 from tests.exporters.records_sample import make_step, on_device, probed
 from tests.records.made_up import STEPS
@@ -227,21 +226,6 @@ def test_a_block_is_read_as_its_lines_are(damage: list[tuple[int, bytes]]) -> No
     whole = track_of(b"".join(lines))
     assert lines_of(whole) == lines_of(singly.track(reader.content(), []))
     assert len(whole.buckets) == 12
-
-
-def test_an_endless_line_stays_out_of_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a line longer than any of ours only the beginning is read; what follows is whole."""
-    monkeypatch.setattr(record_reader, "LONGEST_LINE", 2000)
-    monkeypatch.setattr(record_reader, "_BLOCK", 100)
-    path = tmp_path / "rank00000.jsonl"
-    text = text_of(run_of(0), steps_of(3))
-    first, rest = text.split("\n", 1)
-    path.write_text(f"{first}\n[{'1,' * 9000}1]\n{rest}")
-    track = read_track([path])
-    check(track, steps_of(3))
-    assert [line for line, _ in track.records.skipped] == [2]
 
 
 def test_lines_without_a_layout_name_their_model_themselves() -> None:

@@ -15,7 +15,7 @@ from tests.analysis.run.files import steps_of
 from tests.analysis.run.test_path import Times, write
 from tests.analysis.runs import job_run, run_in, tab_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
-from tests.exporters.records_sample import on_device, probed
+from tests.exporters.records_sample import probed
 
 
 def test_details_are_those_of_the_record(tmp_path: Path) -> None:
@@ -33,17 +33,12 @@ def test_details_are_those_of_the_record(tmp_path: Path) -> None:
     assert len(bucket_detail(alone, 0, 0)["bytes"]) == 2  # nothing crosses a bus
     assert first["error"][0] == ["relative L2", "0.25"]
     assert first["worst"] == [["layer0.bias", "inf"]]
-    assert bucket_detail(made, 0, 1)["exception"] == "ValueError: no"
+    last = bucket_detail(made, 0, 1)
+    assert last["exception"] == "ValueError: no"
+    assert dict(last["what"])["marks"] == "is last, exception"
     for rank, row in ((0, 2), (0, -1), (1, 0)):
         with pytest.raises(NotThereError):
             bucket_detail(made, rank, row)
-
-
-def test_whose_times_they_are_is_marked(tmp_path: Path) -> None:
-    """A device's own are no host's."""
-    made = scene(tmp_path, [on_device(steps_of(1)[0])])
-    marks = [dict(bucket_detail(made, 0, row)["what"]).get("marks") for row in (0, 1)]
-    assert marks == ["times of the device", "is last, times of the device"]
 
 
 def test_a_bucket_is_found_by_its_step(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from hooktrace.analysis.tensorboard_plugin.run_paths import step_path, usual_path
+from hooktrace.analysis.tensorboard_plugin.run_paths import step_path
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.runs import job_run, tab_of
 
@@ -23,12 +23,3 @@ def test_segments_lie_in_the_picture_and_sum_up_to_the_step(tmp_path: Path) -> N
     assert found["title"].startswith("Step 3 took ")
     assert found["rows"][0][0] == "compute of rank 2"
     assert 0 <= step_path(scene, 1)["segments"][0]["start"] < 20_000_000
-
-
-def test_small_parts_of_a_path_are_one_row(tmp_path: Path) -> None:
-    """And each row's share is of the whole."""
-    job = SyntheticJob(ranks=2, steps=4, forward_ms=2000.0, jitter_ms=0.0)
-    rows = usual_path(tab_of(job_run(job, tmp_path)))["rows"]
-    (small,) = [text for text, value, share in rows if text.endswith("parts below 1 % each")]
-    assert small == rows[-1][0]
-    assert sum(share for _, _, share in rows) > 99
