@@ -26,7 +26,7 @@ from hooktrace.testing.synthetic_shards import write_sharded_job
 from tests.analysis.jobs import MS, QUIET, Writes, job, joined, longer, with_error
 from tests.analysis.report.jobs import Change, as_it_is, write_changed, write_kept
 from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
-from tests.analysis.run.files import run_of, steps_of, text_of, timed_by_device, write_ranks
+from tests.analysis.run.files import add, run_of, steps_of, text_of, timed_by_device, write_ranks
 from tests.exporters.records_sample import (
     HOOK,
     MODEL,
@@ -87,8 +87,7 @@ def hanging(base: SyntheticJob, hang: SyntheticHang, **other: Any) -> Writes:
     def written(folder: Path) -> None:
         record = write_hung_job(base, hang, folder)
         if other:
-            with record_path(folder, 0).open("ab") as file:
-                file.write(RecordEncoder().record(replace(record, hang=1, **other)))
+            add(folder, 0, replace(record, hang=1, **other))
 
     return written
 

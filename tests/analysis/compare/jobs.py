@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import replace as like
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,18 +24,16 @@ def measured(job: SyntheticJob | Replicated, folder: Path, name: str) -> Measure
     return found
 
 
+_MADE: dict[str, Measures] = {}
+
+
 def measures(name: str, **unlike: Any) -> Measures:
     """Return what is compared of a job like ``BASE``; of equal ones the same."""
-    return _measures(name, tuple((k, tuple(v.items()) if k == "late_ms" else v)
-                                 for k, v in sorted(unlike.items())))  # fmt: skip
-
-
-@cache
-def _measures(name: str, unlike: tuple[tuple[str, Any], ...]) -> Measures:
-    fields = {field: getattr(BASE, field) for field in BASE.__dataclass_fields__}
-    late = {k: dict(v) if k == "late_ms" else v for k, v in unlike}
-    with TemporaryDirectory() as folder:
-        return measured(SyntheticJob(**{**fields, **late}), Path(folder), name)
+    key = f"{name} {sorted(unlike.items())}"
+    if key not in _MADE:
+        with TemporaryDirectory() as folder:
+            _MADE[key] = measured(like(BASE, **unlike), Path(folder), name)
+    return _MADE[key]
 
 
 def compared(*, seed: int = 1, **unlike: Any) -> Comparison:

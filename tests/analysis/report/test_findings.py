@@ -11,10 +11,9 @@ from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.findings import findings, hang_finding
 from hooktrace.analysis.run import hangs
 from hooktrace.records import AnomalyRecord
-from hooktrace.records.codec import RecordEncoder
-from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import facts_of, report_of
+from tests.analysis.run.files import add
 from tests.analysis.runs import run_in
 from tests.analysis.told import TOLD
 
@@ -52,9 +51,7 @@ def test_stalls_are_told_as_ranks_recorded_them(tmp_path: Path) -> None:
     """With the steps of all ranks; but for a hang's step, of which the hang says more."""
     TOLD["hang and stalls"](tmp_path)
     for rank, steps in ((0, (12, 25)), (3, (25, 50))):
-        text = "".join(RecordEncoder().record(stall(rank, step)).decode() for step in steps)
-        with record_path(tmp_path, rank).open("a") as file:
-            file.write(text)
+        add(tmp_path, rank, *(stall(rank, step) for step in steps))
     (found,) = [one for one in report_of(tmp_path).models[0].findings if one.rule == "stall"]
     assert (found.rank, found.steps, found.severity, found.is_wrong) == (0, (25, 50), "warn", False)
     assert found.sentence.endswith("beyond the usual: first seen at step 25, rank 0.")

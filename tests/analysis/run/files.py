@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from hooktrace.records import BucketRecord, ClockRecord, DeviceSpan, RunInfo, StepRecord
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import record_path
 from hooktrace.testing.rank_file import rank_file
+from hooktrace.testing.synthetic import Moments, SyntheticJob
 from tests.exporters.records_sample import make_run, make_step
 
+MS = 1_000_000
 Completed = tuple[StepRecord, tuple[BucketRecord, ...]]
+Times = tuple[float, float, float, float, float]
+"""When a bucket was ready, encoded, sent, arrived and done, ms after the job's start."""
 
 
 def run_of(rank: int, *, offset_ns: int = 0, wall_error_ns: int = 0, **changes: Any) -> RunInfo:
@@ -77,3 +83,40 @@ def write_ranks(logdir: Path, texts: dict[int, str]) -> None:
 def steps_of(count: int, *, bucket_count: int = 2) -> list[Completed]:
     """Return steps of the sample."""
     return [make_step(i, bucket_count=bucket_count) for i in range(count)]
+
+
+def write_times(
+    folder: Path,
+    steps: Sequence[Sequence[Sequence[Times]]],
+    change: Callable[[Completed], Completed] = lambda step: step,
+    *,
+    clocks: bool = True,
+) -> None:
+    """Write steps, of which each rank has these times of its buckets, as ``change`` makes them."""
+    sizes = (4_000_000,) * len(steps[0][0])
+    job = SyntheticJob(ranks=len(steps[0]), steps=len(steps), bucket_bytes=sizes, clocks=clocks)
+    for rank in range(job.ranks):
+        base = job.start_ns - job.offset_ns(rank)
+        own = [
+            [Moments(*(base + int(t * MS) for t in times)) for times in of_ranks[rank]]
+            for of_ranks in steps
+        ]
+        completed = [change(job.step(number, moments)) for number, moments in enumerate(own, 1)]
+        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
+        write_ranks(folder, {rank: rank_file(records, completed).decode()})
+
+
+def add(folder: Path, rank: int, *records: Any) -> None:
+    """Write records at the end of a rank's file."""
+    with record_path(folder, rank).open("ab") as file:
+        file.write(b"".join(map(RecordEncoder().record, records)))
+
+
+def drop(folder: Path, ranks: Iterable[int], words: str) -> None:
+    """Leave out the lines of some ranks' files that have these words; there are such."""
+    for rank in ranks:
+        path = record_path(folder, rank)
+        lines = path.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if words not in line]
+        assert len(kept) < len(lines)
+        path.write_text("".join(kept))

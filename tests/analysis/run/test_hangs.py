@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.run import Hang, hangs
 from hooktrace.records import HangRecord
-from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import record_path
 from hooktrace.records.hang import hang_kind
 from hooktrace.testing.synthetic import SyntheticJob, simulate
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from tests.analysis.run.files import add, drop
 from tests.analysis.runs import run_in
 
 JOB = SyntheticJob(steps=20)
@@ -26,22 +26,6 @@ S = 1_000_000_000
 def hangs_in(folder: Path) -> list[Hang]:
     """Read the hangs of what lies in a folder."""
     return hangs(run_in(folder))
-
-
-def add(folder: Path, rank: int, *records: HangRecord) -> None:
-    """Write records at the end of a rank's file."""
-    with record_path(folder, rank).open("ab") as file:
-        file.write(b"".join(map(RecordEncoder().record, records)))
-
-
-def drop(folder: Path, ranks: Iterable[int], words: str) -> None:
-    """Leave out the lines of some ranks' files that have these words; there are such."""
-    for rank in ranks:
-        path = record_path(folder, rank)
-        lines = path.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if words not in line]
-        assert len(kept) < len(lines)
-        path.write_text("".join(kept))
 
 
 HANG = '"kind":"hang"'
@@ -74,9 +58,7 @@ def without_step(folder: Path, record: HangRecord) -> None:
 def broken_off(folder: Path, record: HangRecord) -> None:
     """The step broke off on a rank that waited."""
     step, _ = JOB.step(12, next(iter(simulate(JOB))).moments(1))
-    with record_path(folder, 1).open("ab") as file:
-        file.write(RecordEncoder().record(replace(step, complete=False)))
-    add(folder, 1, replace(record, ended_after_ns=60 * S))
+    add(folder, 1, replace(step, complete=False), replace(record, ended_after_ns=60 * S))
 
 
 def error_told(folder: Path, record: HangRecord) -> None:

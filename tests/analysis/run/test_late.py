@@ -13,9 +13,9 @@ from hooktrace.analysis.run.order import (
     is_order_known,
     waited_elsewhere,
 )
-from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob
+from tests.analysis.run.files import drop
 from tests.analysis.runs import arrays_of, job_run, run_in
 
 MS = 1_000_000
@@ -29,9 +29,7 @@ def test_one_clock_that_nobody_measured_is_enough_to_know_nothing(tmp_path: Path
     """The last one may always be that rank, so it is not said that none is last."""
     job = SyntheticJob(ranks=3, steps=12, late_ms={1: 6.0})
     write_job(job, tmp_path)
-    path = record_path(tmp_path, 2)
-    kept = [line for line in path.read_text().splitlines(True) if '"kind":"clock"' not in line]
-    path.write_text("".join(kept))
+    drop(tmp_path, [2], '"kind":"clock"')
     assert not is_order_known(arrays_of(run_in(tmp_path)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,33 +13,10 @@ from msgspec.structs import replace
 from hooktrace.analysis.run import UNKNOWN, CriticalPaths
 from hooktrace.analysis.run.path import CriticalPath
 from hooktrace.records.files import find_records
-from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
-from tests.analysis.run.files import text_of, write_ranks
+from tests.analysis.run.files import MS, Times, text_of, write_ranks, write_times
 from tests.analysis.runs import run_in
-
-MS = 1_000_000
-Times = tuple[float, float, float, float, float]
-"""When a bucket was ready, encoded, sent, arrived and done, ms after the job's start."""
-
-
-def write(folder: Path, steps: Sequence[Sequence[Sequence[Times]]]) -> None:
-    """Write steps, of which each rank has these times of its buckets."""
-    job = SyntheticJob(
-        ranks=len(steps[0]), steps=len(steps), bucket_bytes=(4_000_000,) * len(steps[0][0])
-    )
-    texts = {}
-    for rank in range(job.ranks):
-        base = job.start_ns - job.offset_ns(rank)
-        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
-        own = [
-            [Moments(*(base + int(t * MS) for t in times)) for times in of_ranks[rank]]
-            for of_ranks in steps
-        ]
-        completed = [job.step(number, moments) for number, moments in enumerate(own, 1)]
-        texts[rank] = rank_file(records, completed).decode()
-    write_ranks(folder, texts)
 
 
 def path_of(folder: Path, step: int = 1) -> CriticalPath:
@@ -86,7 +62,7 @@ def test_it_leads_through_what_the_step_waited_for(
     expected: list[tuple[str, int, int, float]],
 ) -> None:
     """Kind, rank, bucket and ms of each segment; all of a step is on its path."""
-    write(tmp_path, steps)
+    write_times(tmp_path, steps)
     path = path_of(tmp_path, len(steps))
     assert told(path) == expected
     assert path.end - path.start == sum(ms for *_, ms in expected) * MS
@@ -95,7 +71,7 @@ def test_it_leads_through_what_the_step_waited_for(
 
 def test_ranks_that_the_clocks_do_not_tell_apart_are_not_named(tmp_path: Path) -> None:
     same = [(0.0, 1.0, 1.0, 20.0, 21.0)]
-    write(tmp_path, [[same, [(0.01, 1.01, 1.01, 20.01, 21.01)]]])
+    write_times(tmp_path, [[same, [(0.01, 1.01, 1.01, 20.01, 21.01)]]])
     path = path_of(tmp_path)
     assert {one.rank for one in path.segments} == {UNKNOWN}
     assert {one.lane for one in path.segments} == {1}
@@ -109,7 +85,7 @@ def test_it_says_why_there_is_none(tmp_path: Path) -> None:
     assert path_of(tmp_path / "clocks").why_unknown == "nobody measured the clock of ranks 1, 2"
     write_job(SyntheticJob(ranks=3, steps=2), tmp_path / "all")
     assert "0 of 3 ranks have step 9" in (path_of(tmp_path / "all", 9).why_unknown or "")
-    write(tmp_path / "apart", [[[(0, 1, 1, 9, 9)], [(10, 12, 12, 30, 31)]]])
+    write_times(tmp_path / "apart", [[[(0, 1, 1, 9, 9)], [(10, 12, 12, 30, 31)]]])
     path = path_of(tmp_path / "apart")
     assert "which rank began the collective of bucket 0 last" in (path.why_unknown or "")
 
@@ -142,7 +118,7 @@ def jobs(draw: st.DrawFn) -> list[list[list[Times]]]:
 def test_segments_are_contiguous_and_sum_up_to_the_step(job: list[list[list[Times]]]) -> None:
     """Whatever the job, and the steps leave nothing out between them."""
     with TemporaryDirectory() as folder:
-        write(Path(folder), job)
+        write_times(Path(folder), job)
         paths = [path_of(Path(folder), number) for number in (1, 2)]
     for path in paths:
         assert path.why_unknown is None

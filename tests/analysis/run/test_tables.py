@@ -11,29 +11,23 @@ from hooktrace.analysis.frames.columns import TABLES
 from hooktrace.analysis.run.tables import Values, made
 from hooktrace.records import CompletedStep
 from hooktrace.records.files import record_path
-from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import Moments, SyntheticJob
-from tests.analysis.run.files import write_ranks
+from hooktrace.testing.synthetic import SyntheticJob
+from tests.analysis.run.files import write_times
 from tests.analysis.runs import run_in
 
-MS = 1_000_000
-JOB = SyntheticJob(ranks=2, steps=1, bucket_bytes=(4_000_000,))
+JOB = SyntheticJob()
 
 
 def write(
     folder: Path,
     begins_ms: list[int],
     change: Callable[[CompletedStep], CompletedStep] = lambda step: step,
-    job: SyntheticJob = JOB,
+    *,
+    clocks: bool = True,
 ) -> None:
     """One bucket of one step: called 0 ms after its start, on the wire until 20 ms."""
-    texts = {}
-    for rank, begin in enumerate(begins_ms):
-        start = job.start_ns - job.offset_ns(rank)
-        moments = Moments(start, start, start + begin * MS, start + 20 * MS, start + 21 * MS)
-        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
-        texts[rank] = rank_file(records, [change(job.step(1, [moments]))]).decode()
-    write_ranks(folder, texts)
+    times = [[(0, 0, begin, 20, 21)] for begin in begins_ms]
+    write_times(folder, [times], change, clocks=clocks)
 
 
 def table_of(folder: Path, name: str) -> dict[str, Values]:
@@ -49,8 +43,7 @@ def listed(values: Values) -> list[object]:
 
 def test_without_rank_0_and_clocks_there_is_no_clock_to_tell_times_in(tmp_path: Path) -> None:
     """The wall clock is then the rank's own machine's."""
-    job = SyntheticJob(ranks=2, steps=1, bucket_bytes=(4_000_000,), clocks=False)
-    write(tmp_path, [1, 9], job=job)
+    write(tmp_path, [1, 9], clocks=False)
     record_path(tmp_path, 0).unlink()
     table = table_of(tmp_path, "buckets")
     assert listed(table["called_ns"]) == [None]

@@ -16,14 +16,10 @@ from hooktrace.analysis.run import (
     waits,
 )
 from hooktrace.records import CompletedStep
-from hooktrace.records.files import find_records
-from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import Moments, SyntheticJob
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
-from tests.analysis.run.files import timed_by_device, write_ranks
+from tests.analysis.run.files import MS, drop, timed_by_device, write_times
 from tests.analysis.runs import run_in
 
-MS = 1_000_000
 WIRE = STAGE_NAMES.index("wire")
 
 
@@ -39,15 +35,8 @@ def write(
     change: Callable[[CompletedStep], CompletedStep] = lambda step: step,
 ) -> None:
     """One bucket of one step, whose collective each rank begins and ends when it is told to."""
-    job = SyntheticJob(ranks=len(begins_ms), steps=1, bucket_bytes=(4_000_000,))
-    texts = {}
-    for rank, (begin, end) in enumerate(zip(begins_ms, ends_ms, strict=True)):
-        start = job.start_ns - job.offset_ns(rank)
-        at = int(begin * MS) + start, int(end * MS) + start
-        step = change(job.step(1, [Moments(start, start, at[0], at[1], at[1])]))
-        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
-        texts[rank] = rank_file(records, [step]).decode()
-    write_ranks(folder, texts)
+    pairs = zip(begins_ms, ends_ms, strict=True)
+    write_times(folder, [[[(0, 0, begin, end, end)] for begin, end in pairs]], change)
 
 
 def of_wire(run: Run, found: Waits) -> tuple[list[list[int]], list[list[int]]]:
@@ -74,9 +63,7 @@ def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path)
     """It may be the last one; of the other groups it is known."""
     job = ShardedJob(ranks=4, replicas=2, steps=1, late_ms={2: 50.0}, late_at=4)
     write_sharded_job(job, tmp_path)
-    path = find_records(tmp_path)[3][0]
-    kept = [line for line in path.read_bytes().splitlines(True) if b'"bucket"' not in line[:20]]
-    path.write_bytes(b"".join(kept))
+    drop(tmp_path, [3], '"kind":"bucket"')
     run = run_in(tmp_path)
     found = waits(run, job.model)
     known = [(found.waited[i].ns[[4, 6]] != UNKNOWN).tolist() for i in range(3)]

@@ -11,8 +11,7 @@ from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail, r
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.run.files import steps_of
-from tests.analysis.run.test_path import Times, write
+from tests.analysis.run.files import Times, steps_of, write_times
 from tests.analysis.runs import job_run, run_in, tab_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
 from tests.exporters.records_sample import probed
@@ -77,6 +76,6 @@ def test_what_is_not_known_of_a_wait_is_said(
     tmp_path: Path, ranks: list[list[Times]], told: list[str]
 ) -> None:
     """With a number where there is one."""
-    write(tmp_path, [ranks])
+    write_times(tmp_path, [ranks])
     made = tab_of(run_in(tmp_path))
     assert [bucket_detail(made, rank, 0)["waiting"] for rank in range(len(told))] == told

@@ -11,10 +11,9 @@ from hooktrace.analysis.tensorboard_plugin.level_of_detail import picture
 from hooktrace.analysis.tensorboard_plugin.run_summary import lists_of
 from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.analysis.tensorboard_plugin.units import MAX_ROWS
-from hooktrace.records.codec import RecordEncoder
-from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from tests.analysis.run.files import add
 from tests.analysis.runs import run_in, tab_of
 from tests.exporters.records_sample import make_anomaly
 
@@ -71,8 +70,7 @@ def test_ranks_that_wait_for_each_other_are_both(tmp_path: Path) -> None:
     """And where no call waits, all rows of the rank do."""
     record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
     other = replace(record, hang=1, bucket=-1, ranks=(0, 1), waiting=(0, 1))
-    with record_path(tmp_path, 0).open("ab") as file:
-        file.write(RecordEncoder().record(other))
+    add(tmp_path, 0, other)
     bars = tab_of(run_in(tmp_path)).ranks[1].hangs
     assert [(bar.lane, bar.waits) for bar in bars] == [(5, True), (None, False), (None, True)]
 
@@ -83,8 +81,7 @@ def test_the_stall_of_a_hung_step_is_not_listed_once_more(tmp_path: Path) -> Non
     stalls = [
         replace(make_anomaly(step, kind="stall"), model=JOB.model, time_ns=S) for step in (12, 15)
     ]
-    with record_path(tmp_path, 0).open("ab") as file:
-        file.write(b"".join(map(RecordEncoder().record, stalls)))
+    add(tmp_path, 0, *stalls)
     found = lists_of(tab_of(run_in(tmp_path)))["anomalies"]
     assert [row["label"][:14] for row in found] == ["hang, step 12,", "stall, step 15"]
 

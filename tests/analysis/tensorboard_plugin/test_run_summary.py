@@ -10,10 +10,8 @@ from msgspec.structs import replace
 from hooktrace.analysis.report.pictures import step_pictures
 from hooktrace.analysis.tensorboard_plugin.run_summary import MAX_LISTED, lists_of, step_of
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
-from hooktrace.records.codec import RecordEncoder
-from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.run.files import Completed, run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.files import Completed, add, run_of, steps_of, text_of, write_ranks
 from tests.analysis.runs import arrays_of, job_run, run_in, tab_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
 from tests.exporters.records_sample import make_anomaly
@@ -65,8 +63,7 @@ def test_a_list_says_what_it_leaves_out(tmp_path: Path) -> None:
     write_ranks(
         tmp_path, {0: text_of(run_of(0), [(replace(record, exposed_ns=None), buckets)] * 2)}
     )
-    with record_path(tmp_path, 0).open("ab") as file:
-        file.write(b"".join(RecordEncoder().record(make_anomaly(0)) for _ in range(MAX_LISTED + 4)))
+    add(tmp_path, 0, *[make_anomaly(0)] * (MAX_LISTED + 4))
     lists = lists_of(tab_of(run_in(tmp_path)))
     assert [row["text"] for row in lists["slowest"]] == [""] * len(lists["slowest"])
     assert lists["anomalies"][MAX_LISTED:] == [{"note": "and 4 more"}]
