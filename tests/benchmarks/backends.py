@@ -7,9 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from hooktrace.exporters import (
@@ -24,7 +22,7 @@ EXPORTERS: dict[str, Callable[[Path], Exporter]] = {
     "Prometheus": lambda folder: PrometheusExporter(port=0),
     "TensorBoard": lambda folder: TensorBoardExporter(folder / "tensorboard"),
     "record files": lambda folder: RecordFileExporter(folder / "records"),
-    "OpenTelemetry": lambda folder: OpenTelemetryExporter(**_providers()),
+    "OpenTelemetry": lambda folder: OpenTelemetryExporter(),
 }
 """What makes each as a job would, with its files below a folder."""
 
@@ -32,16 +30,6 @@ EXPORTERS: dict[str, Callable[[Path], Exporter]] = {
 def all_exporters(folder: Path) -> list[Exporter]:
     """Return one exporter of each kind."""
     return [make(folder) for make in EXPORTERS.values()]
-
-
-def _providers() -> dict[str, Any]:
-    """Return what spans and metrics are made by, and forgotten, without the ``otlp`` extra."""
-    if find_spec("opentelemetry.exporter") is not None:
-        return {}
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.trace import TracerProvider
-
-    return {"tracer_provider": TracerProvider(), "meter_provider": MeterProvider()}
 
 
 class _Sink(BaseHTTPRequestHandler):

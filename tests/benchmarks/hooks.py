@@ -1,7 +1,7 @@
 """Each standard hook beside torch's own, same work, in one run.
 
 Two gloo ranks.  Two DDP models of the same layers, one with each hook, take turns step by step; a
-sample is the ratio of their times in one round.  A layer is a bucket, of 1, 5 or 25 MB, and the
+sample is the ratio of their times in one round.  Each of four layers is a bucket of 5 MB, and the
 batch is small, so that the hook is most of the step.  The row ``control`` is one hook against
 itself: its spread is the noise of the machine.
 
@@ -43,33 +43,27 @@ from hooktrace.testing.ranks import run_ranks
 
 from .harness import step_s
 
-_SHAPES = {1: (512, 8), 5: (1144, 4), 25: (2560, 2)}
-"""By MB of a bucket: width of a square layer, and number of layers."""
+_WIDTH = 1144
+"""Of a square layer of 5 MB."""
 _WARMUP_ROUNDS = 4
 _LEAST_ROUNDS = 8
 _LONGEST_S = 10.0
-"""For one hook and size, after the least rounds: torch's slowest step takes a second."""
+"""For one hook, after the least rounds: torch's slowest step takes a second."""
 _CHANNEL = 512
 """Elements that share a scale in per-channel quantisation."""
 
 
 def hooks_beside_torchs(*, quick: bool) -> Iterator[Row]:
-    """Yield a row for each hook and bucket size: its step time over torch's."""
-    rounds = _LEAST_ROUNDS if quick else 400
+    """Yield a row for each hook: its step time over torch's."""
     for index, peer in enumerate(PEERS):
-        ratios: dict[int, list[float]] = run_ranks(2, _measure, index, rounds)[0]
-        for size, samples in ratios.items():
-            what = f"{peer.name}, {size} MB"
-            yield Row(what, samples, "ratio", budget=peer.budget, note=peer.form)
+        ratios = run_ranks(2, _ratios, index, _LEAST_ROUNDS if quick else 400)[0]
+        yield Row(f"{peer.name}, 5 MB", ratios, "ratio", budget=peer.budget, note=peer.form)
 
 
-def _measure(index: int, rounds: int) -> dict[int, list[float]]:
-    return {size: _ratios(PEERS[index], *shape, rounds) for size, shape in _SHAPES.items()}
-
-
-def _ratios(peer: Peer, width: int, layers: int, rounds: int) -> list[float]:
-    data = torch.randn(4, width)
-    models = [linear_stack(width, layers, _plain(hook), state) for state, hook in peer.sides()]
+def _ratios(index: int, rounds: int) -> list[float]:
+    peer, data = PEERS[index], torch.randn(4, _WIDTH)
+    sides = (peer.state(hooks), peer.ours), (peer.state(_TORCHS), peer.theirs)
+    models = [linear_stack(_WIDTH, 4, _plain(hook), state) for state, hook in sides]
     turns = in_turns([partial(step_s, model, data) for model in models])
     ratios: list[float] = []
     started = time.monotonic()
@@ -104,10 +98,6 @@ class Peer:
     _: KW_ONLY
     budget: float = 1.0
     state: Callable[[Any], Any] = lambda of: None
-
-    def sides(self) -> tuple[tuple[Any, Hook], tuple[Any, Hook]]:
-        """Return (state, hook) of ours, and of theirs, each for one DDP model."""
-        return (self.state(hooks), self.ours), (self.state(_TORCHS), self.theirs)
 
 
 _TORCHS = SimpleNamespace(

@@ -43,6 +43,9 @@ _LARGE = SyntheticJob(
 _SCALE_AND_BUDGET = {"ms": (1e3, 50.0), "s": (1.0, 1.0)}
 """Of the import, and of commands."""
 
+_ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+"""In which bytecode is kept, as it is where nobody forbids it."""
+
 _DEADLINE_S = 300.0
 _SAMPLE_S = 0.1
 
@@ -92,25 +95,15 @@ def large_report(*, quick: bool) -> Iterator[Row]:
     yield Row(what, [spent.memory_bytes / 2**30], "GiB", budget=0.5)
 
 
-def _environment() -> dict[str, str]:
-    """Return one in which bytecode is kept, as it is where nobody forbids it."""
-    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-
-
 def _import() -> Spent:
     command = [sys.executable, "-c", _IMPORT]
-    printed = subprocess.check_output(command, text=True, env=_environment())
+    printed = subprocess.check_output(command, text=True, env=_ENVIRONMENT)
     clock_s, cpu_s = map(float, printed.split())
     return Spent(clock_s, cpu_s)
 
 
 def _command(*arguments: str, sample_s: float = _DEADLINE_S) -> Spent:
-    """Run hooktrace, as ``_python`` does."""
-    return _python("-m", "hooktrace", *arguments, sample_s=sample_s)
-
-
-def _python(*arguments: str, sample_s: float = _DEADLINE_S) -> Spent:
-    """Run Python; its memory is looked at every ``sample_s`` seconds.
+    """Run hooktrace; its memory is looked at every ``sample_s`` seconds.
 
     Raises ``RuntimeError`` with what it says where it fails, ``TimeoutError`` after 300 s.
     """
@@ -118,7 +111,7 @@ def _python(*arguments: str, sample_s: float = _DEADLINE_S) -> Spent:
     start = time.perf_counter()
     most = 0
     with subprocess.Popen(
-        [sys.executable, *arguments], env=_environment(), process_group=0,
+        [sys.executable, "-m", "hooktrace", *arguments], env=_ENVIRONMENT, process_group=0,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         errors = None

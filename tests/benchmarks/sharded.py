@@ -27,14 +27,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from hooktrace.commands.bench.cost import _block
-from hooktrace.commands.bench.harness import in_turns
+from hooktrace.commands.bench.harness import in_turns, rounds_of
 from hooktrace.commands.bench.table import Row
 from hooktrace.fsdp.trace import trace
 from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.tracer import Tracer
 
 from .backends import all_exporters, otlp_sink
-from .blocks import Block, ratios, train, until_enough
+from .harness import LAYERS, WIDTH, Block, warm, whole_step_rows
 
 UNITS = 40
 COLLECTIVES = 3 * UNITS
@@ -46,10 +46,6 @@ _WARMUP_ROUNDS = 20
 _ROUNDS_A_DRAIN = 8
 _ASLEEP_S = 3600.0
 _BUDGET_US = 15.0
-_WIDTH = 1024
-_LAYERS = 12
-_BATCH = 64
-_WARMUP_STEPS = 8
 
 
 def sharded(*, quick: bool) -> Iterator[Row]:
@@ -60,21 +56,13 @@ def sharded(*, quick: bool) -> Iterator[Row]:
         ("the same, traced and paused - untraced", "paused", None),
         ("control, an untraced model against another", "control", None),
     ):
-        added = added_us(costs[side], costs["plain"])
+        pairs = zip(costs[side], costs["plain"], strict=True)
+        added = [(more - less) / COLLECTIVES / 1e3 for more, less in pairs]
         yield Row(f"FSDP2: {what}", added, "µs/unit", budget=budget)
     yield Row("FSDP2: that step, untraced", [ns / 1e6 for ns in costs["plain"]], "ms")
     with otlp_sink():
-        rounds, _ = run_ranks(2, _whole_steps, 45.0 if quick else 360.0)
-    wall, cpu = ratios(rounds)
-    note = f"{len(rounds)} pairs of blocks"
-    yield Row("FSDP2: a whole step, traced / untraced", wall, "ratio", budget=1.01, note=note)
-    yield Row("the same, processor time of all threads", cpu, "ratio")
-    yield Row("a step, untraced", [plain[0] / 1e6 for _, plain in rounds], "ms")
-
-
-def added_us(costs: list[int], base: list[int]) -> list[float]:
-    """Return by how many µs a collective steps are above others; both in ns, round by round."""
-    return [(more - less) / COLLECTIVES / 1e3 for more, less in zip(costs, base, strict=True)]
+        rounds, _ = run_ranks(2, _whole_steps, 45.0 if quick else 240.0)
+    yield from whole_step_rows("FSDP2: a whole step, traced / untraced", rounds)
 
 
 def _unit_steps(rounds: int) -> dict[str, list[int]]:
@@ -133,19 +121,12 @@ def _check(tracer: Tracer, collectives: int) -> None:
         )
 
 
-def _whole_steps(longest_s: float) -> list[list[Block]]:
+def _whole_steps(seconds: float) -> list[list[Block]]:
     """Return blocks of a traced model, and of one that is not."""
     with tempfile.TemporaryDirectory() as folder, Tracer(all_exporters(Path(folder))) as tracer:
-        ours, plain = _stack(_WIDTH, _LAYERS), _stack(_WIDTH, _LAYERS)
+        ours, plain = _stack(WIDTH, LAYERS), _stack(WIDTH, LAYERS)
         trace(ours, tracer=tracer)
-        data = torch.randn(_BATCH, _WIDTH)
-        trains = [
-            partial(train, model, torch.optim.SGD(model.parameters(), lr=1e-6), data)
-            for model in (ours, plain)
-        ]
-        for steps in trains:
-            steps(_WARMUP_STEPS)
-        sides = [partial(_block, tracer, True, steps) for steps in trains]
-        rounds = until_enough(in_turns(sides), longest_s)
-        _check(tracer, 3 * _LAYERS)
+        sides = [partial(_block, tracer, True, warm(model)) for model in (ours, plain)]
+        rounds = rounds_of(in_turns(sides), seconds)
+        _check(tracer, 3 * LAYERS)
     return rounds

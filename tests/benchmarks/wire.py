@@ -106,29 +106,15 @@ def compare_on_two_ranks(
 
 def wire(*, quick: bool) -> Iterator[Row]:
     """Yield how far wire stages, and launch -> done, are from the profiler's durations."""
-    compared = compare_on_two_ranks(10 if quick else 40)
-    comparison, _ = compared["allreduce"]
+    comparison, _ = compare_on_two_ranks(10 if quick else 40, ["allreduce"])["allreduce"]
     event = comparison.event_ns
     off, naive_off = (abs(ns - event) for ns in (comparison.wire_ns, comparison.naive_ns))
     yield Row("all_reduce of 8 MB, profiler's duration", (event / 1e6).tolist(), "ms")
-    yield Row(
-        "wire stage - profiler's event",
-        (off / 1e3).tolist(),
-        "µs",
-        budget=comparison.allowed_ns / 1e3,
-        note="budget: the larger of 100 µs and 2 % of the profiler's median",
-    )
-    yield Row("the same, relative", (100 * off / event).tolist(), "%")
+    budget, note = comparison.allowed_ns / 1e3, "budget: 100 µs, or 2 % of the profiler's median"
+    what = "wire stage - profiler's event"
+    yield Row(what, (off / 1e3).tolist(), "µs", budget=budget, note=note)
     what = "launch -> done - profiler's event, for contrast"
-    yield Row(what, (100 * naive_off / event).tolist(), "%")
-    for hook in DECOMPRESSING:
-        found = compared[hook]
-        over = [one.wire_sum_over(one.modelled) for one in found]
-        what = f"{hook}: sum of wire stages, over that by the profiler's release times"
-        yield Row(what, over, "x", budget=1.02)
-        yield Row(
-            f"{hook}: the same over the profiler's", [o.wire_sum_over(o.began) for o in found], "x"
-        )
+    yield Row(what, (naive_off / 1e3).tolist(), "µs")
 
 
 def _measure(steps: int, names: Sequence[str]) -> list[WireComparison]:
