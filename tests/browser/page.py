@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
-
-__all__ = ["Timeline"]
 
 DEADLINE_MS = 40_000
 _SETTLED = """(run) => {
   const t = window.hooktraceTimeline, s = t && t.state();
   return s && (!run || s.run === run) && s.isWhole && !s.isBusy && s.drawn.ranks > 0;
+}"""
+_PIXELS = """([id, x, y, width, height]) => {
+  const ratio = devicePixelRatio, canvas = document.getElementById(id);
+  const { data } = canvas.getContext("2d").getImageData(
+    x * ratio, y * ratio, Math.max(1, width * ratio), Math.max(1, height * ratio));
+  return Array.from({ length: data.length / 4 }, (_, i) => "#" + [0, 1, 2]
+    .map((k) => data[4 * i + k].toString(16).padStart(2, "0")).join(""));
 }"""
 
 
@@ -76,31 +82,31 @@ class Timeline:
         self.page.keyboard.press(key)
         return self.settle()
 
-    def place(self, rank: int, step: int, bucket: int) -> tuple[float, float]:
-        """Return where a bucket's bar is on the page."""
-        at = self.frame.evaluate(
+    def located(self, rank: int, step: int, bucket: int) -> dict[str, float]:
+        """Return the middle and the width of a bucket's bar on the canvas."""
+        found: dict[str, float] | None = self.frame.evaluate(
             "([r, s, b]) => window.hooktraceTimeline.locate(r, s, b)", [rank, step, bucket]
         )
-        assert at is not None, "the bucket has no bar of its own"
+        assert found is not None, "the bucket has no bar of its own"
+        return found
+
+    def place(self, rank: int, step: int, bucket: int) -> tuple[float, float]:
+        """Return where a bucket's bar is on the page."""
+        at = self.located(rank, step, bucket)
         box = self.frame.locator("#lanes").bounding_box()
         return box["x"] + at["x"], box["y"] + at["y"]
 
+    def pixels(
+        self, x: float, y: float, width: float = 1, height: float = 1, *, canvas: str = "lanes"
+    ) -> list[str]:
+        """Return the colours in a box of a canvas, as #rrggbb."""
+        found: list[str] = self.frame.evaluate(_PIXELS, [canvas, x, y, width, height])
+        return found
+
     def colors(self, rank: int, step: int, bucket: int) -> set[str]:
-        """Return the colours on the line through a bucket's bar, as #rrggbb."""
-        found = self.frame.evaluate(
-            """([r, s, b]) => {
-              const at = window.hooktraceTimeline.locate(r, s, b), ratio = devicePixelRatio;
-              const canvas = document.getElementById("lanes");
-              const { data } = canvas.getContext("2d").getImageData(
-                (at.x - at.width / 2) * ratio, (at.y + 3) * ratio, Math.ceil(at.width * ratio), 1);
-              const hex = new Set();
-              for (let i = 0; i < data.length; i += 4) hex.add("#" + [0, 1, 2]
-                .map((k) => data[i + k].toString(16).padStart(2, "0")).join(""));
-              return [...hex];
-            }""",
-            [rank, step, bucket],
-        )
-        return set(found)
+        """Return the colours on the line through a bucket's bar."""
+        at = self.located(rank, step, bucket)
+        return set(self.pixels(at["x"] - at["width"] / 2, at["y"] + 3, math.ceil(at["width"])))
 
     def text(self, selector: str) -> str:
         found: str = self.frame.locator(selector).inner_text()

@@ -16,12 +16,12 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ..distributed.harness import REPOSITORY
 from ..exporters.processes import get, running, until
 from ..ports import free_port
-
-__all__ = ["RANKS", "STEPS", "build_site", "real_run", "tensorboard"]
+from .page import Timeline
 
 RANKS = 4
 STEPS = 8
@@ -73,3 +73,15 @@ def tensorboard(site: Path, logdir: Path, log: Path, *, load_fast: bool = False)
         address = f"http://127.0.0.1:{port}"
         until(lambda: get(f"{address}/data/plugins_listing"), bool, log)
         yield address
+
+
+@contextmanager
+def one_page(site: Path, browser: Any, logs: Path, run: str) -> Iterator[Timeline]:
+    """Serve the runs in ``logs`` and open one of them; at the end no script has failed."""
+    with tensorboard(site, logs, logs.with_name(f"{logs.name}.log")) as address:
+        context = browser.new_context(viewport={"width": 1300, "height": 800})
+        page = Timeline(context.new_page(), address)
+        page.choose(run)
+        yield page
+        assert page.page_errors == []
+        context.close()

@@ -311,20 +311,9 @@ def test_names_do_no_harm_and_broken_files_are_named(
 
 
 def colors_of(timeline: Any, box: dict[str, Any], *, inset: float = 3.0) -> set[str]:
-    """Return the colours within a box of the canvas, as #rrggbb."""
-    found = timeline.frame.evaluate(
-        """([x, y, w, h]) => {
-          const ratio = devicePixelRatio, canvas = document.getElementById("lanes");
-          const { data } = canvas.getContext("2d").getImageData(
-            x * ratio, y * ratio, Math.max(1, w * ratio), Math.max(1, h * ratio));
-          const hex = new Set();
-          for (let i = 0; i < data.length; i += 4) hex.add("#" + [0, 1, 2]
-            .map((k) => data[i + k].toString(16).padStart(2, "0")).join(""));
-          return [...hex];
-        }""",
-        [box["x"] + inset, box["y"] + 1, box["width"] - 2 * inset, box["height"] - 2],
-    )
-    return set(found)
+    """Return the colours within a box of the canvas."""
+    width, height = box["width"] - 2 * inset, box["height"] - 2
+    return set(timeline.pixels(box["x"] + inset, box["y"] + 1, width, height))
 
 
 HANGS = {

@@ -17,8 +17,8 @@ from hooktrace.analysis.run import load
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
-from .one_page import one_page
 from .page import Timeline
+from .servers import one_page
 
 pytestmark = pytest.mark.browser
 
@@ -56,17 +56,14 @@ def corner(timeline: Timeline, selector: str = "#lanes") -> tuple[float, float]:
     return box["x"], box["y"]
 
 
+def heat_at(timeline: Timeline, rank: int, step: int) -> tuple[float, float]:
+    locate = "([rank, step]) => window.hooktraceTimeline.locateHeat(rank, step)"
+    at = timeline.frame.evaluate(locate, [rank, step])
+    return at["x"], at["y"]
+
+
 def heat_color(timeline: Timeline, rank: int, step: int) -> str:
-    found: str = timeline.frame.evaluate(
-        """([rank, step]) => {
-          const at = window.hooktraceTimeline.locateHeat(rank, step), ratio = devicePixelRatio;
-          const { data } = document.getElementById("heat-map").getContext("2d")
-            .getImageData(at.x * ratio, at.y * ratio, 1, 1);
-          return "#" + [...data].slice(0, 3).map((v) => v.toString(16).padStart(2, "0")).join("");
-        }""",
-        [rank, step],
-    )
-    return found
+    return timeline.pixels(*heat_at(timeline, rank, step), canvas="heat-map")[0]
 
 
 def test_the_heat_map_shows_the_late_rank_and_leads_to_it(timeline: Timeline) -> None:
@@ -80,9 +77,8 @@ def test_the_heat_map_shows_the_late_rank_and_leads_to_it(timeline: Timeline) ->
     ]
     assert np.argmin(lightness) == LATE
     assert sorted(lightness)[1] > lightness[LATE] + 200
-    at = timeline.frame.evaluate("() => window.hooktraceTimeline.locateHeat(37, 5)")
-    x, y = corner(timeline, "#heat-map")
-    timeline.page.mouse.move(x + at["x"], y + at["y"])
+    (x, y), at = corner(timeline, "#heat-map"), heat_at(timeline, LATE, 5)
+    timeline.page.mouse.move(x + at[0], y + at[1])
     timeline.frame.wait_for_selector("#tooltip b")
     assert re.search(r"rank 37, step 5: after the first rank 1[12]", timeline.text("#tooltip"))
     assert "heat=lag" in timeline.page.url

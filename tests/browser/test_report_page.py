@@ -30,20 +30,24 @@ LONG = SyntheticJob(
 )  # fmt: skip
 
 
+def on_screen_and_paper(browser: Any, file: Path) -> Any:
+    """Open a page on a small dark screen, then on paper in its colours; clipped on neither."""
+    shown = browser.new_page(viewport={"width": 800, "height": 600}, color_scheme="dark")
+    shown.goto(file.as_uri())
+    for ground in ("rgb(17, 21, 27)", "rgb(255, 255, 255)"):
+        assert shown.evaluate(_CLIPPED) == []
+        assert shown.evaluate("getComputedStyle(document.body).backgroundColor") == ground
+        shown.set_viewport_size({"width": 718, "height": 1000})  # A4 less its margins
+        shown.emulate_media(media="print", color_scheme="dark")
+    return shown
+
+
 def test_nothing_is_clipped_on_a_small_screen_and_on_paper(browser: Any, tmp_path: Path) -> None:
-    """Long names, 70 ranks, 130 buckets; on paper the dark mode's colours are a paper's."""
+    """Long names, 70 ranks, 130 buckets."""
     write_job(LONG, tmp_path)
     file = tmp_path / "report.html"
     file.write_text(page_of(report_of(tmp_path)))
-    shown = browser.new_page(viewport={"width": 800, "height": 600}, color_scheme="dark")
-    shown.goto(file.as_uri())
-    assert shown.evaluate(_CLIPPED) == []
-    dark = shown.evaluate("getComputedStyle(document.body).backgroundColor")
-    shown.set_viewport_size({"width": 718, "height": 1000})  # A4 less its margins
-    shown.emulate_media(media="print", color_scheme="dark")
-    assert shown.evaluate(_CLIPPED) == []
-    paper = shown.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (dark, paper) == ("rgb(17, 21, 27)", "rgb(255, 255, 255)")
+    shown = on_screen_and_paper(browser, file)
     assert shown.pdf(format="A4").startswith(b"%PDF")
     shown.close()
 
@@ -56,11 +60,6 @@ def test_a_comparisons_page_is_not_clipped_either(browser: Any, tmp_path: Path) 
         write_job(job, tmp_path / name)
     file = tmp_path / "compare.html"
     run_compare([str(tmp_path / ("one" * 30)), str(tmp_path / ("other" * 20))], html=file)
-    shown = browser.new_page(viewport={"width": 800, "height": 600}, color_scheme="dark")
-    shown.goto(file.as_uri())
+    shown = on_screen_and_paper(browser, file)
     assert "differ" in shown.inner_text("body")
-    assert shown.evaluate(_CLIPPED) == []
-    shown.set_viewport_size({"width": 718, "height": 1000})
-    shown.emulate_media(media="print", color_scheme="dark")
-    assert shown.evaluate(_CLIPPED) == []
     shown.close()

@@ -13,8 +13,8 @@ import pytest
 
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
-from .one_page import one_page
 from .page import Timeline
+from .servers import one_page
 
 pytestmark = pytest.mark.browser
 
@@ -39,22 +39,10 @@ def timeline(
 
 def share_of_wire(timeline: Timeline, rank: int, bucket: int, part: tuple[float, float]) -> float:
     """Return the share of a part of a bar's lower half that has the wire's full colour."""
-    found: float = timeline.frame.evaluate(
-        """([r, b, from, to, wire]) => {
-          const at = window.hooktraceTimeline.locate(r, 5, b), ratio = devicePixelRatio;
-          const x = (at.x - at.width / 2 + from * at.width) * ratio, y = (at.y + 1) * ratio;
-          const { data } = document.getElementById("lanes").getContext("2d")
-            .getImageData(x, y, (to - from) * at.width * ratio, 2);
-          const hex = (v) => v.toString(16).padStart(2, "0");
-          let same = 0;
-          for (let i = 0; i < data.length; i += 4) {
-            same += "#" + [0, 1, 2].map((k) => hex(data[i + k])).join("") === wire;
-          }
-          return same / (data.length / 4);
-        }""",
-        [rank, bucket, *part, WIRE],
-    )
-    return found
+    at, (begin, end) = timeline.located(rank, 5, bucket), part
+    x, width = at["x"] + (begin - 0.5) * at["width"], (end - begin) * at["width"]
+    found = timeline.pixels(x, at["y"] + 1, width, 2)
+    return found.count(WIRE) / len(found)
 
 
 def test_the_part_that_waits_is_hatched_and_the_transfer_solid(timeline: Timeline) -> None:
