@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -178,7 +177,8 @@ def _do_line(line: str, folder: Path, programs: Path) -> None:
     if words[0] in ("python3", "source", "pip", "export"):
         _look_at_set_up(words)
     elif words[0] == "tensorboard":
-        _serve(words, folder, programs)
+        assignments = (f"{name}={value}" for name, value in _environment(programs).items())
+        assert_tab(["env", *assignments, *words, "--port", "0"], folder)
     else:
         _run(f"{line} {OPTIONS.get(line.strip(), '')}", folder, programs)
 
@@ -228,18 +228,14 @@ def _run(line: str, folder: Path, programs: Path) -> str:
     return output
 
 
-def _serve(words: list[str], folder: Path, programs: Path) -> None:
-    """Start TensorBoard on a free port, and ask it for its plugins."""
+def assert_tab(command: list[str], folder: Path) -> None:
+    """Start TensorBoard, and ask it for its plugins; Comm Timeline is one."""
     log = folder / "tensorboard.log"
 
     def url() -> str:
         found = re.search(r"http://\S+:\d+/", log.read_text())
         return found[0] if found else ""
 
-    with running(["env", *_assignments(programs), *words, "--port", "0"], log):
+    with running(command, log):
         base = until(url, bool, log)
         assert "hooktrace" in until(lambda: get_json(f"{base}data/plugins_listing"), bool, log)
-
-
-def _assignments(programs: Path) -> Iterator[str]:
-    return (f"{name}={value}" for name, value in _environment(programs).items())

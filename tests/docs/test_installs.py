@@ -23,7 +23,7 @@ from hooktrace.records.reader import read_parts
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
 from ..distributed.harness import REPOSITORY
-from ..exporters.processes import get_json, running, until
+from .test_commands import assert_tab
 
 pytestmark = pytest.mark.slow
 
@@ -195,18 +195,9 @@ def test_a_torch_that_is_there_is_taken(bare: Installation) -> None:
 
 
 def test_tensorboard_has_the_tab(view: Installation) -> None:
-    """Comm Timeline is among its plugins."""
-    log = view.folder / "tensorboard.log"
     assignments = [f"{name}={value}" for name, value in view.environment({}).items()]
-    program = view.program("tensorboard")
-
-    def base() -> str:
-        found = re.search(r"http://\S+:\d+/", log.read_text())
-        return found[0] if found else ""
-
-    with running(["env", "-i", *assignments, program, "--logdir", ".", "--port", "0"], log):
-        url = until(base, bool, log)
-        assert "hooktrace" in until(lambda: get_json(f"{url}data/plugins_listing"), bool, log)
+    command = [view.program("tensorboard"), "--logdir", ".", "--port", "0"]
+    assert_tab(["env", "-i", *assignments, *command], view.folder)
 
 
 def test_all_of_it(installation: Callable[[str], Installation]) -> None:
