@@ -64,24 +64,13 @@ class _Event:
         return 0.0
 
 
-def _event(device: object) -> _Event:
-    return _Event()
-
-
-def _stream(device: object) -> None:
-    return None
-
-
-def _yes(device: object) -> bool:
-    return True
-
-
 @contextlib.contextmanager
 def simulated_device() -> Iterator[None]:
     """Take each bucket for one on a device, whose events cost nothing."""
     with (
-        mock.patch.object(slots, "has_events", _yes),
-        mock.patch.object(devices, "new_event", _event),
-        mock.patch.object(devices, "stream_of", _stream),
+        mock.patch.multiple(slots, has_events=lambda device: True),
+        mock.patch.multiple(
+            devices, new_event=lambda device: _Event(), stream_of=lambda device: None
+        ),
     ):
         yield

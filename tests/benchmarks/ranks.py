@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import msgspec
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from hooktrace.commands.bench.table import Row
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
-from hooktrace.ranks.whole_job.snapshot import JobSnapshot
 from hooktrace.ranks.whole_job.view import JobView
 from hooktrace.staging.job import job_store
 from hooktrace.testing.ranks import run_ranks
@@ -36,12 +33,11 @@ _STATUS_S = 3.0
 
 
 class Measured(NamedTuple):
-    """What the hub's process found; ``steps``: how many of all ranks it knew in the end."""
+    """What the hub's process found."""
 
     processor_percent: list[float]
     status_s: list[float]
     grown_mib: float
-    steps: int
 
 
 def ranks(*, quick: bool) -> Iterator[Row]:
@@ -51,11 +47,8 @@ def ranks(*, quick: bool) -> Iterator[Row]:
     hosts, seconds = (125, 10) if quick else (1250, 60)
     found = run_ranks(2, _measure, hosts, seconds)[0]
     count = f"{hosts * RANKS_A_HOST:,} ranks on {hosts:,} hosts"
-    note = f"{found.steps} steps of all ranks known"
-    yield Row(
-        f"hub of {count}: processor time of its process",
-        found.processor_percent, "%", budget=2.0, note=note,
-    )  # fmt: skip
+    what = f"hub of {count}: processor time of its process"
+    yield Row(what, found.processor_percent, "%", budget=2.0)
     yield Row("the same, memory added", [found.grown_mib], "MiB", budget=200.0)
     yield Row("the same, a status of all ranks", found.status_s, "s", budget=3.0)
 
@@ -74,7 +67,7 @@ def _hub(hosts: int, seconds: int) -> Measured:
     before_mib = resident_mib()
     me = Member(0, os.getpid(), "node0", "host 0")
     channel = Channel(me, world_size, HashStore(), time.perf_counter_ns, lambda _: None)
-    view = JobView(channel)
+    JobView(channel)  # which gathers what the hosts tell of steps
     channel.handlers["status"] = lambda _: bytes(2048)
     channel.start()
     _wait_for(lambda: bool(channel.children.places))
@@ -84,8 +77,7 @@ def _hub(hosts: int, seconds: int) -> Measured:
     time.sleep(seconds / 2)  # bursts of pings are more frequent at first
     percent = [_processor_percent(seconds / 6) for _ in range(6)]
     status_s = [_status_s(channel, world_size) for _ in range(_ROUNDS)]
-    grown_mib = resident_mib() - before_mib
-    measured = Measured(percent, status_s, grown_mib, _steps_known(channel, view))
+    measured = Measured(percent, status_s, resident_mib() - before_mib)
     channel.tell(OVER, b"")
     _wait_for(lambda: channel.children.count == 0)
     channel.close()
@@ -106,23 +98,6 @@ def _status_s(channel: Channel, world_size: int) -> float:
     if len(answers.answers) != world_size - RANKS_A_HOST + 1:
         raise RuntimeError(f"{len(answers.answers)} of {world_size} ranks answered")
     return took
-
-
-def _steps_known(channel: Channel, view: JobView) -> int:
-    """Return how many steps all have told of, as a look at the job shows it."""
-    looked = threading.Event()
-    found: list[bytes] = []
-
-    async def look() -> None:
-        found.append(await view.look(b""))
-        looked.set()
-
-    channel.run(lambda: channel.spawn(look()))
-    if not looked.wait(_DEADLINE_S):
-        raise TimeoutError("the hub did not answer")
-    shown = msgspec.msgpack.decode(found[0], type=JobSnapshot)
-    most = max((step.ranks for step in shown.steps), default=0)
-    return sum(step.ranks == most for step in shown.steps)
 
 
 def _wait_for(reached: Callable[[], bool]) -> None:
