@@ -4,7 +4,7 @@
                               bash: each line run; what sets up an installation is looked at instead
 
 A line may be run with other options, where it would take minutes or a port that is in use: OPTIONS.
-What several pages show of the demo's run is done once: DemoLines.
+What several pages show of the demo's run is done once: of_demo.
 """
 
 from __future__ import annotations
@@ -67,26 +67,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class DemoLines:
-    """The lines that start the demo or read its run, each run once in a folder that pages share."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._done: set[str] = set()
-
-    def __contains__(self, line: str) -> bool:
-        return line == "hooktrace demo" or "runs/demo" in line
-
-    def is_new(self, line: str) -> bool:
-        """Return whether a line is here for the first time."""
-        new = line not in self._done
-        self._done.add(line)
-        return new
-
-
 @pytest.fixture(scope="module")
-def demo_lines(tmp_path_factory: pytest.TempPathFactory) -> DemoLines:
-    return DemoLines(tmp_path_factory.mktemp("pages"))
+def of_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]]:
+    """A folder for the lines that start the demo or read its run, and those that ran already."""
+    return tmp_path_factory.mktemp("pages"), set()
 
 
 @pytest.mark.parametrize(
@@ -95,19 +79,21 @@ def demo_lines(tmp_path_factory: pytest.TempPathFactory) -> DemoLines:
     ids=lambda path: path.name,
 )
 def test_page_runs_from_the_top(
-    path: Path, programs: Path, demo_lines: DemoLines, tmp_path: Path
+    path: Path, programs: Path, of_demo: tuple[Path, set[str]], tmp_path: Path
 ) -> None:
     """These pages work line by line for someone who begins with nothing."""
+    folder, done = of_demo
     for block in Page(path).blocks:
         if block.language == "python":
             assert block.file is not None, f"say where this goes, as # train.py:\n{block.text}"
             (tmp_path / block.file).write_text(block.text)
         elif block.language == "bash":
             for line in block.text.splitlines():
-                if line not in demo_lines:
+                if line != "hooktrace demo" and "runs/demo" not in line:
                     _do_line(line, tmp_path, programs)
-                elif demo_lines.is_new(line):
-                    _do_line(line, demo_lines.folder, programs)
+                elif line not in done:
+                    done.add(line)
+                    _do_line(line, folder, programs)
 
 
 @pytest.mark.parametrize(

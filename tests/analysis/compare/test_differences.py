@@ -19,14 +19,6 @@ def difference(a: Floats, b: Floats) -> Difference:
     return found
 
 
-def test_constants_are_compared_exactly() -> None:
-    """As bytes are."""
-    same = difference(np.full(5, 3.0), np.full(9, 3.0))
-    half = difference(np.full(5, 4.0), np.full(9, 2.0))
-    assert (same.verdict, same.difference) == ("same", 0.0)
-    assert (half.verdict, half.low, half.high, half.share) == ("differs", -2.0, -2.0, -0.5)
-
-
 def test_few_steps_are_unknown() -> None:
     """With the reason, and with the medians."""
     found = difference(noise(0, steps=39), noise(1, 150))

@@ -11,7 +11,7 @@ from hooktrace.records import CompletedStep
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import facts_of, write_changed
-from tests.analysis.runs import job_run, run_in
+from tests.analysis.runs import run_in
 
 
 def test_errors_of_steps_that_do_not_settle_are_left_out(tmp_path: Path) -> None:
@@ -27,11 +27,6 @@ def test_errors_of_steps_that_do_not_settle_are_left_out(tmp_path: Path) -> None
     assert one.series["error"].steps.tolist() == [50]
     counts = [bucket.error.count for bucket in facts_of(tmp_path).buckets if bucket.error]
     assert counts == [2]  # of either rank
-
-
-def test_nothing_settled_is_none(tmp_path: Path) -> None:
-    """Of another model."""
-    assert measure(job_run(SyntheticJob(ranks=1, steps=3), tmp_path), "another", "a") is None
 
 
 def test_steps_whose_buckets_are_of_another_generation_have_no_parts(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import hooktrace
-from hooktrace.__main__ import main
 from hooktrace.records.errors import UsageError
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.report.test_command import call
 
 JOB = SyntheticJob(ranks=3, steps=20, late_ms={1: 9.0})
 
@@ -26,13 +26,9 @@ def test_a_run_says_what_it_is(tmp_path: Path) -> None:
     assert models["counts"][0] == max(ranks["counts"]) == sum(run.steps["counts"]) / 3
 
 
-def test_the_summary_is_the_reports_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_summary_is_the_reports_json(tmp_path: Path) -> None:
     write_job(JOB, tmp_path)
-    with pytest.raises(SystemExit):
-        main(["report", str(tmp_path), "--json"])
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(call("report", tmp_path, "--json").stdout)
     assert hooktrace.load(tmp_path).summary() == said
 
 

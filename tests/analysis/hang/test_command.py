@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from hooktrace.__main__ import main
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from tests.analysis.report.test_command import call as call_any
 from tests.distributed.harness import REPOSITORY
 from tests.docs.pages import Page
 
 JOB = SyntheticJob(steps=20)
-
-
-def call(*arguments: object) -> Result:
-    """Run the command line."""
-    return CliRunner().invoke(main, ["hang", *map(str, arguments)])
+call = partial(call_any, "hang")
 
 
 def end_after(folder: Path, rank: int, step: int) -> None:

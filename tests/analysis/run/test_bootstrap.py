@@ -90,13 +90,6 @@ def test_parts_add_up_in_each_resample() -> None:
     np.testing.assert_allclose(found.drawn[:, :3].sum(axis=1), found.drawn[:, 3])
 
 
-def test_the_same_is_drawn_each_time() -> None:
-    """A report is the same if it is made again."""
-    values = np.random.default_rng(2).exponential(size=50)
-    assert (drawn(values, MEDIAN, 0).drawn == drawn(values, MEDIAN, 0).drawn).all()
-    assert (drawn(values, MEDIAN, 0).drawn != drawn(values, MEDIAN, 1).drawn).any()
-
-
 def test_ratio_is_of_the_first() -> None:
     """And has an interval of its own; NaN of nothing."""
     values = np.random.default_rng(2).normal(100, 3, 200)

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from hooktrace.__main__ import main
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.run import files, load
 from hooktrace.exporters.retention import Retention
@@ -18,6 +16,7 @@ from hooktrace.records.errors import UsageError
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import write_kept
+from tests.analysis.report.test_command import call
 from tests.distributed.harness import REPOSITORY
 from tests.integrations.frameworks import ALONE, check_namespaces, needs_frameworks, run
 
@@ -75,7 +74,7 @@ def test_what_cannot_read_is_refused(tmp_path: Path, options: list[str], said: s
     """With what can."""
     write_job(JOB, tmp_path)
     for command in (["report", str(tmp_path)], ["compare", str(tmp_path), str(tmp_path)]):
-        result = CliRunner().invoke(main, [*command, *options])
+        result = call(*command, *options)
         assert result.exit_code == 2
         assert said in result.stderr
 

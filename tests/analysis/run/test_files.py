@@ -13,11 +13,11 @@ from threading import Thread
 import pytest
 
 import hooktrace
-from hooktrace.__main__ import main
 from hooktrace.analysis.run.files import fetched, is_url, read_run
 from hooktrace.records.errors import UsageError
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from tests.analysis.report.test_command import call
 
 JOB = SyntheticJob(ranks=2, steps=10, late_ms={1: 9.0})
 
@@ -64,15 +64,13 @@ def test_it_is_the_same_run(memory: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_commands_take_it(memory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_take_it(memory: str, tmp_path: Path) -> None:
     """Each of those that read."""
-    out, local = str(tmp_path / "t.json"), (tmp_path / "run").as_uri()
+    out, local = tmp_path / "t.json", (tmp_path / "run").as_uri()
     commands = [["report", memory], ["hang", memory], ["export", local, "--out", out]]
     for command in [*commands, ["compare", memory, local]]:
-        with pytest.raises(SystemExit) as ended:
-            main(command)
-        assert ended.value.code in (0, None), capsys.readouterr().err
-        assert capsys.readouterr().out
+        result = call(*command)
+        assert (result.exit_code, bool(result.stdout)) == (0, True), result.stderr
 
 
 def test_over_http(tmp_path: Path) -> None:

@@ -120,14 +120,6 @@ def test_what_is_said_of_its_end(
         assert found.took_ns == took
 
 
-def test_a_hang_that_all_files_have_is_one(tmp_path: Path) -> None:
-    """It begins when the first rank had the bucket ready, in rank 0's clock."""
-    record = write_hung_job(JOB, LASTS, tmp_path)
-    (hang,) = hangs_in(tmp_path)
-    assert (hang.record, hang.ranks) == (record, (0, 1, 2, 3))
-    assert (hang.start, hang.end, hang.record.sentence) == (record.since_ns, None, record.message)
-
-
 def test_numbers_that_begin_anew_are_other_hangs(tmp_path: Path) -> None:
     """As after another rank has taken over; the one that lasts comes first."""
     record = write_hung_job(JOB, LASTS, tmp_path)

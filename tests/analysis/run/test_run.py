@@ -125,16 +125,6 @@ def test_a_rank_is_after_none_that_lacks_the_bucket(tmp_path: Path) -> None:
     assert lags_in(run_in(tmp_path)) == [[0] * 4 + [UNKNOWN] * 2, [0] * 4]
 
 
-def test_files_of_another_run_are_set_apart(tmp_path: Path) -> None:
-    """A rank that was left over from an earlier, larger job."""
-    other = run_of(2, run_id="older")
-    texts = {rank: text_of(run_of(rank), steps_of(1)) for rank in range(2)}
-    write_ranks(tmp_path, {**texts, 2: text_of(other, steps_of(1))})
-    run = run_in(tmp_path)
-    assert [t.rank for t in run.tracks] == [0, 1]
-    assert [t.rank for t in run.other_runs] == [2]
-
-
 def test_a_job_that_was_started_again_on_fewer_ranks(tmp_path: Path) -> None:
     """The newest run is shown, and not the one that most files are of."""
     texts = {rank: text_of(run_of(rank, run_id="older"), steps_of(1)) for rank in range(4)}
