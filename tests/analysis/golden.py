@@ -98,7 +98,6 @@ def names() -> list[str]:
 
 
 def write(name: str, folder: Path) -> None:
-    """Write the record files of a job."""
     if name in JOBS or name in TOLD:
         (JOBS if name in JOBS else TOLD)[name](folder)
     else:

@@ -23,7 +23,6 @@ from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 
 
 def job_run(job: SyntheticJob | Replicated, folder: Path) -> Run:
-    """Write a job's files, and read them."""
     if isinstance(job, SyntheticJob):
         write_job(job, folder)
     elif isinstance(job, ShardedJob):
@@ -34,7 +33,6 @@ def job_run(job: SyntheticJob | Replicated, folder: Path) -> Run:
 
 
 def run_in(folder: Path) -> Run:
-    """Read the files of a run."""
     return load(find_records(folder))
 
 

@@ -58,7 +58,6 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        """All text."""
         return "".join(self.lines)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -41,7 +41,6 @@ def test_templates_are_installed_with_the_package() -> None:
 
 
 def test_each_kind_of_node_is_shown_and_names_are_escaped() -> None:
-    """Whatever a file says, none of it becomes markup."""
     odd = "<i x>&"
     table = Table(odd, [Column(odd, odd)], [[odd]], odd, [[odd]], odd, ["strong"])
     nodes = [
@@ -77,7 +76,6 @@ def test_a_scale_of_one_value_divides_by_nothing() -> None:
 
 
 def test_names_are_escaped_wherever_they_stand() -> None:
-    """In the title, in a line of text and in what the pointer shows."""
     svg = Svg(20, '<a> & "b"')
     svg.text(1, 2, "<b>")
     svg.add("rect", "box", tip="<c>", opacity=0.5, x=1.04, width=2)
@@ -90,7 +88,6 @@ def test_names_are_escaped_wherever_they_stand() -> None:
 
 
 def test_shapes() -> None:
-    """To a tenth of a unit."""
     assert curve([(0, 1), (2.25, 3)]) == "M0 1L2.2 3"
     assert box(1, 2, 3, 4) + box(0, 0, 1, 1) == "M1 2h3v4h-3zM0 0h1v1h-1z"
 

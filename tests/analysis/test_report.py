@@ -134,7 +134,6 @@ def test_of_many_ranks_the_late_one_is_shown_and_others_are_folded(tmp_path: Pat
 
 
 def test_a_call_that_is_made_again_has_its_number(tmp_path: Path) -> None:
-    """However long the unit's name is."""
     write_sharded(ShardedJob(steps=5), tmp_path)
     facts = facts_of(tmp_path)
     bucket = facts.buckets[1]

@@ -63,17 +63,14 @@ class Answers:
 
     @property
     def models(self) -> list[ModelReport]:
-        """The report's models."""
         return self.report.models
 
     def tab(self, route: str, **parameters: Any) -> Any:
-        """Return what the tab answers."""
         found = self._ask(route, **parameters)
         assert "error" not in found, found
         return found
 
     def compared(self, model: str) -> Measures:
-        """Return what is compared of a model."""
         found = measure(self.run, model, "run")
         assert found is not None
         return found

@@ -192,7 +192,6 @@ def _done_early(bucket: BucketRecord) -> BucketRecord:
 
 
 def unresolved(completed: CompletedStep) -> CompletedStep:
-    """Return the step, whose exposed time is not known."""
     return replace(completed[0], exposed_ns=None), completed[1]
 
 

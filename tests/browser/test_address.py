@@ -24,7 +24,6 @@ KEPT = ("run", "model", "mode", "scroll")
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs."""
     folder = tmp_path_factory.mktemp("address")
     write_job(SyntheticJob(steps=60, late_ms={2: 6.0}, anomaly_rank=1), folder / "a/late")
     write_job(SyntheticJob(steps=30, jitter_ms=3.0), folder / "b")
@@ -33,7 +32,6 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(site: Path, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A TensorBoard of both."""
     with tensorboard(site, logs, tmp_path_factory.mktemp("tensorboard") / "log") as at:
         yield at
 

@@ -213,7 +213,6 @@ def test_slowest_steps_jump(server: str, open_timeline: Any, real: Ranks) -> Non
 
 
 def test_resizing_draws_anew(server: str, open_timeline: Any) -> None:
-    """The canvas has the new size, with as many ranks and steps."""
     timeline = open_timeline(server)
     before = timeline.whole("real")
     size = "() => document.getElementById('lanes').width"
@@ -311,7 +310,6 @@ def test_names_do_no_harm_and_broken_files_are_named(
 
 
 def colors_of(timeline: Any, box: dict[str, Any], *, inset: float = 3.0) -> set[str]:
-    """Return the colours within a box of the canvas."""
     width, height = box["width"] - 2 * inset, box["height"] - 2
     return set(timeline.pixels(box["x"] + inset, box["y"] + 1, width, height))
 

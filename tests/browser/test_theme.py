@@ -37,7 +37,6 @@ def colors(theme: str) -> tuple[dict[str, str], list[str]]:
 @pytest.mark.parametrize("theme", ["LIGHT", "DARK"])
 @pytest.mark.parametrize("deuteranopia", [True, False])
 def test_stages_are_told_apart(theme: str, deuteranopia: bool) -> None:
-    """From each other, and from what they are drawn on."""
     kinds, grounds = colors(theme)
     seen = {name: lab(color, deuteranopia=deuteranopia) for name, color in kinds.items()}
     below = [lab(color, deuteranopia=deuteranopia) for color in grounds]
@@ -64,7 +63,6 @@ def test_stages_are_told_apart(theme: str, deuteranopia: bool) -> None:
 def test_the_difference_is_that_of_its_paper(
     one: tuple[float, ...], other: tuple[float, ...], expected: float
 ) -> None:
-    """Sharma, Wu and Dalal give pairs to check with."""
     assert difference(np.array(one), np.array(other)) == pytest.approx(expected, abs=1e-4)
 
 

@@ -29,7 +29,6 @@ FASTER = SyntheticJob(
 def timeline(
     site: Path, browser: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Timeline]:
-    """One TensorBoard and one page for all of this file."""
     logs = tmp_path_factory.mktemp("waits")
     write_job(LATE, logs / "late")
     write_job(FASTER, logs / "faster")

@@ -38,34 +38,29 @@ COMMANDS: dict[str, Any] = typer.main.get_command(command_line).commands  # type
 
 
 def test_every_exporter_is_documented() -> None:
-    """With all numbers of its retention."""
     page = (REPOSITORY / "docs" / "exporters.md").read_text("utf-8")
     assert not [name for name in exporters.__all__ if name not in page]
     assert not [field.name for field in fields(exporters.Retention) if field.name not in page]
 
 
 def test_how_many_steps_have_spans() -> None:
-    """The numbers in the text are those of the code."""
     page = (REPOSITORY / "docs" / "exporters.md").read_text("utf-8")
     assert f"the first {SPAN_RETENTION.first_steps} steps of a generation" in page
     assert f"every {SPAN_RETENTION.window_every}th by number" in page
 
 
 def test_every_setting_is_documented() -> None:
-    """Those of the environment, and none that does not exist."""
     sources = "".join(path.read_text("utf-8") for path in REPOSITORY.glob("hooktrace/**/*.py"))
     assert set(_SETTING.findall(DOCS)) == set(_SETTING.findall(sources))
 
 
 def test_every_hook_is_documented() -> None:
-    """By its public name, with its state's."""
     page = (REPOSITORY / "docs" / "hooks.md").read_text("utf-8")
     listing = {"HookEntry", "catalogue"}  # what lists the hooks
     assert not [name for name in set(hooks.__all__) - listing if name not in page]
 
 
 def test_every_dependency_is_documented() -> None:
-    """By name, with the extra that brings it."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     page = (REPOSITORY / "docs" / "quickstart.md").read_text("utf-8")
     extras = {k: v for k, v in project["optional-dependencies"].items() if k not in ("dev", "docs")}
@@ -110,7 +105,6 @@ def _named(path: str) -> object:
 
 
 def test_every_option_is_documented() -> None:
-    """By all names that it has."""
     names = [name for c in COMMANDS.values() for option in c.params for name in option.opts]
     assert not [name for name in names if name.startswith("-") and f"`{name}`" not in DOCS]
 
@@ -184,7 +178,6 @@ def _declares(parts: list[str]) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=repr)
 def test_python_compiles(page: Page) -> None:
-    """Each Python block is Python."""
     for block in page.blocks:
         if block.language == "python":
             compile(block.text, str(page), "exec")

@@ -17,7 +17,6 @@ from ..distributed.harness import REPOSITORY
 
 @pytest.fixture(scope="module")
 def generate() -> ModuleType:
-    """The script docs/generate.py."""
     spec = importlib.util.spec_from_file_location("generate", REPOSITORY / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None

@@ -142,7 +142,6 @@ def view(installation: Callable[[str], Installation]) -> Installation:
 def test_files_are_read_without_torch(
     arguments: tuple[str, ...], extra: str, request: pytest.FixtureRequest
 ) -> None:
-    """To the end, with the file that is asked for."""
     installed: Installation = request.getfixturevalue(extra)
     assert installed("python", "-c", "import torch").returncode == 1
     result = installed("hooktrace", *arguments)
@@ -155,7 +154,6 @@ def test_files_are_read_without_torch(
 def test_commands_that_train_say_what_is_missing(
     command: tuple[str, ...], bare: Installation
 ) -> None:
-    """In one line, with the remedy, and not by a traceback."""
     result = bare("hooktrace", *command)
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
@@ -164,7 +162,6 @@ def test_commands_that_train_say_what_is_missing(
 
 
 def test_names_that_need_torch_say_so(bare: Installation) -> None:
-    """The error's last line has the remedy."""
     error = bare("python", "-c", "import hooktrace; hooktrace.instrument").stderr
     last = error.splitlines()[-1]
     assert "hooktrace.instrument needs torch, which is not installed here" in last
@@ -201,7 +198,6 @@ def test_tensorboard_has_the_tab(view: Installation) -> None:
 
 
 def test_all_of_it(installation: Callable[[str], Installation]) -> None:
-    """Every exporter has what it needs, and a script trains."""
     installed = installation("[all]")
     version = "import torch; print(torch.__version__.partition('+')[0])"
     pinned = re.findall(r"^torch==(\S+)", (REPOSITORY / "constraints.txt").read_text(), re.M)

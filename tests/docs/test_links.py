@@ -23,7 +23,6 @@ def _leads(page: Page, link: str) -> bool:
 
 @pytest.mark.parametrize("link", ["no-such-file.md", "quickstart.md#no-such-heading", "#neither"])
 def test_dead_links_are_found(link: str) -> None:
-    """A missing file and a missing heading are both dead ends."""
     assert not _leads(Page(REPOSITORY / "docs" / "hooks.md"), link)
 
 

@@ -42,5 +42,4 @@ def compared(*, seed: int = 1, **unlike: Any) -> Comparison:
 
 
 def as_facts(one: Measures, **fields: Any) -> Measures:
-    """Return measures whose facts differ."""
     return Measures(replace(one.facts, **fields), one.series, one.parts)

@@ -50,7 +50,6 @@ def test_all_against_the_first(runs: Path, tmp_path: Path) -> None:
 
 
 def test_json_is_for_programs(runs: Path) -> None:
-    """With its schema's number, and nothing else."""
     result = call("compare", runs / "a1", runs / "slow", "--json")
     content = msgspec.json.decode(result.output)
     assert content["schema"] == 2
@@ -68,7 +67,6 @@ def no(*arguments: object) -> str:
 
 
 def test_what_cannot_be_is_said_with_its_remedy(runs: Path) -> None:
-    """Before anything is written."""
     a, other = runs / "a1", runs / "else"
     assert no(a) == "hooktrace compare: one run alone is nothing to compare; pass two or more"
     assert no(a, other).endswith(
@@ -80,7 +78,6 @@ def test_what_cannot_be_is_said_with_its_remedy(runs: Path) -> None:
 
 
 def test_two_models_are_compared_by_step_time_alone(runs: Path) -> None:
-    """If asked for, with a warning."""
     result = call("compare", runs / "a1", runs / "else", "--model", "synthetic=other")
     assert result.exit_code == 0
     assert "step times are compared and nothing else" in " ".join(result.output.split())

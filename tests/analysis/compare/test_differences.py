@@ -20,7 +20,6 @@ def difference(a: Floats, b: Floats) -> Difference:
 
 
 def test_few_steps_are_unknown() -> None:
-    """With the reason, and with the medians."""
     found = difference(noise(0, steps=39), noise(1, 150))
     assert found.verdict == "unknown"
     assert found.why == "39 steps are too few to tell how they vary; 40 are needed"
@@ -29,7 +28,6 @@ def test_few_steps_are_unknown() -> None:
 
 
 def test_a_difference_has_an_interval() -> None:
-    """In its unit and as a share of the first."""
     found = difference(noise(0), noise(1, 110))
     assert found.differs
     assert (found.low or 0) < 10 < (found.high or 0) < 12

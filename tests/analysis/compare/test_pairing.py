@@ -65,7 +65,6 @@ def test_another_model_is_said() -> None:
 
 
 def test_what_else_differs() -> None:
-    """Ranks, hosts, torch, what the hook was told."""
     other = replace(
         A, ranks=(0, 1), hosts=("b",), torch_version="2.14", name="other",
         hook_options=(("rank", 2),), bucket_cap_bytes=5 << 20,
@@ -111,7 +110,6 @@ def doubts_of(other: Measures) -> str:
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_what_is_doubtful_is_said(fields: dict[str, object], words: str) -> None:
-    """Each by itself."""
     assert words in doubts_of(as_facts(measures("other", seed=1), **fields))
 
 

@@ -14,7 +14,6 @@ FOUND = compared(bytes_per_second=2.5e8)
 
 
 def changed(step: Difference) -> Comparison:
-    """Return a comparison with another difference of the step time."""
     first, *others = FOUND.quantities
     return replace(FOUND, quantities=(replace(first, difference=step), *others))
 

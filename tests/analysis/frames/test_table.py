@@ -31,7 +31,6 @@ def test_pandas_has_the_declared_types(run: hooktrace.Run) -> None:
 
 @pytest.mark.parametrize("library", ["polars", "arrow"])
 def test_others_hold_the_same(run: hooktrace.Run, library: str) -> None:
-    """Values, what is not known, and times."""
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow" if library == "arrow" else library)
 
@@ -51,7 +50,6 @@ def test_others_hold_the_same(run: hooktrace.Run, library: str) -> None:
 
 
 def test_a_column_is_an_array_masked_where_nothing_is_known(run: hooktrace.Run) -> None:
-    """Numbers as numbers; names and texts as objects."""
     steps, buckets = run.steps, run.buckets
     assert len(steps) == 2 * 3
     last = np.asarray(steps["step"]) == max(steps["step"])

@@ -69,7 +69,6 @@ def test_dumps_of_this_run_are_named(tmp_path: Path) -> None:
 
 
 def test_json_has_what_the_tracer_returns(tmp_path: Path) -> None:
-    """The fields of the record, the remedy, and whether it ended."""
     record = write_hung_job(JOB, SyntheticHang(step=12, killed=(2,)), tmp_path)
     result = call(tmp_path, "--json")
     content = json.loads(result.output)
@@ -95,7 +94,6 @@ def test_a_run_without_a_hang_has_none(tmp_path: Path) -> None:
 
 
 def test_killed_ranks_that_stopped_together_are_no_hang(tmp_path: Path) -> None:
-    """But it is said that the files have no end."""
     write_job(JOB, tmp_path)
     for rank in range(4):
         end_after(tmp_path, rank, 9)
@@ -138,7 +136,6 @@ def test_ranks_that_were_closed_apart_are_no_hang(tmp_path: Path) -> None:
 
 
 def test_the_docs_show_what_it_prints(tmp_path: Path) -> None:
-    """The very lines."""
     write_hung_job(SyntheticJob(steps=130), SyntheticHang(step=120, killed=(2,)), tmp_path)
     blocks = Page(REPOSITORY / "docs" / "hangs.md").blocks
     shown = [block.text for block in blocks if block.text.startswith("bucket 5 of step 120")]
@@ -146,7 +143,6 @@ def test_the_docs_show_what_it_prints(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_no_hang_either(tmp_path: Path) -> None:
-    """Exit code 2, as everywhere."""
     result = call(tmp_path)
     assert result.exit_code == 2
     assert "there is no record file in" in result.stderr

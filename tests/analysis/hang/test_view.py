@@ -34,7 +34,6 @@ def rows(hang: Hang) -> dict[str, str]:
 
 
 def end_of(rank: int, *, closed: bool) -> RankEnd:
-    """Return the end of a rank's file."""
     return RankEnd(rank=rank, host="host-0", last=(), closed=closed)
 
 
@@ -58,7 +57,6 @@ def test_of_a_hang_that_is_over_or_whose_files_were_closed_no_time_goes_on() -> 
 
 
 def test_a_unit_is_told_by_its_name() -> None:
-    """And what to do is what holds for sharded models."""
     name = "blocks.2 all-gather (forward)"
     record = replace(RECORD, kind="uneven_inputs", unit=name)
     found = rows(dataclasses.replace(HANG, record=record))
@@ -80,7 +78,6 @@ def test_what_is_not_known_is_said() -> None:
 
 
 def test_a_rank_whose_file_lacks_the_record_is_named() -> None:
-    """With how far it came."""
     end = RankEnd(rank=2, host=None, last=(), closed=False)
     found = dict(hang_rows(dataclasses.replace(HANG, ranks=(0, 1, 3)), [end], NOW))
     assert found["rank 2"] == (
@@ -90,7 +87,6 @@ def test_a_rank_whose_file_lacks_the_record_is_named() -> None:
 
 
 def test_times_of_a_damaged_file_do_no_harm() -> None:
-    """There is no such year."""
     record = replace(RECORD, since_wall_ns=1 << 62)
     assert rows(dataclasses.replace(HANG, record=record))["since"].startswith("2116-")
     record = replace(RECORD, since_wall_ns=-(1 << 62))

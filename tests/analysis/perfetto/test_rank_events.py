@@ -114,7 +114,6 @@ def test_a_hang_without_end_begins_and_does_not_end(tmp_path: Path) -> None:
 
 
 def test_a_hang_in_the_first_step_is_where_the_trace_begins(tmp_path: Path) -> None:
-    """There is nothing else."""
     assert [e["ts"] for e in events_of(tmp_path, SyntheticHang(step=1))] == [0.0] * 4
 
 

@@ -40,7 +40,6 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def ns(us: float) -> int:
-    """Return microseconds as whole ns."""
     return round(us * 1000)
 
 

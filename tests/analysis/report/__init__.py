@@ -1,1 +1,0 @@
-"""Tests of ``hooktrace.analysis.report``."""

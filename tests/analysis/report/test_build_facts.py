@@ -30,6 +30,5 @@ def test_independent_steps_give_the_medians_own_interval() -> None:
 
 
 def test_of_few_steps_nothing_is_known() -> None:
-    """And of constant ones all."""
     found = [noise_ns(np.full((2, n), of)) for n, of in ((15, 1e6), (40, np.nan), (40, 1e6))]
     assert found == [None, None, 0]

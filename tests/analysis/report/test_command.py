@@ -17,12 +17,10 @@ RANK_0 = "plugins/hooktrace/rank00000.jsonl"
 
 
 def call(*arguments: object) -> Result:
-    """Run the command line."""
     return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
 def test_one_model_only(tmp_path: Path) -> None:
-    """Or a list of those that there are."""
     steps = steps_of(3)
     other = [
         (replace(s, model="other"), tuple(replace(b, model="other") for b in bs)) for s, bs in steps

@@ -19,7 +19,6 @@ from tests.analysis.told import TOLD
 
 
 def stall(rank: int, step: int) -> AnomalyRecord:
-    """Return what a rank records of a step that stalled."""
     return AnomalyRecord(
         kind="stall", model="synthetic", hook="allreduce_hook", generation=1, step=step, bucket=-1,
         stage="exposed", time_ns=step * 10**8, message="10 s, where 2 ms is usual", rank=rank,

@@ -68,12 +68,10 @@ def text_of(
     clocks: Sequence[ClockRecord] = (),
     ended: bool = True,
 ) -> str:
-    """Return the content of a rank's file."""
     return rank_file([run, *clocks], steps, ended=ended).decode()
 
 
 def write_ranks(logdir: Path, texts: dict[int, str]) -> None:
-    """Write the files where an exporter would."""
     folder = logdir / "plugins" / "hooktrace"
     folder.mkdir(parents=True, exist_ok=True)
     for rank, text in texts.items():
@@ -81,7 +79,6 @@ def write_ranks(logdir: Path, texts: dict[int, str]) -> None:
 
 
 def steps_of(count: int, *, bucket_count: int = 2) -> list[Completed]:
-    """Return steps of the sample."""
     return [make_step(i, bucket_count=bucket_count) for i in range(count)]
 
 
@@ -107,7 +104,6 @@ def write_times(
 
 
 def add(folder: Path, rank: int, *records: Any) -> None:
-    """Write records at the end of a rank's file."""
     with record_path(folder, rank).open("ab") as file:
         file.write(b"".join(map(RecordEncoder().record, records)))
 

@@ -53,7 +53,6 @@ def test_equal_runs_are_called_different_in_5_percent(phi: float) -> None:
 
 
 def test_a_difference_of_5_percent_is_found() -> None:
-    """Also where steps depend on each other."""
     assert share_called_different(0.6, 5.0, 40) == 1.0
 
 
@@ -69,7 +68,6 @@ def test_blocks_are_longer_where_steps_depend() -> None:
 
 @pytest.mark.parametrize("steps", [40, 41])
 def test_estimates_are_what_they_say(steps: int) -> None:
-    """Median, mean of the middle half, mean."""
     values = np.random.default_rng(1).exponential(size=steps)
     table = values[:, None]
     assert estimate(table, values, MEDIAN)[0] == pytest.approx(np.median(values))
@@ -91,7 +89,6 @@ def test_parts_add_up_in_each_resample() -> None:
 
 
 def test_ratio_is_of_the_first() -> None:
-    """And has an interval of its own; NaN of nothing."""
     values = np.random.default_rng(2).normal(100, 3, 200)
     found = ratio_interval(drawn(values, MEDIAN, 0), drawn(values * 0.9, MEDIAN, 1))
     assert found.low[0] < found.found[0] < found.high[0]

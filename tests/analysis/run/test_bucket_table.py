@@ -57,7 +57,6 @@ def test_units_have_them_too(tmp_path: Path) -> None:
 
 
 def test_the_report_sums_what_data_frames_have(tmp_path: Path) -> None:
-    """Of the steps that count, over all ranks."""
     run = job_run(SyntheticJob(ranks=2, steps=9, late_ms={1: 5.0}), tmp_path)
     (model,) = build_report(run).models
     steps = load(tmp_path).steps

@@ -18,7 +18,6 @@ FLAGS = ("warmup", "shadow", "complete", "probed")
 
 
 def why(folder: Path) -> list[list[str]]:
-    """Return the reason of each step of each rank."""
     return [[REASONS[i] for i in own.tolist()] for own in reasons(run_in(folder))]
 
 

@@ -71,7 +71,6 @@ def test_what_a_writer_left_out_stays_out(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_read_is_refused(tmp_path: Path, options: list[str], said: str) -> None:
-    """With what can."""
     write_job(JOB, tmp_path)
     for command in (["report", str(tmp_path)], ["compare", str(tmp_path), str(tmp_path)]):
         result = call(*command, *options)
@@ -82,7 +81,6 @@ def test_what_cannot_read_is_refused(tmp_path: Path, options: list[str], said: s
 def test_a_run_that_does_not_fit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it is read, with what would fit."""
     write_job(JOB, tmp_path)
     monkeypatch.setattr(files, "_A_BUCKET", 1 << 40)
     with pytest.raises(UsageError, match=r"GiB are free|are free; pass --every \d+, or more"):

@@ -47,7 +47,6 @@ def serving(folder: Path) -> Iterator[str]:
 
 
 def test_what_is_a_url() -> None:
-    """And not a path, of Windows either."""
     assert all(map(is_url, ["s3://b/run", "memory://run", "simplecache::s3://b/run", "file:///a"]))
     assert not any(map(is_url, ["runs/demo", "/runs/demo", r"C:\runs", "a:b", Path("s3:/run")]))
     assert fetched("runs/demo") == Path("runs/demo")
@@ -65,7 +64,6 @@ def test_it_is_the_same_run(memory: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_commands_take_it(memory: str, tmp_path: Path) -> None:
-    """Each of those that read."""
     out, local = tmp_path / "t.json", (tmp_path / "run").as_uri()
     commands = [["report", memory], ["hang", memory], ["export", local, "--out", out]]
     for command in [*commands, ["compare", memory, local]]:
@@ -74,7 +72,6 @@ def test_commands_take_it(memory: str, tmp_path: Path) -> None:
 
 
 def test_over_http(tmp_path: Path) -> None:
-    """From a server that lists its folders."""
     pytest.importorskip("aiohttp")
     write_job(JOB, tmp_path)
     with serving(tmp_path) as url:
@@ -84,7 +81,6 @@ def test_over_http(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The remedy is said, whatever is wrong."""
     pytest.importorskip("fsspec")
     with pytest.raises(UsageError, match=r"there is no record file in memory://nowhere"):
         hooktrace.load("memory://nowhere")

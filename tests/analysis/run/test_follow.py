@@ -17,7 +17,6 @@ from tests.analysis.run.files import run_of, steps_of, text_of
 
 
 def rows(track: RankTrack) -> list[list[int]]:
-    """Return all numbers of a track."""
     return [
         getattr(columns, name).tolist()
         for columns in (track.buckets, track.stages, track.steps)
@@ -45,7 +44,6 @@ def test_portions_give_what_the_whole_file_gives(cuts: list[int], most: int) -> 
 
 
 def test_only_what_is_new_is_read(tmp_path: Path) -> None:
-    """And what was given out before stays as it was."""
     text = text_of(run_of(0), steps_of(4), ended=False)
     path = tmp_path / "file"
     half = text.index('"kind":"step"', text.index('"kind":"step"') + 1)
@@ -129,7 +127,6 @@ def test_what_others_read_is_what_is_in_the_files(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the time that it was given."""
     (_,), (follower,) = followers(tmp_path, 1)
     monkeypatch.setattr("hooktrace.analysis.run.follow._GRACE_S", 0.1)
     monkeypatch.setattr("hooktrace.analysis.run.follow._PROGRAM", "import time; time.sleep(600)")

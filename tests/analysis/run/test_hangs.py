@@ -24,7 +24,6 @@ S = 1_000_000_000
 
 
 def hangs_in(folder: Path) -> list[Hang]:
-    """Read the hangs of what lies in a folder."""
     return hangs(run_in(folder))
 
 
@@ -56,13 +55,11 @@ def without_step(folder: Path, record: HangRecord) -> None:
 
 
 def broken_off(folder: Path, record: HangRecord) -> None:
-    """The step broke off on a rank that waited."""
     step, _ = JOB.step(12, next(iter(simulate(JOB))).moments(1))
     add(folder, 1, replace(step, complete=False), replace(record, ended_after_ns=60 * S))
 
 
 def error_told(folder: Path, record: HangRecord) -> None:
-    """The record of its end says how."""
     broken_off(folder, record)
     add(folder, 0, replace(record, ended_after_ns=60 * S, message="it ended: Connection closed"))
 

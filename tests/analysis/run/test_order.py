@@ -47,7 +47,6 @@ def test_whoever_is_done_before_does_not_wait() -> None:
 
 
 def test_once_in_a_while_does_not_count() -> None:
-    """Of a hundred steps in four."""
     done = np.full((2, 100), 12.0)
     done[0, :4] = 5.0
     ready = np.array([[1.0] * 100, [10.0] * 100])
@@ -69,5 +68,4 @@ def test_once_in_a_while_does_not_count() -> None:
     ],
 )
 def test_a_rank_is_named_beyond_three_sigmas(times: int, of: int, ranks: int, beats: bool) -> None:
-    """And from a quarter of the steps on."""
     assert (times / of >= often(ranks, of)) is beats

@@ -73,7 +73,6 @@ def test_a_short_stage_within_a_long_one_does_not_end_it(tmp_path: Path) -> None
 def test_what_buckets_add_is_what_is_exposed(
     tmp_path_factory: pytest.TempPathFactory, ranks: int, sizes: list[int], seed: int
 ) -> None:
-    """On every rank and step, whatever the buckets are like."""
     folder = tmp_path_factory.mktemp("job")
     arrays = arrays_of(
         job_run(SyntheticJob(ranks=ranks, steps=4, bucket_bytes=tuple(sizes), seed=seed), folder)

@@ -22,7 +22,6 @@ from tests.records.made_up import STEPS
 
 
 def track_of(text: str | bytes) -> RankTrack:
-    """Read a file's content."""
     data = text.encode() if isinstance(text, str) else text
     builder = ColumnBuilder()
     reader = builder.reader()
@@ -31,7 +30,6 @@ def track_of(text: str | bytes) -> RankTrack:
 
 
 def or_unknown(value: float | None) -> int:
-    """Return what a column holds for a field."""
     return UNKNOWN if value is None else int(value)
 
 
@@ -47,7 +45,6 @@ def check(track: RankTrack, steps: Sequence[Completed]) -> None:
 
 
 def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
-    """Compare a bucket and its stages."""
     columns = track.buckets
     assert track.models[columns.model[row]] == (record.model, record.hook)
     facts = track.facts[columns.facts[row]]
@@ -81,7 +78,6 @@ def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
 
 
 def check_step(track: RankTrack, row: int, step: StepRecord) -> None:
-    """Compare a step."""
     columns = track.steps
     assert track.models[columns.model[row]] == (step.model, step.hook)
     for name in ("first_ready", "last_ready", "done", "busy", "exposed", "wire_busy"):
@@ -129,7 +125,6 @@ def test_a_device_bucket_is_placed_after_its_steps_first_ready() -> None:
 
 
 def test_everything_else_is_records() -> None:
-    """The run, layouts and what was skipped."""
     text = text_of(run_of(3), steps_of(1), ended=False)
     track = track_of(text + "rubbish\n")
     assert track.rank == 3
@@ -168,7 +163,6 @@ def test_no_line_leaves_half_a_row(steps: list[Completed]) -> None:
     ids=str,
 )
 def test_a_bucket_that_cannot_be_read_is_left_out_whole(broken: dict[str, Any]) -> None:
-    """The others stay, and the line is named."""
     import json
 
     lines = text_of(run_of(0), steps_of(2)).splitlines(keepends=True)
@@ -195,7 +189,6 @@ def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
 
 
 def lines_of(track: RankTrack) -> list[list[Any]]:
-    """Return all that a track holds."""
     columns = (track.buckets, track.stages, track.steps)
     return [
         *(getattr(c, name).tolist() for c in columns for name in c.__dataclass_fields__),

@@ -21,7 +21,6 @@ S = 1_000_000_000
 
 
 def clock(time_ns: int, offset_ns: int, uncertainty_ns: int = 20_000) -> ClockRecord:
-    """Return a measurement."""
     return ClockRecord(
         time_ns=time_ns,
         offset_ns=offset_ns,
@@ -165,7 +164,6 @@ def test_a_file_that_cannot_be_read_takes_no_other_with_it(tmp_path: Path) -> No
 
 
 def test_a_file_without_its_first_line_is_of_the_rank_that_it_names(tmp_path: Path) -> None:
-    """It is not another rank 0."""
     write_ranks(tmp_path, {rank: text_of(run_of(rank), steps_of(3)) for rank in range(2)})
     path = record_path(tmp_path, 1)
     path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
@@ -175,7 +173,6 @@ def test_a_file_without_its_first_line_is_of_the_rank_that_it_names(tmp_path: Pa
 
 
 def test_no_files_make_an_empty_timeline() -> None:
-    """Nothing is raised."""
     run = load({})
     assert (run.tracks, run.model_names, run.unaligned) == ([], [], [])
     assert run.info is None
@@ -184,7 +181,6 @@ def test_no_files_make_an_empty_timeline() -> None:
 
 @pytest.mark.slow
 def test_processes_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether ranks are read here or in processes of their own."""
     write_ranks(tmp_path, {r: text_of(run_of(r), [make_step(1)]) for r in range(3)})
     traces = find_records(tmp_path)
     here = load(traces, processes=1)

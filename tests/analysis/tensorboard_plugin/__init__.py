@@ -1,1 +1,0 @@
-"""Tests of ``hooktrace.analysis.tensorboard_plugin``'s server half."""

@@ -18,7 +18,6 @@ from tests.exporters.records_sample import probed
 
 
 def test_details_are_those_of_the_record(tmp_path: Path) -> None:
-    """Errors, exception, and a row that is not there."""
     step, buckets = probed(steps_of(1)[0])
     failed = (buckets[0], replace(buckets[1], exception="ValueError: no"))
     made = scene(tmp_path, [(step, failed)])
@@ -75,7 +74,6 @@ _LATE = [(13.0, 13.0, 13.0, 20.0, 20.0)]
 def test_what_is_not_known_of_a_wait_is_said(
     tmp_path: Path, ranks: list[list[Times]], told: list[str]
 ) -> None:
-    """With a number where there is one."""
     write_times(tmp_path, [ranks])
     made = tab_of(run_in(tmp_path))
     assert [bucket_detail(made, rank, 0)["waiting"] for rank in range(len(told))] == told

@@ -29,7 +29,6 @@ def test_a_large_run_is_read_in_turns(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_only_some_runs_stay_in_memory(tmp_path: Path) -> None:
-    """The ones that were looked at last."""
     for name in "abc":
         write_ranks(tmp_path / name, {0: text_of(run_of(0), steps_of(1))})
     cache = RunCache(Runs({"": tmp_path}).files, kept=2)

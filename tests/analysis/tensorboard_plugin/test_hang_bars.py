@@ -22,7 +22,6 @@ S = 1_000_000_000
 
 
 def scene_with(folder: Path, hang: SyntheticHang, job: SyntheticJob = JOB) -> Scene:
-    """Return the scene of a job that hung."""
     write_hung_job(job, hang, folder)
     return tab_of(run_in(folder))
 
@@ -48,7 +47,6 @@ def test_a_hang_without_end_is_open_on_all_that_have_a_part_in_it(tmp_path: Path
 
 
 def test_a_hang_in_the_first_step_has_a_picture(tmp_path: Path) -> None:
-    """Of nothing but the hang, which begins it."""
     scene = scene_with(tmp_path, SyntheticHang(step=1))
     assert (scene.extent, scene.lanes) == (S, 6)
     assert [bar.start for bar in scene.ranks[3].hangs] == [0]

@@ -32,7 +32,6 @@ def map_of(folder: Path, value: str, columns: int = 1000) -> tuple[dict[str, Any
 
 
 def test_a_bin_of_steps_shows_the_slowest_and_says_which(tmp_path: Path) -> None:
-    """Nothing that stands out is averaged away."""
     job = SyntheticJob(ranks=2, steps=10, late_ms={1: 9.0}, late_every=7, jitter_ms=0.0)
     write_job(job, tmp_path)
     found, lag = map_of(tmp_path, "lag", 4)

@@ -79,7 +79,6 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [1, 3, 20, 400])
 def test_every_bucket_is_there_once_and_the_picture_is_bounded(many: Scene, share: int) -> None:
-    """However many there are and wherever one looks."""
     t0, t1 = many.extent // 3, many.extent // 3 + many.extent // share
     found = picture(many, t0, t1, 1500)
     touching = sum(int(((r.buckets.end >= t0) & (r.buckets.start <= t1)).sum()) for r in many.ranks)
@@ -106,7 +105,6 @@ def test_limits_hold_where_they_bite(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_empty_stretch_is_refused(tmp_path: Path) -> None:
-    """With the reason."""
     made = scene(tmp_path, steps_of(1))
     for t0, t1, width in ((5, 5, 10), (5, 4, 10), (0, 5, 0)):
         with pytest.raises(ValueError, match="t1 must be after t0"):

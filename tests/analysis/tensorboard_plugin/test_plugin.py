@@ -26,7 +26,6 @@ from tests.analysis.runs import job_run, run_in, tab_of
 
 
 def ask(plugin: CommTimeline, route: str, **parameters: Any) -> tuple[int, Any]:
-    """Return a route's status and its JSON."""
     response = Client(plugin.get_plugin_apps()[route]).get(route, query_string=parameters)
     assert response.headers["X-Content-Type-Options"] == "nosniff"
     return response.status_code, json.loads(response.get_data())
@@ -41,7 +40,6 @@ def plugin(tmp_path: Path) -> CommTimeline:
 
 
 def test_routes_answer(plugin: CommTimeline) -> None:
-    """From the list of runs to one bucket."""
     assert plugin.is_active()
     assert ask(plugin, "/runs") == (200, {"runs": ["a"]})
     _, run = ask(plugin, "/run", run="a")
@@ -74,7 +72,6 @@ def test_routes_answer(plugin: CommTimeline) -> None:
 def test_what_is_not_there_is_said(
     plugin: CommTimeline, route: str, parameters: dict[str, Any], code: int, says: str
 ) -> None:
-    """With a status that is no server error."""
     found, answer = ask(plugin, route, **parameters)
     assert found == code
     assert says in answer["error"]
@@ -108,7 +105,6 @@ def test_the_page_has_the_server_s_definitions_and_a_colour_for_each_stage(
 
 
 def test_without_a_local_logdir_the_tab_is_inactive() -> None:
-    """Nothing, a bucket of a cloud, a folder that is not there."""
     for logdir in (None, "", "gs://somewhere", "/nowhere/at/all"):
         plugin = CommTimeline(TBContext(logdir=logdir))
         assert not plugin.is_active()
@@ -130,7 +126,6 @@ print(sorted({"torch", "prometheus_client", "opentelemetry"} & set(sys.modules))
 
 
 def test_a_text_names_ranks() -> None:
-    """Numbers and ranges of them; nothing names all."""
     assert ranks_of("0-3,12") == {0, 1, 2, 3, 12}
     assert ranks_of("") is None
     for wrong in ("a", "1-", "-1", "1,,2", " 1", "1-2-3", "0-9999999", "0-60000,0-60000"):

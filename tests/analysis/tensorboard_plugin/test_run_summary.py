@@ -18,7 +18,6 @@ from tests.exporters.records_sample import make_anomaly
 
 
 def test_the_typical_step_is_the_reports(tmp_path: Path) -> None:
-    """Whatever is asked, it is one step."""
     run = job_run(SyntheticJob(ranks=2, steps=40, slow_every=3), tmp_path)
     found = step_of(tab_of(run), None)
     (typical, _), *_ = step_pictures(arrays_of(run))
@@ -26,7 +25,6 @@ def test_the_typical_step_is_the_reports(tmp_path: Path) -> None:
 
 
 def typical_in(folder: Path, steps: list[Completed]) -> int:
-    """Return the typical step of a rank's file."""
     made = scene(folder, steps)
     return step_of(made, None)["step"]
 

@@ -13,7 +13,6 @@ TEXT = text_of(run_of(0), steps_of(1))
 
 
 def test_runs_at_any_depth(tmp_path: Path) -> None:
-    """The logdir itself, folders in folders, several roots."""
     for name in (".", "a", "b/c"):
         write_ranks(tmp_path / name, {0: TEXT})
     (tmp_path / "empty/plugins/hooktrace").mkdir(parents=True)
@@ -23,7 +22,6 @@ def test_runs_at_any_depth(tmp_path: Path) -> None:
 
 
 def test_a_name_is_looked_up_and_never_a_path(tmp_path: Path) -> None:
-    """Nothing but what the walk found."""
     write_ranks(tmp_path / "logs/a", {0: TEXT})
     write_ranks(tmp_path / "secret", {0: TEXT})
     runs = Runs({"": tmp_path / "logs"})
@@ -54,7 +52,6 @@ def test_links_out_of_the_logdir_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_logdir_that_is_a_link_is_the_user_s_choice(tmp_path: Path) -> None:
-    """What it points to is the logdir."""
     write_ranks(tmp_path / "real/a", {0: TEXT})
     (tmp_path / "link").symlink_to(tmp_path / "real")
     runs = Runs({"": tmp_path / "link"})
@@ -63,7 +60,6 @@ def test_a_logdir_that_is_a_link_is_the_user_s_choice(tmp_path: Path) -> None:
 
 
 def test_new_runs_are_seen_after_a_while(tmp_path: Path) -> None:
-    """The logdir is walked again when the last walk is old."""
     now = 0.0
     runs = Runs({"": tmp_path}, clock=lambda: now)
     assert runs.names() == []

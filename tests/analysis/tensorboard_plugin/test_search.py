@@ -57,7 +57,6 @@ def test_each_kind_is_found(made: Scene, text: str, found: list[tuple[str, str]]
 
 
 def test_results_say_where_they_lead(made: Scene) -> None:
-    """A bucket of which steps, an anomaly when and on which rank."""
     (parameter,) = search(made, "layers.5")["results"]
     assert {k: parameter[k] for k in ("bucket", "first", "last")} == {
         "bucket": 5, "first": 1, "last": None,

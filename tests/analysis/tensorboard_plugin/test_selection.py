@@ -29,7 +29,6 @@ def by_name(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_stretches_that_adjoin_add_up(scene: Scene) -> None:
-    """Nothing is in two of them, and nothing in none."""
     whole = by_name(selection(scene, 0, scene.extent + 1))
     cuts = [0, 7 * MS, 200 * MS, 333 * MS, scene.extent + 1]
     parts = [by_name(selection(scene, a, b)) for a, b in pairwise(cuts)]

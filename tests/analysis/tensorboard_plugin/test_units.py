@@ -109,7 +109,6 @@ def test_units_are_the_same_on_ranks_that_number_them_otherwise(tmp_path: Path) 
     ],
 )  # fmt: skip
 def test_kinds_in_words(unit: Unit, words: str) -> None:
-    """What is moved, and where in the step."""
     assert kind_words(unit) == words
 
 
