@@ -28,13 +28,18 @@ STEPS = 8
 _DEADLINE_S = 200
 
 
+def copy_source(folder: Path) -> Path:
+    """Copy what is installed from, as building leaves files beside it; return the folder."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(REPOSITORY / "hooktrace", folder / "hooktrace", ignore=ignore)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(REPOSITORY / name, folder)
+    return folder
+
+
 def build_site(folder: Path) -> None:
     """Build the wheel and unpack it into ``site`` there, which belongs on the path."""
-    source, wheels, site = folder / "source", folder / "wheels", folder / "site"
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(REPOSITORY / "hooktrace", source / "hooktrace", ignore=ignore)
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(REPOSITORY / name, source)
+    wheels, site, source = folder / "wheels", folder / "site", copy_source(folder / "source")
     command = [
         *(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"),
         *("-w", str(wheels), str(source)),

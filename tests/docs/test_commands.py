@@ -1,7 +1,7 @@
 """The commands and code of the docs, run as they stand, in a folder of their own.
 
     page --blocks in order--> Python: written to the file that it names itself
-                              bash: each line run; what sets up an installation is looked at instead
+                              bash: each line run, but for what sets up an installation
 
 A line may be run with other options, where it would take minutes or a port that is in use: OPTIONS.
 What several pages show of the demo's run is done once: of_demo.
@@ -15,7 +15,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -161,31 +160,12 @@ def _do(block: Block, folder: Path, programs: Path) -> None:
 def _do_line(line: str, folder: Path, programs: Path) -> None:
     words = shlex.split(line, comments=True)
     if words[0] in ("python3", "source", "pip", "export"):
-        _look_at_set_up(words)
-    elif words[0] == "tensorboard":
+        return  # what sets up an installation: test_installs.py
+    if words[0] == "tensorboard":
         assignments = (f"{name}={value}" for name, value in _environment(programs).items())
         assert_tab(["env", *assignments, *words, "--port", "0"], folder)
     else:
         _run(f"{line} {OPTIONS.get(line.strip(), '')}", folder, programs)
-
-
-def _look_at_set_up(words: list[str]) -> None:
-    """An environment is made as the Makefile makes it, and asks for what pyproject offers."""
-    recipes = (REPOSITORY / "Makefile").read_text()
-    if words[:2] == ["python3", "-m"]:
-        assert words[2:] == ["venv", ".venv"]
-        assert "-m venv" in recipes
-    elif words[0] == "source":
-        assert words[1:] == [".venv/bin/activate"]
-        assert "VENV := .venv\n" in recipes
-    elif words[0] == "pip":
-        assert words[1:3] == ["install", "-e"]
-        project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-        for extra in re.findall(r"\[(\w+)\]", words[3]):
-            assert extra in project["optional-dependencies"]
-        if "-c" in words:
-            assert (REPOSITORY / words[words.index("-c") + 1]).is_file()
-            assert "-c constraints.txt" in recipes
 
 
 def _environment(programs: Path) -> dict[str, str]:

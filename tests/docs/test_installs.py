@@ -22,6 +22,7 @@ import pytest
 from hooktrace.records.reader import read_parts
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
+from ..browser.servers import copy_source
 from ..distributed.harness import REPOSITORY
 from .test_commands import assert_tab
 
@@ -97,22 +98,12 @@ class Installation:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what is installed from: building leaves files beside it."""
-    folder = tmp_path_factory.mktemp("source")
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(REPOSITORY / "hooktrace", folder / "hooktrace", ignore=ignore)
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(REPOSITORY / name, folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def installation(
-    source: Path, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[str], Installation]]:
     """Make an environment with an extra; they are large, and removed at the end."""
     made: list[Path] = []
+    source = copy_source(tmp_path_factory.mktemp("source"))
 
     def make(extra: str) -> Installation:
         made.append(tmp_path_factory.mktemp("installed"))
