@@ -22,7 +22,6 @@ from hooktrace.analysis.hang.command import hang_json
 from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.findings import HUNG
-from hooktrace.analysis.report.run_report import ModelReport
 from hooktrace.analysis.run import REASONS, hangs
 from hooktrace.analysis.tensorboard_plugin.scene import LATE, scene_of
 from hooktrace.exporters.observations import Observer
@@ -53,17 +52,13 @@ class Answers:
 
     def __init__(self, job: str, folder: Path) -> None:
         self.job, self.run = job, run_in(folder)
-        self.report = build_report(self.run)
+        self.models = build_report(self.run).models
         frames = load_frames(folder)
         self.steps, self.buckets = frames.steps.pandas(), frames.buckets.pandas()
         self.waits = frames.waits.pandas()
         self._ask = asking(folder)
         export(self.run, folder / "trace.json")
         self.events = validate(read(folder / "trace.json"))
-
-    @property
-    def models(self) -> list[ModelReport]:
-        return self.report.models
 
     def tab(self, route: str, **parameters: Any) -> Any:
         found = self._ask(route, **parameters)

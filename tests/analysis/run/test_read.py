@@ -18,7 +18,6 @@ from hooktrace.analysis.run.read import ColumnBuilder, read_track
 from hooktrace.records import BucketRecord, StepRecord
 from tests.analysis.run.files import Completed, run_of, steps_of, text_of
 from tests.exporters.records_sample import make_step, on_device, probed
-from tests.records.made_up import STEPS
 
 
 def track_of(text: str | bytes) -> RankTrack:
@@ -132,22 +131,6 @@ def test_everything_else_is_records() -> None:
     assert [line for line, _ in track.records.skipped] == [len(text.splitlines()) + 1]
     assert not track.records.closed
     assert track.records.buckets == track.records.steps == []
-
-
-@pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(STEPS)
-def test_no_line_leaves_half_a_row(steps: list[Completed]) -> None:
-    """A bucket or step that cannot be read is named, and its row is not there at all."""
-    text = text_of(run_of(0), steps)
-    track = track_of(text)
-    skipped = len(track.records.skipped)
-    stages = sum(int(n) for n in track.buckets.stages)
-    assert len(track.buckets) + len(track.steps) + skipped >= sum(1 + len(b) for _, b in steps)
-    assert len(track.stages) == stages
-    assert sorted(set(track.bucket_of_stages().tolist())) == [
-        row for row, n in enumerate(track.buckets.stages) if n
-    ]
 
 
 @pytest.mark.parametrize(

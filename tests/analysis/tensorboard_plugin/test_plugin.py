@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 from tests.analysis.runs import job_run, run_in, tab_of
+from tests.test_layering import loaded_with
 
 
 def ask(plugin: CommTimeline, route: str, **parameters: Any) -> tuple[int, Any]:
@@ -49,11 +48,8 @@ def test_routes_answer(plugin: CommTimeline) -> None:
     where = {"run": "a", "model": "net"}
     code, view = ask(plugin, "/view", **where, t0=0, t1=run["models"][0]["extent"], width=1000)
     assert (code, len(view["ranks"]), view["version"]) == (200, 2, run["version"])
-    assert len(ask(plugin, "/summary", **where)[1]["lists"]["exposed"]) == 3
     assert ask(plugin, "/step", **where, step=2)[1]["step"] == 2
-    assert ask(plugin, "/step", **where)[1]["step"] in range(3)
     assert ask(plugin, "/bucket", **where, rank=1, id=3)[1]["title"].startswith("bucket 1, step 1")
-    assert ask(plugin, "/bucket", **where, rank=1, step=1, bucket=1)[1]["id"] == 3
 
 
 @pytest.mark.parametrize(
@@ -114,15 +110,8 @@ def test_without_a_local_logdir_the_tab_is_inactive() -> None:
 @pytest.mark.slow
 def test_torch_is_not_imported() -> None:
     """TensorBoard's process stays as small as it is."""
-    code = """
-import sys
-import hooktrace.analysis.tensorboard_plugin.plugin
-print(sorted({"torch", "prometheus_client", "opentelemetry"} & set(sys.modules)))
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert run.stdout.strip() == "[]"
+    code = "import hooktrace.analysis.tensorboard_plugin.plugin"
+    assert loaded_with(code, {"torch", "prometheus_client", "opentelemetry"}) == "[]"
 
 
 def test_a_text_names_ranks() -> None:
