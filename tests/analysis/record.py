@@ -1,6 +1,6 @@
 """Record files of real runs, on gloo ranks of this machine: ``python -m tests.analysis.record``.
 
-    each kind --torch's launcher, or the demo--> rank*.jsonl of every rank --> recorded/<kind>.zip
+    each kind --the demo, or two ranks--> rank*.jsonl of every rank --> recorded/<kind>.zip
 
 They are recorded once and kept: tests of all views read them beside made-up jobs.  Some 24 steps of
 a small model each; started again, this makes other times, and the golden files change with them.
@@ -8,7 +8,6 @@ a small model each; started again, this makes other times, and the golden files 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -24,7 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace.exporters import RecordFileExporter
-from tests.distributed.harness import REPOSITORY, environment
+from hooktrace.testing.ranks import run_ranks
+from tests.distributed.harness import REPOSITORY
 
 RECORDED = Path(__file__).with_name("recorded")
 STEPS = 24
@@ -39,25 +39,14 @@ HELD_S = 6.0
 
 
 def main() -> None:
-    """Record all of them."""
-    RECORDED.mkdir(exist_ok=True)
     for kind in (*DEMOS, *SCRIPTS):
         with TemporaryDirectory() as folder:
-            subprocess.run(
-                _command(kind, folder), check=True, timeout=300,
-                env=environment(GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1"),
-            )  # fmt: skip
+            if kind in DEMOS:
+                demo = ["hooktrace", "demo", "--steps", str(STEPS), "--port", "0", "--out", folder]
+                subprocess.run([sys.executable, "-m", *demo, *DEMOS[kind]], check=True, timeout=300)
+            else:
+                run_ranks(2, train, kind, Path(folder))
             _pack(kind, Path(folder))
-
-
-def _command(kind: str, folder: str) -> list[str]:
-    if kind in DEMOS:
-        demo = (sys.executable, "-m", "hooktrace", "demo", "--steps", str(STEPS), "--port", "0")
-        return [*demo, "--out", folder, *DEMOS[kind]]
-    return [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr"),
-        *("127.0.0.1", "--nproc-per-node", "2", __file__, kind, folder),
-    ]
 
 
 def _pack(kind: str, folder: Path) -> None:
@@ -67,11 +56,9 @@ def _pack(kind: str, folder: Path) -> None:
             archive.writestr(f"plugins/hooktrace/{path.name}", text)
 
 
-def _train(kind: str, folder: Path) -> None:
+def train(kind: str, folder: Path) -> None:
     """Train on one rank, as the kind says."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
     rank = dist.get_rank()
     options = {"hang_after_s": 3.0} if kind == "real-hang" else {}
     with hooktrace.Tracer([RecordFileExporter(folder)], error_every=10, **options) as tracer:
@@ -86,7 +73,6 @@ def _train(kind: str, folder: Path) -> None:
                     time.sleep(HELD_S)
                 for model in models:
                     model(torch.randn(16, 256)).square().mean().backward()
-    dist.destroy_process_group()
 
 
 def _model(kind: str, name: str, tracer: hooktrace.Tracer) -> DistributedDataParallel:
@@ -100,7 +86,4 @@ def _model(kind: str, name: str, tracer: hooktrace.Tracer) -> DistributedDataPar
 
 
 if __name__ == "__main__":
-    if "RANK" in os.environ:
-        _train(sys.argv[1], Path(sys.argv[2]))
-    else:
-        main()
+    main()
