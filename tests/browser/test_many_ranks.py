@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.analysis.run import load
-from hooktrace.records.files import find_records
+import hooktrace
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
 from .page import Timeline
@@ -210,16 +209,8 @@ def rows_of(state: dict[str, Any]) -> dict[str, tuple[int, int]]:
 
 def sums_of(logs: Path, t0: int, t1: int, ranks: Any) -> dict[str, tuple[int, int]]:
     """Return the same from the files."""
-    found = load(find_records(logs))
-    ready = [c.common(t.buckets.ready) for t, c in zip(found.tracks, found.clocks, strict=True)]
-    origin = min(int(times.min()) for times in ready)
-    totals = {f"bucket {b}": [0, 0] for b in range(6)}
-    for rank in ranks:
-        buckets = found.tracks[rank].buckets
-        inside = (ready[rank] - origin >= t0) & (ready[rank] - origin < t1)
-        for b, length in zip(
-            buckets.bucket[inside], (buckets.done - buckets.ready)[inside], strict=True
-        ):
-            totals[f"bucket {b}"][0] += 1
-            totals[f"bucket {b}"][1] += int(length)
-    return {name: (count, total) for name, (count, total) in totals.items()}
+    rows = hooktrace.load(logs).buckets.pandas()
+    at = rows["ready_ns"] - rows["ready_ns"].min()
+    inside = rows[rows["rank"].isin(ranks) & (at >= t0) & (at < t1)]
+    took = inside.groupby("bucket")["duration_ns"]
+    return {f"bucket {b}": (len(own), int(own.sum())) for b, own in took}
