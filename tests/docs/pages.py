@@ -15,8 +15,6 @@ from pathlib import Path
 
 from ..distributed.harness import REPOSITORY
 
-__all__ = ["DOCS", "PAGES", "Block", "Page"]
-
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")

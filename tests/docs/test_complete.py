@@ -78,10 +78,9 @@ def _installing(extra: str) -> str:
 
 def test_readers_are_of_the_version_that_is_tried() -> None:
     """As the frameworks in the generated table are (``test_frameworks.py``)."""
-    (pin,) = re.findall(
-        r"^distributed==(.*)$", (REPOSITORY / ".ci/frameworks.txt").read_text(), re.M
-    )
-    assert f"distributed {pin}" in (REPOSITORY / "docs" / "report.md").read_text("utf-8")
+    pinned = (REPOSITORY / ".ci/frameworks.txt").read_text("utf-8")
+    (version,) = re.findall(r"^distributed==(.*)$", pinned, re.MULTILINE)
+    assert f"distributed {version}" in (REPOSITORY / "docs" / "report.md").read_text("utf-8")
 
 
 def test_every_public_name_is_in_the_reference() -> None:
