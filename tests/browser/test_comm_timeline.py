@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hooktrace
 from hooktrace.analysis.run import COUNTS, load, reasons
 from hooktrace.analysis.run import Run as Ranks
 from hooktrace.records import Parameter
@@ -370,19 +371,12 @@ def test_hangs_are_drawn_open_or_to_their_end(
         assert {k: state["drawn"][k] for k in ("hangs", "missing", "open")} == {
             "hangs": 3, "missing": 1, "open": 0
         }  # fmt: skip
-        record = records["went on"]
+        record, frames = records["went on"], hooktrace.load(logs / "went on")
         (box,) = [box for box in state["hangs"] if box["rank"] == 0]
         assert (box["start"], box["end"] - box["start"]) == (
-            pytest.approx(record.since_ns - state_origin(logs / "went on")),
+            pytest.approx(record.since_ns - frames.buckets["ready_ns"].min()),
             42_000_000_000,
         )
         timeline.page.mouse.move(*timeline.place(0, 6, 5))
         timeline.frame.wait_for_selector("#tooltip .names")
         assert f"{record.message}; it went on after at most 42 s" in timeline.text("#tooltip")
-
-
-def state_origin(folder: Path) -> int:
-    """Return the first time of a run's buckets, ns of rank 0's clock: the picture's zero."""
-    ranks = load(find_records(folder))
-    pairs = zip(ranks.tracks, ranks.clocks, strict=True)
-    return min(int(clock.common(track.buckets.ready).min()) for track, clock in pairs)
