@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 import hooktrace
-from hooktrace.records.errors import UsageError
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.test_command import call
 
@@ -30,8 +27,3 @@ def test_the_summary_is_the_reports_json(tmp_path: Path) -> None:
     write_job(JOB, tmp_path)
     said = json.loads(call("report", tmp_path, "--json").stdout)
     assert hooktrace.load(tmp_path).summary() == said
-
-
-def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no .*nowhere; pass the logdir"):
-        hooktrace.load(tmp_path / "nowhere")
