@@ -52,7 +52,7 @@ GROUPS = {
         without_a_hook, "the same step, without a hook: hooktrace run, DDP alone, any hook"
     ),
     "fsdp": Group(sharded, "a model that fully_shard has sharded: a unit's collective, a step"),
-    "wire": Group(wire, "all-reduces of 8 MB and hooks that decompress, against torch.profiler"),
+    "wire": Group(wire, "all-reduces of 8 MB, against torch.profiler"),
     "probes": Group(probes, "a probe of the error, an 8 MB bucket, 2 ranks"),
     "memory": Group(memory, "a tracer that is left on"),
     "record-file": Group(record_files, "record files that are left on"),
