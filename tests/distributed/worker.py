@@ -40,6 +40,7 @@ def main(path: str) -> None:
         connection = Connection(client.detach())
     connection.send((rank, os.getpid()))
     names: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    faulthandler.enable()  # a rank that dies says where, in the output that a failure shows
     threading.Thread(target=_listen, args=(connection, names), daemon=True).start()
     install_importhook(get_config())  # failed assertions of tests tell their values
     torch.set_num_threads(1)
