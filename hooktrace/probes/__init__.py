@@ -15,6 +15,7 @@ bytes and anomalies.
         local.py           the error without other ranks: compress -> decompress
         wire_sampler.py    which steps of an opaque hook are looked up
           wire.py          which collectives it issues
+        other_sampler.py   in which steps the job's other collectives are seen
         debug_checks.py    finite values, memory held or changed, on every step
     drain
       probe_result.py      ProbeResult -> ErrorRecord, SkewRecord

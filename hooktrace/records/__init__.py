@@ -7,6 +7,7 @@
     anomalies    what went wrong in a hook, and the one table of what can
     hang         ranks that wait for others, and the one table of why
     job          one step over all ranks
+    other        collectives that belong to no bucket
     intervals    exposed, busy, queue, bandwidth: the one place where these words get their meaning
     metrics      the one table of metrics
     losses       why records are lost: the one table of reasons
@@ -47,6 +48,8 @@ from .hang import HangRecord as HangRecord
 from .hang import RankStacks as RankStacks
 from .job import JobStepRecord as JobStepRecord
 from .job import StepSpread as StepSpread
+from .other import OtherCollective as OtherCollective
+from .other import OtherCollectives as OtherCollectives
 from .run import CLOCK_DRIFT as CLOCK_DRIFT
 from .run import SCHEMA_VERSION as SCHEMA_VERSION
 from .run import ClockRecord as ClockRecord

@@ -10,6 +10,7 @@ from .anomalies import AnomalyRecord
 from .base import Record
 from .bucket import BucketRecord, LayoutRecord
 from .hang import HangRecord
+from .other import OtherCollectives
 from .run import ClockRecord, RunInfo
 from .skew import SkewRecord
 from .step import StepRecord
@@ -49,6 +50,7 @@ class RankRecords:
     clocks: list[ClockRecord] = field(default_factory=list)
     skews: list[SkewRecord] = field(default_factory=list)
     hangs: list[HangRecord] = field(default_factory=list)
+    others: list[OtherCollectives] = field(default_factory=list)
     skipped: list[SkippedLine] = field(default_factory=list)
     unnamed: int = 0
     lost: dict[str, int] = field(default_factory=dict)
@@ -64,7 +66,9 @@ class RankRecords:
             self.unnamed += 1
 
 
-ListedRecord = LayoutRecord | AnomalyRecord | ClockRecord | SkewRecord | HangRecord
+ListedRecord = (
+    LayoutRecord | AnomalyRecord | ClockRecord | SkewRecord | HangRecord | OtherCollectives
+)
 """Kinds of records that files hold beside runs, steps and buckets."""
 
 LISTS: dict[type[Record], str] = {
@@ -73,6 +77,7 @@ LISTS: dict[type[Record], str] = {
     ClockRecord: "clocks",
     SkewRecord: "skews",
     HangRecord: "hangs",
+    OtherCollectives: "others",
 }
 """The list of ``RankRecords`` that takes each of them."""
 

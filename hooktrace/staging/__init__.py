@@ -10,6 +10,7 @@
                  |                       |                    v
                  |                       |           Ring (ring.py)   what does not fit is counted
                  |      group_hooks.py: what a plain hook issues (torch >= 2.14)
+                 |      other_collectives.py: what the rest of the job issues, in sampled steps
                  |      order.py: calls with several rounds, one after another
                  |      streams.py: memory across a yield;  backward.py: when the pass has ended
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from . import other_collectives
 from .calls import NOT_YET, Collective, joined
 from .groups import GroupInfo, group_info, known_groups
 
@@ -72,6 +73,11 @@ _kinds: dict[Any, str] = {
     for name, operation in getattr(_operations, "__members__", {}).items()
     if name not in _SILENT
 }
+
+
+def name_of(args: Any) -> str:
+    """Return what hooktrace calls a collective that torch tells of."""
+    return _kinds.get(args.name) or str(args.name.name).lower()
 
 
 class SeenCollective:
@@ -165,6 +171,7 @@ class Registration:
         self._group = weakref.ref(group)
         self._id = HOOK_ID + next(_numbers)
         self._codes = {before.__code__, after.__code__}
+        _alive.add(self)
         private: Any = group
         private.register_pre_hook(self._id, before)
         private.register_post_hook(self._id, after)
@@ -185,7 +192,17 @@ class Registration:
         if group is not None:
             group.unregister_pre_hook(self._id)
             group.unregister_post_hook(self._id)
+        _alive.discard(self)
         return True
+
+
+_alive: weakref.WeakSet[Registration] = weakref.WeakSet()
+
+
+def count_unseen() -> int:
+    """Return how many of the process's groups have no hook of hooktrace's."""
+    seen = {id(one._group()) for one in _alive}
+    return sum(id(group) not in seen for group in known_groups())
 
 
 _numbers = itertools.count()
@@ -196,6 +213,7 @@ class _WatchedGroup:
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = weakref.ref(group)
+        self._key = id(group)
         self._infos: dict[str, GroupInfo] = {}
         self.registration = Registration(group, self.before, self.after)
 
@@ -205,7 +223,10 @@ class _WatchedGroup:
         try:
             if run is None or run.done != NOT_YET:
                 if not _under_way or get_ident() in _callers:
-                    return  # nobody's, or the script's own
+                    window = other_collectives.window
+                    if window is not None:  # nobody's, or the script's own
+                        window.before(self._key, name_of(args), args)
+                    return
                 run = self._only_one_under_way()
             kind = _kinds.get(args.name)
             if run is None or kind is None:
@@ -225,6 +246,9 @@ class _WatchedGroup:
     def after(self, args: Any) -> None:
         """Have the end of a collective stamped."""
         run = _here.get(get_ident())
+        window = other_collectives.window
+        if window is not None:
+            window.after(self._key, args)
         try:
             seen = self._seen(args.op_id, list(_under_way.values()) if run is None else (run,))
             # On a device the host does not know when that is, and a callback would have a stream.

@@ -37,8 +37,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..probes.compare import finite_parts, lengths_of
 from ..probes.debug_result import DebugResult
+from ..probes.other_sampler import OtherSampler
 from ..probes.schedule import OFF, Schedule
-from ..staging import group_hooks
+from ..staging import group_hooks, other_collectives
 from ..staging.backward import ENGINE, AfterPass, current_pass, waits_later, watch
 from ..staging.calls import NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
@@ -142,6 +143,7 @@ class HooklessModel:
         self._layout = layout
         self._notices = notices
         self._info = group_info(ddp.process_group, "cpu")
+        self._group_id = id(ddp.process_group)
         parameters = [p for p in ddp.module.parameters() if p.requires_grad]
         self._parameters = {id(p): weakref.ref(p) for p in parameters}
         self._dtypes = {p.dtype for p in parameters}
@@ -153,7 +155,8 @@ class HooklessModel:
         """All-reduces so far that may be the model's, and are of no known bucket."""
         every = tracer.error_every
         self._looks = Schedule(tracer.first_step + every, every)
-        self._next_look = self._looks.first if every else OFF
+        self._others = OtherSampler(every)
+        self._next_look = min(self._looks.first, self._others.next_step) if every else OFF
         self._ask(ddp)
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         if not ddp._has_rebuilt_buckets and (ddp.static_graph or not ddp.find_unused_parameters):
@@ -173,7 +176,11 @@ class HooklessModel:
         try:
             ready = self._clock()
             if sys._getframe(1).f_code is not _ENGINE:
-                self._meet_pythons(args, ready)
+                window = other_collectives.window
+                # In a group that is watched for plain hooks, that tells theirs from the script's.
+                is_theirs = window is None or self._group_id in group_hooks.watched
+                if not self._meet_pythons(args, ready) and window is not None and not is_theirs:
+                    window.before(self._group_id, group_hooks.name_of(args), args)
                 return
             tensors = args.input_tensors
             if len(tensors) != 1:
@@ -197,6 +204,9 @@ class HooklessModel:
         call = self._issuing
         # In between others' hooks may issue some, which are Python's.
         if call is None or (sys._getframe(1).f_code is not _ENGINE and not call.shadow):
+            window = other_collectives.window
+            if window is not None:
+                window.after(self._group_id, args)
             return
         self._issuing = None
         try:
@@ -250,6 +260,8 @@ class HooklessModel:
     def _look(self, call: OwnAllReduce, tensor: torch.Tensor) -> None:
         """Check one of the step's buckets for NaN and inf, each in its turn."""
         slot, lengths = call.slot, lengths_of(call.slot.parameters)
+        if call.step >= self._others.next_step:
+            self._others.at(slot.model.name, call.step, call.ready, self._tracer)
         is_due = self._looks.takes(call.step, slot.index, len(self._slots))
         if is_due and sum(lengths) == tensor.numel() and slot.is_dense:
             flags = finite_parts(tensor, lengths)
@@ -257,10 +269,10 @@ class HooklessModel:
             call.enter()
             call.issued_at = call.entered or call.ready
         if slot.is_last:
-            self._next_look = self._looks.next_after(call.step)
+            self._next_look = min(self._looks.next_after(call.step), self._others.next_step)
 
-    def _meet_pythons(self, args: Any, ready: int) -> None:
-        """Take note of a collective that a function of Python's issues.
+    def _meet_pythons(self, args: Any, ready: int) -> bool:
+        """Take note of a collective that a function of Python's issues; return if it is a bucket's.
 
         It may be a hook's, registered by other ways than hooktrace's; or DDP's in ``join()``, of
         zeros, for a rank whose data has ended.
@@ -268,13 +280,13 @@ class HooklessModel:
         ddp: Any = self._ddp()
         self._leave_to_hooks(ddp)
         if ddp is None:
-            return
+            return False
         if current_pass() != -1:
             if args.name == _ALL_REDUCE:  # of a compiled backward pass, it may be DDP's
                 self._notices.called_untraced()
-            return
+            return False
         if not ddp._join_config.enable:
-            return
+            return False
         frame: FrameType | None = sys._getframe()
         while frame is not None and frame.f_code is not _ZEROS:
             frame = frame.f_back
@@ -282,6 +294,8 @@ class HooklessModel:
             slot = self._next(args.input_tensors[0])
             if slot is not None:
                 self._begin(slot, args.input_tensors[0], ready, shadow=True)
+            return True
+        return False
 
     def _meet(self, tensor: torch.Tensor, ready: int) -> None:
         """Record an all-reduce whose place is not known, if it is this model's."""

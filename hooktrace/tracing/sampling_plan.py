@@ -4,6 +4,7 @@ tracer's options, the hook, the bucket --begin--> model.sampling
 
 error  against all ranks' lossless average (ModelProbes), or on this rank's own (LocalProbes)
 wire   what an opaque hook sends, where torch's process groups do not tell (WireSampler)
+other  the job's other collectives, where they tell of an opaque hook's (OtherSampler)
 debug  every step (DebugChecks)
 """
 
@@ -19,6 +20,7 @@ from ..probes.debug_checks import DebugChecks
 from ..probes.device_group import trouble_with
 from ..probes.local import LocalProbes
 from ..probes.model import ModelProbes
+from ..probes.other_sampler import OtherSampler
 from ..probes.step_sampler import Part, StepSampler
 from ..probes.wire_sampler import WireSampler
 from ..records.hook_names import how_to_see
@@ -52,6 +54,8 @@ class SamplingPlan:
         # Of the collectives of a hook inside another one torch's groups do not tell whose they are.
         if every and (self._staged.has_opaque if self._staged else not group_hooks.available):
             parts.append(WireSampler(every))
+        if every and self._staged is None and group_hooks.available:
+            parts.append(OtherSampler(every))
         # Numbers come from a device without waiting for it where it has events.
         if slot.device_type == "cpu" or slot.has_events:
             parts.append(self._comparison(state, slot, bucket) if every else None)

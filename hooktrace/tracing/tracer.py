@@ -37,6 +37,7 @@ from ..records import (
 )
 from ..records.errors import AnomalyError, UsageError
 from ..records.summary import ModelSummary, summarize
+from ..staging import other_collectives
 from ..staging.backward import hear_of_finalization, hear_of_scalers
 from ..staging.calls import Clock, clock_anchor
 from ..staging.devices import EventPool
@@ -283,6 +284,7 @@ class Tracer:
         if first:
             self.models.end_steps()
             self.models.leave_sampling()
+            other_collectives.forget(self)
             if self._leave_channel is not None:
                 self._leave_channel(self)
         timeout_s = self._close_timeout_s if timeout_s is None else timeout_s

@@ -2,7 +2,8 @@
 
 Each bucket index has a row of its own, its stages nested in it, and the steps have a row with the
 exposed time nested at the end.  Of a sharded model each kind of collective has a row, with a slice
-a unit; what is exposed is among the slices' arguments, since training waits at each.
+a unit; what is exposed is among the slices' arguments, since training waits at each.  Below all
+models are hangs, and the other collectives of sampled steps.
 
 Perfetto drops a slice that overlaps another one of its row without nesting; such a slice goes to a
 second row.  A device bucket is drawn where its step's first bucket became ready on the host plus
@@ -127,6 +128,7 @@ class RankEvents:
         yield from self._buckets()
         yield from self._marks()
         yield from self._hangs()
+        yield from self._others()
 
     def _meta(self, name: str, tid: int = 0, /, **args: object) -> Event:
         return {"ph": "M", "name": name, "pid": self.rank.track.rank, "tid": tid, "args": args}
@@ -265,7 +267,7 @@ class RankEvents:
         One of which no end is known begins and does not end: Perfetto draws it to the end of the
         trace.
         """
-        after, ends = self._first_row(len(self.rank.track.models)), list[int | None]()
+        rows = self._rows_below(0, "hangs")
         for hang in sorted(self.hangs, key=lambda one: one.start):
             record, rank = hang.record, self.rank.track.rank
             parts = ["waits"] * (rank in record.waiting) + ["is waited for"] * (
@@ -273,13 +275,8 @@ class RankEvents:
             )
             if not parts:
                 continue
-            free = (i for i, end in enumerate(ends) if end is not None and end <= hang.start)
-            row = next(free, len(ends))
-            tid = after + row
-            if row == len(ends):
-                yield self._meta("thread_name", tid, name="hangs")
-                yield self._meta("thread_sort_index", tid, sort_index=tid)
-            ends[row : row + 1] = [hang.end]
+            tid, names = rows.take(hang.start, hang.end)
+            yield from names
             args = {
                 "message": record.sentence, "outcome": hang.outcome, "kind": record.kind,
                 "model": record.model, "step": record.step, "bucket": record.bucket,
@@ -292,6 +289,28 @@ class RankEvents:
             else:
                 yield self._slice(hang.start, hang.end, **fields)
 
+    def _others(self) -> Iterator[Event]:
+        """Yield the collectives that belong to no bucket; a mark each where no end is known."""
+        rows, title = self._rows_below(1, "other collectives"), "other collective"
+        found = [(one, of) for of in self.rank.track.records.others for one in of.collectives]
+        for one, of in sorted(found, key=lambda pair: pair[0].issued_ns):
+            start = self._common(one.issued_ns)
+            end = start if one.done_ns is None else max(start, self._common(one.done_ns))
+            tid, names = rows.take(start, end)
+            yield from names
+            args = {
+                "step": of.step, "model": of.model, "wire_bytes": one.wire_bytes,
+                "where": one.where, "thread": one.thread, "of_ddp": one.of_ddp,
+            }  # fmt: skip
+            fields: Event = {"cat": title, "name": one.name, "args": args}
+            if one.done_ns is None:
+                yield self._instant(start, tid, **fields)
+            else:
+                yield self._slice(start, end, tid=tid, **fields)
+
+    def _rows_below(self, kind: int, title: str) -> _Rows:
+        return _Rows(self, self._first_row(len(self.rank.track.models) + kind), title)
+
     def _common(self, host_ns: int) -> int:
         return int(self.rank.clock.common(np.array([host_ns]))[0])
 
@@ -299,6 +318,32 @@ class RankEvents:
         # Perfetto shows threads in the order of their tids.  They start above the pid: a thread
         # whose tid is its pid counts as the process's main thread.
         return self.rank.track.rank + 1 + model * _ROWS_PER_MODEL
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of one title for slices that overlap: each goes to the first one in which it does not.
+
+    An end of ``None`` is never over.
+    """
+
+    events: RankEvents
+    first: int
+    title: str
+    ends: list[int | None] = field(default_factory=list)
+
+    def take(self, start: int, end: int | None) -> tuple[int, list[Event]]:
+        """Return the tid for a slice, and events that name it if it is new."""
+        free = (i for i, before in enumerate(self.ends) if before is not None and before <= start)
+        row = next(free, len(self.ends))
+        tid, names = self.first + row, list[Event]()
+        if row == len(self.ends):
+            names = [
+                self.events._meta("thread_name", tid, name=self.title),
+                self.events._meta("thread_sort_index", tid, sort_index=tid),
+            ]
+        self.ends[row : row + 1] = [end]
+        return tid, names
 
 
 def row_of(unit: Unit | None, bucket: int) -> tuple[int, str]:

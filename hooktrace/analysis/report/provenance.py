@@ -15,8 +15,8 @@ from math import prod
 import msgspec
 
 from ...records import Options
-from ...records.units import mb
-from ..run import Run
+from ...records.units import mb, ms, percent, size
+from ..run import OtherTraffic, Run, other_traffic
 from ..run.counts import steps_left_out
 from ..run.dense import StepArrays
 from .units import reduced_bytes
@@ -36,12 +36,18 @@ _WHY = {
 }
 
 
-class RunSource(msgspec.Struct, frozen=True, kw_only=True):
-    """``path``: as it was given.  ``begun``: of the first process, UTC, ISO 8601."""
+class RunSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``path``: as it was given.  ``begun``: of the first process, UTC, ISO 8601.
+
+    ``others``: what is communicated and none of DDP's.  ``others_unknown``: why that is not known;
+    both are ``None`` of torch before 2.14, where it cannot be.
+    """
 
     path: str | None
     begun: str | None
     hosts: tuple[str, ...]
+    others: OtherTraffic | None = None
+    others_unknown: str | None = None
 
 
 class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +86,26 @@ def run_source(run: Run, path: str | None) -> RunSource:
     if runs:
         first_ns = min(info.wall_anchor_ns for info in runs)
         begun = datetime.fromtimestamp(first_ns // 10**9, UTC).isoformat(sep=" ")
-    return RunSource(path=path, begun=begun, hosts=tuple(dict.fromkeys(info.host for info in runs)))
+    others = other_traffic(run)
+    return RunSource(
+        path=path,
+        begun=begun,
+        hosts=tuple(dict.fromkeys(info.host for info in runs)),
+        others=others,
+        others_unknown=_NOT_SEEN if others is None and _can_be_seen(run) else None,
+    )
+
+
+_NOT_SEEN = (
+    "no step was sampled (error_every) of a model without a hook or with a plain one; of other "
+    "models hooktrace does not see the process groups"
+)
+
+
+def _can_be_seen(run: Run) -> bool:
+    version = run.info.torch_version.split(".") if run.info is not None else []
+    known = [int(part) for part in version[:2] if part.isdecimal()]
+    return known >= [2, 14]
 
 
 def model_source(run: Run, arrays: StepArrays) -> ModelSource:
@@ -121,6 +146,27 @@ def run_lines(source: RunSource) -> Iterator[tuple[str, str]]:
         yield "files", source.path
     hosts, more = source.hosts[:_MOST_HOSTS], len(source.hosts) - _MOST_HOSTS
     yield "hosts", ", ".join(hosts) + (f" and {more} more" if more > 0 else "") or "unknown"
+    if source.others is not None:
+        yield "other collectives", _of_others(source.others)
+    elif source.others_unknown is not None:
+        yield "other collectives", f"not known: {source.others_unknown}"
+
+
+def _of_others(others: OtherTraffic) -> str:
+    """Return how much of the communication is none of DDP's, in one sentence."""
+    groups = others.unseen_groups
+    of = f"in {others.steps:,} sampled steps" if others.steps > 1 else "in one sampled step"
+    unseen = f"; not seen: {groups} other process group{'s' * (groups != 1)}" if groups else ""
+    if not others.count:
+        return f"none but DDP's own, {of}{unseen}"
+    text = f"{others.count:.3g} a step that are none of DDP's"
+    if others.share is not None and others.wire_bytes is not None:
+        text += f": {size(round(others.wire_bytes))}, {percent(others.share)} of all payload"
+    else:
+        text += "; their share of the payload is not known"
+    if others.in_flight_ns is not None:
+        text += f", in flight for {ms(others.in_flight_ns)}; longest: {others.longest}"
+    return f"{text} ({of}{unseen})"
 
 
 def model_lines(source: ModelSource) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ Timeline, Perfetto file and data frames are views.
     waits.py    what of a collective was waiting for its last rank, and what is transfer
     tables.py   a run as tables, handed out as data frames; bucket_table.py: the columns of buckets,
                 which the report shows too
+    others.py   how much of the communication is none of DDP's
     dense.py    the steps that count as arrays (rank, step, bucket): StepArrays
     parts.py    where the time of a step goes, in parts that add up to it
     order.py    who was ready last, and how often; late.py: who is late often enough to be named
@@ -47,6 +48,8 @@ from .hangs import Hang as Hang
 from .hangs import hangs as hangs
 from .order import Lags as Lags
 from .order import lags as lags
+from .others import OtherTraffic as OtherTraffic
+from .others import other_traffic as other_traffic
 from .path import CriticalPaths as CriticalPaths
 from .path_sums import critical_path_sums as critical_path_sums
 from .path_sums import models_beside as models_beside

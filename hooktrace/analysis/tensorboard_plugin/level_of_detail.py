@@ -1,6 +1,7 @@
 """What to draw of a stretch of time: single bars where they are wide enough, else merged ones.
 
-    Scene, t0, t1, width in px --picture--> per rank: bars with stages, bins, steps, marks, hangs
+    Scene, t0, t1, width in px --picture--> per rank: bars with stages, bins, steps, marks, hangs,
+                                           other collectives
 
 A bucket that is at least ``narrowest`` px wide is a bar of its own.  All others go into bins of
 their lane: how much of the bin they cover, and the shares of the stages.  ``narrowest`` is doubled
@@ -19,6 +20,7 @@ import numpy as np
 
 from ..run import Ints
 from ..run.waits import PIECES, Pieces, pieces_of
+from . import other_bars
 from .run_summary import layout_text
 from .scene import KINDS, LATE, Floats, RankScene, Scene
 from .units import Spans
@@ -65,6 +67,7 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
             "exposed": _binned(rank.exposed_at, t0, t1, width),
             "marks": _marks(rank, t0, t1),
             "hangs": _hangs(rank, t0, t1),
+            "others": _others(rank, t0, t1, scene.others_lane),
         }
         for rank, single, merged, steps in zip(scene.ranks, wide, narrow, of_steps, strict=True)
     ]
@@ -201,6 +204,10 @@ def _hangs(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:
         for bar in rank.hangs
         if bar.start <= t1 and (bar.end is None or bar.end >= t0)
     ][:MAX_MARKS]
+
+
+def _others(rank: RankScene, t0: int, t1: int, lane: int | None) -> list[dict[str, Any]]:
+    return [] if lane is None else other_bars.drawn(rank.track, rank.others, t0, t1, lane)
 
 
 def _binned(spans: Spans, t0: int, t1: int, width: int) -> dict[str, list[int]]:

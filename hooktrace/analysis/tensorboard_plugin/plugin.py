@@ -202,7 +202,10 @@ def _roots(context: base_plugin.TBContext) -> dict[str, Path]:
 
 def _model(snapshot: Snapshot, name: str) -> dict[str, Any]:
     scene = snapshot.scene(name)
-    return {"name": name, "extent": scene.extent, "lanes": scene.lanes, "titles": scene.titles}
+    rows = {"lanes": scene.lanes, "titles": scene.titles}
+    if scene.others_lane is not None:
+        rows["others_lane"] = scene.others_lane
+    return {"name": name, "extent": scene.extent, **rows}
 
 
 def _progress(snapshot: Snapshot) -> dict[str, Any]:
@@ -288,8 +291,8 @@ def of_ranks(scene: Scene, ranks: Collection[int] | None) -> Scene:
 
 
 def as_strips(scene: Scene) -> Scene:
-    """Return a scene in which each rank has one row."""
-    return replace(scene, lanes=1, ranks=[_strip(one) for one in scene.ranks])
+    """Return a scene in which each rank has one row, of its buckets alone."""
+    return replace(scene, lanes=1, others_lane=None, ranks=[_strip(one) for one in scene.ranks])
 
 
 def _strip(rank: RankScene) -> RankScene:

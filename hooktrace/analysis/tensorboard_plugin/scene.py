@@ -35,6 +35,7 @@ from ..run.late import LateRank
 from ..run.placed import placed
 from ..run.waits import PIECES
 from .hang_bars import HangBar, extent_with, hang_bars, lane_in, late_bars
+from .other_bars import other_bars
 from .units import MAX_ROWS, Spans, exposed_at, index_of, rows_by_kind, rows_of, units_of
 
 LATE = 1 << 16
@@ -56,7 +57,8 @@ class RankScene:
     of ``KINDS``.  ``waited``, ``waited_for``: of each row of the track's stages, as ``Waits`` has
     them, but ``waited_for`` is a rank's number.  ``number``, ``counts``, ``exposed`` and
     ``last_ready`` are of steps.  ``exposed_at``: the stretches of time that are exposed.  ``unit``:
-    of each bucket which of the scene's units, ``UNKNOWN`` of DDP's.
+    of each bucket which of the scene's units, ``UNKNOWN`` of DDP's.  ``others``: collectives that
+    belong to no bucket.
     """
 
     track: RankTrack
@@ -75,6 +77,7 @@ class RankScene:
     exposed_at: Spans
     last_ready: Ints
     unit: Ints
+    others: Spans
     anomalies: list[tuple[int, AnomalyRecord]]
     layouts: list[tuple[int, LayoutRecord]]
     hangs: list[HangBar]
@@ -92,7 +95,8 @@ class Scene:
     ``extent``: the last end, and of an open hang as much as shows it.  ``late``: the ranks that the
     report names, and where others waited for each; ``late_note``: why it names none.  ``hangs``:
     each with when it began.  ``origin``: in rank 0's clock.  ``units``: the collectives of a
-    sharded model, whose rows have ``titles``; both are empty of DDP's.
+    sharded model, whose rows have ``titles``; both are empty of DDP's.  ``others_lane``: the last
+    row, of collectives that belong to no bucket; ``None`` where no rank has any.
     """
 
     run: Run
@@ -107,6 +111,7 @@ class Scene:
     origin: int
     units: list[Unit]
     titles: list[str]
+    others_lane: int | None = None
 
     @property
     def step_numbers(self) -> Ints:
@@ -133,11 +138,13 @@ def scene_of(run: Run, model: str) -> Scene:
     scenes = [_with_hangs(one, hangs, origin, 0 if titles else MAX_ROWS) for one in scenes]
     ends = (spans.end.max(initial=0) for r in scenes for spans in (r.buckets, r.steps))
     hung = max((bar.lane or 0 for r in scenes for bar in r.hangs), default=0)
+    rows = max(hung, *(int(r.lane.max(initial=0)) for r in scenes), 0) + 1
+    has_others = any(len(r.others.row) for r in scenes)
     return Scene(
         run=run,
         model=model,
         extent=extent_with(hangs, origin, int(max(ends, default=0)), _usual_step(run, model)),
-        lanes=max(hung, *(int(r.lane.max(initial=0)) for r in scenes), 0) + 1,
+        lanes=rows + has_others,
         ranks=scenes,
         late=late,
         late_note=late_note,
@@ -146,6 +153,7 @@ def scene_of(run: Run, model: str) -> Scene:
         origin=origin,
         units=units,
         titles=titles,
+        others_lane=rows if has_others else None,
     )
 
 
@@ -214,6 +222,7 @@ def _rank_scene(run: Run, model: str, index: int, origin: int) -> RankScene:
         layouts=moments(track.records.layouts),
         hangs=[],
         unit=index_of(track, row, units_of(run, model)),
+        others=other_bars(track, clock, origin),
     )
 
 

@@ -8,13 +8,14 @@ import { placeOf } from "./hits.js";
 import { dimOthers } from "./lit.js";
 import { drawExposed, drawLastReady, drawMarks, drawSteps } from "./lane_marks.js";
 import { GUTTER, Lanes, TITLES, TOP } from "./lanes.js";
+import { drawOthers } from "./others.js";
 import { SCROLLBAR } from "./scrollbar.js";
 import { within } from "./shapes.js";
 import { drawArrows } from "./waits.js";
 
 const COUNTED = ["bars", "bins", "stages", "steps", "exposed", "lastMarks", "marks", "late",
   "ranks", "rulerSteps", "hangs", "missing", "open", "waits", "arrows", "pathSegments", "lit",
-  "dimmed"];
+  "dimmed", "others"];
 const LEAST_STEP_PX = 40; // of a step whose last bucket is marked
 
 export class Canvas {
@@ -24,7 +25,7 @@ export class Canvas {
     this.view = view;
     this.data = data;
     this.lanes = new Lanes(view);
-    this.edges = this.marksAt = this.hangsAt = [];
+    this.edges = this.marksAt = this.hangsAt = this.othersAt = [];
     this.theme = null;
     this.lit = [];
     this.hidden = new Set();
@@ -85,6 +86,7 @@ export class Canvas {
     const counts = Object.fromEntries(COUNTED.map((name) => [name, 0]));
     this.marksAt = [];
     this.hangsAt = [];
+    this.othersAt = [];
     if (picture?.isStrip === lanes.isStrip) {
       within(c, this.left, TOP, this.lanesWidth, this.height - TOP, () => {
         for (const item of lanes.visible()) {
@@ -113,6 +115,7 @@ export class Canvas {
     drawBins(this, rank.bins, top, counts);
     drawBars(this, rank, top, counts);
     dimOthers(this, rank, top, counts);
+    drawOthers(this, rank, y, counts, this.othersAt);
     drawHangs(this, rank, y, counts, this.hangsAt);
     // Of a sharded step the last unit tells nothing: training waits for each of them.
     const isWide = lanesWidth / Math.max(1, steps) >= LEAST_STEP_PX;

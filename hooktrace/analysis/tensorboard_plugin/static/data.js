@@ -33,6 +33,8 @@ export class Data {
 
   // Of a sharded run the rows of a rank's lane, by kind of collective; [] of one with buckets.
   get titles() { return this.own?.titles ?? []; }
+  // The row of collectives that belong to no bucket, null where there is none.
+  get othersLane() { return this.own?.others_lane ?? null; }
   get isSharded() { return this.titles.length > 0; }
   get noun() { return this.isSharded ? "collective" : "bucket"; }
 

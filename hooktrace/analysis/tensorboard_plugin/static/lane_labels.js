@@ -4,6 +4,7 @@
 
 import { counted, formatPercent } from "./dom.js";
 import { GUTTER, HEADER, TOP } from "./lanes.js";
+import { OTHERS } from "./others.js";
 import { FONT, polygon, within } from "./shapes.js";
 
 const LINE = 14;
@@ -61,7 +62,7 @@ function linesOf({ theme }, { height }, own, lag, hangs) {
   ].filter(Boolean);
 }
 
-function drawRank({ context: c, lanes, theme }, item, lines) {
+function drawRank({ context: c, data, lanes, theme }, item, lines) {
   const name = `rank ${item.rank}`, isLow = item.height < LINE + 12;
   const y = lanes.screen(item) + (isLow ? item.height / 2 : 13);
   c.fillStyle = theme.text;
@@ -69,7 +70,8 @@ function drawRank({ context: c, lanes, theme }, item, lines) {
   c.fillText(name, 10, y);
   const wide = c.measureText(name).width;
   c.font = FONT;
-  const room = isLow ? 1 : Math.floor((item.height - 17) / LINE);
+  const titled = data.othersLane === null ? 0 : LINE;
+  const room = isLow ? 1 : Math.max(0, Math.floor((item.height - 17 - titled) / LINE));
   lines.slice(0, room).forEach(([text, color], i) => {
     c.fillStyle = color;
     // In a low lane the first of them stands beside the name.
@@ -84,8 +86,10 @@ function drawTitles({ context: c, data, lanes, theme, left }, item) {
   c.fillStyle = theme.muted;
   c.font = FONT;
   c.textAlign = "right";
-  data.titles.forEach((title, row) => c.fillText(title, left - 6,
-    lanes.rowTop(lanes.screen(item), row) + lanes.rowHeight / 2));
+  const write = (title, row) => c.fillText(title, left - 6,
+    lanes.rowTop(lanes.screen(item), row) + lanes.rowHeight / 2);
+  data.titles.forEach(write);
+  if (data.othersLane !== null) write(OTHERS, data.othersLane);
   c.textAlign = "left";
 }
 

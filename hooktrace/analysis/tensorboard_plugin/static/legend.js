@@ -3,16 +3,17 @@
 
 import { KINDS } from "./definitions.js";
 import { button, element, swatch } from "./dom.js";
+import { OTHERS } from "./others.js";
 
 const STAGES = KINDS.slice(0, -1); // time in no stage is the ground that they lie on
-const OTHERS = [["exposed", "exposed"], ["late", "last bucket ready"], ["text", "late rank"],
-  ["hang", "hang"], ["path", "critical path"]];
+const REST = [["exposed", "exposed"], ["late", "last bucket ready"], ["text", "late rank"],
+  ["hang", "hang"], ["path", "critical path"], ["muted", OTHERS]];
 
 export class Legend {
   constructor(app) {
     this.app = app;
     this.stages = STAGES.map((name) => this.entry(name));
-    this.others = OTHERS.map(([color, text]) => element("span", {}, swatch(color), text));
+    this.others = REST.map(([color, text]) => element("span", {}, swatch(color), text));
     app.page.legend.append(...this.stages, ...this.others);
     app.address.follow("hidden", (text) => {
       this.hidden = (text ?? "").split(",").filter((name) => STAGES.includes(name));
@@ -23,7 +24,10 @@ export class Legend {
   }
 
   // what is not drawn of a sharded run is not in it.
-  draw() { this.others[1].hidden = this.app.data.isSharded; }
+  draw() {
+    this.others[1].hidden = this.app.data.isSharded;
+    this.others.at(-1).hidden = this.app.data.othersLane === null;
+  }
 
   entry(name) {
     const act = (event) => (event.altKey ? this.only(name) : this.toggle(name));

@@ -19,7 +19,7 @@ export function prepare(answer, { width, strips }) {
 }
 
 // `of`: what each bar is called, and in a sharded run the unit and which of its calls it is.
-function prepareRank({ rank, bars, bins, steps, exposed, marks, hangs }, t0, bin_ns, units) {
+function prepareRank({ rank, bars, bins, steps, exposed, marks, hangs, others }, t0, bin_ns, units) {
   const of = bars.unit.map((unit, i) =>
     units[unit] ?? { name: null, turn: 0, call: `bucket ${bars.bucket[i]}` });
   const since = (times) => times.map((t) => t + t0);
@@ -34,6 +34,7 @@ function prepareRank({ rank, bars, bins, steps, exposed, marks, hangs }, t0, bin
     bins: prepareBins(bins, t0, bin_ns),
     steps: { ...steps, start: since(steps.start), end: since(steps.end),
       last_ready: since(steps.last_ready) },
+    others: others.map((o) => ({ ...o, start: o.start + t0, end: o.end + t0 })),
     marks: marks.map((m) => ({ ...m, at: m.at + t0 })),
     hangs: hangs.map((h) => ({ ...h, start: h.start + t0, isOpen: h.end === null,
       end: h.end === null ? Infinity : h.end + t0 })),

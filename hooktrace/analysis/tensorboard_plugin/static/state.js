@@ -20,6 +20,7 @@ function stateOf(app) {
     mode: view.mode, scroll: view.scroll, drawn: { ...app.drawn }, frames: app.frames,
     hovered: app.hovered && { ...app.hovered }, pinned: app.pinned && { ...app.pinned },
     hangs: canvas.hangsAt.map(({ hang, ...box }) => ({ ...box, ...hang })),
+    others: canvas.othersAt.map(({ other, ...box }) => ({ ...box, ...other })),
     lanesWidth: canvas.lanesWidth, theme: canvas.theme.name, isWhole: data.isWhole,
     // `drawn` is of the last frame: not of one that is asked for.
     isBusy: app.isWaiting || data.isBusy || view.isMoving || app.restore.isWanting

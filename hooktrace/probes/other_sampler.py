@@ -1,0 +1,39 @@
+"""In which steps of a model the process's other collectives are seen.
+
+first bucket of a step that is due --> staging/other_collectives.py --> first bucket of the next one
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..staging import group_hooks, other_collectives
+from .schedule import Schedule
+from .step_sampler import CallStart, Part
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
+
+_FIRST_STEP = 2
+"""The first after DDP has rebuilt its buckets."""
+
+
+class OtherSampler(Part):
+    """Step 2 of a model, and each ``every``-th one."""
+
+    def __init__(self, every: int) -> None:
+        self._schedule = Schedule(0, every)
+        self.next_step = _FIRST_STEP
+
+    def enter(self, start: CallStart, sink: Tracer) -> bool:
+        """Take note of the first bucket of a step at or after ``next_step``."""
+        self.at(start.slot.model.name, start.step, start.ready, sink)
+        return False
+
+    def at(self, model: str, step: int, ready_ns: int, tracer: Tracer) -> None:
+        """Take note of the first bucket of a step, without the rest of its call."""
+        other_collectives.end(self, ready_ns, group_hooks.count_unseen())
+        self.next_step = self._schedule.next_after(step)
+        is_due = step == _FIRST_STEP or self._schedule.turn(step) is not None
+        if is_due and other_collectives.begin(self, tracer, model, step, ready_ns):
+            self.next_step = step + 1

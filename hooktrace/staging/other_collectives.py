@@ -1,0 +1,220 @@
+"""Collectives that belong to no bucket of a traced hook, in sampled steps (torch >= 2.14).
+
+    sampled step --begin--> Window <--before, after-- hooks of process groups, of what they do not
+    its next one --end--> ring --> OtherCollectives       know as a bucket's
+
+In between there is no window, and a group's hook asks for one and no more.  One process has one
+window at a time, whichever model opened it: what is in it is of the process, not of the model.
+
+What hooktrace's own hooks issue is a bucket's too.  It is known by hooktrace's functions on the
+stack; what DDP's reducer sends, by the engine that has called it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from threading import get_ident
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.autograd.graph
+import torch.distributed.algorithms.join
+import torch.nn.parallel.distributed
+
+from ..records.other import OtherCollective, OtherCollectives
+from .backward import ENGINE
+from .calls import Clock
+from .ring import Loss
+
+if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
+    from ..tracing.tracer import Tracer
+
+MOST = 128
+"""Collectives of a window that are listed; more are counted."""
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_OF_HOOKS = tuple(_OURS + name + os.sep for name in ("staging", "tracing", "probes", "fsdp"))
+_MODULES = os.path.dirname(torch.nn.modules.__file__) + os.sep
+_OF_DDP = (torch.nn.parallel.distributed.__file__, torch.distributed.algorithms.join.__file__)
+_engine: Any = getattr(torch.autograd.graph, ENGINE, None)
+_ENGINE = getattr(_engine, "__code__", None)
+
+
+class _Call:
+    """One collective, until its window becomes a record; called when its future is complete."""
+
+    __slots__ = ("clock", "done_ns", "has_end", "issued_ns", "name", "of_ddp", "size", "thread",
+                 "where")  # fmt: skip
+
+    def __init__(
+        self, clock: Clock, name: str, tensors: list[torch.Tensor], where: str, of_ddp: bool
+    ) -> None:
+        self.clock, self.name, self.where, self.of_ddp = clock, name, where, of_ddp
+        self.size = _size_of(tensors)
+        self.thread = _thread_name()
+        # On a device the host does not know when it ends, and a callback would have a stream.
+        is_on_cpu = bool(tensors) or not torch.accelerator.is_available()
+        self.has_end = is_on_cpu and all(one.is_cpu for one in tensors)
+        self.done_ns: int | None = None
+        self.issued_ns = clock()
+
+    def __call__(self, _future: object) -> None:
+        try:
+            self.done_ns = self.clock()
+        except Exception:  # of a clock: when it ended is not known
+            return
+
+    def record(self) -> OtherCollective:
+        return OtherCollective(
+            name=self.name, wire_bytes=self.size, issued_ns=self.issued_ns, done_ns=self.done_ns,
+            thread=self.thread, where=self.where, of_ddp=self.of_ddp,
+        )  # fmt: skip
+
+
+class Window:
+    """What is seen of one step; ``owner``: who opened it, ``tracer``: whose it is.
+
+    Hooks of several models may be asked about one collective: whoever comes first takes note.
+    """
+
+    def __init__(self, owner: object, tracer: Tracer, model: str, step: int, time_ns: int) -> None:
+        self.owner = owner
+        self.tracer = tracer
+        self.refused: object = None
+        """Who wanted one meanwhile: if it does again, this one's step does not end."""
+        self._clock = tracer.clock
+        self._of = (model, step, time_ns)
+        self._calls: list[_Call] = []
+        self._latest: dict[tuple[int, int], tuple[int, _Call | None]] = {}
+        """By group and thread: the last collective that was asked about."""
+        self._more = self._more_bytes = self._ddp_bytes = 0
+        self._ends = self._unseen_groups = 0
+
+    def before(self, group: int, name: str, args: Any) -> None:
+        """Take note of a collective that is about to be issued, if it is no bucket's.
+
+        ``group``: the ``id`` of its group.  Called by what torch calls; raises nothing.
+        """
+        try:
+            key, op_id = (group, get_ident()), args.op_id
+            if self._latest.get(key, (None,))[0] == op_id:
+                return
+            issuer = _issuer(sys._getframe(2))
+            call = None if issuer is None else self._call(name, args.input_tensors, *issuer)
+            self._latest[key] = op_id, call
+        except Exception as error:
+            self.tracer.push(Loss.of_stamps(error))
+
+    def _call(
+        self, name: str, tensors: list[torch.Tensor], where: str, of_ddp: bool
+    ) -> _Call | None:
+        if of_ddp:
+            self._ddp_bytes += _size_of(tensors) or 0
+        if len(self._calls) < MOST:
+            self._calls.append(call := _Call(self._clock, name, tensors, where, of_ddp))
+            return call
+        if not of_ddp:
+            self._more += 1
+            self._more_bytes += _size_of(tensors) or 0
+        return None
+
+    def after(self, group: int, args: Any) -> None:
+        """Have the end of a collective stamped; raises nothing."""
+        try:
+            key = group, get_ident()
+            op_id, call = self._latest.get(key, (None, None))
+            if call is not None and op_id == args.op_id:
+                self._latest[key] = args.op_id, None
+                if call.has_end:
+                    args.work.get_future().add_done_callback(call)
+        except Exception:  # it has no future
+            return
+
+    def end(self, until_ns: int, unseen_groups: int) -> None:
+        """Hand over what was seen: its step ended with the next one's first bucket."""
+        self._ends, self._unseen_groups = until_ns, unseen_groups
+        self.tracer.push(self)
+
+    def assemble(self, into: Assembler) -> None:
+        """Become a record."""
+        model, step, time_ns = self._of
+        into.add(
+            OtherCollectives(
+                model=model, step=step, time_ns=time_ns, until_ns=self._ends,
+                collectives=tuple([call.record() for call in self._calls]),
+                more=self._more, more_bytes=self._more_bytes, ddp_bytes=self._ddp_bytes,
+                unseen_groups=self._unseen_groups,
+            )
+        )  # fmt: skip
+
+
+window: Window | None = None
+"""The one that is open."""
+
+
+def begin(owner: object, tracer: Tracer, model: str, step: int, time_ns: int) -> bool:
+    """Open one for a step, unless another model's is open."""
+    global window  # noqa: PLW0603  # asked for at each collective
+    if window is not None and window.refused is not owner:
+        window.refused = owner
+        return False
+    window = Window(owner, tracer, model, step, time_ns)
+    return True
+
+
+def end(owner: object, until_ns: int, unseen_groups: int) -> None:
+    """Close the one that ``owner`` opened, if it is open."""
+    global window  # noqa: PLW0603
+    ended = window
+    if ended is not None and ended.owner is owner:
+        window = None
+        ended.end(until_ns, unseen_groups)
+
+
+def forget(tracer: Tracer | None = None) -> None:
+    """Let go of one whose step will not end: of a tracer, or any."""
+    global window  # noqa: PLW0603
+    if window is not None and tracer in (None, window.tracer):
+        window = None
+
+
+os.register_at_fork(after_in_child=forget)
+
+
+def _issuer(frame: FrameType | None) -> tuple[str, bool] | None:
+    """Return which line issued a collective, and whether DDP did; ``None`` of a bucket's.
+
+    ``frame``: what torch's function was called from.
+    """
+    if frame is None or frame.f_code is _ENGINE:
+        return None
+    where, of_ddp, in_module = "", False, False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_OF_HOOKS):
+            return None
+        if not where:
+            in_module |= file.startswith(_MODULES)
+            of_ddp |= file in _OF_DDP and not in_module
+            if not file.startswith((_TORCH, _OURS)):
+                where = f"{os.path.basename(file)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return where, of_ddp
+
+
+def _size_of(tensors: list[torch.Tensor]) -> int | None:
+    try:
+        return sum(one.nbytes for one in tensors)
+    except RuntimeError:  # of a sparse one
+        return None
+
+
+def _thread_name() -> str:
+    # ``current_thread`` would make an object for a thread that is not Python's, and keep it.
+    known: Any = getattr(threading, "_active", {}).get(get_ident())
+    return f"thread {threading.get_native_id()}" if known is None else str(known.name)
