@@ -10,7 +10,7 @@ asked what was set, so the groups' attributes are read and set, as those setters
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -118,6 +118,13 @@ def fsdp_module() -> type[nn.Module] | None:
         return None
     kind: Any = FSDPModule  # a mixin, which is no module to type checkers
     return kind if hasattr(kind, "set_custom_all_gather") else None
+
+
+def waits_for_script(modules: Iterable[nn.Module]) -> bool:
+    """Return whether backward passes of one of these modules are still to be finalised by hand."""
+    states: Iterator[Any] = (module._get_fsdp_state() for module in modules)  # type: ignore[operator]
+    name = "manual_backward_finalization_active"  # from torch 2.15 on
+    return any(getattr(state._state_ctx, name, None) for state in states)
 
 
 def sharded_modules(root: nn.Module) -> dict[nn.Module, str]:

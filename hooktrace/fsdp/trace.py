@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -21,11 +22,18 @@ from ..tracing.settings import default_tracer
 from ..tracing.trace import sharding_of, unwrapped
 from ..tracing.tracer import Tracer
 from .comms import TracedAllGather
+from .finalization import hear_of_finalization
 from .hooks import GatherHook, ScatterHook
 from .probe import UnitProbe
 from .probe_plan import ProbePlan
 from .stamps import Stamps
-from .torch_groups import ParameterGroup, fsdp_module, groups_of, sharded_modules
+from .torch_groups import (
+    ParameterGroup,
+    fsdp_module,
+    groups_of,
+    sharded_modules,
+    waits_for_script,
+)
 from .torch_waits import can_watch
 from .traced_unit import Hooks, TracedUnit, untrace
 
@@ -116,7 +124,12 @@ class TracedModel:
         self.name = tracer.models.name(name)
         state = ModelState(self.name, hooks.name, {}, current_rank(), tracer.first_step)
         waits = tracer.unit_waits if can_watch(groups, self.name) else None
-        self._steps = ShardedModel(state, tracer, self._is_whole, waits=waits)
+        parts = weakref.WeakSet(sharded_modules(model))
+        by_hand = partial(waits_for_script, parts)
+        self._steps = ShardedModel(
+            state, tracer, self._is_whole, waits=waits, waits_for_script=by_hand
+        )
+        hear_of_finalization(parts, self._steps)
         tracer.models.register_layout(self._steps)
         self._plan: ProbePlan | None = None
         if tracer.error_every and any(hooks):

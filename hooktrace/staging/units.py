@@ -9,7 +9,8 @@ each unit, collective, phase and turn within a step, and a step that adds some b
 
 A *step* is all that was communicated up to the end of a backward pass that reduced gradients, with
 the gathers of micro-steps without a reduction, and of a forward pass that raised.  Evaluation is
-none.  A pass inside another one, as of a re-entrant checkpoint, ends no step.
+none.  A pass inside another one, as of a re-entrant checkpoint, ends no step.  A model that the
+script finalises by hand (torch 2.15) has a step end there, and no pass ends one.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class ShardedModel:
 
     ``state``: what the rest of hooktrace knows of a model.  ``is_whole``: returns whether all units
     are still recorded.  ``options``: for its layouts.  ``waits``: of a model on a device, where it
-    is seen what its computing stream waits for.
+    is seen what its computing stream waits for.  ``waits_for_script``: returns whether the script
+    is still to finalise the passes so far.
     Calls come from one thread at a time, as FSDP's do.
     """
 
@@ -105,6 +107,8 @@ class ShardedModel:
         is_whole: Callable[[], bool] = lambda: True,
         options: Options = (),
         waits: UnitWaits | None = None,
+        *,
+        waits_for_script: Callable[[], bool] = lambda: False,
     ) -> None:
         self.state = state
         self.models = [state]
@@ -112,6 +116,9 @@ class ShardedModel:
         self._is_whole = is_whole
         self._options = options
         self._waits = waits
+        self._waits_for_script = waits_for_script
+        self.is_finalizing = False
+        """Whether FSDP is reducing what is left of the passes so far: no pass runs then."""
         self._recorder = _Collecting(sink)
         self._places: dict[tuple[str, UnitCollective, Phase], UnitPlace] = {}
         self._numbers: dict[Unit, list[int]] = {}
@@ -161,7 +168,7 @@ class ShardedModel:
         """
         task = current_pass()
         phase: Phase = "backward"
-        if task == -1:
+        if task == -1 and not self.is_finalizing:
             phase = "forward"
             if (self._evaluates and self._called) or torch.is_inference_mode_enabled():
                 return False
@@ -281,7 +288,12 @@ class ShardedModel:
             if failed:
                 self._lacks = True
                 self.end_step()
-        if self._reduces and not self._passes and not failed:
+        if not self._passes and not failed:
+            self.finalized()
+
+    def finalized(self) -> None:
+        """End the step if gradients were reduced in it, and nobody is to finalise it later."""
+        if self._reduces and not self._waits_for_script():
             self.end_step()
 
     def end_step(self) -> None:

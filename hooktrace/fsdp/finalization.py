@@ -1,0 +1,67 @@
+"""Backward passes that the script finalises by hand (torch 2.15): a step ends there.
+
+module.finalize_backward() --> reduces what is left, waits --> the model's step is over
+module.finalize_backward(async_op=True) --> reduces --> handle.wait() --> the step is over
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from ..staging.units import ShardedModel
+from .torch_groups import fsdp_module
+
+_steps: weakref.WeakKeyDictionary[nn.Module, weakref.ref[ShardedModel]]
+_steps = weakref.WeakKeyDictionary()
+
+
+def hear_of_finalization(modules: Iterable[nn.Module], steps: ShardedModel) -> None:
+    """Tell a model's steps when one of its sharded modules is finalised by hand."""
+    for module in modules:
+        _steps[module] = weakref.ref(steps)
+    _listen()
+
+
+def _of(module: nn.Module) -> ShardedModel | None:
+    known = _steps.get(module)
+    return None if known is None else known()
+
+
+@functools.cache
+def _listen() -> None:
+    """Have FSDP's modules tell; once a process."""
+    kind: Any = fsdp_module()
+    finalize = getattr(kind, "finalize_backward", None)
+    if finalize is None:
+        return
+
+    @functools.wraps(finalize)
+    def heard(self: Any, *, async_op: bool = False) -> Any:
+        steps = _of(self)
+        if steps is None:
+            return finalize(self, async_op=async_op)
+        steps.is_finalizing = True
+        try:
+            handle = finalize(self, async_op=async_op)
+        finally:
+            steps.is_finalizing = False
+        steps.finalized()
+        if handle is not None:
+            handle.wait = _telling(handle.wait, steps)
+        return handle
+
+    kind.finalize_backward = heard
+
+
+def _telling(wait: Any, steps: ShardedModel) -> Any:
+    @functools.wraps(wait)
+    def waited() -> None:
+        wait()
+        steps.finalized()
+
+    return waited
