@@ -122,9 +122,13 @@ def fsdp_module() -> type[nn.Module] | None:
 
 def waits_for_script(modules: Iterable[nn.Module]) -> bool:
     """Return whether backward passes of one of these modules are still to be finalised by hand."""
-    states: Iterator[Any] = (module._get_fsdp_state() for module in modules)  # type: ignore[operator]
     name = "manual_backward_finalization_active"  # from torch 2.15 on
-    return any(getattr(state._state_ctx, name, None) for state in states)
+    return any(getattr(state._state_ctx, name, None) for state in states_of(modules))
+
+
+def states_of(modules: Iterable[nn.Module]) -> list[Any]:
+    """Return torch's states of sharded modules, each once."""
+    return list(dict.fromkeys(module._get_fsdp_state() for module in modules))  # type: ignore[operator]
 
 
 def sharded_modules(root: nn.Module) -> dict[nn.Module, str]:

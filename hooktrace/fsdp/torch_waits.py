@@ -3,8 +3,9 @@
     wait_for_unshard, ... of a FSDPParamGroup --WatchedWaits--> UnitWaits.before(calls)
 
 torch calls nobody at these waits.  But each is right behind the call of a method of the parameter
-group, or of a list that the groups share, and a function that stands in its place on that instance
-is called first.  In torch 2.13 and 2.14 (``_fsdp_param_group.py``) the computing stream waits
+group, of its modules' state, or of a list that the groups share, and a function that stands in its
+place on that instance is called first.  In torch 2.13 to 2.15 (``_fsdp_param_group.py``) the
+computing stream waits
 
 - in ``wait_for_unshard`` for the unit's all-gather, before its parameters are copied out of it;
 - in ``post_backward`` for the reduce-scatter whose input was kept longest, once that is taken from
@@ -12,7 +13,9 @@ is called first.  In torch 2.13 and 2.14 (``_fsdp_param_group.py``) the computin
 - in ``_wait_for_post_backward`` for what the unit itself has reduced before, in the same step;
 - at the end of ``post_backward``, where ``fully_shard([a, b])`` had a part of its modules called,
   for what has just been reduced, which has then been added to ``reduce_scatter_states``;
-- in ``finalize_backward`` for all that was reduced, and for a gather that nobody needed.
+- in ``finalize_backward`` for a gather that nobody needed;
+- in ``finalize_backward``, from torch 2.15 on in the root state's ``_end_backward_iteration``
+  before (``_fsdp_state.py``), for all that was reduced.
 
 What FSDP copies into a gather's buffer, and does after a reduction (divisions, casts, copies to the
 host), is waited for there too; it is no collective, and in no number.
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,8 +39,12 @@ from .torch_groups import ParameterGroup
 
 logger = logging.getLogger("hooktrace")
 
-_KNOWN_VERSIONS = ("2.13.", "2.14.")
-"""Of torch.  2.15 has the same names, and waits at other places."""
+_KNOWN_VERSIONS = ("2.13.", "2.14.", "2.15.")
+"""Of torch."""
+
+_END = "_end_backward_iteration"
+_STATES_END = not str(torch.__version__).startswith(("2.13.", "2.14."))
+"""Whether it is in this method of the root's state that all that was reduced is waited for."""
 
 _METHODS = ("wait_for_unshard", "post_backward", "_wait_for_post_backward", "finalize_backward")
 _OF_GROUPS = (
@@ -57,7 +65,7 @@ def can_watch(groups: Iterable[ParameterGroup], model: str) -> bool:
     if on_device and not known:
         logger.warning(
             "where the computing stream of torch %s waits for FSDP's collectives is not known to "
-            "hooktrace, so what is exposed of %s is not known; use torch 2.13 or 2.14",
+            "hooktrace, so what is exposed of %s is not known; use torch 2.13, 2.14 or 2.15",
             torch.__version__,
             model,
         )
@@ -70,24 +78,70 @@ def watched(group: ParameterGroup, waits: UnitWaits | None) -> WatchedWaits | No
     return WatchedWaits(group, waits) if on_device and waits is not None else None
 
 
-class WatchedWaits:
-    """One parameter group whose waits are told of, until ``undo``."""
+class _Watch:
+    """Methods of torch's objects, before whose calls it is told what is waited for."""
 
-    def __init__(self, group: ParameterGroup, waits: UnitWaits) -> None:
-        self._group = group.of_torch
-        self._unit = group.unit
+    def __init__(self, waits: UnitWaits) -> None:
         self._waits = waits
-        self._goes_on = False
         self._undos: list[Callable[[], None]] = []
-        tellers = (self._unshards, self._reduces, self._reduces_again, self._finalizes)
-        for name, tell in zip(_METHODS, tellers, strict=True):
-            self._watch(name, tell)
 
     def undo(self) -> None:
-        """Give the group its own methods back, but for what somebody else has put there since."""
+        """Give the objects their own methods back, but for what somebody has put there since."""
         undos, self._undos = self._undos, []
         for undo in undos:
             undo()
+
+    def tell(self, what: Callable[..., Any], *about: Any) -> Any:
+        """Call something that must not fail training; ``None`` where it failed."""
+        try:
+            return what(*about)
+        except Exception as error:
+            self._waits.lose(error)
+            return None
+
+    def _before(self, owner: Any, name: str, tell: Callable[[], None]) -> None:
+        theirs, method = vars(owner).get(name), getattr(owner, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if self._undos:  # else somebody has kept this method, and calls it still
+                self.tell(tell)
+            return method(*args, **kwargs)
+
+        def undo() -> None:
+            if vars(owner).get(name) is not watched:
+                return
+            if theirs is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, theirs)
+
+        watched.watch = self  # type: ignore[attr-defined]
+        watched._torchdynamo_disable = True  # type: ignore[attr-defined]  # as of FSDP's own
+        setattr(owner, name, watched)
+        self._undos.append(undo)
+
+    def _all_reduced(self, context: Any) -> None:
+        """Take note that all that was reduced is about to be waited for."""
+        # What reduces over replicas, on another stream, comes after its unit's reduce-scatter.
+        streams = [*context._last_post_reduce_events, context.reduce_scatter_stream]
+        self._waits.before(streams=[*map(which, streams)])
+
+
+class WatchedWaits(_Watch):
+    """One parameter group whose waits are told of."""
+
+    def __init__(self, group: ParameterGroup, waits: UnitWaits) -> None:
+        super().__init__(waits)
+        self._group = group.of_torch
+        self._unit = group.unit
+        self._goes_on = False
+        tellers = (self._unshards, self._reduces, self._reduces_again, self._finalizes)
+        for name, tell in zip(_METHODS, tellers, strict=True):
+            self._before(self._group, name, tell)
+
+    def undo(self) -> None:
+        """Give the group its own methods back, but for what somebody else has put there since."""
+        super().undo()
         context = self._group.comm_ctx
         states = getattr(context, "reduce_scatter_states", None)
         if isinstance(states, _Retained) and states.reducing is self:
@@ -100,39 +154,9 @@ class WatchedWaits:
             self._waits.before(scattered, self._waits.last(self._unit, "all_reduce"))
         return scattered
 
-    def tell(self, what: Callable[..., Any], *about: Any) -> Any:
-        """Call something that must not fail training; ``None`` where it failed."""
-        try:
-            return what(*about)
-        except Exception as error:
-            self._waits.lose(error)
-            return None
-
     def waits_for(self, call: DeviceCall) -> None:
         """Take note that FSDP is about to wait for a call."""
         self.tell(self._waits.before, call)
-
-    def _watch(self, name: str, tell: Callable[[], None]) -> None:
-        group, theirs = self._group, vars(self._group).get(name)
-        method = getattr(group, name)
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if self._undos:  # else somebody has kept this method, and calls it still
-                self.tell(tell)
-            return method(*args, **kwargs)
-
-        def undo() -> None:
-            if vars(group).get(name) is not watched:
-                return
-            if theirs is None:
-                delattr(group, name)
-            else:
-                setattr(group, name, theirs)
-
-        watched.watch = self  # type: ignore[attr-defined]
-        watched._torchdynamo_disable = True  # type: ignore[attr-defined]  # as of FSDP's own
-        setattr(group, name, watched)
-        self._undos.append(undo)
 
     def _unshards(self) -> None:
         self._waits.before(self._waits.last(self._unit, "all_gather"))
@@ -151,11 +175,30 @@ class WatchedWaits:
         self._waits.before(scattered, self._waits.last(self._unit, "all_reduce"))
 
     def _finalizes(self) -> None:
-        context = self._group.comm_ctx
-        # What reduces over replicas, on another stream, comes after its unit's reduce-scatter.
-        streams = [*context._last_post_reduce_events, context.reduce_scatter_stream]
-        gathered = self._waits.last(self._unit, "all_gather")
-        self._waits.before(gathered, streams=[*map(which, streams)])
+        if not _STATES_END:
+            self._all_reduced(self._group.comm_ctx)
+        self._waits.before(self._waits.last(self._unit, "all_gather"))
+
+
+class WatchedEnds(_Watch):
+    """The states of a model's modules, of which the root's waits for all that was reduced."""
+
+    def __init__(self, states: Iterable[Any], waits: UnitWaits) -> None:
+        super().__init__(waits)
+        for state in states:
+            before = getattr(vars(state).get(_END), "watch", None)
+            if isinstance(before, WatchedEnds):
+                before.undo()
+            if hasattr(state, _END):  # else nobody knows what is exposed of the last reductions
+                self._before(state, _END, partial(self._ends, state))
+
+    def _ends(self, state: Any) -> None:
+        self._all_reduced(state._comm_ctx)
+
+
+def watched_ends(states: Iterable[Any], waits: UnitWaits | None) -> WatchedEnds | None:
+    """Return what watches the ends of a model's backward passes; ``None`` where groups do so."""
+    return None if waits is None or not _STATES_END else WatchedEnds(states, waits)
 
 
 def unwatch(group: ParameterGroup) -> None:
@@ -195,6 +238,6 @@ class _Retained(list[Any]):
         return state
 
     def clear(self) -> None:
-        """Take all of them, which were waited for before, or are after ``finalize_backward``."""
+        """Take all of them, which were waited for at the end of the backward pass."""
         self._calls.clear()
         super().clear()

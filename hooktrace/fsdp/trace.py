@@ -32,9 +32,10 @@ from .torch_groups import (
     fsdp_module,
     groups_of,
     sharded_modules,
+    states_of,
     waits_for_script,
 )
-from .torch_waits import can_watch
+from .torch_waits import can_watch, watched_ends
 from .traced_unit import Hooks, TracedUnit, untrace
 
 logger = logging.getLogger("hooktrace")
@@ -139,6 +140,7 @@ class TracedModel:
             TracedUnit(group, self._stamps(number, group, tracer), hooks, waits)
             for number, group in enumerate(groups)
         ]
+        self._ends = watched_ends(states_of(parts), waits)
         self._misses = False
         self._watching = _Forward(self._steps)
         self._watching.watch(model, *sharded_modules(model))
@@ -164,6 +166,8 @@ class TracedModel:
         self._steps.leave()  # before: it looks whether all units are recorded
         if self._plan is not None:
             self._plan.leave()
+        if self._ends is not None:
+            self._ends.undo()
         for unit in self._units:
             unit.undo()
         self._units = []

@@ -23,6 +23,7 @@ from hooktrace.fsdp import torch_groups, torch_waits
 from hooktrace.records import BucketRecord
 from hooktrace.staging.devices import DeviceCall
 from tests.staging.test_units import Reduces
+from tests.versions import FINALISES_BY_HAND
 
 from .simulated_streams import Block, SimulatedStreams
 
@@ -68,9 +69,9 @@ def groups_of(model: nn.Module) -> list[Any]:
 
 def own_methods(model: nn.Module) -> list[str]:
     """Return which methods instances have, where their class's would do."""
-    return [
-        name for group in groups_of(model) for name in torch_waits._METHODS & vars(group).keys()
-    ]
+    states = [one._get_fsdp_state() for one in model.modules() if isinstance(one, FSDPModule)]
+    names = (*torch_waits._METHODS, torch_waits._END)
+    return [name for one in (*groups_of(model), *states) for name in names & vars(one).keys()]
 
 
 def exposed_ms(records: list[BucketRecord]) -> dict[str, float | None]:
@@ -205,6 +206,36 @@ def reduced_twice(device: SimulatedStreams) -> Setup:
     return model, lambda: Reduces.apply(torch.ones(1, requires_grad=True), passes).backward()
 
 
+def by_hand(device: SimulatedStreams) -> Setup:
+    """The script waits for what the pass has reduced, after some work of its own."""
+    model = blocks(device)
+    model.set_manual_backward_finalization(True)
+
+    def step() -> None:
+        train(model)
+        device.run(3)
+        model.finalize_backward()
+
+    return model, step
+
+
+def by_hand_later(device: SimulatedStreams) -> Setup:
+    """Two passes are reduced together by the script, which works on and then waits."""
+    model = blocks(device, 2, 2)
+    model.set_manual_backward_finalization(True)
+
+    def step() -> None:
+        model.set_requires_gradient_sync(False)
+        train(model)
+        train(model)
+        model.set_requires_gradient_sync(True)
+        handle = model.finalize_backward(async_op=True)
+        device.run(11)
+        handle.wait()
+
+    return model, step
+
+
 class Chunks(nn.Module):
     """A trunk, and a head that the loss calls for itself, chunk by chunk."""
 
@@ -300,6 +331,7 @@ def evaluated_between(device: SimulatedStreams) -> Setup:
 
 
 SETUPS = {
+    **({one.__name__: one for one in (by_hand, by_hand_later)} if FINALISES_BY_HAND else {}),
     "replicas": as_is(5, 2, 2),
     "nothing but the all-reduce": as_is(3, 4, 1),
     "nothing is gathered in backward": as_is(3, reshard_after_forward=False),
@@ -517,7 +549,7 @@ def test_what_raises_beside_the_event_is_no_matter_of_training(
     ("where", "what", "other"),
     [
         (torch_waits, "_OF_GROUPS", (*torch_waits._OF_GROUPS, "unheard_of")),
-        (torch, "__version__", "2.15.0+cu130"),
+        (torch, "__version__", "2.16.0+cu130"),
     ],
 )
 def test_another_version_of_torch(
@@ -536,7 +568,7 @@ def test_another_version_of_torch(
         assert caplog.messages == [
             f"where the computing stream of torch {torch.__version__} waits for FSDP's "
             "collectives is not known to hooktrace, so what is exposed of net is not known; use "
-            "torch 2.13 or 2.14"
+            "torch 2.13, 2.14 or 2.15"
         ]
         assert own_methods(model) == []
         train(model)
