@@ -18,19 +18,21 @@ group, and what torch calls does not raise: a reducer in whose backward pass one
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from . import other_collectives
+from .backward import ENGINE
 from .calls import NOT_YET, Collective, joined
 from .groups import GroupInfo, group_info, known_groups
 
@@ -158,8 +160,9 @@ def over(run: OpaqueRun) -> None:
 class Registration:
     """Two functions that torch calls around each collective of a group, with what it tells of it.
 
-    torch's registries are for one thread at a time: make it where no collective is being issued.
-    It has to be removed before Python ends, or torch ends the process with SIGSEGV.
+    torch's registries are for one thread at a time, and a change while a collective is issued ends
+    the process with SIGSEGV: make it where none is being issued, on the thread that issues them.
+    It has to be removed before Python ends, or torch ends the process likewise.
     """
 
     def __init__(
@@ -168,9 +171,11 @@ class Registration:
         before: Callable[[Any], None],
         after: Callable[[Any], None],
     ) -> None:
+        take_off_left()
         self._group = weakref.ref(group)
+        self._thread = get_ident()
         self._id = HOOK_ID + next(_numbers)
-        self._codes = {before.__code__, after.__code__}
+        _codes.update((before.__code__, after.__code__))
         _alive.add(self)
         private: Any = group
         private.register_pre_hook(self._id, before)
@@ -181,22 +186,62 @@ class Registration:
         """Whether the group is there."""
         return self._group() is not None
 
-    def remove(self) -> bool:
-        """Have torch call them no more; false where it goes through them, as the collector may."""
-        frame: FrameType | None = sys._getframe()
-        while frame is not None:
-            if frame.f_code in self._codes:
-                return False
-            frame = frame.f_back
+    def remove(self) -> None:
+        """Have torch call them no more; where it may be going through them, later.
+
+        The collector calls this at any time and on any thread, as the drain's.
+        """
+        _left.append(self)
+        if not _may_be_issuing():
+            take_off_left()
+
+    def take_off(self) -> None:
+        """Have torch call them no more."""
         group: Any = self._group()
         if group is not None:
             group.unregister_pre_hook(self._id)
             group.unregister_post_hook(self._id)
         _alive.discard(self)
-        return True
 
+    @property
+    def is_of_this_thread(self) -> bool:
+        """Whether it was made here."""
+        return self._thread == get_ident()
+
+
+def _may_be_issuing() -> bool:
+    """Return whether this thread may be within a collective, or in what torch calls around one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code in _codes or code.co_filename.startswith(_DISTRIBUTED) or code.co_name == ENGINE:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_DISTRIBUTED = os.path.dirname(dist.__file__) + os.sep
+_codes: set[CodeType] = set()
+"""Of all functions that torch calls."""
 
 _alive: weakref.WeakSet[Registration] = weakref.WeakSet()
+_left: list[Registration] = []
+"""Those that are to be removed, and do nothing any more."""
+
+
+def take_off_left() -> None:
+    """Remove what could not be before, of this thread: where no collective is being issued here."""
+    for one in [one for one in list(_left) if one.is_of_this_thread]:
+        _left.remove(one)
+        one.take_off()
+
+
+def _take_off_all() -> None:
+    for one in list(_alive):
+        one.take_off()
+
+
+atexit.register(_take_off_all)
 
 
 def count_unseen() -> int:
@@ -324,7 +369,9 @@ def watch(owner: object) -> None:
 
 
 def watch_new() -> None:
-    """Watch groups that were made since."""
+    """Watch groups that were made since, and no more those that nobody wants to be watched."""
+    if _left:
+        take_off_left()
     if _owners and len(known_groups()) != _known:
         _watch_known()
 
@@ -344,8 +391,8 @@ def _leave(owner: int) -> None:
     _owners.discard(owner)
     if not _owners:
         for key, one in list(watched.items()):
-            if one.registration.remove():
-                del watched[key]  # else it stays until another owner has gone, and does nothing
+            del watched[key]
+            one.registration.remove()
         _forget()
 
 

@@ -247,6 +247,7 @@ class HooklessModel:
 
     def _waited(self, failed: bool) -> None:
         """The pass is over, and DDP has waited: what has no stamp has arrived, just now."""
+        group_hooks.take_off_left()
         if failed or not self._slots or waits_later(self._ddp):
             return
         step = self._slots[0].model.step
