@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import distributed
 
 from . import other_collectives
 from .backward import ENGINE
@@ -214,13 +215,14 @@ def _may_be_issuing() -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if code in _codes or code.co_filename.startswith(_DISTRIBUTED) or code.co_name == ENGINE:
+        if code in _codes or code.co_filename.startswith(_ISSUERS) or code.co_name == ENGINE:
             return True
         frame = frame.f_back
     return False
 
 
-_DISTRIBUTED = os.path.dirname(dist.__file__) + os.sep
+_ISSUERS = (os.path.dirname(dist.__file__) + os.sep, distributed.__file__)
+"""Of torch's own code what issues collectives: torch.distributed, and DDP itself."""
 _codes: set[CodeType] = set()
 """Of all functions that torch calls."""
 

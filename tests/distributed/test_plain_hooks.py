@@ -265,12 +265,12 @@ def test_hooks_go_with_the_last_model(rank: int) -> None:
     with Tracer() as tracer:
         instrument(ddp, default_hooks.allreduce_hook, group, tracer=tracer)
         backward(ddp, rank, 0)
-        watched = len(group_hooks.watched)
+        watched = [weakref.ref(one) for one in group_hooks.watched.values()]
     seen = len(theirs)
     dist.barrier()
     del ddp
     gc.collect()
-    left = len(group_hooks.watched)
+    left = [one() for one in watched if one() is not None]
     dist.all_reduce(torch.ones(1), group=group)
     went_on = len(theirs) > seen > 0
     alive = weakref.ref(group)
@@ -278,7 +278,45 @@ def test_hooks_go_with_the_last_model(rank: int) -> None:
     dist.destroy_process_group(group)
     del group
     gc.collect()
-    assert (watched >= 2, left, went_on, alive()) == (True, 0, True, None)
+    assert (len(watched) >= 2, left, went_on, alive()) == (True, [], True, None)
+
+
+@on(2)
+def test_no_hook_goes_while_collectives_may_be_issued(rank: int) -> None:
+    """Tables of hooks in torch have no lock: what changes one meanwhile ends the process."""
+
+    def watched(end: Callable[[list[_Owner]], object]) -> Any:
+        """Watch for an owner that ends somewhere; return what watched, if it is there yet."""
+        owners = [_Owner()]
+        watching = weakref.ref(next(iter(group_hooks.watched.values())))
+        end(owners)
+        return watching
+
+    def on_another_thread(owners: list[_Owner]) -> None:
+        thread = threading.Thread(target=owners.clear)
+        thread.start()
+        thread.join()
+
+    def in_a_backward_pass(owners: list[_Owner]) -> None:
+        leaf = torch.ones(1, requires_grad=True)
+        leaf.register_hook(lambda gradient: owners.clear())
+        (leaf * 2).sum().backward()
+
+    for elsewhere in (on_another_thread, in_a_backward_pass):
+        gc.collect()
+        watching = watched(elsewhere)
+        assert watching() is not None, elsewhere
+        dist.all_reduce(torch.ones(1))  # called, for nobody
+        assert watched(lambda owners: owners.clear())() is None, elsewhere
+        assert watching() is None, elsewhere
+    dist.barrier()
+
+
+class _Owner:
+    """Has all groups watched for as long as it is there."""
+
+    def __init__(self) -> None:
+        group_hooks.watch(self)
 
 
 @on(2)
