@@ -221,6 +221,7 @@ _DOING = (
     ("saving", f"{_TORCH}/distributed/checkpoint/", {"save", "async_save"}),
     ("compiling", f"{_TORCH}/_dynamo/", {"_compile", "compile_inner"}),
     ("compiling", f"{_TORCH}/_inductor/", {"compile_fx"}),
+    ("importing", f"{_TORCH}/", {"<module>"}),
     ("probe", f"{_HOOKTRACE}/probes/", None),
     ("probe", f"{_HOOKTRACE}/ranks/private_group.py", None),
     ("join", f"{_TORCH}/distributed/algorithms/join.py", {"__exit__"}),

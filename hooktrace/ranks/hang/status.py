@@ -64,7 +64,11 @@ class CallInFlight(Placed, frozen=True, kw_only=True, gc=False):
     members: tuple[int, int, int] | None = None
 
 
-EXCUSES = {"saving": "saves", "compiling": "compiles"}
+EXCUSES = {
+    "saving": "saves",
+    "compiling": "compiles",
+    "importing": "imports parts of torch",  # as what compiles, at its first use
+}
 """What a training thread may do for long, and how people call it."""
 
 
@@ -114,7 +118,7 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_excused(self) -> bool:
-        """Whether it does what may take long: it saves, compiles, or has said so."""
+        """Whether it does what may take long: it saves, compiles, imports torch, or has said so."""
         doing = () if self.main is None else self.main.doing
         return self.paused or not EXCUSES.keys().isdisjoint(doing)
 

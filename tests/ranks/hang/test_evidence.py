@@ -87,6 +87,16 @@ def test_a_line_that_waits() -> None:
     future.set_result(torch.ones(1))
 
 
+def test_torch_that_imports_a_part_of_itself() -> None:
+    """At the first use of a compiler, say; that takes many seconds on a busy machine."""
+    event = threading.Event()
+    path = f"{torch.__path__[0]}/_late.py"
+    part = compile("event.wait()", path, "exec")
+    found = seen(lambda: exec(part, {"event": event}), in_native_wait)
+    event.set()
+    assert found.doing == ("importing",)
+
+
 def handles(error: Exception, event: threading.Event) -> None:
     try:
         raise error
