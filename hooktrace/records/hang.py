@@ -40,7 +40,8 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
     ``ranks``: those that are waited for; empty where that is not known.  ``waiting``: those that
     wait.  ``since_ns``: when that call began, in the clock of the rank that recorded this,
     and ``since_wall_ns`` since the Unix epoch.  ``rank``: who recorded it.  ``ended_after_ns``: by
-    a look each second that saw that it is over, so it took so long at most.
+    a look each second that saw that it is over, so it took so long at most.  ``failed``: it is
+    over because what ranks waited in failed.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
     stacks: tuple[RankStacks, ...] = ()
     ended_after_ns: Ns | None = None
     unit: str = ""
+    failed: bool = False
 
     @property
     def sentence(self) -> str:

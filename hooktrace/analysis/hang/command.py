@@ -72,7 +72,8 @@ def hang_json(run: Run, found: list[Hang]) -> str:
 
 def _content(hang: Hang) -> dict[str, object]:
     record = msgspec.structs.asdict(hang.record)
-    record.pop("ended_after_ns")
+    for of_its_end in ("ended_after_ns", "failed"):
+        del record[of_its_end]
     return {
         **record,
         "sentence": hang.record.sentence,

@@ -20,8 +20,6 @@ from .columns import Ints, RankTrack, StepColumns
 from .run import Run, once
 
 _Key = tuple[int, str, int, int]
-_WENT_ON = "it went on"
-"""How the message of an end begins, if it was a good one; else it says what failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +31,16 @@ class Hang:
     ``None`` where no file knows of an end, and too late by the time until it was seen, or until the
     step ended; on a device too early, by as much as the host called ahead of it.  ``last_word``:
     what the record of its end says, ``None`` where there is none and steps alone tell.
-    ``went_on``: it is over, its last word is not that it failed, and no rank that waited has the
-    step as broken off.  ``ranks``: whose files have it.  ``is_by_device``: the steps that
-    tell its end are timed by a device.
+    ``failed``: that record says that what ranks waited in failed.  ``went_on``: it is over, it has
+    not failed, and no rank that waited has the step as broken off.  ``ranks``: whose files have
+    it.  ``is_by_device``: the steps that tell its end are timed by a device.
     """
 
     record: HangRecord
     start: int
     end: int | None
     last_word: str | None
+    failed: bool
     went_on: bool
     ranks: tuple[int, ...]
     is_by_device: bool = False
@@ -51,14 +50,14 @@ class Hang:
         """Whether it went on, and after how long, as far as that is known."""
         if self.took_ns is None:
             return "no end of it is recorded"
-        if self.last_word and not self.last_word.startswith(_WENT_ON):
+        if self.failed and self.last_word:
             return self.last_word
         device = self.last_word is None and self.is_by_device
         after = f"after {'about' if device else 'at most'} {self.took_ns / 1e9:.3g} s"
         if not self.went_on:
             return f"it was over {after}, but the step broke off"
         told = "" if self.last_word is not None else ", by the steps that follow"
-        return f"{_WENT_ON} {after}{told}"
+        return f"it went on {after}{told}"
 
     @property
     def took_ns(self) -> int | None:
@@ -99,12 +98,13 @@ def _merged(run: Run, by_rank: dict[int, list[HangRecord]]) -> Hang:
     end = _end_by_steps(run, record) if after is None else start + after
     words = [first_line(r.message) for r in over if r.message != record.message]
     last_word = (words or [""])[-1] if over else None
-    failed = bool(last_word) and not str(last_word).startswith(_WENT_ON)
+    failed = any(r.failed for r in over)
     return Hang(
         record=record,
         start=start,
         end=None if end is None else max(end, start),
         last_word=last_word,
+        failed=failed,
         went_on=end is not None and not failed and not _broke_off(run, record),
         ranks=tuple(sorted(by_rank)),
         is_by_device=any(

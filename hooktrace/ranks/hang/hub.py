@@ -195,4 +195,6 @@ def over(told: Hang, since: float, error: str = "") -> Hang:
     message = f"it went on after {how_long}: {what}{whom} ({told.kind})"
     if error:
         message = f"{what}{whom + ',' if whom else ''} failed after {how_long}: {error}"
-    return replace(told, message=message, age_ns=after, ended_after_ns=after, stacks=())
+    return replace(
+        told, message=message, age_ns=after, ended_after_ns=after, failed=bool(error), stacks=()
+    )

@@ -43,6 +43,7 @@ class Hang(Placed, frozen=True, kw_only=True, gc=False):
     hang: int = 0
     stacks: tuple[RankStacks, ...] = ()
     ended_after_ns: int | None = None
+    failed: bool = False
 
     def is_due(self, threshold_ns: int) -> bool:
         """Return whether it is to be told; what may take long, only after ten times as long.

@@ -21,6 +21,7 @@ HANG = Hang(
     start=RECORD.since_ns,
     end=None,
     last_word=None,
+    failed=False,
     went_on=False,
     ranks=(0, 1, 2, 3),
 )

@@ -61,7 +61,11 @@ def broken_off(folder: Path, record: HangRecord) -> None:
 
 def error_told(folder: Path, record: HangRecord) -> None:
     broken_off(folder, record)
-    add(folder, 0, replace(record, ended_after_ns=60 * S, message="it ended: Connection closed"))
+    add(
+        folder,
+        0,
+        replace(record, ended_after_ns=60 * S, failed=True, message="it ended: Connection closed"),
+    )
 
 
 def alone(rank: int = 0, **fields: Any) -> Change:
@@ -94,8 +98,8 @@ BY_STEPS = "by the steps that follow"
         (LASTS, broken_off, "it was over after at most 60 s, but the step broke off", 60),
         (LASTS, error_told, "it ended: Connection closed", 60),
         (LASTS, lambda folder, record: add(
-            folder, 0, replace(record, ended_after_ns=60 * S, message="bucket 5 failed")),
-         "bucket 5 failed", 60),
+            folder, 0, replace(record, ended_after_ns=60 * S, failed=True, message="failed")),
+         "failed", 60),
         (LASTS, alone(step=11, bucket=-1), NO_END, None),
         (LASTS, alone(step=10, bucket=-1), None, None),
     ],

@@ -153,6 +153,7 @@ async def test_it_failed(ranks: Ranks) -> None:
     await ranks.wait(1)
     ranks.hub.hear(0, msgspec.structs.replace(OVER, error="RuntimeError: timed out"))
     _, ended = await ranks.wait(2)
+    assert ended.failed
     assert ended.message == (
         "bucket 5 of step 120, which had waited for rank 1, failed after at most 31 s: "
         "RuntimeError: timed out"
