@@ -62,9 +62,14 @@ def _labels(metric: Metric, *first: str) -> str:
     return ", ".join([*first, *kept]) or "rank"
 
 
+def _anchored(kind: str) -> str:
+    """Return a kind with the anchor that its printed address has."""
+    return f'<a id="{kind}"></a>`{kind}`'
+
+
 def _anomalies() -> str:
     rows = (
-        f"| `{k.name}` | {k.sentence} | {'wrong' if k.gradients_wrong else 'right'} | {_to_do(k)} "
+        f"| {_anchored(k.name)} | {k.sentence} | {'wrong' if k.gradients_wrong else 'right'} | {_to_do(k)} "
         f"| {k.seen} | {k.severity} |"
         for k in ANOMALIES.values()
     )
@@ -77,7 +82,7 @@ def _to_do(kind: AnomalyKind) -> str:
 
 
 def _hangs() -> str:
-    rows = (f"| `{k.name}` | {k.sentence} | {_remedies(k)} |" for k in HANGS.values())
+    rows = (f"| {_anchored(k.name)} | {k.sentence} | {_remedies(k)} |" for k in HANGS.values())
     head = "| kind | what is the case | what to do |"
     return "\n".join([head, "| --- | --- | --- |", *rows])
 

@@ -10,6 +10,7 @@
     other        collectives that belong to no bucket
     intervals    exposed, busy, queue, bandwidth: the one place where these words get their meaning
     metrics      the one table of metrics
+    addresses    where the docs explain a finding, an anomaly or a hang
     losses       why records are lost: the one table of reasons
     last_used    dictionaries with a bound
     summary      percentiles of kept records

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from .addresses import address
 from .base import AnyBucket, Count, Ns, Rank, Record, Step
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ class AnomalyRecord(Record, frozen=True, kw_only=True, tag="anomaly", rename={"k
     message: str
     parameter: str | None = None
     rank: Rank | None = None
+
+    @property
+    def docs(self) -> str:
+        """Where the docs explain its kind."""
+        return address("errors-and-anomalies", self.kind)
 
     def assemble(self, into: Assembler) -> None:
         """Go out with the others, unless the same was seen before (``staging/ring.py``)."""

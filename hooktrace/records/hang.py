@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from .addresses import address
 from .base import AnyBucket, Count, Ns, Rank, Record, Step, WallNs
 
 
@@ -66,6 +67,11 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
         """What is the case, in one line, without the remedy that holds for all of its kind."""
         remedy = hang_kind(self.kind).remedy_of(self.unit)
         return first_line(self.message).removesuffix(f"; {remedy}")
+
+    @property
+    def docs(self) -> str:
+        """Where the docs explain its kind."""
+        return address("hangs", self.kind)
 
 
 def first_line(text: str) -> str:

@@ -69,7 +69,10 @@ class TracerHangs:
         ``speaks``: of the ranks of this host it is the one to log it; all are told the same.
         """
         self._tracer.push(record)
-        line = stamped(record.rank, time.time_ns(), f"hang: {record.message}") if speaks else ""
+        said = f"hang: {record.message}"
+        if record.ended_after_ns is None:
+            said += f"; see {record.docs}"
+        line = stamped(record.rank, time.time_ns(), said) if speaks else ""
         if self._on_hang != "record":
             # A log's lock, a disk may be what ranks wait for: not on the thread that answers here.
             threading.Thread(

@@ -130,7 +130,9 @@ CHANNEL_TOKEN = Setting("", str, None, "HOOKTRACE_CHANNEL_TOKEN", "the token for
     "--connect` and `hooktrace top --connect`; a job that traces does not read it")
 TUNING = Setting("", bool, False, "HOOKTRACE_TUNING", "`1` in a job that [`hooktrace tune`]"
     "(tune.md) has started, for scripts that would rather not save then")
+DOCS_URL = Setting("", str, None, "HOOKTRACE_DOCS_URL", "where the site of these pages is, for the "
+    "addresses printed with findings, anomalies and hangs; or a page's address with `{page}` in it")
 # fmt: on
 
-OUTSIDE = (*sum(EXPORTERS.values(), ()), HOOK, BUCKET_CAP_MB, CHANNEL_TOKEN, TUNING)
+OUTSIDE = (*sum(EXPORTERS.values(), ()), HOOK, BUCKET_CAP_MB, CHANNEL_TOKEN, TUNING, DOCS_URL)
 """The settings that are no arguments of ``Tracer``: of the environment alone."""

@@ -263,7 +263,7 @@ class Tracer:
         if self._on_anomaly == "record":
             return
         for anomaly in anomalies:
-            logger.warning("%s: %s", anomaly.kind, anomaly.message)
+            logger.warning("%s: %s; see %s", anomaly.kind, anomaly.message, anomaly.docs)
         # A hook's own exception was raised already; a stall is over, and no fault of the hook.
         unheard = [a for a in anomalies if a.kind not in {"hook_exception", "stall"}]
         with self._lock:

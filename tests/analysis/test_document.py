@@ -57,6 +57,18 @@ def test_each_kind_of_node_is_shown_and_names_are_escaped() -> None:
 
 
 @pytest.mark.parametrize(
+    ("docs", "shown"),
+    [
+        ("https://docs.example.com/hangs/#busy", '<a href="https://docs.example.com/hangs/#busy">'),
+        ("docs/hangs.md#busy", "<small>docs/hangs.md#busy</small>"),
+    ],
+)
+def test_a_finding_has_its_address(docs: str, shown: str) -> None:
+    """A link if it leads somewhere from a page."""
+    assert shown in html.page("t", [Findings([Found("-", "Sentence.", docs=docs)])])
+
+
+@pytest.mark.parametrize(
     ("low", "high", "about", "expected"),
     [
         (0, 10, 6, [0, 2, 4, 6, 8, 10]),

@@ -79,7 +79,7 @@ class Page:
             slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
             copies = sum(1 for n in range(100) if (f"{slug}-{n}" if n else slug) in found)
             found.add(f"{slug}-{copies}" if copies else slug)
-        return found
+        return found | set(re.findall(r'<a id="([^"]+)">', self.prose))
 
 
 PAGES = [

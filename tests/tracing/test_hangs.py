@@ -36,7 +36,10 @@ def test_record_and_log(
         )
     assert len(said_of(caplog)) == said
     for line in said_of(caplog):
-        assert re.fullmatch(r"\[rank 0, \d\d:\d\d:\d\d UTC\] hang: bucket 0 of step 7 .*", line)
+        assert re.fullmatch(
+            r"\[rank 0, \d\d:\d\d:\d\d UTC\] hang: bucket 0 of step 7 .*; see docs/hangs.md#\w+",
+            line,
+        )
 
 
 def said_of(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -53,7 +53,8 @@ def test_what_raises_no_alarm(
         tracer.push(anomaly(kind))
         tracer.flush()
         assert tracer.state is State.RECORDING
-    assert (f"{kind}: {kind} happened" in caplog.text) == logged
+    text = f"{kind}: {kind} happened; see docs/errors-and-anomalies.md#{kind}"
+    assert (text in caplog.text) == logged
 
 
 def test_an_alarm_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,10 @@ class Tiles(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A finding: ``label`` in front of it, a gain, or what it is; ``share`` of a step, if known."""
+    """A finding: ``label`` in front of it, a gain, or what it is; ``share`` of a step, if known.
+
+    ``docs``: where the docs explain it.
+    """
 
     label: str
     sentence: str
@@ -61,6 +64,7 @@ class Found(msgspec.Struct, frozen=True):
     remedy: str = ""
     tone: Tone = "plain"
     share: float | None = None
+    docs: str = ""
 
 
 class Findings(msgspec.Struct, frozen=True):

@@ -74,6 +74,7 @@ def hang_rows(hang: Hang, ends: Sequence[RankEnd], now_ns: int) -> Iterator[Row]
     yield "ended", hang.outcome
     if remedy := kind.remedy_of(record.unit):
         yield "remedy", remedy
+    yield "docs", record.docs
     yield "recorded", f"in the {_files(hang.ranks)}"
     for end in ends:
         if end.rank not in hang.ranks:

@@ -247,7 +247,8 @@ IN_TRACE = "See in the merged trace (hooktrace export)"
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence, what it rests on, and what to do.
 
-    ``rule``: the name of the rule that found it, or the kind of an anomaly.  ``bucket``,
+    ``rule``: the name of the rule that found it, or the kind of an anomaly.  ``docs``: where the
+    docs explain it.  ``bucket``,
     ``rank``: the one that it is about; ``steps``: those to look at, the worst first.
     ``gain_ns``: at most so much of each step's time, ``None`` where it cannot be computed.
     ``is_wrong``: training itself is not as it should be.  ``is_kept``: said however little there
@@ -259,6 +260,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rule: str = ""
+    docs: str = ""
     sentence: str
     bucket: int | None = None
     rank: int | None = None

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from ...records import AnomalyRecord, Unit
+from ...records.addresses import address
 from ...records.anomalies import anomaly_kind
 from ...records.hang import hang_kind
 from ...records.units import listed, named_ranks
@@ -74,13 +75,17 @@ _MOST_NAMED = 3
 def findings(model: ModelFacts) -> list[Finding]:
     """Return what the rules say of a model, the largest gain first."""
     found = [
-        _weighed(replace(one, rule=rule.__name__), model)
+        _weighed(_named(one, rule.__name__), model)
         for rule in (UNIT_RULES if model.is_sharded else RULES)
         for one in rule(model)
     ]
     least = LEAST * model.period.p50 if model.period is not None else 0.0
     found = [x for x in found if x.gain_ns is None or x.is_kept or x.gain_ns >= least]
     return sorted(found, key=lambda one: -(one.gain_ns or 0.0))
+
+
+def _named(finding: Finding, rule: str) -> Finding:
+    return replace(finding, rule=rule, docs=address("report", rule))
 
 
 def _weighed(finding: Finding, model: ModelFacts) -> Finding:
@@ -119,6 +124,7 @@ def hang_finding(one: Hang) -> Finding:
     files = "file" if len(one.ranks) == 1 else "files"
     return Finding(
         rule=HUNG,
+        docs=record.docs,
         sentence=_closed(record.sentence, begins_with_name=bool(record.unit)),
         bucket=record.bucket if record.bucket >= 0 else None,
         rank=record.ranks[0] if len(record.ranks) == 1 else None,
@@ -156,6 +162,7 @@ def _anomaly(seen: Sequence[tuple[AnomalyRecord, Unit | None]]) -> Finding:
         evidence.append(f"seen on {named_ranks(ranks)}{_in(seen)}")
     return Finding(
         rule=first.kind,
+        docs=first.docs,
         bucket=bucket,
         rank=first.rank,
         steps=tuple(sorted({one.step for one, _ in seen})),

@@ -61,7 +61,11 @@ def _model(model: ModelReport) -> Iterator[Node]:
         off = "" if noise is None else f", or below the {ms(noise)} by which its median may be off"
         yield Heading("Small gains")
         yield Text(f"Below 3 % of a step{off}; not worth a lossy change.", "soft")
-        yield Items([f"{ms(x.gain_ns)}: {x.sentence} {x.remedy}".rstrip() for x in small], "soft")
+        yield Items([*map(_small, small)], "soft")
+
+
+def _small(one: Finding) -> str:
+    return " ".join(filter(None, [f"{ms(one.gain_ns)}:", one.sentence, one.remedy, one.docs]))
 
 
 def _tiles(facts: ModelFacts) -> Iterator[tuple[str, str]]:
@@ -104,7 +108,7 @@ def _found(one: Finding, facts: ModelFacts | None) -> Found:
         if facts is not None and facts.period is not None and facts.period.p50:
             share = min(1.0, one.gain_ns / facts.period.p50)
     remedy = f"{one.remedy} {one.lossy_remedy}".strip()
-    return Found(label, one.sentence, one.evidence, remedy, tone, share)
+    return Found(label, one.sentence, one.evidence, remedy, tone, share, one.docs)
 
 
 def _pictures(model: ModelReport, unaligned: Sequence[int]) -> Iterator[Node]:
