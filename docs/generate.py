@@ -69,8 +69,8 @@ def _anchored(kind: str) -> str:
 
 def _anomalies() -> str:
     rows = (
-        f"| {_anchored(k.name)} | {k.sentence} | {'wrong' if k.gradients_wrong else 'right'} | {_to_do(k)} "
-        f"| {k.seen} | {k.severity} |"
+        f"| {_anchored(k.name)} | {k.sentence} | {'wrong' if k.gradients_wrong else 'right'} "
+        f"| {_to_do(k)} | {k.seen} | {k.severity} |"
         for k in ANOMALIES.values()
     )
     head = "| kind | what is the case | gradients | what to do | looked for | in a check |"
