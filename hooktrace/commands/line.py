@@ -83,16 +83,16 @@ def _root(
 
 
 _Run = Annotated[
-    str, typer.Argument(help="The logdir of RecordFileExporter, as runs/demo; or its URL.")
+    str, typer.Argument(help="The logdir of RecordFileExporter, such as runs/demo; or its URL.")
 ]
-_Html = Annotated[Path | None, typer.Option(help="Write it as one HTML file with pictures too.")]
+_Html = Annotated[Path | None, typer.Option(help="Also write it as one HTML file with pictures.")]
 _On = Annotated[
-    str, typer.Option(help="Who reads the files: local, dask://HOST:PORT or ray://HOST:PORT.")
+    str, typer.Option(help="What reads the files: local, dask://HOST:PORT or ray://HOST:PORT.")
 ]
 _Every = Annotated[
-    int, typer.Option(help="Read the buckets of every K-th step alone, of a large run.")
+    int, typer.Option(help="Read the buckets of every K-th step only, for large runs.")
 ]
-_Connect = Annotated[str | None, typer.Option(help="The hub's HOST:PORT, in place of a run.")]
+_Connect = Annotated[str | None, typer.Option(help="Rank 0's HOST:PORT, in place of a run.")]
 
 
 def demo(
@@ -106,7 +106,7 @@ def demo(
     ] = 9464,
     bucket_cap_mb: Annotated[float, typer.Option(help="DDP's bucket size limit.")] = 2.0,
     fsdp: Annotated[
-        bool, typer.Option("--fsdp", help="Shard the model (FSDP2), in the place of DDP.")
+        bool, typer.Option("--fsdp", help="Shard the model (FSDP2) instead of using DDP.")
     ] = False,
     hold: Annotated[
         bool, typer.Option("--hold", help="Serve the metrics again at the end, until Ctrl-C.")
@@ -149,7 +149,9 @@ def ctl(
 def top(
     run: Annotated[
         Path | None,
-        typer.Argument(help="The logdir of RecordFileExporter, as runs/demo.", show_default=False),
+        typer.Argument(
+            help="The logdir of RecordFileExporter, such as runs/demo.", show_default=False
+        ),
     ] = None,
     *,
     connect: _Connect = None,
@@ -165,17 +167,16 @@ def tune(
         list[str], typer.Argument(metavar="-- COMMAND", help="What starts the job.")
     ],
     *,
-    minutes: Annotated[float, typer.Option(help="For all of it, about.")] = 15.0,
-    steps: Annotated[int, typer.Option(help="Steps of each hook that count.")] = 60,
+    minutes: Annotated[float, typer.Option(help="Approximate time of all starts.")] = 15.0,
+    steps: Annotated[int, typer.Option(help="Measured steps of each hook.")] = 60,
     hooks: Annotated[
-        str, typer.Option(help="Hooks to try, by commas, as fp16,powersgd-rank4; all that average.")
+        str,
+        typer.Option(help="Hooks to try, such as fp16,powersgd-rank4; default: all that average."),
     ] = "",
-    caps: Annotated[
-        str, typer.Option(help="Other bucket_cap_mb to try, by commas; what differs.")
-    ] = "",
+    caps: Annotated[str, typer.Option(help="Other bucket_cap_mb to try, such as 5,50.")] = "",
     out: Annotated[
         Path | None,
-        typer.Option(help="Directory for files, record files too.", show_default=False),
+        typer.Option(help="Directory to keep files in, also record files.", show_default=False),
     ] = None,
     json: Annotated[
         Path | None, typer.Option(help="Write the numbers to this file.", show_default=False)
@@ -219,7 +220,7 @@ def report(
     run: _Run,
     *,
     html: _Html = None,
-    model: Annotated[str | None, typer.Option(help="Of this model only.")] = None,
+    model: Annotated[str | None, typer.Option(help="Restrict to this model.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print findings and facts as JSON, for programs.")
     ] = False,
@@ -244,7 +245,7 @@ def compare(
     *,
     html: _Html = None,
     model: Annotated[
-        str | None, typer.Option(help="Of this model only; A_NAME=B_NAME if names differ.")
+        str | None, typer.Option(help="Restrict to this model; A_NAME=B_NAME if names differ.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print differences as JSON, for programs.")
@@ -262,7 +263,7 @@ def hang(
     run: _Run,
     *,
     stacks: Annotated[
-        bool, typer.Option("--stacks", help="With the recorded stacks, rank by rank.")
+        bool, typer.Option("--stacks", help="Also print the recorded stacks, rank by rank.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print hangs, with stacks, as JSON, for programs.")
@@ -283,7 +284,7 @@ def export(
     out: Annotated[Path, typer.Option(help="The file to write; .gz compresses it.")],
     rank: Annotated[int | None, typer.Option(help="Only this rank, not all.")] = None,
 ) -> None:
-    """Put all ranks into one trace for Perfetto, with arrows between the ranks of a bucket."""
+    """Write one trace of all ranks for Perfetto, with arrows between the ranks of a bucket."""
     from ..analysis.perfetto.command import run_export
 
     run_export(run, out=out, rank=rank)

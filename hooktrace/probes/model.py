@@ -187,7 +187,7 @@ class ModelProbes(Part):
         sink.push(Loss("probe_failed", why))
         self._close()
         if self._failures == _FAILURES:
-            self._stop(slot, f"{_FAILURES} probes failed one after another, the last by {why}")
+            self._stop(slot, f"{_FAILURES} checks failed one after another, the last by {why}")
         else:
             self._tell(lambda: self._agreement.end(step))
 
@@ -270,7 +270,7 @@ class ModelProbes(Part):
                 self._warn_of_missing(slot)
         elif meeting == NEVER:
             wishes = agreement.difference()
-            self._stop(slot, f"the ranks want different probes, {wishes}; give all the same")
+            self._stop(slot, f"the ranks want different checks, {wishes}; give all the same")
         elif step < meeting:
             self.next_step = meeting
         elif agreement.is_over():
@@ -280,7 +280,7 @@ class ModelProbes(Part):
 
     def _warn_of_missing(self, slot: BucketSlot) -> None:
         logger.warning(
-            "compression error of %s is not measured: rank(s) %s offer no probes of it; trace it "
+            "compression error of %s is not measured: rank(s) %s offer no checks of it; trace it "
             "on all ranks, with the same options, or pass Tracer(error_every=0)",
             slot.model.name,
             ", ".join(str(self._ranks[place]) for place in self._agreement.missing()),

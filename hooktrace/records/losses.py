@@ -20,7 +20,7 @@ class LossReason(NamedTuple):
 _TABLE = (
     LossReason(
         "ring_full",
-        "the drain did not keep up",
+        "the export thread did not keep up",
         "pass Tracer(ring_capacity=...) a larger number or use fewer exporters",
     ),
     LossReason(
@@ -63,7 +63,7 @@ _TABLE = (
     ),
     LossReason(
         "internal_error",
-        "a defect of hooktrace; drain cycles are counted, not records; training is not affected",
+        "a defect of hooktrace; export cycles are counted, not records; training is not affected",
         "please report it with the traceback in the log",
     ),
 )

@@ -76,11 +76,12 @@ _RATIOS = (
 
 STEPS = Metric(
     "hooktrace_steps", "hooktrace.steps", "{step}", "counter",
-    "Backward passes that communicated, or sharded models' steps; warm-up and shadow too.", _MODEL,
+    "Backward passes that communicated, or sharded models' steps; also warm-up and join() dummies.",
+    _MODEL,
 )
 WARMUP_STEPS = Metric(
     "hooktrace_warmup_steps", "hooktrace.warmup.steps", "{step}", "counter",
-    "Steps before DDP settled its buckets, or a sharded model's first; in no timings.", _MODEL,
+    "Steps before DDP rebuilt its buckets, or a sharded model's first; in no timings.", _MODEL,
 )
 SHADOW_STEPS = Metric(
     "hooktrace_shadow_steps", "hooktrace.shadow.steps", "{step}", "counter",
@@ -88,11 +89,13 @@ SHADOW_STEPS = Metric(
 )
 INCOMPLETE_STEPS = Metric(
     "hooktrace_incomplete_steps", "hooktrace.incomplete.steps", "{step}", "counter",
-    "Steps that may miss a bucket or unit: backward failed, or a record was lost.", _MODEL,
+    "Steps that may miss a bucket or parameter group: backward failed, or a record was lost.",
+    _MODEL,
 )
 STEP_PERIOD = Metric(
     "hooktrace_step_period_seconds", "hooktrace.step.period", "s", "histogram",
-    "Time from one step's first ready bucket, or unit, to the next one's.", _MODEL, _STEP_SECONDS,
+    "Time from one step's first ready bucket, or parameter group, to the next one's.", _MODEL,
+    _STEP_SECONDS,
 )
 EXPOSED = Metric(
     "hooktrace_exposed_seconds", "hooktrace.exposed", "s", "histogram",
@@ -101,7 +104,8 @@ EXPOSED = Metric(
 )
 BUSY = Metric(
     "hooktrace_busy_seconds", "hooktrace.busy", "s", "histogram",
-    "Time of a step in which a bucket or unit was being communicated.", _MODEL, _STEP_SECONDS,
+    "Time of a step in which a bucket or parameter group was being communicated.", _MODEL,
+    _STEP_SECONDS,
 )
 BUS_BYTES = Metric(
     "hooktrace_bus_bytes", "hooktrace.bus.io", "By", "counter",
@@ -136,7 +140,7 @@ GRADIENT_BYTES = Metric(
 )
 WIRE_BYTES = Metric(
     "hooktrace_wire_bytes", "hooktrace.wire.io", "By", "counter",
-    "Bytes of payload that this rank gave to collectives; absent for opaque hooks.",
+    "Bytes of payload that this rank gave to collectives; absent for plain hooks.",
     (*_MODEL, "bucket"),
 )
 UNIT_PAYLOAD = Metric(
@@ -145,7 +149,7 @@ UNIT_PAYLOAD = Metric(
 )
 UNIT_WIRE = Metric(
     "hooktrace_unit_wire_bytes", "hooktrace.unit.wire.io", "By", "counter",
-    "Bytes that this rank gave to collectives for a unit; absent for opaque hooks.", _UNIT,
+    "Bytes that this rank gave to collectives for a unit; absent for plain hooks.", _UNIT,
 )
 STEP_WIRE_BYTES = Metric(
     "hooktrace_step_wire_bytes", "hooktrace.step.wire.size", "By", "gauge",
@@ -158,7 +162,7 @@ COMPRESSION_RATIO = Metric(
 )
 BUCKET_SIZE = Metric(
     "hooktrace_bucket_size_bytes", "hooktrace.bucket.size", "By", "gauge",
-    "Gradient bytes of a bucket in the current generation.", (*_MODEL, "bucket"),
+    "Gradient bytes of a bucket in the current bucket assignment.", (*_MODEL, "bucket"),
 )
 GENERATION = Metric(
     "hooktrace_bucket_generation", "hooktrace.bucket.generation", "{generation}", "gauge",
@@ -166,25 +170,25 @@ GENERATION = Metric(
 )
 COMPRESSION_ERROR = Metric(
     "hooktrace_compression_error_ratio", "hooktrace.compression.error", "1", "histogram",
-    "Relative L2 distance of a probed bucket's or unit's result from the lossless one.",
+    "Relative L2 distance of a bucket's or parameter group's sampled result from the lossless one.",
     _MODEL, _RATIOS,
 )
 BUCKET_ERROR = Metric(
     "hooktrace_bucket_error_ratio", "hooktrace.bucket.error", "1", "gauge",
-    "Relative L2 error of the last probed result of a bucket.", (*_MODEL, "bucket"),
+    "Relative L2 error of the last sampled result of a bucket.", (*_MODEL, "bucket"),
 )
 BUCKET_COSINE = Metric(
     "hooktrace_bucket_cosine_ratio", "hooktrace.bucket.cosine", "1", "gauge",
-    "Cosine similarity of the last probed result of a bucket with the lossless average.",
+    "Cosine similarity of the last sampled result of a bucket with the lossless average.",
     (*_MODEL, "bucket"),
 )
 UNIT_ERROR = Metric(
     "hooktrace_unit_error_ratio", "hooktrace.unit.error", "1", "gauge",
-    "Relative L2 error of the last probed result of a unit's collective.", _UNIT,
+    "Relative L2 error of the last sampled result of a unit's collective.", _UNIT,
 )
 UNIT_COSINE = Metric(
     "hooktrace_unit_cosine_ratio", "hooktrace.unit.cosine", "1", "gauge",
-    "Cosine similarity of the last probed result of a unit's collective with the lossless one.",
+    "Cosine similarity of the last sampled result of a unit's collective with the lossless one.",
     _UNIT,
 )
 ANOMALIES = Metric(
@@ -203,7 +207,8 @@ HANG_START = Metric(
 )
 ARRIVAL_LAG = Metric(
     "hooktrace_arrival_lag_seconds", "hooktrace.arrival.lag", "s", "histogram",
-    "How long after the first rank this one had a probed bucket or unit; where clocks are known.",
+    "Arrival delay: how long after the first rank this one had a sampled bucket or parameter "
+    "group ready; if clocks are known.",
     _MODEL, _STEP_SECONDS,
 )
 CLOCK_OFFSET = Metric(
@@ -224,7 +229,7 @@ EXPORTER_FAILURES = Metric(
 )
 JOB_RANKS = Metric(
     "hooktrace_job_ranks", "hooktrace.job.ranks", "{rank}", "gauge",
-    "Ranks of the job; this and what follows is of the hub's process, rank 0's, for all ranks.",
+    "Ranks of the job; this and what follows is of rank 0's process, for all ranks.",
 )
 JOB_REPORTING = Metric(
     "hooktrace_job_reporting_ranks", "hooktrace.job.reporting.ranks", "{rank}", "gauge",

@@ -47,7 +47,7 @@ available = hasattr(dist.ProcessGroup, "register_post_hook")
 """Whether this torch's process groups take hooks."""
 
 IN_DOUBT = (
-    "the hook issues collectives from a thread of its own while several buckets are under way, and "
+    "the hook issues collectives from a thread of its own while several buckets are in flight, and "
     "nothing tells which bucket they are for"
 )
 

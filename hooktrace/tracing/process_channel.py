@@ -109,12 +109,12 @@ class TracerControl:
                 _look_soon(model)
                 begun.append(model.name)
         if begun:
-            texts.append(f"probes of {', '.join(begun)} begin once all ranks have met")
+            texts.append(f"sampled checks of {', '.join(begun)} begin once all ranks have met")
         if sharded:
-            texts.append(f"{', '.join(sharded)}: sharded (FSDP2), whose probes cannot be changed")
+            texts.append(f"{', '.join(sharded)}: sharded (FSDP2), whose checks cannot be changed")
         if begun:
             return Done(text="; ".join(texts))
-        nothing = "nothing is probed, by Tracer(error_every=0) or as the log says"
+        nothing = "nothing is sampled, by Tracer(error_every=0) or as the log says"
         return Done(trouble="; ".join(texts) or nothing)
 
     def _record(self, on: bool) -> Done:

@@ -107,7 +107,7 @@ class SamplingPlan:
         staged, tracer = self._staged, self._tracer
         if staged is None or staged.has_opaque:
             cure = how_to_see(self._name if staged is None else "")
-            why = f"is opaque, and where it compresses cannot be seen; {cure}, or"
+            why = f"is a plain hook, and where it compresses cannot be seen; {cure}, or"
         elif staged.has_effects:
             why = "changes more than its state and the bucket, so it cannot be run on trial;"
         else:

@@ -51,7 +51,7 @@ class StallWatch:
             return None
         if not is_stall(step.exposed_ns, usual_exposed, usual_period):
             return None
-        probed = "; hooktrace probed the step, which may be a part of it" if step.probed else ""
+        probed = "; hooktrace sampled the step, which may be a part of it" if step.probed else ""
         return AnomalyRecord(
             kind="stall",
             model=step.model,

@@ -66,12 +66,13 @@ class Tracer:
     - ``exporters``: where records go; they belong to the tracer, which closes them.
     - ``clock``: returns ns that never go back; for tests.
     - ``run_id``: the same on all ranks; by default they agree on one through torch's store.
-    - ``ring_capacity``: hook calls that may wait for the drain; more are dropped and counted.
+    - ``ring_capacity``: hook calls that may wait for the export thread; more are dropped and
+      counted.
     - ``keep_steps``: how many steps ``steps()`` can look back.
     - ``keep_buckets``: how many buckets ``buckets()`` can look back.
     - ``error_every``: steps between two samples, of the compression error and of what opaque hooks
       send; 0 for none, and the same on all ranks.
-    - ``error_all_buckets``: probe all buckets of such a step, not one in turn.
+    - ``error_all_buckets``: sample all buckets of such a step, not one in turn.
     - ``error``: ``global`` compares results with the lossless average of all ranks; ``local`` has
       a staged hook compress and decompress this rank's gradients alone, and sends nothing.
     - ``debug``: look at every bucket of every step for NaN and inf, and for results that change
@@ -87,7 +88,7 @@ class Tracer:
       calls and collectives of each rank beside its records, ``abort`` ends the process with exit
       code 75, so that ``torchrun --max-restarts`` starts it again.
     - ``first_step``: the number of a model's first step, for a resumed job; the same on all ranks.
-    - ``interval_s``: how often the drain wakes.
+    - ``interval_s``: how often the export thread wakes.
     - ``close_timeout_s``: the deadline of ``close()``.
 
     Raises ``ValueError`` for an option that cannot work, ``TypeError`` for what is no exporter.

@@ -47,7 +47,7 @@ def test_wire_is_whole_where_waits_are_unknown_in_one() -> None:
     assert not {"wait", "transfer"} & set(keys)
     assert "because in other one rank waits for nobody" in found.limits[0]
     alike = compare_runs(other, other)
-    assert not any("wire is not told apart" in limit for limit in alike.limits)
+    assert not any("wire is not split" in limit for limit in alike.limits)
 
 
 def opaque(one: Measures) -> Measures:
@@ -67,7 +67,7 @@ def test_an_opaque_hook_has_no_stages_to_compare() -> None:
     assert [part.key for part in found.parts] == ["exposed", "all_calls", "compute"]
     assert not [q for q in found.quantities if q.key in KINDS]
     assert found.step is not None
-    (text,) = [text for text in found.limits if "is opaque" in text]
+    (text,) = [text for text in found.limits if "is a plain hook" in text]
     assert text.endswith("to see them, use hooktrace.hooks.allreduce_hook in place of torch's")
     assert list(grouping(one, one)) == ["pending"]
 

@@ -184,7 +184,7 @@ def test_the_tab_counts_them_too(answers: Answers) -> None:
         stalled = {step for _, own in rows.groupby("rank") for step in stalls_of(own)}
         of = len({*everywhere} - stalled)
         title = answers.tab("/path_sums", model=name)["title"]
-        assert f"{of} steps that count" in title or title.startswith("There is none")
+        assert f"{of} steady-state steps" in title or title.startswith("There is none")
 
 
 def test_all_name_the_same_late_ranks(answers: Answers) -> None:

@@ -132,7 +132,7 @@ def test_the_pinned_steps_critical_path_is_drawn_and_sums_up(timeline: Timeline)
     timeline.frame.wait_for_function(
         "() => document.getElementById('path-run').innerText.includes('compute of rank 2')"
     )
-    assert "all 12 steps that count" in timeline.text("#path-run")
+    assert "all 12 steady-state steps" in timeline.text("#path-run")
     assert "for rank 2" in timeline.text("#waiting")
 
 

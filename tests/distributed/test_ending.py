@@ -26,5 +26,5 @@ def test_what_is_aborted_starts_again_also_where_hooktrace_itself_waits(tmp_path
         waited = re.search(r"has waited ([0-9.]+) s on rank 0 for rank 1, which is in", line)
         assert waited, line
         assert float(waited[1]) < 60  # for which the probes themselves would wait
-        assert "probes of hooktrace's own wait there, before the hook is called" in line
+        assert "checks of hooktrace's own wait there, before the hook is called" in line
     assert said.count("20 steps in start 1") == 2

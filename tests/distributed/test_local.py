@@ -129,7 +129,7 @@ def test_local_probes_leave_the_hook_as_it_was(rank: int) -> None:
 def test_a_local_error_that_cannot_be_known_is_said_to_be_so(rank: int) -> None:
     """Once, with the reason, and training goes on."""
     for hook, state, reason in (
-        (default_hooks.allreduce_hook, None, "is opaque"),
+        (default_hooks.allreduce_hook, None, "is a plain hook"),
         (hooks.gossip_grad_hook, hooks.GossipGradState(None), "without sending"),
     ):
         with heard("local error of ") as said:

@@ -86,7 +86,7 @@ def test_ranks_agree_on_what_is_probed(two: Ranks) -> None:
         ]
         for message, wishes in zip(facts["different wishes"], said, strict=True):
             assert "is no longer measured: " in message
-            if "the ranks want different probes" in message:
+            if "the ranks want different checks" in message:
                 own, other = wishes[rank], wishes[1 - rank]
                 assert message.index(own) < message.index(other) < message.index("give all")
             else:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from ..distributed.harness import REPOSITORY
 from .pages import PAGES, Page
 
 BANNED = {
@@ -60,4 +61,19 @@ def test_plain_words(page: Page) -> None:
         for pattern, better in (BANNED | dates).items()
         if re.search(pattern, line)
     ]
+    assert not found
+
+
+def test_printed_words() -> None:
+    """Nor in what the program prints: report, comparison, hangs and Comm Timeline of many jobs."""
+    keys = r"\bremed(?:y|ies)\b"  # of JSON and style sheets
+    patterns = [pattern for pattern in BANNED if pattern != keys]
+    printed = sorted((REPOSITORY / "tests" / "analysis" / "golden").glob("*.txt"))
+    found = [
+        f"{path.name}: {line.strip()[:80]!r}"
+        for path in printed
+        for line in path.read_text("utf-8").splitlines()
+        if any(re.search(pattern, line) for pattern in patterns)
+    ]
+    assert printed
     assert not found

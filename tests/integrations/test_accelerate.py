@@ -83,4 +83,4 @@ def test_a_model_that_it_shards(tmp_path: Path) -> None:
     assert len(others) == 2, others
     report = ran.report()
     assert "sharded by fully_shard (FSDP2): units take the place of buckets" in report
-    assert "4 of 6 count; left out: 2 of the first two" in report
+    assert "4 of 6 are included; left out: 2 of the first two" in report

@@ -51,7 +51,7 @@ def test_meetings_that_fail_are_bounded(
     assert sink.pushed == [Loss("probe_failed", "RuntimeError: nobody came")] * 3
     assert model.next_step == OFF
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
-        "compression error of net is no longer measured: 3 probes failed one after another, the "
+        "compression error of net is no longer measured: 3 checks failed one after another, the "
         "last by RuntimeError: nobody came; training goes on"
     ]
 

@@ -33,4 +33,4 @@ def test_what_is_so_of_many_models_is_said_of_the_first(caplog: pytest.LogCaptur
             trace(opaque, tracer=tracer)(None, FakeBucket([torch.zeros(3)]))
     (message,) = [r.getMessage() for r in caplog.records if "not measured" in r.getMessage()]
     assert message.startswith("local error of model0 is not measured: hook ")
-    assert "opaque' is opaque, and where it compresses cannot be seen" in message
+    assert "opaque' is a plain hook, and where it compresses cannot be seen" in message

@@ -225,5 +225,5 @@ def test_a_sharded_model_is_not_probed_anew() -> None:
             slot.unit = Unit(name="blocks.0", collective="all_gather", phase="forward")
         before = model.sampling
         done = control.do(Command(verb="probe", number=5))
-        assert done.trouble == "model0: sharded (FSDP2), whose probes cannot be changed"
+        assert done.trouble == "model0: sharded (FSDP2), whose checks cannot be changed"
         assert model.sampling is before

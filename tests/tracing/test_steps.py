@@ -160,4 +160,4 @@ def test_a_probed_step_may_be_long_by_the_probe() -> None:
     made = steps()
     made[12] = replace(made[12], probed=True)
     (mark,) = marks(made)
-    assert "hooktrace probed the step, which may be a part of it" in mark.message
+    assert "hooktrace sampled the step, which may be a part of it" in mark.message

@@ -79,7 +79,7 @@ def _measured(named: _Named, model: str) -> Measures:
     found = measure(run, model, name)
     if found is None:
         raise UsageError(
-            f"no step of {model} in {name} has settled, or all were probed, so there is "
+            f"no step of {model} in {name} is steady-state, or all were sampled, so there is "
             "nothing to compare; train for some more steps"
         )
     return found

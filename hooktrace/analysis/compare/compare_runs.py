@@ -26,7 +26,7 @@ _QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
     ("period_mean", "step time, mean", "ns", MEAN),
     ("exposed", "exposed", "ns", MEDIAN),
     ("overlap", "overlap", "share", MEDIAN),
-    ("busy", "busy", "ns", MEDIAN),
+    ("busy", "communication time", "ns", MEDIAN),
     ("wire_bytes", "sent", "bytes", MEDIAN),
     ("error", "relative error", "error", MEDIAN),
 )
@@ -62,7 +62,7 @@ def compare_runs(a: Measures, b: Measures) -> Comparison:
 def _unseen(a: Measures, b: Measures) -> Iterator[str]:
     for hook in sorted({one.facts.hook for one in (a, b) if one.is_opaque}):
         yield (
-            f"{hook} is opaque: of its stages nothing is seen, so they are not compared; to see "
+            f"{hook} is a plain hook: its stages are not seen, so they are not compared; to see "
             f"them, {how_to_see(hook)}"
         )
 

@@ -159,11 +159,11 @@ def _why_unknown(arrays: StepArrays) -> str | None:
 
 
 TITLES = {
-    "probe": "hooktrace's own probes",
-    "wait": "wait for the last rank",
+    "probe": "hooktrace's own checks",
+    "wait": "straggler wait",
     "transfer": "wire transfer",
     "hook": "the hook's call",
-    "pending": "the hook's future",
+    "pending": "future wait",
     "between": "between stages",
     "calls": "rest of the calls",
     "all_calls": "the hook's calls",

@@ -87,7 +87,7 @@ def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
     unknown = [one for one in (a, b) if one.waits_unknown is not None]
     if unknown and not a.waits_unknown == b.waits_unknown == ONE_RANK:
         yield (
-            f"wire is not told apart into waiting and transfer, because in {unknown[0].name} "
+            f"wire is not split into straggler wait and transfer, because in {unknown[0].name} "
             f"{unknown[0].waits_unknown}"
         )
 
@@ -151,10 +151,11 @@ def doubts(found: Comparison) -> Iterator[str]:
     probed = [x for x in (first, second) if x.probed]
     counts = [f"{x.probed} of {x.probed + x.steps} in {x.name}" for x in probed]
     if counts:
-        yield f"steps probed by hooktrace are left out of all times: {', '.join(counts)}"
+        yield f"steps sampled by hooktrace are left out of all times: {', '.join(counts)}"
     yield from _drifts(found)
     if max(first.steps, second.steps) >= _FAR_APART * min(first.steps, second.steps):
-        yield f"{first.steps:,} steps of {first.name} and {second.steps:,} of {second.name} count"
+        each = f"{first.steps:,} steps of {first.name} and {second.steps:,} of {second.name}"
+        yield f"{each} are included"
 
 
 def _of_run(run: RunFacts) -> Iterator[str]:

@@ -66,9 +66,9 @@ _APART = 1.1
 """Times as large is another relative error."""
 
 _WORDS = {
-    "turn": "waiting for earlier calls (turn)",
+    "turn": "serialization wait (turn)",
     "queue": "waiting in the queue",
-    "wait": "waiting for the last rank",
+    "wait": "straggler wait",
     "exposed": "exposed communication",
     "calls": "other work in the hook's calls",
     "all_calls": "the hook's calls",
@@ -172,8 +172,8 @@ def _lost(found: Comparison) -> str:
         if len(hooks) == 1 or sent is None or not sent.differs:
             return ""
         return (
-            " What the gradients lose is unknown, because no probe measured it; pass a smaller "
-            "error_every."
+            " What the gradients lose is unknown, because no sampled check measured it; pass a "
+            "smaller error_every."
         )
     both = [x for x in (error.a, error.b) if x is not None]
     is_alike = len(both) == 2 and max(both) < _APART * min(both)
@@ -181,7 +181,7 @@ def _lost(found: Comparison) -> str:
         return ""
     a, b = (value(x, "error") for x in (error.a, error.b))
     return (
-        f" Relative error of the gradients, in probed steps: {b} with {found.names[1]}, {a} with "
+        f" Relative error of the gradients, in sampled steps: {b} with {found.names[1]}, {a} with "
         f"{found.names[0]}."
     )
 

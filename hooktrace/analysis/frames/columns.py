@@ -147,7 +147,7 @@ STEPS = (
            "communication after the last gradient, not hidden by backward; of a sharded model "
            "what training waited for all units",
            sometimes("exposed")),
-    Column("busy_ns", "Int64", "time with at least one bucket under way", sometimes("busy")),
+    Column("busy_ns", "Int64", "time with at least one bucket in flight", sometimes("busy")),
     Column("wire_busy_ns", "Int64", "time with at least one collective on the wire",
            sometimes("wire_busy")),
     GRADIENT_BYTES,

@@ -73,7 +73,7 @@ def hang_rows(hang: Hang, ends: Sequence[RankEnd], now_ns: int) -> Iterator[Row]
     yield "since", _time(record.since_wall_ns)
     yield "ended", hang.outcome
     if remedy := kind.remedy_of(record.unit):
-        yield "remedy", remedy
+        yield "fix", remedy
     yield "docs", record.docs
     yield "recorded", f"in the {_files(hang.ranks)}"
     for end in ends:

@@ -27,11 +27,11 @@ _OF_UNITS = {"warmup": "of the first two, while a run warms up"}
 """Of a sharded model."""
 
 _WHY = {
-    "warmup": "before DDP settled its buckets",
-    "shadow": "of join(), without data of their own",
+    "warmup": "before DDP rebuilt its buckets",
+    "shadow": "join() dummy steps",
     "incomplete": "not complete",
     "generation": "of earlier buckets",
-    "probed": "probed by hooktrace",
+    "probed": "sampled by hooktrace",
     "hang": "that hold a hang",
 }
 
@@ -189,7 +189,7 @@ def model_lines(source: ModelSource) -> Iterator[tuple[str, str]]:
 
 
 def _of_steps(source: ModelSource) -> str:
-    text = f"{source.counted:,} of {source.seen:,} count"
+    text = f"{source.counted:,} of {source.seen:,} are included"
     if source.detailed < source.counted:
         text += f", {source.detailed:,} with their {'units' if source.is_sharded else 'buckets'}"
     if source.sampled < source.detailed:

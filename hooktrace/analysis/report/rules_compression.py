@@ -145,8 +145,8 @@ def error_is_large(model: ModelFacts) -> Iterator[Finding]:
         whose = f"the {'parameters' if is_gather else 'gradients'} of {bucket.title}"
         what, noun = "FSDP's own result" if is_gather else what, "collectives"
     evidence = [
-        f"median of {error.count} probes against {what}; the largest was {error.most:.3g}",
-        f"{len(bad)} of {len(found)} probed {noun} have a relative error above {LARGE_ERROR}",
+        f"median of {error.count} sampled checks against {what}; the largest was {error.most:.3g}",
+        f"{len(bad)} of {len(found)} sampled {noun} have a relative error above {LARGE_ERROR}",
     ]
     if error.worst is not None:
         evidence.append(f"the worst parameter is {error.worst}")

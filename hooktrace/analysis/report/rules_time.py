@@ -59,7 +59,7 @@ def communication_is_exposed(model: ModelFacts) -> Iterator[Finding]:
 def _about_exposed(model: ModelFacts) -> Iterator[str]:
     yield from _median_of(model)
     yield (
-        f"buckets are under way for {ms(model.busy_ns)} of the step, {percent(model.overlap)} of "
+        f"buckets are in flight for {ms(model.busy_ns)} of the step, {percent(model.overlap)} of "
         "it overlapped with the backward pass"
     )
     yield from what_is_exposed(model)
@@ -84,7 +84,7 @@ def units_are_exposed(model: ModelFacts) -> Iterator[Finding]:
     """Gain: the median exposed time, all that any other hook, sharding or network could give."""
     exposed, share = model.exposed, model.exposed_share
     if exposed is None:
-        busy = f", which are under way for {ms(model.busy_ns)} of each step"
+        busy = f", which are in flight for {ms(model.busy_ns)} of each step"
         yield Finding(
             sentence="How long training waits for its collectives is not known: where the "
             "computing stream came to wait was not seen for all of them"
@@ -131,14 +131,14 @@ def _about_exposed_units(model: ModelFacts) -> Iterator[str]:
     elif model.overlap is not None:
         hidden = percent(max(0.0, model.overlap))
         yield (
-            f"collectives are under way for {ms(model.busy_ns)}, {hidden} of it overlapped with "
+            f"collectives are in flight for {ms(model.busy_ns)}, {hidden} of it overlapped with "
             "computing"
         )
 
 
 def _median_of(model: ModelFacts) -> Iterator[str]:
     """Yield what the exposed time is the median of."""
-    probed = f"; {model.probed} probed steps are not among them" if model.probed else ""
+    probed = f"; {model.probed} sampled steps are not among them" if model.probed else ""
     ranks = "1 rank" if len(model.ranks) == 1 else f"{len(model.ranks)} ranks"
     if model.exposed is not None:
         below = ms(model.exposed.p95)
@@ -146,7 +146,7 @@ def _median_of(model: ModelFacts) -> Iterator[str]:
 
 
 _PARTS = (
-    ("waiting for a rank that comes later", ("wait",)),
+    ("straggler wait", ("wait",)),
     ("transfer", ("transfer",)),
     ("computing of the hook", ("compress", "decompress")),
     ("waiting in the queue or for a turn", ("queue", "turn")),
@@ -282,7 +282,7 @@ def hook_holds_the_thread(model: ModelFacts) -> Iterator[Finding]:
     )
     remedy = "See in Comm Timeline what the longest call waits for."
     if "hook" in worst.stages:
-        what = "what it does in them is not seen, as the hook is opaque: compressing, or waiting"
+        what = "what it does in them is not seen, as it is a plain hook: compressing, or waiting"
         remedy = f"To see it, {how_to_see(model.hook)}."
     elif compress > total / 2 and model.hook not in AVERAGES:
         remedy = "Compress with fewer passes over the bucket, or compress less."

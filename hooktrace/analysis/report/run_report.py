@@ -117,8 +117,8 @@ def _unsampled(run: Run, model: ModelFacts) -> Iterator[str]:
     told = {name for track in run.tracks for name, _ in track.unknown_bytes}
     if model.wire_bytes is None and model.model not in told:
         yield (
-            f"what {model.model} sends is not known: its hook is opaque, and no step was sampled "
-            "(error_every)"
+            f"what {model.model} sends is not known: its hook is a plain one, and no step was "
+            "sampled (error_every)"
         )
 
 
@@ -139,7 +139,7 @@ def _why_unmeasured(run: Run, model: str) -> str:
                 "call a model that does not learn in torch.no_grad(): that is evaluation, which "
                 "is no step"
             )
-    return f"no step has settled, so there is nothing to measure; {keeps}"
+    return f"no step is steady-state, so there is nothing to measure; {keeps}"
 
 
 def _of_units(model: ModelFacts) -> Iterator[str]:

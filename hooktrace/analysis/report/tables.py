@@ -95,8 +95,8 @@ def _of_buckets(model: ModelFacts) -> Iterator[_Cells]:
     yield from map(_stage, stages_of(model))
     yield _shown("wait_ns", about=_about_waits(model))
     yield _whom(model)
-    tail = Column("tail", "tail: share of what is exposed that the bucket adds", rank=2)
-    yield _Cells(tail, lambda b: percent(b.tail_share))
+    share = Column("share", "share: of the exposed time, what the bucket adds", rank=2)
+    yield _Cells(share, lambda b: percent(b.tail_share))
     yield _Cells(Column("busbw", _about_busbw(model), rank=1), _busbw_of)
     yield _shown("error_relative_l2")
 
@@ -140,7 +140,7 @@ def _about_waits(model: ModelFacts) -> str:
     """Return what a column of waits is, or why nothing is in it."""
     if model.wait_unknown is not None:
         return f"wait: {'none' if model.is_alone else 'not known'}, as {model.wait_unknown}"
-    return "wait: the part of wire until the last rank is there, the mean"
+    return "wait: straggler wait, the part of wire until the last rank is there, the mean"
 
 
 def _whom(model: ModelFacts) -> _Cells:

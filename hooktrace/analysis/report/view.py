@@ -138,7 +138,7 @@ def _stage_colours(facts: ModelFacts) -> list[tuple[str, str]]:
     names = [(name, name) for name in stages_of(facts)]
     if ("wire", "wire") in names and facts.wait_unknown is None:
         at = names.index(("wire", "wire"))
-        split = ("wait", "wire: waiting for the last rank"), ("wire", "wire: transfer")
+        split = ("wait", "wire: straggler wait"), ("wire", "wire: transfer")
         names[at : at + 1] = split
     return names
 

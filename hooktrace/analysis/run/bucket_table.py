@@ -108,7 +108,7 @@ BUCKETS = (
         shown=Shown("wire_bytes", known_middle, "sent", rank=3, with_probed=True)
     ),
     BUS_BYTES,
-    Column("error_relative_l2", "float64", "error of the result, |x - r| / |r|, where probed",
+    Column("error_relative_l2", "float64", "error of the result, |x - r| / |r|, where sampled",
            _of_errors("relative_l2"),
            Shown("error", None, "error", "error: relative L2")),
     Column("error_cosine", "float64", "cosine of the result and the lossless average",

@@ -26,7 +26,7 @@ def _of_run(run: Run) -> Iterator[str]:
     if run.absent:
         yield (
             f"{named_ranks(run.absent)}: no record file; the run has {run.world_size} ranks, so "
-            "whoever is late among them is not seen"
+            "a straggler among them is not seen"
         )
     if run.every > 1:
         yield (

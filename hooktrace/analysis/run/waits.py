@@ -200,7 +200,7 @@ def _why_unknown(run: Run, ours: list[int]) -> str | None:
     if len(ours) < 2:
         return ONE_RANK if size == 1 else "there is one rank"
     if not all((run.tracks[i].stages.name == _WIRE).any() for i in ours):
-        return "of an opaque hook nobody sees its collectives"
+        return "the collectives of a plain hook are not seen"
     return None
 
 

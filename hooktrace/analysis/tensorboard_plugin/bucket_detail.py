@@ -190,7 +190,7 @@ class _Bucket:
         ranks = sorted(set(self.waited_for[self.waited > 0].tolist()))
         whom = f" for {named_ranks(ranks)}"
         if UNKNOWN in ranks:
-            whom = "; which rank is last is not told apart by the clocks"
+            whom = "; the clocks do not show which rank is last"
             if waits.why_no_clock is not None:
                 whom = f"; for which rank is not known, because {waits.why_no_clock}"
         return f"waits {ms(int(self.waited.sum()))}{whom}"

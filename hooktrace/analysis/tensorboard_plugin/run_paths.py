@@ -61,9 +61,9 @@ def usual_path(scene: Scene) -> dict[str, Any]:
     found, said = _sums(scene.run, scene.model), {"waiting": waiting(scene)}
     if found.why_unknown is not None:
         return {**said, "title": f"There is none: {found.why_unknown}.", "rows": []}
-    length, some = found.length_ns // found.steps, f"all {found.of} steps that count"
+    length, some = found.length_ns // found.steps, f"all {found.of} steady-state steps"
     if found.steps < found.of:
-        some = f"{found.steps} of the {found.of} steps that count, chosen by chance"
+        some = f"{found.steps} of the {found.of} steady-state steps, chosen by chance"
     title = f"On average {time_text(length)} a step, of {some}:"
     every = parts(found.ns, found.units, found.beside)
     return {**said, "title": title, "rows": _rows(every, length, found.steps)}
@@ -108,4 +108,4 @@ def waiting(scene: Scene) -> list[list[str]]:
 
 
 def _whom(rank: int) -> str:
-    return "a rank that is not told apart" if rank == UNKNOWN else f"rank {rank}"
+    return "a rank that the clocks do not show" if rank == UNKNOWN else f"rank {rank}"

@@ -114,10 +114,10 @@ def _words(scene: Scene, found: Row, buckets: _Pieces, left: int) -> dict[str, s
             f"{time_text(found['exposed'])} exposed, all ranks together"
         ),
         "explained": (
-            "busy: at least one is under way, added up over the ranks. sum counts "
+            "busy: at least one is in flight, added up over the ranks. sum counts "
             f"{noun}s that overlap more than once and is no cost. exposed: share of the exposed "
-            "time in which it is under way; several are at once."
-            + (f" Wire is not told apart into wait and transfer: {why}." if why else "")
+            "time in which it is in flight; several are at once."
+            + (f" Wire is not split into wait and transfer: {why}." if why else "")
         ),
         "left": f"and {counted(left, f'more {noun}')}" if left else "",
     }

@@ -37,7 +37,7 @@ from .messages import encode as encode_command
 
 _CONNECT_S = 5.0
 _ENDED = (
-    "the job's hub ended the connection: a wrong token, or the job ends; take the address and the "
+    "rank 0 ended the connection: a wrong token, or the job ends; take the address and the "
     "token from the file that this job wrote"
 )
 _NO_PROOF = (
@@ -68,7 +68,7 @@ class Client:
             if isinstance(error, WrongTokenError):
                 raise UsageError(_NO_PROOF) from None
             if isinstance(error, OSError):
-                raise UsageError(f"the job's hub did not answer ({error}); is it hung?") from None
+                raise UsageError(f"rank 0 did not answer ({error}); is it hung?") from None
             raise
 
     def command(self, command: Command, timeout_s: float = 30.0) -> CommandResult:
@@ -90,7 +90,7 @@ class Client:
                     break
         except (OSError, EOFError, msgspec.DecodeError) as error:
             raise UsageError(
-                f"the job's hub did not answer ({error or type(error).__name__}); it may have "
+                f"rank 0 did not answer ({error or type(error).__name__}); it may have "
                 "ended, or be another version of hooktrace"
             ) from None
         if not message.answers:
@@ -126,7 +126,7 @@ class Client:
     def _expect_welcome(self) -> None:
         while not isinstance(message := self._receive(), Welcome):
             if isinstance(message, Refused):
-                raise UsageError(f"the job's hub refuses: {message.why}; try again in a while")
+                raise UsageError(f"rank 0 refuses: {message.why}; try again in a while")
 
     def _send(self, message: Message) -> None:
         body = encode(message)

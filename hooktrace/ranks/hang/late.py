@@ -23,7 +23,7 @@ def of_each(said: Callable[[Rank, Snapshot], str]) -> Callable[[Snapshot], Findi
             return None
         text = each(found, texts.__getitem__) + _not_there(found, snapshot)
         if snapshot.call is not None and snapshot.in_stage("meeting") == snapshot.waiting:
-            text += "; probes of hooktrace's own wait there, before the hook is called"
+            text += "; checks of hooktrace's own wait there, before the hook is called"
         return Finding(found, text)
 
     return finds
@@ -67,7 +67,7 @@ def busy(rank: Rank, snapshot: Snapshot) -> str:
     if in_torchs_collective(rank, snapshot) or in_other_model(rank, snapshot):
         return ""
     if "probe" in rank.doing:
-        return f"is in a probe of hooktrace's own {_place(rank, snapshot)}"
+        return f"is in a check of hooktrace's own {_place(rank, snapshot)}"
     return f"is {at(rank.now)}{excuse(rank.now)}{lag(rank.now, snapshot.front)}"
 
 

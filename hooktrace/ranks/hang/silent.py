@@ -83,12 +83,12 @@ def hub_is_gone(hub: Silent) -> str:
     """Return what is known of a hub on rank 0 that answers nothing any more, and what to do.
 
     >>> hub_is_gone(Silent(Member(0, 7, "a", "a#boot"), "stopped")).split("; ")[0]
-    'the hub on rank 0 is gone: its process (pid 7 on a) is stopped by a signal'
+    'rank 0 is gone: its process (pid 7 on a) is stopped by a signal'
     """
     known = PROCESSES[hub.state]
     is_unknown = known.kind == "unknown"
     remedy = "look at what rank 0 wrote last" if is_unknown else hang_kind(known.kind).remedy
     return (
-        f"the hub on rank 0 is gone: its {hub.process} {_filled(known.of_hub, hub)}; DDP does not "
+        f"rank 0 is gone: its {hub.process} {_filled(known.of_hub, hub)}; DDP does not "
         f"go on without it; {remedy}"
     )

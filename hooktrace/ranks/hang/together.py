@@ -30,8 +30,8 @@ def in_callbacks(snapshot: Snapshot) -> Finding | None:
 
 
 _OURS = {
-    "probe": ": its result is there, and hooktrace's own probe of it does not end on",
-    "meeting": ": its hook has not been called, since hooktrace's own probes do not begin on",
+    "probe": ": its result is there, and hooktrace's own check of it does not end on",
+    "meeting": ": its hook has not been called, since hooktrace's own checks do not begin on",
 }
 
 
@@ -164,7 +164,7 @@ def _what_is_known(snapshot: Snapshot) -> str:
         kinds = grouped({rank: one.collective or "a collective" for rank, one in ranks.items()})
         return f"{parties(kinds)}, which does not complete{_past(snapshot)}"
     if found is None or call is None:
-        return "the hook is opaque, and torch does not tell which collectives it waits for"
+        return "the hook is a plain one, and torch does not tell which collectives it waits for"
     return f"it is in stage {call.stage!r}, and torch lists no pending collective on any rank"
 
 

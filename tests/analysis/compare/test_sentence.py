@@ -48,7 +48,7 @@ def test_what_gradients_lose_is_in_the_headline(a: float | None) -> None:
     lost = Difference(a=a, b=0.33, verdict="unknown", why="two are too few")
     error = Quantity(key="error", title="relative error", unit="error", difference=lost)
     one = "0" if a is not None else "unknown"
-    text = f" Relative error of the gradients, in probed steps: 0.33 with other, {one} with base."
+    text = f" Relative error of the gradients, in sampled steps: 0.33 with other, {one} with base."
     for difference, said in (
         (lost, text), (replace(lost, b=1e-7), ""), (replace(lost, a=0.33, b=0.34), ""),
     ):  # fmt: skip

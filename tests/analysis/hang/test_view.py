@@ -62,7 +62,7 @@ def test_a_unit_is_told_by_its_name() -> None:
     record = replace(RECORD, kind="uneven_inputs", unit=name)
     found = rows(dataclasses.replace(HANG, record=record))
     assert found["where"] == f"synthetic, allreduce_hook, step 120, {name}"
-    assert found["remedy"] == "give all ranks as many batches"
+    assert found["fix"] == "give all ranks as many batches"
 
 
 def test_what_is_not_known_is_said() -> None:
@@ -72,7 +72,7 @@ def test_what_is_not_known_is_said() -> None:
     )
     hang = dataclasses.replace(HANG, record=record, ranks=(3,))
     found = rows(hang)
-    assert "remedy" not in found
+    assert "fix" not in found
     assert (found["waits"], found["for"]) == ("nobody known", "not known")
     assert found["where"] == "step 120"
     assert found["recorded"] == "in the file of rank 3"

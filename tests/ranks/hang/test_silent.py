@@ -23,7 +23,7 @@ STATES = [
 def test_each_state_of_its_process(state: State, kind: str, said: str) -> None:
     """In the line of the log, and as the kind of a call that waits meanwhile."""
     hub = silent(0, state, 7, "a", "TimeoutError")
-    assert f"the hub on rank 0 is gone: its process (pid 7 on a) {said}" in hub_is_gone(hub)
+    assert f"rank 0 is gone: its process (pid 7 on a) {said}" in hub_is_gone(hub)
     found = waits_without_hub(waiting(1), hub, 4)
     assert found is not None
     assert (found.kind, found.ranks, found.waiting) == (kind, (0,), (1,))

@@ -6,7 +6,7 @@ import { describe } from "./tooltip.js";
 const LISTS = [
   ["pinned", "Pinned bucket", true],
   ["path", "Critical path of the step", true], ["path-run", "Critical path, whole run", true],
-  ["waiting", "Waiting for the last rank", true], ["slowest", "Slowest steps", true],
+  ["waiting", "Straggler wait", true], ["slowest", "Slowest steps", true],
   ["exposed", "Most exposed steps", false], ["late", "Late ranks", true],
   ["anomalies", "Anomalies", true], ["rebuilds", "Bucket layouts", false],
   ["notes", "Notes", true],
