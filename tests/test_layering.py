@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "analysis": {"records"},
     "tracing": {"records", "staging", "ranks", "probes", "exporters"},
     "hooks": {"staging", "tracing"},
-    "testing": {"records", "staging", "ranks", "hooks", "probes", "tracing", "fsdp"},
+    "testing": {"records", "staging", "hooks", "probes", "tracing", "fsdp"},
     "fsdp": {"records", "staging", "probes", "hooks", "tracing"},
     "integrations": {
         *("records", "staging"),

@@ -34,7 +34,7 @@ IN_TRAINING = {
     "leaves_one_behind": ("crash", 1, "rank 1: it ended with exit code 3"),
     "raises_on_one_rank": ("hook_exception", 1, "ValueError: boom, in raises_on_one_rank (check"),
     "gives_none": ("hook_exception", None, "the hook returned None and not a future; return a"),
-    "sums": ("not_averaged", None, "the sum of all ranks is not divided: by least"),
+    "sums": ("not_averaged", None, "The hook returns the sum of the gradients, not their av"),
     "differs": ("replicas_diverge", None, "the results are not the same on all ranks"),
     "mixes_up": ("wrong_gradients", None, "of the gradients' norm, where float32 of every"),
     "noise": ("wrong_gradients", None, "of the gradients' norm, where float32 of every"),
@@ -143,7 +143,7 @@ def test_check_hook_returns_or_raises() -> None:
     result = check_hook(check_hooks.averages, cases=cases)
     found = {case.case: case.status for case in result.cases}
     assert found == dict.fromkeys(cases, "pass")
-    with pytest.raises(AssertionError, match="not_averaged: the sum of all ranks is not divided"):
+    with pytest.raises(AssertionError, match="not_averaged: The hook returns the sum of the"):
         check_hook(check_hooks.sums, cases=["odd-sizes"])
 
 

@@ -23,8 +23,8 @@ RANKS = 3
 HOOKS = "tests.distributed.check_units"
 
 WRONG = {
-    "Sums": ("arithmetic", "not_averaged", "the sum of all ranks is not divided"),
-    "Averages": ("arithmetic", "wrong_scale", "the sum is divided by the ranks"),
+    "Sums": ("arithmetic", "not_averaged", "The hook returns the sum of the gradients"),
+    "Averages": ("arithmetic", "wrong_scale", "The hook returns the average times a factor"),
     "ForgetsARank": ("arithmetic", "ranks_missing", "rank {last} alone, parts of 2048: the result"),
     "DropsTheTail": (
         "odd-sizes",

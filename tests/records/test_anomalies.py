@@ -17,6 +17,8 @@ _KIND_AT = {
     "push_anomaly": 0,
     "_note": 0,
     "find": 0,
+    "problem": 0,
+    "_silent": 1,
     "Flaw": 0,
 }
 """Which argument of these calls is the kind."""
@@ -31,16 +33,12 @@ def _texts(node: ast.expr) -> Iterator[str]:
             yield str(one.value)
 
 
-def _of_key(key: ast.expr | None, value: ast.expr) -> Iterator[str]:
-    return iter(()) if key is None else _texts(key)
-
-
 def _of_pair(key: ast.expr | None, value: ast.expr) -> Iterator[str]:
     return _texts(value.elts[1]) if isinstance(value, ast.Tuple) else iter(())
 
 
-_TABLES = {"_FACTORS": _of_key, "_ODD": _of_pair}
-"""Dictionaries of kinds: they are its keys, or the second of each pair in its values."""
+_TABLES = {"_ODD": _of_pair}
+"""Dictionaries of kinds: they are the second of each pair in their values."""
 
 
 def _emitted(tree: ast.Module) -> Iterator[str]:
@@ -53,10 +51,10 @@ def _emitted(tree: ast.Module) -> Iterator[str]:
             for keyword in node.keywords if name in {"Problem", "Flaw", "AnomalyRecord"} else ():
                 if keyword.arg == "kind":
                     yield from _texts(keyword.value)
-        if isinstance(node, ast.FunctionDef) and node.name == "_name":  # of a factor
+        if isinstance(node, ast.FunctionDef) and node.name == "named_factors":
             for given in ast.walk(node):
-                if isinstance(given, ast.Return) and given.value is not None:
-                    yield from _texts(given.value)
+                if isinstance(given, ast.Dict):
+                    yield from (text for key in given.keys if key for text in _texts(key))
         if isinstance(node, ast.Assign):
             (target,) = node.targets[:1]
             first = target.elts[0] if isinstance(target, ast.Tuple) else target

@@ -1,11 +1,11 @@
 """``hooktrace check``: what is wrong with a communication hook, found by running it.
 
-A decision table: scenarios (what gradients come) times oracles (what is asked of the results).
+A table of scenarios (what gradients come) times a table of oracles (what is asked of the results):
 
-    command.py --HookSpec--> launch.py --Job--> host.py --fork--> rank.py, once a rank and scenario
-    command.py <--CheckResult-- launch.py <--CaseResult-- host.py <--CaseResult--+
+    command.py --HookSpec--> launch.py --> host.py --fork--> rank.py, once a rank and scenario
+    command.py <--CheckResult-- launch.py <-- host.py <--CaseResult--+
 
-    scenarios.py --phases of gradients.py--> calls.py --result--> runs.py --> oracles.py --> Flaw
+    scenarios.py --gradients.py--> calls.py --result--> runs.py --> oracles.py --> Flaw
 
 No scenario can hang the check: at a deadline its ranks write their stacks and are ended, and the
 next one starts from fresh processes.
@@ -33,11 +33,10 @@ def check_hook(
     """Run a communication hook through all cases on real gloo ranks; for tests.
 
     ``hook``: the hook, importable from its module, or ``"package.module:attribute"``; for FSDP's
-    collectives a ``ScatterHook`` or a ``GatherHook``, which takes no state.
-    ``make_state``: a callable, or the name of one, that makes a state on each rank for each model:
-    called without arguments, or with the process group if it asks for one; by default the state is
-    ``None``.  ``local``: the hook's results differ between ranks by design.  ``timeout_s``: how
-    long one case may take.  ``cases``: the keys of some cases only, as ``--case`` takes them.
+    collectives a ``ScatterHook`` or a ``GatherHook``, which takes no state.  ``make_state``: a
+    callable or its name, called on each rank for each model, with the process group if it needs an
+    argument.  ``local``: the hook's results differ between ranks by design.  ``timeout_s``: of one
+    case.  ``cases``: the keys of some cases only, as ``--case`` takes them.
 
     Returns the result if nothing failed, warnings included.  Raises ``AssertionError`` with the
     result as a table if anything did, ``TypeError`` for a hook that cannot be handed to another

@@ -3,6 +3,8 @@
     rows (ranks, numel) --DdpCall: a model, forward, backward--> its gradients, (numel,)
                         --FsdpCall: as FSDP calls it, flat----> this rank's part, or all parameters
 
+Both return with the result what each rank gave for it, (ranks, numel).
+
 **DDP.**  The model's loss is the sum of p * g over all parameters p, whose gradient by p is g, on
 all ranks and for every dtype, NaN included.  So the average is known everywhere without any
 communication.
@@ -26,105 +28,35 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ...fsdp.hooks import Gathering, Reduction, ScatterHook
-from ...probes.wire import FlightRecorder, UnknownError
 from ...staging.driver import run_synchronously
 from ...tracing.trace import instrument
 from ...tracing.tracer import Tracer
-from .gradients import Phases, Shapes, gradients, lengths_of_shapes
+from .gradients import Shapes, lengths_of_shapes
 from .rank import Context
-from .runs import Run
-from .wire_format import NOT_KNOWN, WireFormat, format_of
 
 _CAP_MB = 0.008
 _ONE_BUCKET_MB = 25.0
-_REBUILT = 2
-"""DDP's first steps have buckets of their own."""
-
-
-class Call:
-    """A hook, called for all gradients of a step: by DDP, as FSDP does, or in this process.
-
-    ``shapes``: of what each rank gives.
-    """
-
-    def __init__(self, shapes: Shapes, ranks: int) -> None:
-        self.shapes = shapes
-        self.lengths = lengths_of_shapes(shapes)
-        self.ranks = ranks
-        self.began_ns: list[int] = []
-
-    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return this rank's result, (numel,), of all ranks' gradients, (ranks, their numel)."""
-        raise NotImplementedError
-
-    def given_for(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return what each rank gives for this rank's result, (ranks, numel)."""
-        return rows
-
-    def wire(self, first: int = 0, tracer: Tracer | None = None) -> WireFormat:
-        """Return what went over the wire since a step.
-
-        Torch's recorder knows; if not, the tracer does of staged hooks.
-        """
-        numel = sum(self.lengths) * len(self.began_ns[first:])
-        try:
-            issued = FlightRecorder().issued(self.began_ns[first], time.time_ns())
-            transfers = [one.transfer for one in issued if one.transfer is not None]
-            is_known = 0 < len(transfers) == len(issued)
-        except UnknownError:
-            is_known = False
-        if not is_known and tracer is not None:
-            # Point to point is not in torch's recorder on gloo.
-            tracer.flush()
-            late = [bucket for bucket in tracer.buckets() if bucket.step >= first]
-            known = [bucket for bucket in late if bucket.wire_bytes is not None]
-            transfers = [transfer for bucket in known for transfer in bucket.transfers]
-            numel = sum(bucket.numel for bucket in known)
-            is_known = numel > 0
-        return format_of(transfers, numel, self.ranks) if is_known else NOT_KNOWN
-
-
-def play(run: Run, call: Call, phases: Phases) -> Run:
-    """Call a hook with the gradients of all phases, and return the run with these steps."""
-    for phase, count in phases:
-        for _ in range(count):
-            rows = gradients(phase, len(run.steps), call.shapes, run.ranks, run.who).to(run.dtype)
-            run.add(phase, call(rows), call.given_for(rows))
-    return run
 
 
 class KnownGradients(nn.Module):
-    """Parameters of given shapes whose gradients are what ``forward`` is given."""
+    """Parameters of given shapes whose gradients are what ``forward`` is given, or not used."""
 
     def __init__(self, shapes: Shapes, dtype: torch.dtype) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.parts = nn.ParameterList(torch.randn(shape).to(dtype) for shape in shapes)
 
-    def forward(
-        self, values: Sequence[torch.Tensor | None], longest_s: float = 0.0
-    ) -> torch.Tensor:
-        """Return the loss.
-
-        ``values``: a gradient a parameter, ``None`` for one that is not used.  ``longest_s``: sleep
-        up to that long in backward before each gradient.
-        """
-        terms = []
-        for parameter, value in zip(self.parts, values, strict=True):
-            if value is None:
-                continue
-            used = parameter.view_as(parameter)
-            if longest_s:
-                used.register_hook(lambda gradient: time.sleep(random.random() * longest_s))
-            terms.append((used * value.view_as(parameter)).sum())
-        return torch.stack(terms).sum()
+    def forward(self, values: Sequence[torch.Tensor | None]) -> torch.Tensor:
+        """Return the loss."""
+        pairs = zip(self.parts, values, strict=True)
+        return torch.stack([(p * g.view_as(p)).sum() for p, g in pairs if g is not None]).sum()
 
 
-class DdpCall(Call):
-    """A DDP model with the hook, traced, from its first step on; all ranks make the same calls.
+class DdpCall:
+    """A DDP model with the hook, traced; all ranks make the same calls.
 
-    In many small buckets, unless these are known to hang.  ``passes``: backward passes a step, all
-    but the last under ``no_sync``.  ``longest_s``: sleep up to that long before each gradient.
+    It has many small buckets, unless these are known to hang.  ``passes``: backward passes a step,
+    all but the last under ``no_sync``.  ``longest_s``: sleep up to that long before each gradient.
     ``options``: DDP's; with ``find_unused_parameters`` it leaves out those without gradients.
     """
 
@@ -138,42 +70,39 @@ class DdpCall(Call):
         longest_s: float = 0.0,
         **options: Any,
     ) -> None:
-        super().__init__(shapes, context.size)
-        self._context, self._passes, self._longest_s = context, passes, longest_s
+        self._context, self._passes = context, passes
         self._uses_all = not options.get("find_unused_parameters")
-        self._tracer = Tracer(run_id="check", keep_buckets=8192, error_every=0, align_clocks=False)
-        context.tracers.append(self._tracer)
-        cap = _ONE_BUCKET_MB if context.one_bucket else _CAP_MB
+        self.tracer = Tracer(run_id="check", keep_buckets=8192, error_every=0, align_clocks=False)
+        context.tracers.append(self.tracer)
         model = KnownGradients(shapes, dtype)
+        for parameter in model.parts if longest_s else ():
+            parameter.register_hook(lambda gradient: time.sleep(random.random() * longest_s))
+        self._lengths = lengths_of_shapes(shapes)
+        cap = _ONE_BUCKET_MB if context.one_bucket else _CAP_MB
         self.ddp = DistributedDataParallel(model, bucket_cap_mb=cap, **options)
-        self.register(self.ddp)
+        self.register()
 
-    def register(self, ddp: DistributedDataParallel) -> None:
+    def register(self) -> None:
         """Register the hook, traced, with a new state."""
         spec, state = self._context.hook, self._context.new_state()
-        instrument(ddp, spec.hook, state, tracer=self._tracer, local=spec.local)
+        instrument(self.ddp, spec.hook, state, tracer=self.tracer, local=spec.local)
 
-    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Train one step and return its gradients."""
-        self.began_ns.append(time.time_ns())
+    def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Train one step and return its gradients, and all ranks' own ones."""
         self.ddp.zero_grad()
-        parts = (rows[self._context.rank] / self._passes).split(self.lengths)
+        parts = (rows[self._context.rank] / self._passes).split(self._lengths)
         given = [part if self._uses_all or part.any() else None for part in parts]
         for place in range(self._passes):
             with nullcontext() if place == self._passes - 1 else self.ddp.no_sync():
-                self.ddp(given, self._longest_s).backward()
+                self.ddp(given).backward()
         found = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
             for parameter in self.ddp.module.parts
         ]
-        return torch.cat([gradient.flatten().float() for gradient in found])
-
-    def wire(self, first: int = 0, tracer: Tracer | None = None) -> WireFormat:
-        """Return what went over the wire since a step, and since DDP has its buckets."""
-        return super().wire(max(first, _REBUILT), tracer or self._tracer)
+        return torch.cat([gradient.flatten().float() for gradient in found]), rows
 
 
-class FsdpCall(Call):
+class FsdpCall:
     """One of FSDP's collectives with the hook in its place.
 
     ``part``: elements of each rank's part.  ``divisor``: of the sum of reduced gradients.
@@ -183,30 +112,29 @@ class FsdpCall(Call):
     def __init__(
         self, context: Context, part: int, divisor: float, unit: str, *, beside: bool = False
     ) -> None:
-        self._hook, self._rank = context.hook.hook, context.rank
+        self._hook, self._rank, self._ranks = context.hook.hook, context.rank, context.size
         self._part, self._divisor, self._unit, self._beside = part, divisor, unit, beside
-        self._scatters = isinstance(self._hook, ScatterHook)
-        super().__init__(((part,),) * (context.size if self._scatters else 1), context.size)
 
-    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+    def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return this rank's part of what is reduced, or all parameters that are gathered."""
-        self.began_ns.append(time.time_ns())
         result = self._called(rows, self._unit)
         if self._beside:
             self._called(torch.rand_like(rows) + 1, f"beside {self._unit}")
-        return result
+        if isinstance(self._hook, ScatterHook):
+            return result, rows.view(self._ranks, self._ranks, self._part)[:, self._rank]
+        return result, torch.block_diag(*rows)
 
     def _called(self, rows: torch.Tensor, unit: str) -> torch.Tensor:
         group, hook = dist.group.WORLD, self._hook
         assert group is not None
         own = rows[self._rank].clone()
         asked: Reduction | Gathering
-        if self._scatters:
+        if isinstance(hook, ScatterHook):
             result = own.new_empty(self._part)
             asked = Reduction(own, result, group, self._divisor, unit)
         else:
-            result = own.new_full((self.ranks * self._part,), torch.nan)
-            place = result.view(self.ranks, self._part)[self._rank]
+            result = own.new_full((self._ranks * self._part,), torch.nan)
+            place = result.view(self._ranks, self._part)[self._rank]
             asked = Gathering(place.copy_(own), result, group, unit)
         found = run_synchronously(hook.name, hook.steps(asked), hook, asked, None, result.numel())
         found = result.copy_(found.flatten()).clone()
@@ -214,10 +142,3 @@ class FsdpCall(Call):
         own.fill_(torch.nan)
         result.fill_(torch.nan)
         return found
-
-    def given_for(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return what each rank gives for that, (ranks, numel)."""
-        if self._scatters:
-            return rows.view(self.ranks, self.ranks, self._part)[:, self._rank]
-        in_its_place: torch.Tensor = torch.block_diag(*rows.double())
-        return in_its_place

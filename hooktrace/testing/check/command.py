@@ -7,7 +7,7 @@ import os
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ...records.errors import UsageError
 from .launch import check
-from .result import CaseResult, CheckResult, Problem, Status
+from .result import CaseResult, CheckResult, Status
 from .spec import HookSpec
 
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "red"}
@@ -72,15 +72,35 @@ def run(
 
 
 def print_result(console: Console, result: CheckResult) -> None:
-    """Print a hook's cases with the reasons, a line that sums up, and stacks of ranks that hung."""
+    """Print a hook's cases with the reasons, a line that sums up, and stacks of ranks that hung.
+
+    What an earlier case has found in the same words, but for its numbers, is not told again.
+    """
     rows = []
+    told: dict[tuple[str, str], str] = {}
     for case in result.cases:
-        found = "\n".join([*_reasons(result, case), *filter(None, [case.note])])
+        lines = []
+        for problem in case.problems:
+            said = problem.message
+            if problem.rank is not None and not said.startswith("rank "):
+                said = f"rank {problem.rank}: {said}"
+            first = told.setdefault((problem.kind, said.partition(":")[0]), case.case)
+            lines.append(f"{problem.kind}: {said if first == case.case else f'as in {first!r}'}")
+        found = "\n".join([*lines, *filter(None, [case.note])])
         rows.append((case.case, case.status, f"{case.seconds:.1f}", found))
     console.print(_table(("case", "", "s", "what was found"), rows))
-    lines = [_summary(result)]
-    lines += [f"\nstacks, {case.case}:\n{case.stacks}" for case in result.cases if case.stacks]
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+    statuses = Counter(case.status for case in result.cases)
+    counts = ", ".join(f"{statuses[key]} {word}" for key, word in _WORDS.items() if key in statuses)
+    error, of_sum, ratio = _numbers(result)
+    facts = [
+        f"{result.hook} on {result.ranks} gloo rank{'s' * (result.ranks > 1)}: {result.verdict}",
+        counts,
+        error and f"relative error of a step {error}, of their sum {of_sum}",
+        ratio and f"compression {ratio}",
+    ]
+    stacks = [f"\nstacks, {case.case}:\n{case.stacks}" for case in result.cases if case.stacks]
+    text = "\n".join(["; ".join(filter(None, facts)), *stacks])
+    console.print(text, markup=False, soft_wrap=True)
 
 
 def as_text(result: CheckResult) -> str:
@@ -109,21 +129,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def _reasons(result: CheckResult, case: CaseResult) -> Iterator[str]:
-    """Yield a case's problems in words; one that an earlier case has too is not told again."""
-    for problem in case.problems:
-        first = next(other for other in result.problems if _is_like(other, problem))
-        is_named = problem.rank is None or problem.message.startswith("rank ")
-        said = f"{'' if is_named else f'rank {problem.rank}: '}{problem.message}"
-        yield f"{problem.kind}: {said if first.case == case.case else f'as in {first.case!r}'}"
-
-
-def _is_like(one: Problem, other: Problem) -> bool:
-    """Return whether both say the same, but for their numbers."""
-    begin = other.message.partition(":")[0]
-    return one.kind == other.kind and one.message.partition(":")[0] == begin
-
-
 def _row(result: CheckResult) -> tuple[str, ...]:
     """Return a hook's row: the numbers, and a line a kind of problem with the first message."""
     lines = []
@@ -136,32 +141,15 @@ def _row(result: CheckResult) -> tuple[str, ...]:
     return result.hook, result.verdict, *_numbers(result), "\n".join(lines)
 
 
-def _summary(result: CheckResult) -> str:
-    statuses = Counter(case.status for case in result.cases)
-    ranks = f"{result.ranks} gloo rank{'' if result.ranks == 1 else 's'}"
-    counts = [f"{statuses[key]} {word}" for key, word in _WORDS.items() if statuses[key]]
-    facts = [f"{result.hook} on {ranks}: {result.verdict}", ", ".join(counts)]
-    error, of_sum, ratio = _numbers(result)
-    if error:
-        facts.append(f"relative error of a step {error}, of their sum {of_sum}")
-    if ratio:
-        facts.append(f"compression {ratio}")
-    return "; ".join(facts)
-
-
 def _numbers(result: CheckResult) -> list[str]:
     """Return a step's error, that of the steps' sum, and the compression, as words."""
     found = result.measured
-    return [
-        _number(found.error, "exact", 2),
-        _number(found.sum_error, "exact", 2),
-        _number(found.ratio, "", 3),
+    words = [
+        "" if error is None else f"{error:.2g}" if error else "exact"
+        for error in (found.error, found.sum_error)
     ]
+    return [*words, _ratio(found.ratio)]
 
 
-def _number(value: float | None, zero: str, digits: int) -> str:
-    if value is None:
-        return ""
-    if math.isinf(value):
-        return "nothing sent"
-    return zero if value == 0 else f"{value:.{digits}g}"
+def _ratio(ratio: float | None) -> str:
+    return "" if ratio is None else "nothing sent" if math.isinf(ratio) else f"{ratio:.3g}"

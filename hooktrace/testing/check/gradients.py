@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import torch
 
-from .runs import Who
+Who = int | Literal["alike", "each"]
+"""One rank, whose gradients alone are not zero, or all ranks: alike, or each with its own."""
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -47,8 +49,6 @@ _SIZE = 4e-3
 _ENDS = 5.5
 _LARGE = {"large": 100.0, "huge": 1e5}
 _NOISE = 0.2
-_ZEROS = ("rest", "end", "zeros")
-_CHOSEN = ("first", "fresh", "same")
 
 
 def lengths_of_shapes(shapes: Shapes) -> tuple[int, ...]:
@@ -63,11 +63,13 @@ def gradients(phase: str, number: int, shapes: Shapes, ranks: int, who: Who) -> 
     """
     lengths = lengths_of_shapes(shapes)
     rows = torch.zeros(ranks, sum(lengths))
-    if phase in _CHOSEN:
-        made = chosen(lengths, 0 if phase == "same" else number)
+    if phase in ("rest", "end", "zeros"):
+        return rows
+    if phase in ("first", "fresh", "same"):
+        made = _chosen(lengths, 0 if phase == "same" else number)
         rows[slice(None) if isinstance(who, str) else who] = made
-    elif phase not in _ZEROS:
-        rows = torch.stack([ordinary(shapes, rank, number) for rank in range(ranks)])
+        return rows
+    rows = torch.stack([_ordinary(shapes, rank, number) for rank in range(ranks)])
     if phase in _LARGE:
         rows *= _LARGE[phase] / rows.abs().max()
     elif phase == "nan":
@@ -80,7 +82,7 @@ def gradients(phase: str, number: int, shapes: Shapes, ranks: int, who: Who) -> 
     return rows
 
 
-def chosen(lengths: Sequence[int], seed: int) -> torch.Tensor:
+def _chosen(lengths: Sequence[int], seed: int) -> torch.Tensor:
     """Return uniform gradients, (numel,), with larger ones at the ends of each parameter."""
     generator = torch.Generator().manual_seed(seed + 1)
     parts = []
@@ -93,7 +95,7 @@ def chosen(lengths: Sequence[int], seed: int) -> torch.Tensor:
     return torch.cat(parts)
 
 
-def ordinary(shapes: Shapes, rank: int, step: int) -> torch.Tensor:
+def _ordinary(shapes: Shapes, rank: int, step: int) -> torch.Tensor:
     """Return a rank's gradients at a step, (numel,), as real ones look to a low-rank hook.
 
     For each matrix a product of two vectors that all ranks share, one of the rank's own, and some

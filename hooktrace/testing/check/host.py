@@ -7,8 +7,9 @@ itself never trains and has no process group.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
-import math
+import multiprocessing
 import os
 import pickle
 import re
@@ -20,7 +21,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import torch
@@ -29,17 +29,23 @@ from torch.distributed.elastic.multiprocessing import Std
 
 from ...records.errors import UsageError
 from ..ranks import RankError, run_ranks
-from .rank import LINGER_S, RESULT, Context, run_rank
-from .result import CaseResult, Measured, Problem
+from .rank import Context, run_rank
+from .result import CaseResult, Problem
 from .scenarios import Scenario, chosen
-from .spec import HookSpec, Job
 from .stacks import split, where
 
+_IMPORT_S = 150.0
 _HANGS = 3
 """Cases that may hang before the rest is left out: each costs its whole deadline."""
 
 _STACKS_S = 2.0
 """Ranks have that long to write their stacks after the deadline."""
+
+_AT_ONCE_S = 0.5
+"""Ranks that raise within that time do so by themselves."""
+
+_NOT_FINITE = {"nonfinite_result", "overflow", "nan_stays_in_state"}
+"""Kinds that explain why results differ, too."""
 
 _SOURCE = re.compile(r"\[enforce fail at \S*?([^/\s]+)\] ?")
 """How gloo's errors begin: the path of a file on the machine that torch was built on."""
@@ -47,35 +53,34 @@ _SOURCE = re.compile(r"\[enforce fail at \S*?([^/\s]+)\] ?")
 _WORDS = 240
 
 
-def serve(asker: Connection, directory: Path) -> None:
-    """Send each case's result with its hook's number, then ``None``; or why there is none."""
-    job: Job = asker.recv()
-    threading.Thread(target=_end_with, args=(asker, directory), daemon=True).start()
-    try:
-        hooks = [spec.load() for spec in job.hooks]
-        asked = [chosen(job.cases, hook) for hook in hooks]
-        gc.freeze()  # so that a rank's collection at its end looks at its own objects alone
-        for place, (hook, cases) in enumerate(zip(hooks, asked, strict=True)):
-            for result in _results(hook, cases, job, directory):
-                asker.send((place, result))
-        asker.send(None)
-    except UsageError as error:
-        asker.send(error)
+def serve(directory: Path) -> Iterator[tuple[int, CaseResult]]:
+    """Check the hooks that standard input names; yield each case's result with its hook's number.
+
+    Raises ``UsageError`` for a hook that cannot be loaded, and if no state can be made.
+    """
+    specs, keys, ranks, timeout_s = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_asker, args=(directory,), daemon=True).start()
+    faulthandler.dump_traceback_later(_IMPORT_S, exit=True)
+    hooks = [spec.load() for spec in specs]
+    faulthandler.cancel_dump_traceback_later()
+    asked = [chosen(keys, hook) for hook in hooks]
+    gc.freeze()  # so that a rank's collection at its end looks at its own objects alone
+    for place, (hook, cases) in enumerate(zip(hooks, asked, strict=True)):
+        context = Context(hook=hook, size=ranks, timeout_s=timeout_s)
+        for result in _results(context, cases, directory):
+            yield place, result
 
 
-def _end_with(asker: Connection, directory: Path) -> None:
+def _end_with_asker(directory: Path) -> None:
     """End this process, its ranks and their files when the asking process has gone."""
-    wait([asker])
+    os.read(0, 1)
     shutil.rmtree(directory, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
 
 
-def _results(
-    hook: HookSpec, cases: Sequence[Scenario], job: Job, directory: Path
-) -> Iterator[CaseResult]:
-    """Run the cases one after another; raises ``UsageError`` if no state can be made."""
+def _results(context: Context, cases: Sequence[Scenario], directory: Path) -> Iterator[CaseResult]:
+    """Run the cases of a hook one after another."""
     hangs = 0
-    context = Context(hook=hook, size=job.ranks, timeout_s=job.timeout_s)
     for case in cases:
         began = time.monotonic()
         result = _run(case, context, directory)
@@ -87,7 +92,7 @@ def _results(
         yield result
         if is_last:
             return
-        context.fine = context.fine if result.fine is None else result.fine
+        context.loses |= result.loses
         context.one_bucket |= not result.kinds.isdisjoint({"hang", "crash"})
 
 
@@ -95,22 +100,24 @@ def _run(case: Scenario, context: Context, directory: Path) -> CaseResult:
     """Run a case in fresh processes, and return what the ranks found and how they ended."""
     ended: Exception | None = None
     context.result = CaseResult(case=case.key)
+    answers = multiprocessing.get_context("fork").SimpleQueue()
     with tempfile.TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as name:
         logs = Path(name)
         try:
             run_ranks(
-                context.size, run_rank, case, context, logs, logs=logs, redirects=Std.ALL,
+                context.size, run_rank, case, context, answers.put, logs=logs, redirects=Std.ALL,
                 deadline_s=context.timeout_s + _STACKS_S, start_method="fork",
             )  # fmt: skip
         except (RankError, TimeoutError) as error:
             ended = error
-        files = {rank: logs / RESULT.format(rank) for rank in range(context.size)}
-        results = {r: pickle.loads(f.read_bytes()) for r, f in files.items() if f.exists()}
         said = {int(f.parent.name): f.read_text(errors="replace") for f in logs.rglob("stderr.log")}
-    for result in results.values():
+    results: dict[int, CaseResult] = {}
+    while not answers.empty():
+        rank, result = answers.get()
         if isinstance(result, UsageError):
             raise result
-    return judge(context, results, ended, said)
+        results[rank] = result
+    return judge(context, dict(sorted(results.items())), ended, said)
 
 
 def judge(
@@ -122,55 +129,64 @@ def judge(
     """Return what a case found, by its first cause.
 
     A rank that ended without a result crashed, and the others fail because of that; so do those
-    that raise long after the first one that did.  ``ended``: the launcher's error.  ``said``: what
-    ranks printed, with stacks if they crashed or came to the deadline.
+    that raise after the first one that did.  ``ended``: the launcher's error.  ``said``: what ranks
+    printed, with stacks if they crashed or came to the deadline.
     """
-    found, case = list(results.values()), context.result.case
-    last = min((one.raised_at for one in found), default=0.0) + LINGER_S / 2
-    causes = [one for one in found if not last < one.raised_at < math.inf]
-    problems = [problem for one in causes for problem in one.problems]
-    stacks: dict[int, str] = {}
+    found, whole = list(results.values()), context.result
     if isinstance(ended, RankError) and ended.rank not in results:
-        words, stacks[ended.rank] = split(said.get(ended.rank, ""))
-        what = "; ".join(filter(None, [f"{ended}", _last(words), where(stacks[ended.rank])]))
-        problems = [Problem(case=case, kind="crash", message=what, rank=ended.rank)]
+        whole.problems = [_silent(context, "crash", f"{ended}", [ended.rank], said)]
+        return whole
+    if found:
+        first = min(found, key=lambda one: (one.raised_at, not one.problems))
+        whole.note, whole.loses = first.note, any(one.loses for one in found)
+        # A local hook's results differ.
+        whole.measured = max((one.measured for one in found), key=lambda m: m.error or 0.0)
+        alike = [one for one in found if one.raised_at <= first.raised_at + _AT_ONCE_S]
+        for problem in first.problems:
+            count = sum(problem.kind in one.kinds for one in alike)
+            whole.problems.append(replace(problem, rank=None) if count == context.size else problem)
+    if ended is None:
+        bits = [one.bits for one in found]
+        differ = [name for name in bits[0] if any(one[name] != bits[0][name] for one in bits)]
+        if differ and whole.kinds.isdisjoint(_NOT_FINITE):
+            what = f"{differ[0]}: the results are not the same on all ranks"
+            whole.problems = [context.problem("replicas_diverge", what)]
     elif isinstance(ended, TimeoutError):
-        stacks = {rank: split(said.get(rank, ""))[1] for rank in range(context.size)}
-        places = [f"rank {rank}: {where(stack) or 'no stacks'}" for rank, stack in stacks.items()]
-        what = "; ".join([f"not done after {context.timeout_s:g} s", *places])
-        problems.append(Problem(case=case, kind="hang", message=what))
-    fine = [one.fine for one in found if one.fine is not None]
-    return CaseResult(
-        case=case,
-        problems=_merged(problems, context.size),
-        note=next((one.note for one in found), ""),
-        stacks="\n".join(f"rank {rank}:\n{stack}" for rank, stack in stacks.items() if stack),
-        # All ranks must take the same for known, and a local hook's results differ.
-        measured=max((o.measured for o in found), key=lambda m: m.error or 0.0, default=Measured()),
-        fine=all(fine) if fine else None,
-    )
+        what = f"not done after {context.timeout_s:g} s"
+        whole.problems.append(_silent(context, "hang", what, range(context.size), said))
+    return whole
 
 
-def _merged(problems: Sequence[Problem], ranks: int) -> list[Problem]:
-    """Return one problem a kind: the lowest rank's; ``rank`` is ``None`` if all ranks saw it."""
-    merged = []
-    for kind in dict.fromkeys(problem.kind for problem in problems):
-        same = [problem for problem in problems if problem.kind == kind]
-        is_alone = len({problem.rank for problem in same}) < ranks
-        merged.append(replace(same[0], rank=same[0].rank if is_alone else None))
-    return merged
+def _silent(
+    context: Context, kind: str, what: str, ranks: Sequence[int], said: Mapping[int, str]
+) -> Problem:
+    """Return the problem of ranks that did not answer: where they stand, and what they printed."""
+    for rank in ranks:
+        words, dump = split(said.get(rank, ""))
+        context.result.stacks += f"rank {rank}:\n{dump}\n" if dump else ""
+        last = words.strip().rpartition("\n")[2].strip().removeprefix("what():").strip()
+        last = _SOURCE.sub(r"\1 ", last)[:_WORDS]
+        whose = f"rank {rank}: " if len(ranks) > 1 else ""
+        what += f"; its last words: {last}" if last and not whose else ""
+        what += f"; {whose}{where(dump)}"
+    is_alone = len(ranks) < context.size
+    return context.problem(kind, what, ranks[0] if is_alone else None, remedy="")
 
 
-def _last(words: str) -> str:
-    """Return the last line of what a rank printed, in a sentence."""
-    said = [line.strip() for line in words.splitlines() if line.strip()]
-    last = _SOURCE.sub(r"\1 ", said[-1].removeprefix("what():").strip()) if said else ""
-    return last and f"its last words: {last[:_WORDS]}"
+def main() -> None:
+    """Send each result on standard output, then ``None``; or why there is none."""
+    # What a module prints when it is imported goes to the log.
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        torch.set_num_threads(1)
+        try:
+            for message in serve(Path(sys.argv[1])):
+                pickle.dump(message, answers)
+                answers.flush()
+            pickle.dump(None, answers)
+        except UsageError as error:
+            pickle.dump(error, answers)
 
 
 if __name__ == "__main__":
-    connection = Connection(int(sys.argv[2]))
-    # The connection is to end with the host, not with the last of its ranks.
-    os.register_at_fork(after_in_child=connection.close)
-    torch.set_num_threads(1)
-    serve(connection, Path(sys.argv[1]))
+    main()

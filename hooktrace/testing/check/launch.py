@@ -1,31 +1,32 @@
-"""Starts the host, the process that all ranks are forked from, and reads its messages.
+"""Starts the host, the process that all ranks are forked from, and reads what it finds.
 
-The host holds one end of a connection to here: when this process ends, whichever way, the host sees
-that, and ends its ranks and itself.
+The host sees the end of its standard input when this process ends, whichever way, and then ends its
+ranks and itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ...records.errors import UsageError
 from .result import CaseResult, CheckResult
-from .spec import HookSpec, Job, Message
+from .spec import HookSpec
 
-_SLACK_S = 150.0
-"""Beyond a case's deadline: the host imports torch and the hooks before the first one."""
-
-_RECORDS = "16384"
-"""Collectives that torch remembers; of a hook of many small rounds 2000 are soon forgotten."""
+_ENVIRONMENT = {
+    "PYTHONWARNINGS": "ignore",
+    # Collectives that torch remembers: of a hook of many small rounds 2000 are soon forgotten.
+    "TORCH_FR_BUFFER_SIZE": "16384",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
 
 
 def check(
@@ -49,61 +50,43 @@ def check(
     if not timeout_s > 0:
         raise UsageError(f"a case cannot be done in {timeout_s:g} s; pass a timeout above 0")
     results = [CheckResult(hook=spec.name, ranks=ranks) for spec in specs]
-    ours, theirs = Pipe()
-    with ours, tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
+    with tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
         log = Path(name) / "log"
-        with theirs:
-            host = _start(name, theirs.fileno(), log)
+        host = _start(name, log)
+        assert host.stdin is not None
+        assert host.stdout is not None
         try:
-            ours.send(Job(tuple(specs), tuple(cases), ranks, timeout_s))
-            while (message := _next(ours, timeout_s + _SLACK_S, host, log)) is not None:
+            pickle.dump((tuple(specs), tuple(cases), ranks, timeout_s), host.stdin)
+            host.stdin.flush()
+            while (message := pickle.load(host.stdout)) is not None:
+                if isinstance(message, UsageError):
+                    raise message
                 place, result = message
                 results[place].cases.append(result)
                 seen(specs[place], result)
+        except (EOFError, BrokenPipeError) as error:
+            said = log.read_text(errors="replace").strip()[-2000:]
+            raise UsageError(
+                f"the process that imports the hook ended with {host.wait()}; look at what its "
+                f"module does when it is imported. The end of its output: {said or 'none'}"
+            ) from error
         finally:
             # The host and its ranks share a session that nothing else is in.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(host.pid, signal.SIGKILL)
-            host.wait()
+            host.communicate()
     return results
 
 
-def _start(directory: str, connection: int, log: Path) -> subprocess.Popen[bytes]:
+def _start(directory: str, log: Path) -> subprocess.Popen[bytes]:
     """Start the host, which imports from where this process does, and is alone in its session."""
-    environment = {
-        "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
-        "PYTHONWARNINGS": "ignore",
-        "TORCH_FR_BUFFER_SIZE": _RECORDS,
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    paths = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{__package__}.host", directory, str(connection)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
+            [sys.executable, "-P", "-m", f"{__package__}.host", directory],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=output,
-            env=os.environ | environment,
-            pass_fds=[connection],
+            env=os.environ | _ENVIRONMENT | {"PYTHONPATH": paths},
             start_new_session=True,
         )
-
-
-def _next(
-    connection: Connection, wait_s: float, host: subprocess.Popen[bytes], log: Path
-) -> tuple[int, CaseResult] | None:
-    """Wait for a message of the host; raises ``UsageError`` if that is one, or if none comes."""
-    try:
-        if connection.poll(wait_s):
-            message: Message = connection.recv()
-            if isinstance(message, UsageError):
-                raise message
-            return message
-        how = f"said nothing for {wait_s:.0f} s"
-    except (EOFError, ConnectionResetError):
-        how = f"ended with {host.wait()}"
-    said = log.read_text(errors="replace").strip()
-    raise UsageError(
-        f"the process that imports the hook {how}; look at what its module does when it is "
-        f"imported. The end of its output: {said[-2000:] or 'none'}"
-    )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -33,7 +33,7 @@ class Problem:
         return anomaly_kind(self.kind).severity
 
 
-def _worst(problems: Sequence[Problem]) -> Status:
+def _worst(problems: Iterable[Problem]) -> Status:
     found = {problem.status for problem in problems}
     return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
 
@@ -56,9 +56,9 @@ class Measured:
 class CaseResult:
     """How a hook did in one case, as one rank saw it, or all of them together.
 
-    ``note``: a remark.  ``stacks``: of all threads of ranks that hung or crashed.  ``fine``: all
-    results were what the wire explains.  ``raised_at``: when a rank raised, in seconds of the
-    monotonic clock.
+    ``note``: a remark.  ``stacks``: of all threads of ranks that hung or crashed.  For the host:
+    ``loses``: more than the bytes explain; ``bits``: a digest of each run's results; ``raised_at``:
+    when a rank raised, in seconds of the monotonic clock.
     """
 
     case: str
@@ -67,7 +67,8 @@ class CaseResult:
     note: str = ""
     measured: Measured = field(default_factory=Measured)
     stacks: str = ""
-    fine: bool | None = None
+    loses: bool = False
+    bits: dict[str, str] = field(default_factory=dict)
     raised_at: float = math.inf
 
     @property

@@ -14,32 +14,28 @@ divisor), and d what earlier steps still owe (the sum of all a - r so far):
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
 
 import torch
 
-from ...probes.factors import named_factors
-from .wire_format import NOT_KNOWN, WireFormat
+from ...probes.wire import FlightRecorder, UnknownError
+from ...tracing.tracer import Tracer
+from .gradients import Phases, Shapes, Who, gradients, lengths_of_shapes
+from .result import Measured
+from .wire_format import NOT_KNOWN, WireFormat, format_of
 
-_ALIKE = 0.03
-"""By how much a weight may be off a factor that it is."""
-
-_CHANCE = 5.0
-"""Standard deviations."""
-
-Who = int | Literal["alike", "each"]
-"""One rank, whose gradients alone are not zero, or all ranks: alike, or each with its own."""
+Call = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+"""A hook: of all ranks' gradients, (ranks, their numel), returns this rank's result, (numel,), and
+what each rank gave for it, (ranks, numel)."""
 
 _NOTHING = 1e-5
 """Of the largest step: a result below that stands for zeros."""
 
-_CLEAN = 0.2
-_ALMOST = 0.02
-"""Of a result: scatter around a multiple of what is due."""
-
+_REBUILT = 2
 _MOST = 0.9
 _SAME = 1 / (1 << 16)
 """Of the largest value: the ranks' sum may be rounded in several ways."""
@@ -51,7 +47,7 @@ class Step:
 
     ``result``, ``average``, ``owed``: (numel,) float64, what came, what should have, and what
     earlier steps still owed.  ``size``: the norm of the mean of the ranks' absolute values, which
-    is more than the average's if they cancel.
+    may be more than the average's.  ``began_ns``: on the wall clock.
     """
 
     number: int
@@ -60,15 +56,11 @@ class Step:
     average: torch.Tensor
     owed: torch.Tensor
     size: float
-
-    @cached_property
-    def is_finite(self) -> bool:
-        """Whether the result is."""
-        return bool(self.result.isfinite().all())
+    began_ns: int
 
     @cached_property
     def norm(self) -> float:
-        """The result's norm."""
+        """The result's norm; NaN or inf if the result is not finite."""
         return float(self.result.norm())
 
     @cached_property
@@ -88,28 +80,18 @@ class Step:
         return found if math.isfinite(found) else math.inf
 
 
-class Weight(NamedTuple):
-    """A run's gradients weigh ``value`` times what they should; ``is_right``: that may be 1.
-
-    ``slack``: by how much a weight may be off.
-    """
-
-    value: float
-    is_right: bool
-    slack: float
-
-
 @dataclass
 class Run:
     """The steps of one hook that began with nothing kept, as one rank saw them.
 
-    ``who``: whose gradients are not zero.  ``lengths``: of the parameters in a result.
-    ``divisor``: of the sum over ``ranks``.  ``dtype``: of the gradients.  ``more``: what else is
-    particular.  ``wrong``: the kind of anomaly that a wrong result is.  ``agrees``: all ranks have
-    had the same results.
+    ``who``: whose gradients are not zero.  ``shapes``: of what each rank gives.  ``lengths``: of
+    the parameters in a result.  ``divisor``: of the sum over ``ranks``.  ``dtype``: of the
+    gradients.  ``more``: what else is particular.  ``wrong``: the kind of anomaly that a wrong
+    result is.
     """
 
     who: Who
+    shapes: Shapes
     lengths: tuple[int, ...]
     ranks: int
     divisor: float
@@ -118,7 +100,6 @@ class Run:
     wrong: str = "wrong_gradients"
     steps: list[Step] = field(default_factory=list)
     wire: WireFormat = NOT_KNOWN
-    agrees: bool = True
 
     @property
     def name(self) -> str:
@@ -126,18 +107,46 @@ class Run:
         names = {"alike": "all ranks alike", "each": "each rank its own"}
         return names.get(str(self.who), f"rank {self.who} alone") + self.more
 
-    def add(self, phase: str, result: torch.Tensor, given: torch.Tensor) -> None:
-        """Add a step with a result (numel,) and what each rank gave for it, (ranks, numel)."""
-        # To what float32 can hold, as the hook's result is.
-        average = (given.double().sum(0) / self.divisor).float().double()
-        size = float((given.double().abs().sum(0) / self.divisor).norm())
-        owed = torch.zeros_like(average)
-        if self.steps:
-            last = self.steps[-1]
-            owed = last.average + last.owed - last.result
-        if not owed.isfinite().all():  # a hook had better lose that too
-            owed = torch.zeros_like(average)
-        self.steps.append(Step(len(self.steps), phase, result.double(), average, owed, size))
+    def play(self, call: Call, phases: Phases) -> None:
+        """Call a hook with the gradients of all phases."""
+        for phase, count in phases:
+            for _ in range(count):
+                began_ns, number = time.time_ns(), len(self.steps)
+                rows = gradients(phase, number, self.shapes, self.ranks, self.who).to(self.dtype)
+                result, given = call(rows)
+                given = given.double() / self.divisor
+                # To what float32 can hold, as the hook's result is.
+                average, size = given.sum(0).float().double(), float(given.abs().sum(0).norm())
+                owed = torch.zeros_like(average)
+                if self.steps:
+                    last = self.steps[-1]
+                    owed = last.average + last.owed - last.result
+                    # A hook had better lose that too.
+                    owed = owed if owed.isfinite().all() else torch.zeros_like(owed)
+                step = Step(number, phase, result.double(), average, owed, size, began_ns)
+                self.steps.append(step)
+
+    def wire_since(self, first: int, tracer: Tracer | None = None) -> WireFormat:
+        """Return what went over the wire from a step on, and since DDP has its buckets.
+
+        Torch's recorder knows; if not, as of several rounds, the tracer does of staged hooks.
+        """
+        first = max(first, _REBUILT)
+        numel = sum(lengths_of_shapes(self.shapes)) * len(self.steps[first:])
+        try:
+            issued = FlightRecorder().issued(self.steps[first].began_ns, time.time_ns())
+        except UnknownError:
+            issued = []
+        transfers = [one.transfer for one in issued if one.transfer is not None]
+        if not 0 < len(transfers) == len(issued):
+            if tracer is None:
+                return NOT_KNOWN
+            tracer.flush()
+            late = [bucket for bucket in tracer.buckets() if bucket.step >= first]
+            known = [bucket for bucket in late if bucket.wire_bytes is not None]
+            transfers = [transfer for bucket in known for transfer in bucket.transfers]
+            numel = sum(bucket.numel for bucket in known)
+        return format_of(transfers, numel, self.ranks) if numel else NOT_KNOWN
 
     def of(self, *phases: str) -> list[Step]:
         """Return the steps of some phases."""
@@ -171,7 +180,7 @@ class Run:
     @cached_property
     def is_fine(self) -> bool:
         """Whether each result is what is due, but for what the wire explains."""
-        return self.wire.is_bounded and all(s.error <= self.tolerance for s in self.active)
+        return bool(self.wire.width) and all(s.error <= self.tolerance for s in self.active)
 
     @cached_property
     def repeats(self) -> torch.Tensor:
@@ -209,69 +218,19 @@ class Run:
         """Return what a step's result is measured by: its average, and what is kept."""
         return step.average + step.owed if self.keeps else step.average
 
-    @cached_property
-    def weight(self) -> Weight | None:
-        """How much its gradients weigh; ``None`` if the results are no multiple of them.
-
-        If the hook keeps something: in the last step that owed nothing, or the first one that gave
-        something.  Else in the mean of all steps, within chance.
-        """
-        steps = self.came
-        if self.keeps:
-            steps = [step for step in steps if step.owed.norm() <= self.least][-1:] or steps[:1]
+    def measured(self) -> Measured:
+        """Return how much is lost, of a step and of the sum of all, and how much less is sent."""
+        steps = [step for step in self.active if math.isfinite(step.norm)]
         if not steps:
-            return None
-        fits = [self._fit(step) for step in steps]
-        scatter = sum(fit[1] for fit in fits) / len(fits)
-        is_free = self.keeps or self.rounds_by_chance or not self.wire.is_bounded
-        most = math.inf if is_free else _CLEAN if self.wire.width == 1 else _ALMOST
-        if scatter > (_ALMOST if self.who == "each" else most):
-            return None  # a sum of several ranks' projections is none
-        found = [self._weight([fit[0] for fit in fits], scatter)]
-        if scatter > _CLEAN:
-            parts = [projection(step.result, self.meant(step)) for step in steps]
-            found.append(self._weight(parts, scatter))
-        # Of places that are chosen by chance, and scaled up, only the mean is right; of a
-        # projection that changes from step to step the mean is no factor that has a name.
-        named = named_factors(self.divisor).values()
-        return max(
-            found,
-            key=lambda weight: (
-                weight.is_right,
-                any(is_alike(weight.value, due) for due in named if due != 1.0),
-                -abs(math.log(max(weight.value, 1e-30))),
-            ),
+            return Measured()
+        result = torch.stack([step.result for step in steps]).sum(0)
+        average = torch.stack([step.average for step in steps]).sum(0)
+        bits = self.wire.bits
+        return Measured(
+            error=statistics.median(distance(step.result, step.average) for step in steps),
+            sum_error=distance(result, average),
+            ratio=None if bits is None else 32 / bits if bits else math.inf,
         )
-
-    def _fit(self, step: Step) -> tuple[float, float]:
-        """Return the weight by least squares, and the share of the result that it leaves."""
-        result, meant = self.inner(step.result, self.meant(step))
-        weight = dot(result, meant) / (dot(meant, meant) or math.nan)
-        norm = result.norm().item()
-        return weight, (result - weight * meant).norm().item() / norm if norm else math.inf
-
-    def _weight(self, values: Sequence[float], scatter: float) -> Weight:
-        """Return the mean of some steps' weights.
-
-        Rounding to the nearest power of 1.4, which is off by 8 %, adds 0.6 %, and no format adds
-        more; truncation makes an element smaller by the square root of 3 times its deviation.
-        """
-        found = torch.tensor(values, dtype=torch.float64)
-        spread = found.std().item() if len(values) > 1 else 0.0
-        chance = _CHANCE * spread / math.sqrt(len(values))
-        below = above = max(chance, 0.02)
-        if self.wire.width > 1 and scatter <= self.tolerance:
-            below = above = self.tolerance
-        elif self.wire.width == 1:
-            below = max(chance, 0.003 + 1.6 * min(scatter, _CLEAN))
-            above = max(chance, 0.015)
-        value = found.mean().item()
-        return Weight(value, 1 - below <= value <= 1 + above, above)
-
-
-def is_alike(value: float, due: float) -> bool:
-    """Return whether a weight is a factor that it may be."""
-    return math.isclose(value, due, rel_tol=_ALIKE)
 
 
 def dot(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -279,7 +238,13 @@ def dot(one: torch.Tensor, other: torch.Tensor) -> float:
     return (one @ other).item()
 
 
-def projection(result: torch.Tensor, meant: torch.Tensor) -> float:
+def fitted(result: torch.Tensor, meant: torch.Tensor) -> tuple[float, float]:
+    """Return the weight by least squares, and the share of the result that it leaves."""
+    weight = dot(result, meant) / (dot(meant, meant) or math.nan)
+    return weight, (result - weight * meant).norm().item() / (result.norm().item() or math.nan)
+
+
+def projected(result: torch.Tensor, meant: torch.Tensor) -> float:
     """Return the weight of a result that is a multiple of a projection of what was meant."""
     return dot(result, result) / (dot(result, meant) or math.nan)
 

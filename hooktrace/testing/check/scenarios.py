@@ -10,9 +10,7 @@ step shows only then.
 
 from __future__ import annotations
 
-import math
 import pickle
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,21 +21,12 @@ from torch.nn.parallel import DistributedDataParallel
 from ...fsdp.hooks import ScatterHook
 from ...records.errors import UsageError
 from ...tracing.hookless import listed_hooks
-from .calls import DdpCall, FsdpCall, KnownGradients, play
-from .gradients import CHOSEN, LONG, MANY, ODD, Phases, Shapes, lengths_of_shapes
+from .calls import DdpCall, FsdpCall, KnownGradients
+from .gradients import CHOSEN, LONG, MANY, ODD, Phases, Shapes, Who, lengths_of_shapes
 from .oracles import CHOSEN_ASKED, FINITE, OF_LARGE, ORDINARY, USUAL, Oracle
 from .rank import Context
-from .result import Measured
-from .runs import Run, Who, distance
+from .runs import Call, Run
 from .spec import HookSpec, is_sharded
-
-_ODD_PARTS = (2048, 1, 2, 3, 7, 511, 512, 513, 1025)
-"""Parts of one element, and around the length of a channel, after one that tells the format."""
-
-
-def each(ranks: int) -> tuple[Who, ...]:
-    """Ask once, with gradients of all ranks."""
-    return ("each",)
 
 
 def asked_of(ranks: int) -> tuple[Who, ...]:
@@ -49,16 +38,16 @@ def asked_of(ranks: int) -> tuple[Who, ...]:
 class Scenario:
     """One thing to try.
 
-    ``key``: its name, on the command line too.  ``phases``, ``who``: its gradients.  ``shapes``: of
-    a model's parameters; ``parts``: of FSDP's units, none if it is for DDP's hooks alone.
-    ``options``: of ``DdpCall``.  ``measures``: it shows how much is lost.  ``run``: what every rank
-    does instead of all that.
+    ``key``: its name, on the command line too.  ``phases``: its gradients, of one rank at a time
+    and of all alike if it is ``by_rank``.  ``shapes``: of a model's parameters; ``parts``: of
+    FSDP's units, none if it is for DDP's hooks alone.  ``options``: of ``DdpCall``.  ``measures``:
+    it shows how much is lost.  ``run``: what every rank does instead of all that.
     """
 
     key: str
     phases: Phases = (("ordinary", 6),)
     oracles: Sequence[Oracle] = ORDINARY
-    who: Callable[[int], tuple[Who, ...]] = each
+    by_rank: bool = False
     shapes: Shapes = MANY
     parts: tuple[int, ...] = (2048,)
     dtype: torch.dtype = torch.float32
@@ -72,55 +61,52 @@ class Scenario:
             self.run(context)
             return
         runs: list[Run] = []
-        for run, call in (_units if is_sharded(context.hook.hook) else _models)(context, self):
-            play(run, call, self.phases)
+        is_unit = is_sharded(context.hook.hook)
+        for run, call in (_units if is_unit else _models)(context, self):
+            run.play(call, self.phases)
             # Of units, the first one is large enough to tell the format by.
-            is_told = runs and isinstance(call, FsdpCall)
-            run.wire = runs[0].wire if is_told else call.wire(run.active[0].number)
+            first, tracer = run.active[0].number, getattr(call, "tracer", None)
+            run.wire = runs[0].wire if runs and is_unit else run.wire_since(first, tracer)
             runs.append(run)
         if self.measures:
-            context.result.measured = measured(runs[0])
+            context.result.measured = runs[0].measured()
         context.judge(runs, self.oracles)
 
 
-def measured(run: Run) -> Measured:
-    """Return how much is lost, of a step and of the sum of all, and how much less is sent."""
-    steps = [step for step in run.active if step.is_finite]
-    if not steps:
-        return Measured()
-    result = torch.stack([step.result for step in steps]).sum(0)
-    average = torch.stack([step.average for step in steps]).sum(0)
-    bits = run.wire.bits
-    return Measured(
-        error=statistics.median(distance(step.result, step.average) for step in steps),
-        sum_error=distance(result, average),
-        ratio=None if bits is None else 32 / bits if bits else math.inf,
-    )
-
-
-def _models(context: Context, scenario: Scenario) -> Iterator[tuple[Run, DdpCall]]:
+def _models(context: Context, scenario: Scenario) -> Iterator[tuple[Run, Call]]:
     """Yield each run of a hook of DDP's, with the call that makes its steps."""
-    lengths, dtype = lengths_of_shapes(scenario.shapes), scenario.dtype
-    for who in scenario.who(context.size):
-        run = Run(who, lengths, context.size, float(context.size), dtype)
-        yield run, DdpCall(context, scenario.shapes, dtype, **scenario.options)
+    shapes, dtype = scenario.shapes, scenario.dtype
+    for who in asked_of(context.size) if scenario.by_rank else ("each",):
+        yield (
+            _run_of_model(context, who, shapes, dtype),
+            DdpCall(context, shapes, dtype, **scenario.options),
+        )
 
 
-def _units(context: Context, scenario: Scenario) -> Iterator[tuple[Run, FsdpCall]]:
+def _run_of_model(context: Context, who: Who, shapes: Shapes, dtype: torch.dtype) -> Run:
+    size = context.size
+    return Run(who, shapes, lengths_of_shapes(shapes), size, float(size), dtype)
+
+
+def _units(context: Context, scenario: Scenario) -> Iterator[tuple[Run, Call]]:
     """Yield each run of a hook for FSDP's collectives, with the call that makes its steps."""
-    size, asked = context.size, scenario.who(context.size)
+    size, average = context.size, float(context.size)
+    asked: list[tuple[Who, float, bool]] = [("each", average, False)]
+    if scenario.by_rank:
+        # An average, a sum, and a set factor; then a unit beside a larger one.
+        whose = (*asked_of(size), "alike")
+        divisors = (average, 1.0, 2.5, average)
+        asked = list(zip(whose, divisors, (False, False, False, True), strict=True))
     is_scatter = isinstance(context.hook.hook, ScatterHook)
-    # Of an average, a sum, and a set factor.
-    divisors = (float(size), 1.0, 2.5) if is_scatter else (1.0, 1.0, 1.0)
     wrong = "wrong_gradients" if is_scatter else "wrong_parameters"
     for part in scenario.parts:
-        tried = [(who, divisor, False) for who, divisor in zip(asked, divisors, strict=False)]
-        if is_scatter and len(asked) > 1:
-            tried.append((asked[-1], float(size), True))
-        for who, divisor, beside in tried:
+        one, all_of_them = (part,), (part,) * size
+        for who, divisor, beside in asked:
             more = f", parts of {part}{', beside a larger unit' * beside}"
-            lengths = (part,) if is_scatter else (part,) * size
-            run = Run(who, lengths, size, divisor, scenario.dtype, more, wrong)
+            if is_scatter:
+                run = Run(who, (one,) * size, one, size, divisor, scenario.dtype, more, wrong)
+            else:
+                run = Run(who, (one,), all_of_them, size, 1.0, scenario.dtype, more, wrong)
             yield run, FsdpCall(context, part, divisor, run.name, beside=beside)
 
 
@@ -144,20 +130,20 @@ def _registration(context: Context) -> None:
 
 def _begin(context: Context, steps: int) -> tuple[Run, DdpCall]:
     """Return a run of some ordinary steps, and what makes more of them."""
-    run = Run("each", lengths_of_shapes(MANY), context.size, float(context.size))
-    call = DdpCall(context, MANY)
-    return play(run, call, (("ordinary", steps),)), call
+    run, call = _run_of_model(context, "each", MANY, torch.float32), DdpCall(context, MANY)
+    run.play(call, (("ordinary", steps),))
+    return run, call
 
 
 def _join(context: Context) -> None:
     """Let the last rank go on for some steps after the others have run out of data."""
     run, call = _begin(context, 6)
-    run.wire = call.wire()
+    run.wire = run.wire_since(0, call.tracer)
     with call.ddp.join():
-        play(run, call, (("ordinary", 3),))
+        run.play(call, (("ordinary", 3),))
         alone = replace(run, steps=list(run.steps))
         if context.rank == context.size - 1:
-            play(alone, call, (("joined", 3),))
+            alone.play(call, (("joined", 3),))
     context.judge([run], ORDINARY)
     context.judge([alone], ORDINARY, of_this_rank=True)
 
@@ -165,7 +151,6 @@ def _join(context: Context) -> None:
 def _pickling(context: Context) -> None:
     """Pickle the hook, its state, and the trained model; train the model's copy."""
     run, call = _begin(context, 3)
-    copied: Any = None
     for what, value, remedy in (
         ("hook", context.hook.hook, "define it at the top of a module"),
         ("state", context.new_state(), "leave out what belongs to a process"),
@@ -181,9 +166,9 @@ def _pickling(context: Context) -> None:
     # The last copy is the model's; torch pickled the hooks with it, and registers none of them.
     listed_hooks(copied).clear()
     call.ddp = copied
-    call.register(copied)
-    play(run, call, (("ordinary", 3),))
-    run.wire = call.wire()
+    call.register()
+    run.play(call, (("ordinary", 3),))
+    run.wire = run.wire_since(0, call.tracer)
     context.judge([run], ORDINARY)
 
 
@@ -192,10 +177,12 @@ _AFTER = ("after", 4)
 _LATE = {"longest_s": 0.002}
 _UNUSED = {"find_unused_parameters": True}
 _HALVES = (2048, 513, 1)
+_ODD_PARTS = (2048, 1, 2, 3, 7, 511, 512, 513, 1025)
+"""Parts of one element, and around the length of a channel, after one that tells the format."""
 
 SCENARIOS = (
     Scenario("registration", parts=(), run=_registration),
-    Scenario("arithmetic", CHOSEN, CHOSEN_ASKED, who=asked_of, measures=True),
+    Scenario("arithmetic", CHOSEN, CHOSEN_ASKED, by_rank=True, measures=True),
     Scenario("many-buckets", LONG, USUAL, parts=(), options=_LATE, measures=True),
     Scenario("odd-sizes", shapes=ODD, parts=_ODD_PARTS),
     Scenario("float16", dtype=torch.float16, parts=_HALVES),

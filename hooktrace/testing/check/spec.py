@@ -10,13 +10,11 @@ import functools
 import importlib
 import inspect
 import pickle
+import re
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from ...records.errors import UsageError
-from .result import CaseResult
-
-_NAME = "its name as 'package.module:attribute'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +41,16 @@ class HookSpec:
 
     def load(self) -> HookSpec:
         """Return it with its objects, imported; raises ``UsageError`` with what prevents that."""
-        hook = _made(_load(self.hook, "hook"))
-        make_state = None if self.make_state is None else _load(self.make_state, "state")
+        hook = _made(_load(self.hook, "hook", "a callable that takes (state, bucket)"))
+        make_state = self.make_state
+        if make_state is not None:
+            wanted = "a function that makes one, since each model needs its own"
+            make_state = _load(make_state, "state", wanted)
         if is_sharded(hook) and (make_state is not None or self.local):
             raise UsageError(
                 f"{self.name} takes the place of one of FSDP's collectives and keeps its own "
                 "state; leave --state and --local out"
             )
-        for what, given, wanted in (
-            ("hook", hook, "a callable that takes (state, bucket)"),
-            ("state", make_state, "a function that makes one, since each model needs its own"),
-        ):
-            if not (given is None or callable(given) or is_sharded(given)):
-                kind = type(given).__name__
-                raise UsageError(f"the {what} of {self.name} is a {kind}; name {wanted}")
         local = self.local or bool(getattr(hook, "local", False))
         return replace(self, hook=hook, make_state=make_state, local=local)
 
@@ -68,26 +62,15 @@ class HookSpec:
         if self.make_state is None:
             return None
         try:
-            return self.make_state(*[group] * _needs_argument(self.make_state))
+            parameters = inspect.signature(self.make_state).parameters.values()
+            needed = [p for p in parameters if p.default is p.empty and p.kind < p.VAR_POSITIONAL]
+            return self.make_state(*[group] if needed else [])
         except Exception as error:
             raise UsageError(
                 f"the state of {self.name} could not be made "
                 f"({type(error).__name__}: {error}); name a function that makes one without "
                 "arguments, or out of the process group"
             ) from error
-
-
-class Job(NamedTuple):
-    """What the host is asked to do.  ``cases``: keys, all for none.  ``timeout_s``: of one case."""
-
-    hooks: tuple[HookSpec, ...]
-    cases: tuple[str, ...]
-    ranks: int
-    timeout_s: float
-
-
-Message: TypeAlias = tuple[int, CaseResult] | UsageError | None
-"""The host's answer: a case's result with its hook's number, why there is none, or its end."""
 
 
 def source_of(given: object, what: str) -> str | bytes:
@@ -103,21 +86,15 @@ def source_of(given: object, what: str) -> str | bytes:
                 "my_package.hooks:my_hook"
             )
         return given
-    if not callable(given) and not is_sharded(given):
-        kind = type(given).__name__
-        raise TypeError(f"the {what} is a {kind} and cannot be called; pass a callable, or {_NAME}")
     try:
         pickled = pickle.dumps(given)
+        if b"__main__" in pickled:
+            raise ValueError("it is defined in the script that runs")
     except Exception as error:
         raise TypeError(
-            f"the {what} does not pickle ({error}), so it cannot be sent to the ranks; pass "
-            f"{_NAME}, or define it at the top of a module"
+            f"the {what} cannot be sent to the ranks ({error}); define it at the top of a module, "
+            "or pass its name as 'package.module:attribute'"
         ) from error
-    if b"__main__" in pickled:
-        raise TypeError(
-            f"the {what} is defined in the script that runs, which the ranks cannot import; move "
-            "it to a module of its own"
-        )
     return pickled
 
 
@@ -130,19 +107,23 @@ def is_sharded(hook: object) -> bool:
     return isinstance(hook, (ScatterHook, GatherHook))
 
 
-def _load(source: str | bytes, what: str) -> Any:
-    """Return the object; raises ``UsageError`` if it cannot be imported."""
+def _load(source: str | bytes, what: str, wanted: str) -> Any:
+    """Return the object; raises ``UsageError`` if it cannot be imported or called."""
+    named = source if isinstance(source, str) else f"the pickled {what}"
     try:
         if isinstance(source, bytes):
-            return pickle.loads(source)
-        name, _, attribute = source.partition(":")
-        return functools.reduce(getattr, attribute.split("."), importlib.import_module(name))
+            found = pickle.loads(source)
+        else:
+            name, _, attribute = source.partition(":")
+            found = functools.reduce(getattr, attribute.split("."), importlib.import_module(name))
     except Exception as error:
-        named = source if isinstance(source, str) else f"the pickled {what}"
         raise UsageError(
             f"{named} could not be imported ({type(error).__name__}: {error}); run from the "
             f"directory that its package is in, or install it, and name a {what} that is in it"
         ) from error
+    if not (callable(found) or is_sharded(found)):
+        raise UsageError(f"{named} is a {type(found).__name__} and no {what}; name {wanted}")
+    return found
 
 
 def _made(hook: Any) -> Any:
@@ -150,9 +131,9 @@ def _made(hook: Any) -> Any:
 
     A function says by its annotation that it makes one: a hook of DDP's is not called here.
     """
-    returns = getattr(hook, "__annotations__", {}).get("return")
-    kinds = [base.__name__ for base in hook.__mro__] if isinstance(hook, type) else [str(returns)]
-    if not {kind.rpartition(".")[2].strip("'>") for kind in kinds} & {"ScatterHook", "GatherHook"}:
+    is_class = isinstance(hook, type)
+    makes = hook.__mro__ if is_class else getattr(hook, "__annotations__", {}).get("return")
+    if not re.search(r"\b(Scatter|Gather)Hook\b", str(makes)):
         return hook
     try:
         return hook()
@@ -162,14 +143,3 @@ def _made(hook: Any) -> Any:
             f"({type(error).__name__}: {error}); name a hook that was made, or a function that "
             "makes one"
         ) from error
-
-
-def _needs_argument(make_state: Any) -> bool:
-    """Return whether a factory cannot be called without an argument."""
-    try:
-        inspect.signature(make_state).bind()
-    except TypeError:
-        return True
-    except ValueError:  # built in, without a signature
-        return False
-    return False

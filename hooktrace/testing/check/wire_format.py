@@ -1,15 +1,15 @@
 """What a hook puts on the wire, and how much of the average that may cost.
 
-A collective of float32 loses nothing but rounding, one of 16-bit numbers their rounding, one of
-bytes a tenth.  A hook that sends fewer values than there are gradients, such as a sparse or a
-low-rank one, has no such bound.  The least precise material part counts: a reduce-scatter in
-float32 before an all-gather in float16 gives float16.  Scales and thresholds are too few to matter.
+Float32 of every element loses nothing but rounding, 16-bit numbers lose their rounding, bytes a
+tenth.  A hook that sends fewer values than there are gradients, such as a sparse or a low-rank one,
+has no such bound.  The least precise material part counts: a reduce-scatter in float32 before an
+all-gather in float16 gives float16.  Scales and thresholds are too few to matter.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -41,26 +41,22 @@ class WireFormat(NamedTuple):
     dtype: str
     bits: float | None
 
-    @property
-    def is_bounded(self) -> bool:
-        """Whether the format says how much a result may be off."""
-        return self.width > 0
-
     def tolerance(self, ranks: int, dtype: torch.dtype = torch.float32) -> float:
         """Return the largest relative L2 error that the format explains; inf without a bound.
 
         ``ranks``: whose shares are added.  ``dtype``: of the result.
         """
-        if not self.is_bounded:
-            return math.inf
-        bound = _EXACT if dtype.itemsize >= 4 else _rounding(dtype, ranks)
-        if self.width == 2:
-            # Of 16-bit integers the coarser of the 16-bit floats says what to expect.
-            bound += _rounding(torch.float16 if self.dtype == "float16" else torch.bfloat16, ranks)
-        elif self.width == 1:
-            # With one scale for all ranks there is room for their sum.
-            bound += _BYTES * max(1.0, ranks / 4)
-        return bound
+        rounding = _ROUNDINGS * math.sqrt(ranks) / 2  # of shares that are added one by one
+        # Of 16-bit integers the coarser of the 16-bit floats says what to expect.
+        half = torch.float16 if self.dtype == "float16" else torch.bfloat16
+        # With one scale for all ranks there is room for their sum.
+        by_width = {
+            0: math.inf,
+            1: _BYTES * max(1.0, ranks / 4),
+            2: rounding * torch.finfo(half).eps,
+        }
+        own = _EXACT if dtype.itemsize >= 4 else rounding * torch.finfo(dtype).eps
+        return own + by_width.get(self.width, 0.0)
 
 
 NOT_KNOWN: Final = WireFormat(0, "unknown", None)
@@ -69,33 +65,28 @@ NOT_KNOWN: Final = WireFormat(0, "unknown", None)
 
 def format_of(transfers: Iterable[Transfer], numel: int, ranks: int) -> WireFormat:
     """Return the format of what was sent for ``numel`` gradient elements, all steps together."""
-    sent: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    sent: Counter[tuple[str, str]] = Counter()
     for transfer in transfers:
-        sent[transfer.dtype.partition("+")[0]][transfer.collective] += transfer.wire_bytes
-    bits = 8 * sum(sum(by.values()) for by in sent.values()) / numel
+        sent[transfer.dtype.partition("+")[0], transfer.collective] += transfer.wire_bytes
     # Of two kinds of collectives the second one may send the same values on.
-    shares = {name: max(by.values()) / _itemsize(name) / numel for name, by in sent.items()}
-    values = {name: share for name, share in shares.items() if name not in _INDICES} or shares
+    values: dict[str, float] = {}
+    for (name, _), count in sent.items():
+        values[name] = max(values.get(name, 0.0), count / _itemsize(name) / numel)
+    bits = 8 * sent.total() / numel
+    values = {name: values[name] for name in values if name not in _INDICES} or values
     if sum(values.values()) < _WHOLE:
-        return WireFormat(0, ", ".join(sorted(shares)) or "nothing", bits)
-    material = {name: share for name, share in values.items() if share >= 0.5 / ranks} or values
-    widths = {name: _width(name, share) for name, share in material.items()}
-    dtype = min(widths, key=lambda name: (widths[name], name != "bfloat16"))
-    return WireFormat(widths[dtype], dtype, bits)
+        return WireFormat(0, ", ".join(sorted(values)) or "nothing", bits)
+    material = [name for name in values if values[name] >= 0.5 / ranks] or list(values)
+    dtype = min(material, key=lambda name: (_width(name, values[name]), name != "bfloat16"))
+    return WireFormat(_width(dtype, values[dtype]), dtype, bits)
 
 
 def _width(dtype: str, share: float) -> int:
     """Return how many bytes of a value are sent; bytes may be those of wider numbers."""
-    size = _itemsize(dtype)
-    width = size * (round(share) if size == 1 and share > 1.9 else 1)
-    return 2 if dtype in ("int16", "int32") or 2 <= width < 4 else min(width, 4)
+    size = 2 if dtype in ("int16", "int32") else _itemsize(dtype)
+    return {2: 2, 3: 2}.get(round(share), 4) if size == 1 and share > 1.9 else min(size, 4)
 
 
 def _itemsize(dtype: str) -> int:
     found = getattr(torch, dtype, None)
     return found.itemsize if isinstance(found, torch.dtype) else 4
-
-
-def _rounding(dtype: torch.dtype, ranks: int) -> float:
-    """Return the loss of adding the shares of ``ranks`` one after another in a dtype."""
-    return _ROUNDINGS * math.sqrt(ranks) * torch.finfo(dtype).eps / 2

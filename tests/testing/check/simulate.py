@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from hooktrace.records import Transfer
-from hooktrace.testing.check.calls import Call, play
-from hooktrace.testing.check.gradients import CHOSEN, MANY, Phases, lengths_of_shapes
-from hooktrace.testing.check.runs import Run, Who
+from hooktrace.testing.check.gradients import CHOSEN, MANY, Phases, Who, lengths_of_shapes
+from hooktrace.testing.check.runs import Run
 from hooktrace.testing.check.scenarios import asked_of
 from hooktrace.testing.check.wire_format import format_of
 
@@ -20,39 +19,28 @@ LENGTHS = lengths_of_shapes(MANY)
 _BUCKETS = [sum(pair) for pair in zip(LENGTHS[::2], LENGTHS[1::2], strict=True)]
 
 
-class Simulated(Call):
-    """A hook on that many ranks, each with its own state for each bucket.
-
-    ``sent``: what one rank has sent since the first two steps.
-    """
-
-    def __init__(self, hook: Hook, size: int) -> None:
-        super().__init__(MANY, size)
-        self._hook = hook
-        self._ranks = [[Rank(r, size, bucket) for r in range(size)] for bucket in range(8)]
-        self._step = 0
-        self.sent: list[Transfer] = []
-
-    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the first rank's result."""
-        self._step += 1
-        sent = self.sent if self._step > 2 else []
-        parts = zip(self._ranks, rows.split(_BUCKETS, 1), strict=True)
-        return torch.cat([_run(self._hook, ranks, given, sent) for ranks, given in parts])
-
-
 def simulated(
     hook: Hook, size: int, asked: Sequence[Who] | None = None, phases: Phases = CHOSEN
 ) -> list[Run]:
-    """Return the runs of a hook on that many ranks, and what it sent."""
-    runs = []
-    for who in asked or asked_of(size):
-        call = Simulated(hook, size)
-        run = play(Run(who, LENGTHS, size, float(size)), call, phases)
-        if call.sent:
-            run.wire = format_of(call.sent, sum(LENGTHS) * (len(run.steps) - 2), size)
-        runs.append(run)
-    return runs
+    """Return the runs of a hook on that many ranks, each with its own state for each bucket."""
+    whose = asked or asked_of(size)
+    runs = [Run(who, MANY, LENGTHS, size, float(size)) for who in whose]
+    return [_played(hook, run, phases) for run in runs]
+
+
+def _played(hook: Hook, run: Run, phases: Phases) -> Run:
+    buckets = [[Rank(r, run.ranks, bucket) for r in range(run.ranks)] for bucket in range(8)]
+    sent: list[list[Transfer]] = []
+
+    def call(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        sent.append([])
+        parts = zip(buckets, torch.split(rows, _BUCKETS, 1), strict=True)
+        return torch.cat([_run(hook, ranks, given, sent[-1]) for ranks, given in parts]), rows
+
+    run.play(call, phases)
+    if late := [transfer for of_step in sent[2:] for transfer in of_step]:
+        run.wire = format_of(late, sum(LENGTHS) * len(sent[2:]), run.ranks)
+    return run
 
 
 def _run(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from hooktrace.testing.check.command import as_markdown, as_text
 from hooktrace.testing.check.result import CaseResult, CheckResult, Measured, Problem
 
@@ -20,7 +18,7 @@ RESULT = CheckResult(
         CaseResult(
             case="many",
             problems=[problem("many", "not_averaged", SUM.format(2))],
-            measured=Measured(error=0.0123, sum_error=0.0, ratio=math.inf),
+            measured=Measured(error=0.0123, sum_error=0.0, ratio=4.0),
             stacks="Thread 0x1",
         ),
         CaseResult(case="odd", problems=[problem("odd", "not_averaged", SUM.format(2.01))]),
@@ -40,7 +38,7 @@ def test_a_report_says_everything_once() -> None:
     assert " join   pass   1.2   said" in text
     assert (
         "pkg:h on 2 gloo ranks: fail; 2 failed, 1 warned, 1 passed; relative error of a step "
-        "0.012, of their sum exact; compression nothing sent"
+        "0.012, of their sum exact; compression 4"
     ) in lines
     assert lines[-1] == "Thread 0x1"
 
@@ -49,6 +47,6 @@ def test_an_overview_is_a_row_a_hook() -> None:
     """Each kind of problem with its cases."""
     row = as_markdown([RESULT]).splitlines()[-1]
     assert row == (
-        "| `pkg:h` | fail | 0.012 | exact | nothing sent | not_averaged (many, odd): the sum is "
+        "| `pkg:h` | fail | 0.012 | exact | 4 | not_averaged (many, odd): the sum is "
         "not divided: gradients weigh 2 (each rank its own); nan_hidden (nan): hidden \\| look |"
     )

@@ -54,8 +54,13 @@ def test_a_state_gets_the_group_where_it_asks_for_one(name: str, group: str | No
     [
         ("no.such:hook", None, "no.such:hook could not be imported", "a hook that is in it"),
         (f"{HOOKS}:missing", None, "has no attribute 'missing'", "a hook that is in it"),
-        (f"{HOOKS}:not_callable", None, "the hook of h is a int", "takes (state, bucket)"),
-        (f"{HOOKS}:averages", f"{HOOKS}:not_callable", "the state of h is a int", "needs its own"),
+        (
+            f"{HOOKS}:not_callable",
+            None,
+            "not_callable is a int and no hook",
+            "takes (state, bucket)",
+        ),
+        (f"{HOOKS}:averages", f"{HOOKS}:not_callable", "is a int and no state", "needs its own"),
     ],
 )
 def test_what_cannot_be_loaded_is_told_with_a_remedy(
@@ -73,7 +78,6 @@ def test_what_cannot_be_loaded_is_told_with_a_remedy(
     [
         (f"{HOOKS}.averages", UsageError, r"write package\.module:attribute"),
         (lambda state, bucket: None, TypeError, r"pass its name as 'package\.module:attribute'"),
-        (3, TypeError, "is a int and cannot be called"),
     ],
 )
 def test_what_cannot_get_to_another_process_is_told(
