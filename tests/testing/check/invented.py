@@ -47,9 +47,21 @@ Hook = Callable[[Rank, torch.Tensor], Rounds]
 Change = Callable[[Rank, torch.Tensor], torch.Tensor]
 
 
-def mean(me: Rank, g: torch.Tensor) -> Rounds:
-    """Average in float32."""
-    return (yield "sum", g / me.size)
+def one_round(kind: str, send: Change, finish: Change | None = None) -> Hook:
+    """Send what ``send`` makes of gradients in one collective, and finish with what comes."""
+
+    def hook(me: Rank, g: torch.Tensor) -> Rounds:
+        found = yield kind, send(me, g)
+        return finish(me, found) if finish else found
+
+    return hook
+
+
+def same(me: Rank, x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+mean = one_round("sum", lambda me, g: g / me.size)
 
 
 # Numbers.
@@ -108,10 +120,7 @@ def dense(lossy: Callable[[torch.Tensor], torch.Tensor], keeps: float = 0.0) -> 
 
 
 def summed_as(dtype: torch.dtype) -> Hook:
-    def hook(me: Rank, g: torch.Tensor) -> Rounds:
-        return (yield "sum", (g / me.size).to(dtype)).float()
-
-    return hook
+    return one_round("sum", lambda me, g: (g / me.size).to(dtype), lambda me, r: r.float())
 
 
 def gathered_as(dtype: torch.dtype, keeps: float = 0.0) -> Hook:
@@ -249,7 +258,7 @@ def sparse(
     places: Change,
     keeps: float = 0.0,
     *,
-    values: Change = lambda me, x: x,
+    values: Change = same,
     join: Join = add,
     left: Callable[[Rank, torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
 ) -> Hook:
@@ -353,14 +362,6 @@ def in_parts(hook: Hook, cut: Callable[[torch.Tensor], Sequence[torch.Tensor]]) 
 
 
 # Right ones that are no variant of another.
-
-
-def adds_gathered(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield "gather", g).flip(0).sum(0) / me.size
-
-
-def divides_afterwards(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield "sum", g) / me.size
 
 
 def float32_then_half(me: Rank, g: torch.Tensor) -> Rounds:
@@ -535,8 +536,8 @@ def clip(norm: float, hook: Hook = mean) -> Hook:
 int8 = scaled()
 int8_fed = scaled(keeps=1.0)
 int8_drawn = scaled(drawn)
-e4m3 = scaled(lambda me, x: x, torch.float8_e4m3fn, 400)
-e4m3_fed = scaled(lambda me, x: x, torch.float8_e4m3fn, 400, keeps=1.0)
+e4m3 = scaled(same, torch.float8_e4m3fn, 400)
+e4m3_fed = scaled(same, torch.float8_e4m3fn, 400, keeps=1.0)
 qsgd = scaled(drawn, top=15)
 halves_somewhere = shared(some(0.25), 1.0, torch.float16)
 random_scaled = scaled_up(shared(some(0.1)), 0.1)
@@ -545,8 +546,8 @@ sign_bytes = scaled(lambda me, x: x.sign(), top=1, reach=lambda x: x.abs().mean(
 
 RIGHT: dict[str, Hook] = {
     "plain": mean,
-    "divides_afterwards": divides_afterwards,
-    "adds_gathered": adds_gathered,
+    "divides_afterwards": one_round("sum", same, lambda me, r: r / me.size),
+    "adds_gathered": one_round("gather", same, lambda me, r: r.flip(0).sum(0) / me.size),
     "in_float64": summed_as(torch.float64),
     "in_pieces": in_parts(mean, lambda g: g.split(500)),
     "half": summed_as(torch.float16),
@@ -561,7 +562,7 @@ RIGHT: dict[str, Hook] = {
     "int8_with_feedback_as_float32": dense(int8_both_ways, 1.0),
     "int8_of_differences": of_differences(int8),
     "float8_e4m3": e4m3,
-    "float8_e5m2": scaled(lambda me, x: x, torch.float8_e5m2, 400),
+    "float8_e5m2": scaled(same, torch.float8_e5m2, 400),
     "four_bits": four_bits,
     "top": sparse(top()),
     "top_with_feedback": sparse(top(), 1.0),
@@ -600,7 +601,7 @@ RIGHT: dict[str, Hook] = {
     "sketch": sketch,
     "clips_each_value_to_its_tail": before(mean, lambda me, g: g.clamp(-5, 5)),
     "ef21_top": of_differences(sparse(top(0.2))),
-    "int8_truncated": scaled(lambda me, x: x),
+    "int8_truncated": scaled(same),
     "logarithmic": logarithmic,
     "companded": companded,
     "float8_truncated": scaled(truncated, torch.float8_e4m3fn, 400),
@@ -639,14 +640,6 @@ RIGHT: dict[str, Hook] = {
 # Wrong ones that are no variant of another.
 
 
-def maximum(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield "max", g)
-
-
-def minimum(me: Rank, g: torch.Tensor) -> Rounds:
-    return -(yield "max", -g)
-
-
 def mixed(old: float, new: float) -> Hook:
     """Return a hook that mixes its results with its last one."""
 
@@ -673,17 +666,12 @@ def affine_off(g: torch.Tensor) -> torch.Tensor:
     return ((g / scale + zero).round().clamp(0, 255) - zero + 3) * scale
 
 
+of_one_rank = one_round("gather", same, lambda me, r: r[0].clone())
+
+
 def weighs_by_norm(me: Rank, g: torch.Tensor) -> Rounds:
     total = yield "sum", g.norm()[None]
     return (yield "sum", g * g.norm() / total.clamp(min=1e-30))
-
-
-def of_one_rank(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield "gather", g)[0].clone()
-
-
-def without_one_rank(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield "gather", g)[1:].sum(0) / me.size
 
 
 def root_mean_square(me: Rank, g: torch.Tensor) -> Rounds:
@@ -702,14 +690,6 @@ def drops(hook: Hook, piece: int = 0) -> Hook:
 
 def forgets(hook: Hook, bucket: int) -> Hook:
     return after(hook, lambda me, result: result * (me.bucket != bucket))
-
-
-def sign_votes(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield "sum", g.sign().to(torch.int8)).sign().float()
-
-
-def half_maximum(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield "max", g.half()).float()
 
 
 def half_range(me: Rank, x: torch.Tensor) -> torch.Tensor:
@@ -809,8 +789,8 @@ WRONG: dict[str, Hook] = {
     "averaged_twice": after(mean, lambda me, result: result / me.size),
     "nine_tenths": times(mean, 0.9),
     "loss_scale": times(mean, 1 / 64),
-    "maximum": maximum,
-    "minimum": minimum,
+    "maximum": one_round("max", same),
+    "minimum": one_round("max", lambda me, g: -g, lambda me, r: -r),
     "noisy": with_noise(mean, 0.01),
     "noisy_by_factors": after(mean, lambda me, r: r * (1 + 0.01 * noise(me, r))),
     "drops_last": drops(mean),
@@ -833,7 +813,7 @@ WRONG: dict[str, Hook] = {
     "random_as_float32": before(mean, lambda me, g: dropped_out(me, g, 0.5)),
     "weighs_by_norm": weighs_by_norm,
     "of_one_rank": of_one_rank,
-    "without_one_rank": without_one_rank,
+    "without_one_rank": one_round("gather", same, lambda me, r: r[1:].sum(0) / me.size),
     "normalises": after(mean, lambda me, r: r / r.norm().clamp(min=1e-30)),
     "centralises": after(mean, lambda me, r: r - r.mean()),
     "adds_a_little": after(mean, lambda me, r: r + 1e-6),
@@ -852,7 +832,7 @@ WRONG: dict[str, Hook] = {
     # 16 bits.
     "half_noisy": with_noise(summed_as(torch.float16), 0.01),
     "half_unequal": unequal(summed_as(torch.float16), 0.2),
-    "half_maximum": half_maximum,
+    "half_maximum": one_round("max", lambda me, g: g.half(), lambda me, r: r.float()),
     "half_clamped": before(summed_as(torch.float16), lambda me, g: g.clamp(-1e-3, 1e-3)),
     "half_weight_decay": after(summed_as(torch.float16), lambda me, r: r + 1e-3 * fixed(me, r)),
     "half_feedback_subtracted": gathered_as(torch.float16, -1.0),
@@ -891,7 +871,9 @@ WRONG: dict[str, Hook] = {
         affine(255), lambda me, g: g + g.abs().mean() / 3 * noise(me, g, shared=False)
     ),
     "thirty_levels_noisy": with_noise(affine(31), 0.1),
-    "sign_votes": sign_votes,
+    "sign_votes": one_round(
+        "sum", lambda me, g: g.sign().to(torch.int8), lambda me, r: r.sign().float()
+    ),
     "sign_as_bytes": sign_bytes,
     # Less than 8 bits.
     "sign_unequal": unequal(sign_bits, 0.2),
