@@ -176,7 +176,9 @@ def tune(
     caps: Annotated[str, typer.Option(help="Other bucket_cap_mb to try, such as 5,50.")] = "",
     out: Annotated[
         Path | None,
-        typer.Option(help="Directory to keep files in, also record files.", show_default=False),
+        typer.Option(
+            help="Directory for record files; default: runs/tune-TIME.", show_default=False
+        ),
     ] = None,
     json: Annotated[
         Path | None, typer.Option(help="Write the numbers to this file.", show_default=False)

@@ -37,7 +37,7 @@ from .patches import replace
 
 if TYPE_CHECKING:
     from ..hooks.catalogue import HookEntry
-    from .tuning.hooks import DDPTurns
+    from .tuning.models import DDPTurns
 
 logger = logging.getLogger("hooktrace")
 

@@ -44,9 +44,9 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
         return
     _reach_children()
     if MEASURED in os.environ:
-        from .tuning import watch
+        from .tuning import models
 
-        wanted = watch.PATCHES
+        wanted = models.PATCHES
     else:
         wanted = {DDP: _patch_ddp, FSDP: _patch_fsdp}
         if os.environ.keys().isdisjoint(ASKING):

@@ -41,6 +41,7 @@ small = nn.Linear(4, 4)
 if options.kind != "none":
     small = DistributedDataParallel(small)  # which nobody tunes
 if options.kind == "ddp":
+    teacher = DistributedDataParallel(nn.Linear(options.width, 8 * options.width))  # never trained
     ddp = DistributedDataParallel(model)
 elif options.kind == "fsdp2":
     for part in model[::2]:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from torch.distributed import HashStore
 from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
 
 from hooktrace.hooks import OptimizerHookState, allreduce_hook, hook_then_optimizer
 from hooktrace.integrations.tuning import turns as turns_of_a_model
-from hooktrace.integrations.tuning.hooks import Records, does_more
+from hooktrace.integrations.tuning.models import DDPTurns, does_more
 from hooktrace.integrations.tuning.plan import FEWEST, MEASURED, OWN, TURN, Plan, plan, turn_times
 from hooktrace.integrations.tuning.plan import rounds as of_rounds
 from hooktrace.integrations.tuning.turns import to_blame
-from hooktrace.records.files import find_records
-from hooktrace.records.reader import read_parts
-from tests.exporters import records_sample as sample
 
 
 def turns(steps: Mapping[str, float], rounds: int, *, seconds: float = 0.0) -> list[str]:
@@ -81,45 +80,27 @@ def test_a_turn_is_told_without_its_first_steps_once_it_is_over() -> None:
 def test_a_plan_goes_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before there is a process group it is this process's own."""
     wanted = Plan("folder", 100, model=1, hooks=["fp16", "bf16"], cap=2.5)
-    monkeypatch.setenv(MEASURED, wanted.encoded())
+    monkeypatch.setenv(MEASURED, json.dumps(asdict(wanted)))
     assert plan() == wanted
 
 
-def test_a_hook_that_does_more_than_average_is_known() -> None:
+def test_a_hook_that_does_more_than_average_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its optimizer would not run in the turns of the others."""
-    state = OptimizerHookState({})
-    assert does_more(hook_then_optimizer(allreduce_hook, state))
-    assert does_more(optimizer_overlap_hooks._hook_then_optimizer)
+    monkeypatch.setenv(MEASURED, json.dumps(asdict(Plan(str(tmp_path / "start"), 1))))
     assert not does_more(allreduce_hook)
-
-
-@pytest.mark.parametrize("stage", ["compress", "wire"])
-def test_records_are_told_apart_by_step(tmp_path: Path, stage: str) -> None:
-    """Medians of what counts, the largest error, the first failure and where it was."""
-    steps = [sample.make_step(step) for step in (*range(1, 4), *range(10, 15))]
-    steps[0] = (replace(steps[0][0], warmup=True, exposed_ns=999), steps[0][1])
-    step, (bucket, other) = steps[-1]
-    broken = replace(bucket, exception="ValueError: no")
-    steps[-1] = (replace(step, complete=False, exposed_ns=999), (broken, other))
-    steps.append(sample.probed(sample.make_step(12)))
-    failure = replace(sample.make_anomaly(), step=bucket.step, bucket=bucket.bucket, stage=stage)
-    batch = sample.make_batch(0, steps=0)
-    batch = replace(batch, steps=tuple(steps), records=(*batch.records, failure))
-    labels = ["a", "as it is"]
-    records = Records(labels, lambda step: "a" if step < 10 else "as it is", tmp_path)
-    records.export(batch)
-    records.close()
-    exposed = sample.make_step(1)[0].exposed_ns
-    told = records.told()
-    assert told["a"] == {
-        "exposed_ns": exposed, "wire_bytes": 4000, "error": None, "failed": None,
-    }  # fmt: skip
-    own = told["as it is"]
-    assert (own["exposed_ns"], own["error"]) == (exposed, 0.25)
-    assert own["failed"] == (stage == "wire", "ValueError: no")
-    for folder, count in (("a", 3), ("as-it-is", 6)):
-        ((_, paths),) = find_records(tmp_path / folder).items()
-        assert len(read_parts(paths).steps) == count
+    for hook in (
+        hook_then_optimizer(allreduce_hook, OptimizerHookState({})),
+        optimizer_overlap_hooks._hook_then_optimizer,
+    ):
+        turns: Any = DDPTurns.__new__(DDPTurns)
+        turns.tracers = []
+        with pytest.raises(SystemExit):
+            turns.take(None, hook, None, None)
+        (path,) = tmp_path.glob("start-refused-*.json")
+        assert "does more than average gradients" in json.loads(path.read_text())["why_not"]
+        path.unlink()
 
 
 GONE = "RuntimeError: Connection closed by peer"

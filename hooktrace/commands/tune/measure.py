@@ -1,92 +1,129 @@
-"""What the turns of hooks took, from what the ranks of some starts wrote.
+"""What a start of the job says of each hook, from what its ranks wrote.
 
-each rank's begins of steps, whose turn each was --turns_of--> (rounds, hooks), ns a step
+begins of steps, whose turn each was --turns--> ns a step, by label, (rounds,)
 a hook's turns / those of the job's own hook, round by round
-+ the own hook's turns / steps of the job as it is --against--> step time and 95 % interval
+... times the own hook's turns / steps of the job as it is --against--> a ratio, 95 % interval
+record files of a hook --recorded--> exposed time, bytes, error
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from math import nan
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...analysis.run.bootstrap import (
-    MIDDLE_HALF,
-    Estimates,
-    block_length,
-    estimate,
-    interval,
-    resampled,
-)
-from ...integrations.tuning.plan import OWN, turn_times
+from ...analysis.run import load
+from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, block_length, interval, resampled
+from ...analysis.run.columns import UNKNOWN
+from ...analysis.run.counts import COUNTS, reasons
+from ...analysis.run.dense import known, middle
+from ...integrations.tuning.plan import OWN, folder_of, turn_times
+from ...records.files import find_records
 
 Floats = npt.NDArray[np.float64]
 Seen = Mapping[str, Any]
 """What one rank wrote of a model (``integrations/tuning/turns.py``)."""
-Turns = Mapping[str, Floats]
-"""By label, what a step of each turn took, ns, the mean over ranks."""
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A step's time, ns, and that over the job's as it is, with the ends of its interval."""
+class Setting(msgspec.Struct, frozen=True):
+    """A hook and a limit of bucket sizes, of DDP, and what a step with them is like.
 
+    ``ratio``: of the step over that of the job as it is, with the ends of its interval.
+    ``exposed_ns``: the mean of the ranks' medians.  ``wire_bytes``: the first rank's median.
+    ``error``: relative L2, the largest of a bucket.
+    """
+
+    hook: str
+    cap: float | None
     step_ns: float
     ratio: float
     low: float
     high: float
+    exposed_ns: float | None = None
+    wire_bytes: float | None = None
+    error: float | None = None
 
 
-def turns_of(ranks: Sequence[Seen]) -> Turns:
-    """Return the mean step of each hook's turns, ns, by label, (rounds,), the mean over ranks.
+class Start(NamedTuple):
+    """A start of the job, in a folder: what each rank here wrote of the model.
 
-    A hook that has left has fewer; where a round was not ended, none has more than ``OWN``.  A job
-    as it is has turns of ``OWN``.
+    ``trouble``: a sentence on how it ended, where that was not as it was asked.
     """
-    per_rank = [turn_times(one["begins"], one["turns"]) for one in ranks]
-    own = min(len(one.get(OWN, ())) for one in per_rank)
-    found = {}
-    for label in sorted(set.intersection(*map(set, per_rank))):
-        count = min(own, *(len(one[label]) for one in per_rank))
-        found[label] = np.mean([one[label][:count] for one in per_rank], axis=0)
-    return found
+
+    folder: Path
+    ranks: Sequence[Seen]
+    cap: float | None = None
+    trouble: str = ""
+
+    @property
+    def turns(self) -> dict[str, Floats]:
+        """The mean step of each hook's turns, ns, by label, (rounds,), the mean over ranks.
+
+        A hook that has left has fewer; where a round was not ended, none has more than ``OWN``.
+        """
+        per_rank = [turn_times(one["begins"], one["turns"]) for one in self.ranks]
+        own = min(len(one.get(OWN, ())) for one in per_rank)
+        found = {}
+        for label in sorted(set.intersection(*map(set, per_rank))):
+            count = min(own, *(len(one[label]) for one in per_rank))
+            found[label] = np.mean([one[label][:count] for one in per_rank], axis=0)
+        return found
+
+    def settings(self, plain: Sequence[Floats]) -> list[Setting]:
+        """Return what it says of each of its hooks; ``plain``: as in ``against``."""
+        turns = self.turns
+        return [
+            Setting(
+                label, self.cap, *against(turns[label], turns[OWN], plain),
+                *recorded(folder_of(self.folder, label)),
+            )
+            for label in turns
+        ]  # fmt: skip
 
 
-def within(turns: Turns, label: str) -> float:
-    """Return a hook's step over the own hook's, in the same start."""
-    values = _by_round(turns, label)
-    return float(np.exp(estimate(values[:, None], values, MIDDLE_HALF)[0]))
+def against(
+    hook: Floats, own: Floats, plain: Sequence[Floats]
+) -> tuple[float, float, float, float]:
+    """Return a hook's step, ns, and that over the job's as it is, with the ends of its interval.
 
-
-def against(turns: Turns, label: str, plain: Sequence[Floats]) -> Found:
-    """Return a hook's step against the job's as it is, of one start of that or two.
-
-    Within a start hooks are compared round by round, so that what drifts cancels; the start's own
-    hook is compared with the starts that had no hook of ours.
+    ``hook``, ``own``: its turns and those of the job's hook, which are compared round by round, so
+    that what drifts cancels.  ``plain``: of the starts, one or two, without hooks of ours.
     """
     # Turns of a hook are a round apart, and do not depend on each other as steps do.
-    hook, own = _resampled(_by_round(turns, label), 1, 0), _resampled(np.log(turns[OWN]), 1, 1)
-    hook = Estimates(hook.found + own.found, hook.drawn + own.drawn, hook.blocks)
-    bases = [
-        _resampled(logs, block_length(logs), 2 + seed)
-        for seed, logs in enumerate(map(np.log, plain))
-    ]
-    found, drawn = (
-        np.mean(values, axis=0) for values in zip(*(one[:2] for one in bases), strict=True)
+    paired = _resampled(np.log(hook) - np.log(own[: len(hook)]), 1, 0)
+    alone = _resampled(np.log(own), 1, 1)
+    logs = [np.log(one) for one in plain]
+    bases = [_resampled(one, block_length(one), 2 + seed) for seed, one in enumerate(logs)]
+    base = Estimates(
+        np.mean([one.found for one in bases], axis=0),
+        np.mean([one.drawn for one in bases], axis=0),
+        sum(one.blocks for one in bases),
     )
-    base = Estimates(found, drawn, sum(one.blocks for one in bases))
-    ratio, low, high = (float(np.exp(one[0])) for one in interval(base, hook))
-    return Found(float(np.exp(base.found[0])) * ratio, ratio, low, high)
-
-
-def _by_round(turns: Turns, label: str) -> Floats:
-    """Return the logarithms of a hook's steps over the own hook's, of the rounds that it had."""
-    mine = turns[label]
-    return np.log(mine) - np.log(turns[OWN][: len(mine)])
+    found = Estimates(paired.found + alone.found, paired.drawn + alone.drawn, paired.blocks)
+    ratio, low, high = (float(np.exp(one[0])) for one in interval(base, found))
+    return float(np.exp(base.found[0])) * ratio, ratio, low, high
 
 
 def _resampled(values: Floats, length: int, seed: int) -> Estimates:
     return resampled(values[:, None], values, MIDDLE_HALF, length=length, seed=seed)
+
+
+def recorded(folder: Path) -> tuple[float | None, float | None, float | None]:
+    """Return exposed time, ns, bytes and error, by the record files in a folder."""
+    run = load(find_records(folder))
+    exposed, sent = [], []
+    for track, why in zip(run.tracks, reasons(run), strict=True):
+        exposed.append(_median(track.steps.exposed[why == COUNTS]))
+        sent.append(_median(track.steps.wire_bytes[why == COUNTS]))
+    errors = (one.relative_l2 for track in run.tracks for one in track.errors.values())
+    error = max((one for one in errors if one is not None), default=None)
+    return known(float(np.mean(exposed or [nan]))), known([*sent, nan][0]), error
+
+
+def _median(values: npt.NDArray[Any]) -> float:
+    return middle(np.where(values == UNKNOWN, nan, values))

@@ -1,7 +1,7 @@
-"""What is asked of a start of a job, the same on all ranks, and whose turn is next in it.
+"""What is asked of a start of a job, and whose turn is next in it.
 
     environment --Plan--> each rank; where they differ, as on another host, rank 0's holds
-    labels --rounds--> a label, on rank 0, until the plan is done
+    labels --rounds, on rank 0--> whose turn is next, until the plan is done
     begins of steps, turns so far --turn_times--> ns a step, by label, a value a round
 
 Successive halving (Jamieson and Talwalkar, AISTATS 2016): after FEWEST rounds, twice as many, ...
@@ -11,13 +11,13 @@ alone that happens once in 2^FEWEST times.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -30,8 +30,7 @@ OWN = "as it is"
 TURN = 8
 """Steps of a turn."""
 LEFT_OUT = 3
-"""Steps at the begin of each turn that do not count: caches, and what a hook that has waited does
-first."""
+"""Steps at the begin of each turn that do not count: caches, warm starts."""
 FEWEST = 5
 """Rounds below which nothing is said of a hook."""
 SURVIVORS = 3
@@ -48,12 +47,14 @@ Times = Mapping[str, Sequence[float]]
 class Plan:
     """One start of a job.
 
-    ``where``: what the paths of a rank's files begin with.  The job ends after so many ``rounds``,
-    but goes on for so many ``seconds``, by rank 0's clock; after ``limit_s`` when anything can be
-    said.  ``model``: the number of the one that is tuned, ``None`` to look only.  ``hooks``: labels
-    of what takes turns with ``OWN``.  ``cap``: the model's ``bucket_cap_mb``, ``None`` for its own.
-    ``keep``: write record files too.  ``is_last``: after it the tuning is over.  ``follows``:
-    another ``hooktrace tune`` than this rank's started rank 0.
+    - ``where``: what the paths of a rank's files begin with.
+    - ``rounds``, ``seconds``: the job ends once it has made so many, in so much time or more.
+    - ``limit_s``: seconds after which it ends when anything can be said.
+    - ``model``: the number of the one that is tuned, ``None`` to look only.
+    - ``hooks``: labels of what takes turns with ``OWN``.
+    - ``cap``: the model's ``bucket_cap_mb``, ``None`` for its own.
+    - ``is_last``: the tuning is over then.
+    - ``follows``: another ``hooktrace tune`` than this rank's started rank 0.
     """
 
     where: str
@@ -63,35 +64,27 @@ class Plan:
     model: int | None = None
     hooks: Sequence[str] = ()
     cap: float | None = None
-    keep: bool = False
     is_last: bool = False
     follows: bool = False
 
-    def encoded(self) -> str:
-        """Return it for the environment."""
-        return json.dumps(asdict(self))
+
+def own_plan() -> Plan:
+    """Return what the process that started this one asks."""
+    return Plan(**json.loads(os.environ[MEASURED]))
 
 
 def plan() -> Plan:
-    """Return the plan of a job that is tuned.
-
-    With a process group it is rank 0's, but for where files go: another host may have started the
-    job without knowing what was seen before.
-    """
-    return _agreed(os.environ[MEASURED])
-
-
-@functools.cache
-def _agreed(said: str) -> Plan:
+    """Return what is asked of this job: with a process group rank 0's plan, but for its files."""
     import torch.distributed as dist
 
     from ...staging.job import job_store
 
-    own = Plan(**json.loads(said))
+    own = own_plan()
     if not dist.is_initialized():
         return own  # DDP says itself what is missing
-    of_all = Plan(**json.loads(of_rank_0("plan", lambda: said, job_store(STORE))))
-    return replace(of_all, where=own.where, follows=of_all.where != own.where)
+    said = of_rank_0("plan", lambda: os.environ[MEASURED], job_store(STORE))
+    asked = Plan(**json.loads(said))
+    return replace(asked, where=own.where, follows=asked.where != own.where)
 
 
 def of_rank_0(what: str, said: Callable[[], str], store: Any) -> str:
@@ -101,6 +94,11 @@ def of_rank_0(what: str, said: Callable[[], str], store: Any) -> str:
     if dist.get_rank() == 0:
         store.set(what, said())
     return str(store.get(what).decode())
+
+
+def folder_of(start: Path, label: str) -> Path:
+    """Return where the record files of a start's hook are."""
+    return start / label.replace(" ", "-")
 
 
 def turn_times(begins: Sequence[int], turns: Sequence[Turn]) -> dict[str, list[float]]:
@@ -119,7 +117,7 @@ def turn_times(begins: Sequence[int], turns: Sequence[Turn]) -> dict[str, list[f
 def rounds(
     labels: Sequence[str], plan: Plan, seconds: Callable[[], float], times: Callable[[], Times]
 ) -> Iterator[str]:
-    """Yield whose turn is next, on rank 0; ``seconds`` since the first step, ``times`` so far."""
+    """Yield whose turn is next; ``seconds`` since the first step, ``times`` so far."""
     alive, halved_at = [*labels], FEWEST
     draw = random.Random()  # not the script's own
     for over in count():

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.commands.tune.measure import Found, against, turns_of, within
-from hooktrace.commands.tune.show import Setting, Tuned, as_text, sentence
-from hooktrace.integrations.tuning.plan import OWN, TURN
+from hooktrace.commands.tune.measure import Floats, Setting, Start, against, recorded
+from hooktrace.commands.tune.show import Tuned, as_text, sentence
+from hooktrace.integrations.tuning.plan import OWN, TURN, folder_of
+from hooktrace.integrations.tuning.turns import Files
+from hooktrace.records.files import find_records
+from hooktrace.records.reader import read_parts
+from tests.exporters import records_sample as sample
 
 MS = 1e6
 
@@ -27,12 +32,16 @@ def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: i
             begins.append(now)
             slower = 5 if step < 3 else 0
             now += MS * (steps[label] + slower) * (1 + noise * random.standard_normal())
-    return {"begins": [*begins, now], "turns": turns, "hooks": {label: {} for label in steps}}
+    return {"begins": [*begins, now], "turns": turns}
+
+
+def turns(*ranks: Any) -> dict[str, Floats]:
+    return Start(Path(), ranks).turns
 
 
 def plain(step: float, rounds: int, *, noise: float = 0.0) -> Any:
     """Return the steps, ns, by turns of a job as it is."""
-    return turns_of([seen({OWN: step}, rounds, noise=noise, seed=9)])[OWN]
+    return turns(seen({OWN: step}, rounds, noise=noise, seed=9))[OWN]
 
 
 def test_turns_without_their_first_steps_over_the_job_as_it_is() -> None:
@@ -40,51 +49,68 @@ def test_turns_without_their_first_steps_over_the_job_as_it_is() -> None:
     steps = {OWN: 12.0, "fp16": 9.0, "bf16": 15.0}
     one, cut = seen(steps, 10), seen(steps, 10)
     cut["begins"] = cut["begins"][: -TURN - 1]  # of a rank that was ended before its last turn
-    found = turns_of([one, cut])
+    found = turns(one, cut)
     assert {label: len(turns) for label, turns in found.items()} == dict.fromkeys(steps, 9)
     assert found["fp16"] == pytest.approx(9 * MS)
     base = plain(10.0, 12)
     assert base == pytest.approx(10 * MS)
-    told = against(found, "fp16", [base])
-    assert told.step_ns == pytest.approx(9 * MS)
-    assert (told.ratio, told.low, told.high) == pytest.approx((0.9, 0.9, 0.9))
-    assert within(found, "fp16") == pytest.approx(0.75)
+    told = against(found["fp16"], found[OWN], [base])
+    assert told == pytest.approx((9 * MS, 0.9, 0.9, 0.9))
 
 
 def test_intervals_hold_what_is_true_as_often_as_they_say() -> None:
     """Of 100 jobs with noise; drift that all hooks of a round share does not widen them."""
     inside = widths = 0.0
     for seed in range(100):
-        one = seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.1, seed=seed)
+        one = turns(seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.1, seed=seed))
         base = plain(10.0, 26, noise=0.1)
-        told = against(turns_of([one]), "fp16", [base / base.mean() * 10 * MS])
-        inside += told.low <= 0.9 <= told.high
-        widths += (told.high - told.low) / 100
+        _, _, low, high = against(one["fp16"], one[OWN], [base / base.mean() * 10 * MS])
+        inside += low <= 0.9 <= high
+        widths += (high - low) / 100
     assert inside >= 90
     assert widths < 0.15
 
 
 def test_two_starts_of_the_job_that_differ_are_no_trend_of_its_steps() -> None:
     """A jump between them is drift, which is told by itself; each start's steps vary little."""
-    one = seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.02)
-    told = against(
-        turns_of([one]), "fp16",
-        [plain(8.0, 12, noise=0.02), plain(12.0, 12, noise=0.02)],
-    )  # fmt: skip
-    assert told.ratio == pytest.approx(9 / np.sqrt(8.0 * 12.0), rel=0.02)
-    assert told.high / told.low < 1.08
+    one = turns(seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.02))
+    bases = [plain(8.0, 12, noise=0.02), plain(12.0, 12, noise=0.02)]
+    _, ratio, low, high = against(one["fp16"], one[OWN], bases)
+    assert ratio == pytest.approx(9 / np.sqrt(8.0 * 12.0), rel=0.02)
+    assert high / low < 1.08
+
+
+def test_settings_are_told_by_turns_and_record_files(tmp_path: Path) -> None:
+    """Medians of what counts and the largest error, of each hook's own steps."""
+    steps = [sample.make_step(step) for step in (*range(1, 4), *range(10, 15))]
+    steps[:2] = [(replace(x, warmup=True, exposed_ns=999), of_step) for x, of_step in steps[:2]]
+    steps[-1] = (replace(steps[-1][0], complete=False, exposed_ns=999), steps[-1][1])
+    steps.append(sample.probed(sample.make_step(15)))
+    files = Files(tmp_path, ["a", OWN], lambda step: "a" if step < 10 else OWN)
+    files.export(replace(sample.make_batch(0, steps=0), steps=tuple(steps)))
+    files.close()
+    for label, count in (("a", 3), (OWN, 6)):
+        ((_, paths),) = find_records(folder_of(tmp_path, label)).items()
+        assert len(read_parts(paths).steps) == count
+    start = Start(tmp_path, [seen({"a": 9.0, OWN: 10.0}, 12)], cap=5.0)
+    a, own = start.settings([plain(10.0, 12)])
+    exposed = sample.make_step(1)[0].exposed_ns
+    assert (a.hook, a.cap, a.exposed_ns, a.wire_bytes, a.error) == ("a", 5.0, exposed, 4000, None)
+    assert (a.step_ns, a.ratio) == pytest.approx((9 * MS, 0.9))
+    assert (own.hook, own.exposed_ns, own.error) == (OWN, exposed, 0.25)
+    assert recorded(tmp_path / "none") == (None, None, None)
 
 
 def setting(hook: str, ratio: float, spread: float, **more: Any) -> Setting:
-    found = Found(ratio * 10 * MS, ratio, ratio - spread, ratio + spread)
-    told = {"cap": 25.0, "exposed_ns": 1e6, "wire_bytes": 2e6, "error": None}
-    return Setting(hook=hook, found=found, **(told | more))
+    found = (ratio * 10 * MS, ratio, ratio - spread, ratio + spread)
+    cap = more.pop("cap", 25.0)
+    return Setting(hook, cap, *found, exposed_ns=1e6, wire_bytes=2e6, **more)
 
 
 def tuned(*settings: Setting, drift: float | None = 1.001) -> Tuned:
     return Tuned(
         model="Net", own_hook="ddp_allreduce", own_cap=25.0, ranks=2, step_ns=10 * MS, drift=drift,
-        settings=sorted(settings, key=lambda one: one.found.ratio), refused={"bf16": "no."},
+        settings=sorted(settings, key=lambda one: one.ratio), refused={"bf16": "no."},
         notes=[], folder="runs/tune",
     )  # fmt: skip
 

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hooktrace.commands.tune import run
 from hooktrace.commands.tune.run import Tuning, caps_of
-from hooktrace.integrations.tuning.plan import OWN
+from hooktrace.integrations.tuning.plan import MEASURED, OWN
 from hooktrace.records.errors import UsageError
 from tests.commands.tune.test_measure import seen
 
 MB = 2**20
 
 
-class Asked(Tuning):
-    """Each start is told the same by its two ranks."""
-
-    def __init__(self, told: dict[str, Any], asked: dict[str, Any]) -> None:
-        asked = {"seconds": 1000, "steps": 60, "hooks": (), "caps": (), "out": None} | asked
-        super().__init__([], **asked)
-        turns, step_ms = told.pop("turns", 12), told.pop("step_ms", 10.0)
-        self._told = seen({OWN: step_ms}, turns) | {
-            "follows": False, "ranks": 2, "cap": 25.0, "kind": "DDP", "number": 0, "bytes": 9,
-            "effects": False, "hook": "h", "failed": {},
-        } | told  # fmt: skip
-
-    def start(self, limit_s: float = 0.0, **more: Any) -> list[Any]:
-        return [self._told] * 2
-
-
 @pytest.mark.parametrize(
     ("told", "asked", "said"),
     [
         ({"ranks": 1}, {}, "the job has one rank, which sends nothing; start it with two or"),
-        ({"turns": 1}, {}, r"the job ended after 17 steps, too few to tell anything; pass a"),
-        ({"effects": True}, {}, "the job's own hook, h, does more than average gradients, so"),
+        ({"turns": 1}, {}, "It made 17 steps, and 5 turns of each hook take 48; pass a command"),
+        ({"why_not": "the job does what cannot be tuned"}, {}, "does what cannot be tuned"),
         (
             {"kind": "fully_shard", "cap": None},
             {"hooks": ("fp16",)},
@@ -55,18 +43,39 @@ class Asked(Tuning):
         ),
     ],
 )
-def test_a_job_that_cannot_be_tuned(told: dict[str, Any], asked: dict[str, Any], said: str) -> None:
+def test_a_job_that_cannot_be_tuned(
+    told: dict[str, Any],
+    asked: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It is refused before anything is tried that cannot be told."""
+    left = seen({OWN: told.pop("step_ms", 10.0)}, told.pop("turns", 12)) | {
+        "follows": False, "ranks": 2, "cap": 25.0, "kind": "DDP", "number": 0, "bytes": 9,
+        "failed": {},
+    } | told  # fmt: skip
+
+    def started(_: object, environment: dict[str, str], output: Path, __: float) -> int:
+        output.write_text("bye")
+        where = json.loads(environment[MEASURED])["where"]
+        for rank in range(2):
+            Path(f"{where}-{rank}.json").write_text(json.dumps(left | {"rank": rank}))
+        return 0
+
+    monkeypatch.setattr(run, "run_job", started)
+    options = {"hooks": (), "caps": (), "out": tmp_path} | asked
+    end_s = time.monotonic() + options.pop("seconds", 1000)
     with pytest.raises(UsageError, match=said):
-        Asked(told, asked).run()
+        Tuning([], end_s, 12, **options).run()
 
 
 @pytest.mark.parametrize(
     ("size", "own", "asked", "caps"),
     [
-        (40 * MB, 25.0, (), [1.0, 5.0, 10.0, 50.0]),
+        (40 * MB, 25.0, (), [50.0, 10.0, 5.0, 1.0]),
         (4 * MB, 25.0, (), [1.0]),
-        (600 * MB, 25.0, (), [10.0, 50.0, 100.0]),  # of 1 MB there would be 600
+        (600 * MB, 25.0, (), [100.0, 50.0, 10.0]),  # of 1 MB there would be 600
         (40 * MB, 25.0, (25.0, 3.0), [3.0]),
     ],
 )
