@@ -36,9 +36,10 @@ def places(stacks: str) -> list[str]:
 
 
 def where(dump: str) -> str:
-    """Return in a few words where a rank stands, by its dump."""
+    """Return in a few words where a rank's threads stand, by its dump."""
     if not dump:
         return "no stacks"
     waits = "in backward(), which waits for the hook's future"
     nowhere = waits if ENGINE in dump else "no code of the hook runs"
-    return next((f"in {place}" for place in places(dump)), nowhere)
+    threads = [places(stack)[:1] for stack in _DUMP.split(dump)]
+    return ", ".join(dict.fromkeys(f"in {place}" for own in threads for place in own)) or nowhere

@@ -103,7 +103,7 @@ def doubts_of(other: Measures) -> str:
         ({"missing": ("rank 1: no record file",)}, "other: rank 1: no record file"),
         ({"probed": 3}, "left out of all times: 3 of 63 in other"),
         ({"least_wire_bytes": 0.0}, "steps are of several kinds, which send from 0.00 to 32.00 MB"),
-        ({"steps": 600}, "60 steps of base and 600 of other count"),
+        ({"steps": 600}, "60 steps of base and 600 of other are included"),
         ({"beside": ("a", "b")}, "other: a and b communicate within the steps of "),
         ({"name": "base"}, "both are the same run"),
     ],

@@ -120,7 +120,7 @@ def test_a_hang_in_the_first_step_is_where_the_trace_begins(tmp_path: Path) -> N
 def test_hangs_that_overlap_have_rows_of_their_own(tmp_path: Path) -> None:
     """Perfetto drops what overlaps without nesting; a sharded model's unit is named."""
     record = replace(SyntheticHang(step=1).record(HUNG, 0), unit="head all-gather (forward)")
-    of = partial(Hang, record=record, last_word="", went_on=True, ranks=(0,))
+    of = partial(Hang, record=record, last_word="", failed=False, went_on=True, ranks=(0,))
     hung = [of(start=a, end=b) for a, b in ((0, 10), (5, None), (10, 20), (15, 30))]
     run = job_run(SyntheticJob(ranks=3, steps=1), tmp_path)
     events = [*RankEvents(tied(run)[2], 0, reasons(run)[2], hung).events()]
