@@ -1,5 +1,6 @@
-# make demo: the main job.  make test: all tests.  make fast: those of a
-# developer's loop, under a minute.  Each sets up .venv first, once.
+# make demo: the main job.  make test: what guards the product.  make test-long: frameworks, installs,
+# clusters, long runs.  make test-all: both.  make fast: those of a developer's loop, in minutes.
+# Each sets up .venv first, once.
 # make docs: the documentation as a site, in site/.
 # make bench: what this project must know of its own speed; BENCH='--only wire' measures one group.
 # PYTHON is any Python from 3.11 on: make demo PYTHON=python3.12
@@ -9,15 +10,21 @@ PYTHON ?= python3
 WORKERS ?= 2
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt
+TEST := $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test fast bench docs clean
+.PHONY: demo test test-long test-all fast bench docs clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/hooktrace demo
 
 test: $(VENV)/.installed-dev
-	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(TEST) -m 'not long'
+
+test-long: $(VENV)/.installed-dev
+	$(TEST) -m long
+
+test-all: test test-long
 
 fast: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not slow and not browser'
