@@ -1,7 +1,7 @@
 """A user's command, started, waited for, and ended where it does not end by itself.
 
     command --Popen, with a mark in its environment--> launcher --> ranks, which end by themselves
-    too late, Ctrl-C --SIGTERM to all that carry the mark, a grace, SIGKILL
+    too late, Ctrl-C --SIGTERM to the launcher, a grace, SIGKILL to all that carry the mark
 
 torchrun's ranks have sessions of their own, so a signal to a group does not reach them.
 """
@@ -61,24 +61,26 @@ def run_job(
 
 
 def _signal(mark: str, number: signal.Signals, seconds: float) -> None:
-    """Signal each process that is left of a job, once, and wait until they are gone."""
+    """Signal what is left of a job, and wait; SIGTERM goes to launchers, which end their ranks."""
     end = time.monotonic() + seconds
     asked = set[int]()
     while (left := marked(mark)) and time.monotonic() < end:
-        for pid in left - asked:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-        asked |= left
+        for pid, parent in left.items():
+            if pid not in asked and (number == signal.SIGKILL or parent not in left):
+                asked.add(pid)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
         time.sleep(0.05)
 
 
-def marked(mark: str) -> set[int]:
-    """Return the processes that carry a mark; it takes ``/proc``."""
-    wanted, found = f"{MARK}={mark}".encode(), set()
+def marked(mark: str) -> dict[int, int]:
+    """Return the processes that carry a mark, with their parents; it takes ``/proc``."""
+    wanted, found = f"{MARK}={mark}".encode(), {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # another user's, or it has ended since
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.add(int(folder.name))
+                state = (folder / "stat").read_text().rpartition(")")[2].split()
+                found[int(folder.name)] = int(state[1])
     return found
 
 

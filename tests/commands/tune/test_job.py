@@ -37,7 +37,7 @@ def test_nothing_of_a_job_is_left(
     code = run_job(command, os.environ, tmp_path / "output", 5 if how == "waits" else 60)
     assert (tmp_path / "output").read_text() == ""
     assert code == (None if how == "waits" else 0)
-    assert marked((tmp_path / "mark").read_text()) == set()
+    assert marked((tmp_path / "mark").read_text()) == {}
 
 
 def test_ctrl_c_while_a_job_is_started_ends_it(
