@@ -32,9 +32,9 @@ from .measure import Floats, Seen, Start, against
 from .show import Tuned, as_json, as_text
 
 BEFORE = """\
-hooktrace tune starts the command up to {starts} times, for --minutes {minutes:g} in all, and
-ends it each time. It trains for real: what the script writes, it writes, checkpoints too. A script
-can ask for it: HOOKTRACE_TUNING is 1 then."""
+hooktrace tune starts the command up to {starts} times, and once more for each hook that
+fails, for --minutes {minutes:g} in all, and ends it each time. It trains for real: what the script
+writes, it writes, checkpoints too. A script can ask for it: HOOKTRACE_TUNING is 1 then."""
 HOOKS = {"DDP": [one.name for one in candidates()], "fully_shard": [*SHARDED]}
 """What can be tried, by what a model is under."""
 CAPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0)
@@ -55,7 +55,7 @@ def tune(
     Raises ``UsageError`` where nothing can be tuned, and why.
     """
     _check(hooks, [*chain(*HOOKS.values())])
-    typer.echo(BEFORE.format(starts=3 + len(caps or CAPS[1:]), minutes=minutes), err=True)
+    typer.echo(BEFORE.format(starts=3 + len(caps or CAPS), minutes=minutes), err=True)
     end_s, rounds = time.monotonic() + 60 * minutes, -(-steps // (TURN - LEFT_OUT))
     out = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
     tuning = Tuning(command, end_s, max(FEWEST, rounds), hooks, caps, out)
@@ -194,10 +194,12 @@ class Tuning:
 
     def _keep(self, start: Start, among: list[Start], hooks: int = 0) -> None:
         if min(map(len, start.turns.values()), default=0) < FEWEST:
+            begins, turns = start.ranks[0]["begins"], start.ranks[0]["turns"]
+            made = len(begins) - turns[0][1] if turns else 0
             raise UsageError(
-                f"{start.trouble or 'The job ended.'} It made {len(start.ranks[0]['begins'])} "
-                f"steps, and {FEWEST} turns of each hook take {_fewest(hooks)}; pass a command "
-                "that trains for longer, more --minutes, or other --hooks"
+                f"{start.trouble or 'The job ended.'} It made {made} steps that could be measured, "
+                f"and {FEWEST} turns of each hook take {_fewest(hooks)}; pass a command that "
+                "trains for longer, more --minutes, or other --hooks"
             )
         self.notes += filter(None, [start.trouble])
         among.append(start)

@@ -50,7 +50,7 @@ class DDPTurns(Turns):
         ``call``: given the hook and the state that take the model's buckets from then on.
         """
         while self.tracers:  # the script has replaced its hook
-            self.tracers.pop().close()
+            self.tracers.pop()[0].close()
         hook = getattr(hook, "__wrapped__", hook) if getattr(hook, "is_traced", False) else hook
         name = str(getattr(hook, "__qualname__", type(hook).__qualname__))
         if does_more(hook):
@@ -143,11 +143,18 @@ def _number(ranks: int) -> int | None:
 
 def made(ddp: DistributedDataParallel) -> None:
     """Take note of a model that was just made; without hooks that take turns it stays as it is."""
+    from ...tracing.hookless import has_buckets
+
     number = _number(ddp.process_group.size())
     if number is None:
         return
     name, cap = type(ddp.module).__name__, ddp.bucket_bytes_cap / 2**20
     _turns[ddp.reducer] = turns = DDPTurns(ddp.module, number, kind="DDP", model=name, cap=cap)
+    if not has_buckets(ddp):
+        refuse(
+            "the compiled python reducer has no buckets, so no hook can be tuned; set "
+            "torch._dynamo.config.optimize_ddp = True"
+        )
     if turns.plan.model is not None:
         from ..models import know
 

@@ -55,7 +55,8 @@ class Turns:
         self._device = next(module.parameters()).device
         self._begins: list[int] = []
         self._events: list[Any] = []
-        self.tracers: list[Tracer] = []
+        self.tracers: list[tuple[Tracer, Callable[[int], str]]] = []
+        """With whose each of its steps is."""
         # Held from now on: the script may destroy its group before all is said.
         self._store = job_store(f"{STORE}/{number}")
         self.seen: dict[str, Any] = said | {
@@ -108,8 +109,9 @@ class Turns:
 
         # Probes come in the first step of each turn, which does not count.
         files = Files(Path(self.plan.where).parent, labels, label_of)
-        self.tracers.append(Tracer([files], error_every=TURN))
-        return self.tracers[-1]
+        tracer = Tracer([files], error_every=TURN)
+        self.tracers.append((tracer, label_of))
+        return tracer
 
     def _leave(self) -> NoReturn:
         """End the job as a script ends itself: what it has to close, it closes.
@@ -137,13 +139,14 @@ class Turns:
         write(f"{rank:05d}-{os.getpid()}-{number}", seen)
 
     def _failure(self) -> tuple[str, bool, str] | None:
-        """Return whose turn it was when a hook failed here, whether in a collective, and why."""
-        for tracer in self.tracers:
+        """Return whose hook failed here, whether in a collective, and why."""
+        for tracer, label_of in self.tracers:
             tracer.flush()
             stages = [x.stage for x in tracer.anomalies() if x.kind == "hook_exception"]
             for bucket in tracer.buckets():
                 if bucket.exception is not None:
-                    return self._turns[-1][0], stages[:1] == ["wire"], bucket.exception
+                    in_collective = stages[:1] == ["wire"]
+                    return label_of(bucket.step), in_collective, bucket.exception
         return None
 
     def _at(self) -> list[int]:
@@ -195,7 +198,7 @@ def refuse(why: str) -> NoReturn:
 def to_blame(failed: tuple[str, bool, str] | None, ranks: int, store: Any) -> dict[str, str]:
     """Return the hook that a job has failed by, and why.
 
-    ``failed``: of this rank, whose turn it was, whether a collective failed, and what was raised.
+    ``failed``: of this rank, whose hook, whether a collective failed, and what was raised.
     Collectives fail on all others where one rank is gone, whoever's turn it is: a hook is to blame
     where it fails outside of one, or on all ranks alike.  Who knows says it in the store.
     """

@@ -84,7 +84,8 @@ def print_result(console: Console, result: CheckResult) -> None:
             said = problem.message
             if problem.rank is not None and not said.startswith("rank "):
                 said = f"rank {problem.rank}: {said}"
-            first = told.setdefault((problem.kind, said.partition(":")[0]), case.case)
+            words = problem.message.partition(":")[0]
+            first = told.setdefault((problem.kind, words), case.case)
             lines.append(f"{problem.kind}: {said if first == case.case else f'as in {first!r}'}")
         found = "\n".join([*lines, *filter(None, [case.note])])
         rows.append((case.case, case.status, f"{case.seconds:.1f}", found))

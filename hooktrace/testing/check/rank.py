@@ -46,8 +46,9 @@ class Context:
     """A hook, and a place for what one rank finds in one case.
 
     ``loses``: an earlier case found that results are not the average, but for what the wire
-    explains.  ``one_bucket``: many buckets hung or crashed, so go on with one, to see what else is
-    wrong.  ``tracers``: of the models that were trained.
+    explains; ``works``: one found that they are right, or lose no more than that.
+    ``one_bucket``: many buckets hung or crashed, so go on with one, to see what else is wrong.
+    ``tracers``: of the models that were trained.
     """
 
     hook: HookSpec
@@ -55,6 +56,7 @@ class Context:
     timeout_s: float
     result: CaseResult = field(default_factory=lambda: CaseResult(case=""))
     loses: bool = False
+    works: bool = False
     one_bucket: bool = False
     rank: int = 0
     tracers: list[Tracer] = field(default_factory=list)
@@ -86,8 +88,10 @@ class Context:
         """
         if not (of_this_rank or self.hook.local or isinstance(self.hook.hook, ScatterHook)):
             for run in runs:
-                results = torch.stack([step.result for step in run.steps]).nan_to_num(0.0, 0.0, 0.0)
-                self.result.bits[run.name] = hashlib.blake2b(results.numpy().tobytes()).hexdigest()
+                results = torch.stack([step.result for step in run.steps])
+                finite_at = results.isfinite().to(results.dtype)
+                seen = torch.stack([results.nan_to_num(0.0, 0.0, 0.0), finite_at])
+                self.result.bits[run.name] = hashlib.blake2b(seen.numpy().tobytes()).hexdigest()
         asked = [oracle for oracle in oracles if not (self.loses and oracle in OF_A_STEP)]
         flaw = verdict(runs, [finite] if self.hook.local else asked)
         if flaw is not None:
@@ -145,8 +149,10 @@ def _find_exception(context: Context, error: Exception) -> None:
     own = places(traceback.format_exc())
     message = ", in ".join([message, *own[-1:]])
     case = context.result.case
-    if case == "nan" or (case in ("float16", "bfloat16") and _NAMES_A_DTYPE.search(message)):
+    if case in ("float16", "bfloat16") and _NAMES_A_DTYPE.search(message):
         kind = "not_supported"
+    elif case == "nan" and context.works:
+        kind, message = "not_supported", f"NaN is refused: {message}"
     elif "'NoneType'" in message and not (context.hook.make_state or is_sharded(context.hook.hook)):
         message += "; it may need a state: pass --state package.module:make_state"
     context.find(kind, message, remedy="")

@@ -22,7 +22,11 @@ MB = 2**20
     ("told", "asked", "said"),
     [
         ({"ranks": 1}, {}, "the job has one rank, which sends nothing; start it with two or"),
-        ({"turns": 1}, {}, "It made 17 steps, and 5 turns of each hook take 48; pass a command"),
+        (
+            {"turns": 1},
+            {},
+            "It made 17 steps that could be measured, and 5 turns of each hook take 48; pass",
+        ),
         ({"why_not": "the job does what cannot be tuned"}, {}, "does what cannot be tuned"),
         (
             {"kind": "fully_shard", "cap": None},

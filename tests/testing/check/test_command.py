@@ -23,6 +23,7 @@ RESULT = CheckResult(
         ),
         CaseResult(case="odd", problems=[problem("odd", "not_averaged", SUM.format(2.01))]),
         CaseResult(case="nan", problems=[problem("nan", "nan_hidden", "hidden | look", 1)]),
+        CaseResult(case="end", problems=[problem("end", "nan_hidden", "at the end: look", 1)]),
         CaseResult(case="join", note="said", seconds=1.25),
     ],
 )
@@ -35,9 +36,10 @@ def test_a_report_says_everything_once() -> None:
     assert f" many   fail   0.0   not_averaged: {SUM.format(2)}" in text
     assert " odd    fail   0.0   not_averaged: as in 'many'" in text
     assert " nan    warn   0.0   nan_hidden: rank 1: hidden | look" in text
+    assert " end    warn   0.0   nan_hidden: rank 1: at the end: look" in text
     assert " join   pass   1.2   said" in text
     assert (
-        "pkg:h on 2 gloo ranks: fail; 2 failed, 1 warned, 1 passed; relative error of a step "
+        "pkg:h on 2 gloo ranks: fail; 2 failed, 2 warned, 1 passed; relative error of a step "
         "0.012, of their sum exact; compression 4"
     ) in lines
     assert lines[-1] == "Thread 0x1"
@@ -48,5 +50,5 @@ def test_an_overview_is_a_row_a_hook() -> None:
     row = as_markdown([RESULT]).splitlines()[-1]
     assert row == (
         "| `pkg:h` | fail | 0.012 | exact | 4 | not_averaged (many, odd): the sum is "
-        "not divided: gradients weigh 2 (each rank its own); nan_hidden (nan): hidden \\| look |"
+        "not divided: gradients weigh 2 (each rank its own); nan_hidden (nan, end): hidden \\| look |"
     )
