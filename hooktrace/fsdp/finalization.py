@@ -42,26 +42,32 @@ def _listen() -> None:
 
     @functools.wraps(finalize)
     def heard(self: Any, *, async_op: bool = False) -> Any:
-        steps = _of(self)
-        if steps is None:
-            return finalize(self, async_op=async_op)
-        steps.is_finalizing = True
+        # Called of a root; what is traced may be a part of it.
+        traced = {steps for module in self.modules() if (steps := _of(module)) is not None}
+        for steps in traced:
+            steps.is_finalizing = True
         try:
             handle = finalize(self, async_op=async_op)
         finally:
-            steps.is_finalizing = False
-        steps.finalized()
-        if handle is not None:
-            handle.wait = _telling(handle.wait, steps)
+            for steps in traced:
+                steps.is_finalizing = False
+        for steps in traced:
+            steps.finalized()
+        if traced and handle is not None:
+            handle.wait = _telling(handle, traced)
         return handle
 
     kind.finalize_backward = heard
 
 
-def _telling(wait: Any, steps: ShardedModel) -> Any:
+def _telling(handle: Any, traced: Iterable[ShardedModel]) -> Any:
+    wait = handle.wait
+
     @functools.wraps(wait)
     def waited() -> None:
         wait()
-        steps.finalized()
+        handle.__dict__.pop("wait", None)  # or the two would hold each other
+        for steps in traced:
+            steps.finalized()
 
     return waited

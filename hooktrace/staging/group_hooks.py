@@ -24,6 +24,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -78,9 +79,11 @@ _kinds: dict[Any, str] = {
 }
 
 
-def name_of(args: Any) -> str:
-    """Return what hooktrace calls a collective that torch tells of."""
-    return _kinds.get(args.name) or str(args.name.name).lower()
+def tell_window(group: int, args: Any) -> None:
+    """Have a collective noted that may belong to no bucket, if its step is sampled."""
+    window, kind = other_collectives.window, _kinds.get(args.name)
+    if window is not None and kind is not None:
+        window.before(group, kind, args)
 
 
 class SeenCollective:
@@ -215,7 +218,9 @@ def _may_be_issuing() -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if code in _codes or code.co_filename.startswith(_ISSUERS) or code.co_name == ENGINE:
+        file = code.co_filename
+        issues = file.startswith(_ISSUERS) and not file.startswith(_LAUNCHERS)
+        if issues or code in _codes or code.co_name == ENGINE:
             return True
         frame = frame.f_back
     return False
@@ -223,6 +228,8 @@ def _may_be_issuing() -> bool:
 
 _ISSUERS = (os.path.dirname(dist.__file__) + os.sep, distributed.__file__)
 """Of torch's own code what issues collectives: torch.distributed, and DDP itself."""
+_LAUNCHERS = os.path.join(os.path.dirname(dist.__file__), "elastic", "")
+"""What is around whole scripts: ``@record``, ``elastic_launch``."""
 _codes: set[CodeType] = set()
 """Of all functions that torch calls."""
 
@@ -234,7 +241,8 @@ _left: list[Registration] = []
 def take_off_left() -> None:
     """Remove what could not be before, of this thread: where no collective is being issued here."""
     for one in [one for one in list(_left) if one.is_of_this_thread]:
-        _left.remove(one)
+        with suppress(ValueError):  # the collector has been here meanwhile
+            _left.remove(one)
         one.take_off()
 
 
@@ -249,7 +257,7 @@ atexit.register(_take_off_all)
 def count_unseen() -> int:
     """Return how many of the process's groups have no hook of hooktrace's."""
     seen = {id(one._group()) for one in _alive}
-    return sum(id(group) not in seen for group in known_groups())
+    return sum(id(group) not in seen for group in list(known_groups()))
 
 
 _numbers = itertools.count()
@@ -270,9 +278,8 @@ class _WatchedGroup:
         try:
             if run is None or run.done != NOT_YET:
                 if not _under_way or get_ident() in _callers:
-                    window = other_collectives.window
-                    if window is not None:  # nobody's, or the script's own
-                        window.before(self._key, name_of(args), args)
+                    if other_collectives.window is not None:  # nobody's, or the script's own
+                        tell_window(self._key, args)
                     return
                 run = self._only_one_under_way()
             kind = _kinds.get(args.name)

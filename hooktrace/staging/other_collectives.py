@@ -85,8 +85,8 @@ class Window:
     def __init__(self, owner: object, tracer: Tracer, model: str, step: int, time_ns: int) -> None:
         self.owner = owner
         self.tracer = tracer
-        self.refused: object = None
-        """Who wanted one meanwhile: if it does again, this one's step does not end."""
+        self.refused: list[object] = []
+        """Who wanted one meanwhile: if one does again, this one's step does not end."""
         self._clock = tracer.clock
         self._of = (model, step, time_ns)
         self._calls: list[_Call] = []
@@ -104,7 +104,7 @@ class Window:
             key, op_id = (group, get_ident()), args.op_id
             if self._latest.get(key, (None,))[0] == op_id:
                 return
-            issuer = _issuer(sys._getframe(2))
+            issuer = _issuer(sys._getframe(1).f_back)  # none on a thread of the engine's own
             call = None if issuer is None else self._call(name, args.input_tensors, *issuer)
             self._latest[key] = op_id, call
         except Exception as error:
@@ -160,8 +160,8 @@ window: Window | None = None
 def begin(owner: object, tracer: Tracer, model: str, step: int, time_ns: int) -> bool:
     """Open one for a step, unless another model's is open."""
     global window  # noqa: PLW0603  # asked for at each collective
-    if window is not None and window.refused is not owner:
-        window.refused = owner
+    if window is not None and owner not in window.refused:
+        window.refused.append(owner)
         return False
     window = Window(owner, tracer, model, step, time_ns)
     return True
@@ -176,10 +176,11 @@ def end(owner: object, until_ns: int, unseen_groups: int) -> None:
         ended.end(until_ns, unseen_groups)
 
 
-def forget(tracer: Tracer | None = None) -> None:
-    """Let go of one whose step will not end: of a tracer, or any."""
+def forget(of: object = None) -> None:
+    """Let go of one whose step will not end: of a tracer, of an owner, or any."""
     global window  # noqa: PLW0603
-    if window is not None and tracer in (None, window.tracer):
+    it = window
+    if it is not None and of in (None, it.tracer, it.owner):
         window = None
 
 

@@ -166,6 +166,7 @@ class HooklessModel:
 
     def leave(self) -> None:
         """See nothing more: a hook takes the model's buckets from here on."""
+        other_collectives.forget(self._others)
         self._forget()
         self._forget_gradients()
         self._parameters.clear()
@@ -180,7 +181,7 @@ class HooklessModel:
                 # In a group that is watched for plain hooks, that tells theirs from the script's.
                 is_theirs = window is None or self._group_id in group_hooks.watched
                 if not self._meet_pythons(args, ready) and window is not None and not is_theirs:
-                    window.before(self._group_id, group_hooks.name_of(args), args)
+                    group_hooks.tell_window(self._group_id, args)
                 return
             tensors = args.input_tensors
             if len(tensors) != 1:

@@ -223,6 +223,8 @@ class Tracer:
         with self._lock:
             if self.state is not State.CLOSED:
                 self.state = State.RECORDING if on else State.OFF
+        if not on:
+            other_collectives.forget(self)
 
     def losses(self) -> dict[str, int]:
         """Return how many records were lost, by reason; empty when none was.

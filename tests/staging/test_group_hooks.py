@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
+
+import torch.distributed as dist
 
 from hooktrace.staging import group_hooks
 from hooktrace.staging.calls import NOT_YET, Collective, Round, joined, one_after_another
@@ -109,6 +112,15 @@ def test_hooks_are_taken_off_by_the_thread_that_issues() -> None:
     on_another_thread(group_hooks.take_off_left)
     assert len(group.before) == 1
     group_hooks.take_off_left()
+    assert (group.before, group.after) == ({}, {})
+
+
+def test_what_is_around_a_whole_script_issues_nothing() -> None:
+    """``@record`` of torch's launcher leaves a frame of torch.distributed below all others."""
+    group = Group()
+    hooks = registered(group, Around())
+    path = f"{os.path.dirname(dist.__file__)}/elastic/multiprocessing/errors/__init__.py"
+    exec(compile("remove()", path, "exec"), {"remove": hooks.remove})
     assert (group.before, group.after) == ({}, {})
 
 

@@ -39,7 +39,7 @@ _WHY = {
 class RunSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``path``: as it was given.  ``begun``: of the first process, UTC, ISO 8601.
 
-    ``others``: what is communicated and none of DDP's.  ``others_unknown``: why that is not known;
+    ``others``: what is communicated by no traced model.  ``others_unknown``: why that is not known;
     both are ``None`` of torch before 2.14, where it cannot be.
     """
 
@@ -153,15 +153,17 @@ def run_lines(source: RunSource) -> Iterator[tuple[str, str]]:
 
 
 def _of_others(others: OtherTraffic) -> str:
-    """Return how much of the communication is none of DDP's, in one sentence."""
+    """Return how much of the communication is of no traced model, in one sentence."""
     groups = others.unseen_groups
     of = f"in {others.steps:,} sampled steps" if others.steps > 1 else "in one sampled step"
+    of += ", until the next one's first bucket"
     unseen = f"; not seen: {groups} other process group{'s' * (groups != 1)}" if groups else ""
     if not others.count:
-        return f"none but DDP's own, {of}{unseen}"
-    text = f"{others.count:.3g} a step that are none of DDP's"
+        return f"none were seen, {of}{unseen}"
+    text = f"{others.count:,.1f}".removesuffix(".0") + " a step, of no traced model"
     if others.share is not None and others.wire_bytes is not None:
-        text += f": {size(round(others.wire_bytes))}, {percent(others.share)} of all payload"
+        sent, share = size(round(others.wire_bytes)), percent(others.share)
+        text += f": {sent}, {share} of the payload of these and of traced models"
     else:
         text += "; their share of the payload is not known"
     if others.in_flight_ns is not None:

@@ -14,7 +14,7 @@ Timeline, Perfetto file and data frames are views.
     waits.py    what of a collective was waiting for its last rank, and what is transfer
     tables.py   a run as tables, handed out as data frames; bucket_table.py: the columns of buckets,
                 which the report shows too
-    others.py   how much of the communication is none of DDP's
+    others.py   how much of the communication is of no traced model
     dense.py    the steps that count as arrays (rank, step, bucket): StepArrays
     parts.py    where the time of a step goes, in parts that add up to it
     order.py    who was ready last, and how often; late.py: who is late often enough to be named

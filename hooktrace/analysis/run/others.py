@@ -1,6 +1,6 @@
-"""How much of the communication is none of DDP's, in the sampled steps of all ranks.
+"""How much of the communication is of no traced model, in the sampled steps of all ranks.
 
-DDP's are the buckets of all its models, and what it issues besides: buffers, ``join()``.
+A model's are its buckets, and what DDP issues besides: buffers, ``join()``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .run import Run, once
 
 
 class OtherTraffic(msgspec.Struct, frozen=True, kw_only=True):
-    """Means over ``steps`` sampled steps, each of one rank.
+    """Means over ``steps`` sampled steps, each until the next one's first bucket, on all ranks.
 
-    ``count``, ``wire_bytes``, ``in_flight_ns``: collectives that are none of DDP's, their payload,
-    and how long at least one is in flight; ``ddp_bytes``: the payload of DDP's.  ``None``: not
+    ``count``, ``wire_bytes``, ``in_flight_ns``: collectives of no traced model, their payload,
+    and how long at least one is in flight; ``ddp_bytes``: that of traced models.  ``None``: not
     known of all.  ``longest``: kind and line of those that are in flight longest, "" where there is
     none.  ``unseen_groups``: the most process groups that were not seen.
     """
@@ -36,7 +36,7 @@ class OtherTraffic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float | None:
-        """Share of the payload that is none of DDP's."""
+        """Share of the payload that is of no traced model."""
         if self.wire_bytes is None or self.ddp_bytes is None:
             return None
         return self.wire_bytes / max(self.wire_bytes + self.ddp_bytes, 1)
@@ -52,7 +52,7 @@ def other_traffic(run: Run) -> OtherTraffic | None:
     for other in (other for one in records for other in theirs(one)):
         took[f"{other.name} at {other.where or 'an unknown line'}"] += duration(other)
     return OtherTraffic(
-        steps=len(found),
+        steps=len({(one.model, one.step) for one in records}),
         count=sum(one.count for one in records) / len(found),
         wire_bytes=_mean([one.wire_bytes for one in records]),
         ddp_bytes=_mean([_of_ddp(*one) for one in found]),
@@ -86,7 +86,7 @@ def _in_flight(record: OtherCollectives) -> int | None:
 def _of_ddp(track: RankTrack, record: OtherCollectives) -> int | None:
     steps = track.steps
     rows = (steps.first_ready >= record.time_ns) & (steps.first_ready < record.until_ns)
-    sent = steps.wire_bytes[rows & ~steps.having("sharded")]
+    sent = steps.wire_bytes[rows]
     if not len(sent) or (sent == UNKNOWN).any():
         return None
     return int(sent.astype(np.int64).sum()) + record.ddp_bytes

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records.other import OtherCollective
+from ...records.other import OtherCollective, OtherCollectives
 from ...records.units import size
 from ..run import RankClock, RankTrack
 from .units import Spans
@@ -21,9 +21,9 @@ MOST = 300
 """Of a rank in a picture: of more, the longest."""
 
 
-def listed(track: RankTrack) -> list[tuple[OtherCollective, int]]:
-    """Return the collectives that a rank's files list, each with its sampled step."""
-    return [(one, of.step) for of in track.records.others for one in of.collectives]
+def listed(track: RankTrack) -> list[tuple[OtherCollective, OtherCollectives]]:
+    """Return the collectives that a rank's files list, each with the step that was sampled."""
+    return [(one, of) for of in track.records.others for one in of.collectives]
 
 
 def other_bars(track: RankTrack, clock: RankClock, origin: int) -> Spans:
@@ -44,12 +44,12 @@ def drawn(track: RankTrack, bars: Spans, t0: int, t1: int, lane: int) -> list[di
             "lane": lane,
             "start": int(bars.start[i]) - t0,
             "end": int(bars.end[i]) - t0,
-            "of_ddp": calls[bars.row[i]][0].of_ddp,
-            "title": f"{calls[bars.row[i]][0].name}, step {calls[bars.row[i]][1]}, "
-            f"rank {track.rank}",
-            "text": _text(calls[bars.row[i]][0]),
+            "of_ddp": one.of_ddp,
+            "title": f"{one.name}, step {of.step} of {of.model}, rank {track.rank}",
+            "text": _text(one),
         }
         for i in at.tolist()
+        for one, of in [calls[bars.row[i]]]
     ]
 
 

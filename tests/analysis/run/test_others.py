@@ -16,6 +16,7 @@ from tests.analysis.run.files import add, drop
 from tests.analysis.runs import run_in
 
 US = 1000
+IN_ONE = "in one sampled step, until the next one's first bucket"
 JOB = SyntheticJob(ranks=2, steps=6)
 
 
@@ -69,16 +70,16 @@ def test_what_two_ranks_add_up_to(tmp_path: Path) -> None:
     found = other_traffic(run)
     assert found is not None
     buckets = sum(JOB.wire_bytes(index) for index in range(len(JOB.bucket_bytes)))
-    assert (found.steps, found.count, found.wire_bytes) == (2, 2, 4000)
+    assert (found.steps, found.count, found.wire_bytes) == (1, 2, 4000)
     assert found.ddp_bytes == buckets + 500
     assert found.share == 4000 / (buckets + 4500)
     assert (found.in_flight_ns, found.longest) == (690 * US, "barrier at train.py:9")
     text = sentence(run)
     assert text is not None
-    assert text.startswith("2 a step that are none of DDP's: 4 kB, ")
+    assert text.startswith("2 a step, of no traced model: 4 kB, ")
     assert text.endswith(
-        " of all payload, in flight for 0.69 ms; longest: barrier at train.py:9 (in 2 sampled "
-        "steps; not seen: 1 other process group)"
+        " of the payload of these and of traced models, in flight for 0.69 ms; longest: barrier at "
+        f"train.py:9 ({IN_ONE}; not seen: 1 other process group)"
     )
 
 
@@ -89,8 +90,7 @@ def test_what_is_not_known(tmp_path: Path) -> None:
     assert found is not None
     assert (found.count, found.wire_bytes, found.in_flight_ns, found.share) == (1, None, None, None)
     assert sentence(run) == (
-        "1 a step that are none of DDP's; their share of the payload is not known "
-        "(in 2 sampled steps)"
+        f"1 a step, of no traced model; their share of the payload is not known ({IN_ONE})"
     )
 
 
@@ -102,7 +102,7 @@ def test_more_than_are_listed_leave_the_time_unknown(tmp_path: Path) -> None:
 
 def test_a_job_without_any(tmp_path: Path) -> None:
     """It is known of sampled steps that there is none."""
-    assert sentence(run_with(tmp_path)) == "none but DDP's own, in 2 sampled steps"
+    assert sentence(run_with(tmp_path)) == f"none were seen, {IN_ONE}"
 
 
 @pytest.mark.parametrize(

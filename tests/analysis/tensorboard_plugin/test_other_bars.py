@@ -25,7 +25,7 @@ def test_a_row_below_the_buckets(tmp_path: Path) -> None:
     first, second = found["others"]
     assert set(found["bars"]["lane"]) <= set(range(rows))
     assert (first["lane"], first["end"] - first["start"]) == (rows, 400 * US)
-    assert (second["title"], second["end"]) == ("barrier, step 3, rank 1", second["start"])
+    assert (second["title"], second["end"]) == ("barrier, step 3 of net, rank 1", second["start"])
     assert first["text"] == (
         "4 kB of payload, in flight for 400 µs; issued at train.py:7 on MainThread"
     )
