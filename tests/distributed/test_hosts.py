@@ -36,7 +36,7 @@ from tests.distributed.test_hangs import FOLDER, HANGS_AT, read, registered, ste
 from tests.distributed.test_skew import KNOWN_S, all_know
 from tests.ranks.channel.jobs import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 LATE_S = 0.05
 

@@ -21,7 +21,7 @@ from hooktrace.records.files import find_records
 from tests.distributed.harness import environment
 from tests.distributed.test_check import processes_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SCRIPT = Path(__file__).with_name("tune_script.py")
 DEADLINE_S = 300

@@ -26,7 +26,7 @@ from ..distributed.harness import REPOSITORY
 from ..exporters.processes import get_json, running, until
 from .pages import Block, Page
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 DEADLINE_S = 240
 OPTIONS = {

@@ -26,7 +26,7 @@ from ..browser.servers import copy_source
 from ..distributed.harness import REPOSITORY
 from .test_commands import assert_tab
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 DEADLINE_S = 380
 TORCH = (

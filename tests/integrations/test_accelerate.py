@@ -13,7 +13,7 @@ from tests.integrations.frameworks import PYTHON, needs_frameworks, on_two_ranks
 from tests.integrations.rows import Framework, shows
 from tests.integrations.sharded_runs import traced_as_without
 
-pytestmark = [pytest.mark.slow, needs_frameworks]
+pytestmark = [pytest.mark.slow, pytest.mark.long, needs_frameworks]
 ACCELERATE = Framework(
     "Accelerate", "`Accelerator(kwargs_handlers=[DDPKwargs(comm_hook=...)])`", "accelerate"
 )

@@ -14,7 +14,7 @@ from tests.distributed.harness import REPOSITORY
 from tests.integrations.frameworks import needs_frameworks, run
 from tests.integrations.rows import Framework, shows
 
-pytestmark = [pytest.mark.slow, needs_frameworks]
+pytestmark = [pytest.mark.slow, pytest.mark.long, needs_frameworks]
 RAY = Framework("Ray Train", "`instrument(prepare_model(model), hook)`", "ray")
 SCRIPTS = REPOSITORY / "tests" / "integrations" / "scripts"
 

@@ -9,7 +9,7 @@ import { otherHit } from "./others.js";
 const WIRE = KINDS.indexOf("wire");
 const NEAR_PX = 2;
 
-// A mark, a bar, a hang, a collective of no bucket, or merged bars; a bar with the hang that it is in; null where nothing is.
+// A mark, a bar (with its hang), a hang, a collective of no bucket, merged bars, or null.
 export function hitAt(canvas, x, y) {
   const { data, data: { picture }, lanes } = canvas;
   if (!picture || x < canvas.left || y < TOP) return null;
@@ -25,10 +25,8 @@ export function hitAt(canvas, x, y) {
   const bar = rank.id.findLastIndex((_, i) => isAt(rank, i, near));
   if (bar >= 0) return { ...barOf(rank, bar, data), hang };
   if (hang) return { kind: "hang", key: `hang/${rank.rank}/${hang.start}/${hang.waits}`, hang };
-  const other = otherHit(canvas.othersAt, x, y);
-  if (other) return other;
   const bin = rank.bins.lane.findIndex((_, i) => isAt(rank.bins, i, 0));
-  return bin < 0 ? null : binHit(rank, bin, data);
+  return otherHit(canvas.othersAt, x, y) ?? (bin < 0 ? null : binHit(rank, bin, data));
 }
 
 function markHit({ mark: { at, title, step, text }, rank }) {

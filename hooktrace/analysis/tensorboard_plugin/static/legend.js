@@ -1,5 +1,4 @@
-// What the colours mean; a click hides a stage or shows it again, a double or Alt click shows it
-// alone.
+// What the colours mean.  A click hides a stage or shows it, a double or Alt click it alone.
 
 import { KINDS } from "./definitions.js";
 import { button, element, swatch } from "./dom.js";

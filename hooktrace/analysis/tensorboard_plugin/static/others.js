@@ -19,10 +19,9 @@ export function drawOthers(canvas, { rank, others }, y, counts, boxes) {
   c.globalAlpha = 1;
 }
 
-// What is at a point, the narrowest first; null where nothing is.
+// What is at a point, the last one drawn; null where nothing is.
 export function otherHit(boxes, x, y) {
-  const [box] = boxes.filter((one) => isWithin({ ...one, x: one.x - 2, width: one.width + 4 }, x, y))
-    .sort((a, b) => a.width - b.width);
+  const box = boxes.findLast((one) => isWithin({ ...one, x: one.x - 2, width: one.width + 4 }, x, y));
   return box ? { kind: "other", key: `other/${box.rank}/${box.other.start}/${box.other.title}`,
     title: box.other.title, lines: [box.other.text] } : null;
 }

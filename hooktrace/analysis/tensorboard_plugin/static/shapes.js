@@ -39,9 +39,8 @@ export function plate(c, theme, text, { x, y, height, color }) {
 
 const hatches = new Map();
 
-// A fill of slanted lines that are `every` px apart.  `line`: colour, opacity and width in px;
-// `grounds`: colour and opacity of what lies below; `falls`: from the upper left to the lower
-// right.
+// A fill of lines `every` px apart.  `line`: colour, opacity, width in px; `grounds`: colour and
+// opacity of what lies below; `falls`: from the upper left to the lower right.
 export function hatch(c, ratio, { every, line, grounds = [], falls = false }) {
   const key = JSON.stringify([ratio, every, line, grounds, falls]);
   if (!hatches.has(key)) {
