@@ -178,6 +178,7 @@ logger = logging.getLogger(__name__)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(DEADLINE_S + 120)
 def test_no_hang_is_told_where_there_is_none() -> None:
     """And one at the end, which is one."""

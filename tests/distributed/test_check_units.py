@@ -17,7 +17,7 @@ from hooktrace.testing.check.spec import HookSpec
 from hooktrace.testing.check.standard import standard_hooks
 from tests.distributed import check_units
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 RANKS = 3
 HOOKS = "tests.distributed.check_units"

@@ -153,6 +153,7 @@ def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not HOOKS_SHARDS, reason="this torch has no hook points for FSDP2")
+@pytest.mark.long
 def test_demo_of_a_sharded_model(tmp_path: Path) -> None:
     """Units take the place of buckets in the table, and in what is said of the error."""
     arguments = ["--fsdp", "--hook", "bf16_reduce_scatter", "--steps", str(STEPS)]

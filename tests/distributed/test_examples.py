@@ -12,7 +12,7 @@ from tests.distributed.harness import REPOSITORY
 from tests.distributed.test_run import TORCHRUN, finished
 from tests.versions import HOOKS_SHARDS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 T = r"[\d.]+"
 

@@ -39,7 +39,7 @@ from tests.distributed.comparison import (
 from tests.distributed.harness import on, scenario
 from tests.distributed.models import backward, make_model, train
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 torch_power = serialised(power.powerSGD_hook)
 

@@ -74,6 +74,7 @@ def test_a_sharded_model_is_traced(tmp_path: Path, plain: Done) -> None:
         assert [step.bucket_count for step in steps] == [10, *[11] * 5]
 
 
+@pytest.mark.long
 def test_many_models_of_one_script(tmp_path: Path, plain: Done) -> None:
     """Each is traced by itself, also from inside of a call that compiles; one that fails is not.
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.benchmarks.wire import ALL, BARE, WireComparison, compare_on_two_ranks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 Compared = dict[str, Sequence[WireComparison]]
 

@@ -90,6 +90,7 @@ def test_a_run_that_does_not_fit_is_refused(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @needs_frameworks
 def test_clusters_of_dask_and_ray_read_the_same(tmp_path: Path) -> None:
     """Real ones on this machine, of two workers each: report and comparison are equal."""

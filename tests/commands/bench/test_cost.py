@@ -13,7 +13,7 @@ from hooktrace.commands.bench import cost, harness
 from hooktrace.commands.bench.harness import rounds_of
 from hooktrace.testing.ranks import run_ranks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def _one_round(measure: Callable[[float], Any]) -> Any:

@@ -50,5 +50,6 @@ def test_an_overview_is_a_row_a_hook() -> None:
     row = as_markdown([RESULT]).splitlines()[-1]
     assert row == (
         "| `pkg:h` | fail | 0.012 | exact | 4 | not_averaged (many, odd): the sum is "
-        "not divided: gradients weigh 2 (each rank its own); nan_hidden (nan, end): hidden \\| look |"
+        "not divided: gradients weigh 2 (each rank its own); nan_hidden (nan, end): hidden "
+        "\\| look |"
     )

@@ -12,7 +12,7 @@ from hooktrace.testing.check.oracles import CHOSEN_ASKED, OF_LARGE, Flaw, verdic
 from .invented import RIGHT, WRONG, Hook, Rank, Rounds, mean, times
 from .simulate import simulated
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 MISSED = {
     "int8_zero_point_off_by_one",
