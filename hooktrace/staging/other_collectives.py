@@ -104,7 +104,8 @@ class Window:
             key, op_id = (group, get_ident()), args.op_id
             if self._latest.get(key, (None,))[0] == op_id:
                 return
-            issuer = _issuer(sys._getframe(1).f_back)  # none on a thread of the engine's own
+            # Below ``tell_window`` and what torch calls; none on a thread of the engine's own.
+            issuer = _issuer(sys._getframe(2).f_back)
             call = None if issuer is None else self._call(name, args.input_tensors, *issuer)
             self._latest[key] = op_id, call
         except Exception as error:

