@@ -29,5 +29,5 @@ def test_a_row_of_other_collectives(site: Path, browser: Any, tmp_path: Path) ->
         timeline.frame.wait_for_function(
             "() => document.querySelector('#tooltip').textContent.includes('train.py:7')"
         )
-        assert "all_reduce, step 3, rank 0" in timeline.text("#tooltip")
+        assert "all_reduce, step 3 of net, rank 0" in timeline.text("#tooltip")
         assert "other collectives" in timeline.text("#legend")
