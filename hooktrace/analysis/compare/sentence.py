@@ -141,9 +141,11 @@ def _parts(found: Comparison, step: Difference) -> str:
 
 def _title(found: Comparison, part: Quantity) -> str:
     of_second = part.difference.apart > 0
-    late = {one.rank for one in (found.b if of_second else found.a).late}
+    late_in_a, late_in_b = ({one.rank for one in run.late} for run in (found.a, found.b))
+    late = late_in_b if of_second else late_in_a
     if part.key == "wait" and late:
-        return f"waiting for {named_ranks(late)}, late in {found.names[of_second]}"
+        where = "both" if late_in_a == late_in_b else found.names[of_second]
+        return f"waiting for {named_ranks(late)}, late in {where}"
     return _WORDS.get(part.key, part.title)
 
 

@@ -97,7 +97,7 @@ def run_source(run: Run, path: str | None) -> RunSource:
 
 
 _NOT_SEEN = (
-    "no step was sampled (error_every) of a model without a hook or with a plain one; of other "
+    "no step was watched (error_every) of a model without a hook or with a plain one; of other "
     "models hooktrace does not see the process groups"
 )
 
@@ -155,20 +155,20 @@ def run_lines(source: RunSource) -> Iterator[tuple[str, str]]:
 def _of_others(others: OtherTraffic) -> str:
     """Return how much of the communication is of no traced model, in one sentence."""
     groups = others.unseen_groups
-    of = f"in {others.steps:,} sampled steps" if others.steps > 1 else "in one sampled step"
-    of += ", until the next one's first bucket"
     unseen = f"; not seen: {groups} other process group{'s' * (groups != 1)}" if groups else ""
+    of = "1 step was" if others.steps == 1 else f"{others.steps:,} steps were"
+    of = f" ({of} watched, each until the next one's first bucket{unseen})"
     if not others.count:
-        return f"none were seen, {of}{unseen}"
-    text = f"{others.count:,.1f}".removesuffix(".0") + " a step, of no traced model"
+        return f"none{of}"
+    text = f"{others.count:,.1f}".removesuffix(".0") + " a watched step"
     if others.share is not None and others.wire_bytes is not None:
         sent, share = size(round(others.wire_bytes)), percent(others.share)
-        text += f": {sent}, {share} of the payload of these and of traced models"
+        text += f": {sent}, {share} of what they and traced models send"
     else:
         text += "; their share of the payload is not known"
     if others.in_flight_ns is not None:
         text += f", in flight for {ms(others.in_flight_ns)}; longest: {others.longest}"
-    return f"{text} ({of}{unseen})"
+    return f"{text}{of}"
 
 
 def model_lines(source: ModelSource) -> Iterator[tuple[str, str]]:

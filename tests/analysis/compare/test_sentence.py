@@ -63,3 +63,10 @@ def test_a_part_that_is_not_shown_is_not_said() -> None:
     )
     assert sentence(replace(FOUND, parts=parts)).endswith("; no stage is shown to account for it.")
     assert FOUND.sentence.count(" ms of ") == 1
+
+
+def test_a_rank_that_is_late_in_both_runs_is_not_laid_on_one() -> None:
+    found = compared(late_ms={1: 20.0})
+    assert "waiting for rank 1, late in other" in sentence(found)
+    beside = replace(found, a=replace(found.a, late=found.b.late))
+    assert "waiting for rank 1, late in both" in sentence(beside)

@@ -16,7 +16,7 @@ from tests.analysis.run.files import add, drop
 from tests.analysis.runs import run_in
 
 US = 1000
-IN_ONE = "in one sampled step, until the next one's first bucket"
+IN_ONE = "1 step was watched, each until the next one's first bucket"
 JOB = SyntheticJob(ranks=2, steps=6)
 
 
@@ -76,9 +76,9 @@ def test_what_two_ranks_add_up_to(tmp_path: Path) -> None:
     assert (found.in_flight_ns, found.longest) == (690 * US, "barrier at train.py:9")
     text = sentence(run)
     assert text is not None
-    assert text.startswith("2 a step, of no traced model: 4 kB, ")
+    assert text.startswith("2 a watched step: 4 kB, ")
     assert text.endswith(
-        " of the payload of these and of traced models, in flight for 0.69 ms; longest: barrier at "
+        " of what they and traced models send, in flight for 0.69 ms; longest: barrier at "
         f"train.py:9 ({IN_ONE}; not seen: 1 other process group)"
     )
 
@@ -90,7 +90,7 @@ def test_what_is_not_known(tmp_path: Path) -> None:
     assert found is not None
     assert (found.count, found.wire_bytes, found.in_flight_ns, found.share) == (1, None, None, None)
     assert sentence(run) == (
-        f"1 a step, of no traced model; their share of the payload is not known ({IN_ONE})"
+        f"1 a watched step; their share of the payload is not known ({IN_ONE})"
     )
 
 
@@ -102,11 +102,11 @@ def test_more_than_are_listed_leave_the_time_unknown(tmp_path: Path) -> None:
 
 def test_a_job_without_any(tmp_path: Path) -> None:
     """It is known of sampled steps that there is none."""
-    assert sentence(run_with(tmp_path)) == f"none were seen, {IN_ONE}"
+    assert sentence(run_with(tmp_path)) == f"none ({IN_ONE})"
 
 
 @pytest.mark.parametrize(
-    ("version", "says"), [("2.13.0", None), ("2.14.1", "not known: no step was sampled")]
+    ("version", "says"), [("2.13.0", None), ("2.14.1", "not known: no step was watched")]
 )
 def test_where_nothing_was_seen(version: str, says: str | None, tmp_path: Path) -> None:
     """Of a torch that cannot tell there is no sentence."""
