@@ -21,14 +21,16 @@ import torch
 import torch.distributed as dist
 
 from ..probes.compare import compared, wide_copy
+from ..probes.device_group import trouble_with
 from ..probes.local import tried
+from ..probes.plan import ProbePlan, Ranks
 from ..probes.probe_result import ProbeResult
 from ..staging.calls import BucketCall
 from ..staging.collectives import reduce_scatter_flat
+from ..staging.groups import collectives_issued
 from ..staging.job import current_rank
 from ..staging.ring import Loss
 from .hooks import Gathering, Reduction, ScatterHook
-from .probe_plan import ProbePlan
 from .torch_groups import ParameterGroup, Share
 
 if TYPE_CHECKING:
@@ -36,11 +38,12 @@ if TYPE_CHECKING:
 
 
 class UnitProbe:
-    """The probes of one unit, the how-manieth of the model ``number`` says."""
+    """The probes of one unit of ``count``, the how-manieth of the model ``number`` says."""
 
-    def __init__(self, plan: ProbePlan, number: int, unit: ParameterGroup) -> None:
+    def __init__(self, plan: ProbePlan, number: int, count: int, unit: ParameterGroup) -> None:
         self.plan = plan
         self.number = number
+        self._count = count
         self._unit = unit
 
     def of_scatter(
@@ -51,7 +54,7 @@ class UnitProbe:
         ``call``: ``None`` where this rank records none.
         """
         plan, group = self.plan, asked.group
-        if not plan.takes(self.number) or (call is not None and _comes_again(call)):
+        if not self._is_due() or (call is not None and _comes_again(call)):
             return None
         if plan.scope == "local":
             if call is not None:
@@ -59,14 +62,14 @@ class UnitProbe:
             return None
         if call is None:
             why = "recorded no call of a step that others probe; trace the same steps on all ranks"
-            plan.refuse(self.number, group, f"{_rank()} {why}")
+            self.refuse(group, why)
             return None
         try:
-            plan.prepare(group, asked.gradients.device)
+            _prepare(group, asked.gradients.device)
             probed = self._probed(call, group, asked.part)
             look = Reference(self, probed, hook, asked, op)
         except Exception as error:  # the probe's trouble must not become training's
-            plan.refuse(self.number, group, f"{_rank()}: {_trouble(error)}")
+            self.refuse(group, _trouble(error))
             return None
         call.enter()
         return look
@@ -74,7 +77,7 @@ class UnitProbe:
     def of_gather(self, call: BucketCall | None, asked: Gathering) -> Reference | OwnPart | None:
         """Return what looks at an all-gather, if it is its turn; raises nothing."""
         plan = self.plan
-        if call is None or not plan.takes(self.number) or _comes_again(call):
+        if call is None or not self._is_due() or _comes_again(call):
             return None
         try:
             look = OwnPart(plan, self._probed(call, asked.group, asked.own), asked)
@@ -83,6 +86,14 @@ class UnitProbe:
             return None
         call.enter()
         return look
+
+    def _is_due(self) -> bool:
+        return self.plan.takes(self.plan.model.step, self.number, self._count)
+
+    def refuse(self, group: dist.ProcessGroup, why: str) -> None:
+        """Have nobody issue the unit's reference, to which this rank does not come now."""
+        told = f"rank {current_rank()}: {why}"
+        self.plan.refuse(self.plan.model.step, self.number, Ranks.of(group), told)
 
     def _try_alone(self, hook: ScatterHook, call: BucketCall, asked: Reduction) -> None:
         """Measure what the hook does to this rank's own gradients, without sending them."""
@@ -125,7 +136,7 @@ class Reference:
     def __init__(
         self, probe: UnitProbe, probed: PartResult, hook: ScatterHook, asked: Reduction, op: Any
     ) -> None:
-        self._plan, self._number = probe.plan, probe.number
+        self._plan, self._probe = probe.plan, probe
         self._probed, self._hook, self._asked, self._op = probed, hook, asked, op
         self._gradients = wide_copy(asked.gradients)
         self._part = self._gradients.new_empty(asked.part.shape)
@@ -137,7 +148,8 @@ class Reference:
         Issues the reference if all ranks do.
         """
         group, plan = self._asked.group, self._plan
-        if plan.all_are_here(self._number, group, result.device):
+        issued = str(collectives_issued(group, result.device))
+        if plan.all_are_here(plan.model.step, self._probe.number, Ranks.of(group), issued):
             try:
                 reduce_scatter_flat(self._part, self._gradients, op=self._op, group=group)
                 kept = self._hook.residual(self._asked.unit)
@@ -147,7 +159,7 @@ class Reference:
 
     def abandon(self) -> None:
         """Issue no reference: the hook raised."""
-        self._plan.refuse(self._number, self._asked.group, f"{_rank()}'s hook raised")
+        self._probe.refuse(self._asked.group, "the hook raised")
 
 
 class OwnPart:
@@ -228,8 +240,12 @@ def _comes_again(call: BucketCall) -> bool:
     return call.slot.unit is not None and call.slot.unit.turn > 0
 
 
-def _rank() -> str:
-    return f"rank {current_rank()}"
+def _prepare(group: dist.ProcessGroup, device: torch.device) -> None:
+    """Raise where no reference can go over a group, as what comes later must not on one rank."""
+    trouble = None if device.type == "cpu" else trouble_with(group, device)
+    if trouble is not None:
+        raise RuntimeError(trouble)
+    collectives_issued(group, device)
 
 
 def _trouble(error: Exception) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from ..probes.agreement import key_of
+from ..probes.plan import ProbePlan
 from ..probes.step_sampler import StepSampler
 from ..staging.job import current_rank
 from ..staging.slots import ModelState
@@ -25,7 +27,6 @@ from .comms import TracedAllGather
 from .finalization import hear_of_finalization
 from .hooks import GatherHook, ScatterHook
 from .probe import UnitProbe
-from .probe_plan import ProbePlan
 from .stamps import Stamps
 from .torch_groups import (
     ParameterGroup,
@@ -134,10 +135,11 @@ class TracedModel:
         tracer.models.register_layout(self._steps)
         self._plan: ProbePlan | None = None
         if tracer.error_every and any(hooks):
-            self._plan = ProbePlan(state, [group.unit for group in groups], tracer)
+            known = hooks.name, [group.unit for group in groups]
+            self._plan = ProbePlan(state, key_of("units", known), tracer)
             state.sampling = StepSampler([self._plan])
         self._units = [
-            TracedUnit(group, self._stamps(number, group, tracer), hooks, waits)
+            TracedUnit(group, self._stamps(number, len(groups), group, tracer), hooks, waits)
             for number, group in enumerate(groups)
         ]
         self._ends = watched_ends(states_of(parts), waits)
@@ -172,8 +174,8 @@ class TracedModel:
             unit.undo()
         self._units = []
 
-    def _stamps(self, number: int, group: ParameterGroup, tracer: Tracer) -> Stamps:
-        probe = None if self._plan is None else UnitProbe(self._plan, number, group)
+    def _stamps(self, number: int, count: int, group: ParameterGroup, tracer: Tracer) -> Stamps:
+        probe = None if self._plan is None else UnitProbe(self._plan, number, count, group)
         return Stamps(self._steps, group.unit, tracer, probe)
 
     def _is_whole(self) -> bool:

@@ -18,6 +18,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +66,10 @@ class LocalProbes(Part):
             self.next_step = self._schedule.next_after(step)
         return is_due
 
-    def replan(self, burst: int, step: int) -> bool:
-        """Measure the next ``burst`` steps too."""
-        plan = self._schedule
-        self._schedule = Schedule(step + 1, plan.every, plan.all_buckets, burst)
-        self.next_step = self._schedule.next_after(step)
+    def replan(self, first: int, number: int) -> bool:
+        """Measure the ``number`` steps from ``first`` on, too."""
+        self._schedule = replace(self._schedule, burst=range(first, first + number))
+        self.next_step = min(self.next_step, first)
         return True
 
     def stop(self, slot: BucketSlot, why: str) -> None:

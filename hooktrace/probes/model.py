@@ -1,305 +1,230 @@
-"""The probes of one model: agreement, schedule, group, put together when a step asks for them.
+"""The probes of a DDP model's buckets: each is compared with the lossless average of all ranks.
 
-A failure ends a round of probes, on all ranks: one that has failed alone closes its connections, so
-that nobody waits for it, and says so in the store.
+    bucket's turn --Probe: all memory--> all ranks are here (plan.py) --> reference issued, compared
+
+    on CPUs      a group of hooktrace's own, which the ranks make when they are first together; all
+                 of it aside, so that the backward pass waits for nobody
+    on a device  the hook's own group, in whose order the reference has its place
+
+A rank whose probe fails closes its connections, so that nobody waits for it; at the next place all
+see that it has none, and at the one after it they make new ones.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 import torch.distributed as dist
 
+from ..ranks.native_calls import call_aside
 from ..ranks.private_group import PrivateGroup, made_unless
 from ..staging.groups import group_timeout
-from ..staging.job import job_store, rendezvous_store
+from ..staging.job import current_rank
 from ..staging.ring import Loss
 from ..staging.slots import BucketSlot
-from .agreement import NEVER, Agreement, Consent, key_of, known_of
+from .agreement import key_of, known_of
 from .device_group import DeviceGroup
+from .plan import ProbePlan, Ranks
 from .probe import Probe
 from .probe_result import ProbeResult, StepChecksums
-from .schedule import OFF, Schedule
-from .step_sampler import CallStart, Part
+from .schedule import OFF
+from .step_sampler import CallStart
 
 if TYPE_CHECKING:
     from ..tracing.tracer import Tracer
 
-logger = logging.getLogger("hooktrace")
-
-_WARN_STEP = 64
 _TIMEOUT = timedelta(seconds=60)
-"""After which a rank that does not come to a probe no longer holds up the others' backward pass; at
-most a quarter of the process group's own."""
+"""Of a probe's own collectives, for which DDP's result waits; at most a quarter of the process
+group's own."""
 
 _FAILURES = 3
 """After as many failures one after another, with no probe between them, the probes end."""
 
 
-class ModelProbes(Part):
-    """Decides for each bucket of a step from ``next_step`` on whether it is probed.
+Ended: TypeAlias = Callable[[str | None], None]
+"""Told how a probe ended: why it failed, or ``None``."""
 
-    A failure ends a round of probes.  Its group is let go of, and the ranks meet again on a new
-    one, so that nothing of the old one can pair up with what comes.
-    """
+
+class ModelProbes(ProbePlan):
+    """Probes the buckets of one model whose turn it is."""
 
     def __init__(
         self,
         group: dist.ProcessGroup,
         slot: BucketSlot,
         parameters: list[torch.Tensor],
-        every: int,
+        tracer: Tracer,
         *,
-        all_buckets: bool,
         local: bool,
     ) -> None:
-        self._rank, self._size = group.rank(), group.size()
-        self._ranks = tuple(dist.get_process_group_ranks(group))
-        self._key = key_of("probes", known_of(self._ranks, slot, parameters))
-        first = slot.model.first_step
-        self._wish = (
-            f"error_every={every}, error_all_buckets={all_buckets}, local={local}, "
-            f"first_step={first}"
-        )
+        self._ranks = Ranks.of(group)
+        key = key_of("probes", known_of(self._ranks.numbers, slot, parameters))
+        super().__init__(slot.model, key, tracer, f", local={local}")
+        self._key = key
+        self._rank, self._local = group.rank(), local
         self._timeout = min(_TIMEOUT, group_timeout(group) / 4)
-        self._every, self._all_buckets, self._local = every, all_buckets, local
-        self._burst = 0
+        self._device = DeviceGroup(group, slot.device) if slot.device_type != "cpu" else None
+        self._connections: PrivateGroup | None = None
+        self._since = ""
+        """The place from which on no probe has failed; "" after one has, on this rank."""
+        self._last: threading.Event | None = None
+        """Set once all that was to be done aside is done."""
         self._lock = threading.Lock()
         self._failures = 0
-        self._stopped = False
-        on_device = slot.device_type != "cpu"
-        self._device_group = DeviceGroup(group, slot.device) if on_device else None
-        self._begin_round(0, first)
-
-    def _begin_round(self, number: int, start: int) -> None:
-        self._agreement = Agreement(
-            job_store(),
-            self._key,
-            self._rank,
-            self._size,
-            self._wish,
-            number=number,
-            start=start,
-        )
-        if number:
-            self._burst = self._agreement.burst(self._burst)
-        self._number = number
-        self._over = False
-        self._group: PrivateGroup | DeviceGroup | None = None
-        self._connections: PrivateGroup | None = None
-        self._consent: Consent | None = None
         self._checksums = StepChecksums(-1, {})
-        self._schedule = Schedule(OFF, self._every, self._all_buckets, self._burst)
-        self.next_step = self._agreement.next_step
+        self.next_step = self._schedule.first
 
     def enter(self, start: CallStart, sink: Tracer) -> bool:
-        """Probe a bucket, if it is its turn, or go on with the agreement that comes before.
+        """Probe a bucket, if it is its turn.
 
         Raises nothing: whatever goes wrong here is the probes' trouble, and not training's.
         """
-        if self._stopped:
-            self.next_step = OFF
-            return False
-        ended = functools.partial(self._ended, self._number, start.slot, start.step, sink)
-        begins = self._over
-        try:
-            return self._enter(start, sink, ended)
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-            if begins:  # not even the next round could
-                self._stop(start.slot, why)
-            else:
-                ended(why)
-            return True  # it may have waited for other ranks
-
-    def _enter(self, start: CallStart, sink: Tracer, ended: Callable[[str | None], None]) -> bool:
         slot, step = start.slot, start.step
+        is_due = self.takes(step, slot.index, len(slot.model.slots))
+        if is_due:
+            ended = functools.partial(self._ended, sink, self._failures)
+            try:
+                probe = Probe(start, self._result_of(start), sink, self._checksums, ended)
+            except Exception as error:
+                self._fail(step, slot.index, ended, error)
+            else:
+                start.looks.append(probe)
+                issue = probe.issuer()
+                self._do(lambda: self._go(step, slot.index, probe, issue, ended))
         if self._over:
-            self._close()
-            self._begin_round(*self._agreement.next_round(step))
-            return True
-        if self._group is None:
-            self._prepare(slot, step)
-            return True
-        is_probed = self._schedule.takes(step, slot.index, len(slot.model.slots))
-        if is_probed:
-            if self._agreement.is_over():
-                self._over = True
-                return True
-            probed = ProbeResult(
-                slot=slot,
-                step=step,
-                rank=self._rank,
-                ranks=self._ranks,
-                local=self._local,
-                ready=start.ready,
-                before=self._turn_to(step),
-            )
-            probe = Probe(start, probed, self._group, sink, checksums=self._checksums, ended=ended)
-            if not self._all_are_here(slot, step):
-                ended("the ranks were not all at the same bucket of the same step")
-                return True
-            probe.issue()
-            start.looks.append(probe)
-        if slot.is_last:
-            self._pass(step)
-        return is_probed
+            self.next_step = OFF
+        elif slot.is_last:
+            self.next_step = self._schedule.next_after(step)
+        return is_due
 
-    def _pass(self, step: int) -> None:
-        """Go on to the next probed step, unless something else was asked for meanwhile."""
-        with self._lock:
-            if not self._over:
-                self.next_step = self._schedule.next_after(step)
-                if step + 1 >= self._schedule.first + self._schedule.burst:
-                    self._burst = 0
+    def _result_of(self, start: CallStart) -> ProbeResult:
+        before = None
+        if self._checksums.step != start.step:  # at a step's first probe: of the one before
+            before, self._checksums = self._checksums, StepChecksums(start.step, {})
+        return ProbeResult(
+            slot=start.slot,
+            step=start.step,
+            rank=self._rank,
+            ranks=self._ranks.numbers,
+            local=self._local,
+            ready=start.ready,
+            before=before,
+        )
 
-    def _all_are_here(self, slot: BucketSlot, step: int) -> bool:
-        """Return whether to issue the reference; on a device it is every rank or none."""
-        if self._consent is None or self._device_group is None:
-            return True
-        place, issued = f"{step}/{slot.index}", self._device_group.issued()
-        return self._consent.given(place, issued, self._timeout, self._agreement.is_over)
+    def _do(self, work: Callable[[], None]) -> None:
+        """Do some work that waits for other ranks: on a device now, else aside, in this order.
 
-    def _turn_to(self, step: int) -> StepChecksums | None:
-        """Begin a probed step; return the checksums of the one before at its first probe."""
-        if self._checksums.step == step:
-            return None
-        before, self._checksums = self._checksums, StepChecksums(step, {})
-        return before
+        A device's reference has its place between the hook's collectives.
+        """
+        if self._device is not None:
+            work()
+            return
+        before, self._last = self._last, threading.Event()
+        call_aside(functools.partial(_in_order, before, work, self._last), "hooktrace-probe")
 
-    def _ended(
-        self, number: int, slot: BucketSlot, step: int, sink: Tracer, why: str | None
+    def _go(
+        self,
+        step: int,
+        index: int,
+        probe: Probe,
+        issue: Callable[[PrivateGroup | DeviceGroup], None],
+        ended: Ended,
     ) -> None:
-        """Take note of how a probe of a round ended, ``why`` it failed if it did.  Any thread."""
-        with self._lock:
-            if number != self._number or self._over or self._stopped:
+        """Issue a probe's reference, if all ranks do."""
+        try:
+            issued = 0 if self._device is None else self._device.issued()
+            if self.all_are_here(step, index, self._ranks, f"{issued} since {self._since}"):
+                place = f"{step}/{index}"
+                self._since = self._since or place
+                issue(self._device or self._connected(place))
                 return
-            self._over = why is not None
-            self._failures = self._failures + 1 if self._over else 0
-        if why is None:
+            self._begin_anew()
+        except Exception as error:
+            self._fail(step, index, ended, error)
+        probe.drop()
+
+    def _fail(self, step: int, index: int, ended: Ended, error: Exception) -> None:
+        why = f"{type(error).__name__}: {error}"
+        told = f"rank {current_rank()}: {why}"
+        self._do(lambda: self.decline(step, index, self._ranks, told))
+        ended(why)
+
+    def _connected(self, place: str) -> PrivateGroup:
+        """Return the ranks' own connections, made where all of them are, if there are none."""
+        if self._connections is None:
+            size, name = len(self._ranks.numbers), f"{self._key}/group/{place}"
+            consent = self.consent(self._ranks)
+            self._connections = made_unless(
+                lambda: consent.is_refused(place),
+                lambda: PrivateGroup(name, self._rank, size, self._timeout),
+            )
+        return self._connections
+
+    def _begin_anew(self) -> None:
+        """Let what other ranks wait for on the connections fail, and be as before any probe."""
+        with self._lock:
+            connections, self._connections, self._since = self._connections, None, ""
+        if connections is not None:
+            connections.close()
+
+    def _ended(self, sink: Tracer, before: int, why: str | None) -> None:
+        """Take note of how a probe ended, ``why`` it failed if it did.  Any thread.
+
+        ``before``: the failures when it began; of probes that fail together one counts.
+        """
+        with self._lock:
+            counts = not self._over and before == self._failures
+            if counts:
+                self._failures = 0 if why is None else before + 1
+        if why is None or not counts:
             return
         sink.push(Loss("probe_failed", why))
-        self._close()
+        self._begin_anew()
         if self._failures == _FAILURES:
-            self._stop(slot, f"{_FAILURES} checks failed one after another, the last by {why}")
-        else:
-            self._tell(lambda: self._agreement.end(step))
-
-    def replan(self, burst: int, step: int) -> bool:
-        """End the round; in the next one the first rank to come says how long the burst is.
-
-        Asks the store.
-        """
-        with self._lock:
-            if self._stopped:
-                return False
-            self._burst = burst
-            self._over, self.next_step = True, 0
-        self._tell(lambda: self._agreement.end_newest(step))
-        return True
-
-    def _stop(self, slot: BucketSlot, why: str) -> None:
-        """Probe no more, and say why."""
-        if not self._stopped:
-            self.leave()
-            logger.warning(
-                "compression error of %s is no longer measured: %s; training goes on",
-                slot.model.name,
-                why,
-            )
+            self.end(f"{_FAILURES} checks failed one after another, the last by {why}")
 
     def miss(self, slot: BucketSlot, step: int, sink: Tracer) -> None:
-        """End the round where the other ranks probe or meet at a call that is not looked at.
+        """Have nobody wait at a call that is not looked at here."""
+        if self.takes(step, slot.index, len(slot.model.slots)):
+            why = f"rank {current_rank()}: recorded no call of it; trace the same steps on all"
+            self._do(lambda: self.decline(step, slot.index, self._ranks, why))
+            self._do(self._begin_anew)
 
-        On a device that is most often a graph's capture, which all ranks are at.
-        """
-        if self._device_group is not None:
-            return
-        meeting = self._agreement.meeting
-        if self._group is None:
-            is_due = meeting is not None and step >= meeting != NEVER
-        else:
-            is_due = self._schedule.takes(step, slot.index, len(slot.model.slots))
-        if is_due:
-            self._ended(self._number, slot, step, sink, "a call could not be stamped")
+    def replan(self, first: int, number: int) -> bool:
+        """Probe the ``number`` steps from ``first`` on, too."""
+        self.next_step = min(self.next_step, first)
+        return super().replan(first, number)
 
     def leave(self) -> None:
         """Probe no more, and let the other ranks know before their next probe."""
-        if not self._stopped:
-            self._stopped, self.next_step = True, OFF
-            self._tell(self._agreement.leave)
-            self._close()
+        super().leave()
+        self._begin_anew()
 
-    def _close(self) -> None:
-        """Let what other ranks wait for on the round's own connections fail."""
-        if self._connections is not None:
-            self._connections.close()
+    def end(self, why: str) -> None:
+        """Probe no more, and say why."""
+        super().end(why)
+        self._begin_anew()
 
     def begin_in_child(self) -> None:
         """Probe no more; the store's connection and the group's threads are the parent's."""
-        self._stopped, self.next_step = True, OFF
+        super().begin_in_child()
+        self._last = None
         if self._connections is not None:
             self._connections.leave_with_parent()
 
-    def _tell(self, request: Callable[[], object]) -> None:
-        try:
-            request()
-        except RuntimeError:
-            logger.debug("the store is gone, and the other ranks with it")
 
-    def _prepare(self, slot: BucketSlot, step: int) -> None:
-        """Ask for the meeting, or go to it when its step has come."""
-        agreement = self._agreement
-        if agreement.meeting is None:
-            agreement.ask(step)
-        meeting, left = agreement.meeting, agreement.has_left()
-        if left is not None:
-            who = self._ranks[left]
-            self._stop(slot, f"rank {who} has closed its tracer, or its log says why it stopped")
-        elif meeting is None and self._number and agreement.is_over():
-            self._over = True
-        elif meeting is None:
-            self.next_step = agreement.next_step
-            if step == _WARN_STEP:
-                self._warn_of_missing(slot)
-        elif meeting == NEVER:
-            wishes = agreement.difference()
-            self._stop(slot, f"the ranks want different checks, {wishes}; give all the same")
-        elif step < meeting:
-            self.next_step = meeting
-        elif agreement.is_over():
-            self._over = True
-        else:
-            self._meet(step)
-
-    def _warn_of_missing(self, slot: BucketSlot) -> None:
-        logger.warning(
-            "compression error of %s is not measured: rank(s) %s offer no checks of it; trace it "
-            "on all ranks, with the same options, or pass Tracer(error_every=0)",
-            slot.model.name,
-            ", ".join(str(self._ranks[place]) for place in self._agreement.missing()),
-        )
-
-    def _meet(self, step: int) -> None:
-        prefix = f"{self._key}/{self._number}"
-        group = made_unless(
-            self._agreement.is_over,
-            lambda: PrivateGroup(f"{prefix}/group", self._rank, self._size, self._timeout),
-        )
-        last = group.latest(step)
-        # After a failure at other steps than before: what held a rank up may come as regularly.
-        first = last + 1 if self._number else Schedule(0, self._every).next_after(last)
-        self._schedule.first = first
-        self.next_step = self._schedule.next_after(first - 1)
-        if self._device_group is None:
-            self._group = self._connections = group
-        else:
-            self._group = self._device_group
-            store = rendezvous_store(f"{prefix}/consent")
-            self._consent = Consent(store, "at", self._size, cleans=self._rank == 0)
+def _in_order(
+    before: threading.Event | None, work: Callable[[], None], over: threading.Event
+) -> None:
+    """Do some work when that before it is done."""
+    if before is not None:
+        before.wait()
+    try:
+        work()
+    finally:
+        over.set()

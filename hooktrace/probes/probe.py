@@ -34,25 +34,23 @@ if TYPE_CHECKING:
 
 _SAMPLES = 4096
 
-_NUMBERS = 12
-"""Words of 32 bits in front of the samples: checksum (2 x 64 bits), arrival and its uncertainty,
-step and bucket."""
+_NUMBERS = 14
+"""Words of 32 bits in front of the samples: checksum (2 x 64 bits), of what it is, arrival and its
+uncertainty, step and bucket."""
 
 
 class Probe(Look):
     """A probed call in the making.
 
-    ``group``: the ranks of the model, which all issue in one order.  ``checksums``: of the step, to
-    which this bucket's is added.  ``ended``: told how it ended, why it failed or ``None``.
+    ``checksums``: of the step, to which this bucket's is added.  ``ended``: told how it ended, why
+    it failed or ``None``.
     """
 
     def __init__(
         self,
         start: CallStart,
         probed: ProbeResult,
-        group: PrivateGroup | DeviceGroup,
         sink: Tracer,
-        *,
         checksums: StepChecksums,
         ended: Callable[[str | None], None],
     ) -> None:
@@ -65,30 +63,48 @@ class Probe(Look):
         self._stride = max(1, buffer.numel() // _SAMPLES)
         self._checksums = checksums
         self._state = start.state
-        before = (probed.before or StepChecksums(-1, {})).joint(buffer.device)
+        earlier = probed.before or StepChecksums(-1, {})
+        before = earlier.joint(buffer.device)
         offset, uncertainty = sink.clock_offset(probed.ready) or (0, -1)
         # A number reaches a device without waiting for it by filling a tensor, not by a copy.
-        about = [probed.ready + offset, uncertainty, probed.step, probed.slot.index]
+        about = [
+            *(earlier.identity, probed.ready + offset, uncertainty),
+            *(probed.step, probed.slot.index),
+        ]
         numbers = torch.cat([before, *(before.new_full((1,), number) for number in about)])
         # Integers and floats travel together, as bits.
         message = torch.cat([numbers.view(torch.int32), self._sampled(buffer).view(torch.int32)])
-        self._messages = message.new_empty((group.size, len(message)))
+        self._messages = message.new_empty((len(probed.ranks), len(message)))
         self._reference = wide_copy(buffer)
         self._lock = threading.Lock()
         self._awaited = 3
         self._result: Future = None
         self._joined = new_future(buffer)
-        self._group, self._message = group, message
+        self._message = message
         self._futures: tuple[Future, ...] = ()
+        self._is_dropped = False
 
-    def issue(self) -> None:
-        """Issue the reference, before the hook issues anything: in one order on all ranks.
+    def issuer(self) -> Callable[[PrivateGroup | DeviceGroup], None]:
+        """Return what issues the reference over a group: in one order on all ranks, on any thread.
 
-        All memory was there before: no rank is to fail here alone.
+        All memory was there before: no rank is to fail there alone.  Nor where the hook has raised
+        meanwhile: the others may have issued theirs.
         """
-        group, message = self._group, self._message
-        self._futures = (group.average(self._reference), group.gather(message, self._messages))
+        reference, message, messages = self._reference, self._message, self._messages
         del self._message
+
+        def issue(group: PrivateGroup | DeviceGroup) -> None:
+            futures = (group.average(reference), group.gather(message, messages))
+            self._futures = futures
+            for awaited in futures:
+                awaited.add_done_callback(self._arrived)
+
+        return issue
+
+    def drop(self) -> None:
+        """Take note that there is no reference: DDP gets the hook's result as it is."""
+        self._is_dropped = True
+        self._count(2)
 
     def abandon(self, why: str) -> None:
         """Let go of the call: there are no numbers."""
@@ -102,13 +118,15 @@ class Probe(Look):
         """Return the future for DDP: the hook's own result, once it was compared."""
         self._result = future
         passed_on = self._joined.then(_unwrap)
-        for awaited in (future, *self._futures):
-            awaited.add_done_callback(self._arrived)
+        future.add_done_callback(self._arrived)
         return passed_on
 
     def _arrived(self, _: Future) -> None:
+        self._count(1)
+
+    def _count(self, arrived: int) -> None:
         with self._lock:
-            self._awaited -= 1
+            self._awaited -= arrived
             if self._awaited:  # below 0 where the probe was abandoned
                 return
         joined = self._joined
@@ -123,7 +141,10 @@ class Probe(Look):
             return
         # Whatever happens to the comparison, Ctrl-C included, DDP waits for its result.
         try:
-            self._try_to_compare(value)
+            if self._is_dropped:
+                self._release()
+            else:
+                self._try_to_compare(value)
         finally:
             joined.set_result(value)
 
@@ -149,7 +170,8 @@ class Probe(Look):
         keep_for_current_stream(tensor for tensor in used if tensor is not None)
         # Flat: rows of another length cannot be read as 64 bits.
         numbers = messages[:, :_NUMBERS].flatten().view(torch.int64)
-        checksums, arrivals, places = numbers.view(len(messages), -1).split(2, dim=1)
+        numbers = numbers.view(len(messages), -1)
+        checksums, arrivals, places = numbers.split((3, 2, 2), dim=1)
         found = compared(result, self._reference, self._lengths, residual) | {
             "finite": self._finite,
             "samples": messages[:, _NUMBERS:].view(torch.float32),

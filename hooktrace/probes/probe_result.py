@@ -9,6 +9,7 @@ debug_checks.py --DebugResult (debug_result.py)--> the same way --> anomalies
 from __future__ import annotations
 
 import math
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -105,11 +106,12 @@ class ProbeResult(Found):
     ``local``: whether results differ between ranks by design.  ``scope``: as in ``ErrorRecord``.
     ``result_sample``: (k,), of the result at the same places.  ``residual_square``: the square of
     what error feedback keeps.  ``before``: the step probed before, and ``checksums`` its results'
-    on each rank, (ranks, 2).  ``ready``: host ns at which the hook was called; ``arrivals``: that
-    time on each rank in rank 0's clock and its uncertainty, -1 where that is unknown, (ranks, 2).
-    ``places``: the step and bucket that each rank probed, (ranks, 2).  Without ``sums`` there was
-    nothing to compare.  ``parts``: names and elements of what was compared, the bucket's parameters
-    by default; of a unit this rank has a part of each.
+    on each rank, (ranks, 2), where all of them have some of the same buckets.  ``ready``: host ns
+    at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and its
+    uncertainty, -1 where that is unknown, (ranks, 2).  ``places``: the step and bucket that each
+    rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.  ``parts``: names and
+    elements of what was compared, the bucket's parameters by default; of a unit this rank has a
+    part of each.
     """
 
     rank: int
@@ -133,6 +135,14 @@ class ProbeResult(Found):
         if not self.parts:
             names = [name for name, _ in parameters]
             self.parts = tuple(zip(names, lengths_of(parameters), strict=True))
+
+    def read(self) -> None:
+        """Take the tensors; checksums are none where ranks have them of different buckets."""
+        has_copy = self._copy is not None
+        super().read()
+        if has_copy and self.checksums is not None:
+            checksums, identities = self.checksums.split((2, 1), dim=1)
+            self.checksums = checksums if len(identities.unique()) == 1 else None
 
     def arrive(self, into: Assembler) -> None:
         """Become numbers of its bucket's record, a skew, and anomalies."""
@@ -160,6 +170,11 @@ class StepChecksums:
 
     step: int
     sums: dict[int, torch.Tensor]
+
+    @property
+    def identity(self) -> int:
+        """A number of the step and its buckets: only checksums of the same can be compared."""
+        return zlib.crc32(repr((self.step, sorted(self.sums))).encode())
 
     def joint(self, device: torch.device) -> torch.Tensor:
         """Return one checksum of all buckets, int64 of shape (2,) on their device."""

@@ -1,8 +1,8 @@
 """Which steps of a model are looked at, and which of a step's buckets or units.
 
-Ranks of one DDP model count the same steps (under ``no_sync`` none is counted, and under ``join()``
-a rank without data counts the shadows), so the count decides.  From which step on, the ranks agree
-(``agreement.py``).
+Ranks of one model count the same steps (under ``no_sync`` none is counted, and under ``join()`` a
+rank without data counts the shadows), so the count decides.  Whether all are there, the ranks ask
+each other at each (``agreement.py``).
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ OFF = sys.maxsize
 
 @dataclass(slots=True)
 class Schedule:
-    """From step ``first`` on each ``every``-th one, and the first ``burst`` ones too.
+    """From step ``first`` on each ``every``-th one, and those of a ``burst``, which are asked for.
 
     Buckets take turns, one a probed step, or with ``all_buckets`` are all probed on each.
-    ``every`` is 0 where none comes after the burst.
     """
 
     first: int
     every: int
     all_buckets: bool = False
-    burst: int = 0
+    burst: range = range(0)
+
+    @classmethod
+    def after(cls, step: int, every: int, all_buckets: bool = False) -> Schedule:
+        """Return that of the multiples of ``every`` after a model's first ``step``."""
+        return cls(step + every - step % every, every, all_buckets)
 
     def next_after(self, step: int) -> int:
         """Return the first probed step that comes after ``step``."""
-        if step < self.first:
-            return self.first if self.burst or self.every else OFF
-        if step + 1 < self.first + self.burst:
-            return step + 1
-        if not self.every:
-            return OFF
-        return step + self.every - (step - self.first) % self.every
+        past = max(step + 1 - self.first, 0)
+        regular = self.first + past + -past % self.every
+        asked = max(step + 1, self.burst.start)
+        return min(regular, asked) if asked in self.burst else regular
 
     def takes(self, step: int, bucket: int, bucket_count: int) -> bool:
         """Return whether a bucket of a probed step is probed.
@@ -50,7 +51,7 @@ class Schedule:
 
     def turn(self, step: int) -> int | None:
         """Return how many turns were before a probed step; ``None`` of another step."""
+        if step in self.burst:
+            return step - self.burst.start
         ordinal = step - self.first
-        if 0 <= ordinal < self.burst:
-            return ordinal
-        return None if not self.every or ordinal % self.every else ordinal // self.every
+        return None if ordinal < 0 or ordinal % self.every else ordinal // self.every

@@ -71,7 +71,7 @@ class Part(Protocol):
         return False
 
     def miss(self, slot: BucketSlot, step: int, sink: Tracer) -> None:
-        """Take note that a call was not looked at, since something of hooktrace's own raised."""
+        """Take note that a call is not looked at: it is not recorded, or could not be stamped."""
         return
 
     def leave(self) -> None:
@@ -82,10 +82,10 @@ class Part(Protocol):
         """In a forked child, let go of what is the parent's."""
         return
 
-    def replan(self, burst: int, step: int) -> bool:
-        """Look at ``burst`` steps after ``step`` too; returns whether this part does.  Any thread.
+    def replan(self, first: int, number: int) -> bool:
+        """Look at ``number`` steps from ``first`` on, too; returns if this part does.  Any thread.
 
-        Whatever was agreed on with other ranks is over: none of them waits for this one.
+        All ranks of the model are told the same.
         """
         return False
 
@@ -102,9 +102,9 @@ class StepSampler:
         self.next_step = min((part.next_step for part in parts), default=OFF)
         self.asked = False
 
-    def replan(self, burst: int, step: int) -> bool:
-        """Look at the next ``burst`` steps too; returns whether any part can.  Any thread."""
-        each = [part.replan(burst, step) for part in self._parts]
+    def replan(self, first: int, number: int) -> bool:
+        """Look at ``number`` steps from ``first`` on, too; returns if any part can.  Any thread."""
+        each = [part.replan(first, number) for part in self._parts]
         return any(each)
 
     def enter(self, start: CallStart, sink: Tracer) -> SampledCall | None:

@@ -34,14 +34,14 @@ class WireSampler(Part):
         self._schedule = Schedule(0, every)
         self._sampled = -1
         self._rested_ns = 0
-        self._burst_end = -1
+        self._burst = range(0)
         self.next_step = _FIRST_STEP
 
-    def replan(self, burst: int, step: int) -> bool:
-        """Sample the next ``burst`` steps too."""
-        self._burst_end = step + burst
+    def replan(self, first: int, number: int) -> bool:
+        """Sample the ``number`` steps from ``first`` on, too."""
+        self._burst = range(first, first + number)
         self._rested_ns = 0
-        self.next_step = step + 1
+        self.next_step = min(self.next_step, first)
         return True
 
     def enter(self, start: CallStart, sink: Tracer) -> bool:
@@ -51,8 +51,10 @@ class WireSampler(Part):
             return False
         if step == self._sampled + 1:
             sink.wake()
+        in_burst = step in self._burst
         self.next_step = self._schedule.next_after(step)
-        in_burst = step <= self._burst_end
+        if step < self._burst.start:
+            self.next_step = min(self.next_step, self._burst.start)
         if in_burst or step == _FIRST_STEP or self._schedule.turn(step) is not None:
             # In this very step: somebody may set the wall clock during a run.
             now, wall = clock_anchor(sink.clock)

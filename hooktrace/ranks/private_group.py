@@ -46,14 +46,6 @@ class PrivateGroup:
         """In a forked child: never end, which would wait for threads that it has not."""
         _of_the_parent.append(self._group)
 
-    def latest(self, step: int) -> int:
-        """Return the largest ``step`` of all ranks; waits for them."""
-        steps = torch.tensor([step])
-        options: Any = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.MAX
-        self._group.allreduce([steps], options).wait()
-        return int(steps)
-
     def average(self, tensor: torch.Tensor) -> Future:
         """Average in place, rounding as ``allreduce_hook`` does: divide, then add."""
         return self._group.allreduce([tensor.div_(self.size)]).get_future()

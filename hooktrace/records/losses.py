@@ -52,8 +52,8 @@ _TABLE = (
     ),
     LossReason(
         "probe_failed",
-        "an error was not measured, as where a rank came more than a minute late",
-        "the ranks meet again some steps later",
+        "an error was not measured, as where a rank came too late for it",
+        "all are asked again at the next one",
     ),
     LossReason(
         "step_too_long",

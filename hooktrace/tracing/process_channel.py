@@ -99,31 +99,21 @@ class TracerControl:
         return Done(text="; ".join(texts))
 
     def _probe(self, command: Command) -> Done:
-        begun, sharded, texts = [], [], []
+        texts = []
         for model in self._models():
-            if any(slot.unit is not None for slot in list(model.slots.values())):
-                sharded.append(model.name)
-            elif model.sampling is not None and model.sampling.replan(
-                command.number, model.position[0]
-            ):
-                _look_soon(model)
-                begun.append(model.name)
-        if begun:
-            texts.append(f"sampled checks of {', '.join(begun)} begin once all ranks have met")
-        if sharded:
-            texts.append(f"{', '.join(sharded)}: sharded (FSDP2), whose checks cannot be changed")
-        if begun:
+            first = command.first.get(model.name, model.position[0] + 1)
+            if model.sampling is not None and model.sampling.replan(first, command.number):
+                # The training thread may be about to say when it looks next: it is to look again.
+                model.sampling.asked = True
+                model.sample_step = 0
+                texts.append(_span(model, first, command.number))
+        if texts:
             return Done(text="; ".join(texts))
-        nothing = "nothing is sampled, by Tracer(error_every=0) or as the log says"
-        return Done(trouble="; ".join(texts) or nothing)
+        return Done(trouble="nothing is sampled, by Tracer(error_every=0) or as the log says")
 
     def _record(self, on: bool) -> Done:
         for tracer in self._tracers():
             tracer.recording = on
-            for model in tracer.models.all():
-                if model.sampling is not None:  # no rank waits for another's probes meanwhile
-                    model.sampling.replan(0, model.position[0])
-                    _look_soon(model)
         return Done(text="recording" if on else "paused")
 
     def _flush(self) -> Done:
@@ -149,13 +139,6 @@ def _where(status: ModelStatus) -> str:
         return text
     what = f"{oldest.stage} {oldest.collective}".rstrip()
     return f"{text}, {oldest.name} in {what} for {seconds(oldest.age_ns)}"
-
-
-def _look_soon(model: ModelState) -> None:
-    """Have the model's next call looked at, whatever its thread is at now."""
-    assert model.sampling is not None
-    model.sampling.asked = True
-    model.sample_step = 0
 
 
 logger = logging.getLogger("hooktrace")

@@ -81,7 +81,7 @@ class SamplingPlan:
             return None
         if tracer.error == "local":
             return self._local_probes(slot)
-        every, trouble = tracer.error_every, None
+        trouble = None
         try:
             group = self._model_group(state)
             if group is None:
@@ -89,10 +89,7 @@ class SamplingPlan:
             if slot.device_type != "cpu":
                 trouble = trouble_with(group, slot.device)
             if trouble is None:
-                of, all_buckets = bucket.parameters(), tracer.error_all_buckets
-                return ModelProbes(
-                    group, slot, of, every, all_buckets=all_buckets, local=self._local
-                )
+                return ModelProbes(group, slot, bucket.parameters(), tracer, local=self._local)
         except Exception as error:  # of torch's store or of a state's attributes
             trouble = f"{type(error).__name__}: {error}"
         self._say(f"compression error of %s is not measured: {trouble}; training goes on", slot)

@@ -242,10 +242,16 @@ class TracedHook:
         if tracer.state is not State.CLOSED:
             try:
                 slot = self._slot_of(state, bucket)
-                slot.model.enter(slot.index)
+                self._miss(slot, slot.model.enter(slot.index))
             except Exception as error:
                 tracer.push(Loss.of_stamps(error))
         return self._hook(state, bucket)
+
+    def _miss(self, slot: BucketSlot, step: int) -> None:
+        """Let the other ranks know that a call is not looked at, for which they may wait."""
+        model = slot.model
+        if model.sampling is not None and step >= model.sample_step:
+            model.sampling.miss(slot, step, self._tracer)
 
     def _slot_of(self, state: Any, bucket: Any) -> BucketSlot:
         """Return the slot of a call that is not recorded."""
@@ -265,8 +271,8 @@ class TracedHook:
             step = slot.model.enter(slot.index) if step < 0 else step
             if sampled is not None:
                 sampled.abandon(failure.why)
-            elif slot.model.sampling is not None and step >= slot.model.sample_step:
-                slot.model.sampling.miss(slot, step, self._tracer)
+            else:
+                self._miss(slot, step)
 
     def _sample(self, start: CallStart) -> SampledCall | None:
         model = start.slot.model

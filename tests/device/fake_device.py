@@ -24,11 +24,10 @@ from torch.overrides import TorchFunctionMode
 
 from hooktrace.fsdp import replicas
 from hooktrace.probes import (
-    agreement,
     debug_checks,
     device_group,
     local,
-    model,
+    plan,
     probe,
     step_sampler,
 )
@@ -140,16 +139,6 @@ class JobStore:
         self._values.pop(key, None)
 
 
-class Meeting:
-    """The ranks' meeting, at which all are at the same step; nothing is sent over it."""
-
-    def __init__(self, prefix: str, rank: int, size: int, timeout: Any) -> None:
-        self.size = size
-
-    def latest(self, step: int) -> int:
-        return step
-
-
 class FakeDevice(StreamOracle):
     """Where hooks run as on a device: their callbacks inline, each on a stream of its own.
 
@@ -211,10 +200,8 @@ class FakeDevice(StreamOracle):
     def _make_ranks_agree(self, patch: pytest.MonkeyPatch) -> None:
         """Let ranks that are not there probe what this one does."""
         store = JobStore(4)
-        patch.setattr(model, "job_store", lambda: store)
-        patch.setattr(model, "rendezvous_store", lambda prefix: store)
-        patch.setattr(model, "PrivateGroup", Meeting)
-        patch.setattr(agreement, "_AHEAD", 0)
+        for name in ("job_store", "rendezvous_store"):
+            patch.setattr(plan, name, lambda prefix: store)
         patch.setattr(device_group, "_IN_ORDER", ("fake",))
         patch.setattr(device_group, "collectives_issued", lambda group, device: self.collectives)
         # Where nothing computes, the step that a rank says it is at is not known.

@@ -15,7 +15,7 @@ from .fake_device import FakeDevice
 from .hook_table import HOOKS, fake_parameters, training
 
 STEPS = 6
-PROBED = [3, 4, 5]
+PROBED = [1, 2, 3, 4, 5]
 """After the meeting, which is at step 2."""
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ SCRIPT = str(WORKER.with_name("ending_script.py"))
 
 
 def test_what_is_aborted_starts_again_also_where_hooktrace_itself_waits(tmp_path: Path) -> None:
-    """Probes wait for a rank at most a minute, before any hook is called: a hang as any other."""
+    """A probe waits there too, aside: it is a hang as any other."""
     code, said = call([*LAUNCH, SCRIPT], tmp_path)
     assert code == 0, said
     told = [line for line in said.splitlines() if "hooktrace ends rank" in line]
@@ -25,6 +25,5 @@ def test_what_is_aborted_starts_again_also_where_hooktrace_itself_waits(tmp_path
     for line in told:
         waited = re.search(r"has waited ([0-9.]+) s on rank 0 for rank 1, which is in", line)
         assert waited, line
-        assert float(waited[1]) < 60  # for which the probes themselves would wait
-        assert "checks of hooktrace's own wait there, before the hook is called" in line
+        assert float(waited[1]) < 10  # for which the probes themselves would wait
     assert said.count("20 steps in start 1") == 2

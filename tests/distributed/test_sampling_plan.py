@@ -77,8 +77,8 @@ def test_ranks_agree_on_what_is_probed(two: Ranks) -> None:
     both = two.run(schedules)
     assert both[0]["probed"] == both[1]["probed"]
     for probed in both[0]["probed"]:
-        assert [step for step, _ in probed] == [12, 15, 18, 21, 24, 27]
-    for rank, facts in enumerate(both):
+        assert [step for step, _ in probed] == [*range(3, 30, 3)]
+    for facts in both:
         said = [
             ("error_every=1", "error_every=2"),
             ("error_all_buckets=False", "error_all_buckets=True"),
@@ -86,18 +86,17 @@ def test_ranks_agree_on_what_is_probed(two: Ranks) -> None:
         ]
         for message, wishes in zip(facts["different wishes"], said, strict=True):
             assert "is no longer measured: " in message
-            if "the ranks want different checks" in message:
-                own, other = wishes[rank], wishes[1 - rank]
-                assert message.index(own) < message.index(other) < message.index("give all")
-            else:
-                assert f"rank {1 - rank} has closed its tracer, or its log says why" in message
+            assert all(f"{wish}" in message for wish in wishes)
+            assert "on rank 0" in message
+            assert message.endswith("on rank 1; give all the same; training goes on")
 
 
 PAUSES = {(14, 1), (160, 0)}
 """Steps at which a rank pauses for longer than probes wait."""
 
 
-@mock.patch("hooktrace.probes.model._TIMEOUT", timedelta(seconds=2))
+@mock.patch("hooktrace.probes.plan._TIMEOUT", timedelta(seconds=2))
+@mock.patch("hooktrace.probes.plan._MOST_SILENT", 10)
 def paused(rank: int) -> tuple[Probed, int, list[str]]:
     ddp = make_ddp(CAP_MB)
     with (
@@ -116,7 +115,7 @@ def paused(rank: int) -> tuple[Probed, int, list[str]]:
 
 
 def test_ranks_meet_again_after_a_pause(two: Ranks) -> None:
-    """Also after a second one; the same steps are probed on both, and one warning says it.
+    """At the next step; the same ones are probed on both, and warnings say it.
 
     On a busy machine a rank may come too late once more, and they meet again after that.
     """
@@ -126,14 +125,14 @@ def test_ranks_meet_again_after_a_pause(two: Ranks) -> None:
     steps = {step for step, _ in first}
     assert {11, 12, 13} <= steps
     for paused_at, _ in PAUSES:
-        assert not steps & {paused_at, paused_at + 1}
+        assert paused_at not in steps
         assert {*range(paused_at + 100, paused_at + 110)} <= steps
-    failed = [failed for _, failed, _ in ranks]
-    assert max(failed) >= 2
-    assert min(failed) >= 1
-    for _, _, (message,) in ranks:
-        assert message.startswith("1 record(s) lost (probe_failed: RuntimeError: ")
-        assert "the ranks meet again some steps later" in message
+    assert min(failed for _, failed, _ in ranks) >= len(PAUSES)
+    why = "not all ranks came to the same place of step 14 within 2 s"
+    for _, _, (once, lost) in ranks:
+        assert f"is not measured at step 14: {why}" in once
+        assert lost.startswith(f"1 record(s) lost (probe_failed: {why}")
+        assert "all are asked again at the next one" in lost
 
 
 def _pausing(tracer: Tracer, off: range) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""How the probes of a model end for good, where its ranks cannot meet."""
+"""How the probes of a model end for good, where its ranks cannot connect."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 from torch.distributed import HashStore
 
 from hooktrace.probes import model as model_module
+from hooktrace.probes import plan as plan_module
 from hooktrace.probes.model import ModelProbes
 from hooktrace.probes.schedule import OFF
 from hooktrace.staging.ring import Loss
 from hooktrace.staging.slots import BucketSlot
 from hooktrace.testing import FakeBucket
-from tests.probes.fakes import Sink, slot_of, start_of
+from tests.probes.fakes import Sink, future_of, slot_of, start_of
 
 
 def unreachable(*_: object) -> None:
@@ -24,31 +25,43 @@ def unreachable(*_: object) -> None:
     raise RuntimeError("nobody came")
 
 
+class OneRank(Sink):
+    """The tracer of a job of one rank."""
+
+    error_every, error_all_buckets, error = 10, False, "global"
+
+
+Made = tuple[ModelProbes, BucketSlot, FakeBucket, OneRank, HashStore]
+
+
 @pytest.fixture
-def probes(monkeypatch: pytest.MonkeyPatch) -> tuple[ModelProbes, BucketSlot, FakeBucket]:
-    """Return the probes of a model of one bucket, whose ranks cannot meet."""
+def made(monkeypatch: pytest.MonkeyPatch) -> Made:
+    """Return the probes of a model of one bucket, whose ranks cannot connect."""
     store = HashStore()
-    monkeypatch.setattr(model_module, "job_store", lambda: store)
+    for name in ("job_store", "rendezvous_store"):
+        monkeypatch.setattr(plan_module, name, lambda _: store)
     monkeypatch.setattr(model_module, "PrivateGroup", unreachable)
-    monkeypatch.setattr(model_module.dist, "get_process_group_ranks", lambda group: [0])
+    monkeypatch.setattr(plan_module.dist, "get_process_group_ranks", lambda group: [0])
     bucket = FakeBucket([torch.zeros(3)], is_last=True)
-    slot = slot_of(bucket)
+    slot, sink = slot_of(bucket), OneRank()
     group: Any = SimpleNamespace(rank=lambda: 0, size=lambda: 1)
-    return ModelProbes(group, slot, [], 10, all_buckets=False, local=False), slot, bucket
+    tracer: Any = sink
+    return ModelProbes(group, slot, [], tracer, local=False), slot, bucket, sink, store
 
 
-def test_meetings_that_fail_are_bounded(
-    probes: tuple[ModelProbes, BucketSlot, FakeBucket], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_connections_that_fail_are_bounded(made: Made, caplog: pytest.LogCaptureFixture) -> None:
     """Three, each counted; then one warning, and nothing is tried any more."""
-    model, slot, bucket = probes
-    sink: Any = Sink()
+    model, slot, bucket, sink, _ = made
+    tracer: Any = sink
     for step in range(200):
         if step >= model.next_step:
             start = start_of(slot, step, bucket)
-            model.enter(start, sink)
-            assert not start.looks
-    assert sink.pushed == [Loss("probe_failed", "RuntimeError: nobody came")] * 3
+            model.enter(start, tracer)
+            result = torch.ones(3)
+            for probe in start.looks:
+                assert probe.join(future_of(result)).wait() is result
+    losses = [one for one in sink.pushed if isinstance(one, Loss)]
+    assert losses == [Loss("probe_failed", "RuntimeError: nobody came")] * 3
     assert model.next_step == OFF
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
         "compression error of net is no longer measured: 3 checks failed one after another, the "
@@ -56,12 +69,10 @@ def test_meetings_that_fail_are_bounded(
     ]
 
 
-def test_a_forked_child_says_nothing_to_the_other_ranks(
-    probes: tuple[ModelProbes, BucketSlot, FakeBucket],
-) -> None:
+def test_a_forked_child_says_nothing_to_the_other_ranks(made: Made) -> None:
     """The connection to the store is its parent's."""
-    model, _, _ = probes
+    model, _, _, _, store = made
+    said = store.num_keys()
     model.begin_in_child()
     model.leave()
-    assert model._agreement.has_left() is None
-    assert not model._agreement.is_over()
+    assert store.num_keys() == said

@@ -16,12 +16,9 @@ from tests.probes.fakes import Sink, bucket_of, future_of, slot_of, start_of
 
 
 class Group:
-    """A group of ``size`` ranks that all have the same."""
+    """A group of ranks that all have the same."""
 
-    rank = 0
-
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self) -> None:
         self.futures: list[Any] = [torch.futures.Future(), torch.futures.Future()]
 
     def average(self, tensor: torch.Tensor) -> Any:
@@ -47,7 +44,7 @@ class Probed:
         local: bool = False,
         offset: tuple[int, int] | None = (100, 7),
     ) -> None:
-        self.group: Any = Group(ranks)
+        self.group: Any = Group()
         self.sink: Any = Sink()
         self.sink.offset = offset
         self.ended: list[str | None] = []
@@ -56,13 +53,14 @@ class Probed:
         slot = slot_of(bucket)
         self.probe: Any = Probe(
             start_of(slot, 0, bucket, ready),
-            ProbeResult(slot=slot, step=0, rank=0, local=local, ready=ready),
-            self.group,
+            ProbeResult(
+                slot=slot, step=0, rank=0, ranks=tuple(range(ranks)), local=local, ready=ready
+            ),
             self.sink,
-            checksums=StepChecksums(0, {}),
-            ended=self.ended.append,
+            StepChecksums(0, {}),
+            self.ended.append,
         )
-        self.probe.issue()
+        self.probe.issuer()(self.group)
         self.future = self.probe.join(future_of(result) if future is None else future)
 
     def complete(self) -> None:

@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
-from hooktrace.probes.probe_result import error_record, mismatch
+from hooktrace.probes.probe_result import ProbeResult, StepChecksums, error_record, mismatch
 from hooktrace.records import Scope
+from tests.probes.fakes import Sink, bucket_of, slot_of
 from tests.probes.test_probe import Probed
 
 
@@ -57,7 +58,7 @@ def test_the_arrival_travels_with_the_samples(known: bool) -> None:
 def test_ranks_that_probed_different_calls_are_not_compared() -> None:
     """As where one of them has not counted some steps."""
     probed = Probed(torch.ones(6))
-    probed.probe._messages[1][8] = 3
+    probed.probe._messages[1][10] = 3
     probed.complete()
     assert probed.found is not None
     assert mismatch(probed.found) == (
@@ -77,3 +78,17 @@ def test_the_error_of_a_local_hook_is_by_design(local: bool, scope: Scope) -> No
     error = error_record(found)
     assert error is not None
     assert error.by_design == (local and scope == "global")
+
+
+def test_checksums_of_different_buckets_are_not_compared() -> None:
+    """As where a probe of one rank has failed: its results may be the same as the others'."""
+    sums = torch.ones(2, dtype=torch.int64)
+    one, other = (StepChecksums(3, dict.fromkeys(buckets, sums)) for buckets in ((0, 1), (0,)))
+    assert one.identity != other.identity
+    assert one.identity == StepChecksums(3, dict.fromkeys((1, 0), sums)).identity
+    for identities, known in (((one, one), True), ((one, other), False)):
+        found = ProbeResult(slot=slot_of(bucket_of((2,))), step=4, rank=0, local=False)
+        rows = torch.tensor([[5, 6, each.identity] for each in identities])
+        found.push(Sink(), checksums=rows)  # type: ignore[arg-type]
+        found.read()
+        assert (found.checksums is not None) == known

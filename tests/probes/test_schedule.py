@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hooktrace.probes.schedule import OFF, Schedule
+from hooktrace.probes.schedule import Schedule
 
 
 @given(st.integers(0, 50), st.integers(1, 20), st.integers(1, 9))
@@ -20,6 +20,14 @@ def test_each_bucket_takes_its_turn(first: int, every: int, buckets: int) -> Non
     assert taken == 2 * list(range(buckets))
 
 
+@given(st.integers(0, 50), st.integers(1, 20))
+def test_it_begins_at_the_next_multiple(step: int, every: int) -> None:
+    """Of a model whose first step that is: all its ranks begin there."""
+    first = Schedule.after(step, every).first
+    assert first % every == 0
+    assert step < first <= step + every
+
+
 def test_all_buckets_when_asked_for() -> None:
     """Also those whose number is not known yet."""
     schedule = Schedule(3, 2, all_buckets=True)
@@ -28,26 +36,18 @@ def test_all_buckets_when_asked_for() -> None:
     assert not Schedule(3, 2).takes(5, 0, 0)
 
 
-def test_a_burst_comes_first_and_then_each_nth() -> None:
+def test_a_burst_comes_beside_each_nth() -> None:
     """Buckets take turns in it too."""
-    schedule = Schedule(10, 5, burst=3)
+    schedule = Schedule(10, 5, burst=range(14, 17))
     steps = [9]
     while len(steps) < 7:
         steps.append(schedule.next_after(steps[-1]))
-    assert steps == [9, 10, 11, 12, 15, 20, 25]
-    assert [[b for b in range(2) if schedule.takes(s, b, 2)] for s in (9, 10, 11, 12, 13, 15)] == [
+    assert steps == [9, 10, 14, 15, 16, 20, 25]
+    assert [[b for b in range(2) if schedule.takes(s, b, 2)] for s in (9, 10, 14, 15, 16, 17)] == [
         [],
+        [0],
         [0],
         [1],
         [0],
         [],
-        [1],
     ]
-
-
-def test_after_a_burst_there_may_be_nothing() -> None:
-    """Where probes were off before; and without a burst at once."""
-    schedule = Schedule(10, 0, burst=1)
-    assert (schedule.next_after(3), schedule.next_after(10)) == (10, OFF)
-    assert not schedule.takes(15, 0, 1)
-    assert Schedule(10, 0).next_after(3) == OFF

@@ -21,7 +21,7 @@ def sampled(every: int, steps: int, period_s: float = 0.0, burst_at: int = -1) -
     for step in range(steps):
         sink.clock.now_ns = int(step * period_s * 1e9)
         if step == burst_at:
-            assert sampler.replan(3, step - 1)
+            assert sampler.replan(step, 3)
         for _ in range(2):
             if step >= sampler.next_step:
                 sampler.enter(start_of(slot, step), sink)

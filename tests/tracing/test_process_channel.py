@@ -18,7 +18,7 @@ from hooktrace.ranks.channel.meeting import aside
 from hooktrace.ranks.control.address import address_path
 from hooktrace.ranks.control.messages import Command, Done, decode_done, encode
 from hooktrace.ranks.hang.status import CallInFlight, ModelStatus
-from hooktrace.records import Batch, ClockRecord, Unit
+from hooktrace.records import Batch, ClockRecord
 from hooktrace.tracing import process_channel
 from hooktrace.tracing.hangs import TracerHangs
 from hooktrace.tracing.models import TracedModels
@@ -212,18 +212,3 @@ def test_a_rank_that_is_asked_late_says_what_is_left(first: int, said: str, tmp_
             job.step()
         command = Command(verb="detail", number=3, first={"model0": first})
         assert control.do(command).text == said
-
-
-def test_a_sharded_model_is_not_probed_anew() -> None:
-    """It says so, and of which model, and begins nothing."""
-    with Tracer(error_every=0, align_clocks=False) as tracer:
-        job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
-        for _ in range(4):
-            job.step()
-        (model,) = tracer.models.all()
-        for slot in model.slots.values():
-            slot.unit = Unit(name="blocks.0", collective="all_gather", phase="forward")
-        before = model.sampling
-        done = control.do(Command(verb="probe", number=5))
-        assert done.trouble == "model0: sharded (FSDP2), whose checks cannot be changed"
-        assert model.sampling is before

@@ -32,6 +32,9 @@ _FLUSH_S = 20.0
 _MOST_STACKS = 2 << 20
 """Bytes of text in one answer, which must fit one message of the channel."""
 
+FROM_ONE_STEP = ("detail", "probe")
+"""Commands that all ranks begin at the same step."""
+
 _AHEAD = 8
 """Steps from the foremost rank's on, and as many as a rank made while it was asked."""
 
@@ -42,7 +45,7 @@ async def carry_out(node: Node, argument: bytes) -> bytes:
     Raises ``msgspec.DecodeError`` for what is none.
     """
     command = decode_command(argument)
-    if command.verb == "detail":  # which all ranks begin at the same step
+    if command.verb in FROM_ONE_STEP:
         before = await _ask(node, Command(verb="status"), _WHERE_S)
         after = await _ask(node, Command(verb="status"), _WHERE_S)
         command = msgspec.structs.replace(command, first=first_steps(before, after))
