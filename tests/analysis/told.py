@@ -334,7 +334,6 @@ PROBED = SyntheticJob(ranks=2, steps=30, error=0.1, error_every=10, bucket_bytes
 STALLS = job(late_ms={1: 3000.0}, late_every=25)
 WHOLE = job(bucket_bytes=(4_000_000,) * 8)
 LOSSY: dict[str, Any] = {"hook": "fp16_compress_hook", "wire_share": 0.5}
-LATE_GATHER: dict[str, Any] = {"late_ms": {2: 50.0}, "late_at": 4}
 
 TOLD: dict[str, Writes] = {
     "late in turns, two ranks": of(job(ranks=2, steps=20, jitter_ms=5.0)),
@@ -425,18 +424,12 @@ TOLD: dict[str, Writes] = {
     "units, on a device": sharded(on_device=True),
     "units, on a device, not all seen": sharded(on_device=True, unseen=("blocks.1",)),
     "units, late": sharded(late_ms={1: 2.0}),
-    "units, late to one": sharded(late_ms={2: 9.0}, late_to=(2,)),
-    "units, late to the first": sharded(late_ms={1: 9.0}, late_to=(0,)),
-    "units, late and nobody waits": sharded(late_ms={1: 9.0}, hidden=0.99),
     "units, late, clocks unknown": sharded(late_ms={1: 10.0}, clocks=False),
     "units, late on a device": sharded(late_ms={1: 3.0}, on_device=True),
     "units, late, numbered otherwise": sharded(late_ms={1: 9.0}, unlike={2}),
     "units, late in a part nobody knows": sharded(
         ranks=4, replicas=2, late_ms={1: 2.0}, tells_members=False
     ),
-    "replicas, late": replicated(**LATE_GATHER),
-    "replicas, one of them late": replicated(late_ms={2: 50.0, 3: 50.0}, late_at=4),
-    "replicas, late, nobody says who": replicated(**LATE_GATHER, tells_members=False),
-    "replicas, none late": replicated(),
+    "replicas, late": replicated(late_ms={2: 50.0}, late_at=4),
 }  # fmt: skip
 """What writes each job, by what is said of it or not."""

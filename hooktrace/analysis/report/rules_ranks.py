@@ -26,11 +26,7 @@ def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
     gain = min(model.wait_ns, model.exposed.p50)
     if gain < 0.2 * model.exposed.p50:
         return
-    why = why_nobody(
-        is_order_known=model.is_order_known,
-        is_sharded=model.is_sharded,
-        is_on_device=model.clock == "device",
-    )
+    why = why_nobody(is_order_known=model.is_order_known, is_sharded=model.is_sharded)
     if model.is_sharded:
         yield _units_wait(model, gain, why)
     elif model.last is not None:
@@ -68,35 +64,35 @@ def _units_wait(model: ModelFacts, gain: float, why: str) -> Finding:
     shares = [((b.wait_ns or 0.0) * b.share_of_steps, b) for b in model.buckets]
     most, where = max(shares, key=lambda one: one[0])
     mostly = [f"most of it at {where.title}"] if most > sum(ns for ns, _ in shares) / 2 else []
+    who = f"no rank is named: {why}"
+    if where.waits_for is not None:
+        who = f"at {where.title} most often for rank {where.waits_for.rank}, in "
+        who += f"{percent(where.waits_for.share)} of the steps; no rank is called late: {why}"
     return Finding(
         sentence=f"Ranks wait for each other: in the collectives of a step {ms(model.wait_ns)} go "
         "by until the last rank is in them too.",
         gain_ns=gain,
-        evidence=(*mostly, f"no rank is named: {why}"),
+        evidence=(*mostly, who),
         remedy=f"{IN_TRACE} who comes last, collective by collective.",
     )
 
 
 def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
     host = {rank.rank: rank.host for rank in model.ranks}[late.rank]
-    since, remedy = (_since_unit if model.is_sharded else _since_bucket)(model, late)
+    since, remedy = _since_bucket(model, late)
     others = "all others wait" if model.is_whole else "all others that have a file wait"
     if len(late.waiting) < len(model.ranks) - 1:
         others = _wait(late.waiting)
-    many = f"; at {late.units} collectives" if late.units > 1 else ","
-    longest = " for the rank that waits longest" if late.units > 1 and late.members else ""
-    among = f", of {named_ranks(late.members)}," if late.members else ""
     return Finding(
         sentence=f"Rank {late.rank}{f' ({host})' if host else ''} is late: at "
-        f"{model.title(late.bucket)}{among} it is last in {percent(late.share)} of the steps, and "
-        f"{others} for it{many} {ms(late.margin_ns)} a step in the mean{longest}.",
+        f"bucket {late.bucket} it is last in {percent(late.share)} of the steps, and "
+        f"{others} for it, {ms(late.margin_ns)} a step in the mean.",
         bucket=late.bucket,
         rank=late.rank,
         gain_ns=late.margin_ns,
         evidence=(
             f"clocks are known to {ms(late.uncertainty_ns)}; {since}",
-            f"it is {ms(late.lag_ns)} behind the "
-            + ("median of the others there" if late.members else "median rank"),
+            f"it is {ms(late.lag_ns)} behind the median rank",
         ),
         remedy=remedy,
     )
@@ -104,21 +100,6 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
 
 def _wait(ranks: tuple[int, ...]) -> str:
     return f"{named_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
-
-
-def _since_unit(model: ModelFacts, late: LateRank) -> tuple[str, str]:
-    """Return since when a rank is late in a step, and where to look."""
-    if late.is_late_from_the_start:
-        return (
-            "that is the step's first collective",
-            "Look before its forward pass: data loading, optimizer, device.",
-        )
-    before = model.title(late.since) + (" of the step before" if late.is_since_step_before else "")
-    told = "where these ranks were together last" if late.members else "the collective before that"
-    return (
-        f"it falls behind after {before}, {told}",
-        f"Look at what it computes between {before} and {model.title(late.bucket)}.",
-    )
 
 
 def _since_bucket(model: ModelFacts, late: LateRank) -> tuple[str, str]:

@@ -148,7 +148,10 @@ def _of_units(model: ModelFacts) -> Iterator[str]:
         return
     unknown = sum(b.wait_ns is None for b in model.buckets)
     if model.wait_unknown is not None and len(model.ranks) > 1:
-        yield f"who comes late to the units of {model.model}: not known, as {model.wait_unknown}"
+        yield (
+            f"what ranks wait for each other at the units of {model.model}: not known, as "
+            f"{model.wait_unknown}"
+        )
     if model.wait_unknown is None and unknown:
         yield (
             f"what {unknown} of {len(model.buckets)} collectives of {model.model} wait for their "

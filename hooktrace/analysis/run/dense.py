@@ -26,7 +26,7 @@ from ...records import BucketLayout, ErrorRecord, LayoutRecord, Unit
 from .clock import RankClock
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
 from .counts import COUNTS, HANG, PROBED, reasons
-from .groups import Together, together_in, units_by_number, unlike_numbers
+from .groups import units_by_number, unlike_numbers
 from .run import Run, once
 from .tables import BucketRows, Column, Values
 from .waits import Waits, waits
@@ -300,11 +300,6 @@ class StepArrays:
             found |= units_by_number(*one)
         unlike = unlike_numbers(rows)
         return {number: unit for number, unit in found.items() if number not in unlike}
-
-    @cached_property
-    def together(self) -> tuple[Together, ...]:
-        """Which ranks are together in which units' collectives; nothing of DDP's buckets."""
-        return together_in(self._run, [own.buckets for own in self._rows], self.buckets, self.units)
 
     @cached_property
     def layout(self) -> LayoutRecord | None:

@@ -9,7 +9,7 @@ not known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -76,32 +76,3 @@ def unlike_numbers(tracks: Iterable[tuple[RankTrack, Bools]]) -> set[int]:
             if known.setdefault(number, unit) != unit:
                 found.add(number)
     return found
-
-
-class Together(NamedTuple):
-    """Ranks that are in the same collectives, and those of which buckets: their places."""
-
-    ranks: tuple[int, ...]
-    buckets: tuple[int, ...]
-
-
-def together_in(
-    run: Run, rows: Sequence[Bools], buckets: Ints, units: Collection[int]
-) -> tuple[Together, ...]:
-    """Return the groups of two ranks or more, of those that have a file.
-
-    ``rows``: of each rank which of its ``buckets`` to look at; ``buckets``: ascending numbers, and
-    ``units`` those that are of units.  One of which it is not known who is in it is in no group.
-    """
-    groups, found = process_groups(run), []
-    for number, members in enumerate(groups.members):
-        ranks, is_in = ranks_within(run.tracks, members), np.isin(buckets, [*units])
-        for i in ranks:
-            place = run.tracks[i].buckets.bucket[rows[i]]
-            is_own = groups.of[i][rows[i]] == number
-            is_in &= ~np.isin(buckets, place[~is_own])
-            if members is not None:  # else who has no such collective keeps nobody from one
-                is_in &= np.isin(buckets, place[is_own])
-        if len(ranks) > 1 and is_in.any():
-            found.append(Together(tuple(ranks), tuple(np.flatnonzero(is_in).tolist())))
-    return tuple(found)

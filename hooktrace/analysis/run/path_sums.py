@@ -7,14 +7,12 @@ PathSums.ns, or sums_of one path --parts--> PathPart of each kind and rank, the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from ...records import Unit
 from ...records.stall import ENOUGH_STEPS, is_stall
 from ...records.units import listed
 from .columns import UNKNOWN, Ints, RankTrack
@@ -26,11 +24,7 @@ _MOST_STEPS = 100
 _LEAST_SHARE = 0.05
 """Of a part that a bucket has at least to be named."""
 
-_MOST_NAMES = 3
-"""Of units in a part."""
-
 _OF_RANK = ("compute", "compress", "decompress")
-_BY_BUCKET = ("compress", "transfer", "queue", "decompress", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +32,8 @@ class PathSums:
     """Paths of ``steps`` steps, a sample of the ``of`` that count; ns of all of them together.
 
     ``ns``: by kind, rank and bucket.  ``why_unknown``: a clause, where no step has a path.
-    ``units``: of a sharded model what its buckets are.  ``beside``: models that communicate within
-    its steps, as ``models_beside`` has them: what is compute here holds their collectives.
+    ``beside``: models that communicate within its steps, as ``models_beside`` has them: what is
+    compute here holds their collectives.
     """
 
     steps: int
@@ -47,7 +41,6 @@ class PathSums:
     length_ns: int
     ns: Counter[tuple[Kind, int, int]]
     why_unknown: str | None
-    units: Mapping[int, Unit] = field(default_factory=dict)
     beside: tuple[str, ...] = ()
 
 
@@ -79,8 +72,7 @@ def critical_path_sums(run: Run, model: str, *, most: int = _MOST_STEPS) -> Path
     sums = sums_of(one for path in known for one in path.segments)
     length = sum(path.end - path.start for path in known)
     why = None if known else why
-    beside = models_beside(run, model)
-    return PathSums(len(known), len(steps), length, sums, why, paths.units, beside)
+    return PathSums(len(known), len(steps), length, sums, why, models_beside(run, model))
 
 
 def _usual(arrays: StepArrays) -> Ints:
@@ -96,72 +88,37 @@ def _usual(arrays: StepArrays) -> Ints:
 class PathPart(NamedTuple):
     """What of paths is of one kind, and of one rank where that matters; ``ns`` of all of them.
 
-    ``units``: of a sharded model what ``buckets`` are, whose collectives are of one kind.
-    ``beside``: as in ``PathSums``.
+    ``text``: such as ``compute of rank 2``.
     """
 
-    kind: Kind
-    rank: int
-    buckets: tuple[int, ...]
+    text: str
     ns: int
-    units: tuple[Unit, ...]
-    beside: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """``compute of rank 2``."""
-        ranks = [] if self.kind not in _OF_RANK else [_named(self.rank)]
-        buckets = [] if self.kind not in _BY_BUCKET else [self._of]
-        text = " of ".join([self.kind, ", ".join([*buckets, *ranks])])
-        holds = self.beside if self.kind == "compute" else ()
-        return " and ".join([text, *(f"all of {name}" for name in holds)])
-
-    @property
-    def _of(self) -> str:
-        if not self.units:
-            return _buckets(self.buckets)
-        names = list(dict.fromkeys(unit.name for unit in self.units))
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        return f"{self.units[0].kind} of {', '.join(names[:_MOST_NAMES])}{more}"
 
 
-def parts(
-    sums: Counter[tuple[Kind, int, int]],
-    units: Mapping[int, Unit] = MappingProxyType({}),
-    beside: tuple[str, ...] = (),
-) -> list[PathPart]:
-    """Return the parts, the largest first; of their buckets those that matter.
-
-    ``units``: of a sharded model what its buckets are; each kind of collective is a part.
-    ``beside``: as in ``PathSums``.
-    """
-    grouped: dict[tuple[Kind, int, str], Counter[int]] = {}
-    for (kind, rank, bucket), ns in sums.items():
-        what = units[bucket].kind if bucket in units and kind in _BY_BUCKET else ""
-        of = kind, rank if kind in _OF_RANK else UNKNOWN, what
-        grouped.setdefault(of, Counter())[bucket] += ns
+def parts(ns: Counter[tuple[Kind, int, int]], beside: tuple[str, ...] = ()) -> list[PathPart]:
+    """Return the parts, the largest first; ``beside``: as in ``PathSums``."""
+    grouped: dict[tuple[Kind, int], Counter[int]] = {}
+    for (kind, rank, bucket), of in ns.items():
+        whose = kind, rank if kind in _OF_RANK else UNKNOWN
+        grouped.setdefault(whose, Counter())[bucket] += of
     found = [
-        PathPart(
-            kind, rank, largest, by_bucket.total(),
-            tuple(units[bucket] for bucket in largest if bucket in units), beside,
-        )
-        for (kind, rank, _), by_bucket in grouped.items()
-        for largest in (_largest(by_bucket),)
-    ]  # fmt: skip
+        PathPart(_text(kind, rank, by_bucket, beside), by_bucket.total())
+        for (kind, rank), by_bucket in grouped.items()
+    ]
     return sorted(found, key=lambda part: -part.ns)
 
 
-def _largest(by_bucket: Counter[int]) -> tuple[int, ...]:
-    least = _LEAST_SHARE * by_bucket.total()
-    return tuple(sorted(bucket for bucket, ns in by_bucket.items() if ns >= least))
-
-
-def _named(rank: int) -> str:
-    return "a rank that clocks do not tell apart" if rank == UNKNOWN else f"rank {rank}"
-
-
-def _buckets(buckets: tuple[int, ...]) -> str:
-    return f"bucket{'s' if len(buckets) > 1 else ''} {listed(buckets)}"
+def _text(kind: Kind, rank: int, by_bucket: Counter[int], beside: tuple[str, ...]) -> str:
+    """Return what a part is called; of its buckets those that matter."""
+    of = []
+    if kind != "compute":
+        least = _LEAST_SHARE * by_bucket.total()
+        buckets = sorted(bucket for bucket, ns in by_bucket.items() if ns >= least)
+        of.append(f"bucket{'s' if len(buckets) > 1 else ''} {listed(buckets)}")
+    if kind in _OF_RANK:
+        of.append("a rank that clocks do not tell apart" if rank == UNKNOWN else f"rank {rank}")
+    holds = beside if kind == "compute" else ()
+    return " and ".join([f"{kind} of {', '.join(of)}", *(f"all of {name}" for name in holds)])
 
 
 @once

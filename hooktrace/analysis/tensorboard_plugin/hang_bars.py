@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..run import Hang, Ints, Run
-from ..run.dense import StepArrays, settled_steps
+from ..run.dense import settled_steps
 from ..run.late import LateRank, late_calls, late_ranks, why_nobody
-from ..run.order import is_order_known, last_of_groups
+from ..run.order import is_order_known
 from ..run.run import once
 
 _LEAST_SHARE = 0.1
@@ -108,17 +108,6 @@ def late_bars(run: Run, model: str) -> tuple[list[tuple[LateRank, Ints]], str]:
     arrays = arrays.detailed
     late = late_ranks(arrays)
     if not late:
-        return [], _note(arrays)
-    groups = last_of_groups(arrays)
-    return [(one, late_calls(arrays, groups, one)) for one in late], ""
-
-
-def _note(arrays: StepArrays) -> str:
-    if arrays.is_sharded and not arrays.together and arrays.wait_unknown is not None:
-        return f"Not known: {arrays.wait_unknown}."
-    why = why_nobody(
-        is_order_known=is_order_known(arrays),
-        is_sharded=arrays.is_sharded,
-        is_on_device=arrays.is_on_device,
-    )
-    return f"No rank is named: {why}."
+        why = why_nobody(is_order_known=is_order_known(arrays), is_sharded=arrays.is_sharded)
+        return [], f"No rank is named: {why}."
+    return list(zip(late, late_calls(arrays, late), strict=True)), ""

@@ -40,7 +40,7 @@ def step_path(scene: Scene, step: int) -> dict[str, Any]:
     lanes = [lane_in(r.step, r.bucket, r.lane, MAX_ROWS) for r in scene.ranks]
     return {
         "title": f"Step {step} took {time_text(length)}:",
-        "rows": _rows(parts(sums_of(found.segments), paths.units, beside), length),
+        "rows": _rows(parts(sums_of(found.segments), beside), length),
         "segments": [
             {
                 "kind": one.kind,
@@ -65,7 +65,7 @@ def usual_path(scene: Scene) -> dict[str, Any]:
     if found.steps < found.of:
         some = f"{found.steps} of the {found.of} steady-state steps, chosen by chance"
     title = f"On average {time_text(length)} a step, of {some}:"
-    every = parts(found.ns, found.units, found.beside)
+    every = parts(found.ns, found.beside)
     return {**said, "title": title, "rows": _rows(every, length, found.steps)}
 
 

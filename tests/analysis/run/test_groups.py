@@ -10,7 +10,7 @@ from hooktrace.analysis.run.groups import ranks_within
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
 from hooktrace.testing.synthetic_shards import write_sharded_job
-from tests.analysis.runs import arrays_of, job_run, run_in
+from tests.analysis.runs import job_run, run_in
 
 
 def test_records_say_which_ranks_are_together(tmp_path: Path) -> None:
@@ -33,10 +33,3 @@ def test_a_rank_that_is_in_another_group_than_it_says_is_in_none(tmp_path: Path)
     path.write_text(path.read_text().replace('"members":[2,4,1]', '"members":[0,2,1]'))
     of, members = process_groups(run_in(tmp_path))
     assert {members[i] if i != UNKNOWN else i for i in of[3].tolist()} == {UNKNOWN, (1, 4, 2)}
-
-
-def test_of_a_rank_without_a_file_the_others_are_left(tmp_path: Path) -> None:
-    """A group of which one rank is left is none."""
-    write_sharded_job(Replicated(ranks=4, replicas=2), tmp_path)
-    find_records(tmp_path)[3][0].unlink()
-    assert {group.ranks for group in arrays_of(run_in(tmp_path)).together} == {(0, 1), (0, 2)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,11 @@ from hypothesis import strategies as st
 
 from hooktrace.analysis.run import UNKNOWN
 from hooktrace.analysis.run.clock import last_rank
-from hooktrace.analysis.run.order import often, waiting_ranks
+from hooktrace.analysis.run.order import is_order_known, often, waiting_ranks
 from hooktrace.records import late_rank
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.run.files import drop
+from tests.analysis.runs import arrays_of, run_in
 
 
 @given(
@@ -69,3 +74,11 @@ def test_once_in_a_while_does_not_count() -> None:
 )
 def test_a_rank_is_named_beyond_three_sigmas(times: int, of: int, ranks: int, beats: bool) -> None:
     assert (times / of >= often(ranks, of)) is beats
+
+
+def test_one_clock_that_nobody_measured_is_enough_to_know_nothing(tmp_path: Path) -> None:
+    """The last one may always be that rank, so it is not said that none is last."""
+    job = SyntheticJob(ranks=3, steps=12, late_ms={1: 6.0})
+    write_job(job, tmp_path)
+    drop(tmp_path, [2], '"kind":"clock"')
+    assert not is_order_known(arrays_of(run_in(tmp_path)))

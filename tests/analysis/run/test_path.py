@@ -8,14 +8,12 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from hooktrace.analysis.run import UNKNOWN, CriticalPaths
 from hooktrace.analysis.run.path import CriticalPath
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
-from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
-from tests.analysis.run.files import MS, Times, text_of, write_ranks, write_times
+from tests.analysis.run.files import MS, Times, write_times
 from tests.analysis.runs import run_in
 
 
@@ -131,14 +129,3 @@ def test_segments_are_contiguous_and_sum_up_to_the_step(job: list[list[list[Time
     assert paths[0].end - paths[0].start == pytest.approx((last[0] - first) * MS, abs=2)
     assert paths[1].start == paths[0].end
     assert paths[1].end - paths[1].start == pytest.approx((last[1] - last[0]) * MS, abs=2)
-
-
-def test_a_sharded_step_of_unknown_waits_has_no_path(tmp_path: Path) -> None:
-    """Of a device whose events tell nothing: no compute is made up."""
-    job = ShardedJob(ranks=2, steps=1)
-    for rank, (step, buckets) in enumerate(next(sharded_steps(job))):
-        unknown = tuple(replace(bucket, exposed_ns=None) for bucket in buckets)
-        clocks = job.clock_records(rank)
-        write_ranks(tmp_path, {rank: text_of(job.run(rank), [(step, unknown)], clocks=clocks)})
-    path = CriticalPaths(run_in(tmp_path), job.model).of(1)
-    assert path.why_unknown == "it is not known for which units training waited"
