@@ -1,7 +1,7 @@
 """Record files to columns, a block of lines at a time.
 
-    file --blocks--> some 400 lines --RecordReader, one call of msgspec--> lines
-        --attrgetter, numpy.fromiter--> rows of numbers --ColumnBuilder.track--> RankTrack
+    file --blocks--> some 1,000 lines --RecordReader, one call of msgspec--> lines
+        --astuple, numpy.fromiter--> rows of numbers --ColumnBuilder.track--> RankTrack
 
 A device bucket is put where its step's first bucket became ready on the host, plus its device
 times; that of a step that was cut off and has no line, where its own hook was called.
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ...records import ErrorRecord, RunInfo, StepRecord
@@ -65,13 +66,14 @@ class _Table:
         for name, values in table._blocks.items():
             self._blocks[name] = [*values, *self._blocks.get(name, [])]
 
-    def __getstate__(self) -> dict[str, object]:
-        return {"_blocks": {name: [self[name]] for name in self._blocks}}  # few large ones
-
     def __getitem__(self, name: str) -> Ints:
         blocks = self._blocks.get(name) or [np.zeros(0, np.int64)]
         self._blocks[name] = blocks = [np.concatenate(blocks)] if len(blocks) > 1 else blocks
         return blocks[0]
+
+    def columns(self, names: Iterable[str]) -> dict[str, Ints]:
+        """Return columns as they stay; what is added to large numbers is not ``packed``."""
+        return {name: self[name] if name in _LARGE else packed(self[name]) for name in names}
 
 
 class ColumnBuilder:
@@ -82,7 +84,6 @@ class ColumnBuilder:
         self._models: dict[tuple[str, str], int] = {}
         self._facts: dict[tuple[str, BucketFacts], int] = {}
         self._buckets, self._stages, self._steps = _Table(), _Table(), _Table()
-        self._new_steps: list[StepRecord] = []
         self._errors: dict[int, ErrorRecord] = {}
         self._exceptions: dict[int, str] = {}
         self._unknown_bytes: Counter[tuple[str, str]] = Counter()
@@ -94,7 +95,6 @@ class ColumnBuilder:
 
     def take_rows(self) -> list[_Table]:
         """Give away the rows so far; what is read next goes on from there."""
-        self._add_steps()
         given = [self._buckets, self._stages, self._steps]
         self._buckets, self._stages, self._steps = _Table(), _Table(), _Table()
         return given
@@ -110,44 +110,45 @@ class ColumnBuilder:
             lines = [line for line in lines if line.step % self._every == 0]
         if not lines:
             return
-        of_lines = _Fields(lines, _OF_LINE)
-        devices = of_lines["device"]
-        is_on_device = not of_lines.is_absent("device")
-        timed, of_times = lines, of_lines
-        if is_on_device:
-            timed = [device or line for device, line in zip(devices, lines, strict=True)]
-            of_times = _Fields(timed, _OF_TIMES)
-        numbers = of_lines.whole("shared")
-        common = {n: shared.get(n, UNKNOWN_LINE) for n in set(of_lines["shared"])}
-        kinds = {n: one.device_stages or one.stages for n, one in common.items()}
-        stages, count = _stage_rows(timed, of_times, numbers, kinds)
-        sent = of_lines.known("wire_bytes")
-        buckets = {
-            **{column: of_lines.whole(field) for column, field in _OF_LINES.items()},
-            "wire_bytes": sent,
-            "bus_bytes": _bus_bytes(of_lines.known("bus_bytes"), sent, numbers, common),
-            **{column: of_lines.known(field) for column, field in _MAYBE_OF_LINES.items()},
-            "ready": of_times.whole("ready_ns"),
-            "done": of_times.whole("done_ns"),
-            "on_device": _ints((device is not None for device in devices), len(lines))
-            if is_on_device
-            else np.zeros(len(lines), np.int64),
-            "stages": count,
-            "facts": self._facts_of(of_lines, {n: one.facts for n, one in common.items()}),
-        }
-        self._buckets.add(buckets)
+        own = _Fields(lines)
+        timed: Sequence[StageTimes] = lines
+        times, on_device = own, np.array([one is not None for one in own["device"]])
+        if on_device.any():
+            timed = [line.device or line for line in lines]
+            times = _Fields(timed, ("ready_ns", "done_ns", *StageTimes.__struct_fields__))
+        said = list(zip(own["model"], own["shared"], strict=True))
+        kinds = {one: i for i, one in enumerate(dict.fromkeys(said))}
+        kind = _ints(map(kinds.__getitem__, said), len(said))
+        common = [shared.get(number, UNKNOWN_LINE) for _, number in kinds]
+        stages, count = _stage_rows(
+            timed, times, kind, [one.device_stages or one.stages for one in common]
+        )
+        exceptions = own.few("exception", self._count)
+        flags = _flags(own, ("shadow", "warmup", "probed")) | on_device * FLAGS["device"]
+        flags[[row - self._count for row in exceptions]] |= FLAGS["exception"]
+        facts = [
+            self._facts_of(model, one.facts) for (model, _), one in zip(kinds, common, strict=True)
+        ]
+        sent = own.maybe("wire_bytes")
+        per_byte = np.array([one.bus_per_byte for one in common], np.float64)[kind]
+        self._buckets.add(
+            own.columns(_BUCKETS, _MAYBE_OF_BUCKETS)
+            | {
+                "wire_bytes": sent,
+                "bus_bytes": _bus_bytes(own.maybe("bus_bytes"), sent, per_byte),
+                "ready": times.whole("ready_ns"),
+                "done": times.whole("done_ns"),
+                "stages": count,
+                "facts": np.array(facts)[kind],
+                "flags": flags,
+            }
+        )
         self._stages.add(stages)
-        self._errors |= of_lines.few("error", self._count)
-        self._exceptions |= of_lines.few("exception", self._count)
+        self._errors |= own.few("error", self._count)
+        self._exceptions |= exceptions
         self._count += len(lines)
 
-    def _facts_of(self, fields: _Fields, facts: Mapping[int, BucketFacts]) -> Ints:
-        """Return the index of what each line's shared one says of its bucket."""
-        keys = list(zip(fields["model"], fields["shared"], strict=True))
-        said = {key: self._facts_id(key[0], facts[key[1]]) for key in dict.fromkeys(keys)}
-        return _ints(map(said.__getitem__, keys), len(keys))
-
-    def _facts_id(self, model: str, facts: BucketFacts) -> int:
+    def _facts_of(self, model: str, facts: BucketFacts) -> int:
         self._model(model, facts.hook)
         return self._facts.setdefault((model, facts), len(self._facts))
 
@@ -155,40 +156,34 @@ class ColumnBuilder:
         return self._models.setdefault((model, hook), len(self._models))
 
     def _take_steps(self, steps: Sequence[StepRecord]) -> None:
-        self._new_steps += steps  # a block has too few of them to be worth arrays
-        if len(self._new_steps) >= _WORTH_ARRAYS:
-            self._add_steps()
-
-    def _add_steps(self) -> None:
-        steps, self._new_steps = self._new_steps, []
-        fields = _Fields(steps, (*_OF_STEPS.values(), *_KNOWN_OF_STEPS.values()))
-        rows = {column: fields.whole(field) for column, field in _OF_STEPS.items()}
-        rows |= {column: fields.known(field) for column, field in _KNOWN_OF_STEPS.items()}
-        rows["model"] = _ints((self._model(x.model, x.hook) for x in steps), len(steps))
-        rows["on_device"] = _ints((x.clock == "device" for x in steps), len(steps))
-        rows["kept"] = _ints((_KEPT.get(x.kept_for, 0) for x in steps), len(steps))
+        own = _Fields(steps)
+        kept = np.array([_KEPT.get(one, 0) for one in own["kept_for"]])
+        has_detail = own.whole("detail_kept") != 0
         if self._every > 1:
-            is_kept = rows["step"] % self._every == 0
-            whole = (rows["detail_kept"] != 0) & (rows["kept"] == 0)
-            rows["kept"] = np.where(is_kept, rows["kept"], 0)
-            rows["kept"] |= np.where(whole & is_kept, FLAGS["kept_by_window"], 0)
-            rows["detail_kept"] &= is_kept
-        self._steps.add(rows)
+            kept |= (has_detail & (kept == 0)) * FLAGS["kept_by_window"]
+            has_detail &= own.whole("step") % self._every == 0
+            kept *= own.whole("step") % self._every == 0
+        flags = kept | _flags(own, ("shadow", "warmup", "probed", "sharded"))
+        flags |= (own.whole("complete") == 0) * FLAGS["incomplete"]
+        flags |= ~has_detail * FLAGS["detail_left_out"]
+        flags |= np.array([clock == "device" for clock in own["clock"]]) * FLAGS["device"]
+        names = zip(own["model"], own["hook"], strict=True)
+        model = _ints((self._model(*one) for one in names), len(steps))
+        self._steps.add(own.columns(_STEPS, _MAYBE_OF_STEPS) | {"model": model, "flags": flags})
         self._unknown_bytes.update((x.model, x.sent_unknown) for x in steps if x.sent_unknown)
 
     def track(self, records: RankRecords, paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
         """Return what was read; ``records``: what the readers of ``paths`` hold beside it."""
-        self._add_steps()
-        steps, stages = self._step_columns(), self._stages
+        steps = StepColumns(**self._steps.columns(("model", "flags", *_STEPS, *_MAYBE_OF_STEPS)))
+        stages = self._stages
         return RankTrack(
             models=list(self._models),
             facts=[facts for _, facts in self._facts],
             buckets=self._bucket_columns(steps),
             stages=StageColumns(
                 name=stages["name"].astype(np.int8),
-                start=packed(stages["start"]),
-                end=packed(stages["end"]),
                 derived=stages["derived"].astype(bool),
+                **stages.columns(("start", "end")),
             ),
             steps=steps,
             errors=dict(self._errors),
@@ -198,103 +193,67 @@ class ColumnBuilder:
             paths=[os.fspath(path) for path in paths],
         )
 
-    def _step_columns(self) -> StepColumns:
-        found = self._steps
-        flags = (
-            found["shadow"] * FLAGS["shadow"]
-            | found["warmup"] * FLAGS["warmup"]
-            | (found["complete"] == 0) * FLAGS["incomplete"]
-            | (found["detail_kept"] == 0) * FLAGS["detail_left_out"]
-            | found["probed"] * FLAGS["probed"]
-            | found["sharded"] * FLAGS["sharded"]
-            | found["on_device"] * FLAGS["device"]
-            | found["kept"]
-        )
-        names = {"model", *_OF_STEPS, *_KNOWN_OF_STEPS} & set(StepColumns.__dataclass_fields__)
-        whole = {name: found[name] for name in names if name in _MOMENTS}
-        small = {name: packed(found[name]) for name in names if name not in _MOMENTS}
-        return StepColumns(**whole, **small, flags=packed(flags))
-
     def _bucket_columns(self, steps: StepColumns) -> BucketColumns:
         """Return the buckets; steps whose buckets are there after all are told so."""
-        found, every = self._buckets, list(self._facts)
-        facts, called, on_device = found["facts"], found["called"], found["on_device"] != 0
-        model = np.array([self._models[name, f.hook] for name, f in every], np.int64)[facts]
+        found, facts, called = self._buckets, self._buckets["facts"], self._buckets["called"]
+        on_device = (found["flags"] & FLAGS["device"]) != 0
+
+        def of_facts(value: Callable[[BucketFacts], int]) -> Ints:
+            return np.array([value(one) for _, one in self._facts], np.int64)[facts]
+
+        ids = [self._models[model, one.hook] for model, one in self._facts]
+        model = np.array(ids, np.int64)[facts]
         of_step = steps.rows_of(model, found["step"])
         # The step after them was slow: its buckets, and those before it, came then.
         steps.flags[of_step[of_step != UNKNOWN]] &= ~FLAGS["detail_left_out"]
         first = np.append(steps.first_ready, 0)[of_step]
-        zero = np.where(on_device, np.where(of_step == UNKNOWN, called, first), 0)
-        flags = (
-            found["shadow"] * FLAGS["shadow"]
-            | found["warmup"] * FLAGS["warmup"]
-            | found["probed"] * FLAGS["probed"]
-            | on_device * FLAGS["device"]
-            | np.array([f.is_last for _, f in every], bool)[facts] * FLAGS["is_last"]
-            | (np.array([f.device_type != "cpu" for _, f in every], bool)[facts] & ~on_device)
-            * FLAGS["untimed"]
-            | np.array([f.unit is not None for _, f in every], bool)[facts] * FLAGS["sharded"]
+        # Host times of a line begin with a time of day, a device's with its step.
+        begin = np.where(on_device, np.where(of_step == UNKNOWN, 0, first - called), -called)
+        flags = found["flags"] | of_facts(
+            lambda one: one.is_last * FLAGS["is_last"] | (one.unit is not None) * FLAGS["sharded"]
         )
-        flags[list(self._exceptions)] |= FLAGS["exception"]
+        untimed = of_facts(lambda one: (one.device_type != "cpu") * FLAGS["untimed"])
         return BucketColumns(
             model=packed(model),
-            step=found["step"],
-            generation=packed(found["generation"]),
-            called=called,
-            ready_after=packed(found["ready"] + zero - called),
-            done_after=packed(found["done"] + np.where(on_device, zero - called, 0)),
-            gradient_bytes=packed(np.array([f.gradient_bytes for _, f in every], np.int64)[facts]),
-            wire_bytes=packed(found["wire_bytes"]),
-            bus_bytes=packed(found["bus_bytes"]),
-            flags=packed(flags),
-            facts=packed(facts),
-            stages=packed(found["stages"]),
-            **{name: packed(found[name]) for name in (*_AS_THEY_ARE, *_MAYBE_OF_LINES)},
+            flags=packed(flags | untimed * ~on_device),
+            gradient_bytes=packed(of_facts(lambda one: one.gradient_bytes)),
+            ready_after=packed(found["ready"] + begin),
+            done_after=packed(found["done"] + np.where(on_device, begin, 0)),
+            **found.columns(
+                ("wire_bytes", "bus_bytes", "stages", "facts", *_BUCKETS, *_MAYBE_OF_BUCKETS)
+            ),
         )
 
 
-_AS_THEY_ARE, _MAYBE_OF_LINES = (
-    {one.name: one.metadata[how] for one in fields(BucketColumns) if how in one.metadata}
-    for how in ("line", "maybe")
-)
-_OF_LINES = {
-    **{name: name for name in ("step", "generation", "shadow", "warmup", "probed")},
-    "called": "ready_ns",
-    **_AS_THEY_ARE,
+_BUCKETS = {"step": "step", "generation": "generation", "called": "ready_ns"} | {
+    one.name: one.metadata["line"] for one in fields(BucketColumns) if "line" in one.metadata
 }
-_OF_STEPS = {
-    **{name: name for name in ("step", "generation", "gradient_bytes", "bucket_count")},
-    **{name: name for name in ("shadow", "warmup", "complete", "probed", "sharded", "detail_kept")},
-    **{name: f"{name}_ns" for name in ("first_ready", "last_ready", "done")},
+_MAYBE_OF_BUCKETS = {
+    one.name: one.metadata["maybe"] for one in fields(BucketColumns) if "maybe" in one.metadata
 }
-_MOMENTS = ("step", "first_ready", "last_ready", "done")
-"""Which are added to numbers that four bytes do not hold."""
-_KNOWN_OF_STEPS = {
-    **{name: name for name in ("wire_bytes", "bus_bytes")},
-    **{name: f"{name}_ns" for name in ("busy", "exposed", "wire_busy", "previous_period")},
+_STEPS = {name: name for name in ("step", "generation", "gradient_bytes", "bucket_count")} | {
+    name: f"{name}_ns" for name in ("first_ready", "last_ready", "done")
 }
-"""Columns of what is not always known."""
+_MAYBE_OF_STEPS = {name: name for name in ("wire_bytes", "bus_bytes")} | {
+    name: f"{name}_ns" for name in ("busy", "exposed", "wire_busy", "previous_period")
+}
+"""Columns, each with the field of the lines that it is of; ``_MAYBE...`` of those that may be
+``None``."""
+_LARGE = {"step", "first_ready", "last_ready", "done", "called"}
 _KEPT: dict[str | None, int] = {"window": FLAGS["kept_by_window"], "first": FLAGS["kept_as_first"]}
-_OF_TIMES = ("ready_ns", "done_ns", "stage_ns", "stage_starts_ns", *STAGE_COLUMNS)
-_OF_LINE = (
-    *{*_OF_LINES.values(), *_MAYBE_OF_LINES.values(), *_OF_TIMES},
-    *("model", "shared", "device", "wire_bytes", "bus_bytes", "error", "exception"),
-)
-_Kinds = Mapping[int, Sequence[StageKind]]
-"""The stages that lines share, by the number of the line that says them."""
-_WORTH_ARRAYS = 1000
 _MOST = 1 << 62
-"""Of the bytes of a bus, which are a float."""
+"""Of the bytes of a bus, which are a product."""
 _STAGE_IDS = {name: index for index, name in enumerate(STAGE_NAMES)}
 
 
 class _Fields:
-    """Some fields of many records, each as a tuple: one look at a record takes all of them."""
+    """The fields of many records, each as a tuple; ``names``: of records of several kinds."""
 
-    def __init__(self, records: Sequence[object], names: Sequence[str]) -> None:
-        found = zip(*map(attrgetter(*names), records), strict=True)
+    def __init__(self, records: Sequence[msgspec.Struct], names: Sequence[str] = ()) -> None:
+        rows = map(attrgetter(*names) if names else msgspec.structs.astuple, records)
+        columns = zip(*rows, strict=True)
+        self._values = dict(zip(names or records[0].__struct_fields__, columns, strict=True))
         self._count = len(records)
-        self._values = dict(zip(names, found, strict=True)) if records else dict.fromkeys(names, ())
 
     def __getitem__(self, name: str) -> tuple[Any, ...]:
         return self._values[name]
@@ -307,13 +266,16 @@ class _Fields:
         """Return a whole number of each record."""
         return _ints(self._values[name], self._count)
 
-    def known(self, name: str) -> Ints:
+    def maybe(self, name: str) -> Ints:
         """Return a number of each record, to 53 bits; ``UNKNOWN`` where it is ``None``."""
         if self.is_absent(name):
             return np.full(self._count, UNKNOWN)
-        values = np.array(self._values[name], np.float64)
-        values[np.isnan(values)] = UNKNOWN
-        return values.clip(-_MOST, _MOST).astype(np.int64)
+        return np.nan_to_num(np.array(self[name], np.float64), nan=UNKNOWN).astype(np.int64)
+
+    def columns(self, whole: dict[str, str], maybe: dict[str, str]) -> dict[str, Ints]:
+        """Return columns, each of the field that it is of."""
+        found = {column: self.whole(name) for column, name in whole.items()}
+        return found | {column: self.maybe(name) for column, name in maybe.items()}
 
     def few(self, name: str, first_row: int) -> dict[int, Any]:
         """Return what few records have, by row."""
@@ -323,52 +285,48 @@ class _Fields:
         return {row: one for row, one in values if one is not None}
 
 
+def _flags(own: _Fields, names: Sequence[str]) -> Ints:
+    found: Ints = np.sum([own.whole(name) * FLAGS[name] for name in names], axis=0)
+    return found
+
+
 def _stage_rows(
-    timed: Sequence[StageTimes], fields: _Fields, numbers: Ints, kinds: _Kinds
+    timed: Sequence[StageTimes], times: _Fields, kind: Ints, kinds: Sequence[Sequence[StageKind]]
 ) -> tuple[dict[str, Ints], Ints]:
     """Return columns of all stages of some lines, and how many each line has.
 
-    ``numbers``: of the lines that say the ``kinds`` of their stages.  Raises ``ValueError`` for
-    stages that are not as many as their beginnings.
+    ``kind``: of each line, what its stages are, in ``kinds``.  Raises ``ValueError`` for stages
+    that are not as many as their beginnings.
     """
     # Of each line a row of all stages that occur, in order; most lines have the same three.
-    occur = [i for i, name in enumerate(STAGE_COLUMNS) if not fields.is_absent(name)]
-    took = np.array([fields[STAGE_COLUMNS[i]] for i in occur], np.float64)
+    occur = [i for i, name in enumerate(STAGE_COLUMNS) if not times.is_absent(name)]
+    took = np.array([times[STAGE_COLUMNS[i]] for i in occur], np.float64)
     took = took.reshape(len(occur), len(timed)).T
     is_there = ~np.isnan(took)
-    one_by_one = []
-    if any(fields["stage_ns"]) or any(fields["stage_starts_ns"]):
-        one_by_one = [i for i, one in enumerate(timed) if one.stage_ns or one.stage_starts_ns]
-        is_there[one_by_one] = False
+    both = zip(times["stage_ns"], times["stage_starts_ns"], strict=True)
+    one_by_one = [row for row, (ns, starts) in enumerate(both) if ns or starts]
+    is_there[one_by_one] = False
     ends = np.where(is_there, took, 0).cumsum(axis=1)
-    count = np.count_nonzero(is_there, axis=1)
     row, place = np.nonzero(is_there)
     name = np.array(occur, np.int64)[place]
     end, length = ends[is_there], took[is_there]
-    derived = np.zeros(len(row), bool)
-    for number, of_number in kinds.items():
-        if names := [_STAGE_IDS[kind.name] for kind in of_number if kind.derived]:
-            derived |= (numbers == number)[row] & np.isin(name, names)
-    found = {"row": row, "name": name, "start": end - length, "end": end, "derived": derived}
-    whole = {column: values.astype(np.int64) for column, values in found.items()}
+    is_derived = np.zeros((len(kinds), len(STAGE_NAMES)), bool)
+    for i, stages in enumerate(kinds):
+        is_derived[i, [_STAGE_IDS[one.name] for one in stages if one.derived]] = True
+    found = np.array([row, name, end - length, end, is_derived[kind[row], name]]).astype(np.int64)
     if one_by_one:
-        for row_number in one_by_one:
-            timed[row_number].check()
-        numbered = [(at, timed[at], kinds[int(numbers[at])]) for at in one_by_one]
-        more = [stage for one in numbered for stage in _one_by_one(*one)]
-        added = np.array(more, np.int64).reshape(-1, len(whole))
-        order = np.argsort(np.concatenate([whole["row"], added[:, 0]]), kind="stable")
-        for column, values in zip(whole, added.T, strict=True):
-            whole[column] = np.concatenate([whole[column], values])[order]
-        count += np.bincount(added[:, 0], minlength=len(timed))
-    del whole["row"]
-    return whole, count
+        more = [one for row in one_by_one for one in _one_by_one(row, timed[row], kinds[kind[row]])]
+        found = np.concatenate([found, np.array(more, np.int64).reshape(-1, len(found)).T], axis=1)
+        found = found[:, np.argsort(found[0], kind="stable")]
+    columns = dict(zip(("name", "start", "end", "derived"), found[1:], strict=True))
+    return columns, np.bincount(found[0], minlength=len(timed))
 
 
 def _one_by_one(
     row: int, line: StageTimes, kinds: Sequence[StageKind]
 ) -> Iterator[tuple[int, ...]]:
     """Yield row, name, start, end and whether derived of stages, if their names are there."""
+    line.check()
     if len(kinds) != len(line.stage_ns):
         return
     starts = line.stage_starts_ns or (0, *accumulate(line.stage_ns))
@@ -380,11 +338,8 @@ def _ints(values: Iterable[int], count: int) -> Ints:
     return np.fromiter(values, np.int64, count)
 
 
-def _bus_bytes(found: Ints, sent: Ints, numbers: Ints, common: Shared) -> Ints:
+def _bus_bytes(given: Ints, sent: Ints, per_byte: np.ndarray[Any, Any]) -> Ints:
     """Return the bytes on the bus, which many lines leave to what they share."""
-    is_left = (found == UNKNOWN) & (sent != UNKNOWN)
-    for number, line in common.items():
-        if line.bus_per_byte is not None:
-            rows = is_left & (numbers == number)
-            found[rows] = np.minimum(sent[rows] * line.bus_per_byte, _MOST).astype(np.int64)
-    return found
+    is_left = (given == UNKNOWN) & (sent != UNKNOWN) & ~np.isnan(per_byte)
+    product = np.minimum(sent * np.nan_to_num(per_byte), _MOST).astype(np.int64)
+    return np.where(is_left, product, given)

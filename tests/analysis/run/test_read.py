@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.analysis.run import FLAGS, STAGE_NAMES, RankTrack
-from hooktrace.analysis.run import read as read_columns
 from hooktrace.analysis.run.columns import UNKNOWN
 from hooktrace.analysis.run.read import ColumnBuilder, read_track
 from hooktrace.records import BucketRecord, StepRecord
@@ -89,10 +88,8 @@ def check_step(track: RankTrack, row: int, step: StepRecord) -> None:
     assert flags == wanted | (set() if step.complete else {"incomplete"})
 
 
-@pytest.mark.parametrize("worth_arrays", [read_columns._WORTH_ARRAYS, 2])
-def test_every_field_of_host_steps(worth_arrays: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ordinary ones, unknown numbers, marks, errors and an exception; of a file of many, too."""
-    monkeypatch.setattr(read_columns, "_WORTH_ARRAYS", worth_arrays)
+def test_every_field_of_host_steps() -> None:
+    """Ordinary ones, unknown numbers, marks, errors and an exception."""
     first, (a, b) = make_step(2)
     odd = (
         replace(first, step=3, complete=False, wire_bytes=None, bus_bytes=None, busy_ns=None),
