@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,41 +30,6 @@ from .groups import units_by_number, unlike_numbers
 from .run import Run, once
 from .tables import BucketRows, Column, Values
 from .waits import Waits, waits
-
-
-class RankRows(NamedTuple):
-    """The rows of one rank that count; ``all_...``: also of steps that were probed, or hung."""
-
-    track: RankTrack
-    clock: RankClock
-    steps: Bools
-    buckets: Bools
-    all_steps: Bools
-    all_buckets: Bools
-
-    @property
-    def called(self) -> Ints:
-        """When the hook was called for each bucket, by the rank's own clock."""
-        return self.track.buckets.called[self.buckets]
-
-    @property
-    def stage_counts(self) -> Ints:
-        """How many buckets go through each stage, in the order of ``STAGE_NAMES``."""
-        names = self.track.stages.name[np.repeat(self.buckets, self.track.buckets.stages)]
-        return np.bincount(names, minlength=len(STAGE_NAMES))
-
-    def layouts(self, of: StepArrays) -> list[LayoutRecord]:
-        """Return the layouts of a model's generation, oldest first."""
-        every = self.track.records.layouts
-        return [x for x in every if (x.model, x.generation) == (of.model, of.generation)]
-
-    def errors(self) -> Iterator[tuple[int, int, ErrorRecord]]:
-        """Yield what each probe found, with its step and bucket."""
-        for row, error in sorted(self.track.errors.items()):
-            if self.all_buckets[row]:
-                columns = self.track.buckets
-                yield int(columns.step[row]), int(columns.bucket[row]), error
-
 
 Floats = npt.NDArray[np.float64]
 
@@ -123,6 +88,42 @@ def medians(values: Floats, axis: int) -> Floats:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class RankRows:
+    """The rows of one rank that count; ``all_...``: also of steps that were probed, or hung."""
+
+    table: BucketRows
+    clock: RankClock
+    steps: Bools
+    buckets: Bools
+    all_steps: Bools
+    all_buckets: Bools
+
+    @property
+    def track(self) -> RankTrack:
+        """What the rank's files hold."""
+        return self.table.track
+
+    def of_steps(self, column: str) -> Ints:
+        """Return a column of the steps that count."""
+        found: Ints = getattr(self.track.steps, column)[self.steps]
+        return found
+
+    def of_buckets(self, column: str) -> Ints:
+        """Return a column of the buckets that count."""
+        found: Ints = getattr(self.track.buckets, column)[self.buckets]
+        return found
+
+    def having(self, flag: str) -> Bools:
+        """Return which of the buckets that count have a flag."""
+        return self.track.buckets.having(flag)[self.buckets]
+
+    @property
+    def first_ready(self) -> Ints:
+        """When the first bucket of each step was ready, in rank 0's clock."""
+        return self.clock.common(self.of_steps("first_ready"))
+
+
 class StepArrays:
     """What was measured of one model, in ns and bytes; R ranks, S steps, B buckets.
 
@@ -135,26 +136,22 @@ class StepArrays:
         self, run: Run, names: tuple[str, str], generation: int, rows: Sequence[RankRows]
     ) -> None:
         self._run, (self.model, self.hook) = run, names
-        self.generation = generation
+        self.generation, self._rows = generation, rows
         self.ranks = [own.track.rank for own in rows]
-        self._rows = rows
-        step, step_of_bucket = self._of_steps("step"), self._of_buckets("step")
-        bucket = self._of_buckets("bucket")
-        self.steps: Ints = np.unique(step)
-        self.buckets: Ints = np.unique(bucket)
-        lasts = bucket[self._having("is_last")]
+        self.steps: Ints = np.unique(np.concatenate([x.of_steps("step") for x in rows]))
+        self.buckets: Ints = np.unique(np.concatenate([x.of_buckets("bucket") for x in rows]))
+        lasts = np.concatenate([x.of_buckets("bucket")[x.having("is_last")] for x in rows])
         self.last = int(lasts[-1]) if len(lasts) else max(self.buckets.tolist(), default=0)
-        self.is_on_device = bool((self._having("device") | self._having("untimed")).any())
-        # Where each row stands in an array (R, S), or (B, R, S), flat.
-        row = np.arange(len(rows)) * len(self.steps)
-        of_rank = np.repeat(row, [np.count_nonzero(own.steps) for own in rows])
-        self._step_at = of_rank + np.searchsorted(self.steps, step)
-        counts = [np.count_nonzero(own.buckets) for own in rows]
-        place, of_step = (
-            np.searchsorted(self.buckets, bucket),
-            np.searchsorted(self.steps, step_of_bucket),
-        )
-        self._bucket_at = place * (len(rows) * len(self.steps)) + np.repeat(row, counts) + of_step
+        marks = (own.having(flag) for own in rows for flag in ("device", "untimed"))
+        self.is_on_device = any(bool(one.any()) for one in marks)
+        # Where a rank's rows stand in an array (R, S), and in one (B, R, S), flat.
+        self._step_at, self._bucket_at = [], []
+        for i, own in enumerate(rows):
+            at = np.searchsorted(self.steps, own.of_buckets("step")) + i * len(self.steps)
+            place = np.searchsorted(self.buckets, own.of_buckets("bucket"))
+            self._bucket_at.append(place * (len(rows) * len(self.steps)) + at)
+            at = np.searchsorted(self.steps, own.of_steps("step"))
+            self._step_at.append(at + i * len(self.steps))
 
     @cached_property
     def detailed(self) -> StepArrays:
@@ -187,7 +184,7 @@ class StepArrays:
         if len(there) in (0, len(self.steps)) and all(own.buckets is at for own, at in pairs):
             return self
         rows = [
-            own._replace(buckets=at, steps=own.steps & np.isin(own.track.steps.step, there))
+            replace(own, buckets=at, steps=own.steps & np.isin(own.track.steps.step, there))
             for own, at in pairs
         ]
         return StepArrays(self._run, (self.model, self.hook), self.generation, rows)
@@ -208,33 +205,35 @@ class StepArrays:
         at = int(np.searchsorted(self.steps, step))
         return at if at < len(self.steps) and self.steps[at] == step else UNKNOWN
 
-    def _joined(self, values: Callable[[RankRows], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """Return what ``values`` gives for each rank, one rank after another."""
-        return np.concatenate([values(own) for own in self._rows])
+    def _steps(self, values: Callable[[int, RankRows], Ints | Floats]) -> Floats:
+        """Return what ``values`` gives for the steps of each rank, (R, S)."""
+        found = np.full((len(self.ranks), len(self.steps)), np.nan)
+        for i, own in enumerate(self._rows):
+            found.flat[self._step_at[i]] = values(i, own)
+        return found
 
-    def _of_steps(self, column: str) -> Ints:
-        return self._joined(lambda own: getattr(own.track.steps, column)[own.steps])
+    def _buckets(self, values: Callable[[int, RankRows], Ints | Floats]) -> Floats:
+        """Return what ``values`` gives for the buckets of each rank, (R, S, B).
 
-    def _of_buckets(self, column: str) -> Ints:
-        return self._joined(lambda own: getattr(own.track.buckets, column)[own.buckets])
-
-    def _having(self, flag: str) -> Bools:
-        return self._joined(lambda own: own.track.buckets.having(flag)[own.buckets])
+        Those of one bucket lie side by side, since most medians are of one bucket.
+        """
+        shape = len(self.buckets), len(self.ranks), len(self.steps)
+        found = np.full(math.prod(shape), np.nan)
+        for i, own in enumerate(self._rows):
+            found[self._bucket_at[i]] = values(i, own)
+        return np.moveaxis(found.reshape(shape), 0, -1)
 
     def by_step(self, column: str) -> Floats:
         """Return a column of the steps, (R, S)."""
-        found = np.full((len(self.ranks), len(self.steps)), np.nan)
-        found.flat[self._step_at] = _known(self._of_steps(column))
-        return found
+        return self._steps(lambda _, own: _known(own.of_steps(column)))
 
     def column(self, name: str) -> Floats:
         """Return a column of the buckets, (R, S, B)."""
-        return self._by_bucket(_known(self._of_buckets(name)))
+        return self._buckets(lambda _, own: _known(own.of_buckets(name)))
 
     def of_each_bucket(self, column: Column, *, with_probed: bool) -> list[Floats]:
         """Return a column of the bucket table, of each bucket on all ranks and steps, flat."""
-        rows = [own.all_buckets if with_probed else own.buckets for own in self._rows]
-        pairs = list(zip(self._table, rows, strict=True))
+        pairs = [(x.table, x.all_buckets if with_probed else x.buckets) for x in self._rows]
         number = np.concatenate([one.columns.bucket[own] for one, own in pairs])
         values = np.concatenate([_floats(column.of(one))[own] for one, own in pairs])
         # numpy sorts numbers of 16 bits ten times as fast.
@@ -243,21 +242,6 @@ class StepArrays:
         found, number = values[order], number[order]
         first, last = (np.searchsorted(number, self.buckets, side) for side in ("left", "right"))
         return [found[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
-
-    @cached_property
-    def _table(self) -> list[BucketRows]:
-        """Each rank's rows of the bucket table."""
-        return [BucketRows(self._run, i) for i in range(len(self._rows))]
-
-    def _by_bucket(self, values: Ints | Floats) -> Floats:
-        """Return the values of all buckets, (R, S, B).
-
-        Those of one bucket lie side by side, since most medians are of one bucket.
-        """
-        shape = len(self.buckets), len(self.ranks), len(self.steps)
-        found = np.full(math.prod(shape), np.nan)
-        found[self._bucket_at] = values
-        return np.moveaxis(found.reshape(shape), 0, -1)
 
     @cached_property
     def period(self) -> Floats:
@@ -271,9 +255,7 @@ class StepArrays:
         A rank that comes late to a step has the long period in the step before, those that wait for
         it in the step itself: no mean or median of two ranks tells which of the two steps is long.
         """
-        first, origin = self._joined(_first_ready), self.started
-        begun = np.full(self.period.shape, np.nan)
-        begun.flat[self._step_at] = first - origin[self._step_at % len(origin)]
+        begun = self._steps(lambda i, own: own.first_ready - self._started(self._step_at[i]))
         found: Floats = np.fmin.reduce(begun + self.period, axis=0)
         return found
 
@@ -285,15 +267,12 @@ class StepArrays:
     @cached_property
     def is_sharded(self) -> bool:
         """Whether the model is under FSDP2."""
-        return bool(
-            self._joined(lambda own: own.track.steps.having("sharded")[own.all_steps]).any()
-        )
+        rows = ((own.track.steps, own.all_steps) for own in self._rows)
+        return any(bool(steps.having("sharded")[at].any()) for steps, at in rows)
 
     @cached_property
     def units(self) -> dict[int, Unit]:
         """Which collective of which unit a bucket is on all ranks, of a sharded model."""
-        if not self.is_sharded:
-            return {}
         rows = [(own.track, own.all_buckets) for own in self._rows]
         found: dict[int, Unit] = {}
         for one in rows:
@@ -301,16 +280,23 @@ class StepArrays:
         unlike = unlike_numbers(rows)
         return {number: unit for number, unit in found.items() if number not in unlike}
 
-    @cached_property
+    def _layouts(self) -> Iterator[LayoutRecord]:
+        """Yield the layouts of this generation: of the lowest rank first, and there the newest."""
+        for own in self._rows:
+            for one in reversed(own.track.records.layouts):
+                if (one.model, one.generation) == (self.model, self.generation):
+                    yield one
+
+    @property
     def layout(self) -> LayoutRecord | None:
         """The newest layout of this generation, of the lowest rank that has one."""
-        return next((own.layouts(self)[-1] for own in self._rows if own.layouts(self)), None)
+        return next(self._layouts(), None)
 
     @cached_property
     def entries(self) -> dict[int, BucketLayout]:
         """What layouts of this generation say of each bucket, by its number."""
-        found = [layout for own in reversed(self._rows) for layout in own.layouts(self)]
-        return {bucket.bucket: bucket for layout in found for bucket in layout.buckets}
+        every = reversed(list(self._layouts()))
+        return {bucket.bucket: bucket for layout in every for bucket in layout.buckets}
 
     @property
     def bucket_bytes(self) -> Floats:
@@ -329,30 +315,36 @@ class StepArrays:
         busy = self.by_step("busy")
         return np.where(busy > 0, busy, np.nan)
 
-    @cached_property
+    @property
     def overlap(self) -> Floats:
         """Share of ``busy`` that backward did hide, (R, S)."""
         return 1 - self.exposed / self.busy
 
     @cached_property
-    def started(self) -> Ints:
+    def _origin(self) -> Ints:
         """When the first bucket was ready on any rank, by rank 0's clock, (S,)."""
-        first = self._joined(_first_ready)
         origin: Ints = np.full(len(self.steps), np.iinfo(np.int64).max)
-        np.minimum.at(origin, self._step_at % len(origin), first)
+        for at, own in zip(self._step_at, self._rows, strict=True):
+            np.minimum.at(origin, at % len(origin), own.first_ready)
         return origin
+
+    def _started(self, at: Ints) -> Ints:
+        """Return the origin of the step of rows that stand so in an array."""
+        return self._origin[at % max(1, len(self._origin))]
 
     @cached_property
     def called(self) -> Floats:
         """When the hook was called, (R, S, B)."""
-        called, origin = self._joined(lambda own: own.clock.common(own.called)), self.started
-        return self._by_bucket(called - origin[self._bucket_at % len(origin)])
+        return self._buckets(
+            lambda i, own: (
+                own.clock.common(own.of_buckets("called")) - self._started(self._bucket_at[i])
+            )
+        )
 
     @cached_property
     def uncertainty(self) -> Floats:
         """By how much ``called`` may be off beside another rank's, (R, S, B)."""
-        unsure = self._joined(lambda own: own.clock.uncertainty(own.called))
-        return self._by_bucket(_known(unsure))
+        return self._buckets(lambda _, own: _known(own.clock.uncertainty(own.of_buckets("called"))))
 
     @cached_property
     def lags(self) -> Floats:
@@ -372,6 +364,16 @@ class StepArrays:
         return self._since_called("ready_after")
 
     @cached_property
+    def done(self) -> Floats:
+        """When the result was there, by the clock of ``ready``, (R, S, B)."""
+        return self._since_called("done_after")
+
+    def _since_called(self, column: str) -> Floats:
+        return self.called + self._buckets(
+            lambda _, own: np.where(own.having("untimed"), np.nan, own.of_buckets(column))
+        )
+
+    @cached_property
     def first_ready(self) -> Floats:
         """When the first bucket was ready, (R, S)."""
         found: Floats = np.fmin.reduce(self.ready, axis=2, initial=np.nan)
@@ -383,7 +385,7 @@ class StepArrays:
         found: Floats = np.fmax.reduce(self.ready, axis=2, initial=np.nan)
         return found
 
-    @cached_property
+    @property
     def backward(self) -> Floats:
         """From the first to the last bucket that was ready, (R, S).
 
@@ -392,30 +394,19 @@ class StepArrays:
         if self.is_on_device:
             of = self.detailed
             return self.with_others(of, of.last_ready - of.first_ready)
-        found = np.full((len(self.ranks), len(self.steps)), np.nan)
-        found.flat[self._step_at] = self._of_steps("last_ready") - self._of_steps("first_ready")
-        return found
-
-    @cached_property
-    def done(self) -> Floats:
-        """When the result was there, by the clock of ``ready``, (R, S, B)."""
-        return self._since_called("done_after")
-
-    def _since_called(self, column: str) -> Floats:
-        since = np.where(self._having("untimed"), np.nan, self._of_buckets(column))
-        return self.called + self._by_bucket(since)
+        return self._steps(lambda _, own: own.of_steps("last_ready") - own.of_steps("first_ready"))
 
     @cached_property
     def stages(self) -> dict[str, Floats]:
         """Time in each stage that occurs, (R, S, B), in their order; 0 where a bucket has none."""
-        occur = np.flatnonzero(sum(own.stage_counts for own in self._rows)).tolist()
-        sums = self._joined(lambda own: own.track.time_in_stages()[own.buckets][:, occur])
-        unknown = np.isnan(self.done)
-        found = {}
-        for at, ns in zip(occur, sums.T, strict=True):
-            found[STAGE_NAMES[at]] = values = self._by_bucket(ns)
-            values[unknown] = np.nan
-        return found
+        of_rank = (x.track.stages.name[np.repeat(x.buckets, x.track.buckets.stages)]
+                   for x in self._rows)  # fmt: skip
+        occur = np.unique(np.concatenate([np.unique(one) for one in of_rank])).tolist()
+        return {STAGE_NAMES[i]: self._time_in(STAGE_NAMES[i]) for i in occur}
+
+    def _time_in(self, stage: str) -> Floats:
+        found = self._buckets(lambda _, own: own.track.time_in(stage)[own.buckets])
+        return np.where(np.isnan(self.done), np.nan, found)
 
     @property
     def waits(self) -> Waits:
@@ -423,30 +414,9 @@ class StepArrays:
         return waits(self._run, self.model)
 
     @cached_property
-    def _waited(self) -> tuple[Floats, Floats]:
-        found = [one.waited for one in self._table]
-        pairs = zip(found, self._rows, strict=True)
-        ns = self._by_bucket(_known(np.concatenate([one.ns[own.buckets] for one, own in pairs])))
-        longest = np.nan_to_num(ns, nan=-1.0).argmax(axis=0)
-        whom = np.full(longest.shape, np.nan)
-        for i, one in enumerate(found):
-            _, rows, step, bucket = self.rows_of_rank(i)
-            own = longest[step, bucket] == i
-            whom[step[own], bucket[own]] = _known(one.last[rows[own]])
-        return ns, whom
-
-    @property
     def waited(self) -> Floats:
         """How long each bucket waited on the wire, (R, S, B)."""
-        return self._waited[0]
-
-    @property
-    def waited_for(self) -> Floats:
-        """For which rank, as a place, the one that waited longest did, (S, B).
-
-        NaN where nobody waited, and where clocks do not tell.
-        """
-        return self._waited[1]
+        return self._buckets(lambda _, own: _known(own.table.waited.ns[own.buckets]))
 
     @property
     def wait_unknown(self) -> str | None:
@@ -455,22 +425,32 @@ class StepArrays:
             return "no collective had all ranks in it at once"
         return self.waits.why_unknown
 
+    @cached_property
+    def _waited_for(self) -> Floats:
+        """For which rank, as a place, the one that waited longest did, (S, B).
+
+        NaN where nobody waited, and where clocks do not tell.
+        """
+        longest = np.nan_to_num(self.waited, nan=-1.0).argmax(axis=0)[None]
+        whom = self._buckets(lambda _, own: _known(own.table.waited.last[own.buckets]))
+        found: Floats = np.take_along_axis(whom, longest, axis=0)[0]
+        return found
+
     def waits_for(self, b: int) -> tuple[Floats, int]:
         """Return the share of steps in which a bucket waits for each rank, and their count."""
-        whom = self.waited_for[:, b]
+        whom = self._waited_for[:, b]
         steps = int(np.count_nonzero(~np.isnan(self.waited[..., b]).all(axis=0)))
         places = whom[~np.isnan(whom)].astype(np.int64)
         return np.bincount(places, minlength=len(self.ranks)) / max(1, steps), steps
 
     @property
-    def has_buckets(self) -> Bools:
-        """Which steps have buckets with times on any rank, (S,)."""
-        return np.asarray((~np.isnan(self.done)).any(axis=(0, 2)))
-
-    @property
     def lengths(self) -> Floats:
         """How long the steps with buckets took, (S,): the median of their ranks' periods."""
-        return np.where(self.has_buckets, medians(self.period, axis=0), np.nan)
+        return np.where(self._has_times, medians(self.period, axis=0), np.nan)
+
+    @property
+    def _has_times(self) -> Bools:
+        return np.asarray((~np.isnan(self.done)).any(axis=(0, 2)))
 
     @property
     def typical(self) -> int | None:
@@ -479,62 +459,52 @@ class StepArrays:
         The first one where no length is known; ``None`` where none has its buckets in the files.
         """
         of = self.sample
-        if not of.has_buckets.any():
+        if not of._has_times.any():
             return None
         if np.isnan(of.lengths).all():
-            return int(of.steps[np.argmax(of.has_buckets)])
+            return int(of.steps[np.argmax(of._has_times)])
         return int(of.steps[np.nanargmin(np.abs(of.lengths - middle(of.lengths)))])
 
     def sent(self) -> Floats:
         """Return the wire bytes of all steps, probed ones too, flat."""
-        return _known(self._joined(lambda own: own.track.steps.wire_bytes[own.all_steps]))
+        found = [own.track.steps.wire_bytes[own.all_steps] for own in self._rows]
+        return _known(np.concatenate(found))
 
-    @cached_property
-    def probed(self) -> dict[int, float]:
-        """The longest exposed time on any rank of each probed step, by its number."""
-        found: dict[int, float] = {}
+    def _probes(self) -> Iterator[tuple[int, int, ErrorRecord]]:
+        """Yield what each probe found, with its step and bucket."""
         for own in self._rows:
-            rows = own.all_steps & own.track.steps.having("probed")
-            exposed = own.track.steps.exposed[rows].tolist()
-            for step, ns in zip(own.track.steps.step[rows].tolist(), exposed, strict=True):
-                found[step] = max(found.get(step, 0.0), float(ns))
-        return found
+            columns = own.track.buckets
+            for row, error in sorted(own.track.errors.items()):
+                if own.all_buckets[row]:
+                    yield int(columns.step[row]), int(columns.bucket[row]), error
 
     @cached_property
     def errors(self) -> dict[int, list[ErrorRecord]]:
         """What was found by each probe, by bucket."""
         found: dict[int, list[ErrorRecord]] = {}
-        for own in self._rows:
-            for _, bucket, error in own.errors():
-                found.setdefault(bucket, []).append(error)
+        for _, bucket, error in self._probes():
+            found.setdefault(bucket, []).append(error)
         return found
 
     def errors_by_step(self) -> dict[int, list[float]]:
         """Return the relative L2 errors of the same probes, by step."""
         found: dict[int, list[float]] = {}
-        for own in self._rows:
-            for step, _, error in own.errors():
-                if error.relative_l2 is not None:
-                    found.setdefault(step, []).append(error.relative_l2)
+        for step, _, error in self._probes():
+            if error.relative_l2 is not None:
+                found.setdefault(step, []).append(error.relative_l2)
         return found
 
     def rows_of_rank(self, i: int) -> tuple[RankTrack, Ints, Ints, Ints]:
         """Return the track of the ``i``-th rank, rows in its ``buckets``, their place (S, B)."""
-        columns, rows = self._rows[i].track.buckets, np.flatnonzero(self._rows[i].buckets)
-        places = np.searchsorted(self.buckets, columns.bucket[rows])
-        return self._rows[i].track, rows, np.searchsorted(self.steps, columns.step[rows]), places
+        rows, at = np.flatnonzero(self._rows[i].buckets), self._bucket_at[i]
+        count = len(self.steps)
+        return self._rows[i].track, rows, at % count, at // (count * len(self.ranks))
 
     def rows_of_step(self, i: int, s: int) -> tuple[RankTrack, list[tuple[int, int]]]:
         """Return the track of the ``i``-th rank, and row and place of each bucket of a step."""
-        own = self._rows[i]
-        rows = np.flatnonzero(own.buckets & (own.track.buckets.step == self.steps[s]))
-        places = np.searchsorted(self.buckets, own.track.buckets.bucket[rows])
-        return own.track, list(zip(rows.tolist(), places.tolist(), strict=True))
-
-
-def _first_ready(own: RankRows) -> Ints:
-    first: Ints = own.clock.common(own.track.steps.first_ready[own.steps])
-    return first
+        track, rows, step, place = self.rows_of_rank(i)
+        own = step == s
+        return track, list(zip(rows[own].tolist(), place[own].tolist(), strict=True))
 
 
 def _floats(values: Values) -> Floats:
@@ -550,24 +520,24 @@ def _known(values: Ints) -> Floats:
 @once
 def settled_steps(run: Run, model: str) -> StepArrays | None:
     """Return the arrays of a model's steps that count; ``None`` where none ever did."""
-    of_ranks = [
-        (track, clock, why, track.is_of(track.steps, model))
-        for track, clock, why in zip(run.tracks, run.clocks, reasons(run), strict=True)
-    ]
+    own = [track.is_of(track.steps, model) for track in run.tracks]
+    every = list(zip(run.tracks, own, reasons(run), strict=True))
     last = max(
-        int(track.steps.generation[own & np.isin(why, (COUNTS, HANG))].max(initial=-1))
-        for track, _, why, own in of_ranks
+        int(track.steps.generation[rows & np.isin(why, (COUNTS, HANG))].max(initial=-1))
+        for track, rows, why in every
     )
     if last < 0:
         return None
-    rows = []
-    for track, clock, why, own in of_ranks:
-        steps, settled = own & (why == COUNTS), own & np.isin(why, (COUNTS, PROBED, HANG))
-        every = _buckets_of(track, track.steps.step[settled], model, last)
+    found = []
+    for i, (track, rows, why) in enumerate(every):
+        steps, settled = rows & (why == COUNTS), rows & np.isin(why, (COUNTS, PROBED, HANG))
+        buckets = _buckets_of(track, track.steps.step[settled], model, last)
         out = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
-        rows.append(RankRows(track, clock, steps, every & ~out, settled, every))
+        found.append(
+            RankRows(BucketRows(run, i), run.clocks[i], steps, buckets & ~out, settled, buckets)
+        )
     names = [names for track in run.tracks for names in track.models if names[0] == model]
-    return StepArrays(run, names[-1], last, rows)
+    return StepArrays(run, names[-1], last, found)
 
 
 def _buckets_of(track: RankTrack, steps: Ints, model: str, last: int) -> Bools:
