@@ -5,7 +5,7 @@ Each is a run in which a rule speaks, or says nothing, for one reason: that is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace as like
 from functools import partial
 from pathlib import Path
@@ -92,10 +92,10 @@ def hanging(base: SyntheticJob, hang: SyntheticHang, **other: Any) -> Writes:
     return written
 
 
-def sharded(*, files: int | None = None, unlike: Collection[int] = (), **fields: Any) -> Writes:
+def sharded(*, files: int | None = None, **fields: Any) -> Writes:
     """Return what writes a small sharded job."""
     small = {"steps": 24, "units": units(2), "again": False, **fields}
-    return lambda folder: write_sharded(ShardedJob(**small), folder, files=files, unlike=unlike)
+    return lambda folder: write_sharded(ShardedJob(**small), folder, files=files)
 
 
 def replicated(**fields: Any) -> Writes:
@@ -426,7 +426,6 @@ TOLD: dict[str, Writes] = {
     "units, late": sharded(late_ms={1: 2.0}),
     "units, late, clocks unknown": sharded(late_ms={1: 10.0}, clocks=False),
     "units, late on a device": sharded(late_ms={1: 3.0}, on_device=True),
-    "units, late, numbered otherwise": sharded(late_ms={1: 9.0}, unlike={2}),
     "units, late in a part nobody knows": sharded(
         ranks=4, replicas=2, late_ms={1: 2.0}, tells_members=False
     ),

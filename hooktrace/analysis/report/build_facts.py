@@ -87,7 +87,7 @@ def _bucket_facts(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
     on_bus, waited, in_steps = arrays.column("bus_bytes"), arrays.waited, shares_of_steps(arrays)
     for b, index in enumerate(arrays.buckets.tolist()):
         if arrays.is_sharded and index not in arrays.units:
-            continue  # of one unit on one rank, and of another on another
+            continue  # the line that says which unit it is could not be read
         entry = arrays.entries.get(index)
         sizes = [(prod(one.shape), one.name) for one in (entry.parameters if entry else ())]
         stages = {name: known_middle(values[..., b]) for name, values in arrays.stages.items()}

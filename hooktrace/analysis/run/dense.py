@@ -26,7 +26,7 @@ from ...records import BucketLayout, ErrorRecord, LayoutRecord, Unit
 from .clock import RankClock
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
 from .counts import COUNTS, HANG, PROBED, reasons
-from .groups import units_by_number, unlike_numbers
+from .groups import units_by_number
 from .run import Run, once
 from .tables import BucketRows, Column, Values
 from .waits import Waits, waits
@@ -272,13 +272,11 @@ class StepArrays:
 
     @cached_property
     def units(self) -> dict[int, Unit]:
-        """Which collective of which unit a bucket is on all ranks, of a sharded model."""
-        rows = [(own.track, own.all_buckets) for own in self._rows]
+        """Which collective of which unit a bucket is, of a sharded model."""
         found: dict[int, Unit] = {}
-        for one in rows:
-            found |= units_by_number(*one)
-        unlike = unlike_numbers(rows)
-        return {number: unit for number, unit in found.items() if number not in unlike}
+        for own in self._rows:
+            found |= units_by_number(own.track, own.all_buckets)
+        return found
 
     def _layouts(self) -> Iterator[LayoutRecord]:
         """Yield the layouts of this generation: of the lowest rank first, and there the newest."""

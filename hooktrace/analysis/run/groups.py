@@ -9,7 +9,7 @@ not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -65,14 +65,3 @@ def units_by_number(track: RankTrack, rows: Bools) -> dict[int, Unit]:
     facts = (track.facts[i] for i in columns.facts[at[first]].tolist())
     pairs = zip(numbers.tolist(), facts, strict=True)
     return {number: one.unit for number, one in pairs if one.unit is not None}
-
-
-def unlike_numbers(tracks: Iterable[tuple[RankTrack, Bools]]) -> set[int]:
-    """Return the numbers that stand for one collective on a rank, and for another on another."""
-    known: dict[int, Unit] = {}
-    found = set()
-    for track, rows in tracks:
-        for number, unit in units_by_number(track, rows).items():
-            if known.setdefault(number, unit) != unit:
-                found.add(number)
-    return found

@@ -23,7 +23,7 @@ import numpy as np
 from ...records.units import named_ranks
 from .clock import RankClock, last_rank
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, bucket_keys, packed
-from .groups import process_groups, ranks_within, unlike_numbers
+from .groups import process_groups, ranks_within
 from .run import Run, once
 
 _WIRE = STAGE_NAMES.index("wire")
@@ -205,19 +205,10 @@ def _why_unknown(run: Run, ours: list[int]) -> str | None:
 
 
 def _why_in_parts(run: Run, ours: list[int], model: str) -> str | None:
-    """Return why nothing is known of a sharded model: of a group that is no range, for one.
-
-    Its collectives have other ranks each; and ranks that number units differently say nothing of
-    each other's.
-    """
-    of_model = {i: run.tracks[i].is_of(run.tracks[i].buckets, model) for i in ours}
-    if unlike_numbers((run.tracks[i], rows) for i, rows in of_model.items()):
-        return (
-            "ranks met its units in different orders, and what has one number on a rank and is "
-            "another unit on the next is left out"
-        )
-    groups = process_groups(run)
-    if any((groups.of[i][rows] != UNKNOWN).any() for i, rows in of_model.items()):
+    """Return why nothing is known of a sharded model: of a group that is no range, for one."""
+    groups, tracks = process_groups(run), [run.tracks[i] for i in ours]
+    own = (groups.of[i][t.is_of(t.buckets, model)] for i, t in zip(ours, tracks, strict=True))
+    if any((group != UNKNOWN).any() for group in own):
         return None
     return "a part of the ranks is in each collective, and the files do not say which part"
 

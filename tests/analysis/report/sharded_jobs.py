@@ -6,7 +6,6 @@ late to each unit makes the others wait at each.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -183,18 +182,8 @@ def _on_device(call: BucketRecord, first: int) -> BucketRecord:
     return replace(call, device_type="cuda", stages=(), device=span)
 
 
-def swapped(buckets: Sequence[BucketRecord]) -> tuple[BucketRecord, ...]:
-    """Return the calls of a rank that met the second and the third unit the other way around."""
-    numbers = {1: 2, 2: 1}
-    return tuple(replace(b, bucket=numbers.get(b.bucket, b.bucket)) for b in buckets)
-
-
-def write_sharded(
-    job: ShardedJob, folder: Path, *, files: int | None = None, unlike: Collection[int] = ()
-) -> None:
-    """Write the files of a job's first ranks; those of ``unlike`` number two units otherwise."""
-    for rank, completed in enumerate(job.completed()[:files]):
-        change = swapped if rank in unlike else tuple
-        steps = [(step, change(buckets)) for step, buckets in completed]
+def write_sharded(job: ShardedJob, folder: Path, *, files: int | None = None) -> None:
+    """Write the files of a job's first ranks."""
+    for rank, steps in enumerate(job.completed()[:files]):
         records = [job.run(rank), *job.layouts(), *job.clock_records(rank)]
         write_ranks(folder, {rank: rank_file(records, steps).decode()})
