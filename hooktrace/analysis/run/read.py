@@ -84,6 +84,7 @@ class ColumnBuilder:
         self._models: dict[tuple[str, str], int] = {}
         self._facts: dict[tuple[str, BucketFacts], int] = {}
         self._buckets, self._stages, self._steps = _Table(), _Table(), _Table()
+        self._new_steps: list[StepRecord] = []
         self._errors: dict[int, ErrorRecord] = {}
         self._exceptions: dict[int, str] = {}
         self._unknown_bytes: Counter[tuple[str, str]] = Counter()
@@ -95,6 +96,7 @@ class ColumnBuilder:
 
     def take_rows(self) -> list[_Table]:
         """Give away the rows so far; what is read next goes on from there."""
+        self._add_steps()
         given = [self._buckets, self._stages, self._steps]
         self._buckets, self._stages, self._steps = _Table(), _Table(), _Table()
         return given
@@ -156,6 +158,14 @@ class ColumnBuilder:
         return self._models.setdefault((model, hook), len(self._models))
 
     def _take_steps(self, steps: Sequence[StepRecord]) -> None:
+        self._new_steps += steps  # a block has too few of them to be worth arrays
+        if len(self._new_steps) >= _WORTH_ARRAYS:
+            self._add_steps()
+
+    def _add_steps(self) -> None:
+        steps, self._new_steps = self._new_steps, []
+        if not steps:
+            return
         own = _Fields(steps)
         kept = np.array([_KEPT.get(one, 0) for one in own["kept_for"]])
         has_detail = own.whole("detail_kept") != 0
@@ -174,6 +184,7 @@ class ColumnBuilder:
 
     def track(self, records: RankRecords, paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
         """Return what was read; ``records``: what the readers of ``paths`` hold beside it."""
+        self._add_steps()
         steps = StepColumns(**self._steps.columns(("model", "flags", *_STEPS, *_MAYBE_OF_STEPS)))
         stages = self._stages
         return RankTrack(
@@ -239,6 +250,7 @@ _MAYBE_OF_STEPS = {name: name for name in ("wire_bytes", "bus_bytes")} | {
 }
 """Columns, each with the field of the lines that it is of; ``_MAYBE...`` of those that may be
 ``None``."""
+_WORTH_ARRAYS = 1000
 _LARGE = {"step", "first_ready", "last_ready", "done", "called"}
 _KEPT: dict[str | None, int] = {"window": FLAGS["kept_by_window"], "first": FLAGS["kept_as_first"]}
 _MOST = 1 << 62
@@ -270,7 +282,9 @@ class _Fields:
         """Return a number of each record, to 53 bits; ``UNKNOWN`` where it is ``None``."""
         if self.is_absent(name):
             return np.full(self._count, UNKNOWN)
-        return np.nan_to_num(np.array(self[name], np.float64), nan=UNKNOWN).astype(np.int64)
+        values = np.array(self[name], np.float64)
+        values[np.isnan(values)] = UNKNOWN
+        return values.astype(np.int64)
 
     def columns(self, whole: dict[str, str], maybe: dict[str, str]) -> dict[str, Ints]:
         """Return columns, each of the field that it is of."""
