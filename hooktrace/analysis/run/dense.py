@@ -233,15 +233,12 @@ class StepArrays:
 
     def of_each_bucket(self, column: Column, *, with_probed: bool) -> list[Floats]:
         """Return a column of the bucket table, of each bucket on all ranks and steps, flat."""
-        pairs = [(x.table, x.all_buckets if with_probed else x.buckets) for x in self._rows]
-        number = np.concatenate([one.columns.bucket[own] for one, own in pairs])
-        values = np.concatenate([_floats(column.of(one))[own] for one, own in pairs])
-        # numpy sorts numbers of 16 bits ten times as fast.
-        small = number.astype(np.min_scalar_type(number.max(initial=0)))
-        order = np.argsort(small, kind="stable")
-        found, number = values[order], number[order]
-        first, last = (np.searchsorted(number, self.buckets, side) for side in ("left", "right"))
-        return [found[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+        of = self
+        if with_probed:
+            rows = [replace(x, steps=x.all_steps, buckets=x.all_buckets) for x in self._rows]
+            of = StepArrays(self._run, (self.model, self.hook), self.generation, rows)
+        values = of._buckets(lambda _, own: _floats(column.of(own.table)[own.buckets]))
+        return [values[..., b].ravel() for b in np.searchsorted(of.buckets, self.buckets).tolist()]
 
     @cached_property
     def period(self) -> Floats:
