@@ -1,7 +1,4 @@
-"""What the records of all ranks amount to: numbers a model.
-
-    build_facts.py --> ModelFacts of each model: BucketFacts a bucket, RankFacts a rank
-                           --> rules, view.py, JSON
+"""What the records of all ranks amount to: numbers a model (``build_facts.py``), and findings.
 
 Times are ns, sizes bytes, shares from 0 to 1; ``None`` where nothing was measured.  Medians are
 over all ranks and settled steps unless they say otherwise.  ``hooktrace report --json`` writes
@@ -50,16 +47,14 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``ready_ns``: after the first bucket of the step.  ``wait_ns``: of its time on the wire, until
     the last rank is in the collective too, the mean over ranks and steps: whoever is last waits for
-    nobody, so a median may be 0 whatever the others wait.  ``transfer_ns``: what is left, the
-    median (``run/waits.py``).
-    ``busbw_bytes_per_second``: over transfers; over all time on the wire where ``transfer_ns`` is
-    not known.  ``waits_for``: ``None`` where it waits for none more often than by chance, or clocks
-    do not tell for whom.
-    ``tail_share``: the share of the exposed time that went by until this bucket was done, after the
-    others before it.  ``largest``: of the parameter with the most elements its name and its share
-    of the bucket.  ``unit``: of a sharded model, the collective that takes the bucket's place, and
-    ``exposed`` how long training waits for it; ``gradient_bytes`` of a gather are parameters.
-    ``share_of_steps``: in which share of the steps it is; all else is of these.
+    nobody, so a median may be 0 whatever the others wait.  ``transfer_ns``: what is left.
+    ``busbw_bytes_per_second``: over transfers; over all time on the wire where these are not known.
+    ``waits_for``: ``None`` where it waits for none more often than by chance, or clocks do not tell
+    for whom.  ``tail_share``: the share of the exposed time that went by until this bucket was
+    done, after the others before it.  ``largest``: of the parameter with the most elements its name
+    and its share of the bucket.  ``unit``: of a sharded model, the collective that takes the
+    bucket's place, and ``exposed`` how long training waits for it; ``gradient_bytes`` of a gather
+    are parameters.  ``share_of_steps``: in which share of the steps it is; all else is of these.
     """
 
     bucket: int
@@ -91,12 +86,11 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
 class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All collectives of one kind in a sharded model's step: medians of steps' sums.
 
-    ``wait_ns``: the mean.  Of the steps that have any, ``fewest`` to ``most``;
+    ``wait_ns``: the mean.  ``fewest`` to ``most``: of the steps that have any.
     ``payload_bytes``: on one rank.
     """
 
     name: str
-    count: int
     fewest: int
     most: int
     payload_bytes: int
@@ -124,26 +118,21 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
 class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that take much longer than the median period, the slowest first.
 
-    ``excess_ns``: what they take beyond the median, a step of all steps.  ``exposed_excess_ns``:
-    as much of it as is exposed communication beyond its median; ``backward_excess_ns``: the same of
-    the time from the first to the last bucket that is ready, 0 of a sharded model, whose buckets
-    come in the forward pass too.  ``None``: no slow step tells.  ``periods``: all that are known.
-    ``late_rank``: the one that comes after all others in them, by up to ``late_ns``, where
-    that is half of the exposed excess or more.
+    ``periods``: all that are known.  ``excess_ns``: what slow steps take beyond the median, a step
+    of all steps; ``exposed_share``: of it, exposed communication beyond its median;
+    ``backward_share``: the same of the time from the first to the last bucket that is ready, 0 of
+    a sharded model.  ``None``: no slow step tells.  ``late_rank``: the one that comes after all
+    others in them, by up to ``late_ns``, where that is half of the exposed excess or more.
     """
 
     steps: tuple[int, ...]
     periods: int
     slowest_ns: float
     excess_ns: float
-    exposed_excess_ns: float | None
-    backward_excess_ns: float | None
+    exposed_share: float | None
+    backward_share: float | None
     late_rank: int | None = None
     late_ns: float = 0.0
-
-    def share(self, ns: float | None) -> float | None:
-        """Return a part of the excess as a share of it."""
-        return None if ns is None else min(1.0, ns / self.excess_ns)
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,13 +151,11 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     whether the clocks of all ranks are known at once, ``wait_unknown`` why no bucket's wait is
     known: bus bandwidth is then over all time on the wire.
     Sharded: under FSDP2; ``buckets`` are its units' collectives, in the order in which they were
-    first met, ``kinds`` sums of them, ``is_synchronous`` whether training waits for all of each.
-    ``beside``: other models that communicate within the steps.
+    first met, ``kinds`` sums of them.  ``beside``: other models that communicate within the steps.
     """
 
     model: str
     hook: str
-    backend: str = ""
     clock: str
     steps: int
     bucket_steps: int
@@ -179,7 +166,6 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     exposed_share: float | None
     overlap: float | None
     busy_ns: float | None
-    wire_busy_ns: float | None
     gradient_bytes: int
     wire_bytes: float | None
     least_wire_bytes: float | None
@@ -195,7 +181,6 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     slow: SlowSteps | None
     beside: tuple[str, ...] = ()
     is_sharded: bool = False
-    is_synchronous: bool = False
     kinds: tuple[KindFacts, ...] = ()
     wait_ns: float | None = None
     exposed_kinds: dict[str, float] = {}
@@ -234,29 +219,23 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
         """What communicates."""
         return "unit" if self.is_sharded else "bucket"
 
-    def title(self, bucket: int) -> str:
-        """Return what sentences call a bucket."""
-        found = (b.title for b in self.buckets if b.bucket == bucket)
-        return next(found, f"bucket {bucket}")
-
-
-IN_TRACE = "See in the merged trace (hooktrace export)"
-"""How remedies that need all ranks side by side begin."""
+    @property
+    def on_ranks(self) -> str:
+        """How many ranks the numbers are of, in words."""
+        return "1 rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence, what it rests on, and what to do.
 
-    ``rule``: the name of the rule that found it, or the kind of an anomaly.  ``docs``: where the
-    docs explain it.  ``bucket``,
-    ``rank``: the one that it is about; ``steps``: those to look at, the worst first.
-    ``gain_ns``: at most so much of each step's time, ``None`` where it cannot be computed.
-    ``is_wrong``: training itself is not as it should be.  ``is_kept``: said however little there
-    is to gain.  ``severity``: of a hang, *fail* where it did not end; of an anomaly, as its kind
-    says; ``None`` where there is something to gain and nothing is wrong.  ``lossy_remedy``: what
-    to do besides, and loses something of the gradients.  ``is_small``: the gain is below 3 % of
-    the step, or below what its median may be off by; nothing that loses anything is advised for
-    it.
+    ``rule``: the name of the rule that found it, or the kind of an anomaly; ``docs``: where the
+    docs explain it.  ``bucket``, ``rank``: the one that it is about; ``steps``: those to look at,
+    the worst first.  ``gain_ns``: at most so much of each step's time, ``None`` where it cannot be
+    computed.  ``lossy_remedy``: what to do besides, and loses something of the gradients.
+    ``is_small``: the gain is below 3 % of the step, or below what its median may be off by; nothing
+    lossy is advised for it.  ``is_wrong``: training itself is not as it should be.  ``is_kept``:
+    said however little there is to gain.  ``severity``: of a hang, *fail* where it did not end; of
+    an anomaly, as its kind says; ``None`` where nothing is wrong.
     """
 
     rule: str = ""

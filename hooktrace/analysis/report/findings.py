@@ -37,25 +37,18 @@ from .rules_time import (
 
 Rule = Callable[[ModelFacts], Iterator[Finding]]
 
+_OF_BOTH = (saves_less_than_it_costs, ranks_wait, slow_steps_cost, error_is_large)
+
 RULES: tuple[Rule, ...] = (
     communication_is_exposed,
     last_bucket_is_large,
     small_buckets,
     hook_holds_the_thread,
-    saves_less_than_it_costs,
     hook_sends_what_it_gets,
-    ranks_wait,
-    slow_steps_cost,
-    error_is_large,
+    *_OF_BOTH,
 )
 
-UNIT_RULES: tuple[Rule, ...] = (
-    units_are_exposed,
-    saves_less_than_it_costs,
-    ranks_wait,
-    slow_steps_cost,
-    error_is_large,
-)
+UNIT_RULES: tuple[Rule, ...] = (units_are_exposed, *_OF_BOTH)
 """Of a sharded model, whose units do not wait for the last gradient."""
 
 HUNG = "ranks_hung"
@@ -74,26 +67,19 @@ _MOST_NAMED = 3
 
 def findings(model: ModelFacts) -> list[Finding]:
     """Return what the rules say of a model, the largest gain first."""
-    found = [
-        _weighed(_named(one, rule.__name__), model)
-        for rule in (UNIT_RULES if model.is_sharded else RULES)
-        for one in rule(model)
-    ]
-    least = LEAST * model.period.p50 if model.period is not None else 0.0
-    found = [x for x in found if x.gain_ns is None or x.is_kept or x.gain_ns >= least]
+    period = model.period.p50 if model.period is not None else 0.0
+    least, small = LEAST * period, max(SMALL * period, model.period_noise_ns or 0.0)
+    found = []
+    for rule in UNIT_RULES if model.is_sharded else RULES:
+        for one in rule(model):
+            said = replace(one, rule=rule.__name__, docs=address("report", rule.__name__))
+            if one.gain_ns is not None and not one.is_kept:
+                if one.gain_ns < least:
+                    continue
+                if one.gain_ns < small:  # nothing lossy is worth that
+                    said = replace(said, is_small=True, lossy_remedy="")
+            found.append(said)
     return sorted(found, key=lambda one: -(one.gain_ns or 0.0))
-
-
-def _named(finding: Finding, rule: str) -> Finding:
-    return replace(finding, rule=rule, docs=address("report", rule))
-
-
-def _weighed(finding: Finding, model: ModelFacts) -> Finding:
-    """Return the finding, said to be small where it is: nothing lossy is worth that."""
-    if finding.gain_ns is None or finding.is_kept or model.period is None:
-        return finding
-    least = max(SMALL * model.period.p50, model.period_noise_ns or 0.0)
-    return finding if finding.gain_ns >= least else replace(finding, is_small=True, lossy_remedy="")
 
 
 def recorded(run: Run, models: Collection[str]) -> list[Finding]:
@@ -150,15 +136,14 @@ def _closed(text: str, *, begins_with_name: bool = False) -> str:
 def _anomaly(seen: Sequence[tuple[AnomalyRecord, Unit | None]]) -> Finding:
     """Return the finding of one kind of anomaly, of which ranks recorded these; none has a gain."""
     first, unit = min(seen, key=lambda pair: pair[0].step)
-    kind = anomaly_kind(first.kind)
-    bucket = first.bucket if first.bucket >= 0 else None
+    kind, bucket = anomaly_kind(first.kind), first.bucket if first.bucket >= 0 else None
     where = f"step {first.step}"
     if bucket is not None:
         where += f", {f'bucket {bucket}' if unit is None else unit}"
     where += "" if first.rank is None else f", rank {first.rank}"
     evidence = [f"first at {where}: {first.message}"]
     if len(seen) > 1:
-        ranks = sorted({one.rank for one, _ in seen if one.rank is not None})
+        ranks = {one.rank for one, _ in seen if one.rank is not None}
         evidence.append(f"seen on {named_ranks(ranks)}{_in(seen)}")
     return Finding(
         rule=first.kind,
@@ -178,15 +163,14 @@ def _in(seen: Sequence[tuple[AnomalyRecord, Unit | None]]) -> str:
 
     Each rank numbers its units' collectives by itself.
     """
-    buckets = sorted({one.bucket for one, _ in seen if one.bucket >= 0})
-    units = dict.fromkeys(str(unit) for _, unit in seen if unit is not None)
+    buckets = {one.bucket for one, _ in seen if one.bucket >= 0}
+    units = [*dict.fromkeys(str(unit) for _, unit in seen if unit is not None)]
     if not buckets:
-        steps = sorted({one.step for one, _ in seen})
+        steps = {one.step for one, _ in seen}
         return f", in steps {listed(steps, most=6)}" if len(steps) > 1 else ""
-    where, each = f"bucket{'s' if len(buckets) > 1 else ''} {listed(buckets)}", "bucket"
     if units:
-        more = len(units) - _MOST_NAMED
-        where = ", ".join([*units][:_MOST_NAMED])
-        where += f" and {more} more" if more > 0 else ""
-        each = "of a unit's collectives"
-    return f", in {where}; of each {each} a rank records the first"
+        more = f" and {len(units) - _MOST_NAMED} more" if len(units) > _MOST_NAMED else ""
+        named = ", ".join(units[:_MOST_NAMED]) + more
+        return f", in {named}; of each of a unit's collectives a rank records the first"
+    some = f"bucket{'s' if len(buckets) > 1 else ''} {listed(buckets)}"
+    return f", in {some}; of each bucket a rank records the first"

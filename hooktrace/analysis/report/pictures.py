@@ -5,6 +5,7 @@ StepArrays --> Svg, or None where there is nothing to draw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, isnan
 from typing import NamedTuple
 
@@ -79,31 +80,29 @@ def lag_picture(arrays: StepArrays) -> Svg | None:
         return None
     noun = "unit" if arrays.is_sharded else "bucket"
     rows, columns = (
-        np.array_split(np.arange(count), min(count, most))
-        for count, most in zip(arrays.lags.shape, MOST_CELLS, strict=True)
-    )
-    numbers = np.array(arrays.ranks), arrays.buckets
-    row_names, column_names = (
-        [str(x[at[0]]) if len(at) == 1 else f"{x[at[0]]}-{x[at[-1]]}" for at in parts]
-        for x, parts in zip(numbers, (rows, columns), strict=True)
+        [(_range(names[at].tolist()), at) for at in np.array_split(np.arange(len(names)), parts)]
+        for names, parts in (
+            (np.array(arrays.ranks), min(len(arrays.ranks), MOST_CELLS[0])),
+            (arrays.buckets, min(len(arrays.buckets), MOST_CELLS[1])),
+        )
     )
     most = float(np.nanmax(arrays.lags))
     height = 18.0 if len(rows) <= 24 else max(5.0, 640.0 / len(rows))
     width = min(64.0, (WIDTH - _LEFT - 12) / len(columns))
     top, bottom = 24.0, 36.0 + len(rows) * height
     svg = Svg(bottom + 32, f"lag of each rank at each {noun}")
-    for b in range(0, len(columns), ceil(8 * max(3.5, *map(len, column_names)) / width)):
-        svg.text(_LEFT + (b + 0.5) * width, top - 8, column_names[b], anchor="middle")
-    for i, row in enumerate(rows):
+    every = ceil(8 * max(3.5, *(len(name) for name, _ in columns)) / width)
+    for b in range(0, len(columns), every):
+        svg.text(_LEFT + (b + 0.5) * width, top - 8, columns[b][0], anchor="middle")
+    for i, (name, row) in enumerate(rows):
         y = top + i * height
-        if i % ceil(13 / height) == 0:
-            name = row_names[i]  # a range of them is wide enough by itself
-            svg.text(_LEFT - 8, y + height / 2 + 4, name if "-" in name else f"rank {name}",
-                     anchor="end")  # fmt: skip
-        for b, column in enumerate(columns):
+        if i % ceil(13 / height) == 0:  # a range of ranks is wide enough by itself
+            label = name if "-" in name else f"rank {name}"
+            svg.text(_LEFT - 8, y + height / 2 + 4, label, anchor="end")
+        for b, (bucket, column) in enumerate(columns):
             lag, x = float(np.fmax.reduce(arrays.lags[np.ix_(row, column)], axis=None)), b * width
             cell = {"x": _LEFT + x, "y": y, "width": width - 1, "height": height - 1}
-            where = f"rank {row_names[i]}, {noun} {column_names[b]}"
+            where = f"rank {name}, {noun} {bucket}"
             if isnan(lag):
                 svg.add("rect", "unknown", tip=f"{where}: unknown", **cell)
                 continue
@@ -114,11 +113,15 @@ def lag_picture(arrays: StepArrays) -> Svg | None:
                 cls = "on-lag" if strength > 0.55 else "tick"
                 svg.text(_LEFT + x + (width - 1) / 2, y + 13, milliseconds(lag), cls, "middle")
     for i in range(40):
-        svg.add("rect", "lag", x=_LEFT + 4 * i, y=bottom, width=4.2, height=10,
-                opacity=_strength(i / 39))  # fmt: skip
+        x, opacity = _LEFT + 4 * i, _strength(i / 39)
+        svg.add("rect", "lag", opacity=opacity, x=x, y=bottom, width=4.2, height=10)
     svg.text(_LEFT, bottom + 24, "0")
     svg.text(_LEFT + 160, bottom + 24, ms(most), anchor="end")
     return svg
+
+
+def _range(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
 
 
 def _strength(share: float) -> float:
@@ -144,17 +147,16 @@ def step_pictures(arrays: StepArrays) -> list[tuple[str, Svg]]:
     found = []
     for s, name in chosen.items():
         length = "" if np.isnan(lengths[s]) else f", {ms(lengths[s])} to the next one"
-        found.append((f"{name}: {arrays.steps[s]}{length}", step_picture(arrays, s, end)))
+        found.append((f"{name}: {arrays.steps[s]}{length}", _step_picture(arrays, s, end)))
     return found
 
 
-def step_picture(arrays: StepArrays, s: int, end: float | None = None) -> Svg:
+def _step_picture(arrays: StepArrays, s: int, end: float) -> Svg:
     """Return the picture of the ``s``-th step, which has its buckets in the files, until ``end``.
 
     Of more ranks than ``MOST_RANKS`` those whose last bucket is ready last and first in the step,
     and others evenly between.
     """
-    end = float(np.nanmax(arrays.done[:, s])) if end is None else end
     by_time = np.argsort(np.nan_to_num(arrays.last_ready[:, s], nan=np.inf), kind="stable")
     count = min(len(by_time), MOST_RANKS)
     ranks = np.sort(by_time[np.linspace(0, len(by_time) - 1, count).astype(int)]).tolist()
@@ -164,10 +166,8 @@ def step_picture(arrays: StepArrays, s: int, end: float | None = None) -> Svg:
     gap = max(1.0, lane * 0.5)
     band = lane * per_rank + gap
     bottom = 8 + band * count
-    svg = Svg(
-        bottom + 24,
-        f"step {arrays.steps[s]} on {'all' if count == len(arrays.ranks) else count} ranks",
-    )
+    which = "all" if count == len(arrays.ranks) else count
+    svg = Svg(bottom + 24, f"step {arrays.steps[s]} on {which} ranks")
     across = Scale(0, end, _LEFT, WIDTH - 12)
     svg.x_axis(Scale(0, end / 1e6, _LEFT, WIDTH - 12), bottom, 8, "ms")
     for row, i in enumerate(ranks):
@@ -175,13 +175,12 @@ def step_picture(arrays: StepArrays, s: int, end: float | None = None) -> Svg:
         if row % max(1, ceil(13 / band)) == 0:
             name = f"rank {arrays.ranks[i]}"
             svg.text(_LEFT - 8, y + (band - gap) / 2 + 4, name, anchor="end")
-        if np.isnan(arrays.done[i, s]).all():
-            continue
-        tops = y + np.array(lanes[row]) * lane
-        where = _Where((i, s), across, tops, y, band - gap, lane * 0.9)
-        _draw_rank(svg, arrays, where)
-        if count <= _MOST_TIPS:
-            _add_tips(svg, arrays, where)
+        if not np.isnan(arrays.done[i, s]).all():
+            tops = y + np.array(lanes[row]) * lane
+            where = _Where((i, s), across, tops, lane * 0.9, y, y + band - gap)
+            _draw_rank(svg, arrays, where)
+            if count <= _MOST_TIPS:
+                _add_tips(svg, arrays, where)
     return svg
 
 
@@ -198,25 +197,23 @@ def _lanes(ready: Floats, done: Floats) -> list[int]:
 
 
 class _Where(NamedTuple):
-    """Where a rank's step is drawn: its place in the arrays, its edge, and those of its buckets."""
+    """Where a rank's step is drawn: its place in the arrays, ``tops`` of its buckets, its edges."""
 
     at: tuple[int, int]
     across: Scale
     tops: Floats
-    y: float
-    height: float
     thick: float
+    y: float
+    below: float
 
 
 def _draw_rank(svg: Svg, arrays: StepArrays, where: _Where) -> None:
-    at, across, tops, y, height, thick = where
+    at, across, tops, thick, y, below = where
     ready, done = arrays.ready[at], arrays.done[at]
-    over = across(np.nanmax(done))
     # Of a sharded model, what is exposed is all over the step: wherever training waits.
-    exposed = 0.0 if arrays.is_sharded else arrays.exposed[at]
-    if exposed > 0:
-        hidden = across(np.nanmax(done) - exposed)
-        svg.add("rect", "exposed", x=hidden, y=y, width=over - hidden, height=height)
+    if not arrays.is_sharded and arrays.exposed[at] > 0:
+        over, hidden = across(np.nanmax(done)), across(np.nanmax(done) - arrays.exposed[at])
+        svg.add("rect", "exposed", x=hidden, y=y, width=over - hidden, height=below - y)
     boxes: dict[str, list[tuple[float, float, float]]] = {}
     track, pairs = arrays.rows_of_step(*at)
     stages, of = track.stages_of(np.array([row for row, _ in pairs], np.int64))
@@ -237,11 +234,11 @@ def _draw_rank(svg: Svg, arrays: StepArrays, where: _Where) -> None:
             svg.path("".join(box(*one, thick) for one in own), name)
     if not arrays.is_sharded:
         ended = across(np.nanmax(ready))
-        svg.line(ended, y - 1, ended, y + height + 1, "ended")
+        svg.line(ended, y - 1, ended, below + 1, "ended")
 
 
 def _add_tips(svg: Svg, arrays: StepArrays, where: _Where) -> None:
-    at, across, tops, _, _, thick = where
+    at, across, tops, thick, *_ = where
     ready, done = arrays.ready[at], arrays.done[at]
     noun = "call" if arrays.is_sharded else "bucket"
     for b in np.flatnonzero(~np.isnan(done)).tolist():

@@ -13,18 +13,15 @@ from datetime import UTC, datetime
 from math import prod
 
 import msgspec
+import numpy as np
 
 from ...records import Options
 from ...records.units import mb, ms, percent, size
 from ..run import OtherTraffic, Run, other_traffic
 from ..run.counts import steps_left_out
-from ..run.dense import StepArrays
-from .units import reduced_bytes
+from ..run.dense import StepArrays, known_middle, sums
 
 _MOST_HOSTS = 8
-
-_OF_UNITS = {"warmup": "of the first two, while a run warms up"}
-"""Of a sharded model."""
 
 _WHY = {
     "warmup": "before DDP rebuilt its buckets",
@@ -34,6 +31,7 @@ _WHY = {
     "probed": "sampled by hooktrace",
     "hang": "that hold a hang",
 }
+_OF_UNITS = _WHY | {"warmup": "of the first two, while a run warms up"}
 
 
 class RunSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,17 +80,17 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
 def run_source(run: Run, path: str | None) -> RunSource:
     """Return what the files of all ranks say of the run."""
     runs = [track.records.run for track in run.tracks if track.records.run is not None]
-    begun = None
-    if runs:
-        first_ns = min(info.wall_anchor_ns for info in runs)
-        begun = datetime.fromtimestamp(first_ns // 10**9, UTC).isoformat(sep=" ")
+    begun = min((info.wall_anchor_ns for info in runs), default=None)
+    moment = None if begun is None else datetime.fromtimestamp(begun // 10**9, UTC)
+    version = run.info.torch_version.split(".")[:2] if run.info is not None else []
+    can_be_seen = [int(part) for part in version if part.isdecimal()] >= [2, 14]
     others = other_traffic(run)
     return RunSource(
         path=path,
-        begun=begun,
+        begun=None if moment is None else moment.isoformat(sep=" "),
         hosts=tuple(dict.fromkeys(info.host for info in runs)),
         others=others,
-        others_unknown=_NOT_SEEN if others is None and _can_be_seen(run) else None,
+        others_unknown=_NOT_SEEN if others is None and can_be_seen else None,
     )
 
 
@@ -102,23 +100,13 @@ _NOT_SEEN = (
 )
 
 
-def _can_be_seen(run: Run) -> bool:
-    version = run.info.torch_version.split(".") if run.info is not None else []
-    known = [int(part) for part in version[:2] if part.isdecimal()]
-    return known >= [2, 14]
-
-
 def model_source(run: Run, arrays: StepArrays) -> ModelSource:
     """Return what the files say of a model."""
     layout, is_sharded = arrays.layout, arrays.is_sharded
     buckets = layout.buckets if layout else ()
     # A sharded model's parameter is in each of its unit's collectives.
     shapes = {
-        (
-            b.unit.name if b.unit else None,
-            one.name,
-            None if is_sharded else (b.bucket, i),
-        ): one.shape
+        (b.unit.name if b.unit else "", one.name, None if is_sharded else (b.bucket, i)): one.shape
         for b in buckets
         for i, one in enumerate(b.parameters)
     }
@@ -129,7 +117,7 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
         parameters=len(shapes) if layout else None,
         elements=sum(map(prod, shapes.values())) if layout else None,
-        gradient_bytes=reduced_bytes(arrays) if is_sharded else given,
+        gradient_bytes=_reduced_bytes(arrays) if is_sharded else given,
         seen=seen,
         counted=len(arrays.steps),
         detailed=arrays.detailed.bucket_steps,
@@ -137,6 +125,15 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         left_out=left_out,
         is_sharded=is_sharded,
     )
+
+
+def _reduced_bytes(arrays: StepArrays) -> int | None:
+    """Return the bytes of gradients that a rank gives to reduce-scatters in a step, the median."""
+    of = arrays.detailed
+    units = [of.units.get(index) for index in of.buckets.tolist()]
+    at = np.array([one is not None and one.collective == "reduce_scatter" for one in units], bool)
+    found = known_middle(sums(of.column("gradient_bytes")[..., at]))
+    return None if found is None else round(found)
 
 
 def run_lines(source: RunSource) -> Iterator[tuple[str, str]]:
@@ -156,10 +153,10 @@ def _of_others(others: OtherTraffic) -> str:
     """Return how much of the communication is of no traced model, in one sentence."""
     groups = others.unseen_groups
     unseen = f"; not seen: {groups} other process group{'s' * (groups != 1)}" if groups else ""
-    of = "1 step was" if others.steps == 1 else f"{others.steps:,} steps were"
-    of = f" ({of} watched, each until the next one's first bucket{unseen})"
+    steps = "1 step was" if others.steps == 1 else f"{others.steps:,} steps were"
+    watched = f" ({steps} watched, each until the next one's first bucket{unseen})"
     if not others.count:
-        return f"none{of}"
+        return f"none{watched}"
     text = f"{others.count:,.1f}".removesuffix(".0") + " a watched step"
     if others.share is not None and others.wire_bytes is not None:
         sent, share = size(round(others.wire_bytes)), percent(others.share)
@@ -168,25 +165,25 @@ def _of_others(others: OtherTraffic) -> str:
         text += "; their share of the payload is not known"
     if others.in_flight_ns is not None:
         text += f", in flight for {ms(others.in_flight_ns)}; longest: {others.longest}"
-    return f"{text}{of}"
+    return f"{text}{watched}"
 
 
 def model_lines(source: ModelSource) -> Iterator[tuple[str, str]]:
     """Yield names and texts of what is known of a model."""
-    options = ", ".join(f"{name}={value}" for name, value in source.hook_options)
-    cap, where = source.bucket_cap_bytes, " that a rank gives to reduce-scatters"
+    options, where = ", ".join(f"{name}={value}" for name, value in source.hook_options), ""
     if source.is_sharded:
         yield "sharded", "by fully_shard (FSDP2): units take the place of buckets"
+        where = " that a rank gives to reduce-scatters"
     if options or not source.is_sharded:
         yield "hook's options", options or "none recorded"
     if not source.is_sharded:
         # Files of an older hooktrace do not have it either.
         unknown = "not recorded; it is where instrument() registers the hook"
-        yield "bucket_cap_mb", f"{cap / 2**20:.4g}" if cap is not None else unknown
+        cap = source.bucket_cap_bytes
+        yield "bucket_cap_mb", unknown if cap is None else f"{cap / 2**20:.4g}"
     if source.parameters is not None:
-        size = f"{source.parameters:,} with {source.elements:,} elements"
-        given = f"{mb(source.gradient_bytes)} of gradients{where if source.is_sharded else ''}"
-        yield "parameters", f"{size}, {given}"
+        count = f"{source.parameters:,} with {source.elements:,} elements"
+        yield "parameters", f"{count}, {mb(source.gradient_bytes)} of gradients{where}"
     yield "steps", _of_steps(source)
 
 
@@ -196,6 +193,6 @@ def _of_steps(source: ModelSource) -> str:
         text += f", {source.detailed:,} with their {'units' if source.is_sharded else 'buckets'}"
     if source.sampled < source.detailed:
         text += f", of which {source.sampled:,}, kept by their number, stand for all"
-    words = _WHY | (_OF_UNITS if source.is_sharded else {})
+    words = _OF_UNITS if source.is_sharded else _WHY
     why = [f"{count:,} {words[flag]}" for flag, count in source.left_out.items()]
     return text + (f"; left out: {', '.join(why)}" if why else "")

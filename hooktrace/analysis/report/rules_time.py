@@ -19,71 +19,31 @@ from .facts import BucketFacts, Finding, ModelFacts
 WORTH_TWO = 2 << 20
 """Bytes of gradients from which on they are worth more than one bucket."""
 
-_NAMED = 4
-"""Buckets or units that evidence names."""
-
 
 def communication_is_exposed(model: ModelFacts) -> Iterator[Finding]:
     """Gain: the median exposed time, all that any other hook or network could give.
 
     A faster network cannot give more: what is not exposed overlaps with the backward pass.
     """
-    exposed, share = model.exposed, model.exposed_share
-    if exposed is None or model.period is None or share is None:
-        return
-    sentence = (
-        f"Exposed communication is {percent(share)} of the step: {milliseconds(exposed.p50)} of "
-        f"{ms(model.period.p50)} go by when backward has nothing left to compute."
-    )
-    if model.wire_bytes == 0:
-        sentence = f"Nothing is communicated: {model.hook} sends nothing."
-    elif model.is_hidden:
-        sentence = (
-            f"Communication is hidden: {percent(share)} of the step is exposed, so a faster "
-            f"network or hook makes it {ms(exposed.p50)} shorter at most."
-        )
     only, remedy = model.last if len(model.buckets) == 1 else None, ""
     can_split = only is not None and only.largest is not None and only.largest[1] < 0.8
     is_large = only is not None and only.gradient_bytes >= WORTH_TWO
     if can_split and is_large and model.has_wire and not model.is_hidden:
         remedy = "Lower bucket_cap_mb: all is in one bucket, which is ready when backward ends."
-    yield Finding(
-        sentence=sentence,
-        gain_ns=exposed.p50,
-        evidence=tuple(_about_exposed(model)),
-        remedy=remedy,
-        is_kept=True,
+    yield from _exposed(
+        model,
+        "Exposed communication is {share} of the step: {part} go by when backward has nothing left "
+        "to compute.",
+        "{share} of the step is exposed",
+        remedy,
     )
-
-
-def _about_exposed(model: ModelFacts) -> Iterator[str]:
-    yield from _median_of(model)
-    yield (
-        f"buckets are in flight for {ms(model.busy_ns)} of the step, {percent(model.overlap)} of "
-        "it overlapped with the backward pass"
-    )
-    yield from what_is_exposed(model)
-    usual, least = model.wire_bytes or 0.0, model.least_wire_bytes or 0.0
-    often = model.often_wire_bytes or 0.0
-    if usual and (least < 0.9 * usual or often > 1.1 * usual):
-        yield (
-            f"steps are of several kinds: they send {mb(usual)} at the median, and from "
-            f"{mb(least)} to {mb(often)}; all medians are over both"
-        )
-    tails = sorted(((b.tail_share or 0.0, b) for b in model.buckets), key=lambda pair: -pair[0])
-    parts = [
-        f"{percent(share)} {b.title}{' (the last)' if b.is_last else ''}"
-        for share, b in tails[:_NAMED]
-        if share >= 0.05
-    ]
-    if parts:
-        yield f"what backward leaves over: {', '.join(parts)}"
 
 
 def units_are_exposed(model: ModelFacts) -> Iterator[Finding]:
     """Gain: the median exposed time, all that any other hook, sharding or network could give."""
-    exposed, share = model.exposed, model.exposed_share
-    if exposed is None:
+    waits = "raining waits for its collectives for {share} of the step"
+    yield from _exposed(model, f"T{waits}: {{part}}.", f"t{waits}")
+    if model.exposed is None:
         busy = f", which are in flight for {ms(model.busy_ns)} of each step"
         yield Finding(
             sentence="How long training waits for its collectives is not known: where the "
@@ -92,57 +52,67 @@ def units_are_exposed(model: ModelFacts) -> Iterator[Finding]:
             remedy="See in the log, and in docs/fsdp.md under Exposed, which are not seen.",
             is_kept=True,
         )
-    if exposed is None or share is None or model.period is None:
+
+
+def _exposed(model: ModelFacts, sentence: str, hidden: str, remedy: str = "") -> Iterator[Finding]:
+    """Yield the finding of the exposed time, where that is known."""
+    if model.exposed is None or model.exposed_share is None or model.period is None:
         return
-    sentence = (
-        f"Training waits for its collectives for {percent(share)} of the step: "
-        f"{milliseconds(exposed.p50)} of {ms(model.period.p50)}."
-    )
+    share = percent(model.exposed_share)
+    part = f"{milliseconds(model.exposed.p50)} of {ms(model.period.p50)}"
+    sentence = sentence.format(share=share, part=part)
     if model.is_hidden:
         sentence = (
-            f"Communication is hidden: training waits for its collectives for {percent(share)} of "
-            f"the step, so a faster network or hook makes it {ms(exposed.p50)} shorter at most."
+            f"Communication is hidden: {hidden.format(share=share)}, so a faster network or hook "
+            f"makes it {ms(model.exposed.p50)} shorter at most."
         )
-    evidence = tuple(_about_exposed_units(model))
-    yield Finding(sentence=sentence, gain_ns=exposed.p50, evidence=evidence, is_kept=True)
+    if model.wire_bytes == 0:
+        sentence = f"Nothing is communicated: {model.hook} sends nothing."
+    probed = f"; {model.probed} sampled steps are not among them" if model.probed else ""
+    what, beside, leaves = "buckets", "the backward pass", "what backward leaves over"
+    if model.is_sharded:
+        what, beside, leaves = "collectives", "computing", "the largest parts"
+    yield Finding(
+        sentence=sentence,
+        gain_ns=model.exposed.p50,
+        evidence=(
+            f"median of {model.steps} steps on {model.on_ranks}; 95 % of them are below "
+            f"{ms(model.exposed.p95)}{probed}",
+            f"{what} are in flight for {ms(model.busy_ns)} of the step, {percent(model.overlap)} "
+            f"of it overlapped with {beside}",
+            *what_is_exposed(model),
+            *_several_kinds(model),
+            *_largest_parts(model, leaves),
+        ),
+        remedy=remedy,
+        is_kept=True,
+    )
 
 
-def _about_exposed_units(model: ModelFacts) -> Iterator[str]:
-    yield from _median_of(model)
+def _several_kinds(model: ModelFacts) -> Iterator[str]:
+    usual, least = model.wire_bytes or 0.0, model.least_wire_bytes or 0.0
+    often = model.often_wire_bytes or 0.0
     if not model.are_alike:
+        yield "steps are of several kinds: not all have the same collectives; medians are over all"
+    elif usual and (least < 0.9 * usual or often > 1.1 * usual):
         yield (
-            "steps are of several kinds: not all have the same collectives, and medians are over "
-            "all of them"
+            f"steps are of several kinds: they send {mb(usual)} at the median, and from "
+            f"{mb(least)} to {mb(often)}; all medians are over both"
         )
-    yield from what_is_exposed(model)
+
+
+def _largest_parts(model: ModelFacts, leaves: str) -> Iterator[str]:
     kinds = sorted(model.kinds, key=lambda one: -(one.exposed_ns or 0.0))
     if kinds:
         yield "by kind: " + ", ".join(f"{ms(one.exposed_ns)} {one.name}" for one in kinds)
-    tails = sorted(((b.tail_share or 0.0, b.title) for b in model.buckets), reverse=True)
-    largest = [f"{title} ({percent(share)})" for share, title in tails[:_NAMED] if share]
-    if len(model.buckets) > _NAMED and largest:
-        yield f"the largest parts are of {', '.join(largest)}"
-    if model.is_synchronous:
-        where = "on gloo" if model.backend == "gloo" else "here"
-        yield (
-            f"{where} every collective is synchronous: training waits for all of each, nothing "
-            "overlaps with computing, and nothing is queued"
-        )
-    elif model.overlap is not None:
-        hidden = percent(max(0.0, model.overlap))
-        yield (
-            f"collectives are in flight for {ms(model.busy_ns)}, {hidden} of it overlapped with "
-            "computing"
-        )
-
-
-def _median_of(model: ModelFacts) -> Iterator[str]:
-    """Yield what the exposed time is the median of."""
-    probed = f"; {model.probed} sampled steps are not among them" if model.probed else ""
-    ranks = "1 rank" if len(model.ranks) == 1 else f"{len(model.ranks)} ranks"
-    if model.exposed is not None:
-        below = ms(model.exposed.p95)
-        yield f"median of {model.steps} steps on {ranks}; 95 % of them are below {below}{probed}"
+    tails = sorted(((b.tail_share or 0.0, b) for b in model.buckets), key=lambda pair: -pair[0])
+    parts = [
+        f"{percent(share)} {b.title}{' (the last)' if b.is_last and b.unit is None else ''}"
+        for share, b in tails[:4]
+        if share >= 0.05
+    ]
+    if parts:
+        yield f"{leaves}: {', '.join(parts)}"
 
 
 _PARTS = (
@@ -182,35 +152,33 @@ def last_bucket_is_large(model: ModelFacts) -> Iterator[Finding]:
     last, exposed = model.last, model.exposed
     if last is None or exposed is None or model.is_hidden or not model.has_wire:
         return
-    if last.transfer_ns is None or (last.tail_share or 0.0) < 0.25:
+    share, transfer = last.tail_share or 0.0, last.transfer_ns
+    smaller = [b for b in model.buckets if b.transfer_ns and _sent(b) <= _sent(last) / 2]
+    if transfer is None or share < 0.25 or not smaller:
         return
-    others = [(b.transfer_ns, b) for b in model.buckets if b.transfer_ns]
-    smaller = [one for one in others if _sent(one[1]) <= _sent(last) / 2]
-    if not smaller:
-        return
-    took, quickest = min(smaller, key=lambda one: one[0])
-    adds, excess = (last.tail_share or 0.0) * exposed.p50, last.transfer_ns - took
-    if excess < 0.25 * last.transfer_ns:
+    quickest = min(smaller, key=lambda b: b.transfer_ns or 0.0)
+    adds, excess = share * exposed.p50, transfer - (quickest.transfer_ns or 0.0)
+    if excess < 0.25 * transfer:
         return
     contents = "it holds the parameters that the forward pass uses first"
     remedy = "Lower bucket_cap_mb, so that less is left for the last bucket."
     lossy = "Or send it in 16 bits."
     if last.largest is not None:
-        name, share = last.largest
-        contents = f"{percent(share)} of it is {name}"
-        if share > 0.8:
+        name, largest = last.largest
+        contents = f"{percent(largest)} of it is {name}"
+        if largest > 0.8:
             remedy = f"DDP splits no parameter: bucket_cap_mb cannot make {name} smaller."
             lossy = "Send this bucket in fewer bytes, or freeze, tie or factor the parameter."
     yield Finding(
         sentence=f"Bucket {last.bucket}, the last, is too large to hide: its "
-        f"{mb(last.gradient_bytes)} are ready last, and then take {ms(last.transfer_ns)} on the "
-        "wire.",
+        f"{mb(last.gradient_bytes)} are ready last, and then take {ms(transfer)} on the wire.",
         bucket=last.bucket,
         gain_ns=min(adds, excess),
         evidence=(
             f"it adds {milliseconds(adds)} of the {ms(exposed.p50)} that are exposed "
-            f"({percent(last.tail_share)})",
-            f"bucket {quickest.bucket}, of {mb(quickest.gradient_bytes)}, takes {ms(took)}",
+            f"({percent(share)})",
+            f"bucket {quickest.bucket}, of {mb(quickest.gradient_bytes)}, takes "
+            f"{ms(quickest.transfer_ns)}",
             contents,
         ),
         remedy=remedy,
@@ -242,8 +210,7 @@ def small_buckets(model: ModelFacts) -> Iterator[Finding]:
     fit = 1 - float(off @ off) / float(spread @ spread) if spread.any() else 0.0
     if latency <= 0 or per_byte <= 0 or fit < 0.8:
         return
-    share = latency * len(points) / float(times.sum())
-    enough = 4 * latency / per_byte
+    share, enough = latency * len(points) / float(times.sum()), 4 * latency / per_byte
     needed = max(1, ceil(float(sizes.sum()) / enough))
     if share < 0.4 or needed >= len(points):
         return

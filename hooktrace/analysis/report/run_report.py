@@ -19,7 +19,7 @@ from .facts import Finding, ModelFacts
 from .findings import findings, recorded
 from .provenance import ModelSource, RunSource, model_source, run_source
 
-SCHEMA = 2
+SCHEMA = 3
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
 
 
@@ -66,15 +66,19 @@ def build_report(run: Run, *, model: str | None = None, path: str | None = None)
 
     ``path``: where the files are, as the report is to say it.
     """
-    models = []
-    asked = {name: settled_steps(run, name) for name in ([model] if model else run.model_names)}
-    unsettled = [name for name, arrays in asked.items() if arrays is None]
-    for arrays in asked.values():
-        if arrays is not None:
-            source = model_source(run, arrays)
-            facts = model_facts(run, arrays, source)
-            found = [*recorded(run, [facts.model]), *findings(facts)]
-            models.append(ModelReport(facts, found, arrays, source))
+    models: list[ModelReport] = []
+    unsettled: list[str] = []
+    lacking: list[str] = []
+    for name in [model] if model else run.model_names:
+        arrays = settled_steps(run, name)
+        if arrays is None:
+            unsettled.append(name)
+            continue
+        source = model_source(run, arrays)
+        facts = model_facts(run, arrays, source)
+        found = [*recorded(run, [name]), *findings(facts)]
+        models.append(ModelReport(facts, found, arrays, source))
+        lacking += _not_known(run, facts)
     of_none = [""] if model is None else []  # ranks that hung outside of all hooks, before any step
     return RunReport(
         run=run.info,
@@ -83,9 +87,8 @@ def build_report(run: Run, *, model: str | None = None, path: str | None = None)
         findings=recorded(run, [*unsettled, *of_none]),
         missing=[
             *missing(run),
-            *(text for one in models for text in _unsampled(run, one.facts)),
+            *lacking,
             *(f"model {name}: {_why_unmeasured(run, name)}" for name in unsettled),
-            *(text for one in models for text in _of_units(one.facts)),
         ],
         unaligned=run.unaligned,
         source=run_source(run, path),
@@ -113,47 +116,46 @@ def report_json(report: RunReport) -> str:
     return json_text(content)
 
 
-def _unsampled(run: Run, model: ModelFacts) -> Iterator[str]:
-    told = {name for track in run.tracks for name, _ in track.unknown_bytes}
-    if model.wire_bytes is None and model.model not in told:
+def _not_known(run: Run, model: ModelFacts) -> Iterator[str]:
+    """Yield what a report does not know of a model."""
+    name = model.model
+    told = {of for track in run.tracks for of, _ in track.unknown_bytes}
+    if model.wire_bytes is None and name not in told:
         yield (
-            f"what {model.model} sends is not known: its hook is a plain one, and no step was "
-            "sampled (error_every)"
+            f"what {name} sends is not known: its hook is a plain one, and no step was sampled "
+            "(error_every)"
+        )
+    if not model.is_sharded:
+        return
+    unknown = sum(b.wait_ns is None for b in model.buckets)
+    if model.wait_unknown is not None and len(model.ranks) > 1:
+        yield (
+            f"what ranks wait for each other at the units of {name}: not known, as "
+            f"{model.wait_unknown}"
+        )
+    if model.wait_unknown is None and unknown:
+        yield (
+            f"what {unknown} of {len(model.buckets)} collectives of {name} wait for their last "
+            "rank: not known, as not all ranks are in them, or not in all steps"
         )
 
 
 def _why_unmeasured(run: Run, model: str) -> str:
-    why = zip(run.tracks, reasons(run), strict=True)
-    if any((t.is_of(t.steps, model) & (of == PROBED)).any() for t, of in why):
+    own = [(track, track.is_of(track.steps, model)) for track in run.tracks]
+    why = zip(own, reasons(run), strict=True)
+    if any((rows & (of == PROBED)).any() for (_, rows), of in why):
         return (
             "hooktrace looked at a bucket in every step that ended (as with debug=True, a small "
             "error_every, or few steps), so there are no times of training as it is"
         )
     keeps = "DDP keeps its buckets from the second step on"
-    if any((t.is_of(t.steps, model) & t.steps.having("sharded")).any() for t in run.tracks):
+    if any((rows & track.steps.having("sharded")).any() for track, rows in own):
         keeps = "the first two steps warm up"
         units = [units_by_number(t, t.is_of(t.buckets, model)).values() for t in run.tracks]
-        if all(unit.collective == "all_gather" for own in units for unit in own):
+        if all(unit.collective == "all_gather" for each in units for unit in each):
             return (
                 "parameters were gathered and no gradients reduced, so that no step has ended; "
                 "call a model that does not learn in torch.no_grad(): that is evaluation, which "
                 "is no step"
             )
     return f"no step is steady-state, so there is nothing to measure; {keeps}"
-
-
-def _of_units(model: ModelFacts) -> Iterator[str]:
-    """Yield what a report does not know of a sharded model, whose buckets it would know it of."""
-    if not model.is_sharded:
-        return
-    unknown = sum(b.wait_ns is None for b in model.buckets)
-    if model.wait_unknown is not None and len(model.ranks) > 1:
-        yield (
-            f"what ranks wait for each other at the units of {model.model}: not known, as "
-            f"{model.wait_unknown}"
-        )
-    if model.wait_unknown is None and unknown:
-        yield (
-            f"what {unknown} of {len(model.buckets)} collectives of {model.model} wait for their "
-            "last rank: not known, as not all ranks are in them, or not in all steps"
-        )

@@ -6,7 +6,7 @@ ModelFacts --> bucket_table, of a sharded model with kind_table before it; rank_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,6 +20,8 @@ MOST_ROWS = 32
 """Of a table; others are folded.  Of buckets twice as many."""
 
 _T = TypeVar("_T")
+_Cells = tuple[Column, Callable[[BucketFacts], str]]
+"""A column of the table of buckets, and its text in a bucket's row."""
 
 
 def stages_of(model: ModelFacts) -> list[str]:
@@ -27,19 +29,15 @@ def stages_of(model: ModelFacts) -> list[str]:
     return [name for name in STAGES if any(name in b.stages for b in model.buckets)]
 
 
-class _Cells(NamedTuple):
-    """A column of the table of buckets, its text in a bucket's row, and the field that it shows."""
-
-    column: Column
-    text: Callable[[BucketFacts], str]
-    fact: str = ""
+_PLACED = ("gradient_bytes", "wire_bytes", "duration_ns", "wait_ns", "error_relative_l2")
+"""Columns of ``run/bucket_table.py`` that have a place of their own."""
 
 
 def _shown(of: str, **otherwise: Any) -> _Cells:
     """Return a column of ``run/bucket_table.py``; ``otherwise``: other fields of its ``Column``."""
     how = next(how for column, how in SHOWN if column.name == of)
     column = replace(Column(how.heading, how.about, how.rank), **otherwise)
-    return _Cells(column, lambda bucket: _text(of, getattr(bucket, how.fact)), how.fact)
+    return column, lambda bucket: _text(of, getattr(bucket, how.fact))
 
 
 def _text(name: str, fact: Any) -> str:
@@ -52,77 +50,71 @@ def _text(name: str, fact: Any) -> str:
 
 
 def _stage(name: str) -> _Cells:
-    return _Cells(Column(name), lambda bucket: milliseconds(bucket.stages.get(name)))
+    return Column(name), lambda bucket: milliseconds(bucket.stages.get(name))
 
 
 def bucket_table(model: ModelFacts) -> Table:
     """Return a row for each bucket, or unit's collective: sizes in MB, times in ms, busbw in MB/s.
 
-    Columns of ``run/bucket_table.py`` that have no place of their own stand after the wait, where
-    any bucket has one.
+    The last bucket is shown, and those for which training waits longest, then those that wait
+    longest for their last rank.
     """
-    cells = [*(_of_units if model.is_sharded else _of_buckets)(model)]
-    placed = {one.fact for one in cells}
-    after = 1 + next(i for i, one in enumerate(cells) if one.fact == "wait_ns")
-    cells[after:after] = [
-        _shown(column.name)
-        for column, how in SHOWN
-        if how.heading and how.fact not in placed
-        if any(getattr(bucket, how.fact) is not None for bucket in model.buckets)
-    ]
-    shown, folded = split_buckets(model)
+
+    def cost(b: BucketFacts) -> tuple[float, ...]:
+        exposed = b.exposed.p50 if b.exposed else b.tail_share or 0.0
+        return b.is_last, exposed, b.wait_ns or 0.0, b.transfer_ns or 0.0
+
+    cells = [*_cells(model)]
+    shown, folded = _split(model.buckets, 2 * MOST_ROWS, cost)
     why = "; shown are those that cost and wait most" if folded else ""
-    ranks = f"{len(model.ranks)} ranks" if len(model.ranks) > 1 else "1 rank"
     return Table(
         f"{'Units' if model.is_sharded else 'Buckets'}: medians of {model.bucket_steps:,} steps on "
-        f"{ranks}, {model.clock} times",
-        [one.column for one in cells],
-        [[one.text(bucket) for one in cells] for bucket in shown],
+        f"{model.on_ranks}, {model.clock} times",
+        [column for column, _ in cells],
+        [[text(bucket) for _, text in cells] for bucket in shown],
         caption=f"sizes in MB, times in ms{why}",
-        folded=[[one.text(bucket) for one in cells] for bucket in folded],
+        folded=[[text(bucket) for _, text in cells] for bucket in folded],
         folded_name="collectives of units" if model.is_sharded else "buckets",
     )
 
 
-def _of_buckets(model: ModelFacts) -> Iterator[_Cells]:
-    yield _Cells(Column("bucket"), lambda b: str(b.bucket))
-    yield _shown("gradient_bytes")
-    yield _shown("wire_bytes")
-    ready = Column("ready", "ready: after the step's first bucket", rank=8)
-    yield _Cells(ready, lambda b: milliseconds(b.ready_ns))
-    yield _shown("duration_ns")
-    yield _p95(rank=5)
-    yield from map(_stage, stages_of(model))
+def _cells(model: ModelFacts) -> Iterator[_Cells]:
+    """Yield the columns; what is declared and has no place of its own stands after the waits."""
+    sharded, stages = model.is_sharded, stages_of(model)
+    if sharded:
+        yield Column("no.", rank=6), lambda b: str(b.bucket)
+        yield Column("unit", of="names"), lambda b: "" if b.unit is None else b.unit.name
+        yield Column("collective", of="names"), _collective
+        about = "payload: a rank's parameters of a gather, gradients of a reduction"
+        yield _shown("gradient_bytes", name="payload", about=about)
+        yield _shown("wire_bytes", rank=1)
+        yield _shown("duration_ns", rank=2, about="")
+        stages = [name for name in stages if name != "wire"]
+    else:
+        yield Column("bucket"), lambda b: str(b.bucket)
+        yield _shown("gradient_bytes")
+        yield _shown("wire_bytes")
+        ready = Column("ready", "ready: after the step's first bucket", rank=8)
+        yield ready, lambda b: milliseconds(b.ready_ns)
+        yield _shown("duration_ns")
+    yield Column("p95", rank=5), lambda b: milliseconds(b.duration.p95 if b.duration else None)
+    yield from map(_stage, stages)
     yield _shown("wait_ns", about=_about_waits(model))
-    yield _whom(model)
-    share = Column("share", "share: of the exposed time, what the bucket adds", rank=2)
-    yield _Cells(share, lambda b: percent(b.tail_share))
-    yield _Cells(Column("busbw", _about_busbw(model), rank=1), _busbw_of)
+    whom = "waits for: who is last more often than by chance, and in which share of the steps"
+    is_told = any(bucket.waits_for for bucket in model.buckets)
+    yield Column("waits for", whom if is_told else "", rank=9), _waits_for
+    for column, how in SHOWN:
+        is_known = any(getattr(bucket, how.fact) is not None for bucket in model.buckets)
+        if how.heading and column.name not in _PLACED and is_known:
+            yield _shown(column.name)
+    if not sharded:
+        share = Column("share", "share: of the exposed time, what the bucket adds", rank=2)
+        yield share, lambda b: percent(b.tail_share)
+    yield Column("busbw", _about_busbw(model), rank=1), _busbw_of
     yield _shown("error_relative_l2")
-
-
-def _of_units(model: ModelFacts) -> Iterator[_Cells]:
-    sends_other = any(b.wire_bytes != b.gradient_bytes for b in model.buckets)
-    is_all_exposed = all(
-        b.exposed and b.duration and b.exposed.p50 == b.duration.p50 for b in model.buckets
-    )
-    about_payload = "payload: a rank's parameters of a gather, gradients of a reduction"
-    yield _Cells(Column("no.", rank=6), lambda b: str(b.bucket))
-    yield _Cells(Column("unit", of="names"), lambda b: "" if b.unit is None else b.unit.name)
-    yield _Cells(Column("collective", of="names"), _collective)
-    yield _shown("gradient_bytes", name="payload", about=about_payload)
-    yield _shown("wire_bytes", rank=1 if sends_other else 10)
-    yield _shown("duration_ns", rank=7 if is_all_exposed else 2, about="")
-    yield _p95(rank=8)
-    yield from (_stage(name) for name in stages_of(model) if name != "wire")
-    yield _shown("wait_ns", about=_about_waits(model))
-    yield _whom(model)
-    yield _shown("exposed_ns")
-    yield _Cells(Column("busbw", _about_busbw(model), rank=5), _busbw_of)
-    yield _shown("error_relative_l2", rank=0 if any(b.error for b in model.buckets) else 9)
     if not model.are_alike:
         steps = Column("steps", "steps: which share of them has it", rank=3)
-        yield _Cells(steps, lambda b: percent(b.share_of_steps))
+        yield steps, lambda b: percent(b.share_of_steps)
 
 
 def _collective(bucket: BucketFacts) -> str:
@@ -131,23 +123,11 @@ def _collective(bucket: BucketFacts) -> str:
     return bucket.unit.kind + (f" #{bucket.unit.turn + 1}" if bucket.unit.turn else "")
 
 
-def _p95(rank: int) -> _Cells:
-    column = Column("p95", rank=rank)
-    return _Cells(column, lambda b: milliseconds(b.duration.p95 if b.duration else None))
-
-
 def _about_waits(model: ModelFacts) -> str:
     """Return what a column of waits is, or why nothing is in it."""
     if model.wait_unknown is not None:
         return f"wait: {'none' if model.is_alone else 'not known'}, as {model.wait_unknown}"
     return "wait: straggler wait, the part of wire until the last rank is there, the mean"
-
-
-def _whom(model: ModelFacts) -> _Cells:
-    about = ""
-    if any(bucket.waits_for for bucket in model.buckets):
-        about = "waits for: who is last more often than by chance, and in which share of the steps"
-    return _Cells(Column("waits for", about, rank=9), _waits_for)
 
 
 def _waits_for(bucket: BucketFacts) -> str:
@@ -176,7 +156,7 @@ def kind_table(model: ModelFacts) -> Table:
     rows = []
     for one in model.kinds:
         share = one.exposed_ns / period if one.exposed_ns is not None and period else None
-        count = f"{one.fewest}-{one.most}" if one.fewest < one.most else str(one.count)
+        count = f"{one.fewest}-{one.most}" if one.fewest < one.most else str(one.most)
         times = map(milliseconds, (one.duration_ns, one.wait_ns, one.exposed_ns))
         rows.append([one.name, count, megabytes(one.payload_bytes), *times, percent(share)])
     about = "payload: parameters that a rank gives to gathers, gradients to reductions, in MB"
@@ -189,8 +169,12 @@ def kind_table(model: ModelFacts) -> Table:
 
 
 def rank_table(model: ModelFacts) -> Table:
-    """Return a row for each rank: times in ms."""
-    shown, folded = split_ranks(model)
+    """Return a row for each rank, times in ms; shown are late ones, and the furthest behind."""
+    late = {one.rank for one in model.late}
+    late |= {b.waits_for.rank for b in model.buckets if b.waits_for is not None}
+    shown, folded = _split(
+        model.ranks, MOST_ROWS, lambda r: (r.rank in late, r.lag_ns or 0.0, r.exposed_ns or 0.0)
+    )
     where = "at the unit where it is largest" if model.is_sharded else "of the last bucket"
     where += ", by the host's calls," if model.clock == "device" else ""
     why = "; shown are those that others wait for, and the furthest behind"
@@ -206,31 +190,8 @@ def rank_table(model: ModelFacts) -> Table:
 
 
 def _rank_row(r: RankFacts) -> list[str]:
-    times = milliseconds(r.period_ns), milliseconds(r.exposed_ns)
-    overlap, lag = percent(r.overlap), milliseconds(r.lag_ns)
-    return [str(r.rank), r.host or "-", f"{r.steps:,}", *times, overlap, lag]
-
-
-def split_ranks(model: ModelFacts) -> tuple[list[RankFacts], list[RankFacts]]:
-    """Return the ranks to show and those to fold: shown are late ones, and the furthest behind."""
-    late = {one.rank for one in model.late}
-    late |= {b.waits_for.rank for b in model.buckets if b.waits_for is not None}
-    return _split(
-        model.ranks, MOST_ROWS, lambda r: (r.rank in late, r.lag_ns or 0.0, r.exposed_ns or 0.0)
-    )
-
-
-def split_buckets(model: ModelFacts) -> tuple[list[BucketFacts], list[BucketFacts]]:
-    """Return the buckets to show and those to fold: shown are the last, and those that cost most.
-
-    That is what training waits for each, then what each waits for its last rank.
-    """
-
-    def cost(b: BucketFacts) -> tuple[float, ...]:
-        exposed = b.exposed.p50 if b.exposed else b.tail_share or 0.0
-        return b.is_last, exposed, b.wait_ns or 0.0, b.transfer_ns or 0.0
-
-    return _split(model.buckets, 2 * MOST_ROWS, cost)
+    period, exposed, lag = map(milliseconds, (r.period_ns, r.exposed_ns, r.lag_ns))
+    return [str(r.rank), r.host or "-", f"{r.steps:,}", period, exposed, percent(r.overlap), lag]
 
 
 def _split(
@@ -238,5 +199,4 @@ def _split(
 ) -> tuple[list[_T], list[_T]]:
     """Return the rows that cost most, as many as are shown, and the others; both in their order."""
     by_cost = sorted(range(len(rows)), key=lambda i: cost(rows[i]), reverse=True)
-    shown, folded = sorted(by_cost[:most]), sorted(by_cost[most:])
-    return [rows[i] for i in shown], [rows[i] for i in folded]
+    return [rows[i] for i in sorted(by_cost[:most])], [rows[i] for i in sorted(by_cost[most:])]

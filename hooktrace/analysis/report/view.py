@@ -50,8 +50,8 @@ def document(report: RunReport, pictures: bool) -> Iterator[Node]:
 def _model(model: ModelReport) -> Iterator[Node]:
     facts = model.facts
     yield Heading(facts.model, 2)
-    ranks = f"{len(facts.ranks)} rank{'s' if len(facts.ranks) != 1 else ''}"
-    yield Text(f"{facts.hook}, {facts.steps:,} steps on {ranks}, {facts.clock} times", "soft")
+    on = f"{facts.steps:,} steps on {facts.on_ranks}, {facts.clock} times"
+    yield Text(f"{facts.hook}, {on}", "soft")
     yield Tiles([*_tiles(facts)])
     yield Pairs([*model_lines(model.source), *hook_lines(facts)])
     yield from _findings([one for one in model.findings if not one.is_small], facts)
@@ -113,15 +113,20 @@ def _found(one: Finding, facts: ModelFacts | None) -> Found:
 
 def _pictures(model: ModelReport, unaligned: Sequence[int]) -> Iterator[Node]:
     facts, arrays, noun = model.facts, model.arrays, model.facts.noun
-    colours = _stage_colours(facts)
-    marks = [] if facts.is_sharded else [("exposed", "exposed"), ("ended", "last gradient ready")]
-    hatched, unknown = facts.wait_unknown is None, ""
-    if facts.wait_unknown is not None and not facts.is_alone:
-        unknown = f"What of wire is waiting is not known, as {facts.wait_unknown}. "
-    for i, (title, svg) in enumerate(steps := step_pictures(arrays)):
-        waits = "Hatched: a collective that waits for its last rank. " if hatched else unknown
-        caption = waits + _step_caption(facts, unaligned) if i == len(steps) - 1 else ""
-        yield Picture(title, svg, caption, [*colours, *marks])
+    legend = [(name, name) for name in stages_of(facts)]
+    caption = ""
+    if facts.wait_unknown is None:
+        caption = "Hatched: a collective that waits for its last rank. "
+        split = [("wait", "wire: straggler wait"), ("wire", "wire: transfer")]
+        legend = [x for one in legend for x in (split if one[0] == "wire" else [one])]
+    elif not facts.is_alone:
+        caption = f"What of wire is waiting is not known, as {facts.wait_unknown}. "
+    if not facts.is_sharded:
+        legend += [("exposed", "exposed"), ("ended", "last gradient ready")]
+    caption += _step_caption(facts, unaligned)
+    pictures = step_pictures(arrays)
+    for i, (title, svg) in enumerate(pictures, 1):
+        yield Picture(title, svg, caption if i == len(pictures) else "", legend)
     yield Picture(
         "Overlap and exposed time, step by step", overlap_picture(arrays),
         "Line: median of the ranks. Band: from the least to the most of them. Values above the "
@@ -134,30 +139,19 @@ def _pictures(model: ModelReport, unaligned: Sequence[int]) -> Iterator[Node]:
     )  # fmt: skip
 
 
-def _stage_colours(facts: ModelFacts) -> list[tuple[str, str]]:
-    names = [(name, name) for name in stages_of(facts)]
-    if ("wire", "wire") in names and facts.wait_unknown is None:
-        at = names.index(("wire", "wire"))
-        split = ("wait", "wire: straggler wait"), ("wire", "wire: transfer")
-        names[at : at + 1] = split
-    return names
-
-
 def _step_caption(facts: ModelFacts, unaligned: Sequence[int]) -> str:
-    many = stands = clocks = ""
+    many = clocks = ""
     if len(facts.ranks) > MOST_RANKS:
         many = (
             f"{MOST_RANKS} of {len(facts.ranks):,} ranks: those whose last {facts.noun} is ready "
             "last and first in the step, and some between. "
         )
-    if facts.is_synchronous:
-        stands = "training stands still wherever a collective is drawn, "
     if unaligned:
         ranks = ", ".join(map(str, unaligned))
         clocks = f"; the clock of rank {ranks} is unknown and taken from its wall clock"
     return (
-        f"{many}Each rank on its own row, {stands}times since the first {facts.noun} of the step "
-        f"was ready on any rank, all on one scale{clocks}."
+        f"{many}Each rank on its own row, times since the first {facts.noun} of the step was ready "
+        f"on any rank, all on one scale{clocks}."
     )
 
 

@@ -28,10 +28,9 @@ def test_the_largest_part_of_slow_steps_is_named(
     exposed: float | None, backward: float | None, said: str
 ) -> None:
     """What neither is in communication nor in backward may be the least of all."""
-    parts = [None if part is None else part * 1e6 for part in (exposed, backward)]
     slow = SlowSteps(
-        steps=(3,), periods=30, slowest_ns=9e7, excess_ns=1e6,
-        exposed_excess_ns=parts[0], backward_excess_ns=parts[1],
+        steps=(3,), periods=30, slowest_ns=9e7, excess_ns=1e6, exposed_share=exposed,
+        backward_share=backward,
     )  # fmt: skip
     model: Any = SimpleNamespace(
         slow=slow, is_whole=True, is_sharded=False, beside=(), hook="fp16_compress_hook",
