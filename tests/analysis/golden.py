@@ -162,7 +162,7 @@ def _hang(run: Run, **stacks: Any) -> Iterator[str]:
 def _close(folder: Path) -> Iterator[str]:
     run = run_in(folder)
     report = build_report(run)
-    yield from ("# findings", *_findings(report), *_hang(run, dumps={}))
+    yield from ("# findings", *_findings(report), *_hang(run, stacks=True))
     ask = asking(folder)
     yield "# bucket"
     for model in ask("/run")["models"]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
 from ...records.hang import hang_kind
+from ..document.output import json_text
 from ..document.terminal import show
 from ..run import Hang, Run, hangs
 from ..run.files import read_run
@@ -31,49 +31,31 @@ def run_hang(path: str | os.PathLike[str], *, stacks: bool = False, as_json: boo
     """
     run = read_run(path)
     found = hangs(run)
+    console = Console(highlight=False, markup=False)
     if as_json:
-        Console().file.write(hang_json(run, found))
+        console.file.write(hang_json(run, found))
     else:
-        dumps = {one.record.hang: _dumps(run, one) for one in found} if stacks else None
-        nodes = document(run, found, time.time_ns(), dumps=dumps)
-        show(_console(), nodes)
+        if not console.is_terminal:  # in a pipe or a file each thing that is said is one line
+            console.width = 10_000
+        show(console, document(run, found, time.time_ns(), stacks=stacks))
     if found:
         return LASTS if not all(one.went_on for one in found) else NONE
     ends = rank_ends(run)
     return APART if behind(ends) and not all(end.closed for end in ends) else NONE
 
 
-def _console() -> Console:
-    """Return the terminal; in a pipe or a file each thing that is said is one line."""
-    console = Console(highlight=False, markup=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, width=10_000)
-
-
-def _dumps(run: Run, hang: Hang) -> list[Path]:
-    """Return the files that ``on_hang="dump"`` left beside the records, not those of older runs."""
-    pattern = f"hang{hang.record.hang:03}-rank*.txt"
-    folders = sorted({Path(path).parent for track in run.tracks for path in track.paths})
-    found = (path for folder in folders for path in folder.glob(pattern))
-    return sorted(p for p in found if p.stat().st_mtime_ns >= hang.record.since_wall_ns)
-
-
 def hang_json(run: Run, found: list[Hang]) -> str:
     """Return the hangs and the ends of the files, as one JSON object with a newline at its end."""
     ends = rank_ends(run)
-    content = {
-        "schema": SCHEMA,
-        "run": run.info,
-        "hangs": [_content(one) for one in found],
-        "ranks": ends,
-        "behind": behind(ends),
-    }
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
+    hung = [_content(one) for one in found]
+    return json_text(
+        {"schema": SCHEMA, "run": run.info, "hangs": hung, "ranks": ends, "behind": behind(ends)}
+    )
 
 
 def _content(hang: Hang) -> dict[str, object]:
     record = msgspec.structs.asdict(hang.record)
-    for of_its_end in ("ended_after_ns", "failed"):
-        del record[of_its_end]
+    del record["failed"]
     return {
         **record,
         "sentence": hang.record.sentence,

@@ -70,17 +70,17 @@ def _last_steps(track: RankTrack) -> Iterator[LastStep]:
 
 def behind(ends: Sequence[RankEnd]) -> list[Behind]:
     """Return who is behind the rank that came furthest, the furthest behind first."""
-    steps: dict[str, dict[int, list[int]]] = {}
+    ranks: dict[tuple[str, int | None], tuple[int, ...]] = {}
+    furthest: dict[str, int] = {}
     for end in ends:
-        for last in end.last:
-            steps.setdefault(last.model, {}).setdefault(last.step, []).append(end.rank)
+        for model, step in ((last.model, last.step) for last in end.last):
+            ranks[model, step] = (*ranks.get((model, step), ()), end.rank)
+            furthest[model] = max(step, furthest.get(model, step))
     nowhere = tuple(end.rank for end in ends if not end.last)
-    found = [
-        Behind(model=model, ranks=nowhere, step=None, furthest=max(by_step))
-        for model, by_step in list(steps.items())[: len(nowhere) and 1]
-    ]
-    return found + [
-        Behind(model=model, ranks=tuple(by_step[step]), step=step, furthest=max(by_step))
-        for model, by_step in steps.items()
-        for step in sorted(by_step)[:-1]
+    for model in [*furthest][: 1 if nowhere else 0]:
+        ranks[model, None] = nowhere
+    return [
+        Behind(model=model, ranks=ranks[model, step], step=step, furthest=furthest[model])
+        for model, step in sorted(ranks, key=lambda of: -1 if of[1] is None else of[1])
+        if step != furthest[model]
     ]

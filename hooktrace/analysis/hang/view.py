@@ -5,7 +5,7 @@ Run, its Hangs --> the sentence; who waits for whom, since when, what to do; sta
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,39 +19,41 @@ Row = tuple[str, str]
 
 
 def document(
-    run: Run,
-    found: Sequence[Hang],
-    now_ns: int,
-    *,
-    dumps: Mapping[int, Sequence[Path]] | None = None,
+    run: Run, found: Sequence[Hang], now_ns: int, *, stacks: bool = False
 ) -> Iterator[Node]:
     """Yield what is known of the hangs of a run; ``now_ns``: since the Unix epoch.
 
-    ``dumps``: where ranks have left all that they knew, by a hang's number: then stacks are told.
+    ``stacks``: with those of each rank, and the files where ranks have left all that they knew.
     """
     ends = rank_ends(run)
     for i, one in enumerate(found):
         yield Heading(one.record.sentence) if i else Text(one.record.sentence, "strong")
         rows = [*hang_rows(one, ends, now_ns)]
-        if dumps is not None:
-            rows += [("dump", str(path)) for path in dumps.get(one.record.hang, ())]
+        if stacks:
+            rows += [("dump", str(path)) for path in _dumps(run, one)]
             rows += [] if one.record.stacks else [("stacks", "none are recorded")]
         yield Pairs(rows)
-        for stack in one.record.stacks if dumps is not None else ():
+        for stack in one.record.stacks if stacks else ():
             yield Text(f"rank {stack.rank} (pid {stack.pid} on {stack.host}, {stack.state})")
             yield Code(stack.text.splitlines())
-    rows = [] if found else [*end_rows(ends)]
+    rows = [*missing_rows(run)]
     if not found:
-        apart = "; ".join(map(_behind, behind(ends)))
-        is_open = any(not end.closed for end in ends)
-        said = f", but its ranks' files end apart: {apart}" if apart and is_open else ""
+        late, is_open = behind(ends), any(not end.closed for end in ends)
+        apart = "; ".join(map(_behind, late)) if is_open else ""
+        said = f", but its ranks' files end apart: {apart}" if apart else ""
         yield Text(f"no hang is recorded in this run{said}", "strong")
-    rows += missing_rows(run)
+        if late or is_open:
+            rows = [*((f"rank {end.rank}", _end(end)) for end in ends), *rows]
     if rows:
         yield Pairs(rows)
 
 
-_NOT_CLOSED = "has no end: the process was killed, or it still runs"
+def _dumps(run: Run, hang: Hang) -> list[Path]:
+    """Return the files that ``on_hang="dump"`` left beside the records, not those of older runs."""
+    pattern = f"hang{hang.record.hang:03}-rank*.txt"
+    folders = sorted({Path(path).parent for track in run.tracks for path in track.paths})
+    found = (path for folder in folders for path in folder.glob(pattern))
+    return sorted(p for p in found if p.stat().st_mtime_ns >= hang.record.since_wall_ns)
 
 
 def hang_rows(hang: Hang, ends: Sequence[RankEnd], now_ns: int) -> Iterator[Row]:
@@ -81,19 +83,12 @@ def hang_rows(hang: Hang, ends: Sequence[RankEnd], now_ns: int) -> Iterator[Row]
             yield f"rank {end.rank}", f"its file does not have it; {_end(end)}"
 
 
-def end_rows(ends: Sequence[RankEnd]) -> Iterator[Row]:
-    """Yield how far each rank came, where ranks are apart or files have no end."""
-    if behind(ends) or any(not end.closed for end in ends):
-        for end in ends:
-            yield f"rank {end.rank}", _end(end)
-
-
 def missing_rows(run: Run) -> Iterator[Row]:
     """Yield which ranks have no file of this run, or one that cannot be read."""
-    others = [track.rank for track in run.other_runs]
     if run.absent:
         yield "no file", f"of {named_ranks(run.absent)}; the run has {run.world_size} ranks"
-    if others:
+    if run.other_runs:
+        others = [track.rank for track in run.other_runs]
         yield "left out", f"the {_files(others)}, of an earlier run"
     for one in run.unread:
         yield "not read", f"{one.file}: {one.why}"
@@ -106,7 +101,8 @@ def _behind(one: Behind) -> str:
 
 def _end(end: RankEnd) -> str:
     last = ", ".join(map(_last, end.last)) or "no whole step"
-    return f"last whole step: {last}; the file " + ("was closed" if end.closed else _NOT_CLOSED)
+    no_end = "has no end: the process was killed, or it still runs"
+    return f"last whole step: {last}; the file {'was closed' if end.closed else no_end}"
 
 
 def _last(last: LastStep) -> str:
