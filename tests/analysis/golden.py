@@ -38,7 +38,7 @@ from tests.analysis.jobs import JOBS
 from tests.analysis.perfetto.trace_events import read
 from tests.analysis.report.sharded_jobs import ShardedJob, units
 from tests.analysis.runs import asking, run_in
-from tests.analysis.shown import Page, Shown, lines_of, page_of, printed
+from tests.analysis.shown import Page, lines_of, page_of, printed
 from tests.analysis.told import TOLD
 
 HERE = Path(__file__).with_name("golden")
@@ -81,7 +81,7 @@ COMPARED: dict[str, _Pair] = {
 SEEN = (
     "large last, alone", "late", "late, clocks unknown", "late, one file of three",
     "late and probed", "on devices", "hung for a while", "sharded, with a codec",
-    "sharded, in replicas", "compared, slow network", "compared, units",
+    "sharded, in replicas",
 )  # fmt: skip
 """Jobs that are also seen close by."""
 _CLOSE = " seen close"
@@ -115,9 +115,8 @@ def said_of(name: str) -> str:
     with TemporaryDirectory() as root:
         folder = Path(root, "run")
         job = name.removesuffix(_CLOSE)
-        if job in COMPARED:
-            found = [_comparison(COMPARED[job], folder)]
-            parts = [printed(found, _WIDTH) if job == name else _page(found)]
+        if name in COMPARED:
+            parts = [printed([_comparison(COMPARED[name], folder)], _WIDTH)]
         elif job != name:
             write(job, folder)
             parts = [*_close(folder)]
@@ -136,7 +135,7 @@ def _told(folder: Path) -> str:
     run = run_in(folder)
     report = build_report(run)
     # The run's own two lines, tables, parameters and what is not recorded are in other files.
-    nodes = [*report_view.document(report, pictures=False)][2:]
+    nodes = [*report_view.document(report)][2:]
     soft = [n for n in nodes if isinstance(n, Text) and n.tone == "soft"]
     shown = [n for n in nodes if not (isinstance(n, Table) or n in soft)]
     lines = lines_of(shown, _WIDTH).splitlines()
@@ -207,7 +206,7 @@ def _drawn(view: dict[str, Any]) -> Iterator[str]:
     yield from (f"{kind}: {_line(dict(of))}" for kind, of in sums.items())
 
 
-def _page(what: Shown) -> str:
+def _page(what: RunReport) -> str:
     """Return what a page says beside the terminal, a line of each form, and what is drawn."""
     page, said = Page(page_of(what)), " ".join(printed(what, _WIDTH).split())
     forms: dict[str, str] = {}

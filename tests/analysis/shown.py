@@ -19,17 +19,20 @@ from hooktrace.analysis.report import view as report_view
 Shown = RunReport | Sequence[Comparison]
 
 
+def document_of(what: Shown) -> Iterable[Node]:
+    if isinstance(what, RunReport):
+        return report_view.document(what)
+    return compare_view.document(what)
+
+
 def page_of(what: Shown) -> str:
     """Return the page of a report, or of comparisons."""
-    if isinstance(what, RunReport):
-        return page("hooktrace report", report_view.document(what, pictures=True))
-    return page("hooktrace compare", compare_view.document(what, pictures=True))
+    return page("hooktrace report", document_of(what))
 
 
 def printed(what: Shown, width: int = 200) -> str:
     """Return what a terminal so wide shows."""
-    view = report_view.document if isinstance(what, RunReport) else compare_view.document
-    return lines_of(view(what, pictures=False), width)  # type: ignore[operator]
+    return lines_of(document_of(what), width)
 
 
 def lines_of(nodes: Iterable[Node], width: int) -> str:

@@ -46,7 +46,7 @@ def test_each_kind_of_node_is_shown_and_names_are_escaped() -> None:
     nodes = [
         Heading(odd), Text(odd), Items([odd], "warn"), Code([odd]), Pairs([(odd, odd)]),
         Tiles([(odd, odd)]), Findings([Found(odd, odd, [odd], odd, "good", 0.25)]), table,
-        Picture(odd, None, otherwise=odd),
+        Picture(odd, lambda: None, otherwise=odd),
     ]  # fmt: skip
     made = html.page(odd, nodes)
     assert odd not in made
@@ -147,6 +147,6 @@ def test_names_give_way_and_then_columns(width: int, unit: str, numbers: str, sa
 
 def test_no_name_is_markup_and_pictures_are_left_to_pages() -> None:
     console = Console(file=StringIO(), width=40)
-    show(console, [Items(["[bold]x[/bold]"], "warn"), Picture("a picture", None)])
+    show(console, [Items(["[bold]x[/bold]"], "warn"), Picture("a picture", lambda: None)])
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue().strip() == "- [bold]x[/bold]"

@@ -149,7 +149,6 @@ def test_report_and_comparison_count_them_too(answers: Answers) -> None:
             for rank in of_ranks
         }
         compared = answers.compared(model.facts.model)
-        assert compared.series["exposed"].steps.tolist() == counted
         assert (compared.facts.steps, compared.facts.probed) == (len(counted), model.facts.probed)
 
 
@@ -293,10 +292,8 @@ def test_comparison_has_the_reports_numbers(answers: Answers) -> None:
         rows = answers.frame(facts.model)
         rows = rows[rows["counts"]]
         exposed = rows.groupby("step")["exposed_ns"].mean()
-        series = measured.series["exposed"]
-        assert dict(zip(series.steps, series.values, strict=True)) == pytest.approx(
-            exposed.dropna().to_dict()
-        )
+        of_steps = exposed.dropna().sort_index().tolist()
+        assert measured.series["exposed"].tolist() == pytest.approx(of_steps)
         if facts.exposed is not None:
             assert facts.exposed.p50 == pytest.approx(rows["exposed_ns"].astype(float).median())
 

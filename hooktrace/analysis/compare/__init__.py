@@ -1,18 +1,16 @@
 """``hooktrace compare``: what differs between runs, by how much, and what accounts for it.
 
 In go the record files of two or more runs; out come differences with intervals, a sentence, and
-what makes them doubtful, as text, as a page with pictures, or as JSON.
+what makes them doubtful, as text, as a page, or as JSON.
 
     Run --measure.py, run/parts.py--> Measures: a number a step, ranks put together
                                                v
-    Measures of both runs --compare_runs.py--> Comparison (comparison.py: the structs)
+    Measures of both runs --compare_runs.py--> Comparison (comparison.py: the structs) --view.py-->
         differences.py, run/bootstrap.py: medians, differences, intervals
         pairing.py: which buckets are the same in both, and doubts; sentence.py
-                                               |
-              view.py, pictures.py (document) <+-----> JSON
 
 ``compare_runs`` is a pure function of ``Measures``, which are small, so that whoever has them from
-elsewhere (a tab) compares them the same way.
+elsewhere compares them the same way.
 ``command.py`` is what the command line calls.  No torch.
 """
 

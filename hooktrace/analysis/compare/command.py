@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from ...records.errors import UsageError
@@ -48,7 +47,7 @@ def run_compare(
         for ours, theirs in _models(first, other, model)
     ]
     text = json_text({"schema": SCHEMA, "comparisons": found}) if as_json else None
-    put_out("hooktrace compare", partial(document, found), text, html)
+    put_out("hooktrace compare", document(found), text, html)
 
 
 def _names(paths: Sequence[Path]) -> dict[Path, str]:

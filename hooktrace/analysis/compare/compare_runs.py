@@ -11,14 +11,13 @@ from math import isnan
 import numpy as np
 from msgspec.structs import replace
 
-from ...records.hook_names import how_to_see
 from ..run.bootstrap import MEAN, MEDIAN, MIDDLE_HALF
 from ..run.dense import Floats
 from ..run.parts import KINDS, break_even
-from .comparison import BucketPair, Comparison, Difference, Quantity, Unit
+from .comparison import BucketPair, Comparison, Quantity, Unit
 from .differences import Table, differences
 from .measure import TITLES, Grouping, Measures, grouping, step_table
-from .pairing import Pair, doubts, is_same_model, limits, pairs, unlike
+from .pairing import doubts, is_same_model, limits, pairs, unlike
 from .sentence import run_names, sentence
 
 _QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
@@ -34,22 +33,20 @@ _QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
 
 def compare_runs(a: Measures, b: Measures) -> Comparison:
     """Return the comparison of ``b`` with ``a``; intervals are of the steps of these two runs."""
-    is_same = is_same_model(a.facts, b.facts)
-    of = grouping(a, b)
+    is_same, of = is_same_model(a.facts, b.facts), grouping(a, b)
     step, *parts = _parts(a, b, of)
-    paired = pairs(a.facts, b.facts) if is_same else []
     found = Comparison(
         a=a.facts,
         b=b.facts,
         names=run_names(a.facts, b.facts),
         sentence="",
         unlike=tuple(unlike(a.facts, b.facts)),
-        limits=(*limits(a.facts, b.facts), *_unseen(a, b)),
+        limits=tuple(limits(a.facts, b.facts)),
         doubts=(),
         quantities=tuple(_quantities(a, b, of, is_same)),
         step=step.difference if is_same else None,
         parts=tuple(parts) if is_same else (),
-        buckets=tuple(_buckets(a, b, of, paired)) if paired else (),
+        buckets=tuple(_buckets(a, b, of)) if is_same else (),
     )
     return replace(
         found,
@@ -57,14 +54,6 @@ def compare_runs(a: Measures, b: Measures) -> Comparison:
         doubts=tuple(doubts(found)),
         pays_below_bytes_per_second=_pays_below(found),
     )
-
-
-def _unseen(a: Measures, b: Measures) -> Iterator[str]:
-    for hook in sorted({one.facts.hook for one in (a, b) if one.is_opaque}):
-        yield (
-            f"{hook} is a plain hook: its stages are not seen, so they are not compared; to see "
-            f"them, {how_to_see(hook)}"
-        )
 
 
 def _pays_below(found: Comparison) -> float | None:
@@ -76,23 +65,20 @@ def _pays_below(found: Comparison) -> float | None:
 
 
 def _quantities(a: Measures, b: Measures, of: Grouping, is_same: bool) -> Iterator[Quantity]:
-    for key, title, unit, share in _QUANTITIES if is_same else _QUANTITIES[:2]:
-        found = _of_series(a, b, key.removesuffix("_mean"), share)
-        if key != "error" or (found.a, found.b) != (None, None):  # else nothing was probed
+    kinds = of if is_same and "exposed" not in of else ()
+    for key, title, unit, share in (
+        *(_QUANTITIES if is_same else _QUANTITIES[:2]),
+        *((kind, f"in {TITLES.get(kind, kind)}", "ns", MEDIAN) for kind in kinds),
+    ):
+        # A run that does not have a stage was in it for no time.
+        of_a, of_b = (
+            Table.of(one.series.get(key.removesuffix("_mean"), np.zeros_like(one.parts.period)))
+            for one in (a, b)
+        )
+        (found,) = differences(of_a, of_b, share)
+        is_known = (found.a, found.b) != (None, None)  # else nothing was probed
+        if (key != "error" or is_known) and (key not in kinds or found.a or found.b):
             yield Quantity(key=key, title=title, unit=unit, difference=found)
-    for key in of if is_same and "exposed" not in of else ():
-        found = _of_series(a, b, key, MEDIAN)
-        if found.a or found.b:
-            yield Quantity(key=key, title=f"in {TITLES.get(key, key)}", difference=found)
-
-
-def _of_series(a: Measures, b: Measures, key: str, share: float) -> Difference:
-    def table(one: Measures) -> Table:
-        """Return the series; zeros of a stage that a run does not have."""
-        found = one.series[key].values if key in one.series else np.zeros_like(one.parts.period)
-        return Table.of(found)
-
-    return differences(table(a), table(b), share)[0]
 
 
 def _parts(a: Measures, b: Measures, of: Grouping) -> list[Quantity]:
@@ -107,15 +93,17 @@ def _parts(a: Measures, b: Measures, of: Grouping) -> list[Quantity]:
     ]
 
 
-def _buckets(a: Measures, b: Measures, of: Grouping, paired: list[Pair]) -> Iterator[BucketPair]:
-    at = [pair.a for pair in paired], [pair.b for pair in paired]
+def _buckets(a: Measures, b: Measures, of: Grouping) -> Iterator[BucketPair]:
+    paired = pairs(a.facts, b.facts)
+    if not paired:
+        return
 
     def tables(kinds: Sequence[str]) -> tuple[Table, Table]:
-        of_a, of_b = (
-            Table(one.exposed(kinds)[:, places], one.parts.period)
-            for one, places in zip((a, b), at, strict=True)
+        in_a, in_b = a.exposed(kinds), b.exposed(kinds)
+        return (
+            Table(in_a[:, [pair.a for pair in paired]], a.parts.period),
+            Table(in_b[:, [pair.b for pair in paired]], b.parts.period),
         )
-        return of_a, of_b
 
     moved: dict[str, Floats] = {}
     for key, kinds in of.items() if "exposed" not in of else ():

@@ -32,9 +32,10 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One model of one run, which the user called ``name``.
 
     ``steps``: those whose times count, without ``probed`` ones.  ``world_size``: 0 where no file
-    tells.  ``least_wire_bytes``, ``most_wire_bytes``: of any step.  ``waits_unknown``:
-    why wire is not told apart into wait and transfer.  ``beside``: other models that communicate
-    within its steps.  ``missing``: what the files do not say, in sentences.
+    tells.  ``least_wire_bytes``, ``most_wire_bytes``: of any step.  ``is_opaque``: no stage of the
+    hook is seen, only its call and its future.  ``waits_unknown``: why wire is not told apart into
+    wait and transfer.  ``beside``: other models that communicate within its steps.  ``missing``:
+    what the files do not say, in sentences.
     """
 
     name: str
@@ -57,9 +58,15 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     buckets: tuple[BucketKey, ...]
     waits_unknown: str | None
     late: tuple[LateRank, ...]
+    is_opaque: bool = False
     is_sharded: bool = False
     beside: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+
+    @property
+    def noun(self) -> str:
+        """What communicates, of which there are several."""
+        return "collectives of units" if self.is_sharded else "buckets"
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

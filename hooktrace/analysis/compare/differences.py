@@ -8,7 +8,7 @@ machine that does other things beside, no number of steps can tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import ceil, isnan, log, nan
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ import numpy as np
 
 from ..run.bootstrap import (
     FEWEST_STEPS,
-    Estimates,
     Floats,
     block_length,
     draws_for,
@@ -29,6 +28,7 @@ from .comparison import Difference
 
 _LENGTHS_APART = 1.4
 """Series of about the same block length are resampled together, in the longest one's blocks."""
+
 
 _DRIFTS = "the halves of one run differ by more than the runs do"
 
@@ -67,7 +67,7 @@ def differences(a: Table, b: Table, share: float) -> list[Difference]:
 
     ``share``: of the ordered steps that the estimate is a mean of, as in ``bootstrap``.
     """
-    fewest, longest = sorted(len(table.order) for table in (a, b))
+    fewest = min(len(a.order), len(b.order))
     why = f"{fewest} steps are too few to tell how they vary; {FEWEST_STEPS} are needed"
     why = why if fewest else "one of the runs has no such number"
     found = [
@@ -79,46 +79,45 @@ def differences(a: Table, b: Table, share: float) -> list[Difference]:
     constant = (np.ptp(a.values, axis=0) == 0) & (np.ptp(b.values, axis=0) == 0)
     for i in np.flatnonzero(constant).tolist():
         found[i] = _exact(float(a.values[0, i]), float(b.values[0, i]))
-    if fewest < FEWEST_STEPS:
-        return found
-    drifts = [table.drift(share) for table in (a, b)]
-    for some, lengths in _by_length(a, b, np.flatnonzero(~constant).tolist()):
-        drawn = [
-            resampled(
-                t.values[:, some], t.order, share, length=of, seed=seed, draws=draws_for(longest)
-            )
-            for seed, (t, of) in enumerate(zip((a, b), lengths, strict=True))
-        ]
-        shown = _with_intervals(drawn[0], drawn[1], [drift[some] for drift in drifts])
-        for i, one in zip(some, shown, strict=True):
+    if fewest >= FEWEST_STEPS:
+        for i, one in _with_intervals(a, b, share, np.flatnonzero(~constant).tolist()):
             found[i] = one
     return found
 
 
-def _by_length(a: Table, b: Table, some: list[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield series that are resampled together, and the lengths of their blocks in both runs."""
+def _with_intervals(
+    a: Table, b: Table, share: float, some: list[int]
+) -> Iterator[tuple[int, Difference]]:
+    """Yield the differences of some series, those of about one block length together."""
+    draws = draws_for(max(len(a.order), len(b.order)))
+    drifts = np.stack([a.drift(share), b.drift(share)])
+    lengths = {i: (a.block_length(i), b.block_length(i)) for i in some}
     groups: dict[tuple[int, ...], list[int]] = {}
-    lengths = {i: [t.block_length(i) for t in (a, b)] for i in some}
     for i, both in lengths.items():
         classes = tuple(ceil(log(one) / log(_LENGTHS_APART)) for one in both)
         groups.setdefault(classes, []).append(i)
     for group in groups.values():
-        yield group, [max(lengths[i][side] for i in group) for side in (0, 1)]
-
-
-def _with_intervals(a: Estimates, b: Estimates, drifts: Sequence[Floats]) -> Iterator[Difference]:
-    absolute, relative = interval(a, b), ratio_interval(a, b)
-    for i, found in enumerate(absolute.found.tolist()):
-        low, high = float(absolute.low[i]), float(absolute.high[i])
-        drift_a, drift_b = (float(drift[i]) for drift in drifts)
-        is_apart, drifts_more = not low <= 0 <= high, max(abs(drift_a), abs(drift_b)) > abs(found)
-        yield Difference(
-            a=float(a.found[i]), b=float(b.found[i]), difference=found, low=low, high=high,
-            share=_some(relative.found[i]), share_low=_some(relative.low[i]),
-            share_high=_some(relative.high[i]), drift_a=drift_a, drift_b=drift_b,
-            verdict="differs" if is_apart and not drifts_more else "not shown",
-            why=_DRIFTS if is_apart and drifts_more else None,
+        drawn_a, drawn_b = (
+            resampled(
+                table.values[:, group], table.order, share, seed=seed, draws=draws,
+                length=max(lengths[i][seed] for i in group),
+            )
+            for seed, table in enumerate((a, b))
         )  # fmt: skip
+        apart, ratio = interval(drawn_a, drawn_b), ratio_interval(drawn_a, drawn_b)
+        for j, i in enumerate(group):
+            found, low, high = float(apart.found[j]), float(apart.low[j]), float(apart.high[j])
+            drift_a, drift_b = drifts[:, i].tolist()
+            is_apart = not low <= 0 <= high
+            drifts_more = is_apart and max(abs(drift_a), abs(drift_b)) > abs(found)
+            yield i, Difference(
+                a=float(drawn_a.found[j]), b=float(drawn_b.found[j]),
+                difference=found, low=low, high=high, share=_some(ratio.found[j]),
+                share_low=_some(ratio.low[j]), share_high=_some(ratio.high[j]),
+                drift_a=drift_a, drift_b=drift_b,
+                verdict="differs" if is_apart and not drifts_more else "not shown",
+                why=_DRIFTS if drifts_more else None,
+            )  # fmt: skip
 
 
 def _exact(a: float, b: float) -> Difference:

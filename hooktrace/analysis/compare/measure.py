@@ -19,7 +19,7 @@ import numpy as np
 
 from ..run import Run, models_beside
 from ..run.counts import steps_left_out
-from ..run.dense import Floats, StepArrays, known_middle, settled_steps
+from ..run.dense import Floats, StepArrays, known_middle, settled_steps, sums
 from ..run.late import late_ranks
 from ..run.missing import missing
 from ..run.parts import KINDS, StepParts, step_parts
@@ -30,34 +30,16 @@ MOST_UNKNOWN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """Numbers of some steps in order: (steps,) each."""
-
-    steps: Floats
-    values: Floats
-
-
-@dataclass(frozen=True, slots=True)
 class Measures:
     """One model of one run.
 
-    ``series``: by quantity, ns, bytes or a share of each step that tells.  ``parts``: of the steps
-    of which all is known.
+    ``series``: by quantity, ns, bytes or a share of each step that tells, in order.  ``parts``: of
+    the steps of which all is known.
     """
 
     facts: RunFacts
-    series: dict[str, Series]
+    series: dict[str, Floats]
     parts: StepParts
-
-    @property
-    def is_opaque(self) -> bool:
-        """Whether no stage of the hook is seen, only its call and its future."""
-        return self.has("hook") or self.has("pending")
-
-    def has(self, kind: str) -> bool:
-        """Return whether any bucket was in a kind of ``KINDS``."""
-        at = KINDS.index(kind)
-        return bool(self.parts.busy_in[at].any() or self.parts.exposed_in[at].any())
 
     def exposed(self, kinds: Sequence[str]) -> Floats:
         """Return the exposed time in some kinds together, (steps, buckets)."""
@@ -70,46 +52,41 @@ def measure(run: Run, model: str, name: str) -> Measures | None:
     arrays = settled_steps(run, model)
     if arrays is None:
         return None
-    parts = step_parts(arrays.sample)
-    at = arrays.sample.steps.astype(np.float64)
-    busy = zip(KINDS, parts.busy_in, strict=True)
-    in_kinds = {kind: _known(at, values) for kind, values in busy if np.nansum(values)}
-    facts = _facts(run, arrays, name)
-    return Measures(facts, _series(arrays) | in_kinds, parts.of_known())
+    every = step_parts(arrays.sample)
+    busy = zip(KINDS, every.busy_in, strict=True)
+    in_kinds = {kind: values for kind, values in busy if np.nansum(values)}
+    series, parts = _series(arrays) | in_kinds, every.of_known()
+    known = {key: values[~np.isnan(values)] for key, values in series.items()}
+    return Measures(_facts(run, arrays, parts, name), known, parts)
 
 
-def _series(arrays: StepArrays) -> dict[str, Series]:
-    at = arrays.steps.astype(np.float64)
-    exposed, busy = (_mean_of_ranks(values) for values in (arrays.exposed, arrays.busy))
-    found = {
-        "period": _known(at, _mean_of_ranks(arrays.period)),
-        "exposed": _known(at, exposed),
-        "busy": _known(at, busy),
-        "wire": _known(at, _mean_of_ranks(arrays.by_step("wire_busy"))),
-        "wire_bytes": _known(at, _mean_of_ranks(arrays.by_step("wire_bytes"))),
-        "overlap": _known(at, 1 - exposed / busy),
+def _series(arrays: StepArrays) -> dict[str, Floats]:
+    exposed, busy = _mean_of_ranks(arrays.exposed), _mean_of_ranks(arrays.busy)
+    sent, errors = _mean_of_ranks(arrays.by_step("wire_bytes")), arrays.errors_by_step()
+    return {
+        "period": _mean_of_ranks(arrays.period),
+        "exposed": exposed,
+        "busy": busy,
+        "wire": _mean_of_ranks(arrays.by_step("wire_busy")),
+        # Of an opaque hook sampled steps alone tell.
+        "wire_bytes": arrays.sent() if np.isnan(sent).all() else sent,
+        "overlap": 1 - exposed / busy,
+        "error": np.array([np.mean(of) for _, of in sorted(errors.items())], np.float64),
     }
-    if not len(found["wire_bytes"].values):  # of an opaque hook sampled steps alone tell
-        values = arrays.sent()
-        found["wire_bytes"] = _known(np.arange(len(values), dtype=np.float64), values)
-    errors = sorted(arrays.errors_by_step().items())
-    means = [[step, np.mean(of_buckets)] for step, of_buckets in errors]
-    return found | {"error": Series(*np.array(means, np.float64).reshape(-1, 2).T)}
 
 
 def _mean_of_ranks(values: Floats) -> Floats:
-    known = ~np.isnan(values)
-    count, sums = known.sum(axis=0), np.where(known, values, 0.0).sum(axis=0)
-    found: Floats = np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+    found: Floats = sums(values.T) / np.count_nonzero(~np.isnan(values), axis=0)
     return found
 
 
-def _known(steps: Floats, values: Floats) -> Series:
-    known = ~np.isnan(values)
-    return Series(steps[known], values[known])
+def _has(parts: StepParts, kind: str) -> bool:
+    """Return whether any bucket was in a kind of ``KINDS``."""
+    at = KINDS.index(kind)
+    return bool(parts.busy_in[at].any() or parts.exposed_in[at].any())
 
 
-def _facts(run: Run, arrays: StepArrays, name: str) -> RunFacts:
+def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFacts:
     info, sent, layout = run.info, arrays.sent(), arrays.layout
     sizes = arrays.detailed.bucket_bytes.tolist()
     return RunFacts(
@@ -133,6 +110,7 @@ def _facts(run: Run, arrays: StepArrays, name: str) -> RunFacts:
         buckets=tuple(
             _key(arrays, *pair) for pair in zip(arrays.buckets.tolist(), sizes, strict=True)
         ),
+        is_opaque=_has(parts, "hook") or _has(parts, "pending"),
         waits_unknown=_why_unknown(arrays),
         late=late_ranks(arrays),
         is_sharded=arrays.is_sharded,
@@ -153,9 +131,7 @@ def _why_unknown(arrays: StepArrays) -> str | None:
         return arrays.wait_unknown
     arrays = arrays.detailed
     is_unknown = np.isnan(arrays.waited[arrays.stages["wire"] > 0])
-    if is_unknown.mean() > MOST_UNKNOWN:
-        return "not all ranks are in each collective"
-    return None
+    return "not all ranks are in each collective" if is_unknown.mean() > MOST_UNKNOWN else None
 
 
 TITLES = {
@@ -181,9 +157,9 @@ def grouping(a: Measures, b: Measures) -> Grouping:
 
     Of an opaque hook no stage is seen, so beside another hook only the exposed time is compared.
     """
-    if a.is_opaque != b.is_opaque:
+    if a.facts.is_opaque != b.facts.is_opaque:
         return {"exposed": KINDS}
-    found: Grouping = {kind: (kind,) for kind in KINDS if a.has(kind) or b.has(kind)}
+    found: Grouping = {x: (x,) for x in KINDS if _has(a.parts, x) or _has(b.parts, x)}
     if a.facts.waits_unknown is not None or b.facts.waits_unknown is not None:
         for kind in ("wait", "transfer"):
             found.pop(kind, None)

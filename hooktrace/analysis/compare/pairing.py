@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from ...records.hook_names import how_to_see
 from ...records.units import mb, percent
 from ..run.waits import ONE_RANK
 from .comparison import BucketKey, Comparison, RunFacts
@@ -61,34 +62,35 @@ def _shapes(run: RunFacts) -> list[tuple[int, ...]]:
 
 def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
     """Yield how far two runs are compared, where not all of it can be."""
+    alone = "step times are compared and nothing else"
+    count, unknown = len(pairs(a, b)), [one for one in (a, b) if one.waits_unknown is not None]
     if a.is_sharded != b.is_sharded:
         ours, theirs = (a, b) if a.is_sharded else (b, a)
         yield (
             f"{ours.name} is sharded by fully_shard (FSDP2) and {theirs.name} is not: a unit is no "
-            "bucket, and exposed is not the same of both, so step times are compared and nothing "
-            "else"
+            f"bucket, and exposed is not the same of both, so {alone}"
         )
-        return
-    if not is_same_model(a, b):
+    elif not is_same_model(a, b):
         yield (
             f"{a.model} of {mb(a.gradient_bytes)} and {b.model} of {mb(b.gradient_bytes)} of "
-            "gradients are not the same model, so step times are compared and nothing else"
+            f"gradients are not the same model, so {alone}"
         )
-        return
-    count = len(pairs(a, b))
-    if count < max(len(a.buckets), len(b.buckets)):
-        noun, what = "buckets", "parameters"
-        if a.is_sharded:
-            noun, what = "collectives of units", "unit and parameters"
+    else:
+        if count < max(len(a.buckets), len(b.buckets)):
+            what = "unit and parameters" if a.is_sharded else "parameters"
+            yield (
+                f"{count} of {len(a.buckets)} {a.noun} of {a.name} have the same {what} as one of "
+                f"the {len(b.buckets)} of {b.name}; all others enter totals only"
+            )
+        if unknown and not a.waits_unknown == b.waits_unknown == ONE_RANK:
+            yield (
+                "wire is not split into straggler wait and transfer, because in "
+                f"{unknown[0].name} {unknown[0].waits_unknown}"
+            )
+    for hook in sorted({one.hook for one in (a, b) if one.is_opaque}):
         yield (
-            f"{count} of {len(a.buckets)} {noun} of {a.name} have the same {what} as one of the "
-            f"{len(b.buckets)} of {b.name}; all others enter totals only"
-        )
-    unknown = [one for one in (a, b) if one.waits_unknown is not None]
-    if unknown and not a.waits_unknown == b.waits_unknown == ONE_RANK:
-        yield (
-            f"wire is not split into straggler wait and transfer, because in {unknown[0].name} "
-            f"{unknown[0].waits_unknown}"
+            f"{hook} is a plain hook: its stages are not seen, so they are not compared; to see "
+            f"them, {how_to_see(hook)}"
         )
 
 
@@ -114,10 +116,8 @@ def _set_up(one: RunFacts) -> Iterator[tuple[str, str]]:
     yield "ranks", str(len(one.ranks))
     yield "sharded by FSDP2", "yes" if one.is_sharded else "no"
     largest = max((x.gradient_bytes for x in one.buckets), default=0)
-    noun, given = "buckets", "gradients"
-    if one.is_sharded:
-        noun, given = "collectives of units", "what ranks give to collectives"
-    yield noun, f"{len(one.buckets)} of up to {mb(largest)}"
+    yield one.noun, f"{len(one.buckets)} of up to {mb(largest)}"
+    given = "what ranks give to collectives" if one.is_sharded else "gradients"
     yield given, mb(one.gradient_bytes)
     yield "hosts", ", ".join(one.hosts)
     yield "torch", one.torch_version
@@ -148,8 +148,9 @@ def doubts(found: Comparison) -> Iterator[str]:
         yield "both are the same run"
     for run in (first, second):
         yield from _of_run(run)
-    probed = [x for x in (first, second) if x.probed]
-    counts = [f"{x.probed} of {x.probed + x.steps} in {x.name}" for x in probed]
+    counts = [
+        f"{x.probed} of {x.probed + x.steps} in {x.name}" for x in (first, second) if x.probed
+    ]
     if counts:
         yield f"steps sampled by hooktrace are left out of all times: {', '.join(counts)}"
     yield from _drifts(found)

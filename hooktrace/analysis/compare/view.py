@@ -1,7 +1,6 @@
 """Comparisons as a document: the sentence, what is doubtful, then what it rests on.
 
-Comparison --> sentence, what differs besides, doubts, both runs; pictures; quantities, parts,
-buckets
+Comparison --> sentence, what differs besides, doubts, both runs; quantities, parts, buckets
 """
 
 from __future__ import annotations
@@ -9,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...records.units import mb
-from ..document.tree import Column, Heading, Items, Node, Pairs, Picture, Table, Text, Tone
+from ..document.tree import Column, Heading, Items, Node, Pairs, Table, Text, Tone
 from .comparison import BucketPair, Comparison, Difference, RunFacts, Unit, Verdict
-from .pictures import parts_picture
 from .sentence import MINUS, break_even_text, share, signed, value, within
 
 _MOST_BUCKETS = 12
@@ -21,7 +19,7 @@ _TONES: dict[Verdict, Tone] = {
 _UNITS = {"ns": ", ms", "bytes": ", MB"}
 
 
-def document(found: Sequence[Comparison], pictures: bool) -> Iterator[Node]:
+def document(found: Sequence[Comparison]) -> Iterator[Node]:
     """Yield the nodes of comparisons with one first run."""
     if len(found) > 1:
         for one in found:
@@ -29,10 +27,10 @@ def document(found: Sequence[Comparison], pictures: bool) -> Iterator[Node]:
     for one in found:
         if len(found) > 1:
             yield Heading(f"{one.names[1]} against {one.names[0]}", 2)
-        yield from _comparison(one, pictures)
+        yield from _comparison(one)
 
 
-def _comparison(one: Comparison, pictures: bool) -> Iterator[Node]:
+def _comparison(one: Comparison) -> Iterator[Node]:
     yield Text(one.sentence, "strong")
     if one.unlike:
         yield Heading("What else differs")
@@ -42,8 +40,6 @@ def _comparison(one: Comparison, pictures: bool) -> Iterator[Node]:
         yield Items([*one.doubts, *one.limits], "warn")
     yield Heading("What is compared")
     yield Pairs([("A", _run(one.a)), ("B", _run(one.b))])
-    if pictures:
-        yield from _picture(one)
     yield _quantities(one)
     if any(q.difference.drifts for q in one.quantities):
         yield Text("drifts: halves of one run differ by more than the runs do", "soft")
@@ -59,25 +55,12 @@ def _comparison(one: Comparison, pictures: bool) -> Iterator[Node]:
 
 def _run(run: RunFacts) -> str:
     ranks = "1 rank" if len(run.ranks) == 1 else f"{len(run.ranks)} ranks"
-    noun, given = "buckets", "of gradients"
-    if run.is_sharded:
-        noun, given = "collectives of units", "given to them"
+    given = "given to them" if run.is_sharded else "of gradients"
     return (
         f"{run.name}: {run.model}, {run.hook}, {run.steps:,} steps on {ranks}, "
-        f"{len(run.buckets)} {noun}, {mb(run.gradient_bytes)} {given}, torch "
+        f"{len(run.buckets)} {run.noun}, {mb(run.gradient_bytes)} {given}, torch "
         f"{run.torch_version or 'unknown'}, {', '.join(run.hosts) or 'host unknown'}"
     )
-
-
-def _picture(one: Comparison) -> Iterator[Node]:
-    svg = parts_picture(one)
-    if svg is not None:
-        yield Picture(
-            "What accounts for the step time", svg,
-            "Dot: the difference of means over the middle half of the steps, which add up to the "
-            "last row; line: its 95 % interval, of each by itself. Pale: not shown to differ. Of "
-            f"what is exposed, the stage of the {one.noun} that the step then waits for.",
-        )  # fmt: skip
 
 
 def _columns(first: str, *more: str) -> list[Column]:

@@ -5,7 +5,7 @@ nodes of a view --put_out--> terminal.py, html.py; what it was made of --json_te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -22,19 +22,18 @@ def json_text(content: object) -> str:
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
 
-def put_out(
-    title: str, view: Callable[[bool], Iterable[Node]], as_json: str | None, html: Path | None
-) -> None:
-    """Print a view, or the text for programs alone; and write the page that was asked for.
+def put_out(title: str, document: Iterable[Node], as_json: str | None, html: Path | None) -> None:
+    """Print a document, or the text for programs alone; and write the page that was asked for.
 
-    ``view``: with pictures, or without.  Raises ``UsageError`` where the page cannot be written.
+    Raises ``UsageError`` where the page cannot be written.
     """
+    nodes = [*document]
     console = Console(highlight=False, markup=False)
     if as_json is not None:
         console.file.write(as_json)
     else:
-        show(console, view(False))
+        show(console, nodes)
     if html is not None:
-        write_page(html, title, view(True))
+        write_page(html, title, nodes)
         if as_json is None:
             console.print(Line(f"\nwith pictures: {html}"), soft_wrap=True)

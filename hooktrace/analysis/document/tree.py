@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -109,10 +109,13 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A picture, with colours and what they mean, or what is said in its place."""
+    """A picture, drawn for a page alone, with colours and what they mean.
+
+    ``otherwise``: what is said in its place, where there is nothing to draw.
+    """
 
     title: str
-    svg: Svg | None
+    draw: Callable[[], Svg | None]
     caption: str = ""
     legend: Sequence[tuple[str, str]] = ()
     otherwise: str = ""

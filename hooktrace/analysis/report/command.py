@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
 from ...records.errors import UsageError
@@ -37,4 +36,4 @@ def run_report(
         )
     report = build_report(run, model=model, path=str(path))
     text = report_json(report) if as_json else None
-    put_out("hooktrace report", partial(document, report), text, html)
+    put_out("hooktrace report", document(report), text, html)

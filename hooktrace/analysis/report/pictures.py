@@ -5,7 +5,8 @@ StepArrays --> Svg, or None where there is nothing to draw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil, isnan
 from typing import NamedTuple
 
@@ -129,8 +130,8 @@ def _strength(share: float) -> float:
     return 0.03 + 0.97 * share
 
 
-def step_pictures(arrays: StepArrays) -> list[tuple[str, Svg]]:
-    """Return title and picture of a typical step and the slowest one, on one scale.
+def step_pictures(arrays: StepArrays) -> list[tuple[str, Callable[[], Svg]]]:
+    """Return the titles of a typical step and the slowest one, and what draws them on one scale.
 
     Only one where they are the same.  A step's length is its period: its own communication, and the
     forward pass after it.
@@ -144,10 +145,10 @@ def step_pictures(arrays: StepArrays) -> list[tuple[str, Svg]]:
         chosen = {usual: "Typical step"}
         chosen.setdefault(int(np.nanargmax(lengths)), "Slowest step")
     end = max(float(np.nanmax(arrays.done[:, s])) for s in chosen)
-    found = []
+    found: list[tuple[str, Callable[[], Svg]]] = []
     for s, name in chosen.items():
         length = "" if np.isnan(lengths[s]) else f", {ms(lengths[s])} to the next one"
-        found.append((f"{name}: {arrays.steps[s]}{length}", _step_picture(arrays, s, end)))
+        found.append((f"{name}: {arrays.steps[s]}{length}", partial(_step_picture, arrays, s, end)))
     return found
 
 

@@ -6,6 +6,7 @@ RunReport --> the run, what is missing; of each model numbers, findings, tables;
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ...records.units import bandwidth, mb, ms, percent
 from ..document.tree import (
@@ -29,7 +30,7 @@ from .run_report import ModelReport, RunReport
 from .tables import bucket_table, kind_table, rank_table, stages_of
 
 
-def document(report: RunReport, pictures: bool) -> Iterator[Node]:
+def document(report: RunReport) -> Iterator[Node]:
     """Yield the report's nodes."""
     yield Text(report.headline, "strong")
     yield Pairs([*run_lines(report.source)])
@@ -38,8 +39,7 @@ def document(report: RunReport, pictures: bool) -> Iterator[Node]:
         yield Items(report.missing, "warn")
     for model in report.models:
         yield from _model(model)
-        if pictures:
-            yield from _pictures(model, report.unaligned)
+        yield from _pictures(model, report.unaligned)
         if model.facts.is_sharded:
             yield kind_table(model.facts)
         yield bucket_table(model.facts)
@@ -125,16 +125,16 @@ def _pictures(model: ModelReport, unaligned: Sequence[int]) -> Iterator[Node]:
         legend += [("exposed", "exposed"), ("ended", "last gradient ready")]
     caption += _step_caption(facts, unaligned)
     pictures = step_pictures(arrays)
-    for i, (title, svg) in enumerate(pictures, 1):
-        yield Picture(title, svg, caption if i == len(pictures) else "", legend)
+    for i, (title, draw) in enumerate(pictures, 1):
+        yield Picture(title, draw, caption if i == len(pictures) else "", legend)
     yield Picture(
-        "Overlap and exposed time, step by step", overlap_picture(arrays),
+        "Overlap and exposed time, step by step", partial(overlap_picture, arrays),
         "Line: median of the ranks. Band: from the least to the most of them. Values above the "
         "axis are cut off.", otherwise="No step's overlap is known.",
     )  # fmt: skip
     alone = "The ranks' clocks are not known to each other, so nobody can be called late."
     yield Picture(
-        f"Who is late, and at which {noun}", lag_picture(arrays), _lag_caption(facts),
+        f"Who is late, and at which {noun}", partial(lag_picture, arrays), _lag_caption(facts),
         otherwise="One rank alone has a file." if len(facts.ranks) < 2 else alone,
     )  # fmt: skip
 

@@ -42,7 +42,6 @@ def test_all_against_the_first(runs: Path, tmp_path: Path) -> None:
     assert f"slower than {EVIL}: +1" in text
     page = Page(out.read_text("utf-8"))
     assert "script" not in page.tags
-    assert page.tags.count("svg") == 2
     assert EVIL in page.text
     assert not [
         v for k, v in page.attributes if k in ("src", "href") and not str(v).startswith("#")
