@@ -39,7 +39,7 @@ def document(report: RunReport) -> Iterator[Node]:
         yield Items(report.missing, "warn")
     for model in report.models:
         yield from _model(model)
-        yield from _pictures(model, report.unaligned)
+        yield from _pictures(model)
         if model.facts.is_sharded:
             yield kind_table(model.facts)
         yield bucket_table(model.facts)
@@ -74,16 +74,7 @@ def _tiles(facts: ModelFacts) -> Iterator[tuple[str, str]]:
     yield ms(facts.exposed.p50 if facts.exposed else None), f"exposed, {share} of the step"
     beside = "computing" if facts.is_sharded else "backward"
     yield percent(facts.overlap), f"overlap with {beside}"
-    sent, given = facts.wire_bytes, facts.gradient_bytes
-    if facts.is_sharded:
-        # Of one rank's payloads, before a hook makes them smaller.
-        gathered = [one.payload_bytes for one in facts.kinds if one.name.startswith("all-gather")]
-        reduced = sum(one.payload_bytes for one in facts.kinds) - sum(gathered)
-        yield mb(sum(gathered)), "of parameters that a rank gives to gathers, a step"
-        yield mb(reduced), "of gradients that it gives to reductions, a step"
-    # A unit of one number sends more than it gets.
-    if not facts.is_sharded or (sent is not None and abs(sent - given) > 0.01 * given):
-        yield mb(sent), f"sent a step, of {mb(given)}"
+    yield mb(facts.wire_bytes), f"sent a step, of {mb(facts.gradient_bytes)}"
     if facts.busbw_bytes_per_second is not None:
         least = "" if facts.wait_unknown is None else ", at least: with what waits"
         yield bandwidth(facts.busbw_bytes_per_second), f"bus bandwidth (nccl-tests){least}"
@@ -111,7 +102,7 @@ def _found(one: Finding, facts: ModelFacts | None) -> Found:
     return Found(label, one.sentence, one.evidence, remedy, tone, share, one.docs)
 
 
-def _pictures(model: ModelReport, unaligned: Sequence[int]) -> Iterator[Node]:
+def _pictures(model: ModelReport) -> Iterator[Node]:
     facts, arrays, noun = model.facts, model.arrays, model.facts.noun
     legend = [(name, name) for name in stages_of(facts)]
     caption = ""
@@ -123,7 +114,15 @@ def _pictures(model: ModelReport, unaligned: Sequence[int]) -> Iterator[Node]:
         caption = f"What of wire is waiting is not known, as {facts.wait_unknown}. "
     if not facts.is_sharded:
         legend += [("exposed", "exposed"), ("ended", "last gradient ready")]
-    caption += _step_caption(facts, unaligned)
+    if len(facts.ranks) > MOST_RANKS:
+        caption += (
+            f"{MOST_RANKS} of {len(facts.ranks):,} ranks: those whose last {noun} is ready last "
+            "and first in the step, and some between. "
+        )
+    caption += (
+        f"Each rank on its own row, times since the first {noun} of the step was ready on any "
+        "rank, all on one scale."
+    )
     pictures = step_pictures(arrays)
     for i, (title, draw) in enumerate(pictures, 1):
         yield Picture(title, draw, caption if i == len(pictures) else "", legend)
@@ -133,34 +132,11 @@ def _pictures(model: ModelReport, unaligned: Sequence[int]) -> Iterator[Node]:
         "axis are cut off.", otherwise="No step's overlap is known.",
     )  # fmt: skip
     alone = "The ranks' clocks are not known to each other, so nobody can be called late."
+    calls = "comes to a unit's collective" if facts.is_sharded else "calls a bucket's hook"
+    lag = f"Median time after the first rank at which a rank {calls}; numbers as in the table."
+    if len(facts.ranks) > MOST_CELLS[0] or len(facts.buckets) > MOST_CELLS[1]:
+        lag += f" A cell shows the most of several ranks or {noun}s."
     yield Picture(
-        f"Who is late, and at which {noun}", partial(lag_picture, arrays), _lag_caption(facts),
+        f"Who is late, and at which {noun}", partial(lag_picture, arrays), lag,
         otherwise="One rank alone has a file." if len(facts.ranks) < 2 else alone,
     )  # fmt: skip
-
-
-def _step_caption(facts: ModelFacts, unaligned: Sequence[int]) -> str:
-    many = clocks = ""
-    if len(facts.ranks) > MOST_RANKS:
-        many = (
-            f"{MOST_RANKS} of {len(facts.ranks):,} ranks: those whose last {facts.noun} is ready "
-            "last and first in the step, and some between. "
-        )
-    if unaligned:
-        ranks = ", ".join(map(str, unaligned))
-        clocks = f"; the clock of rank {ranks} is unknown and taken from its wall clock"
-    return (
-        f"{many}Each rank on its own row, times since the first {facts.noun} of the step was ready "
-        f"on any rank, all on one scale{clocks}."
-    )
-
-
-def _lag_caption(facts: ModelFacts) -> str:
-    what = "'s host calls a bucket's hook; across: bucket."
-    if facts.is_sharded:
-        what = " comes to a unit's collective; across: their numbers, as in the table."
-    elif facts.clock == "host":
-        what = " has a bucket ready; across: bucket."
-    many = len(facts.ranks) > MOST_CELLS[0] or len(facts.buckets) > MOST_CELLS[1]
-    several = f" A cell shows the most of several ranks or {facts.noun}s." if many else ""
-    return f"Median time after the first rank at which a rank{what}{several}"

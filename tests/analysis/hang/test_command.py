@@ -20,12 +20,13 @@ JOB = SyntheticJob(steps=20)
 call = partial(call_any, "hang")
 
 
-def end_after(folder: Path, rank: int, step: int) -> None:
-    """Cut a rank's file after the line of a step, as a killed process leaves it."""
+def end_after(folder: Path, rank: int, step: int, *, closed: bool) -> None:
+    """Cut a rank's file after the line of a step, as a killed process leaves it, or ends early."""
     path = record_path(folder, rank)
     lines = path.read_text().splitlines(keepends=True)
     steps = [i for i, line in enumerate(lines) if '"kind":"step"' in line]
-    path.write_text("".join(lines[: steps[step - 1] + 1]))
+    end = lines[steps[-1] + 1 :] if closed else []
+    path.write_text("".join([*lines[: steps[step - 1] + 1], *end]))
 
 
 @pytest.mark.parametrize(
@@ -53,14 +54,10 @@ def test_dumps_of_this_run_are_named(tmp_path: Path) -> None:
     """Where the tracers were to leave them; not one of a run before, nor of another hang."""
     record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
     folder = record_path(tmp_path, 0).parent
-    for name, seconds in (
-        ("hang000-rank00000", 1),
-        ("hang000-rank00001", -1),
-        ("hang001-rank0", 1),
-    ):
+    for name, at in (("hang000-rank00000", 1), ("hang000-rank00001", -1), ("hang001-rank0", 1)):
         path = folder / f"{name}.txt"
         path.touch()
-        os.utime(path, ns=(0, record.since_wall_ns + seconds * 10**9))
+        os.utime(path, ns=(0, record.since_wall_ns + at * 10**9))
     output = call(tmp_path, "--stacks").output
     assert [line.split() for line in output.splitlines() if "dump" in line] == [
         ["dump", str(folder / "hang000-rank00000.txt")]
@@ -80,59 +77,46 @@ def test_json_has_what_the_tracer_returns(tmp_path: Path) -> None:
     assert (hang["ended"], hang["ended_after_ns"]) == (False, None)
     assert hang["remedy"].startswith("look at the line")
     assert [stacks["rank"] for stacks in hang["stacks"]] == [0, 1, 2, 3]
-    assert [(end["rank"], end["closed"]) for end in content["ranks"]] == [
-        (0, True), (1, True), (2, False), (3, True)
-    ]  # fmt: skip
+    assert [end["closed"] for end in content["ranks"]] == [True, True, False, True]
 
 
-def test_a_run_without_a_hang_has_none(tmp_path: Path) -> None:
-    """Nothing else is said of files that were closed."""
+@pytest.mark.parametrize(
+    ("ends", "closed", "code", "apart"),
+    [
+        ({}, True, 0, ""),
+        (dict.fromkeys(range(4), 9), False, 0, ""),
+        (
+            {0: 10, 1: 10, 2: 9, 3: None}, False, 3, ", but its ranks' files end apart: rank 2 "
+            "with step 9, others with step 10 of synthetic",
+        ),
+        ({1: 19}, True, 0, ""),
+    ],
+    ids=["none", "killed together", "stopped apart", "closed apart"],
+)  # fmt: skip
+def test_without_a_hang_it_is_told_how_far_ranks_came(
+    tmp_path: Path, ends: dict[int, int | None], closed: bool, code: int, apart: str
+) -> None:
+    """Nothing is explained; ranks that ended in order may have made fewer steps."""
     write_job(JOB, tmp_path)
-    result = call(tmp_path)
-    assert (result.exit_code, result.output) == (0, "no hang is recorded in this run\n")
-    assert json.loads(call(tmp_path, "--json").output)["hangs"] == []
-
-
-def test_killed_ranks_that_stopped_together_are_no_hang(tmp_path: Path) -> None:
-    write_job(JOB, tmp_path)
-    for rank in range(4):
-        end_after(tmp_path, rank, 9)
-    result = call(tmp_path)
-    first, *others = result.output.splitlines()
-    assert (result.exit_code, first, len(others)) == (0, "no hang is recorded in this run", 4)
-    assert all("last whole step: 9 of synthetic" in line for line in others)
-    assert all("killed, or it still runs" in line for line in others)
-
-
-def test_ranks_that_stopped_apart_are_told_and_not_explained(tmp_path: Path) -> None:
-    """What the files say: who is behind, and who has no end; the exit code is one of its own."""
-    write_job(JOB, tmp_path)
-    end_after(tmp_path, 2, 9)
-    for rank in (0, 1):
-        end_after(tmp_path, rank, 10)
-    record_path(tmp_path, 3).unlink()
+    for rank, step in ends.items():
+        if step is None:
+            record_path(tmp_path, rank).unlink()
+        else:
+            end_after(tmp_path, rank, step, closed=closed)
     result = call(tmp_path)
     first, *others = result.output.splitlines()
-    assert result.exit_code == 3
-    assert first == (
-        "no hang is recorded in this run, but its ranks' files end apart: rank 2 with step 9, "
-        "others with step 10 of synthetic"
-    )
-    assert others[-1].split(maxsplit=2)[2] == "of rank 3; the run has 4 ranks"
-    behind = json.loads(call(tmp_path, "--json").output)["behind"]
-    assert behind == [{"model": "synthetic", "ranks": [2], "step": 9, "furthest": 10}]
-
-
-def test_ranks_that_were_closed_apart_are_no_hang(tmp_path: Path) -> None:
-    """They ended in order, as where one makes fewer steps."""
-    write_job(JOB, tmp_path)
-    path = record_path(tmp_path, 1)
-    lines = path.read_text().splitlines(keepends=True)
-    at = max(i for i, line in enumerate(lines) if '"kind":"step"' in line)
-    path.write_text("".join([*lines[:at], *lines[at + 1 :]]))
-    result = call(tmp_path)
-    assert result.exit_code == 0
-    assert "rank 1 last whole step: 19 of synthetic" in result.output
+    assert (result.exit_code, first) == (code, f"no hang is recorded in this run{apart}")
+    assert len(others) == (4 if ends else 0)
+    for line, (rank, step) in zip(others, ends.items(), strict=False):
+        if step is None:
+            assert line.split(maxsplit=2)[2] == f"of rank {rank}; the run has 4 ranks"
+        elif len(ends) > 1:
+            assert f"last whole step: {step} of synthetic" in line
+            assert "killed, or it still runs" in line
+    content = json.loads(call(tmp_path, "--json").output)
+    assert content["hangs"] == []
+    of_rank = {2: 9} if apart else {1: 19} if closed and ends else {}
+    assert [(*one["ranks"], one["step"]) for one in content["behind"]] == [*of_rank.items()]
 
 
 def test_the_docs_show_what_it_prints(tmp_path: Path) -> None:
