@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace as like
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
-from hooktrace.analysis.compare import Comparison, Measures, compare_runs, measure
+from hooktrace.analysis.compare import Measures, compare_runs, measure
 from hooktrace.analysis.compare.measure import grouping, step_table
 from hooktrace.analysis.run.parts import KINDS
 from hooktrace.analysis.run.waits import ONE_RANK
@@ -17,7 +16,7 @@ from tests.analysis.compare.jobs import BASE, as_facts, compared, measures
 from tests.analysis.jobs import opaque
 from tests.analysis.report.jobs import write_changed
 from tests.analysis.runs import run_in
-from tests.analysis.shown import Page, page_of, printed
+from tests.analysis.shown import printed
 
 
 def test_only_on_a_link_a_hook_stops_paying() -> None:
@@ -78,21 +77,6 @@ def test_parts_of_each_step_add_up_to_it() -> None:
     for of in (grouping(one, one), {"exposed": KINDS}):
         whole, *parts = step_table(one, of).values()
         np.testing.assert_allclose(sum(parts), whole)
-
-
-def test_a_comparison_is_the_same_after_json() -> None:
-    """So that it can be made elsewhere."""
-    found = compared(bytes_per_second=2.5e8)
-    assert msgspec.json.decode(msgspec.json.encode(found), type=Comparison) == found
-
-
-def test_many_begin_with_a_sentence_each() -> None:
-    """All against the first; then each has its heading."""
-    found = [compared(), compared(bytes_per_second=2.5e8)]
-    made = Page(page_of(found))
-    assert made.tags.count("h2") == 2
-    before = made.text[: made.text.index("What is compared")]
-    assert all(one.sentence in before for one in found)
 
 
 def test_buckets_that_do_not_differ_are_left_out() -> None:

@@ -42,6 +42,9 @@ def test_all_against_the_first(runs: Path, tmp_path: Path) -> None:
     assert f"slower than {EVIL}: +1" in text
     page = Page(out.read_text("utf-8"))
     assert "script" not in page.tags
+    assert page.tags.count("h2") == 2  # all against the first; each sentence stands before both
+    before = " ".join(page.text[: page.text.index("What is compared")].split())
+    assert before.count("Between these two runs, ") == 3
     assert EVIL in page.text
     assert not [
         v for k, v in page.attributes if k in ("src", "href") and not str(v).startswith("#")
