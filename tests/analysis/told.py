@@ -410,12 +410,8 @@ TOLD: dict[str, Writes] = {
         [*(on_device(make_step(i)) for i in range(4)), on_device(make_step(4), resolved=False)]),
     "options of the hook": told_options,
     "probed on one rank alone": of(PROBED, unlike_probes),
-    "units, one slow twice": sharded(again=True, slow={"blocks.1": 2.0}),
-    "units, half hidden": sharded(hidden=0.5),
     "units, hidden": sharded(hidden=0.999),
-    "units, one slow": sharded(units=units(4), slow={"blocks.1": 5.0}),
     "units, slow steps": sharded(slow_every=7),
-    "units, stalled": sharded(late_to=(2,), stall_ms=10_000),
     "units, costly hook": sharded(codec_ms=8.0),
     "units, hook that sends more": sharded(codec_ms=1.5, sends=1.5),
     "units, large error": sharded(error=0.5),
@@ -425,7 +421,6 @@ TOLD: dict[str, Writes] = {
     "units, on a device, not all seen": sharded(on_device=True, unseen=("blocks.1",)),
     "units, late": sharded(late_ms={1: 2.0}),
     "units, late, clocks unknown": sharded(late_ms={1: 10.0}, clocks=False),
-    "units, late on a device": sharded(late_ms={1: 3.0}, on_device=True),
     "units, late in a part nobody knows": sharded(
         ranks=4, replicas=2, late_ms={1: 2.0}, tells_members=False
     ),

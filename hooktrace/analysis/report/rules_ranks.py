@@ -123,11 +123,9 @@ def slow_steps_cost(model: ModelFacts) -> Iterator[Finding]:
         )
     exposed, backward = slow.exposed_share, slow.backward_share
     of_excess = f"of the excess {_percent(exposed)} is exposed communication"
-    last = f"others wait for rank {late} in them, up to {ms(slow.late_ns)} in a step"
+    last = "has its last bucket ready after all others, by up to"
     if not model.is_sharded:
         of_excess += f", {_percent(backward)} between the first and the last gradient of backward"
-        last = f"rank {late} has its last bucket ready after all others, by up to "
-        last += ms(slow.late_ns)
         if exposed is not None and backward is not None:
             overlap = "each at its median rank, so that they overlap"
             of_excess += f", {overlap if exposed + backward > 1 else 'the rest outside of both'}"
@@ -140,7 +138,7 @@ def slow_steps_cost(model: ModelFacts) -> Iterator[Finding]:
         evidence=(
             f"the slowest takes {ms(slow.slowest_ns)}; {noun} {listed(slow.steps, most=6)}",
             of_excess,
-            *([last] if late is not None else []),
+            *([f"rank {late} {last} {ms(slow.late_ns)}"] if late is not None else []),
         ),
         rank=rank,
         remedy=remedy,

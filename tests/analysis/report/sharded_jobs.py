@@ -6,7 +6,7 @@ late to each unit makes the others wait at each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -38,11 +38,10 @@ def units(count: int, prefix: str = "blocks") -> tuple[str, ...]:
 class ShardedJob(Replicated):
     """What else the job is like; steps count from 0, and all ranks are in each collective.
 
-    ``again``: blocks are gathered in backward too.  ``late_to``: the collectives that a late rank
-    comes late to (all where that is empty).  ``hidden``: the share of each collective that training
-    does not wait for.  ``slow``: by unit, how many times as long its collectives take.
-    ``stall_ms``: by which rank 1 comes later to ``late_to`` in step 20.  ``codec_ms``: compress,
-    and again decompress, around each reduce-scatter, which then sends ``sends`` of its bytes.
+    ``again``: blocks are gathered in backward too.  ``hidden``: the share of each collective that
+    training does not wait for.  ``slow_every``: in which steps all take ten times as long.
+    ``codec_ms``: compress, and again decompress, around each reduce-scatter, which then sends
+    ``sends`` of its bytes.
     ``odd``: steps that begin with a second forward pass, whose collectives a layout of their own
     adds to those that there were.  ``on_device``: times are a device's.  ``unseen``: units of whose
     reduce-scatters it is not known what training waited for.
@@ -57,10 +56,7 @@ class ShardedJob(Replicated):
     latency_ms: float = 0.2
     bytes_per_second: float = 1e9
     again: bool = True
-    late_to: tuple[int, ...] = ()
     hidden: float = 0.0
-    slow: dict[str, float] = field(default_factory=dict)
-    stall_ms: float = 0.0
     slow_every: int = 0
     codec_ms: float = 0.0
     sends: float = 0.25
@@ -112,19 +108,14 @@ class ShardedJob(Replicated):
             *(range(self.usual, len(slots)) if number in self.odd else ()),
             *range(self.usual),
         ):
-            came = [now + self._computes_ns(number, rank, i) for rank in range(self.ranks)]
+            late = (self.late_ms.get(rank, 0.0) for rank in range(self.ranks))
+            came = [now + int((self.compute_ms + ms) * MS) for ms in late]
             codec = int(self.codec_ms * MS) if slots[i].collective == "reduce_scatter" else 0
             arrived = max(came) + codec + self._takes_ns(number, slots[i])
             now = arrived + codec
             for calls, ready in zip(found, came, strict=True):
                 calls.append(self._call(number, i, slots[i], (ready, ready + codec, arrived, now)))
         return found, now
-
-    def _computes_ns(self, number: int, rank: int, i: int) -> int:
-        late = self.late_ms.get(rank, 0.0) if i in self.late_to or not self.late_to else 0.0
-        if number == 20 and rank == 1 and i in self.late_to:
-            late += self.stall_ms
-        return int((self.compute_ms + late) * MS)
 
     def _sends(self, unit: Unit) -> int:
         coded = self.codec_ms and unit.collective == "reduce_scatter"
@@ -136,7 +127,7 @@ class ShardedJob(Replicated):
     def _takes_ns(self, number: int, unit: Unit) -> int:
         ns = self.latency_ms * MS + (self._bus_bytes(unit) or 0.0) / self.bytes_per_second * 1e9
         is_slow = self.slow_every and number % self.slow_every == 0
-        return int(ns * self.slow.get(unit.name, 1.0) * (10 if is_slow else 1))
+        return int(ns * (10 if is_slow else 1))
 
     def _call(
         self, number: int, i: int, unit: Unit, times: tuple[int, int, int, int]
