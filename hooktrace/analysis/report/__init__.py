@@ -2,9 +2,9 @@
 
 In goes a Run; out come findings and facts, as text, as a page with pictures, or as JSON.
 
-    Run --run/dense.py--> StepArrays --build_facts.py, causes.py, units.py--> ModelFacts (facts.py)
-                              |                                                   |
-                              |             rules_*.py, findings.py: Finding <----+
+    Run --run/dense.py--> StepArrays --build_facts.py, provenance.py--> ModelFacts (facts.py)
+                              |                                                |
+                              |          rules_*.py, findings.py: Finding <----+
                               v                     v
                             RunReport: facts, findings, arrays, what is missing
                               |                                 |
