@@ -78,23 +78,11 @@ class _Pieces(NamedTuple):
         return _Pieces(*(values[own] for values in self))
 
 
-class _Tails(NamedTuple):
-    """What buckets add, and take, and until when others are late, ns, (R, S, B).
-
-    ``known``: of which steps, (R, S).
-    """
-
-    added: Floats
-    took: Floats
-    late: Floats
-    known: Bools
-
-
-def _tails(arrays: StepArrays, added: Floats) -> _Tails:
-    added, took = np.nan_to_num(added), np.nan_to_num(arrays.done - arrays.ready)
-    known = np.abs(added.sum(axis=2) - arrays.exposed) < 1
-    known &= ~np.isnan(arrays.done).all(axis=2)
-    return _Tails(added, took, _until_last_rank(arrays), known)
+def _is_known(arrays: StepArrays, added: Floats) -> Bools:
+    """Return of which steps it is known what buckets add, (R, S)."""
+    is_there = ~np.isnan(arrays.done).all(axis=2)
+    found: Bools = is_there & (np.abs(added.sum(axis=2) - arrays.exposed) < 1)
+    return found
 
 
 def tails(arrays: StepArrays) -> Floats:
@@ -143,17 +131,17 @@ class Exposure(NamedTuple):
 
 def exposure(arrays: StepArrays) -> Exposure:
     """Return what is exposed of a model's settled steps."""
-    shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
-    every, is_wait_known = tails(arrays), arrays.wait_unknown is None
-    added, took, late, known = _tails(arrays, every)
+    every, until = tails(arrays), _until_last_rank(arrays)
+    added, is_wait_known = np.nan_to_num(every), arrays.wait_unknown is None
+    known = _is_known(arrays, added)
 
     def of_rank(i: int) -> tuple[Floats, Floats | float]:
         pieces = _pieces(arrays, i)
-        inside = _inside_tails(pieces, added[i], took[i], late[i])
+        inside = _inside_tails(arrays, i, pieces, added[i], until[i])
         ns = inside[:, known[i]].sum(axis=(1, 2))
         if not is_wait_known:
             return ns, np.nan
-        busy = _busy(pieces.of_kind(_TRANSFER), arrays.ready[i], shape)[_TRANSFER]
+        busy = _busy(pieces.of_kind(_TRANSFER), arrays.ready[i])[_TRANSFER]
         return ns, np.where(np.isnan(arrays.waited[i]).all(axis=1), np.nan, busy)
 
     ns, busy = np.zeros(len(KINDS)), np.full(arrays.exposed.shape, np.nan)
@@ -169,16 +157,17 @@ def exposure(arrays: StepArrays) -> Exposure:
 def step_parts(arrays: StepArrays) -> StepParts:
     """Return the parts of a model's settled steps."""
     shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
-    added, took, late, known = _tails(arrays, tails(arrays))
-    known = known & ~np.isnan(arrays.period)
+    added, until = np.nan_to_num(tails(arrays)), _until_last_rank(arrays)
+    known = _is_known(arrays, added) & ~np.isnan(arrays.period)
     call = _calls(arrays)
     exposed_in, busy_in = np.zeros(shape), np.zeros(shape[:2])
     compress = np.zeros(shape[1])
     for i in range(len(arrays.ranks)):
         pieces, of_rank = _pieces(arrays, i), known[i].astype(float)
-        exposed_in += _inside_tails(pieces, added[i], took[i], late[i]) * of_rank[:, None]
-        busy_in += _busy(pieces, arrays.ready[i], shape) * of_rank
-        compress += _compress_in_calls(pieces, call[i], shape) * of_rank
+        inside = _inside_tails(arrays, i, pieces, added[i], until[i])
+        exposed_in += inside * of_rank[:, None]
+        busy_in += _busy(pieces, arrays.ready[i]) * of_rank
+        compress += _compress_in_calls(pieces, call[i]) * of_rank
     count = known.sum(axis=0)
     share = np.where(count > 0, 1 / np.maximum(count, 1), np.nan)
 
@@ -214,25 +203,25 @@ def _pieces(arrays: StepArrays, i: int) -> _Pieces:
 
 
 def _until_last_rank(arrays: StepArrays) -> Floats:
-    """Return until when after its ready each bucket's rank has others to wait for, (R, S, B).
+    """Return until when each rank has others to wait for, (R, S): -inf where it has none.
 
     Of a sharded model the waits of its collectives are all: each is waited for by itself.
     """
-    is_unknown = arrays.wait_unknown is not None or arrays.waits.why_no_clock is not None
-    if is_unknown or arrays.is_sharded:
-        return np.zeros_like(arrays.ready)
+    if arrays.wait_unknown or arrays.waits.why_no_clock or arrays.is_sharded:
+        return np.full(arrays.exposed.shape, -np.inf)
     unsure = np.fmax.reduce(arrays.uncertainty, axis=2, initial=np.nan)
     surely = arrays.last_ready - np.nan_to_num(unsure)
-    late = np.fmax.reduce(surely, axis=0) - np.where(
-        surely < np.fmax.reduce(surely, axis=0), 0.0, np.inf
-    )
-    found: Floats = np.nan_to_num(late[..., None] - arrays.ready, neginf=0.0)
-    return found
+    latest = np.fmax.reduce(surely, axis=0)
+    return np.where(surely < latest, latest, -np.inf)
 
 
-def _inside_tails(pieces: _Pieces, added: Floats, took: Floats, late: Floats) -> Floats:
-    """Return the ns of each kind in the time that each bucket adds, (K, S, B)."""
+def _inside_tails(
+    arrays: StepArrays, i: int, pieces: _Pieces, added: Floats, until: Floats
+) -> Floats:
+    """Return the ns of each kind in the time that each bucket of a rank adds, (K, S, B)."""
     shape = len(KINDS), *added.shape
+    took = np.nan_to_num(arrays.done[i] - arrays.ready[i])
+    late = np.nan_to_num(until[:, None] - arrays.ready[i], neginf=0.0)
     waited = np.clip(np.minimum(late, took) - (took - added), 0, None)
     done = took[pieces.step, pieces.bucket]
     since = (took - added + waited)[pieces.step, pieces.bucket]
@@ -244,23 +233,22 @@ def _inside_tails(pieces: _Pieces, added: Floats, took: Floats, late: Floats) ->
     return found
 
 
-def _busy(pieces: _Pieces, ready: Floats, shape: tuple[int, int, int]) -> Floats:
+def _busy(pieces: _Pieces, ready: Floats) -> Floats:
     """Return the ns in which at least one bucket is in a kind, (K, S): lengths of unions."""
-    group = pieces.kind * shape[1] + pieces.step
+    steps = len(ready)
     origin = np.fmin.reduce(ready, axis=1, initial=np.nan)
     at = (ready - origin[:, None])[pieces.step, pieces.bucket]
     known = ~np.isnan(at)
     start, end = ((at + times)[known] for times in (pieces.start, pieces.end))
-    found = union_of_groups(group[known], start, end, shape[0] * shape[1])
-    return found.reshape(shape[:2])
+    group = (pieces.kind * steps + pieces.step)[known]
+    return union_of_groups(group, start, end, len(KINDS) * steps).reshape(len(KINDS), steps)
 
 
-def _compress_in_calls(pieces: _Pieces, call: Floats, shape: tuple[int, int, int]) -> Floats:
+def _compress_in_calls(pieces: _Pieces, call: Floats) -> Floats:
     """Return the ns of compress in the calls of a rank, (S,)."""
-    own = pieces.kind == KINDS.index("compress")
-    step, bucket = pieces.step[own], pieces.bucket[own]
-    inside = np.minimum(pieces.end[own], call[step, bucket]) - pieces.start[own]
-    return _sums(step, np.clip(inside, 0, None), shape[1])
+    own = pieces.of_kind(KINDS.index("compress"))
+    inside = np.minimum(own.end, call[own.step, own.bucket]) - own.start
+    return _sums(own.step, np.clip(inside, 0, None), len(call))
 
 
 def _sums(place: Ints, values: Floats, count: int) -> Floats:
