@@ -46,7 +46,6 @@ from .groups import process_groups as process_groups
 from .groups import units_by_number as units_by_number
 from .hangs import Hang as Hang
 from .hangs import hangs as hangs
-from .order import Lags as Lags
 from .order import lags as lags
 from .others import OtherTraffic as OtherTraffic
 from .others import other_traffic as other_traffic

@@ -1,7 +1,7 @@
 """One rank's record files as columns: an array a field, in place of an object a record.
 
-    read_columns.py --> RankTrack: BucketColumns, StageColumns, StepColumns, and the few records
-                                   of other kinds --> merge.py, report, Perfetto file, tab
+    read.py --> RankTrack: BucketColumns, StageColumns, StepColumns, and the few records of other
+                           kinds --> Run, and all that is told of it
 
 A bucket with its stages takes about 120 bytes.  Columns are int64, or int32 where that holds all
 values: add times of day only to times of day, which are int64 always.  What a file does not know

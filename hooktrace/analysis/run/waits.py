@@ -117,8 +117,7 @@ def pieces_of(track: RankTrack, rows: Ints, waited: Ints) -> Pieces:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Wires:
+class _Wires(NamedTuple):
     """The wire stages of one rank: row in ``stages``, key of the collective, times in one clock."""
 
     rows: Ints
@@ -126,6 +125,10 @@ class _Wires:
     start: Ints
     end: Ints
     unsure: Ints
+
+    def at(self, place: Ints) -> _Wires:
+        """Return some of them."""
+        return _Wires(*(values[place] for values in self))
 
 
 @once
@@ -142,40 +145,40 @@ def waits(run: Run, model: str) -> Waits:
         if members is not None and len(within) < len(range(*members)):
             continue  # the last one may be a rank that tells nothing of this model
         wires = [_wires_of(tracks[i], run.clocks[i], model, groups.of[i] == number) for i in within]
-        at = _of_all(wires)
-        waited, whom = _waited(wires, at, by_clock=why_no_clock is None)
+        wires = _of_all(wires)
+        waited, whom = _waited(wires, by_clock=why_no_clock is None)
         whom = np.where(whom >= 0, np.asarray(within)[whom], UNKNOWN)
-        for i, one, own, own_ns in zip(within, wires, at, waited, strict=True):
-            rows = one.rows[own]
+        for i, one, own_ns in zip(within, wires, waited, strict=True):
             ns = found[i].ns
             if own_ns.max(initial=0) > np.iinfo(ns.dtype).max:
                 found[i] = found[i]._replace(ns=(ns := ns.astype(np.int64)))
-            ns[rows], found[i].last[rows] = own_ns, np.where(own_ns == UNKNOWN, UNKNOWN, whom)
+            ns[one.rows] = own_ns
+            found[i].last[one.rows] = np.where(own_ns == UNKNOWN, UNKNOWN, whom)
     return Waits(tracks, found, why_no_clock, why_unknown)
 
 
-def _of_all(wires: list[_Wires]) -> list[Ints | slice]:
-    """Return where each rank has the collectives that all have; as a rule they are the same."""
+def _of_all(wires: list[_Wires]) -> list[_Wires]:
+    """Return of each rank the collectives that all have; as a rule they are the same."""
     keys = wires[0].keys
-    if all(np.array_equal(keys, one.keys) for one in wires):
-        return [slice(None)] * len(wires)
     for other in wires[1:]:
-        if np.array_equal(keys, other.keys):
-            continue  # as a rule; to intersect costs as much as all the rest
-        keys = np.intersect1d(keys, other.keys, assume_unique=True)
-    return [np.searchsorted(one.keys, keys) for one in wires]
-
-
-def _waited(wires: list[_Wires], at: list[Ints | slice], *, by_clock: bool) -> tuple[Ints, Ints]:
-    """Return ns of waiting, (ranks, collectives), and for whom each collective's ranks waited."""
-    times = [
-        (one.start[own], one.end[own], one.unsure[own]) for one, own in zip(wires, at, strict=True)
+        if not np.array_equal(keys, other.keys):  # to intersect costs as much as all the rest
+            keys = np.intersect1d(keys, other.keys, assume_unique=True)
+    return [
+        one if len(one.keys) == len(keys) else one.at(np.searchsorted(one.keys, keys))
+        for one in wires
     ]
-    count = len(times[0][0])
-    ns, last = np.empty((len(times), count), np.int64), np.full(count, UNKNOWN)
+
+
+def _waited(wires: list[_Wires], *, by_clock: bool) -> tuple[Ints, Ints]:
+    """Return ns of waiting, (ranks, collectives), and for whom each collective's ranks waited."""
+    count = len(wires[0].keys)
+    ns, last = np.empty((len(wires), count), np.int64), np.full(count, UNKNOWN)
     for begin in range(0, count, _AT_ONCE):
         part = slice(begin, begin + _AT_ONCE)
-        start, end, unsure = (np.stack([one[k][part] for one in times]) for k in range(3))
+        start, end, unsure = (
+            np.stack([times[part] for times in of_ranks])
+            for of_ranks in list(zip(*wires, strict=True))[2:]
+        )
         if by_clock:
             ns[:, part], last[part] = _by_clocks(start, end, unsure)
         else:
@@ -227,14 +230,8 @@ def _wires_of(track: RankTrack, clock: RankClock, model: str, among: Bools) -> _
     keys = bucket_keys(columns.step[of], columns.bucket[of]) << (2 * _ROUND_BITS) | rounds
     ready = clock.common(columns.ready[of])
     unsure = clock.uncertainty(columns.called[of])
-    place = _single(keys)
-    return _Wires(
-        rows=rows[place],
-        keys=keys[place],
-        start=(ready + stages.start[rows])[place],
-        end=(ready + stages.end[rows])[place],
-        unsure=unsure[place],
-    )
+    start, end = ready + stages.start[rows], ready + stages.end[rows]
+    return _Wires(rows, keys, start, end, unsure).at(_single(keys))
 
 
 def _single(keys: Ints) -> Ints:
