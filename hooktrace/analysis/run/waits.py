@@ -73,14 +73,13 @@ class Waits:
         track, count = self.tracks[i], len(self.tracks[i].buckets)
         rows = np.flatnonzero(track.stages.name == _WIRE)
         of, (ns, last) = track.bucket_of_stages()[rows], (one[rows] for one in self.waited[i])
-        is_known = ns != UNKNOWN
-        known = np.bincount(of[is_known], minlength=count)
-        sums = np.bincount(of[is_known], ns[is_known], minlength=count).astype(np.int64)
-        is_whole = (known > 0) & (known == np.bincount(of, minlength=count))
+        waited = np.bincount(of, np.where(ns == UNKNOWN, np.nan, ns), minlength=count)
+        waited = np.where(np.bincount(of, minlength=count) > 0, waited, np.nan)
         order = np.argsort(ns, kind="stable")  # of several the longest comes last
         whom = np.full(count, UNKNOWN)
         whom[of[order]] = np.where(ns > 0, last, UNKNOWN)[order]
-        return Waited(packed(np.where(is_whole, sums, UNKNOWN)), packed(whom))
+        ns = np.where(np.isnan(waited), UNKNOWN, waited).astype(np.int64)
+        return Waited(packed(ns), packed(whom))
 
 
 class Pieces(NamedTuple):
