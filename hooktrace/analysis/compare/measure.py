@@ -112,7 +112,7 @@ def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFact
         ),
         is_opaque=_has(parts, "hook") or _has(parts, "pending"),
         waits_unknown=_why_unknown(arrays),
-        late=late_ranks(arrays),
+        late=late_ranks(arrays.sample),
         is_sharded=arrays.is_sharded,
         beside=models_beside(run, arrays.model),
         missing=tuple(missing(run)),

@@ -67,6 +67,7 @@ def why_nobody(*, is_order_known: bool, is_sharded: bool) -> str:
 def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
     """Return the ranks that are last often, and not by chance (``often``), the worst first.
 
+    Of a ``sample``: of slow steps a rank that is late in these would be last in a large share.
     Those whose margin is below ``WORTH`` of the period, and those that nobody waits for, are left
     out.
     """

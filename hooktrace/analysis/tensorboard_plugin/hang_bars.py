@@ -105,7 +105,7 @@ def late_bars(run: Run, model: str) -> tuple[list[tuple[LateRank, Ints]], str]:
     arrays = settled_steps(run, model)
     if arrays is None or not len(arrays.steps):
         return [], "Not known: no step counts."
-    arrays = arrays.detailed
+    arrays = arrays.sample
     late = late_ranks(arrays)
     if not late:
         why = why_nobody(is_order_known=is_order_known(arrays), is_sharded=arrays.is_sharded)
