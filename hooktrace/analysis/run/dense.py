@@ -14,7 +14,7 @@ steps without buckets.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -183,11 +183,13 @@ class StepArrays:
         there = np.unique(np.concatenate([own.track.buckets.step[at] for own, at in pairs]))
         if len(there) in (0, len(self.steps)) and all(own.buckets is at for own, at in pairs):
             return self
-        rows = [
+        return self._of_rows(
             replace(own, buckets=at, steps=own.steps & np.isin(own.track.steps.step, there))
             for own, at in pairs
-        ]
-        return StepArrays(self._run, (self.model, self.hook), self.generation, rows)
+        )
+
+    def _of_rows(self, rows: Iterable[RankRows]) -> StepArrays:
+        return StepArrays(self._run, (self.model, self.hook), self.generation, [*rows])
 
     @property
     def bucket_steps(self) -> int:
@@ -233,10 +235,8 @@ class StepArrays:
 
     def of_each_bucket(self, column: Column, *, with_probed: bool) -> list[Floats]:
         """Return a column of the bucket table, of each bucket on all ranks and steps, flat."""
-        of = self
-        if with_probed:
-            rows = [replace(x, steps=x.all_steps, buckets=x.all_buckets) for x in self._rows]
-            of = StepArrays(self._run, (self.model, self.hook), self.generation, rows)
+        every = (replace(x, steps=x.all_steps, buckets=x.all_buckets) for x in self._rows)
+        of = self._of_rows(every) if with_probed else self
         values = of._buckets(lambda _, own: _floats(column.of(own.table)[own.buckets]))
         return [values[..., b].ravel() for b in np.searchsorted(of.buckets, self.buckets).tolist()]
 
