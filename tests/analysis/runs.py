@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,7 +14,8 @@ from werkzeug.test import Client
 from hooktrace.analysis.run import Run, load
 from hooktrace.analysis.run.dense import StepArrays, settled_steps
 from hooktrace.analysis.tensorboard_plugin import plugin
-from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
+from hooktrace.analysis.tensorboard_plugin.level_of_detail import Look, picture
+from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
@@ -47,7 +48,15 @@ def arrays_of(run: Run) -> StepArrays:
 def tab_of(run: Run) -> Scene:
     """Return what the tab draws of a run's only model."""
     (model,) = run.model_names
-    return scene_of(run, model)
+    return Scene(run, model)
+
+
+def drawn(
+    scene: Scene, t0: int, t1: int, width: int, *, ranks: Iterable[int] | None = None, **look: bool
+) -> dict[str, Any]:
+    """Return what the tab draws of a stretch of time, of ``ranks`` by their places."""
+    places = range(len(scene.numbers)) if ranks is None else ranks
+    return picture(scene, Look(t0, t1, width, [*places], **look))
 
 
 def asking(folder: Path) -> Callable[..., Any]:

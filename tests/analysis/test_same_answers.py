@@ -23,7 +23,7 @@ from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.findings import HUNG
 from hooktrace.analysis.run import REASONS, hangs
-from hooktrace.analysis.tensorboard_plugin.scene import LATE, scene_of
+from hooktrace.analysis.tensorboard_plugin.scene import LATE, Scene
 from hooktrace.exporters.observations import Observer
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import Batch
@@ -193,7 +193,7 @@ def test_all_name_the_same_late_ranks(answers: Answers) -> None:
         name, late = model.facts.model, model.facts.late
         named |= bool(late)
         assert answers.compared(name).facts.late == late
-        of_tab = scene_of(answers.run, name).late
+        of_tab = Scene(answers.run, name).late
         assert [one for one, _ in of_tab] == list(late)
         told = answers.tab("/summary", model=name)["lists"]["late"]
         notes = [False] * len(late) or [True] * (len(answers.run.tracks) > 1)

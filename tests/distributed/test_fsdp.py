@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
 from hooktrace.analysis.run import STAGE_NAMES, UNKNOWN, load
-from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
+from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.analysis.tensorboard_plugin.selection import selection
 from hooktrace.analysis.tensorboard_plugin.words import counted
 from hooktrace.fsdp import hooks
@@ -119,17 +119,17 @@ def test_each_pass_that_reduces_is_a_step(two: Ranks) -> None:
 
 def check_scene(scene: Scene, ranks: list[dict[str, Any]], *, synchronous: bool = True) -> None:
     """What holds of each sharded run; of an asynchronous gather what outlasts it is not drawn."""
-    assert len(scene.ranks) == len(ranks)
-    for rank, facts in zip(scene.ranks, ranks, strict=True):
+    assert len(scene.numbers) == len(ranks)
+    for rank, facts in enumerate(ranks):
         buckets: list[BucketRecord] = facts["buckets"]
-        assert {str(scene.units[i]) for i in rank.unit} == {str(b.unit) for b in buckets}
-        spans = rank.exposed_at
+        own, spans = (one.at(one.of_rank(rank)) for one in (scene.bars, scene.exposed))
+        assert {str(scene.units[i]) for i in own.unit} == {str(b.unit) for b in buckets}
         lengths = (spans.end - spans.start).tolist()
         assert sum(lengths) == sum(min(b.exposed_ns or 0, b.done_ns - b.ready_ns) for b in buckets)
         if synchronous:
             assert (spans.start[1:] >= spans.end[:-1]).all()  # one thread waits for one at a time
             assert sum(lengths) == sum(step.exposed_ns for step in facts["steps"])
-    told = selection(scene, 0, scene.extent + 1)
+    told = selection(scene, 0, scene.extent + 1, [*range(len(ranks))])
     exposed = sum(s.exposed_ns for facts in ranks for s in facts["steps"])
     assert told["exposed"] == exposed or (told["exposed"] < exposed and not synchronous)
     count = sum(len(facts["buckets"]) for facts in ranks)
@@ -148,7 +148,7 @@ def scene_from(folder: Path, ranks: list[dict[str, Any]]) -> Scene:
         ]
         texts[rank] = text_of(run_of(rank, world_size=len(ranks)), steps)
     write_ranks(folder, texts)
-    return scene_of(load(find_records(folder)), "net")
+    return Scene(load(find_records(folder)), "net")
 
 
 @pytest.mark.parametrize("name", SETUPS)
@@ -180,9 +180,9 @@ def test_hybrid_sharding_and_partial_resharding(four: Ranks, tmp_path: Path, nam
     replicated = [] if name == "resharded to two" else ["all-reduce"]
     assert [title for title in scene.titles if title] == [*KINDS, *replicated]
     assert scene.waits.why_unknown is None
-    for rank, own in enumerate(scene.ranks):
-        assert (own.waited[own.track.stages.name == STAGE_NAMES.index("wire")] != UNKNOWN).all()
-        for one in own.track.facts:
+    for rank, (track, (waited, _)) in enumerate(zip(scene.tracks, scene.waits.waited, strict=True)):
+        assert (waited[track.stages.name == STAGE_NAMES.index("wire")] != UNKNOWN).all()
+        for one in track.facts:
             assert one.members is not None
             assert rank in range(*one.members)
 

@@ -6,7 +6,8 @@ In go the record files under TensorBoard's logdir; out come JSON answers that th
     main.js: view, keys, canvas <--- plugin.py           routes, JSON
                                        runs.py             which runs there are; files are inside
                                        cache.py            a run's files -> Run, as they grow
-                                       scene.py            one model of a Run -> sorted arrays
+                                       scene.py            one model of a Run, all ranks
+                                       spans.py            as columns, with a row to be drawn in
                                        level_of_detail.py  a stretch and a width -> what to draw
                                        bucket_detail.py    all numbers of one bucket
                                        search.py           what a text finds

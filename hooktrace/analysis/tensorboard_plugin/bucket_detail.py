@@ -12,11 +12,11 @@ import numpy as np
 
 from ...records import ErrorRecord, Unit
 from ...records.units import exact_ms, ms, named_ranks, size
-from ..run import FLAGS, UNKNOWN, lags
-from ..run.waits import ONE_RANK, PIECES, pieces_of
+from ..run import FLAGS, UNKNOWN, RankTrack, lags
+from ..run.waits import ONE_RANK, PIECES
 from .runs import NotThereError
-from .scene import RankScene, Scene
-from .units import EXPOSED_UNKNOWN, call_name, kind_words, unit_of
+from .scene import Scene
+from .spans import Bars
 
 MAX_NAMES = 40
 """Parameter names in a detail; the number of the others is told."""
@@ -30,47 +30,62 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
 
     Raises ``NotThereError`` where there is no such rank or row.
     """
-    own = next((r for r in scene.ranks if r.rank == rank), None)
-    if own is None:
+    if rank not in scene.numbers:
         raise NotThereError(f"there is no rank {rank}")
-    places = np.flatnonzero(own.buckets.row == row)
+    own = scene.bars.of_rank(scene.numbers.index(rank))
+    places = np.flatnonzero(scene.bars.row[own] == row)
     if not len(places):
         raise NotThereError(f"rank {rank} has no bucket {row}")
-    return _Bucket(scene, own, int(places[0])).detail()
+    return _Bucket(scene, scene.bars.at(own.start + places)).detail()
 
 
 def row_of(scene: Scene, rank: int, step: int, bucket: int) -> int:
     """Return the row of a bucket in its rank's file; raises ``NotThereError`` where it has none."""
-    for own in scene.ranks:
-        places = np.flatnonzero((own.step == step) & (own.bucket == bucket))
-        if own.rank == rank and len(places):
-            return int(own.buckets.row[places[0]])
+    bars = scene.bars
+    for place in np.flatnonzero((bars.step == step) & (bars.bucket == bucket)).tolist():
+        if scene.numbers[bars.rank[place]] == rank:
+            return int(bars.row[place])
     raise NotThereError(f"rank {rank} has no bucket {bucket} in step {step}")
 
 
+def call_name(track: RankTrack, row: int) -> str:
+    """Return what people call a row: ``bucket 3``, or a unit's collective."""
+    unit = track.facts[int(track.buckets.facts[row])].unit
+    return f"bucket {track.buckets.bucket[row]}" if unit is None else str(unit)
+
+
+def kind_words(unit: Unit) -> str:
+    """Return what a collective does, in words."""
+    again = f", call {unit.turn + 1} of the step" if unit.turn else ""
+    of_pass = f", {unit.phase} pass" if unit.collective == "all_gather" else ""
+    return f"{unit.collective.replace('_', '-')}{of_pass}{again}"
+
+
 _MOST_STAGES = 4
+EXPOSED_UNKNOWN = "not known: its record does not say what training waited for it"
 NO_COUNTERPART = "its collective was not found on all ranks"
 
 
 class _Bucket:
-    """A bucket; ``at``: its place among the rank's, ``row``: in the rank's file."""
+    """A bucket; ``bar``: it alone.  ``row``: in the rank's file."""
 
-    def __init__(self, scene: Scene, own: RankScene, at: int) -> None:
-        self.scene, self.own, self.at = scene, own, at
-        self.track, self.columns = own.track, own.track.buckets
-        self.row = int(own.buckets.row[at])
-        self.start, self.end = int(own.buckets.start[at]), int(own.buckets.end[at])
-        self.unit, self.name = unit_of(self.track, self.row), call_name(self.track, self.row)
+    def __init__(self, scene: Scene, bar: Bars) -> None:
+        self.scene, self.rank = scene, int(bar.rank[0])
+        self.track = scene.tracks[self.rank]
+        self.columns, self.row = self.track.buckets, int(bar.row[0])
+        self.start, self.end = int(bar.start[0]), int(bar.end[0])
+        self.name = call_name(self.track, self.row)
         self.facts = self.track.facts[int(self.columns.facts[self.row])]
-        found = pieces_of(self.track, np.array([self.row]), own.waited)
-        self.pieces = [
-            (PIECES[kind], end - start, bool(self.track.stages.derived[row]), own.waited[row] > 0)
-            for kind, _, row, start, end in zip(*(one.tolist() for one in found), strict=True)
-            if end > start or kind != PIECES.index("wait")
-        ]
+        self.unit = self.facts.unit
+        found = scene.pieces(bar)
+        took, derived = found.end - found.start, self.track.stages.derived[found.row]
+        kind = np.array(PIECES)[found.kind]
+        there = (took > 0) | (kind != "wait")
+        columns = (kind, took, derived, found.waited > 0)
+        self.pieces = [*zip(*(column[there].tolist() for column in columns), strict=True)]
         """Kind, ns, whether it is derived and whether its stage waited, of each piece."""
-        wires = np.unique(found.row[found.kind == PIECES.index("wire")])
-        self.waited, self.waited_for = own.waited[wires], own.waited_for[wires]
+        wires = found.at(found.kind == PIECES.index("wire"))
+        self.waited, self.last = wires.waited, wires.last
         """Of each stage on the wire."""
 
     def detail(self) -> dict[str, Any]:
@@ -86,7 +101,7 @@ class _Bucket:
         return {
             "id": row,
             "call": self.name,
-            "title": f"{self.name}, step {self.columns.step[row]}, rank {self.own.rank}",
+            "title": f"{self.name}, step {self.columns.step[row]}, rank {self.track.rank}",
             "start": self.start,
             "end": self.end,
             "what": self._what(),
@@ -154,11 +169,11 @@ class _Bucket:
 
     def _lateness(self) -> Rows:
         """Return how it came after the other ranks' buckets, and how well that is known."""
-        index = next(i for i, x in enumerate(self.scene.run.tracks) if x is self.track)
-        ns, unsure = (one[self.row] for one in lags(self.scene.run, self.scene.model)[index])
+        lag = lags(self.scene.run, self.scene.model)[self.rank]
+        ns, unsure = int(lag.ns[self.row]), int(lag.unsure[self.row])
         if ns == UNKNOWN:
             return []
-        return [["called after the first rank", f"{exact_ms(int(ns))} (± {exact_ms(int(unsure))})"]]
+        return [["called after the first rank", f"{exact_ms(ns)} (± {exact_ms(unsure)})"]]
 
     def _spoken(self) -> str:
         """Return who, when and how long, the stages, the longest first, and what it waits."""
@@ -169,7 +184,7 @@ class _Bucket:
         total, exposed = self.end - self.start, int(self.columns.exposed[self.row])
         if exposed != UNKNOWN:
             parts.insert(0, "all of it exposed" if exposed >= total else f"{ms(exposed)} exposed")
-        who = f"rank {self.own.rank}, step {self.own.step[self.at]}, {self.name}"
+        who = f"rank {self.track.rank}, step {self.columns.step[self.row]}, {self.name}"
         said = f"{who}: {', '.join([ms(total), *parts])}"
         return "; ".join(filter(None, (said, self._waiting())))
 
@@ -184,12 +199,12 @@ class _Bucket:
             why = waits.why_unknown or NO_COUNTERPART
             return f"how much of it is waiting is not known, because {why}"
         if not self.waited.sum():
-            is_last = set(self.waited_for.tolist()) == {self.own.rank}
+            is_last = set(self.last.tolist()) == {self.rank}
             why = ": it is the last rank" if is_last else ", as far as is known"
             return f"waits for nobody{why}"
-        ranks = sorted(set(self.waited_for[self.waited > 0].tolist()))
-        whom = f" for {named_ranks(ranks)}"
-        if UNKNOWN in ranks:
+        last = {*self.last[self.waited > 0].tolist()}
+        whom = f" for {named_ranks(self.scene.numbers[i] for i in last)}"
+        if UNKNOWN in last:
             whom = "; the clocks do not show which rank is last"
             if waits.why_no_clock is not None:
                 whom = f"; for which rank is not known, because {waits.why_no_clock}"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..run import ReadingAside, Run, TrackFollower, processes_for, read_in_turns, run_of
 from .runs import NotThereError
-from .scene import Scene, scene_of
+from .scene import Scene
 
 _LONGEST_S = 3.0
 _WHILE_THEY_START_S = 0.2
@@ -52,7 +52,7 @@ class Snapshot:
             if model not in self._scenes:
                 if model not in self.run.model_names:
                     raise NotThereError("the run has no such model")
-                self._scenes[model] = scene_of(self.run, model)
+                self._scenes[model] = Scene(self.run, model)
             return self._scenes[model]
 
 

@@ -1,6 +1,7 @@
 """A run as ranks by steps: of each cell one time, to find the rank and the step that stand out.
 
     Scene, value --heat_map--> rows (ranks), columns (steps, or bins of steps), cells
+    Scene --run_bands--> the run in stretches of steps: how the values of all ranks lie in each
 
 ``VALUES`` says what a cell may hold.  Where there are more steps than columns, a column is a bin of
 steps and a cell the **largest** value in it, with its step: a median would hide the one slow step.
@@ -14,21 +15,21 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ..run import STAGE_NAMES, UNKNOWN, Ints, lags
+from ..run import UNKNOWN, Ints, lags
 from ..run.intervals import union_of_groups
+from ..run.waits import PIECES
 from .run_summary import merged_steps
 from .runs import NotThereError
-from .scene import RankScene, Scene
+from .scene import Scene
 from .words import time_text
 
 MAX_CELLS = 200_000
-
-_WIRE = STAGE_NAMES.index("wire")
-
-_Rows = list[Ints]
-"""Of each rank the value of each of its steps, in the order of ``RankScene.number``."""
+MAX_BINS = 300
+"""Stretches of steps in bands; a run with fewer steps has one a step."""
+_BAND = ("start", "end", "first", "last", "p5", "p50", "p95", "most", "most_rank", "most_step")
+_SHARES = (0.05, 0.5, 0.95)
+_WIRE, _WAIT = PIECES.index("wire"), PIECES.index("wait")
 
 
 def heat_map(scene: Scene, value: str, columns: int) -> dict[str, Any]:
@@ -41,25 +42,30 @@ def heat_map(scene: Scene, value: str, columns: int) -> dict[str, Any]:
     """
     if columns < 1:
         raise ValueError("columns must be at least 1")
-    steps, cells = cells_of(scene, value)
-    room = max(1, min(columns, MAX_CELLS // max(1, len(scene.ranks))))
-    bin_steps = max(1, -(-len(steps) // room))
-    known = _known(cells[:, counted_steps(scene, steps)])
-    known = known if len(known) else _known(cells)
-    largest, at = _largest(cells, bin_steps)
+    steps, cells = scene.step_numbers, cells_of(scene, value)
+    room = max(1, min(columns, MAX_CELLS // max(1, len(cells))))
+    size = max(1, -(-len(steps) // room))
+    counted = cells[:, counted_steps(scene)]
+    known = counted[counted != UNKNOWN]
+    known = known if len(known) else cells[cells != UNKNOWN]
+    padded = np.full((len(cells), -(-len(steps) // size) * size), UNKNOWN)
+    padded[:, : len(steps)] = cells
+    bins = padded.reshape(len(cells), -1, size)
+    at = bins.argmax(axis=2) + np.arange(bins.shape[1]) * size
+    unknown = _why_unknown(scene, value, cells)
     return {
         "value": value,
-        "ranks": [r.rank for r in scene.ranks],
+        "ranks": scene.numbers,
         "steps": len(steps),
-        "bin_steps": bin_steps,
-        "step": steps[::bin_steps].tolist(),
+        "bin_steps": size,
+        "step": steps[::size].tolist(),
         "last_step": int(steps[-1]) if len(steps) else 0,
-        "cells": largest.ravel().tolist(),
-        "at": (steps[at] - steps[::bin_steps]).ravel().tolist() if bin_steps > 1 else [],
+        "cells": bins.max(axis=2).ravel().tolist(),
+        "at": (steps[at] - steps[::size]).ravel().tolist() if size > 1 else [],
         "low": int(known.min()) if len(known) else 0,
         "high": int(known.max()) if len(known) else 0,
-        "unknown": (unknown := _why_unknown(scene, value, cells)),
-        "note": _note(bin_steps, unknown, _clocks_unsure(scene) if value == "lag" else 0),
+        "unknown": unknown,
+        "note": _note(size, unknown, _clocks_unsure(scene) if value == "lag" else 0),
     }
 
 
@@ -73,77 +79,51 @@ def _note(bin_steps: int, unknown: str, unsure: int) -> str:
     return " · ".join(filter(None, notes))
 
 
-def cells_of(scene: Scene, value: str) -> tuple[Ints, Ints]:
-    """Return the steps of all ranks, and the values by rank and step, ns.
+def cells_of(scene: Scene, value: str) -> Ints:
+    """Return the values by rank and step, ns; of a step that a file has twice the larger one.
 
-    Of a step that a file has twice it is the larger one.  Raises ``NotThereError`` for a value that
-    is none of ``VALUES``.
+    Raises ``NotThereError`` for a value that is none of ``VALUES``.
     """
     if value not in VALUES:
         raise NotThereError(f"value is one of {', '.join(VALUES)}")
-    steps = scene.step_numbers
-    cells: Ints = np.full((len(scene.ranks), len(steps)), UNKNOWN)
-    rows = VALUES[value](scene)
-    for cell, rank, own in zip(cells, scene.ranks, rows, strict=True):
-        np.maximum.at(cell, np.searchsorted(steps, rank.number), own)
-    return steps, cells
+    cells: Ints = np.full((len(scene.numbers), len(scene.step_numbers)), UNKNOWN)
+    place = np.searchsorted(scene.step_numbers, scene.steps.number)
+    np.maximum.at(cells, (scene.steps.rank, place), VALUES[value][1](scene))
+    return cells
 
 
-def _known(cells: Ints) -> Ints:
-    found: Ints = cells[cells != UNKNOWN]
-    return found
-
-
-def counted_steps(scene: Scene, steps: Ints) -> Ints:
+def counted_steps(scene: Scene) -> Ints:
     """Return the places of the steps that enter statistics on all ranks."""
-    odd = [r.number[~r.counts] for r in scene.ranks]
-    found: Ints = np.flatnonzero(~np.isin(steps, np.concatenate([[], *odd])))
-    return found
+    odd = scene.steps.number[~scene.steps.counts]
+    return np.flatnonzero(~np.isin(scene.step_numbers, odd))
 
 
-def _largest(cells: Ints, bin_steps: int) -> tuple[Ints, Ints]:
-    """Return the largest of each ``bin_steps`` columns, and in which column it was."""
-    ranks, steps = cells.shape
-    bins = -(-steps // bin_steps)
-    padded = np.full((ranks, bins * bin_steps), UNKNOWN)
-    padded[:, :steps] = cells
-    folded = padded.reshape(ranks, bins, bin_steps)
-    at: Ints = folded.argmax(axis=2)
-    largest = np.take_along_axis(folded, at[:, :, None], axis=2)[:, :, 0]
-    return largest, at + np.arange(bins) * bin_steps
-
-
-def _lag(scene: Scene) -> _Rows:
+def _lag(scene: Scene) -> Ints:
     """Return the ns that each rank came after the first one, where that was the most."""
     found = []
-    for rank, lag in zip(scene.ranks, lags(scene.run, scene.model), strict=True):
-        steps, columns = rank.track.steps, rank.track.buckets
+    for track, lag in zip(scene.tracks, lags(scene.run, scene.model), strict=True):
+        steps, buckets = track.steps, track.buckets
         most = np.full(len(steps) + 1, UNKNOWN)  # the last one: of buckets whose step has no line
-        np.maximum.at(most, steps.rows_of(columns.model, columns.step), lag.ns)
-        found.append(most[rank.steps.row])
-    return found
+        np.maximum.at(most, steps.rows_of(buckets.model, buckets.step), lag.ns)
+        found.append(most)
+    return scene.steps.gather(found)
 
 
-def _part(rank: RankScene, is_wait: bool) -> Ints:
+def _part(scene: Scene, kind: int) -> Ints:
     """Return of each step the ns in which at least one collective waited, or transferred.
 
     ``UNKNOWN`` for a step in which the split of any of its collectives is unknown.
     """
-    track = rank.track
-    stages, columns = track.stages, track.buckets
-    rows = np.flatnonzero(stages.name == _WIRE)
-    bucket = track.bucket_of_stages()[rows]
-    step = track.steps.rows_of(columns.model[bucket], columns.step[bucket])
-    rows, bucket, step = rows[step >= 0], bucket[step >= 0], step[step >= 0]
-    waited = rank.waited[rows]
-    begin = columns.ready[bucket] + stages.start[rows]
-    turn = begin + np.maximum(waited, 0)
-    end = columns.ready[bucket] + stages.end[rows]
-    ends = (begin, turn) if is_wait else (turn, end)
-    part = union_of_groups(step, *ends, len(track.steps)).astype(np.int64)
-    part[np.bincount(step, minlength=len(track.steps)) == 0] = UNKNOWN
-    part[step[waited == UNKNOWN]] = UNKNOWN
-    return part
+    tracks, bars, pieces = scene.tracks, scene.bars, scene.pieces(scene.bars)
+    row = bars.gather(t.steps.rows_of(t.buckets.model, t.buckets.step) for t in tracks)
+    before = np.cumsum([0, *(len(track.steps) for track in tracks)])
+    group = np.where(row == UNKNOWN, UNKNOWN, before[bars.rank] + row)[pieces.of]
+    is_wire = ((pieces.kind == _WIRE) | (pieces.kind == _WAIT)) & (group != UNKNOWN)
+    own = is_wire & (pieces.kind == kind)
+    found = union_of_groups(group[own], pieces.start[own], pieces.end[own], before[-1])
+    found[np.bincount(group[is_wire], minlength=before[-1]) == 0] = UNKNOWN
+    found[group[is_wire & (pieces.waited == UNKNOWN)]] = UNKNOWN
+    return scene.steps.gather(np.split(found.astype(np.int64), before[1:-1]))
 
 
 def _clocks_unsure(scene: Scene) -> int:
@@ -158,7 +138,7 @@ def _why_unknown(scene: Scene, value: str, cells: Ints) -> str:
         return ""
     if value == "lag" and scene.run.unaligned:
         return "the clocks of some ranks were not measured, so nobody knows how late these are"
-    if value == "lag" and len(scene.ranks) < 2:
+    if value == "lag" and len(scene.numbers) < 2:
         return "there is one rank"
     if value in ("wait", "transfer") and (why := scene.waits.why_unknown):
         return why
@@ -167,30 +147,22 @@ def _why_unknown(scene: Scene, value: str, cells: Ints) -> str:
     return "the files do not have it of these steps"
 
 
-VALUES: dict[str, Callable[[Scene], _Rows]] = {
-    "exposed": lambda scene: [r.exposed for r in scene.ranks],
-    "lag": _lag,
-    "period": lambda scene: [r.track.steps.period[r.steps.row] for r in scene.ranks],
-    "wire": lambda scene: [r.track.steps.wire_busy[r.steps.row] for r in scene.ranks],
-    "wait": lambda scene: [_part(r, True)[r.steps.row] for r in scene.ranks],
-    "transfer": lambda scene: [_part(r, False)[r.steps.row] for r in scene.ranks],
+VALUES: dict[str, tuple[str, Callable[[Scene], Ints]]] = {
+    "exposed": ("exposed time", lambda scene: scene.steps.exposed),
+    "lag": ("after the first rank", _lag),
+    "period": (
+        "period",
+        lambda scene: scene.steps.gather(track.steps.period for track in scene.tracks),
+    ),
+    "wire": (
+        "on the wire",
+        lambda scene: scene.steps.gather(track.steps.wire_busy for track in scene.tracks),
+    ),
+    "wait": ("wire: waiting for the last rank", lambda scene: _part(scene, _WAIT)),
+    "transfer": ("wire: transfer", lambda scene: _part(scene, _WIRE)),
 }
-"""Exposed time; after the first rank; period; with at least one bucket on the wire, and of that
-waiting for a last rank, or transferring.  All in ns."""
-
-TITLES = {
-    "exposed": "exposed time",
-    "lag": "after the first rank",
-    "period": "period",
-    "wire": "on the wire",
-    "wait": "wire: waiting for the last rank",
-    "transfer": "wire: transfer",
-}
-"""What the page calls each of ``VALUES``, in the order in which it offers them."""
-
-MAX_BINS = 300
-"""Stretches of steps; a run with fewer steps has one a step."""
-_SHARES = (0.05, 0.5, 0.95)
+"""What the page calls each value, in the order in which it offers them, and the ns of each of
+``Scene.steps``.  Of several collectives that are on the wire at once, an instant counts once."""
 
 
 def run_bands(scene: Scene) -> dict[str, Any]:
@@ -205,26 +177,18 @@ def run_bands(scene: Scene) -> dict[str, Any]:
 
 
 def _bands(scene: Scene, value: str) -> dict[str, list[int]]:
-    steps, cells = cells_of(scene, value)
-    counted = counted_steps(scene, steps)
+    cells, counted, steps = cells_of(scene, value), counted_steps(scene), merged_steps(scene)
     size = max(1, -(-len(counted) // MAX_BINS))
-    firsts = np.arange(0, len(counted), size)
-    begun, ended = (merged_steps(scene)[name] for name in ("start", "end"))
-    rows = []
-    for at in firsts.tolist():
+    found: dict[str, list[int]] = {name: [] for name in _BAND}
+    for at in range(0, len(counted), size):
         own = counted[at : at + size]
-        if found := _lying(scene, steps[own], cells[:, own]):
-            rows.append((int(begun[own].min()), int(ended[own].max()), *found))
-    names = ("start", "end", "first", "last", "p5", "p50", "p95", "most", "most_rank", "most_step")
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
-
-
-def _lying(scene: Scene, steps: Ints, values: Ints) -> tuple[int, ...] | None:
-    """Return how the values (ranks, steps) of a bin lie; ``None`` where none is known."""
-    known: npt.NDArray[Any] = values[values != UNKNOWN]
-    if not len(known):
-        return None
-    rank, step = np.unravel_index(int(values.argmax()), values.shape)
-    low, middle, high = np.rint(np.quantile(known, _SHARES)).astype(int).tolist()
-    most = int(values.max()), scene.ranks[int(rank)].rank, int(steps[int(step)])
-    return int(steps[0]), int(steps[-1]), low, middle, high, *most
+        values, numbers = cells[:, own], scene.step_numbers[own]
+        known = values[values != UNKNOWN]
+        if len(known):
+            rank, step = np.unravel_index(int(values.argmax()), values.shape)
+            span = steps["start"][own].min(), steps["end"][own].max(), numbers[0], numbers[-1]
+            most = values.max(), scene.numbers[int(rank)], numbers[step]
+            row = (*span, *np.rint(np.quantile(known, _SHARES)), *most)
+            for name, number in zip(_BAND, row, strict=True):
+                found[name].append(int(number))
+    return found

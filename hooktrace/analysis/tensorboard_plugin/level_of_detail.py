@@ -1,7 +1,6 @@
 """What to draw of a stretch of time: single bars where they are wide enough, else merged ones.
 
-    Scene, t0, t1, width in px --picture--> per rank: bars with stages, bins, steps, marks, hangs,
-                                           other collectives
+    Scene, Look --picture--> per rank what to draw: bars with stages, merged bars, marks
 
 A bucket that is at least ``narrowest`` px wide is a bar of its own.  All others go into bins of
 their lane: how much of the bin they cover, and the shares of the stages.  ``narrowest`` is doubled
@@ -13,17 +12,19 @@ to their bucket as in the Perfetto file: a wire stage that waited is two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...records.units import size
 from ..run import Ints
-from ..run.waits import PIECES, Pieces, pieces_of
-from . import other_bars
+from ..run.waits import PIECES
 from .run_summary import layout_text
-from .scene import KINDS, LATE, Floats, RankScene, Scene
-from .units import Spans
+from .scene import LATE, Floats, HangBar, Pieces, Scene
+from .spans import Bars
+from .words import time_text
 
 MAX_BARS = 2500
 """Single bars in a picture, all ranks together."""
@@ -32,165 +33,167 @@ MAX_BINS = 8000
 MAX_STEPS = 2000
 """Steps in a picture; beyond it there is room for none."""
 MAX_MARKS = 300
-"""Anomalies, rebuilds and hangs each rank shows at once."""
+"""Anomalies, rebuilds, hangs and other collectives each that a rank shows at once."""
 _LEAST_SHARE = 0.005
 """Of a bin that is exposed, to be drawn."""
 _WAIT = PIECES.index("wait")
 _NARROWEST_PX = 3.0
 _BIN_PX = 3.0
 
+_OfRanks = list[dict[str, Any]]
+_Lists = list[list[dict[str, Any]]]
 
-def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
-    """Return what to draw between ``t0`` and ``t1`` (ns since the origin) on ``width`` px.
 
-    Raises ``ValueError`` for an empty stretch or no width.
+class Look(NamedTuple):
+    """What is looked at: ns since the origin, on ``width`` px, and which ranks, by their places.
+
+    ``strips``: each rank has one row, of its buckets alone.
     """
+
+    t0: int
+    t1: int
+    width: int
+    ranks: list[int]
+    strips: bool = False
+
+    @property
+    def bins(self) -> int:
+        """How many bins there is room for."""
+        return max(1, int(self.width / _BIN_PX))
+
+    def split(self, rank: Ints, **columns: Any) -> _OfRanks:
+        """Return each rank's part of columns; ``rank``: of each of their rows, ascending."""
+        lows, highs = (np.searchsorted(rank, self.ranks, side) for side in ("left", "right"))
+        return [
+            {name: values[low:high].ravel().tolist() for name, values in columns.items()}
+            for low, high in zip(lows, highs, strict=True)
+        ]
+
+
+def picture(scene: Scene, look: Look) -> dict[str, Any]:
+    """Return what to draw; raises ``ValueError`` for an empty stretch or no width."""
+    t0, t1, width, ranks, _ = look
     if t1 <= t0 or width < 1:
         raise ValueError("t1 must be after t0, and the width at least 1 px")
-    px_ns = (t1 - t0) / width
-    inside = [r.buckets.inside(t0, t1) for r in scene.ranks]
-    durations = [
-        (r.buckets.end - r.buckets.start)[i] for r, i in zip(scene.ranks, inside, strict=True)
-    ]
-    narrowest_ns = _narrowest(durations, px_ns)
-    narrow = [rows[d < narrowest_ns] for rows, d in zip(inside, durations, strict=True)]
-    wide = [rows[d >= narrowest_ns] for rows, d in zip(inside, durations, strict=True)]
-    grid = _grid(scene, narrow, t0, t1, width)
-    of_steps = [r.steps.inside(t0, t1) for r in scene.ranks]
-    with_steps = sum(len(i) for i in of_steps) <= MAX_STEPS
-    ranks = [
-        {
-            "rank": rank.rank,
-            "bars": _bars(rank, single, t0),
-            "bins": _bins(rank, merged, grid),
-            "steps": _steps(rank, steps if with_steps else steps[:0], t0),
-            "exposed": _binned(rank.exposed_at, t0, t1, width),
-            "marks": _marks(rank, t0, t1),
-            "hangs": _hangs(rank, t0, t1),
-            "others": _others(rank, t0, t1, scene.others_lane),
-        }
-        for rank, single, merged, steps in zip(scene.ranks, wide, narrow, of_steps, strict=True)
-    ]
+    bars = scene.bars
+    if look.strips:
+        bars = replace(bars, lane=np.zeros_like(bars.lane))
+    inside = bars.inside(t0, t1, ranks)
+    took = (bars.end - bars.start)[inside]
+    narrowest = _NARROWEST_PX * (t1 - t0) / width
+    while np.count_nonzero(took >= narrowest) > MAX_BARS:
+        narrowest *= 2
+    single, merged = (bars.at(inside[own]) for own in (took >= narrowest, took < narrowest))
+    pieces = _cut(scene.pieces(single), single)
+    bin_ns, bins = _bins(scene, merged, scene.spent[inside[took < narrowest]], look)
+    of_ranks: dict[str, list[Any]] = {
+        "bars": _bars(single, pieces, look),
+        "bins": bins,
+        "steps": _steps(scene, look),
+        "exposed": _exposed(scene, look),
+        "marks": _marks(scene, look),
+        "hangs": _hangs(scene, look),
+        "others": _others(scene, look),
+    }
     return {
         "t0": t0,
         "t1": t1,
-        "bin_ns": grid.bin_ns,
-        "merged": sum(map(len, narrow)),
-        "single": sum(map(len, wide)),
-        "collectives": collectives(zip(scene.ranks, wide, strict=True)),
+        "bin_ns": bin_ns,
+        "collectives": collectives(scene, single, pieces),
         "wait_unknown": scene.waits.why_missing,
-        "ruler": _ruler(scene, of_steps, t0, width),
+        "ruler": _ruler(scene, look),
         "units": [{"name": one.name, "call": str(one), "turn": one.turn} for one in scene.units],
-        "ranks": ranks,
+        "ranks": [
+            {"rank": scene.numbers[rank], **{name: part[i] for name, part in of_ranks.items()}}
+            for i, rank in enumerate(ranks)
+        ],
     }
 
 
-def _narrowest(durations: list[Ints], px_ns: float) -> float:
-    """Return from which length on a bucket is a bar of its own, ns."""
-    every = np.concatenate(durations) if durations else np.zeros(0, np.int64)
-    narrowest = _NARROWEST_PX * px_ns
-    while int((every >= narrowest).sum()) > MAX_BARS:
-        narrowest *= 2
-    return narrowest
+def _cut(pieces: Pieces, bars: Bars) -> Pieces:
+    begun, done = bars.start[pieces.of], bars.end[pieces.of]
+    start, end = (np.clip(times, begun, done) for times in (pieces.start, pieces.end))
+    return pieces._replace(start=start, end=end)
 
 
-def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
-    pieces = _clipped(rank, at)
-    there = (pieces.kind != _WAIT) | (pieces.end > pieces.start)
-    return {
-        "id": rank.buckets.row[at].tolist(),
-        "lane": rank.lane[at].tolist(),
-        "start": (rank.buckets.start[at] - t0).tolist(),
-        "end": (rank.buckets.end[at] - t0).tolist(),
-        "step": rank.step[at].tolist(),
-        "bucket": rank.bucket[at].tolist(),
-        "unit": rank.unit[at].tolist(),
-        "flags": rank.flags[at].tolist(),
-        "stages": np.bincount(pieces.of[there], minlength=len(at)).tolist(),
-        "stage": pieces.kind[there].tolist(),
-        "stage_start": (pieces.start[there] - t0).tolist(),
-        "stage_end": (pieces.end[there] - t0).tolist(),
-    }
-
-
-class _Grid(NamedTuple):
-    """Bins of ``bin_ns``, ``bins`` of them from ``t0`` on, in each of ``lanes``."""
-
-    t0: int
-    bin_ns: float
-    bins: int
-    lanes: int
-
-    def cells(self, rank: RankScene, at: Ints) -> Ints:
-        """Return the cell of each bucket's middle: its lane times ``bins`` plus its bin."""
-        middle = (rank.buckets.start[at] + rank.buckets.end[at]) // 2 - self.t0
-        place = np.clip((middle / self.bin_ns).astype(np.int64), 0, self.bins - 1)
-        found: Ints = rank.lane[at] * self.bins + place
-        return found
-
-
-def _grid(scene: Scene, narrow: list[Ints], t0: int, t1: int, width: int) -> _Grid:
-    """Return the finest grid of which no more than ``MAX_BINS`` cells are used."""
-    count = max(1, int(width / _BIN_PX))
-    while True:
-        grid = _Grid(t0, (t1 - t0) / count, count, scene.lanes)
-        pairs = zip(scene.ranks, narrow, strict=True)
-        used = sum(np.count_nonzero(np.bincount(grid.cells(rank, at))) for rank, at in pairs)
-        if used <= MAX_BINS or count == 1:
-            return grid
-        count = max(1, count // 2)
-
-
-def _bins(rank: RankScene, at: Ints, grid: _Grid) -> dict[str, Any]:
-    kinds = len(KINDS)
-    cell = grid.cells(rank, at)
-    size = grid.lanes * grid.bins
-    count = np.bincount(cell, minlength=size)
-    used = np.flatnonzero(count)
-    spent = np.stack(
-        [np.bincount(cell, weights=rank.spent[at, k], minlength=size)[used] for k in range(kinds)],
-        axis=1,
+def _bars(bars: Bars, pieces: Pieces, look: Look) -> _OfRanks:
+    drawn = pieces.at((pieces.kind != _WAIT) | (pieces.end > pieces.start))
+    of_bars = look.split(
+        bars.rank,
+        id=bars.row,
+        lane=bars.lane,
+        start=bars.start - look.t0,
+        end=bars.end - look.t0,
+        step=bars.step,
+        bucket=bars.bucket,
+        unit=bars.unit,
+        flags=bars.flags,
+        stages=np.bincount(drawn.of, minlength=len(bars)),
     )
+    of_stages = look.split(
+        bars.rank[drawn.of],
+        stage=drawn.kind,
+        stage_start=drawn.start - look.t0,
+        stage_end=drawn.end - look.t0,
+    )
+    return [own | stages for own, stages in zip(of_bars, of_stages, strict=True)]
+
+
+def _bins(scene: Scene, bars: Bars, spent: Floats, look: Look) -> tuple[float, _OfRanks]:
+    """Return the bins' length, ns, and what is in them: the finest ones that are not too many."""
+    row = np.searchsorted(look.ranks, bars.rank) * scene.lanes + bars.lane
+    middle = (bars.start + bars.end) // 2 - look.t0
+    bins = look.bins
+    while True:
+        bin_ns = (look.t1 - look.t0) / bins
+        cell = row * bins + np.clip((middle / bin_ns).astype(np.int64), 0, bins - 1)
+        count = np.bincount(cell)
+        used = np.flatnonzero(count)
+        if len(used) <= MAX_BINS or bins == 1:
+            break
+        bins //= 2
+    place = (np.cumsum(count > 0) - 1)[cell]
+
+    def sums(weights: Any) -> Any:
+        return np.bincount(place, weights=weights, minlength=len(used))
+
+    spent = np.stack([sums(of_kind) for of_kind in spent.T], axis=1)
     total = spent.sum(axis=1)
-    shares = np.rint(100 * spent / np.maximum(total, 1)[:, None]).astype(np.int64)
-    cover = np.clip(np.rint(100 * total / grid.bin_ns), 1, 100).astype(np.int64)
-    late = np.bincount(cell, weights=(rank.flags[at] & LATE) != 0, minlength=size)[used]
-    return {
-        "lane": (used // grid.bins).tolist(),
-        "bin": (used % grid.bins).tolist(),
-        "count": count[used].tolist(),
-        "cover": cover.tolist(),
-        "late": late.astype(np.int64).tolist(),
-        "shares": shares.ravel().tolist(),
-    }
+    return bin_ns, look.split(
+        np.array(look.ranks, np.int64)[used // bins // scene.lanes],
+        lane=used // bins % scene.lanes,
+        bin=used % bins,
+        count=count[used],
+        cover=np.clip(np.rint(100 * total / bin_ns), 1, 100).astype(np.int64),
+        late=sums((bars.flags & LATE) != 0).astype(np.int64),
+        shares=np.rint(100 * spent / np.maximum(total, 1)[:, None]).astype(np.int64),
+    )
 
 
-def _steps(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
-    return {
-        "step": rank.number[at].tolist(),
-        "start": (rank.steps.start[at] - t0).tolist(),
-        "last_ready": (rank.last_ready[at] - t0).tolist(),
-        "end": (rank.steps.end[at] - t0).tolist(),
-        "exposed": rank.exposed[at].tolist(),
-        "flags": rank.track.steps.flags[rank.steps.row[at]].tolist(),
-    }
+def _steps(scene: Scene, look: Look) -> _OfRanks:
+    inside = scene.steps.inside(look.t0, look.t1, look.ranks)
+    steps = scene.steps.at(inside if len(inside) <= MAX_STEPS else [])
+    return look.split(
+        steps.rank,
+        step=steps.number,
+        start=steps.start - look.t0,
+        last_ready=steps.last_ready - look.t0,
+        end=steps.end - look.t0,
+    )
 
 
-def _ruler(scene: Scene, of_steps: list[Ints], t0: int, width: int) -> dict[str, Any]:
-    """Return steps for the ruler, thinned out to one every 8 px at most."""
-    longest = max(range(len(of_steps)), key=lambda i: len(of_steps[i]), default=None)
-    if longest is None:
+def _ruler(scene: Scene, look: Look) -> dict[str, Any]:
+    """Return steps for the ruler, of the rank that has most, thinned out to one every 8 px."""
+    steps = scene.steps.at(scene.steps.inside(look.t0, look.t1, look.ranks))
+    if not len(steps):
         return {"step": [], "start": [], "every": 1}
-    rank, at = scene.ranks[longest], of_steps[longest]
+    steps = steps.at(steps.of_rank(int(np.bincount(steps.rank).argmax())))
     every = 1
-    while len(at) / every > width / 8:
+    while len(steps) / every > look.width / 8:
         every = _next_round(every)
-    at = at[rank.number[at] % every == 0] if every > 1 else at
-    return {
-        "step": rank.number[at].tolist(),
-        "start": (rank.steps.start[at] - t0).tolist(),
-        "every": every,
-    }
+    steps = steps.at(steps.number % every == 0)
+    start = steps.start - look.t0
+    return {"step": steps.number.tolist(), "start": start.tolist(), "every": every}
 
 
 def _next_round(every: int) -> int:
@@ -198,103 +201,134 @@ def _next_round(every: int) -> int:
     return every * 5 // 2 if str(every)[0] == "2" else every * 2
 
 
-def _hangs(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:
-    return [
-        bar.drawn(rank.rank, t0)
-        for bar in rank.hangs
-        if bar.start <= t1 and (bar.end is None or bar.end >= t0)
-    ][:MAX_MARKS]
-
-
-def _others(rank: RankScene, t0: int, t1: int, lane: int | None) -> list[dict[str, Any]]:
-    return [] if lane is None else other_bars.drawn(rank.track, rank.others, t0, t1, lane)
-
-
-def _binned(spans: Spans, t0: int, t1: int, width: int) -> dict[str, list[int]]:
+def _exposed(scene: Scene, look: Look) -> _OfRanks:
     """Return stretches: those that are wide enough, and of bins which share of them, in percent.
 
     Many that are narrower than a bin would else look as if they filled it.
     """
-    bins = max(1, int(width / _BIN_PX))
-    at, bin_ns = spans.inside(t0, t1), (t1 - t0) / bins
-    start, end = np.maximum(spans.start[at], t0) - t0, np.minimum(spans.end[at], t1) - t0
-    wide = end - start >= bin_ns
-    covered = _covered(start[~wide] / bin_ns, end[~wide] / bin_ns, bins)
+    spans = scene.exposed.at(scene.exposed.inside(look.t0, look.t1, look.ranks))
+    bins, bin_ns = look.bins, (look.t1 - look.t0) / look.bins
+    start = np.maximum(spans.start, look.t0) - look.t0
+    end = np.minimum(spans.end, look.t1) - look.t0
+    is_wide = end - start >= bin_ns
+    # A narrow one covers a part of a bin, and maybe of the next one.
+    begin, until = start[~is_wide] / bin_ns, end[~is_wide] / bin_ns
+    first = np.clip(begin.astype(np.int64), 0, bins - 1)
+    inside = np.minimum(until, first + 1) - begin
+    cells = [spans.rank[~is_wide] * bins + at for at in (first, np.minimum(first + 1, bins - 1))]
+    beyond = np.maximum(until - begin - inside, 0)
+    covered = np.bincount(np.concatenate(cells), np.concatenate((inside, beyond)))
     used = np.flatnonzero(covered >= _LEAST_SHARE)
     share = np.rint(100 * np.minimum(covered[used], 1)).astype(np.int64)
+    rank = np.concatenate((spans.rank[is_wide], used // bins))
+    order = np.argsort(rank, kind="stable")
+    return look.split(
+        rank[order],
+        start=np.concatenate((start[is_wide], (used % bins * bin_ns).astype(np.int64)))[order],
+        end=np.concatenate((end[is_wide], ((used % bins + 1) * bin_ns).astype(np.int64)))[order],
+        share=np.concatenate((np.full(np.count_nonzero(is_wide), 100), share))[order],
+    )
+
+
+def _each(look: Look, found: Iterable[tuple[int, dict[str, Any]]]) -> _Lists:
+    """Return each rank's, the first ``MAX_MARKS`` of them."""
+    of_ranks: dict[int, list[dict[str, Any]]] = {rank: [] for rank in look.ranks}
+    for rank, one in found:
+        if rank in of_ranks and len(of_ranks[rank]) < MAX_MARKS:
+            of_ranks[rank].append(one)
+    return [*of_ranks.values()]
+
+
+def _marks(scene: Scene, look: Look) -> _Lists:
+    anomalies = (
+        (rank, {"at": at - look.t0, "kind": "anomaly", "title": one.kind, "step": one.step,
+                "text": one.message})
+        for rank, at, one in scene.anomalies
+        if look.t0 <= at <= look.t1
+    )  # fmt: skip
+    rebuilds = (
+        (rank, {"at": at - look.t0, "kind": "rebuild", "title": f"generation {one.generation}",
+                "step": one.step, "text": layout_text(one)})
+        for rank, at, one in scene.layouts
+        if look.t0 <= at <= look.t1
+    )  # fmt: skip
+    both = zip(_each(look, anomalies), _each(look, rebuilds), strict=True)
+    return [[*marks, *others] for marks, others in both]
+
+
+def _hangs(scene: Scene, look: Look) -> _Lists:
+    bars = (
+        one
+        for one in scene.hang_bars
+        if one.start <= look.t1 and (one.end is None or one.end >= look.t0)
+    )
+    return _each(look, ((one.rank, _hang(scene, one, look)) for one in bars))
+
+
+def _hang(scene: Scene, bar: HangBar, look: Look) -> dict[str, Any]:
+    record, part = bar.hang.record, "waits" if bar.waits else "is waited for"
     return {
-        "start": [*start[wide].tolist(), *(used * bin_ns).astype(np.int64).tolist()],
-        "end": [*end[wide].tolist(), *((used + 1) * bin_ns).astype(np.int64).tolist()],
-        "share": [*[100] * int(wide.sum()), *share.tolist()],
+        "start": bar.start - look.t0,
+        "end": None if bar.end is None else bar.end - look.t0,
+        "lane": 0 if look.strips and bar.lane is not None else bar.lane,
+        "waits": bar.waits,
+        "step": record.step,
+        "title": f"hang, step {record.step}: rank {scene.numbers[bar.rank]} {part}",
+        "text": f"{record.sentence}; {bar.hang.outcome}",
     }
 
 
-def _covered(start: Floats, end: Floats, bins: int) -> Floats:
-    """Return how much of each bin stretches cover that are no longer than one; all in bins."""
-    first = np.clip(start.astype(np.int64), 0, bins - 1)
-    inside = np.minimum(end, first + 1) - start
-    after = np.clip(first + 1, 0, bins - 1)
-    beyond = np.maximum(end - start - inside, 0)
-    found = np.bincount(first, inside, bins) + np.bincount(after, beyond, bins)
-    return found.astype(np.float64)
+def _others(scene: Scene, look: Look) -> _Lists:
+    """Return the longest collectives that belong to no bucket."""
+    others = scene.others.at(scene.others.inside(look.t0, look.t1, look.ranks))
+    others = others.at(np.argsort(others.start - others.end, kind="stable"))
+    rows = (others.rank, others.row, others.start - look.t0, others.end - look.t0)
+    if look.strips:
+        return [[] for _ in look.ranks]
+    found = zip(*(column.tolist() for column in rows), strict=True)
+    return _each(look, ((one[0], _other(scene, *one)) for one in found))
 
 
-def _marks(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:
-    found = [
-        {"at": at - t0, "kind": "anomaly", "title": a.kind, "step": a.step, "text": a.message}
-        for at, a in rank.anomalies
-        if t0 <= at <= t1
-    ][:MAX_MARKS]
-    found += [
-        {
-            "at": at - t0,
-            "kind": "rebuild",
-            "title": f"generation {x.generation}",
-            "step": x.step,
-            "text": layout_text(x),
-        }
-        for at, x in rank.layouts
-        if t0 <= at <= t1
-    ][:MAX_MARKS]
-    return found
+def _other(scene: Scene, rank: int, row: int, start: int, end: int) -> dict[str, Any]:
+    one, of = scene.calls[row]
+    took = "its end is not known"
+    if one.done_ns is not None:
+        took = f"in flight for {time_text(one.done_ns - one.issued_ns)}"
+    sent = "payload unknown" if one.wire_bytes is None else f"{size(one.wire_bytes)} of payload"
+    where = f"issued at {one.where or 'an unknown line'} on {one.thread}"
+    return {
+        "lane": scene.others_lane,
+        "start": start,
+        "end": end,
+        "of_ddp": one.of_ddp,
+        "title": f"{one.name}, step {of.step} of {of.model}, rank {scene.numbers[rank]}",
+        "text": f"{sent}, {took}; {where}{', by DDP itself' if one.of_ddp else ''}",
+    }
 
 
-def _clipped(rank: RankScene, at: Ints) -> Pieces:
-    """Return the pieces of some of a rank's buckets, cut to these, in ns since the origin."""
-    found = pieces_of(rank.track, rank.buckets.row[at], rank.waited)
-    begun, done = rank.buckets.start[at][found.of], rank.buckets.end[at][found.of]
-    start, end = (np.clip(begun + times, begun, done) for times in (found.start, found.end))
-    return found._replace(start=start, end=end)
-
-
-def collectives(bars: Iterable[tuple[RankScene, Ints]]) -> list[dict[str, Any]]:
+def collectives(scene: Scene, bars: Bars, pieces: Pieces) -> list[dict[str, Any]]:
     """Return the collectives in which another rank waited for the last one, where that is known.
 
-    ``bars``: ranks and rows of their buckets.  ``at``, ``lane``: when ``last`` began, and its row;
-    ``at`` is ``None`` if that is not among ``bars``.  ``waiting``: rank, row, start and end of each
-    that waited.  Times are ns since the origin.
+    ``at``, ``lane``: when ``last`` began, and its row; ``at`` is ``None`` if that is not among
+    ``bars``.  ``waiting``: rank, row, start and end of each that waited.  Times are ns since the
+    origin.
     """
+    waits = pieces.at(pieces.kind == _WAIT)
+    of, last = waits.of, waits.last
+    # The k-th wait of a bucket is in the same collective on all ranks.
+    which = np.arange(len(of)) - np.searchsorted(of, of)
+    numbers = np.array(scene.numbers)
+    columns = (
+        bars.step[of], bars.bucket[of], which, numbers[last], numbers[bars.rank[of]],
+        bars.lane[of], waits.start, waits.end,
+    )  # fmt: skip
     found: dict[tuple[int, ...], dict[str, Any]] = {}
-    for rank, at in bars:
-        for step, bucket, turn, last, lane, start, end in _waits(rank, at):
-            key = step, bucket, turn, last
-            begun = {"step": step, "bucket": bucket, "last": last, "at": None, "lane": 0}
-            one = found.setdefault(key, {**begun, "waiting": []})
-            if rank.rank == last:
-                one.update(at=start, lane=lane)
-            elif end > start:
-                one["waiting"].append({"rank": rank.rank, "lane": lane, "start": start, "at": end})
+    for *key, rank, lane, start, end in zip(*(c[last >= 0].tolist() for c in columns), strict=True):
+        step, bucket, _, last_rank = key
+        begun = {"step": step, "bucket": bucket, "last": last_rank, "at": None, "lane": 0}
+        one = found.setdefault(tuple(key), {**begun, "waiting": []})
+        if rank == last_rank:
+            one.update(at=start, lane=lane)
+        elif end > start:
+            one["waiting"].append({"rank": rank, "lane": lane, "start": start, "at": end})
     return [one for one in found.values() if one["waiting"]]
-
-
-def _waits(rank: RankScene, at: Ints) -> Iterator[tuple[int, ...]]:
-    """Yield step, bucket, which wait of its bucket, the last rank, row, start and end.
-
-    The k-th of a bucket is in the same collective on all ranks.
-    """
-    found = _clipped(rank, at)
-    is_wait = found.kind == _WAIT
-    _, of, row, start, end = (column[is_wait] for column in found)
-    which, last, own = np.arange(len(of)) - np.searchsorted(of, of), rank.waited_for[row], at[of]
-    columns = rank.step[own], rank.bucket[own], which, last, rank.lane[own], start, end
-    yield from zip(*(column[last >= 0].tolist() for column in columns), strict=True)

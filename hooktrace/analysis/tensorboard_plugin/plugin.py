@@ -23,12 +23,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
@@ -37,12 +35,12 @@ from ..run import FLAGS
 from ..run.missing import missing
 from .bucket_detail import bucket_detail, row_of
 from .cache import RunCache, Snapshot
-from .heat_map import TITLES, heat_map, run_bands
-from .level_of_detail import picture
+from .heat_map import VALUES, heat_map, run_bands
+from .level_of_detail import Look, picture
 from .run_paths import step_path, usual_path
 from .run_summary import lists_of, step_of, usual_exposed
 from .runs import NotThereError, Runs
-from .scene import KINDS, LATE, RankScene, Scene
+from .scene import KINDS, LATE, Scene
 from .search import search
 from .selection import selection
 
@@ -51,7 +49,7 @@ _TYPES = {".js": "text/javascript", ".css": "text/css"}
 _DEFINITIONS = {
     "KINDS": KINDS,
     "FLAGS": {**FLAGS, "late": LATE},
-    "HEAT_VALUES": list(TITLES.items()),
+    "HEAT_VALUES": [(value, title) for value, (title, _) in VALUES.items()],
 }
 """What page and server must agree on; the page imports it as ``definitions.js``."""
 _BUDGET_S = 0.4
@@ -127,11 +125,10 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _serve_view(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
-        scene = of_ranks(scene, ranks_of(request.args.get("ranks", "")))
-        scene = as_strips(scene) if request.args.get("strips") else scene
-        width = min(_number(request, "width"), _MAX_WIDTH_PX)
-        found = picture(scene, _number(request, "t0"), _number(request, "t1"), width)
-        return {**_progress(snapshot), "extent": scene.extent, "lanes": scene.lanes, **found}
+        t0, t1, width = (_number(request, name) for name in ("t0", "t1", "width"))
+        strips = bool(request.args.get("strips"))
+        look = Look(t0, t1, min(width, _MAX_WIDTH_PX), _ranks(request, scene), strips)
+        return {**_progress(snapshot), **picture(scene, look)}
 
     def _serve_summary(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
@@ -150,15 +147,13 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         return step_of(scene, _number(request, "step") if is_named else None)
 
     def _serve_heat(self, request: wrappers.Request) -> dict[str, Any]:
-        snapshot, scene = self._scene(request)
-        value, columns = request.args.get("value", ""), _number(request, "columns")
-        return {**_progress(snapshot), **heat_map(scene, value, columns)}
+        _, scene = self._scene(request)
+        return heat_map(scene, request.args.get("value", ""), _number(request, "columns"))
 
     def _serve_selection(self, request: wrappers.Request) -> dict[str, Any]:
-        snapshot, scene = self._scene(request)
-        some = of_ranks(scene, ranks_of(request.args.get("ranks", "")))
+        _, scene = self._scene(request)
         t0, t1 = _number(request, "t0"), _number(request, "t1")
-        return {**_progress(snapshot), **selection(some, t0, t1)}
+        return selection(scene, t0, t1, _ranks(request, scene))
 
     def _serve_search(self, request: wrappers.Request) -> dict[str, Any]:
         _, scene = self._scene(request)
@@ -280,21 +275,7 @@ def ranks_of(text: str) -> frozenset[int] | None:
     return frozenset(found)
 
 
-def of_ranks(scene: Scene, ranks: Collection[int] | None) -> Scene:
-    """Return a scene with some of its ranks; ``None``: with all of them.
-
-    Detail is bounded for a picture as a whole: what is out of sight takes none of what is in sight.
-    """
-    if ranks is None:
-        return scene
-    return replace(scene, ranks=[one for one in scene.ranks if one.rank in ranks])
-
-
-def as_strips(scene: Scene) -> Scene:
-    """Return a scene in which each rank has one row, of its buckets alone."""
-    return replace(scene, lanes=1, others_lane=None, ranks=[_strip(one) for one in scene.ranks])
-
-
-def _strip(rank: RankScene) -> RankScene:
-    hangs = [replace(bar, lane=None if bar.lane is None else 0) for bar in rank.hangs]
-    return replace(rank, lane=np.zeros(len(rank.lane), np.int64), hangs=hangs)
+def _ranks(request: wrappers.Request, scene: Scene) -> list[int]:
+    """Return the places of the ranks that are asked for."""
+    wanted = ranks_of(request.args.get("ranks", ""))
+    return [i for i, rank in enumerate(scene.numbers) if wanted is None or rank in wanted]

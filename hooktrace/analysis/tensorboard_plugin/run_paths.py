@@ -15,14 +15,11 @@ from ...records.units import named_ranks, percent
 from ..run import UNKNOWN, CriticalPaths, critical_path_sums, models_beside
 from ..run.path_sums import PathPart, parts, sums_of
 from ..run.run import once
-from .hang_bars import lane_in
 from .scene import KINDS, Scene
-from .units import MAX_ROWS
 from .words import time_text
 
 _MOST_ROWS = 8
 _LEAST_PART = 0.01
-_WIRE, _WAIT = KINDS.index("wire"), KINDS.index("wait")
 
 
 _paths = once(CriticalPaths)
@@ -37,7 +34,6 @@ def step_path(scene: Scene, step: int) -> dict[str, Any]:
         title = f"Step {step} has none: {found.why_unknown}."
         return {"title": title, "rows": [], "segments": []}
     length, beside = found.end - found.start, models_beside(scene.run, scene.model)
-    lanes = [lane_in(r.step, r.bucket, r.lane, MAX_ROWS) for r in scene.ranks]
     return {
         "title": f"Step {step} took {time_text(length)}:",
         "rows": _rows(parts(sums_of(found.segments), beside), length),
@@ -45,8 +41,8 @@ def step_path(scene: Scene, step: int) -> dict[str, Any]:
             {
                 "kind": one.kind,
                 "rank": one.rank,
-                "lane": scene.ranks[one.lane].rank,
-                "row": lanes[one.lane](step, one.bucket),
+                "lane": scene.numbers[one.lane],
+                "row": scene.lane_of(one.lane, step, one.bucket),
                 "bucket": one.bucket,
                 "start": one.start - origin,
                 "end": one.end - origin,
@@ -90,14 +86,12 @@ def waiting(scene: Scene) -> list[list[str]]:
     """
     if scene.waits.why_missing is not None:
         return [["not known", scene.waits.why_missing]]
-    wait = sum(float(r.spent[:, _WAIT].sum()) for r in scene.ranks)
-    wire = wait + sum(float(r.spent[:, _WIRE].sum()) for r in scene.ranks) or 1.0
-    ranks = np.array([UNKNOWN, *(r.rank for r in scene.ranks)])
-    ns = np.zeros(len(ranks))
-    for r in scene.ranks:
-        at = np.flatnonzero(r.waited > 0)
-        whom = np.searchsorted(ranks, r.waited_for[at])
-        ns += np.bincount(whom, weights=r.waited[at], minlength=len(ranks))
+    wait, wire = (float(scene.spent[:, KINDS.index(kind)].sum()) for kind in ("wait", "wire"))
+    wire = wait + wire or 1.0
+    ranks, ns = np.array([UNKNOWN, *scene.numbers]), np.zeros(1 + len(scene.numbers))
+    for waited in scene.waits.waited:
+        at = waited.ns > 0
+        ns += np.bincount(waited.last[at] + 1, weights=waited.ns[at], minlength=len(ns))
     order = [i for i in np.argsort(-ns, kind="stable").tolist() if ns[i] > 0]
     named, others = order[:_MOST_ROWS], order[_MOST_ROWS:]
     rows = [(_whom(int(ranks[i])), float(ns[i])) for i in named]

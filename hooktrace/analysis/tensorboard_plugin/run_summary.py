@@ -17,9 +17,9 @@ from ..run import Ints
 from ..run.columns import KEY_BITS
 from ..run.dense import settled_steps
 from ..run.late import LateRank
+from .bucket_detail import call_name
 from .runs import NotThereError
 from .scene import Scene
-from .units import call_name
 from .words import counted, time_text
 
 MAX_LISTED = 30
@@ -53,8 +53,10 @@ def lists_of(scene: Scene) -> dict[str, list[Row]]:
 
 def usual_exposed(scene: Scene) -> list[list[int]]:
     """Return the median exposed time of each rank's steps that count, in ns; -1 without any."""
-    known = ((r.rank, r.exposed[r.counts & (r.exposed >= 0)]) for r in scene.ranks)
-    return [[rank, int(np.median(own)) if len(own) else -1] for rank, own in known]
+    known = scene.steps.at(scene.steps.counts & (scene.steps.exposed >= 0))
+    own = (known.exposed[known.of_rank(i)] for i in range(len(scene.numbers)))
+    medians = (int(np.median(one)) if len(one) else -1 for one in own)
+    return [[rank, ns] for rank, ns in zip(scene.numbers, medians, strict=True)]
 
 
 def step_of(scene: Scene, step: int | None) -> dict[str, int]:
@@ -80,22 +82,20 @@ def merged_steps(scene: Scene) -> dict[str, Ints]:
 
     ``rank``: which has the most exposed.
     """
-    every, least = scene.step_numbers, np.iinfo(np.int64).min
-    found = {
-        "step": every,
-        "start": np.full(len(every), np.iinfo(np.int64).max),
-        "end": np.full(len(every), least),
-        **{name: np.full(len(every), -1) for name in ("period", "exposed", "rank")},
-    }
-    for r in scene.ranks:
-        at, columns, row = np.searchsorted(every, r.number), r.track.steps, r.steps.row
-        np.minimum.at(found["start"], at, r.steps.start)
-        np.maximum.at(found["end"], at, r.steps.end)
-        np.maximum.at(found["period"], at[r.counts], columns.period[row][r.counts])
-        worse = (r.exposed > found["exposed"][at]) & r.counts
-        found["rank"][at[worse]] = r.rank
-        np.maximum.at(found["exposed"], at[r.counts], r.exposed[r.counts])
-    return found
+    every, steps = scene.step_numbers, scene.steps
+    start = np.full(len(every), np.iinfo(np.int64).max)
+    end, period, exposed, rank = np.full((4, len(every)), -1)
+    at = np.searchsorted(every, steps.number)
+    np.minimum.at(start, at, steps.start)
+    np.maximum.at(end, at, steps.end)
+    at, steps = at[steps.counts], steps.at(steps.counts)
+    np.maximum.at(period, at, steps.gather(track.steps.period for track in scene.tracks))
+    np.maximum.at(exposed, at, steps.exposed)
+    # The lowest rank of those that have the most, which is written last.
+    most = np.flatnonzero((steps.exposed == exposed[at]) & (steps.exposed >= 0))[::-1]
+    rank[at[most]] = np.array(scene.numbers)[steps.rank[most]]
+    names = ("step", "start", "end", "period", "exposed", "rank")
+    return dict(zip(names, (every, start, end, period, exposed, rank), strict=True))
 
 
 def _largest(steps: dict[str, Ints], by: str) -> list[Row]:
@@ -117,9 +117,9 @@ def _largest(steps: dict[str, Ints], by: str) -> list[Row]:
 
 def _late(scene: Scene, late: LateRank, calls: Ints) -> Row:
     """Return where a rank is late, how often, and by how much, as the report has it."""
-    own = next(r for r in scene.ranks if r.rank == late.rank)
-    at = np.flatnonzero(own.bucket == late.bucket)
-    name = call_name(own.track, int(own.buckets.row[at[-1]]))
+    place = scene.numbers.index(late.rank)
+    own = scene.bars.at(scene.bars.of_rank(place))
+    name = call_name(scene.tracks[place], int(own.row[own.bucket == late.bucket][-1]))
     return {
         "label": f"rank {late.rank}: last in {percent(late.share)} of the steps",
         "value": time_text(round(late.margin_ns)),
@@ -131,27 +131,31 @@ def _late(scene: Scene, late: LateRank, calls: Ints) -> Row:
 
 def wrong_of(scene: Scene) -> Iterator[Row]:
     """Yield the hangs, and the anomalies by when they were, but for stalls of hung steps."""
-    for at, hang in scene.hangs:
+    for hang in scene.hangs:
         ranks, step = hang.record.ranks, hang.record.step
         label = f"hang, step {step}" + (f", for {named_ranks(ranks)}" if ranks else "")
-        text = f"{hang.record.sentence}; {hang.outcome}"
+        text, at = f"{hang.record.sentence}; {hang.outcome}", hang.start - scene.origin
         yield _leading(label, text, step=step, rank=next(iter(ranks), None), at=at)
-    hung = {hang.record.step for _, hang in scene.hangs}
-    anomalies = [(at, r.rank, a) for r in scene.ranks for at, a in r.anomalies]
-    for at, rank, a in sorted(anomalies, key=lambda one: one[0]):
-        if a.kind != "stall" or a.step not in hung:
-            label = f"{a.kind.replace('_', ' ')}, step {a.step}, rank {rank}"
-            yield _leading(label, a.message, step=a.step, rank=rank, at=at)
+    hung = {hang.record.step for hang in scene.hangs}
+    for place, at, one in sorted(scene.anomalies, key=lambda found: found[1]):
+        if one.kind != "stall" or one.step not in hung:
+            rank = scene.numbers[place]
+            label = f"{one.kind.replace('_', ' ')}, step {one.step}, rank {rank}"
+            yield _leading(label, one.message, step=one.step, rank=rank, at=at)
 
 
 def _leading(label: str, text: str, **where: int | None) -> Row:
     return {"label": label, "value": "", "text": text, **where}
 
 
+def layouts_of(scene: Scene) -> list[tuple[int, LayoutRecord]]:
+    """Return when each layout was, of the first rank that has any: the others do the same."""
+    return [(at, one) for rank, at, one in scene.layouts if rank == scene.layouts[0][0]]
+
+
 def _rebuilds(scene: Scene) -> Iterator[Row]:
-    """Yield the layouts of the first rank that has any: the others do the same."""
     noun = "collective" if scene.is_sharded else "bucket"
-    for at, layout in next((r.layouts for r in scene.ranks if r.layouts), []):
+    for at, layout in layouts_of(scene):
         yield {
             "label": f"generation {layout.generation}",
             "value": f"{counted(len(layout.buckets), noun)}, step {layout.step}",

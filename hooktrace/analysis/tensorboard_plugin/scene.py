@@ -1,6 +1,7 @@
 """One model of a run, ready to be drawn: all ranks in one clock, ns since the run's origin.
 
-    Run --scene_of(model)--> Scene: a RankScene a rank, buckets and steps sorted by time
+    Run, model --Scene--> buckets, steps, exposed time of all ranks as columns (spans.py)
+    some bars --Scene.pieces--> their stages, wire split into wait and transfer
 
 The origin is the first time that any rank has, so that numbers stay small enough for a browser.
 A device bucket is where the Perfetto file puts it: after its step's first ready bucket.
@@ -8,233 +9,337 @@ A device bucket is where the Perfetto file puts it: after its step's first ready
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...records import AnomalyRecord, LayoutRecord, Unit
-from ..run import (
-    COUNTS,
-    FLAGS,
-    STAGE_NAMES,
-    UNKNOWN,
-    Bools,
-    Hang,
-    Ints,
-    RankTrack,
-    Run,
-    Waits,
-    bucket_keys,
-    reasons,
-)
+from ...records.other import OtherCollective, OtherCollectives
+from ..run import COUNTS, FLAGS, STAGE_NAMES, UNKNOWN, Hang, Ints, Run, bucket_keys, reasons
 from ..run import hangs as hangs_of
 from ..run import waits as waits_of
-from ..run.late import LateRank
+from ..run.dense import settled_steps
+from ..run.late import LateRank, late_calls, late_ranks, why_nobody
+from ..run.order import is_order_known
 from ..run.placed import placed
-from ..run.waits import PIECES
-from .hang_bars import HangBar, extent_with, hang_bars, lane_in, late_bars
-from .other_bars import other_bars
-from .units import MAX_ROWS, Spans, exposed_at, index_of, rows_by_kind, rows_of, units_of
+from ..run.waits import PIECES, pieces_of
+from .spans import MAX_ROWS, Bars, Spans, Steps, lanes_of
 
 LATE = 1 << 16
-"""Bit beside ``FLAGS``: others waited here for this rank, which is late (``hang_bars.py``)."""
+"""Bit beside ``FLAGS``: others waited here for this rank, which is late."""
 
 KINDS = (*PIECES, "other")
 """What time in a bucket is; ``other`` is in no stage."""
 
+_OPEN_SHARE = 0.1
+"""Of the run that a hang without an end has at its end, at least, so that it can be seen."""
+_OPEN_NS = 1_000_000_000
+"""The same of a run in which nothing else has happened."""
+
 Floats = npt.NDArray[np.float64]
 _Record = TypeVar("_Record", AnomalyRecord, LayoutRecord)
-_NONE: Ints = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class RankScene:
-    """One rank, with an entry a bucket or step of ``buckets`` and ``steps``.
+class HangBar(NamedTuple):
+    """A hang on one rank; times in ns since the origin, ``end`` is ``None`` where none is known.
 
-    ``step``, ``bucket``, ``lane``, ``flags`` are of buckets, and ``spent``: ns of each
-    of ``KINDS``.  ``waited``, ``waited_for``: of each row of the track's stages, as ``Waits`` has
-    them, but ``waited_for`` is a rank's number.  ``number``, ``counts``, ``exposed`` and
-    ``last_ready`` are of steps.  ``exposed_at``: the stretches of time that are exposed.  ``unit``:
-    of each bucket which of the scene's units, ``UNKNOWN`` of DDP's.  ``others``: collectives that
-    belong to no bucket.
+    ``lane``: the row of the bucket that waits, ``None`` of all of the rank's: one that is waited
+    for, or that waits at no bucket.
     """
 
-    track: RankTrack
-    buckets: Spans
-    step: Ints
-    bucket: Ints
-    lane: Ints
-    flags: Ints
-    spent: Floats
+    rank: int
+    hang: Hang
+    start: int
+    end: int | None
+    lane: int | None
+    waits: bool
+
+
+class Pieces(NamedTuple):
+    """Stages of some bars, as ``run/waits.py`` cuts them; times in ns since the origin.
+
+    ``kind``: of ``PIECES``.  ``of``: the place of the bar, ascending.  ``row``: the stage's in the
+    rank's columns.  ``waited``: ns of the stage, ``UNKNOWN`` where nobody knows.  ``last``: which
+    rank it waited for.
+    """
+
+    kind: Ints
+    of: Ints
+    row: Ints
+    start: Ints
+    end: Ints
     waited: Ints
-    waited_for: Ints
-    steps: Spans
-    number: Ints
-    counts: Bools
-    exposed: Ints
-    exposed_at: Spans
-    last_ready: Ints
-    unit: Ints
-    others: Spans
-    anomalies: list[tuple[int, AnomalyRecord]]
-    layouts: list[tuple[int, LayoutRecord]]
-    hangs: list[HangBar]
+    last: Ints
 
-    @property
-    def rank(self) -> int:
-        """The rank."""
-        return self.track.rank
+    def at(self, places: Any) -> Pieces:
+        """Return some of them."""
+        return Pieces(*(column[places] for column in self))
 
 
-@dataclass(frozen=True, slots=True)
 class Scene:
-    """All ranks of one model.
+    """All ranks of one model; an empty one where the run does not have it.
 
-    ``extent``: the last end, and of an open hang as much as shows it.  ``late``: the ranks that the
-    report names, and where others waited for each; ``late_note``: why it names none.  ``hangs``:
-    each with when it began.  ``origin``: in rank 0's clock.  ``units``: the collectives of a
-    sharded model, whose rows have ``titles``; both are empty of DDP's.  ``others_lane``: the last
-    row, of collectives that belong to no bucket; ``None`` where no rank has any.
+    ``numbers``: of the ranks; all that names a rank by a place means a place among these.
+    ``hangs``: those of the model, and of no model.  ``waits``: what ranks wait for each other.
     """
 
-    run: Run
-    model: str
-    extent: int
-    lanes: int
-    ranks: list[RankScene]
-    late: list[tuple[LateRank, Ints]]
-    late_note: str
-    hangs: list[tuple[int, Hang]]
-    waits: Waits
-    origin: int
-    units: list[Unit]
-    titles: list[str]
-    others_lane: int | None = None
+    def __init__(self, run: Run, model: str) -> None:
+        self.run, self.model, self.tracks = run, model, run.tracks
+        self.numbers = [track.rank for track in run.tracks]
+        self.waits = waits_of(run, model)
+        self.hangs = [one for one in hangs_of(run) if one.record.model in (model, "")]
+        self._times = placed(run)
+        self._steps = [np.flatnonzero(t.is_of(t.steps, model)) for t in run.tracks]
+        is_own = [t.is_of(t.buckets, model) & ~t.buckets.having("untimed") for t in run.tracks]
+        self._buckets = [np.flatnonzero(own) for own in is_own]
 
-    @property
+    @cached_property
+    def origin(self) -> int:
+        """The first time of the model that any rank has, in rank 0's clock."""
+        firsts = [one.start for one in self.hangs]
+        for at, buckets, steps in zip(self._times, self._buckets, self._steps, strict=True):
+            firsts += [x.min() for x in (at.ready[buckets], at.first_ready[steps]) if len(x)]
+        return int(min(firsts, default=0))
+
+    @cached_property
+    def extent(self) -> int:
+        """The last end, and of an open hang as much as shows it."""
+        ends = [one.end - self.origin for one in self.hangs if one.end is not None]
+        extent = int(max(0, self.bars.end.max(initial=0), self.steps.end.max(initial=0)))
+        periods = self.steps.gather(t.steps.period for t in self.tracks)
+        usual = float(np.median(periods[periods > 0])) if (periods > 0).any() else 0.0
+        least = max(int(2 * usual), int(_OPEN_SHARE * extent)) or _OPEN_NS
+        opened = [one.start - self.origin + least for one in self.hangs if one.end is None]
+        return max([extent, *ends, *opened])
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The steps of all ranks."""
+        return Steps.of(
+            (own, at.first_ready[own] - self.origin, at.ended[own] - self.origin,
+             track.steps.step[own], at.last_ready[own] - self.origin,
+             np.clip(track.steps.exposed[own], UNKNOWN, at.ended[own] - at.first_ready[own]),
+             why[own] == COUNTS)
+            for track, at, own, why in
+            zip(self.tracks, self._times, self._steps, reasons(self.run), strict=True)
+        )  # fmt: skip
+
+    @cached_property
     def step_numbers(self) -> Ints:
         """The steps that any rank has, ascending."""
-        return np.unique(np.concatenate([_NONE, *(r.number for r in self.ranks)]))
+        return np.unique(self.steps.number)
+
+    @property
+    def bars(self) -> Bars:
+        """The buckets of all ranks that have times, or units' collectives."""
+        return self._laid[0]
+
+    @property
+    def titles(self) -> list[str]:
+        """What the rows of a sharded model's lanes are called; none of DDP's."""
+        return self._laid[1]
 
     @property
     def is_sharded(self) -> bool:
         """Whether bars are units' collectives, and not buckets."""
         return bool(self.titles)
 
+    @cached_property
+    def _laid(self) -> tuple[Bars, list[str]]:
+        bars = Bars.of(
+            (own, at.ready[own] - self.origin, at.done[own] - self.origin,
+             track.buckets.step[own], track.buckets.bucket[own],
+             track.buckets.flags[own].astype(np.int64), unit[track.buckets.facts[own]], own)
+            for track, at, own, unit in
+            zip(self.tracks, self._times, self._buckets, self._units[1], strict=True)
+        )  # fmt: skip
+        for late, keys in self.late:
+            own = bars.of_rank(self.numbers.index(late.rank))
+            is_late = np.isin(bucket_keys(bars.step[own], bars.bucket[own]), keys)
+            bars.flags[own] |= is_late * LATE
+        lane, titles = lanes_of(bars, self.units)
+        return replace(bars, lane=lane), titles
 
-def scene_of(run: Run, model: str) -> Scene:
-    """Return the scene of a model; an empty one where the run does not have it."""
-    late, late_note = late_bars(run, model)
-    hangs = [one for one in hangs_of(run) if one.record.model in (model, "")]
-    units, origin = units_of(run, model), _origin(run, model, hangs)
-    scenes = [_rank_scene(run, model, i, origin) for i in range(len(run.tracks))]
-    titles: list[str] = []
-    if any((r.flags & FLAGS["sharded"]).any() for r in scenes):
-        lanes, titles = rows_by_kind([(r.unit, r.step, r.buckets) for r in scenes], units)
-        scenes = [replace(one, lane=lane) for one, lane in zip(scenes, lanes, strict=True)]
-    # What never was done has a row by its number; by kind it is not known which.
-    scenes = [_with_hangs(one, hangs, origin, 0 if titles else MAX_ROWS) for one in scenes]
-    ends = (spans.end.max(initial=0) for r in scenes for spans in (r.buckets, r.steps))
-    hung = max((bar.lane or 0 for r in scenes for bar in r.hangs), default=0)
-    rows = max(hung, *(int(r.lane.max(initial=0)) for r in scenes), 0) + 1
-    has_others = any(len(r.others.row) for r in scenes)
-    return Scene(
-        run=run,
-        model=model,
-        extent=extent_with(hangs, origin, int(max(ends, default=0)), _usual_step(run, model)),
-        lanes=rows + has_others,
-        ranks=scenes,
-        late=late,
-        late_note=late_note,
-        hangs=[(one.start - origin, one) for one in hangs],
-        waits=waits_of(run, model),
-        origin=origin,
-        units=units,
-        titles=titles,
-        others_lane=rows if has_others else None,
-    )
+    @property
+    def units(self) -> list[Unit]:
+        """What the collectives of the model are, on all ranks; nothing where it is not sharded."""
+        return self._units[0]
 
+    @cached_property
+    def _units(self) -> tuple[list[Unit], list[Ints]]:
+        """Also which of them each of a rank's facts is."""
+        units: dict[Unit, int] = {}
+        of_facts = []
+        for track in self.tracks:
+            number = np.full(len(track.facts) + 1, UNKNOWN)
+            own = track.buckets.facts[track.is_of(track.buckets, self.model)]
+            for i in np.unique(own).tolist():
+                if (unit := track.facts[i].unit) is not None:
+                    number[i] = units.setdefault(unit, len(units))
+            of_facts.append(number)
+        return [*units], of_facts
 
-def _origin(run: Run, model: str, hangs: list[Hang]) -> int:
-    """Return the first time of a model that any rank has, in rank 0's clock."""
-    firsts = [one.start for one in hangs]
-    for track, at in zip(run.tracks, placed(run), strict=True):
-        steps = at.first_ready[track.is_of(track.steps, model)]
-        firsts += [int(x.min()) for x in (at.ready[_rows(track, model)], steps) if len(x)]
-    return min(firsts, default=0)
+    @cached_property
+    def lanes(self) -> int:
+        """How many rows each rank has."""
+        hung = [one.lane or 0 for one in self.hang_bars]
+        last = max([int(self.bars.lane.max(initial=0)), *hung])
+        return last + 1 + (len(self.others) > 0)
 
+    @property
+    def others_lane(self) -> int | None:
+        """The last row, of collectives that belong to no bucket; ``None`` where no rank has any."""
+        return self.lanes - 1 if len(self.others) else None
 
-def _with_hangs(rank: RankScene, hangs: list[Hang], origin: int, most: int) -> RankScene:
-    lane_of = lane_in(rank.step, rank.bucket, rank.lane, most)
-    return replace(rank, hangs=hang_bars(hangs, rank.rank, origin, lane_of))
+    @cached_property
+    def spent(self) -> Floats:
+        """The ns of each of ``KINDS`` in each bar, (bars, kinds)."""
+        found = np.zeros((len(self.bars), len(KINDS)))
+        stages = [track.time_in_stages() for track in self.tracks]
+        found[:, : len(STAGE_NAMES)] = self.bars.gather(stages)
+        waits = []
+        for track, (ns, _) in zip(self.tracks, self.waits.waited, strict=True):
+            rows = np.flatnonzero(ns > 0)
+            of = track.bucket_of_stages()[rows]
+            waits.append(np.bincount(of, weights=ns[rows], minlength=len(track.buckets)))
+        found[:, KINDS.index("wait")] = wait = self.bars.gather(waits)
+        found[:, KINDS.index("wire")] -= wait
+        took = self.bars.end - self.bars.start
+        found[:, KINDS.index("other")] = np.clip(took - found.sum(axis=1), 0, None)
+        return found
 
+    def pieces(self, bars: Bars) -> Pieces:
+        """Return the stages of some bars."""
+        parts = []
+        for i, (track, waited) in enumerate(zip(self.tracks, self.waits.waited, strict=True)):
+            own = bars.of_rank(i)
+            kind, of, row, start, end = pieces_of(track, bars.row[own], waited.ns)
+            of = of + own.start
+            ready = bars.start[of]
+            last = waited.last[row]
+            parts.append((kind, of, row, ready + start, ready + end, waited.ns[row], last))
+        return Pieces(*map(np.concatenate, zip(*parts, strict=True)))
 
-def _usual_step(run: Run, model: str) -> float:
-    periods = [t.steps.period[t.is_of(t.steps, model)] for t in run.tracks]
-    known = np.concatenate([p[p > 0] for p in periods]) if periods else np.zeros(0)
-    return float(np.median(known)) if len(known) else 0.0
+    @cached_property
+    def exposed(self) -> Spans:
+        """Where time is exposed: at the end of a DDP step, of a sharded one at each unit.
 
+        Training stands still while it issues a unit's collective, which takes all of a synchronous
+        one, and again until the end if it comes to wait before that.  A wait that outlasts the
+        collective, since the thread woke up late or came when all was there, is drawn before the
+        end, and cut.  On a device, which is not kept by issuing, it is the end alone; of what is
+        waited for together too, where a part of the time before may be another one's.
+        """
+        steps, bars, tracks = self.steps, self.bars, self.tracks
+        at_end = np.maximum(steps.exposed, 0)
+        at_end[steps.gather(t.steps.having("sharded") for t in tracks)] = 0
+        waited = bars.gather(t.buckets.exposed for t in tracks).clip(0, bars.end - bars.start)
+        issuing = bars.gather(t.buckets.launched_after for t in tracks).clip(0, waited)
+        issuing[(bars.flags & FLAGS["device"]) != 0] = 0
+        parts = (
+            (steps.rank, steps.row, steps.end - at_end, steps.end),
+            (bars.rank, bars.row, bars.start, bars.start + issuing),
+            (bars.rank, bars.row, bars.end - (waited - issuing), bars.end),
+        )
+        found = Spans(*map(np.concatenate, zip(*parts, strict=True)))
+        return found.at(found.end > found.start).in_order()
 
-def _rows(track: RankTrack, model: str) -> Ints:
-    """Return the rows of the buckets that have times."""
-    return np.flatnonzero(track.is_of(track.buckets, model) & ~track.buckets.having("untimed"))
+    @cached_property
+    def calls(self) -> list[tuple[OtherCollective, OtherCollectives]]:
+        """The collectives of all ranks that belong to no bucket, with the step of each.
 
+        They are of the process, whichever model's step was sampled.
+        """
+        found = (of for track in self.tracks for of in track.records.others)
+        return [(one, of) for of in found for one in of.collectives]
 
-def _rank_scene(run: Run, model: str, index: int, origin: int) -> RankScene:
-    """Return a rank, without its hangs."""
-    (track, clock), at = run.ranks[index], placed(run)[index]
-    columns, steps, rows = track.buckets, track.steps, _rows(track, model)
-    buckets = Spans(rows, at.ready[rows] - origin, at.done[rows] - origin)
-    row, step, bucket = buckets.row, columns.step[buckets.row], columns.bucket[buckets.row]
-    late, _ = late_bars(run, model)
-    keys = next((keys for one, keys in late if one.rank == track.rank), _NONE)
-    is_late = np.isin(bucket_keys(step, bucket), keys)
-    rows = np.flatnonzero(track.is_of(steps, model))
-    of_steps = Spans(rows, at.first_ready[rows] - origin, at.ended[rows] - origin)
-    exposed = np.clip(steps.exposed[of_steps.row], -1, of_steps.end - of_steps.start)
-    waited = waits_of(run, model).waited[index]
-    numbers = np.array([*(track.rank for track in run.tracks), UNKNOWN])
+    @cached_property
+    def others(self) -> Spans:
+        """When these were in flight, for no time where no end is known; ``row``: in ``calls``."""
+        parts, before = [], 0
+        for track, clock in self.run.ranks:
+            own = [one for of in track.records.others for one in of.collectives]
+            issued = np.array([one.issued_ns for one in own], np.int64)
+            done = np.array([one.done_ns or one.issued_ns for one in own], np.int64)
+            times = (clock.common(at) - self.origin for at in (issued, done))
+            parts.append((before + np.arange(len(own)), *times))
+            before += len(own)
+        return Spans.of(parts)
 
-    def moments(records: list[_Record]) -> list[tuple[int, _Record]]:
-        own = [record for record in records if record.model == model]
-        times = clock.common(np.array([record.time_ns for record in own], np.int64)) - origin
-        return list(zip(times.tolist(), own, strict=True))
+    @cached_property
+    def anomalies(self) -> list[tuple[int, int, AnomalyRecord]]:
+        """Rank, time and record of each."""
+        return self._moments([track.records.anomalies for track in self.tracks])
 
-    return RankScene(
-        track=track,
-        buckets=buckets,
-        step=step,
-        bucket=bucket,
-        lane=rows_of(step, bucket, buckets.start, buckets.end),
-        flags=columns.flags[row] | is_late * LATE,
-        spent=_spent(track, buckets, waited.ns),
-        waited=waited.ns,
-        waited_for=numbers[waited.last],
-        steps=of_steps,
-        number=steps.step[of_steps.row],
-        counts=(reasons(run)[index] == COUNTS)[of_steps.row],
-        exposed=exposed,
-        exposed_at=exposed_at(track, buckets, of_steps, exposed),
-        last_ready=at.last_ready[of_steps.row] - origin,
-        anomalies=moments(track.records.anomalies),
-        layouts=moments(track.records.layouts),
-        hangs=[],
-        unit=index_of(track, row, units_of(run, model)),
-        others=other_bars(track, clock, origin),
-    )
+    @cached_property
+    def layouts(self) -> list[tuple[int, int, LayoutRecord]]:
+        """Rank, time and record of each."""
+        return self._moments([track.records.layouts for track in self.tracks])
 
+    def _moments(self, of_ranks: Sequence[Sequence[_Record]]) -> list[tuple[int, int, _Record]]:
+        found = []
+        for i, records in enumerate(of_ranks):
+            own = [record for record in records if record.model == self.model]
+            times = np.array([record.time_ns for record in own], np.int64)
+            common = self.run.clocks[i].common(times) - self.origin
+            found += [(i, at, one) for at, one in zip(common.tolist(), own, strict=True)]
+        return found
 
-def _spent(track: RankTrack, buckets: Spans, waited: Ints) -> Floats:
-    """Return the ns of each of ``KINDS``, (buckets, kinds)."""
-    stages, rows = track.time_in_stages(), np.flatnonzero(waited > 0)
-    of = track.bucket_of_stages()[rows]
-    spent = np.zeros((len(buckets.row), len(KINDS)))
-    spent[:, : len(STAGE_NAMES)] = stages[buckets.row]
-    wait = np.bincount(of, weights=waited[rows], minlength=len(stages))[buckets.row]
-    spent[:, KINDS.index("wait")] = wait
-    spent[:, KINDS.index("wire")] -= wait
-    took = buckets.end - buckets.start
-    spent[:, KINDS.index("other")] = np.clip(took - spent.sum(axis=1), 0, None)
-    return spent
+    @cached_property
+    def hang_bars(self) -> list[HangBar]:
+        """The part that each rank has in each hang."""
+        found = []
+        for i, rank in enumerate(self.numbers):
+            for hang in self.hangs:
+                record, start = hang.record, hang.start - self.origin
+                end = None if hang.end is None else hang.end - self.origin
+                if rank in record.ranks:
+                    found.append(HangBar(i, hang, start, end, None, waits=False))
+                if rank in record.waiting:
+                    lane = self.lane_of(i, record.step, record.bucket)
+                    found.append(HangBar(i, hang, start, end, lane, waits=True))
+        return found
+
+    def lane_of(self, rank: int, step: int, bucket: int) -> int | None:
+        """Return the row of a step's bucket on a rank: its own, else the last one that it had.
+
+        One that it never had is in the row of its number; of a sharded model it is not known of
+        which kind it is.
+        """
+        if bucket < 0:
+            return None
+        own = self.bars.at(self.bars.of_rank(rank))
+        same = np.flatnonzero(own.bucket == bucket)
+        at = same[own.step[same] == step]
+        at = at if len(at) else same
+        if len(at):
+            return int(own.lane[at[-1]])
+        return None if self.is_sharded else min(bucket, MAX_ROWS - 1)
+
+    @property
+    def late(self) -> list[tuple[LateRank, Ints]]:
+        """The ranks that the report names, the worst first, and where others waited for each."""
+        return self._late[0]
+
+    @property
+    def late_note(self) -> str:
+        """Why it names none."""
+        return self._late[1]
+
+    @cached_property
+    def _late(self) -> tuple[list[tuple[LateRank, Ints]], str]:
+        if len(self.tracks) < 2:
+            return [], ""
+        arrays = settled_steps(self.run, self.model)
+        if arrays is None or not len(arrays.steps):
+            return [], "Not known: no step counts."
+        arrays = arrays.sample
+        late = late_ranks(arrays)
+        if not late:
+            why = why_nobody(is_order_known=is_order_known(arrays), is_sharded=arrays.is_sharded)
+            return [], f"No rank is named: {why}."
+        return list(zip(late, late_calls(arrays, late), strict=True)), ""

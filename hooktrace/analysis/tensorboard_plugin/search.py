@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...records import LayoutRecord
-from .run_summary import wrong_of
+from .run_summary import layouts_of, wrong_of
 from .scene import Scene
 
 MAX_RESULTS = 40
@@ -55,19 +55,16 @@ def _results(scene: Scene, wanted: str) -> Iterator[Result]:
 
 
 def _step(scene: Scene, step: int) -> Iterator[Result]:
-    ranks = [r.rank for r in scene.ranks if (r.number == step).any()]
-    if ranks:
-        of = "all ranks" if len(ranks) == len(scene.ranks) else f"{len(ranks)} of the ranks"
+    ranks = np.unique(scene.steps.rank[scene.steps.number == step])
+    if len(ranks):
+        of = "all ranks" if len(ranks) == len(scene.numbers) else f"{len(ranks)} of the ranks"
         yield {"kind": "step", "title": f"step {step}", "note": of, "step": step}
 
 
 def _bucket(scene: Scene, bucket: int) -> Iterator[Result]:
-    if scene.is_sharded:
-        return
-    steps = [r.step[r.bucket == bucket] for r in scene.ranks]
-    every = np.concatenate(steps) if steps else np.zeros(0, np.int64)
-    if len(every):
-        first, last = int(every.min()), int(every.max())
+    steps = scene.bars.step[scene.bars.bucket == bucket]
+    if len(steps) and not scene.is_sharded:
+        first, last = int(steps.min()), int(steps.max())
         yield {
             "kind": "bucket", "title": f"bucket {bucket}", "note": f"steps {first} to {last}",
             "bucket": bucket, "first": first, "last": None,
@@ -75,9 +72,9 @@ def _bucket(scene: Scene, bucket: int) -> Iterator[Result]:
 
 
 def _rank(scene: Scene, rank: int) -> Iterator[Result]:
-    for own in scene.ranks:
-        if own.rank == rank:
-            run = own.track.records.run
+    for track in scene.tracks:
+        if track.rank == rank:
+            run = track.records.run
             host = run.host if run is not None else "host unknown"
             yield {"kind": "rank", "title": f"rank {rank}", "note": host, "rank": rank}
 
@@ -99,14 +96,12 @@ def _parameters(scene: Scene, wanted: str) -> Iterator[Result]:
 
 def _units(scene: Scene, wanted: str) -> Iterator[Result]:
     """Give units by their names, then those that have a parameter of such a name."""
-    first = min((int(r.number[0]) for r in scene.ranks if len(r.number)), default=0)
+    first = next(iter(scene.step_numbers.tolist()), 0)
     parameters: dict[tuple[str, str], str] = {}
-    for rank in scene.ranks:
-        for _, layout in rank.layouts:
-            for entry in layout.buckets:
-                unit = entry.unit.name if entry.unit is not None else ""
-                for one in entry.parameters:
-                    parameters[one.name, unit] = " by ".join(map(str, one.shape)) or "scalar"
+    for entry in (entry for *_, layout in scene.layouts for entry in layout.buckets):
+        unit = entry.unit.name if entry.unit is not None else ""
+        for one in entry.parameters:
+            parameters[one.name, unit] = " by ".join(map(str, one.shape)) or "scalar"
     units = dict.fromkeys(unit.name for unit in scene.units)
     for name in units:
         if wanted in name.lower():
@@ -122,8 +117,7 @@ def _units(scene: Scene, wanted: str) -> Iterator[Result]:
 
 def _layouts(scene: Scene) -> list[tuple[LayoutRecord, int | None]]:
     """Return each layout with the last step that has it; of the first rank that has any."""
-    own = next((r.layouts for r in scene.ranks if r.layouts), [])
-    records = [record for _, record in own]
+    records = [record for _, record in layouts_of(scene)]
     ends = [max(a.step, b.step - 1) for a, b in pairwise(records)]
     return list(zip(records, [*ends, None], strict=bool(records)))
 

@@ -18,6 +18,7 @@ from tests.analysis.perfetto.test_export import exported
 from tests.analysis.perfetto.trace_events import Event, ns
 from tests.analysis.report.sharded_jobs import ShardedJob
 from tests.analysis.run.files import moved, run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.test_others import collective, run_with
 from tests.analysis.runs import job_run
 from tests.exporters.records_sample import (
     STEP_NS,
@@ -128,3 +129,23 @@ def test_hangs_that_overlap_have_rows_of_their_own(tmp_path: Path) -> None:
     first = found[0]["tid"]
     assert [(ns(e["ts"]), e["tid"] - first) for e in found] == [(0, 0), (5, 1), (10, 0), (15, 2)]
     assert {e["args"]["unit"] for e in found} == {record.unit}
+
+
+BARRIER = {"name": "barrier", "wire_bytes": 0, "where": "train.py:9"}
+
+
+def test_collectives_of_no_bucket_have_rows_of_their_own(tmp_path: Path) -> None:
+    """One more where two overlap; a mark where no end is known."""
+    run_with(tmp_path, collective(10, 400), collective(20, 5, **BARRIER), collective(500, None))
+    _, events, _ = exported(tmp_path)
+    own = [e for e in events if e.get("cat") == "other collective" and e["pid"] == 1]
+    assert [(e["ph"], e["name"], e.get("dur")) for e in own] == [
+        ("X", "all_reduce", 400.0), ("X", "barrier", 5.0), ("i", "all_reduce", None)
+    ]  # fmt: skip
+    assert own[0]["tid"] == own[2]["tid"] != own[1]["tid"]
+    assert own[1]["args"] == {
+        "step": 3, "model": "net", "wire_bytes": 0, "where": "train.py:9",
+        "thread": "MainThread", "of_ddp": False,
+    }  # fmt: skip
+    names = [e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 1]
+    assert names.count("other collectives") == 2

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail, row_of
+from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail, kind_words, row_of
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
+from hooktrace.records import ErrorRecord, Unit
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.run.files import Times, steps_of, write_times
+from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
+from tests.analysis.run.files import Times, steps_of, text_of, write_ranks, write_times
 from tests.analysis.runs import job_run, run_in, tab_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
 from tests.exporters.records_sample import probed
@@ -59,6 +61,47 @@ def test_bus_bandwidth_is_of_the_transfer(tmp_path: Path) -> None:
     name, rate = bucket_detail(alone, 0, 0)["bytes"][-1]
     assert name == "bus bandwidth, with what it waits"
     assert float(rate.split()[0]) < 0.6 * float(late["bus bandwidth"].split()[0])
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [
+        (Unit(name="a", collective="all_gather", phase="backward", turn=1),
+         "all-gather, backward pass, call 2 of the step"),
+        (Unit(name="a", collective="reduce_scatter", phase="backward"),
+         "reduce-scatter"),
+        (Unit(name="a", collective="all_reduce", phase="backward"),
+         "all-reduce"),
+    ],
+)  # fmt: skip
+def test_kinds_in_words(unit: Unit, words: str) -> None:
+    assert kind_words(unit) == words
+
+
+def test_an_error_says_what_it_is_against(tmp_path: Path) -> None:
+    """Of parameters that are gathered there is no average."""
+    job = ShardedJob(ranks=1, steps=1, units=("<root>",))
+    error = ErrorRecord(
+        relative_l2=0.1, cosine=1.0, max_absolute=0.1, flipped_share=0.0, reference_l2=1.0
+    )
+    step, calls = next(sharded_steps(job))[0]
+    probed = step, tuple(replace(call, error=error) for call in calls)
+    write_ranks(tmp_path, {0: text_of(job.run(0), [probed])})
+    scene = tab_of(run_in(tmp_path))
+    told = [dict(bucket_detail(scene, 0, row)["error"])["against"] for row in range(2)]
+    assert told == ["the parameters", "a lossless reduce-scatter"]
+
+
+def test_what_a_unit_exposes_may_not_be_known(tmp_path: Path) -> None:
+    job = ShardedJob(ranks=1, steps=1)
+    record, (first, second, *others) = next(sharded_steps(job))[0]
+    calls = (replace(first, exposed_ns=500_000), replace(second, exposed_ns=None), *others)
+    write_ranks(tmp_path, {0: text_of(job.run(0), [(replace(record, exposed_ns=None), calls)])})
+    scene = tab_of(run_in(tmp_path))
+    told = [dict(bucket_detail(scene, 0, row)["times"])["exposed"] for row in range(2)]
+    assert told == [
+        "0.500 ms", "not known: its record does not say what training waited for it"
+    ]  # fmt: skip
 
 
 _LATE = [(13.0, 13.0, 13.0, 20.0, 20.0)]

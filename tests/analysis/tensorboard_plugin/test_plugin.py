@@ -14,13 +14,12 @@ from werkzeug.test import Client
 from hooktrace.analysis import tensorboard_plugin
 from hooktrace.analysis.run import FLAGS
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
-from hooktrace.analysis.tensorboard_plugin.level_of_detail import picture
-from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline, as_strips, of_ranks, ranks_of
+from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline, ranks_of
 from hooktrace.analysis.tensorboard_plugin.scene import KINDS, LATE
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
-from tests.analysis.runs import job_run, run_in, tab_of
+from tests.analysis.runs import asking
 from tests.test_layering import loaded_with
 
 
@@ -123,22 +122,14 @@ def test_a_text_names_ranks() -> None:
 
 
 def test_a_strip_has_all_buckets_in_one_row(tmp_path: Path) -> None:
-    """As many as before, of the ranks that were asked for alone."""
-    job = SyntheticJob(ranks=4, steps=3)
-    whole = tab_of(job_run(job, tmp_path))
-    some = as_strips(of_ranks(whole, {1, 3, 99}))
-    drawn = picture(some, 0, whole.extent, 30_000)
-    assert [rank["rank"] for rank in drawn["ranks"]] == [1, 3]
-    assert drawn["single"] + drawn["merged"] == 2 * 3 * 8
-    assert {lane for rank in drawn["ranks"] for lane in rank["bars"]["lane"]} == {0}
-    assert of_ranks(whole, None) is whole
-
-
-def test_a_hang_stays_in_the_strip(tmp_path: Path) -> None:
-    """In its one row where it was in a bucket's; over the lane where it was over all of it."""
-    job = SyntheticJob(steps=12)
-    write_hung_job(job, SyntheticHang(step=12, killed=(2,)), tmp_path)
-    scene = tab_of(run_in(tmp_path))
-    assert any(bar.lane for rank in scene.ranks for bar in rank.hangs)
-    lanes = {bar.lane for rank in as_strips(scene).ranks for bar in rank.hangs}
-    assert lanes == {0, None}
+    """As many as before, of the ranks that were asked for alone; a hang is in it, or over it."""
+    write_hung_job(SyntheticJob(steps=12), SyntheticHang(step=12, killed=(2,)), tmp_path)
+    ask = asking(tmp_path)
+    (model,) = ask("/run")["models"]
+    part = {"model": model["name"], "t0": 0, "t1": model["extent"], "width": 30_000, "strips": 1}
+    drawn = ask("/view", **part, ranks="1-2,99")["ranks"]
+    assert [rank["rank"] for rank in drawn] == [1, 2]
+    assert sum(len(rank[kind]["lane"]) for rank in drawn for kind in ("bars", "bins")) >= 2 * 11 * 8
+    assert {lane for rank in drawn for lane in rank["bars"]["lane"]} == {0}
+    assert [bar["lane"] for rank in drawn for bar in rank["hangs"]] == [0, None]
+    assert len(ask("/view", **part)["ranks"]) == 4

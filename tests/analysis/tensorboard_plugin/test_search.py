@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
+from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.analysis.tensorboard_plugin.search import MAX_RESULTS, search
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.testing.synthetic import SyntheticJob
@@ -88,6 +88,6 @@ def test_the_list_is_bounded(tmp_path: Path) -> None:
     job = SyntheticJob(ranks=1, steps=1, bucket_bytes=(4000,) * 100)
     answer: dict[str, Any] = search(tab_of(job_run(job, tmp_path)), "weight")
     assert (len(answer["results"]), answer["more"]) == (MAX_RESULTS, True)
-    assert search(scene_of(run_in(tmp_path), "none"), "we") == {
+    assert search(Scene(run_in(tmp_path), "none"), "we") == {
         "results": [], "more": False,
     }  # fmt: skip

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from hooktrace.analysis.tensorboard_plugin.plugin import of_ranks
+from hooktrace.analysis.tensorboard_plugin import selection as module
 from hooktrace.analysis.tensorboard_plugin.scene import Scene
-from hooktrace.analysis.tensorboard_plugin.selection import selection
 from hooktrace.testing.synthetic import SyntheticJob, simulate
 from tests.analysis.runs import job_run, tab_of
 
@@ -22,6 +21,10 @@ JOB = SyntheticJob(ranks=4, steps=12, late_ms={2: 5.0}, slow_every=5)
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     folder = tmp_path_factory.mktemp("run")
     return tab_of(job_run(JOB, folder))
+
+
+def selection(scene: Scene, t0: int, t1: int) -> dict[str, Any]:
+    return module.selection(scene, t0, t1, [*range(len(scene.numbers))])
 
 
 def by_name(found: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +53,7 @@ def test_the_share_of_exposed_time_is_that_of_the_last_bucket(tmp_path: Path) ->
     codec = sum(3 * 2 * [int(job.codec_ms * MS)])
     assert rows["compress"]["exposed"] == pytest.approx(codec / found["exposed"])
     first = steps[0].exposed_ns or 0
-    cut = selection(scene, 0, int(scene.ranks[0].steps.end[0]) - MS)
+    cut = selection(scene, 0, int(scene.steps.end[0]) - MS)
     assert cut["exposed"] == 2 * (first - MS)
 
 
@@ -58,6 +61,6 @@ def test_an_empty_stretch(scene: Scene) -> None:
     """None is an error; one without buckets, or of no rank, holds nothing."""
     with pytest.raises(ValueError, match="after t0"):
         selection(scene, 5, 5)
-    for one in (scene, of_ranks(scene, set())):
-        found = selection(one, 10**15, 10**15 + 1)
+    for ranks in ([0, 1, 2, 3], []):
+        found = module.selection(scene, 10**15, 10**15 + 1, ranks)
         assert (found["stages"], found["buckets"], found["exposed"]) == ([], [], 0)
