@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from io import BufferedWriter
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import msgspec
-import numpy as np
 
 from ..run import Run, hangs, reasons
 from .rank_events import Event, RankEvents, first_time, tied
@@ -40,46 +40,37 @@ class Exported:
 def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None) -> Exported:
     """Write all ranks of a run as one file for Perfetto, compressed where ``out`` ends in ``.gz``.
 
-    ``progress`` is told how many bytes of text have been written.  Raises ``OSError``.
+    ``progress`` is told after each rank how many bytes of text there are.  Raises ``OSError``.
     """
-    found = Exported(ranks=len(run.tracks))
-    with ExitStack() as stack:
-        file: BinaryIO | gzip.GzipFile = stack.enter_context(out.open("wb"))
-        if out.suffix == ".gz":
-            file = stack.enter_context(
-                gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=4, mtime=0)
-            )
-        done, block = 0, bytearray()
-        for text in _pieces(run, found):
-            block += text
-            if len(block) >= _BLOCK:
-                file.write(block)
-                done += len(block)
-                block.clear()
-                if progress is not None:
-                    progress(done)
-        file.write(block)
-    return found
-
-
-def _pieces(run: Run, found: Exported) -> Iterator[bytes]:
-    info = run.info
+    ranks, hung, info = tied(run), hangs(run), run.info
+    found = Exported(len(ranks), arrows=sum(int((one.phase > 1).sum()) for one in ranks))
     other = {
         "run_id": info and info.run_id,
         "world_size": info and info.world_size,
         "ranks_with_unknown_clock": run.unaligned,
     }
-    yield b'{"displayTimeUnit":"ms","otherData":%b,"traceEvents":[' % _line(other)
-    ranks = tied(run)
-    found.arrows = sum(int(np.count_nonzero(one.phase > 1)) for one in ranks)
-    hung = hangs(run)
-    origin, separator = first_time(ranks, hung), b"\n"
-    for one, why in zip(ranks, reasons(run), strict=True):
-        for event in RankEvents(one, origin, why, hung).events():
-            found.slices += event["ph"] in "XB"
-            yield separator + _line(event)
+    separator = b"\n"
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(out.open("wb"))
+        if out.suffix == ".gz":
+            # Without name and time, so that the same run makes the same file.
+            zipped = gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=4, mtime=0)
+            file = stack.enter_context(BufferedWriter(zipped, _BLOCK))
+
+        def emit(event: Event) -> None:
+            nonlocal separator
+            file.write(separator + _line(event))
             separator = b",\n"
-    yield b"\n]}\n"
+            found.slices += event["ph"] in "XB"
+
+        file.write(b'{"displayTimeUnit":"ms","otherData":%b,"traceEvents":[' % _line(other))
+        origin = first_time(ranks, hung)
+        for one, why in zip(ranks, reasons(run), strict=True):
+            RankEvents(one, origin, why, hung, emit).write()
+            if progress is not None:
+                progress(file.tell())
+        file.write(b"\n]}\n")
+    return found
 
 
 def _line(content: Event) -> bytes:

@@ -124,10 +124,16 @@ def test_hangs_that_overlap_have_rows_of_their_own(tmp_path: Path) -> None:
     of = partial(Hang, record=record, last_word="", failed=False, went_on=True, ranks=(0,))
     hung = [of(start=a, end=b) for a, b in ((0, 10), (5, None), (10, 20), (15, 30))]
     run = job_run(SyntheticJob(ranks=3, steps=1), tmp_path)
-    events = [*RankEvents(tied(run)[2], 0, reasons(run)[2], hung).events()]
+    events: list[Event] = []
+    RankEvents(tied(run)[2], 0, reasons(run)[2], hung, events.append).write()
     found = [e for e in events if e.get("cat") == "hang"]
     first = found[0]["tid"]
-    assert [(ns(e["ts"]), e["tid"] - first) for e in found] == [(0, 0), (5, 1), (10, 0), (15, 2)]
+    assert [(ns(e["ts"]), e["tid"] - first) for e in found] == [
+        (0, 0),
+        (5, 10**6),
+        (10, 0),
+        (15, 2 * 10**6),
+    ]
     assert {e["args"]["unit"] for e in found} == {record.unit}
 
 
@@ -148,4 +154,11 @@ def test_collectives_of_no_bucket_have_rows_of_their_own(tmp_path: Path) -> None
         "thread": "MainThread", "of_ddp": False,
     }  # fmt: skip
     names = [e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 1]
-    assert names.count("other collectives") == 2
+    assert {"other collectives", "other collectives (overlap 1)"} <= {*names}
+
+
+def test_a_trace_may_begin_with_a_collective_of_no_bucket(tmp_path: Path) -> None:
+    """As a file does whose first part is gone: no time is before the first one."""
+    run_with(tmp_path, collective(-2_000_000, 400))
+    _, events, _ = exported(tmp_path)
+    assert {e["cat"] for e in events if e.get("ts") == 0} == {"other collective"}
