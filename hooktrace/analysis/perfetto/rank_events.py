@@ -97,9 +97,10 @@ def first_time(ranks: list[TiedRank], hangs: Sequence[Hang] = ()) -> int:
     found = [one.start for one in hangs]
     for one in ranks:
         records = one.track.records
-        host = [*(a.time_ns for a in records.anomalies), *one.track.steps.first_ready.tolist()]
+        host = [anomaly.time_ns for anomaly in records.anomalies]
         host += [call.issued_ns for of in records.others for call in of.collectives]
-        found += [*one.common(host), *one.at.ready.tolist()]
+        own = np.concatenate((one.track.steps.first_ready, np.array(host, np.int64)))
+        found += [int(x.min()) for x in (one.clock.common(own), one.at.ready) if len(x)]
     return min(found, default=0)
 
 
