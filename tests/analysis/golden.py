@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -162,7 +162,7 @@ def _close(folder: Path) -> Iterator[str]:
     run = run_in(folder)
     report = build_report(run)
     yield from ("# findings", *_findings(report), *_hang(run, stacks=True))
-    ask = asking(folder)
+    ask = _asking(folder)
     yield "# bucket"
     for model in ask("/run")["models"]:
         of = {"model": model["name"]}
@@ -190,6 +190,12 @@ def _close(folder: Path) -> Iterator[str]:
     yield from _rows_and_marks(content["traceEvents"])
 
 
+def _asking(folder: Path) -> Callable[..., Any]:
+    """Return what asks the tab, whose answers also tell how much of the files was read."""
+    ask, progress = asking(folder), ("version", "read_bytes", "total_bytes")
+    return lambda *route, **of: {k: v for k, v in ask(*route, **of).items() if k not in progress}
+
+
 def _drawn(view: dict[str, Any]) -> Iterator[str]:
     """Yield what is drawn: of each column how many values all ranks have, and their sum."""
     sums: dict[str, Counter[str]] = {}
@@ -201,8 +207,7 @@ def _drawn(view: dict[str, Any]) -> Iterator[str]:
                     sums[kind]["times"] += len(values)
             elif columns and kind != "rank":
                 yield f"{kind} of rank {rank['rank']}: {_line(columns)}"
-    progress = ("version", "read_bytes", "total_bytes")
-    yield _line({k: v for k, v in view.items() if k not in progress})
+    yield _line(view)
     yield from (f"{kind}: {_line(dict(of))}" for kind, of in sums.items())
 
 
@@ -243,7 +248,7 @@ def _comparison(compared: _Pair, folder: Path) -> Comparison:
 
 
 def _tab(folder: Path) -> Iterator[str]:
-    ask = asking(folder)
+    ask = _asking(folder)
     yield "# tab"
     for model in ask("/run")["models"]:
         name, extent = model["name"], model["extent"]

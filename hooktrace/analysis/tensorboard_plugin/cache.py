@@ -1,7 +1,7 @@
 """Runs in memory: read as far as time allows, then as their files grow.
 
-    "what is there?" --> RunCache.refresh(run, budget) --read--> Snapshot
-    all other requests --> RunCache.get(run) --> the latest Snapshot --scene(model)--> Scene
+    "what is there?" --> RunReader.refresh(budget) --read--> Snapshot
+    all other requests --> RunReader.latest() --> the same Snapshot --scene(model)--> Scene
 
 Reading takes a bounded time, all ranks in turns, so that the first picture of a large run comes
 early, has all ranks, and grows with the requests that follow.  Of a large run processes of its own
@@ -19,6 +19,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from ..run import ReadingAside, Run, TrackFollower, processes_for, read_in_turns, run_of
+from ..run.run import once
 from .runs import NotThereError
 from .scene import Scene
 
@@ -30,7 +31,7 @@ _KEPT = 4
 """Runs that stay in memory."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Snapshot:
     """A run as far as it was read.
 
@@ -43,23 +44,24 @@ class Snapshot:
     read_bytes: int
     total_bytes: int
     errors: dict[str, str]
-    _scenes: dict[str, Scene] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def scene(self, model: str) -> Scene:
         """Return a model's scene; raises ``NotThereError`` where the run has no such model."""
-        with self._lock:
-            if model not in self._scenes:
-                if model not in self.run.model_names:
-                    raise NotThereError("the run has no such model")
-                self._scenes[model] = Scene(self.run, model)
-            return self._scenes[model]
+        if model not in self.run.model_names:
+            raise NotThereError("the run has no such model")
+        with self._lock:  # once, whatever is asked for at once
+            return _scene(self.run, model)
+
+
+_scene = once(Scene)
 
 
 class RunReader:
-    """Reads one run.  ``files`` tells what it consists of now."""
+    """Reads one run.  ``files`` tells what it consists of now; raises as that does."""
 
     def __init__(self, files: Callable[[], dict[int, list[Path]]]) -> None:
+        files()
         self._files = files
         self._lock = threading.Lock()
         self._ranks: dict[int, TrackFollower] = {}
@@ -68,6 +70,10 @@ class RunReader:
         self._may_start = True
         self._state: object = None
         self._snapshot: Snapshot | None = None
+
+    def latest(self, budget_s: float) -> Snapshot:
+        """Return what ``refresh`` returned last."""
+        return self._snapshot or self.refresh(budget_s)
 
     def refresh(self, budget_s: float) -> Snapshot:
         """Read what is new for about ``budget_s`` at first, at least a portion of each rank.
@@ -79,70 +85,40 @@ class RunReader:
             if self._aside is not None:
                 self._may_start = self._aside.end()  # of those that failed it is read here
             found = self._files()
-            ranks = {rank: self._ranks.get(rank) or TrackFollower() for rank in sorted(found)}
-            self._ranks = ranks
-            for rank, follower in ranks.items():
+            self._ranks = {rank: self._ranks.get(rank) or TrackFollower() for rank in sorted(found)}
+            for rank, follower in self._ranks.items():
                 follower.look(found[rank])
             self._read(budget_s)
             return self._current()
 
     def _read(self, budget_s: float) -> None:
-        followers = list(self._ranks.values())
-        began = time.monotonic()
-        self._aside = self._others(followers)
+        followers, began = [*self._ranks.values()], time.monotonic()
+        left = sum(f.total_bytes - f.read_bytes for f in followers)
+        processes = min(processes_for(left, len(followers)), _MOST_PROCESSES)
+        self._aside = None
+        if processes > 1 and self._may_start:
+            with suppress(OSError):  # a system that lets none start has none
+                self._aside = ReadingAside(processes - 1)
         longer = max(budget_s, min(self._reading_s, _LONGEST_S))
         is_at_end = read_in_turns(followers, _WHILE_THEY_START_S if self._aside else longer)
         if self._aside is not None:
             self._aside.begin(followers, _LONGEST_S)
         self._reading_s = 0.0 if is_at_end else self._reading_s + time.monotonic() - began
 
-    def _others(self, followers: list[TrackFollower]) -> ReadingAside | None:
-        """Start processes where they are worth it; a system that lets none start has none."""
-        left = sum(f.total_bytes - f.read_bytes for f in followers)
-        processes = min(processes_for(left, len(followers)), _MOST_PROCESSES)
-        if processes > 1 and self._may_start:
-            with suppress(OSError):
-                return ReadingAside(processes - 1)
-        return None
-
-    def latest(self) -> Snapshot | None:
-        """Return what ``refresh`` returned last."""
-        return self._snapshot
-
     def _current(self) -> Snapshot:
-        ranks = self._ranks
-        errors = {name: why for f in ranks.values() for name, why in f.errors.items()}
-        total = sum(f.total_bytes for f in ranks.values())
-        state = [(rank, id(f), f.read_bytes, f.epoch) for rank, f in ranks.items()]
+        followers = self._ranks.values()
+        errors = {name: why for one in followers for name, why in one.errors.items()}
+        total = sum(one.total_bytes for one in followers)
+        state = [(one, one.read_bytes, one.epoch) for one in followers]
         if self._snapshot is None or state != self._state:
-            self._state = state
-            self._snapshot = Snapshot(
-                run_of([f.track() for f in ranks.values()]),
-                version=self._snapshot.version + 1 if self._snapshot else 1,
-                read_bytes=sum(f.read_bytes for f in ranks.values()),
-                total_bytes=total,
-                errors=errors,
-            )
+            version = 1 + (self._snapshot.version if self._snapshot else 0)
+            read = sum(one.read_bytes for one in followers)
+            run = run_of([one.track() for one in followers])
+            self._state, self._snapshot = state, Snapshot(run, version, read, total, errors)
         self._snapshot.total_bytes, self._snapshot.errors = total, errors
         return self._snapshot
 
 
-class RunCache:
-    """The readers of the runs that were asked for last."""
-
-    def __init__(self, files: Callable[[str], dict[int, list[Path]]], *, kept: int = _KEPT) -> None:
-        @lru_cache(kept)
-        def reader(run: str) -> RunReader:
-            files(run)  # raises where there is no such run
-            return RunReader(partial(files, run))
-
-        self._reader = reader
-
-    def refresh(self, run: str, budget_s: float) -> Snapshot:
-        """Return the run as it is now; raises ``NotThereError`` for a name that no run has."""
-        return self._reader(run).refresh(budget_s)
-
-    def get(self, run: str, budget_s: float) -> Snapshot:
-        """Return the run as ``refresh`` found it last; raises as ``refresh`` does."""
-        reader = self._reader(run)
-        return reader.latest() or reader.refresh(budget_s)
+def readers(files: Callable[[str], dict[int, list[Path]]]) -> Callable[[str], RunReader]:
+    """Return what gives a run's reader, and keeps those of the runs that were asked for last."""
+    return lru_cache(_KEPT)(lambda run: RunReader(partial(files, run)))

@@ -150,10 +150,7 @@ def _why_unknown(scene: Scene, value: str, cells: Ints) -> str:
 VALUES: dict[str, tuple[str, Callable[[Scene], Ints]]] = {
     "exposed": ("exposed time", lambda scene: scene.steps.exposed),
     "lag": ("after the first rank", _lag),
-    "period": (
-        "period",
-        lambda scene: scene.steps.gather(track.steps.period for track in scene.tracks),
-    ),
+    "period": ("period", lambda scene: scene.steps.period),
     "wire": (
         "on the wire",
         lambda scene: scene.steps.gather(track.steps.wire_busy for track in scene.tracks),

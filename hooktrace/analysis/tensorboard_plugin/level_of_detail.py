@@ -5,14 +5,14 @@
 A bucket that is at least ``narrowest`` px wide is a bar of its own.  All others go into bins of
 their lane: how much of the bin they cover, and the shares of the stages.  ``narrowest`` is doubled
 until at most ``MAX_BARS`` are left, and bins are as wide as ``MAX_BINS`` demands, so that the
-answer is bounded whatever the run.  All times are ns after ``t0``; arrays are flat, one entry a
+answer is bounded whatever the run.  All times are ns since the origin; arrays are flat, one entry a
 bar, so that a browser reads them quickly.  Stages of single bars are pieces of one kind each, cut
 to their bucket as in the Perfetto file: a wire stage that waited is two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -22,8 +22,8 @@ from ...records.units import size
 from ..run import Ints
 from ..run.waits import PIECES
 from .run_summary import layout_text
-from .scene import LATE, Floats, HangBar, Pieces, Scene
-from .spans import Bars
+from .scene import LATE, Floats, Pieces, Scene
+from .spans import Bars, Spans
 from .words import time_text
 
 MAX_BARS = 2500
@@ -33,7 +33,7 @@ MAX_BINS = 8000
 MAX_STEPS = 2000
 """Steps in a picture; beyond it there is room for none."""
 MAX_MARKS = 300
-"""Anomalies, rebuilds, hangs and other collectives each that a rank shows at once."""
+"""Anomalies with rebuilds, hangs, and other collectives that a rank shows at once."""
 _LEAST_SHARE = 0.005
 """Of a bin that is exposed, to be drawn."""
 _WAIT = PIECES.index("wait")
@@ -41,7 +41,6 @@ _NARROWEST_PX = 3.0
 _BIN_PX = 3.0
 
 _OfRanks = list[dict[str, Any]]
-_Lists = list[list[dict[str, Any]]]
 
 
 class Look(NamedTuple):
@@ -91,9 +90,9 @@ def picture(scene: Scene, look: Look) -> dict[str, Any]:
         "bins": bins,
         "steps": _steps(scene, look),
         "exposed": _exposed(scene, look),
-        "marks": _marks(scene, look),
-        "hangs": _hangs(scene, look),
-        "others": _others(scene, look),
+        "marks": _listed(look, _marks(scene, look)),
+        "hangs": _listed(look, _hangs(scene, look)),
+        "others": _listed(look, () if look.strips else _others(scene, look)),
     }
     return {
         "t0": t0,
@@ -122,8 +121,8 @@ def _bars(bars: Bars, pieces: Pieces, look: Look) -> _OfRanks:
         bars.rank,
         id=bars.row,
         lane=bars.lane,
-        start=bars.start - look.t0,
-        end=bars.end - look.t0,
+        start=bars.start,
+        end=bars.end,
         step=bars.step,
         bucket=bars.bucket,
         unit=bars.unit,
@@ -133,8 +132,8 @@ def _bars(bars: Bars, pieces: Pieces, look: Look) -> _OfRanks:
     of_stages = look.split(
         bars.rank[drawn.of],
         stage=drawn.kind,
-        stage_start=drawn.start - look.t0,
-        stage_end=drawn.end - look.t0,
+        stage_start=drawn.start,
+        stage_end=drawn.end,
     )
     return [own | stages for own, stages in zip(of_bars, of_stages, strict=True)]
 
@@ -176,9 +175,9 @@ def _steps(scene: Scene, look: Look) -> _OfRanks:
     return look.split(
         steps.rank,
         step=steps.number,
-        start=steps.start - look.t0,
-        last_ready=steps.last_ready - look.t0,
-        end=steps.end - look.t0,
+        start=steps.start,
+        last_ready=steps.last_ready,
+        end=steps.end,
     )
 
 
@@ -192,8 +191,7 @@ def _ruler(scene: Scene, look: Look) -> dict[str, Any]:
     while len(steps) / every > look.width / 8:
         every = _next_round(every)
     steps = steps.at(steps.number % every == 0)
-    start = steps.start - look.t0
-    return {"step": steps.number.tolist(), "start": start.tolist(), "every": every}
+    return {"step": steps.number.tolist(), "start": steps.start.tolist(), "every": every}
 
 
 def _next_round(every: int) -> int:
@@ -208,11 +206,10 @@ def _exposed(scene: Scene, look: Look) -> _OfRanks:
     """
     spans = scene.exposed.at(scene.exposed.inside(look.t0, look.t1, look.ranks))
     bins, bin_ns = look.bins, (look.t1 - look.t0) / look.bins
-    start = np.maximum(spans.start, look.t0) - look.t0
-    end = np.minimum(spans.end, look.t1) - look.t0
+    start, end = np.maximum(spans.start, look.t0), np.minimum(spans.end, look.t1)
     is_wide = end - start >= bin_ns
     # A narrow one covers a part of a bin, and maybe of the next one.
-    begin, until = start[~is_wide] / bin_ns, end[~is_wide] / bin_ns
+    begin, until = ((times[~is_wide] - look.t0) / bin_ns for times in (start, end))
     first = np.clip(begin.astype(np.int64), 0, bins - 1)
     inside = np.minimum(until, first + 1) - begin
     cells = [spans.rank[~is_wide] * bins + at for at in (first, np.minimum(first + 1, bins - 1))]
@@ -220,18 +217,17 @@ def _exposed(scene: Scene, look: Look) -> _OfRanks:
     covered = np.bincount(np.concatenate(cells), np.concatenate((inside, beyond)))
     used = np.flatnonzero(covered >= _LEAST_SHARE)
     share = np.rint(100 * np.minimum(covered[used], 1)).astype(np.int64)
-    rank = np.concatenate((spans.rank[is_wide], used // bins))
-    order = np.argsort(rank, kind="stable")
-    return look.split(
-        rank[order],
-        start=np.concatenate((start[is_wide], (used % bins * bin_ns).astype(np.int64)))[order],
-        end=np.concatenate((end[is_wide], ((used % bins + 1) * bin_ns).astype(np.int64)))[order],
-        share=np.concatenate((np.full(np.count_nonzero(is_wide), 100), share))[order],
+    ends = (look.t0 + ((used % bins + i) * bin_ns).astype(np.int64) for i in (0, 1))
+    merged = Spans(used // bins, share, *ends)
+    wide = Spans(
+        spans.rank[is_wide], np.full(int(is_wide.sum()), 100), start[is_wide], end[is_wide]
     )
+    every = wide.joined(merged)
+    return look.split(every.rank, start=every.start, end=every.end, share=every.row)
 
 
-def _each(look: Look, found: Iterable[tuple[int, dict[str, Any]]]) -> _Lists:
-    """Return each rank's, the first ``MAX_MARKS`` of them."""
+def _listed(look: Look, found: Iterable[tuple[int, dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+    """Return the first ``MAX_MARKS`` that each rank has; ``found``: each with its rank."""
     of_ranks: dict[int, list[dict[str, Any]]] = {rank: [] for rank in look.ranks}
     for rank, one in found:
         if rank in of_ranks and len(of_ranks[rank]) < MAX_MARKS:
@@ -239,71 +235,60 @@ def _each(look: Look, found: Iterable[tuple[int, dict[str, Any]]]) -> _Lists:
     return [*of_ranks.values()]
 
 
-def _marks(scene: Scene, look: Look) -> _Lists:
-    anomalies = (
-        (rank, {"at": at - look.t0, "kind": "anomaly", "title": one.kind, "step": one.step,
-                "text": one.message})
-        for rank, at, one in scene.anomalies
-        if look.t0 <= at <= look.t1
-    )  # fmt: skip
-    rebuilds = (
-        (rank, {"at": at - look.t0, "kind": "rebuild", "title": f"generation {one.generation}",
-                "step": one.step, "text": layout_text(one)})
-        for rank, at, one in scene.layouts
-        if look.t0 <= at <= look.t1
-    )  # fmt: skip
-    both = zip(_each(look, anomalies), _each(look, rebuilds), strict=True)
-    return [[*marks, *others] for marks, others in both]
+def _marks(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
+    for rank, at, one in scene.anomalies:
+        if look.t0 <= at <= look.t1:
+            of = {"step": one.step, "title": one.kind, "text": one.message}
+            yield rank, {"at": at, "kind": "anomaly", **of}
+    for rank, at, layout in scene.layouts:
+        if look.t0 <= at <= look.t1:
+            title, text = f"generation {layout.generation}", layout_text(layout)
+            of = {"step": layout.step, "title": title, "text": text}
+            yield rank, {"at": at, "kind": "rebuild", **of}
 
 
-def _hangs(scene: Scene, look: Look) -> _Lists:
-    bars = (
-        one
-        for one in scene.hang_bars
-        if one.start <= look.t1 and (one.end is None or one.end >= look.t0)
-    )
-    return _each(look, ((one.rank, _hang(scene, one, look)) for one in bars))
+def _hangs(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
+    for rank, hang, lane, waits in scene.hang_bars:
+        start = hang.start - scene.origin
+        end = None if hang.end is None else hang.end - scene.origin
+        if start <= look.t1 and (end is None or end >= look.t0):
+            step, part = hang.record.step, "waits" if waits else "is waited for"
+            yield (
+                rank,
+                {
+                    "start": start,
+                    "end": end,
+                    "lane": lane,
+                    "waits": waits,
+                    "title": f"hang, step {step}: rank {scene.numbers[rank]} {part}",
+                    "text": f"{hang.record.sentence}; {hang.outcome}",
+                },
+            )
 
 
-def _hang(scene: Scene, bar: HangBar, look: Look) -> dict[str, Any]:
-    record, part = bar.hang.record, "waits" if bar.waits else "is waited for"
-    return {
-        "start": bar.start - look.t0,
-        "end": None if bar.end is None else bar.end - look.t0,
-        "lane": 0 if look.strips and bar.lane is not None else bar.lane,
-        "waits": bar.waits,
-        "step": record.step,
-        "title": f"hang, step {record.step}: rank {scene.numbers[bar.rank]} {part}",
-        "text": f"{record.sentence}; {bar.hang.outcome}",
-    }
-
-
-def _others(scene: Scene, look: Look) -> _Lists:
-    """Return the longest collectives that belong to no bucket."""
+def _others(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the collectives that belong to no bucket, the longest first."""
     others = scene.others.at(scene.others.inside(look.t0, look.t1, look.ranks))
     others = others.at(np.argsort(others.start - others.end, kind="stable"))
-    rows = (others.rank, others.row, others.start - look.t0, others.end - look.t0)
-    if look.strips:
-        return [[] for _ in look.ranks]
-    found = zip(*(column.tolist() for column in rows), strict=True)
-    return _each(look, ((one[0], _other(scene, *one)) for one in found))
-
-
-def _other(scene: Scene, rank: int, row: int, start: int, end: int) -> dict[str, Any]:
-    one, of = scene.calls[row]
-    took = "its end is not known"
-    if one.done_ns is not None:
-        took = f"in flight for {time_text(one.done_ns - one.issued_ns)}"
-    sent = "payload unknown" if one.wire_bytes is None else f"{size(one.wire_bytes)} of payload"
-    where = f"issued at {one.where or 'an unknown line'} on {one.thread}"
-    return {
-        "lane": scene.others_lane,
-        "start": start,
-        "end": end,
-        "of_ddp": one.of_ddp,
-        "title": f"{one.name}, step {of.step} of {of.model}, rank {scene.numbers[rank]}",
-        "text": f"{sent}, {took}; {where}{', by DDP itself' if one.of_ddp else ''}",
-    }
+    columns = (others.rank, others.row, others.start, others.end)
+    for rank, row, start, end in zip(*(column.tolist() for column in columns), strict=True):
+        one, of = scene.calls[row]
+        took = "its end is not known"
+        if one.done_ns is not None:
+            took = f"in flight for {time_text(one.done_ns - one.issued_ns)}"
+        sent = "payload unknown" if one.wire_bytes is None else f"{size(one.wire_bytes)} of payload"
+        where = f"issued at {one.where or 'an unknown line'} on {one.thread}"
+        yield (
+            rank,
+            {
+                "lane": scene.others_lane,
+                "start": start,
+                "end": end,
+                "of_ddp": one.of_ddp,
+                "title": f"{one.name}, step {of.step} of {of.model}, rank {scene.numbers[rank]}",
+                "text": f"{sent}, {took}; {where}{', by DDP itself' if one.of_ddp else ''}",
+            },
+        )
 
 
 def collectives(scene: Scene, bars: Bars, pieces: Pieces) -> list[dict[str, Any]]:

@@ -1,19 +1,9 @@
 """The routes of the tab, each an answer in JSON, and the files of its page.
 
-    GET runs                               -> names
-    GET run?run                            -> models, ranks, what could not be read, how far it is
-    GET view?run&model&t0&t1&width         -> what to draw (level_of_detail.py); with ranks and
-                                              strips of some of them
-    GET summary?run&model                  -> lists (run_summary.py), bands (heat_map.py)
-    GET step?run&model&step                -> where a step is; without one a typical step
-    GET heat?run&model&value&columns       -> ranks by steps (heat_map.py)
-    GET selection?run&model&t0&t1&ranks    -> a stretch of time in numbers (selection.py)
-    GET search?run&model&text              -> what a text finds (search.py)
-    GET bucket?run&model&rank&id           -> all numbers of one bucket (bucket_detail.py)
-    GET bucket?run&model&rank&step&bucket  -> the same, of who does not know its id
-    GET path?run&model&step                -> the critical path of a step (run_paths.py)
-    GET path_sums?run&model                -> of a sample of steps, and who is waited for
-    GET static/definitions.js              -> what page and server must agree on
+    GET runs                      -> names
+    GET run?run                   -> models, ranks, what could not be read, how far it is
+    GET ROUTE?run&model&...       -> what ``ROUTES`` has of one model
+    GET static/definitions.js     -> what page and server must agree on
 
 Anything that names nothing is answered with 404, a number that is none with 400; ``error`` says
 why.  Answers hold names from files as they are: the page writes them as text, never as markup.
@@ -22,8 +12,8 @@ why.  Answers hold names from files as they are: the page writes them as text, n
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +24,11 @@ from werkzeug import wrappers
 from ..run import FLAGS
 from ..run.missing import missing
 from .bucket_detail import bucket_detail, row_of
-from .cache import RunCache, Snapshot
+from .cache import Snapshot, readers
 from .heat_map import VALUES, heat_map, run_bands
 from .level_of_detail import Look, picture
 from .run_paths import step_path, usual_path
-from .run_summary import lists_of, step_of, usual_exposed
+from .run_summary import step_of, summary
 from .runs import NotThereError, Runs
 from .scene import KINDS, LATE, Scene
 from .search import search
@@ -66,17 +56,12 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def __init__(self, context: base_plugin.TBContext) -> None:
         self._runs = Runs(_roots(context))
-        self._cache = RunCache(self._runs.files)
+        self._reader = readers(self._runs.files)
 
     def get_plugin_apps(self) -> dict[str, Any]:
         """Return the routes; a file of the page has one of its own, none is looked up by name."""
-        apps = {
-            f"/{name}": _serving(getattr(self, f"_serve_{name}"))
-            for name in (
-                *("runs", "run", "view", "summary", "step", "heat", "selection", "search"),
-                *("bucket", "path", "path_sums"),
-            )
-        }
+        apps = {f"/{name}": _serving(partial(self._of_model, name)) for name in ROUTES}
+        apps |= {"/runs": _serving(self._serve_runs), "/run": _serving(self._serve_run)}
         for path in _STATIC.iterdir():
             if path.suffix in _TYPES:
                 apps[f"/static/{path.name}"] = _serving_file(path.read_bytes, _TYPES[path.suffix])
@@ -101,11 +86,13 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         return {"runs": self._runs.names()}
 
     def _serve_run(self, request: wrappers.Request) -> dict[str, Any]:
-        snapshot = self._cache.refresh(request.args.get("run", ""), _BUDGET_S)
+        snapshot = self._reader(request.args.get("run", "")).refresh(_BUDGET_S)
         run = snapshot.run
         unaligned = set(run.unaligned)
         return {
-            **_progress(snapshot),
+            "version": snapshot.version,
+            "read_bytes": snapshot.read_bytes,
+            "total_bytes": snapshot.total_bytes,
             "run_id": run.info.run_id if run.info is not None else None,
             "models": [_model(snapshot, name) for name in run.model_names],
             "ranks": [
@@ -123,62 +110,10 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
             ],
         }
 
-    def _serve_view(self, request: wrappers.Request) -> dict[str, Any]:
-        snapshot, scene = self._scene(request)
-        t0, t1, width = (_number(request, name) for name in ("t0", "t1", "width"))
-        strips = bool(request.args.get("strips"))
-        look = Look(t0, t1, min(width, _MAX_WIDTH_PX), _ranks(request, scene), strips)
-        return {**_progress(snapshot), **picture(scene, look)}
-
-    def _serve_summary(self, request: wrappers.Request) -> dict[str, Any]:
-        snapshot, scene = self._scene(request)
-        return {
-            "version": snapshot.version,
-            "extent": scene.extent,
-            "bands": run_bands(scene),
-            "lists": lists_of(scene),
-            "late": [{"rank": x.rank, "share": x.share} for x, _ in scene.late],
-            "usual_exposed": usual_exposed(scene),
-        }
-
-    def _serve_step(self, request: wrappers.Request) -> dict[str, Any]:
-        _, scene = self._scene(request)
-        is_named = "step" in request.args
-        return step_of(scene, _number(request, "step") if is_named else None)
-
-    def _serve_heat(self, request: wrappers.Request) -> dict[str, Any]:
-        _, scene = self._scene(request)
-        return heat_map(scene, request.args.get("value", ""), _number(request, "columns"))
-
-    def _serve_selection(self, request: wrappers.Request) -> dict[str, Any]:
-        _, scene = self._scene(request)
-        t0, t1 = _number(request, "t0"), _number(request, "t1")
-        return selection(scene, t0, t1, _ranks(request, scene))
-
-    def _serve_search(self, request: wrappers.Request) -> dict[str, Any]:
-        _, scene = self._scene(request)
-        return search(scene, request.args.get("text", ""))
-
-    def _serve_bucket(self, request: wrappers.Request) -> dict[str, Any]:
-        _, scene = self._scene(request)
-        rank = _number(request, "rank")
-        if "id" in request.args:
-            return bucket_detail(scene, rank, _number(request, "id"))
-        row = row_of(scene, rank, _number(request, "step"), _number(request, "bucket"))
-        return bucket_detail(scene, rank, row)
-
-    def _serve_path(self, request: wrappers.Request) -> dict[str, Any]:
-        _, scene = self._scene(request)
-        return step_path(scene, _number(request, "step"))
-
-    def _serve_path_sums(self, request: wrappers.Request) -> dict[str, Any]:
-        _, scene = self._scene(request)
-        return usual_path(scene)
-
-    def _scene(self, request: wrappers.Request) -> tuple[Snapshot, Scene]:
-        """Return the run as far as it was read, and its model that is asked for."""
-        snapshot = self._cache.get(request.args.get("run", ""), _BUDGET_S)
-        return snapshot, snapshot.scene(request.args.get("model", ""))
+    def _of_model(self, name: str, request: wrappers.Request) -> dict[str, Any]:
+        snapshot = self._reader(request.args.get("run", "")).latest(_BUDGET_S)
+        found = ROUTES[name](snapshot.scene(request.args.get("model", "")), request)
+        return {"version": snapshot.version, "read_bytes": snapshot.read_bytes, **found}
 
 
 def _roots(context: base_plugin.TBContext) -> dict[str, Path]:
@@ -201,14 +136,6 @@ def _model(snapshot: Snapshot, name: str) -> dict[str, Any]:
     if scene.others_lane is not None:
         rows["others_lane"] = scene.others_lane
     return {"name": name, "extent": scene.extent, **rows}
-
-
-def _progress(snapshot: Snapshot) -> dict[str, Any]:
-    return {
-        "version": snapshot.version,
-        "read_bytes": snapshot.read_bytes,
-        "total_bytes": snapshot.total_bytes,
-    }
 
 
 def _number(request: wrappers.Request, name: str) -> int:
@@ -252,30 +179,54 @@ def _definitions() -> bytes:
     return "".join(lines).encode()
 
 
-_MOST_RANKS = 100_000
-"""Ranks that a text may name."""
+def _ranks(scene: Scene, request: wrappers.Request) -> list[int]:
+    """Return the places of the ranks that are asked for, as ``0,1,12``; all where none is."""
+    text = request.args.get("ranks", "")
+    try:
+        wanted = {int(part) for part in text.split(",")} if text else {*scene.numbers}
+    except ValueError:
+        raise ValueError("ranks is not a list such as 0,1,12") from None
+    return [i for i, rank in enumerate(scene.numbers) if rank in wanted]
 
 
-def ranks_of(text: str) -> frozenset[int] | None:
-    """Return the ranks that "0-7,12" names; ``None``, for all, of "".
-
-    Raises ``ValueError`` for what is no such list.
-    """
-    if not text:
-        return None
-    found: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part)
-        if match is None:
-            raise ValueError("ranks is not a list such as 0-7,12")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if len(found) + last - first > _MOST_RANKS:
-            raise ValueError("ranks names too many")
-        found.update(range(first, last + 1))
-    return frozenset(found)
+def _view(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
+    t0, t1, width = (_number(request, name) for name in ("t0", "t1", "width"))
+    strips = bool(request.args.get("strips"))
+    ranks = _ranks(scene, request)
+    return picture(scene, Look(t0, t1, min(width, _MAX_WIDTH_PX), ranks, strips))
 
 
-def _ranks(request: wrappers.Request, scene: Scene) -> list[int]:
-    """Return the places of the ranks that are asked for."""
-    wanted = ranks_of(request.args.get("ranks", ""))
-    return [i for i, rank in enumerate(scene.numbers) if wanted is None or rank in wanted]
+def _step(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
+    return step_of(scene, _number(request, "step") if "step" in request.args else None)
+
+
+def _heat(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
+    return heat_map(scene, request.args.get("value", ""), _number(request, "columns"))
+
+
+def _selection(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
+    t0, t1 = _number(request, "t0"), _number(request, "t1")
+    return selection(scene, t0, t1, _ranks(scene, request))
+
+
+def _bucket(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
+    rank = _number(request, "rank")
+    if "id" in request.args:
+        return bucket_detail(scene, rank, _number(request, "id"))
+    row = row_of(scene, rank, _number(request, "step"), _number(request, "bucket"))
+    return bucket_detail(scene, rank, row)
+
+
+ROUTES: dict[str, Callable[[Scene, wrappers.Request], dict[str, Any]]] = {
+    "view": _view,
+    "summary": lambda scene, _: {**summary(scene), "bands": run_bands(scene)},
+    "step": _step,
+    "heat": _heat,
+    "selection": _selection,
+    "search": lambda scene, request: search(scene, request.args.get("text", "")),
+    "bucket": _bucket,
+    "path": lambda scene, request: step_path(scene, _number(request, "step")),
+    "path_sums": lambda scene, _: usual_path(scene),
+}
+"""What is answered of a model, and what was read of the run then.  ``step`` without a number is a
+typical one; a bucket is named by its ``id`` in its rank's file, or by ``step`` and ``bucket``."""

@@ -32,6 +32,16 @@ Row = dict[str, Any]
 as far as a click needs them; or a ``note`` alone."""
 
 
+def summary(scene: Scene) -> dict[str, Any]:
+    """Return the lists, who is late, and what ranks usually have exposed."""
+    return {
+        "extent": scene.extent,
+        "lists": lists_of(scene),
+        "late": [{"rank": one.rank, "share": one.share} for one, _ in scene.late],
+        "usual_exposed": usual_exposed(scene),
+    }
+
+
 def lists_of(scene: Scene) -> dict[str, list[Row]]:
     """Return the rows of each list."""
     steps, wrong = merged_steps(scene), [*wrong_of(scene)]
@@ -89,7 +99,7 @@ def merged_steps(scene: Scene) -> dict[str, Ints]:
     np.minimum.at(start, at, steps.start)
     np.maximum.at(end, at, steps.end)
     at, steps = at[steps.counts], steps.at(steps.counts)
-    np.maximum.at(period, at, steps.gather(track.steps.period for track in scene.tracks))
+    np.maximum.at(period, at, steps.period)
     np.maximum.at(exposed, at, steps.exposed)
     # The lowest rank of those that have the most, which is written last.
     most = np.flatnonzero((steps.exposed == exposed[at]) & (steps.exposed >= 0))[::-1]

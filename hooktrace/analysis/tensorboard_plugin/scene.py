@@ -44,21 +44,6 @@ Floats = npt.NDArray[np.float64]
 _Record = TypeVar("_Record", AnomalyRecord, LayoutRecord)
 
 
-class HangBar(NamedTuple):
-    """A hang on one rank; times in ns since the origin, ``end`` is ``None`` where none is known.
-
-    ``lane``: the row of the bucket that waits, ``None`` of all of the rank's: one that is waited
-    for, or that waits at no bucket.
-    """
-
-    rank: int
-    hang: Hang
-    start: int
-    end: int | None
-    lane: int | None
-    waits: bool
-
-
 class Pieces(NamedTuple):
     """Stages of some bars, as ``run/waits.py`` cuts them; times in ns since the origin.
 
@@ -83,8 +68,12 @@ class Pieces(NamedTuple):
 class Scene:
     """All ranks of one model; an empty one where the run does not have it.
 
-    ``numbers``: of the ranks; all that names a rank by a place means a place among these.
-    ``hangs``: those of the model, and of no model.  ``waits``: what ranks wait for each other.
+    ``numbers``: of the ranks; all else names a rank by its place among these.  ``waits``: what
+    ranks wait for each other.  ``hangs``: those of the model, and of no model.  ``origin``: the
+    first time of the model that any rank has, in rank 0's clock.  ``late``: the ranks that the
+    report names, the worst first, and where others waited for each; ``late_note``: why it names
+    none.  ``bars``: the buckets that have times, or units' collectives, which are ``units`` of a
+    sharded model, whose rows have ``titles``; both are empty of DDP's.
     """
 
     def __init__(self, run: Run, model: str) -> None:
@@ -92,56 +81,47 @@ class Scene:
         self.numbers = [track.rank for track in run.tracks]
         self.waits = waits_of(run, model)
         self.hangs = [one for one in hangs_of(run) if one.record.model in (model, "")]
-        self._times = placed(run)
-        self._steps = [np.flatnonzero(t.is_of(t.steps, model)) for t in run.tracks]
+        self.late, self.late_note = _late(run, model)
+        steps = [np.flatnonzero(t.is_of(t.steps, model)) for t in run.tracks]
         is_own = [t.is_of(t.buckets, model) & ~t.buckets.having("untimed") for t in run.tracks]
-        self._buckets = [np.flatnonzero(own) for own in is_own]
-
-    @cached_property
-    def origin(self) -> int:
-        """The first time of the model that any rank has, in rank 0's clock."""
+        buckets = [np.flatnonzero(own) for own in is_own]
         firsts = [one.start for one in self.hangs]
-        for at, buckets, steps in zip(self._times, self._buckets, self._steps, strict=True):
-            firsts += [x.min() for x in (at.ready[buckets], at.first_ready[steps]) if len(x)]
-        return int(min(firsts, default=0))
+        for at, own, own_steps in zip(placed(run), buckets, steps, strict=True):
+            firsts += [x.min() for x in (at.ready[own], at.first_ready[own_steps]) if len(x)]
+        self.origin = int(min(firsts, default=0))
+        self.steps = self._steps(steps)
+        self.units, self.bars = self._units_and_bars(buckets)
+        for late, keys in self.late:
+            its = self.bars.of_rank(self.numbers.index(late.rank))
+            own_keys = bucket_keys(self.bars.step[its], self.bars.bucket[its])
+            self.bars.flags[its] |= np.isin(own_keys, keys) * LATE
+        lane, self.titles = lanes_of(self.bars, self.units)
+        self.bars = replace(self.bars, lane=lane)
 
-    @cached_property
-    def extent(self) -> int:
-        """The last end, and of an open hang as much as shows it."""
-        ends = [one.end - self.origin for one in self.hangs if one.end is not None]
-        extent = int(max(0, self.bars.end.max(initial=0), self.steps.end.max(initial=0)))
-        periods = self.steps.gather(t.steps.period for t in self.tracks)
-        usual = float(np.median(periods[periods > 0])) if (periods > 0).any() else 0.0
-        least = max(int(2 * usual), int(_OPEN_SHARE * extent)) or _OPEN_NS
-        opened = [one.start - self.origin + least for one in self.hangs if one.end is None]
-        return max([extent, *ends, *opened])
-
-    @cached_property
-    def steps(self) -> Steps:
-        """The steps of all ranks."""
+    def _steps(self, rows: list[Ints]) -> Steps:
+        every = zip(self.tracks, placed(self.run), rows, reasons(self.run), strict=True)
         return Steps.of(
             (own, at.first_ready[own] - self.origin, at.ended[own] - self.origin,
              track.steps.step[own], at.last_ready[own] - self.origin,
              np.clip(track.steps.exposed[own], UNKNOWN, at.ended[own] - at.first_ready[own]),
-             why[own] == COUNTS)
-            for track, at, own, why in
-            zip(self.tracks, self._times, self._steps, reasons(self.run), strict=True)
+             track.steps.period[own], why[own] == COUNTS)
+            for track, at, own, why in every
         )  # fmt: skip
 
-    @cached_property
-    def step_numbers(self) -> Ints:
-        """The steps that any rank has, ascending."""
-        return np.unique(self.steps.number)
-
-    @property
-    def bars(self) -> Bars:
-        """The buckets of all ranks that have times, or units' collectives."""
-        return self._laid[0]
-
-    @property
-    def titles(self) -> list[str]:
-        """What the rows of a sharded model's lanes are called; none of DDP's."""
-        return self._laid[1]
+    def _units_and_bars(self, rows: list[Ints]) -> tuple[list[Unit], Bars]:
+        units: dict[Unit, int] = {}
+        parts = []
+        for track, at, own in zip(self.tracks, placed(self.run), rows, strict=True):
+            columns, number = track.buckets, np.full(len(track.facts) + 1, UNKNOWN)
+            for i in np.unique(columns.facts[own]).tolist():
+                if (unit := track.facts[i].unit) is not None:
+                    number[i] = units.setdefault(unit, len(units))
+            parts.append((
+                own, at.ready[own] - self.origin, at.done[own] - self.origin, columns.step[own],
+                columns.bucket[own], columns.flags[own].astype(np.int64),
+                number[columns.facts[own]], own,
+            ))  # fmt: skip
+        return [*units], Bars.of(parts)
 
     @property
     def is_sharded(self) -> bool:
@@ -149,44 +129,25 @@ class Scene:
         return bool(self.titles)
 
     @cached_property
-    def _laid(self) -> tuple[Bars, list[str]]:
-        bars = Bars.of(
-            (own, at.ready[own] - self.origin, at.done[own] - self.origin,
-             track.buckets.step[own], track.buckets.bucket[own],
-             track.buckets.flags[own].astype(np.int64), unit[track.buckets.facts[own]], own)
-            for track, at, own, unit in
-            zip(self.tracks, self._times, self._buckets, self._units[1], strict=True)
-        )  # fmt: skip
-        for late, keys in self.late:
-            own = bars.of_rank(self.numbers.index(late.rank))
-            is_late = np.isin(bucket_keys(bars.step[own], bars.bucket[own]), keys)
-            bars.flags[own] |= is_late * LATE
-        lane, titles = lanes_of(bars, self.units)
-        return replace(bars, lane=lane), titles
-
-    @property
-    def units(self) -> list[Unit]:
-        """What the collectives of the model are, on all ranks; nothing where it is not sharded."""
-        return self._units[0]
+    def step_numbers(self) -> Ints:
+        """The steps that any rank has, ascending."""
+        return np.unique(self.steps.number)
 
     @cached_property
-    def _units(self) -> tuple[list[Unit], list[Ints]]:
-        """Also which of them each of a rank's facts is."""
-        units: dict[Unit, int] = {}
-        of_facts = []
-        for track in self.tracks:
-            number = np.full(len(track.facts) + 1, UNKNOWN)
-            own = track.buckets.facts[track.is_of(track.buckets, self.model)]
-            for i in np.unique(own).tolist():
-                if (unit := track.facts[i].unit) is not None:
-                    number[i] = units.setdefault(unit, len(units))
-            of_facts.append(number)
-        return [*units], of_facts
+    def extent(self) -> int:
+        """The last end, and of an open hang as much as shows it."""
+        ends = [one.end - self.origin for one in self.hangs if one.end is not None]
+        extent = int(max(0, self.bars.end.max(initial=0), self.steps.end.max(initial=0)))
+        known = self.steps.period[self.steps.period > 0]
+        usual = float(np.median(known)) if len(known) else 0.0
+        least = max(int(2 * usual), int(_OPEN_SHARE * extent)) or _OPEN_NS
+        opened = [one.start - self.origin + least for one in self.hangs if one.end is None]
+        return max([extent, *ends, *opened])
 
     @cached_property
     def lanes(self) -> int:
         """How many rows each rank has."""
-        hung = [one.lane or 0 for one in self.hang_bars]
+        hung = [lane or 0 for *_, lane, _ in self.hang_bars]
         last = max([int(self.bars.lane.max(initial=0)), *hung])
         return last + 1 + (len(self.others) > 0)
 
@@ -240,13 +201,11 @@ class Scene:
         waited = bars.gather(t.buckets.exposed for t in tracks).clip(0, bars.end - bars.start)
         issuing = bars.gather(t.buckets.launched_after for t in tracks).clip(0, waited)
         issuing[(bars.flags & FLAGS["device"]) != 0] = 0
-        parts = (
-            (steps.rank, steps.row, steps.end - at_end, steps.end),
-            (bars.rank, bars.row, bars.start, bars.start + issuing),
-            (bars.rank, bars.row, bars.end - (waited - issuing), bars.end),
+        found = Spans(steps.rank, steps.row, steps.end - at_end, steps.end).joined(
+            Spans(bars.rank, bars.row, bars.start, bars.start + issuing),
+            Spans(bars.rank, bars.row, bars.end - (waited - issuing), bars.end),
         )
-        found = Spans(*map(np.concatenate, zip(*parts, strict=True)))
-        return found.at(found.end > found.start).in_order()
+        return found.at(found.end > found.start)
 
     @cached_property
     def calls(self) -> list[tuple[OtherCollective, OtherCollectives]]:
@@ -290,18 +249,20 @@ class Scene:
         return found
 
     @cached_property
-    def hang_bars(self) -> list[HangBar]:
-        """The part that each rank has in each hang."""
-        found = []
+    def hang_bars(self) -> list[tuple[int, Hang, int | None, bool]]:
+        """Each rank's part in each hang: the rank, which hang, in which row, and whether it waits.
+
+        The row is of the bucket that waits; ``None``, for all of the rank's, of one that is waited
+        for, or that waits at no bucket.
+        """
+        found: list[tuple[int, Hang, int | None, bool]] = []
         for i, rank in enumerate(self.numbers):
             for hang in self.hangs:
-                record, start = hang.record, hang.start - self.origin
-                end = None if hang.end is None else hang.end - self.origin
-                if rank in record.ranks:
-                    found.append(HangBar(i, hang, start, end, None, waits=False))
-                if rank in record.waiting:
-                    lane = self.lane_of(i, record.step, record.bucket)
-                    found.append(HangBar(i, hang, start, end, lane, waits=True))
+                if rank in hang.record.ranks:
+                    found.append((i, hang, None, False))
+                if rank in hang.record.waiting:
+                    lane = self.lane_of(i, hang.record.step, hang.record.bucket)
+                    found.append((i, hang, lane, True))
         return found
 
     def lane_of(self, rank: int, step: int, bucket: int) -> int | None:
@@ -320,26 +281,16 @@ class Scene:
             return int(own.lane[at[-1]])
         return None if self.is_sharded else min(bucket, MAX_ROWS - 1)
 
-    @property
-    def late(self) -> list[tuple[LateRank, Ints]]:
-        """The ranks that the report names, the worst first, and where others waited for each."""
-        return self._late[0]
 
-    @property
-    def late_note(self) -> str:
-        """Why it names none."""
-        return self._late[1]
-
-    @cached_property
-    def _late(self) -> tuple[list[tuple[LateRank, Ints]], str]:
-        if len(self.tracks) < 2:
-            return [], ""
-        arrays = settled_steps(self.run, self.model)
-        if arrays is None or not len(arrays.steps):
-            return [], "Not known: no step counts."
-        arrays = arrays.sample
-        late = late_ranks(arrays)
-        if not late:
-            why = why_nobody(is_order_known=is_order_known(arrays), is_sharded=arrays.is_sharded)
-            return [], f"No rank is named: {why}."
-        return list(zip(late, late_calls(arrays, late), strict=True)), ""
+def _late(run: Run, model: str) -> tuple[list[tuple[LateRank, Ints]], str]:
+    if len(run.tracks) < 2:
+        return [], ""
+    arrays = settled_steps(run, model)
+    if arrays is None or not len(arrays.steps):
+        return [], "Not known: no step counts."
+    arrays = arrays.sample
+    late = late_ranks(arrays)
+    if not late:
+        why = why_nobody(is_order_known=is_order_known(arrays), is_sharded=arrays.is_sharded)
+        return [], f"No rank is named: {why}."
+    return list(zip(late, late_calls(arrays, late), strict=True)), ""

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from ...records import LayoutRecord
 from .run_summary import layouts_of, wrong_of
 from .scene import Scene
+from .words import counted
 
 MAX_RESULTS = 40
 _MAX_TEXT = 200
@@ -43,88 +43,67 @@ def search(scene: Scene, text: str) -> dict[str, Any]:
 
 
 def _results(scene: Scene, wanted: str) -> Iterator[Result]:
-    number = _NUMBER.fullmatch(wanted)
-    if number:
-        what, value = number.group(1)[:1], int(number.group(2))
-        for letter, find in (("s", _step), ("b", _bucket), ("r", _rank)):
-            if what in ("", letter):
-                yield from find(scene, value)
+    if number := _NUMBER.fullmatch(wanted):
+        for one in _numbered(scene, int(number[2])):
+            if one["kind"].startswith(number[1][:1]):
+                yield one
     if len(wanted) >= _SHORTEST and not wanted.isdigit():
-        yield from _units(scene, wanted) if scene.is_sharded else _parameters(scene, wanted)
-        yield from _wrong(scene, wanted)
+        named = _units(scene) if scene.is_sharded else _parameters(scene)
+        yield from (one for one in named if wanted in one["title"].lower())
+        for row in wrong_of(scene):
+            kind, _, _ = row["label"].partition(",")
+            if wanted.replace("_", " ") in kind or wanted in row["text"].lower():
+                where = {name: row[name] for name in ("step", "rank", "at")}
+                yield _result("anomaly", row["label"], row["text"], **where)
 
 
-def _step(scene: Scene, step: int) -> Iterator[Result]:
-    ranks = np.unique(scene.steps.rank[scene.steps.number == step])
+def _result(kind: str, title: str, note: str, **where: Any) -> Result:
+    return {"kind": kind, "title": title, "note": note, **where}
+
+
+def _numbered(scene: Scene, number: int) -> Iterator[Result]:
+    """Yield the step, the bucket and the rank of a number."""
+    ranks = np.unique(scene.steps.rank[scene.steps.number == number])
     if len(ranks):
         of = "all ranks" if len(ranks) == len(scene.numbers) else f"{len(ranks)} of the ranks"
-        yield {"kind": "step", "title": f"step {step}", "note": of, "step": step}
-
-
-def _bucket(scene: Scene, bucket: int) -> Iterator[Result]:
-    steps = scene.bars.step[scene.bars.bucket == bucket]
+        yield _result("step", f"step {number}", of, step=number)
+    steps = scene.bars.step[scene.bars.bucket == number]
     if len(steps) and not scene.is_sharded:
-        first, last = int(steps.min()), int(steps.max())
-        yield {
-            "kind": "bucket", "title": f"bucket {bucket}", "note": f"steps {first} to {last}",
-            "bucket": bucket, "first": first, "last": None,
-        }  # fmt: skip
-
-
-def _rank(scene: Scene, rank: int) -> Iterator[Result]:
+        where = {"bucket": number, "first": int(steps.min()), "last": None}
+        note = f"steps {steps.min()} to {steps.max()}"
+        yield _result("bucket", f"bucket {number}", note, **where)
     for track in scene.tracks:
-        if track.rank == rank:
+        if track.rank == number:
             run = track.records.run
-            host = run.host if run is not None else "host unknown"
-            yield {"kind": "rank", "title": f"rank {rank}", "note": host, "rank": rank}
+            host = "host unknown" if run is None else run.host
+            yield _result("rank", f"rank {number}", host, rank=number)
 
 
-def _parameters(scene: Scene, wanted: str) -> Iterator[Result]:
-    """Give the newest buckets first: they are what most steps have."""
-    for layout, last in reversed(_layouts(scene)):
+def _parameters(scene: Scene) -> Iterator[Result]:
+    """Yield those of the newest buckets first: they are what most steps have."""
+    newer = None
+    for _, layout in reversed(layouts_of(scene)):
+        last = None if newer is None else max(layout.step, newer.step - 1)
+        until = "on" if last is None else f"to step {last}"
         for bucket in layout.buckets:
+            where = {"bucket": bucket.bucket, "first": layout.step, "last": last}
             for one in bucket.parameters:
-                if wanted in one.name.lower():
-                    until = f"to step {last}" if last is not None else "on"
-                    size = " by ".join(map(str, one.shape)) or "scalar"
-                    yield {
-                        "kind": "parameter", "title": one.name, "bucket": bucket.bucket,
-                        "note": f"bucket {bucket.bucket} from step {layout.step} {until}; {size}",
-                        "first": layout.step, "last": last,
-                    }  # fmt: skip
+                size = " by ".join(map(str, one.shape)) or "scalar"
+                note = f"bucket {bucket.bucket} from step {layout.step} {until}; {size}"
+                yield _result("parameter", one.name, note, **where)
+        newer = layout
 
 
-def _units(scene: Scene, wanted: str) -> Iterator[Result]:
-    """Give units by their names, then those that have a parameter of such a name."""
-    first = next(iter(scene.step_numbers.tolist()), 0)
+def _units(scene: Scene) -> Iterator[Result]:
+    """Yield units, then their parameters."""
+    steps = {"first": next(iter(scene.step_numbers.tolist()), 0), "last": None}
     parameters: dict[tuple[str, str], str] = {}
     for entry in (entry for *_, layout in scene.layouts for entry in layout.buckets):
         unit = entry.unit.name if entry.unit is not None else ""
         for one in entry.parameters:
             parameters[one.name, unit] = " by ".join(map(str, one.shape)) or "scalar"
-    units = dict.fromkeys(unit.name for unit in scene.units)
-    for name in units:
-        if wanted in name.lower():
-            count = sum(own == name for _, own in parameters)
-            note = f"unit of {count} parameter{'' if count == 1 else 's'}"
-            yield {"kind": "unit", "title": name, "unit": name, "note": note,
-                   "first": first, "last": None}  # fmt: skip
+    for name in dict.fromkeys(unit.name for unit in scene.units):
+        count = sum(own == name for _, own in parameters)
+        yield _result("unit", name, f"unit of {counted(count, 'parameter')}", unit=name, **steps)
     for (name, unit), size in parameters.items():
-        if wanted in name.lower():
-            yield {"kind": "parameter", "title": name, "unit": unit, "note": f"unit {unit}; {size}",
-                   "first": first, "last": None}  # fmt: skip
-
-
-def _layouts(scene: Scene) -> list[tuple[LayoutRecord, int | None]]:
-    """Return each layout with the last step that has it; of the first rank that has any."""
-    records = [record for _, record in layouts_of(scene)]
-    ends = [max(a.step, b.step - 1) for a, b in pairwise(records)]
-    return list(zip(records, [*ends, None], strict=bool(records)))
-
-
-def _wrong(scene: Scene, wanted: str) -> Iterator[Result]:
-    for one in wrong_of(scene):
-        kind, _, _ = one["label"].partition(",")
-        if wanted.replace("_", " ") in kind or wanted in one["text"].lower():
-            where = {name: one[name] for name in ("step", "rank", "at")}
-            yield {"kind": "anomaly", "title": one["label"], "note": one["text"], **where}
+        yield _result("parameter", name, f"unit {unit}; {size}", unit=unit, **steps)

@@ -45,6 +45,11 @@ class Spans:
         parts = [(np.full(len(one[0]), i), *one) for i, one in enumerate(ranks)]
         return cls(*map(np.concatenate, zip(*parts, strict=True))).in_order()
 
+    def joined(self, *others: Self) -> Self:
+        """Return these and others, in order."""
+        columns = ([getattr(one, f.name) for one in (self, *others)] for f in fields(self))
+        return type(self)(*map(np.concatenate, columns)).in_order()
+
     def in_order(self) -> Self:
         """Return them in order; one that ends before its start ends there."""
         found = replace(self, end=np.maximum(self.start, self.end))
@@ -85,11 +90,12 @@ class Bars(Spans):
 
 @dataclass(frozen=True)
 class Steps(Spans):
-    """Steps of one model; ``counts``: which enter statistics."""
+    """Steps of one model.  ``period``: to the next one; ``counts``: which enter statistics."""
 
     number: Ints
     last_ready: Ints
     exposed: Ints
+    period: Ints
     counts: Bools
 
 

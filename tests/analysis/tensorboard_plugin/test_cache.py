@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hooktrace.analysis.run import follow
-from hooktrace.analysis.tensorboard_plugin.cache import RunCache
+from hooktrace.analysis.tensorboard_plugin.cache import RunReader, readers
 from hooktrace.analysis.tensorboard_plugin.runs import Runs
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 
@@ -16,52 +16,53 @@ def test_a_large_run_is_read_in_turns(tmp_path: Path, monkeypatch: pytest.Monkey
     """Each rank a portion at least, whatever the budget; then the rest."""
     monkeypatch.setattr("hooktrace.analysis.run.follow._PORTION", 1 << 15)
     write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(60)) for r in range(3)})
-    cache = RunCache(Runs({"": tmp_path}).files)
-    first = cache.refresh(".", 0.0)
+    reader = readers(Runs({"": tmp_path}).files)(".")
+    first = reader.refresh(0.0)
     sizes = [len(t.steps) for t in first.run.tracks]
     assert all(0 < size < 60 for size in sizes)
     assert first.read_bytes < first.total_bytes
-    assert cache.get(".", 100.0) is first
-    whole = cache.refresh(".", 100.0)
+    assert reader.latest(100.0) is first
+    whole = reader.refresh(100.0)
     assert [len(t.steps) for t in whole.run.tracks] == [60, 60, 60]
     assert (whole.version, whole.read_bytes) == (first.version + 1, whole.total_bytes)
-    assert cache.refresh(".", 100.0) is whole
+    assert reader.refresh(100.0) is whole
 
 
-def test_only_some_runs_stay_in_memory(tmp_path: Path) -> None:
+def test_only_some_runs_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abc":
         write_ranks(tmp_path / name, {0: text_of(run_of(0), steps_of(1))})
-    cache = RunCache(Runs({"": tmp_path}).files, kept=2)
-    a, b = cache.get("a", 1), cache.get("b", 1)
-    assert cache.get("a", 1) is a
-    cache.get("c", 1)
-    assert cache.get("a", 1) is a
-    assert cache.get("b", 1) is not b
+    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.cache._KEPT", 2)
+    reader = readers(Runs({"": tmp_path}).files)
+    a, b = reader("a"), reader("b")
+    assert reader("a") is a
+    reader("c")
+    assert reader("a") is a
+    assert reader("b") is not b
 
 
 @pytest.fixture
-def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCache:
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReader:
     """A run that is worth starting processes, of which the first look reads a part."""
     monkeypatch.setattr("hooktrace.analysis.run.follow._PORTION", 1 << 15)
     monkeypatch.setattr("hooktrace.analysis.run.follow._WORTH_IT", 1 << 16)
     monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.cache._WHILE_THEY_START_S", 0.0)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(200)) for r in range(2)})
-    return RunCache(Runs({"": tmp_path}).files)
+    return readers(Runs({"": tmp_path}).files)(".")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fails", ["never", "to start", "while it reads"])
 def test_of_a_large_run_others_read_the_rest(
-    large: RunCache, monkeypatch: pytest.MonkeyPatch, fails: str
+    large: RunReader, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     """While what is there can be looked at; what they cannot read is read here."""
     if fails == "to start":
         monkeypatch.setattr("sys.executable", "/nowhere/at/all")
     if fails == "while it reads":
         monkeypatch.setattr(follow, "_PROGRAM", "raise SystemExit")
-    first = large.refresh(".", 0.0)
+    first = large.refresh(0.0)
     assert all(0 < len(t.steps) < 200 for t in first.run.tracks)
-    whole = large.refresh(".", 0.0 if fails == "never" else 100.0)
+    whole = large.refresh(0.0 if fails == "never" else 100.0)
     assert [t.steps.step.tolist() for t in whole.run.tracks] == [list(range(200))] * 2
-    assert large.refresh(".", 0.0) is whole
+    assert large.refresh(0.0) is whole

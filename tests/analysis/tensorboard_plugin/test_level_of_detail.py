@@ -29,22 +29,23 @@ def count(found: dict[str, Any], what: str) -> int:
 
 
 def test_wide_buckets_are_bars_with_their_stages(tmp_path: Path) -> None:
-    """In ns after t0, in the order of the file, and only what the stretch touches."""
+    """In ns, in the order of the file, and only what the stretch touches."""
     made = scene(tmp_path, steps_of(5))
     (rank,) = drawn(made, STEP_NS, 2 * STEP_NS - 1, 1000)["ranks"]
     bars = rank["bars"]
     assert rank["bins"]["lane"] == []
     assert (bars["step"], bars["bucket"], bars["lane"]) == ([1, 1], [0, 1], [0, 1])
-    assert bars["start"] == [0, MS]
-    assert bars["end"] == [2 * MS, 3 * MS]
+    assert bars["start"] == [STEP_NS, STEP_NS + MS]
+    assert bars["end"] == [STEP_NS + 2 * MS, STEP_NS + 3 * MS]
     assert bars["flags"] == [0, 1]
     assert bars["stages"] == [4, 4]
     assert bars["stage"] == [2, 3, 4, 5] * 2
-    starts, ends = [0, 100_000, 500_000, 1_500_000], [100_000, 500_000, 1_500_000, 2_000_000]
+    cuts = [STEP_NS + t for t in (0, 100_000, 500_000, 1_500_000, 2_000_000)]
+    starts, ends = cuts[:-1], cuts[1:]
     assert bars["stage_start"] == [*starts, *(t + MS for t in starts)]
     assert bars["stage_end"] == [*ends, *(t + MS for t in ends)]
     assert rank["steps"] == {
-        "step": [1], "start": [0], "last_ready": [MS], "end": [3 * MS],
+        "step": [1], "start": [STEP_NS], "last_ready": [STEP_NS + MS], "end": [STEP_NS + 3 * MS],
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from werkzeug.test import Client
 from hooktrace.analysis import tensorboard_plugin
 from hooktrace.analysis.run import FLAGS
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
-from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline, ranks_of
+from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
 from hooktrace.analysis.tensorboard_plugin.scene import KINDS, LATE
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
@@ -61,6 +61,7 @@ def test_routes_answer(plugin: CommTimeline) -> None:
         ("/view", {"run": "a", "model": "net", "t0": 0, "t1": "inf", "width": 1}, 400, "t1 is not"),
         ("/view", {"run": "a", "model": "net", "t0": 0, "t1": "1e300", "width": 1}, 400, "range"),
         ("/view", {"run": "a", "model": "net", "t0": 9, "t1": 1, "width": 1}, 400, "after t0"),
+        ("/selection", {"run": "a", "model": "net", "t0": 0, "t1": 1, "ranks": "1-2"}, 400, "0,1,"),
         ("/bucket", {"run": "a", "model": "net", "rank": 7, "id": 0}, 404, "no rank 7"),
     ],
 )
@@ -113,23 +114,15 @@ def test_torch_is_not_imported() -> None:
     assert loaded_with(code, {"torch", "prometheus_client", "opentelemetry"}) == "[]"
 
 
-def test_a_text_names_ranks() -> None:
-    assert ranks_of("0-3,12") == {0, 1, 2, 3, 12}
-    assert ranks_of("") is None
-    for wrong in ("a", "1-", "-1", "1,,2", " 1", "1-2-3", "0-9999999", "0-60000,0-60000"):
-        with pytest.raises(ValueError, match="ranks"):
-            ranks_of(wrong)
-
-
 def test_a_strip_has_all_buckets_in_one_row(tmp_path: Path) -> None:
-    """As many as before, of the ranks that were asked for alone; a hang is in it, or over it."""
+    """As many as before, of the ranks that were asked for alone; a hang keeps its row."""
     write_hung_job(SyntheticJob(steps=12), SyntheticHang(step=12, killed=(2,)), tmp_path)
     ask = asking(tmp_path)
     (model,) = ask("/run")["models"]
     part = {"model": model["name"], "t0": 0, "t1": model["extent"], "width": 30_000, "strips": 1}
-    drawn = ask("/view", **part, ranks="1-2,99")["ranks"]
+    drawn = ask("/view", **part, ranks="1,2,99")["ranks"]
     assert [rank["rank"] for rank in drawn] == [1, 2]
     assert sum(len(rank[kind]["lane"]) for rank in drawn for kind in ("bars", "bins")) >= 2 * 11 * 8
     assert {lane for rank in drawn for lane in rank["bars"]["lane"]} == {0}
-    assert [bar["lane"] for rank in drawn for bar in rank["hangs"]] == [0, None]
+    assert [bar["lane"] for rank in drawn for bar in rank["hangs"]] == [5, None]
     assert len(ask("/view", **part)["ranks"]) == 4
