@@ -167,22 +167,22 @@ STEPS = (
            lambda r: where(r.stands_for_all, known=True)),
 )  # fmt: skip
 
-_START = lambda r: r.common(r.end_of("start"), r.timed)  # noqa: E731
-_END = lambda r: r.common(r.end_of("end"), r.timed)  # noqa: E731
-_TOOK = lambda r: where(r.wire_ns, r.timed)  # noqa: E731
 _BUCKET = Column("bucket", "int64", "index of its bucket", always("bucket"))
-_TIME = Column("time", WALL, "wall-clock time of start_ns", Rows.wall)
+_SPAN = (
+    Column("time", WALL, "wall-clock time of start_ns", Rows.wall),
+    Column("start_ns", "Int64", "when the rank began it",
+           lambda r: r.common(r.end_of("start"), r.timed)),
+    Column("end_ns", "Int64", "when it ended", lambda r: r.common(r.end_of("end"), r.timed)),
+    UNSURE,
+    Column("duration_ns", "Int64", "end_ns less start_ns", lambda r: where(r.wire_ns, r.timed)),
+)  # fmt: skip
 
 STAGES = (
     *WHOSE,
     _BUCKET,
     Column("stage", "category", "turn, compress, queue, wire, decompress, ...",
            lambda r: objects(STAGE_NAMES)[r.names]),
-    _TIME,
-    Column("start_ns", "Int64", "when it began", _START),
-    Column("end_ns", "Int64", "when it ended", _END),
-    UNSURE,
-    Column("duration_ns", "Int64", "end_ns less start_ns", _TOOK),
+    *_SPAN,
     Column("derived", "bool", "worked out by the model of the backend's queue, not stamped",
            lambda r: where(r.track.stages.derived[r.at], known=True)),
 )  # fmt: skip
@@ -190,11 +190,7 @@ STAGES = (
 WAITS = (
     *WHOSE,
     _BUCKET,
-    _TIME,
-    Column("start_ns", "Int64", "when the rank began the collective", _START),
-    Column("end_ns", "Int64", "when it had ended", _END),
-    UNSURE,
-    Column("duration_ns", "Int64", "end_ns less start_ns: the wire time", _TOOK),
+    *_SPAN,
     WAIT,
     TRANSFER,
     Column("waited_for", "Int64", "the last rank, where the clocks tell", _last),

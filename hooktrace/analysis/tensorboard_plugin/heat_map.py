@@ -80,16 +80,10 @@ def _note(bin_steps: int, unknown: str, unsure: int) -> str:
 
 
 def cells_of(scene: Scene, value: str) -> Ints:
-    """Return the values by rank and step, ns; of a step that a file has twice the larger one.
-
-    Raises ``NotThereError`` for a value that is none of ``VALUES``.
-    """
+    """Return the values by rank and step, ns; raises ``NotThereError`` for none of ``VALUES``."""
     if value not in VALUES:
         raise NotThereError(f"value is one of {', '.join(VALUES)}")
-    cells: Ints = np.full((len(scene.numbers), len(scene.step_numbers)), UNKNOWN)
-    place = np.searchsorted(scene.step_numbers, scene.steps.number)
-    np.maximum.at(cells, (scene.steps.rank, place), VALUES[value][1](scene))
-    return cells
+    return scene.cells(VALUES[value][1](scene))
 
 
 def counted_steps(scene: Scene) -> Ints:
@@ -114,16 +108,19 @@ def _part(scene: Scene, kind: int) -> Ints:
 
     ``UNKNOWN`` for a step in which the split of any of its collectives is unknown.
     """
-    tracks, bars, pieces = scene.tracks, scene.bars, scene.pieces(scene.bars)
-    row = bars.gather(t.steps.rows_of(t.buckets.model, t.buckets.step) for t in tracks)
-    before = np.cumsum([0, *(len(track.steps) for track in tracks)])
-    group = np.where(row == UNKNOWN, UNKNOWN, before[bars.rank] + row)[pieces.of]
-    is_wire = ((pieces.kind == _WIRE) | (pieces.kind == _WAIT)) & (group != UNKNOWN)
-    own = is_wire & (pieces.kind == kind)
-    found = union_of_groups(group[own], pieces.start[own], pieces.end[own], before[-1])
-    found[np.bincount(group[is_wire], minlength=before[-1]) == 0] = UNKNOWN
-    found[group[is_wire & (pieces.waited == UNKNOWN)]] = UNKNOWN
-    return scene.steps.gather(np.split(found.astype(np.int64), before[1:-1]))
+    found = []
+    for i, track in enumerate(scene.tracks):
+        bars, count = scene.bars.at(scene.bars.of_rank(i)), len(track.steps)
+        pieces = scene.pieces(bars)
+        steps = track.steps.rows_of(track.buckets.model, track.buckets.step)
+        row = steps[bars.row][pieces.of]
+        is_wire = ((pieces.kind == _WIRE) | (pieces.kind == _WAIT)) & (row != UNKNOWN)
+        own = is_wire & (pieces.kind == kind)
+        part = union_of_groups(row[own], pieces.start[own], pieces.end[own], count)
+        part[np.bincount(row[is_wire], minlength=count) == 0] = UNKNOWN
+        part[row[is_wire & (pieces.waited == UNKNOWN)]] = UNKNOWN
+        found.append(part.astype(np.int64))
+    return scene.steps.gather(found)
 
 
 def _clocks_unsure(scene: Scene) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...records import LayoutRecord
 from ...records.units import named_ranks, percent
-from ..run import Ints
+from ..run import UNKNOWN, Ints
 from ..run.columns import KEY_BITS
 from ..run.dense import settled_steps
 from ..run.late import LateRank
@@ -92,20 +92,23 @@ def merged_steps(scene: Scene) -> dict[str, Ints]:
 
     ``rank``: which has the most exposed.
     """
-    every, steps = scene.step_numbers, scene.steps
-    start = np.full(len(every), np.iinfo(np.int64).max)
-    end, period, exposed, rank = np.full((4, len(every)), -1)
-    at = np.searchsorted(every, steps.number)
+    steps, count = scene.steps, len(scene.step_numbers)
+    at = np.searchsorted(scene.step_numbers, steps.number)
+    start, end = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
     np.minimum.at(start, at, steps.start)
     np.maximum.at(end, at, steps.end)
-    at, steps = at[steps.counts], steps.at(steps.counts)
-    np.maximum.at(period, at, steps.period)
-    np.maximum.at(exposed, at, steps.exposed)
-    # The lowest rank of those that have the most, which is written last.
-    most = np.flatnonzero((steps.exposed == exposed[at]) & (steps.exposed >= 0))[::-1]
-    rank[at[most]] = np.array(scene.numbers)[steps.rank[most]]
-    names = ("step", "start", "end", "period", "exposed", "rank")
-    return dict(zip(names, (every, start, end, period, exposed, rank), strict=True))
+    period, exposed = (
+        scene.cells(np.where(steps.counts, values, UNKNOWN))
+        for values in (steps.period, steps.exposed)
+    )
+    return {
+        "step": scene.step_numbers,
+        "start": start,
+        "end": end,
+        "period": period.max(axis=0),
+        "exposed": exposed.max(axis=0),
+        "rank": np.array(scene.numbers)[exposed.argmax(axis=0)],
+    }
 
 
 def _largest(steps: dict[str, Ints], by: str) -> list[Row]:

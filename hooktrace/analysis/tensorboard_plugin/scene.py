@@ -133,6 +133,13 @@ class Scene:
         """The steps that any rank has, ascending."""
         return np.unique(self.steps.number)
 
+    def cells(self, values: Ints) -> Ints:
+        """Return what steps have by rank and step; of a step that is there twice the larger."""
+        found: Ints = np.full((len(self.numbers), len(self.step_numbers)), UNKNOWN)
+        place = np.searchsorted(self.step_numbers, self.steps.number)
+        np.maximum.at(found, (self.steps.rank, place), values)
+        return found
+
     @cached_property
     def extent(self) -> int:
         """The last end, and of an open hang as much as shows it."""
@@ -176,9 +183,9 @@ class Scene:
     def pieces(self, bars: Bars) -> Pieces:
         """Return the stages of some bars."""
         parts = []
-        for i, (track, waited) in enumerate(zip(self.tracks, self.waits.waited, strict=True)):
-            own = bars.of_rank(i)
-            kind, of, row, start, end = pieces_of(track, bars.row[own], waited.ns)
+        for i in np.unique(bars.rank).tolist() or [0]:
+            own, waited = bars.of_rank(i), self.waits.waited[i]
+            kind, of, row, start, end = pieces_of(self.tracks[i], bars.row[own], waited.ns)
             of = of + own.start
             ready = bars.start[of]
             last = waited.last[row]
