@@ -1,6 +1,6 @@
 """All numbers of one bucket, as a tooltip shows them; texts are plain, escaping is the browser's.
 
-Scene, rank, id --bucket_detail--> sections of (label, value) in the order of reading
+Scene, rank, which --bucket_detail--> sections of (label, value) in the order of reading
 """
 
 from __future__ import annotations
@@ -25,27 +25,21 @@ Rows = list[list[str]]
 """Labels and values."""
 
 
-def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
-    """Return everything that is known of the bucket in ``row`` of a rank's file.
+def bucket_detail(scene: Scene, rank: int, **named: int) -> dict[str, Any]:
+    """Return everything that is known of a rank's bucket.
 
-    Raises ``NotThereError`` where there is no such rank or row.
+    ``named``: by its ``row`` in the rank's file, or by ``bucket`` and ``step``.  Raises
+    ``NotThereError`` where the rank has none.
     """
-    if rank not in scene.numbers:
-        raise NotThereError(f"there is no rank {rank}")
-    own = scene.bars.of_rank(scene.numbers.index(rank))
-    places = np.flatnonzero(scene.bars.row[own] == row)
-    if not len(places):
-        raise NotThereError(f"rank {rank} has no bucket {row}")
-    return _Bucket(scene, scene.bars.at(own.start + places)).detail()
-
-
-def row_of(scene: Scene, rank: int, step: int, bucket: int) -> int:
-    """Return the row of a bucket in its rank's file; raises ``NotThereError`` where it has none."""
     bars = scene.bars
-    for place in np.flatnonzero((bars.step == step) & (bars.bucket == bucket)).tolist():
-        if scene.numbers[bars.rank[place]] == rank:
-            return int(bars.row[place])
-    raise NotThereError(f"rank {rank} has no bucket {bucket} in step {step}")
+    is_it = np.array(scene.numbers)[bars.rank] == rank
+    for name, value in named.items():
+        is_it &= getattr(bars, name) == value
+    places = np.flatnonzero(is_it)
+    if not len(places):
+        what = " in ".join(f"{name} {value}" for name, value in named.items())
+        raise NotThereError(f"rank {rank} has no {what}")
+    return _Bucket(scene, bars.at(places[:1])).detail()
 
 
 def call_name(track: RankTrack, row: int) -> str:

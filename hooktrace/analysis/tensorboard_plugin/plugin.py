@@ -23,7 +23,7 @@ from werkzeug import wrappers
 
 from ..run import FLAGS
 from ..run.missing import missing
-from .bucket_detail import bucket_detail, row_of
+from .bucket_detail import bucket_detail
 from .cache import Snapshot, readers
 from .heat_map import VALUES, heat_map, run_bands
 from .level_of_detail import Look, picture
@@ -212,9 +212,9 @@ def _selection(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
 def _bucket(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
     rank = _number(request, "rank")
     if "id" in request.args:
-        return bucket_detail(scene, rank, _number(request, "id"))
-    row = row_of(scene, rank, _number(request, "step"), _number(request, "bucket"))
-    return bucket_detail(scene, rank, row)
+        return bucket_detail(scene, rank, row=_number(request, "id"))
+    bucket, step = _number(request, "bucket"), _number(request, "step")
+    return bucket_detail(scene, rank, bucket=bucket, step=step)
 
 
 ROUTES: dict[str, Callable[[Scene, wrappers.Request], dict[str, Any]]] = {
