@@ -3,7 +3,7 @@
     logdir --walk--> <run>/plugins/hooktrace/rank*.jsonl --resolve--> {run's name: folder}
 
 A request names a run; the name is looked up in what the walk found and never joined to a path.
-Links are followed only as far as their target is inside the logdir.
+Folders that are links are not walked: what they lead to inside the logdir has a name of its own.
 """
 
 from __future__ import annotations
@@ -70,14 +70,7 @@ class Runs:
 
     def _walk(self, prefix: str, root: Path) -> None:
         real_root = os.path.realpath(root)
-        seen = set()
-        for folder, folders, _ in os.walk(root, followlinks=True):
-            here = os.path.realpath(folder)
-            # A link may lead out of the logdir, or back into what was walked already.
-            if here in seen or not _is_inside(here, real_root):
-                folders.clear()
-                continue
-            seen.add(here)
+        for folder, folders, _ in os.walk(root):
             traces = os.path.join(folder, "plugins", "hooktrace")
             if "plugins" in folders and _is_inside(traces, real_root) and find_records(folder):
                 name = os.path.relpath(folder, root).replace(os.sep, "/")
