@@ -221,7 +221,7 @@ def test_slow_steps_that_files_kept_make_no_rank_late(tmp_path: Path) -> None:
     compared = measure(run, job.model, "a")
     assert compared is not None
     assert model.source.sampled < model.source.detailed
-    assert [*model.facts.late, *compared.facts.late, *scene_of(run, job.model).late] == []
+    assert [*model.facts.late, *compared.facts.late, *Scene(run, job.model).late] == []
 
 
 def test_times_and_arrows_show_who_is_late(answers: Answers) -> None:
