@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import defaultdict, deque
+from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -232,15 +233,17 @@ class QueueModel:
     """Starts on each backend, over the collectives of all models that use it."""
 
     def __init__(self) -> None:
-        self._seen: LastUsed[int, deque[tuple[int, int, int]]] = LastUsed(
-            lambda: deque(maxlen=_REMEMBERED)
-        )
+        self._seen: LastUsed[int, list[tuple[int, int, int]]] = LastUsed(list)
+        """By backend: when each collective's worker was free, its issue and its arrival, sorted."""
 
     def add(self, collectives: Iterable[TimedCollective]) -> None:
         """Learn of a call's collectives, before the starts of any that they may have held up."""
         for one in collectives:
             if one.what.group.workers:
-                self._seen.of(one.what.group.key).append(one.span)
+                seen = self._seen.of(one.what.group.key)
+                insort(seen, (one.freed, one.issued, one.arrived))
+                if len(seen) > _REMEMBERED:
+                    del seen[0]
 
     def derive_starts(self, collectives: Iterable[TimedCollective]) -> None:
         """Set the starts of some noted collectives."""
@@ -250,8 +253,11 @@ class QueueModel:
                 by_backend[one.what.group.key].append(one)
         for queue, queued in by_backend.items():
             own, first = [one.span for one in queued], min([one.issued for one in queued])
-            earlier = [span for span in self._seen.of(queue) if span[2] > first]
-            relevant = sorted({*own, *earlier})
+            seen = self._seen.of(queue)
+            later = seen[bisect_left(seen, (first + 1,)) :]
+            relevant = sorted(
+                {*own, *((issued, arrived, freed) for freed, issued, arrived in later)}
+            )
             launches, dones, freed = zip(*relevant, strict=True)
             starts = fifo_starts(launches, dones, queued[0].what.group.workers, freed=freed)
             start_of = dict(zip(relevant, starts, strict=True))
