@@ -250,13 +250,11 @@ class RankTrack:
         """Return the row in ``buckets`` of each row in ``stages``."""
         return np.repeat(np.arange(len(self.buckets)), self.buckets.stages)
 
-    def time_in(self, name: str) -> Ints:
-        """Return the ns that each bucket was in a stage, (buckets,)."""
-        rows = np.flatnonzero(self.stages.name == STAGE_NAMES.index(name))
-        length = np.clip(self.stages.end[rows] - self.stages.start[rows], 0, None)
-        of, count = self.bucket_of_stages()[rows], len(self.buckets)
-        return np.bincount(of, weights=length, minlength=count).astype(np.int64)
-
     def time_in_stages(self) -> Ints:
         """Return the ns that each bucket was in each of ``STAGE_NAMES``, (buckets, stages)."""
-        return np.stack([self.time_in(name) for name in STAGE_NAMES], axis=1)
+        stages, kinds = self.stages, len(STAGE_NAMES)
+        length = np.clip(stages.end - stages.start, 0, None)
+        place = self.bucket_of_stages() * kinds + stages.name
+        sums = np.bincount(place, weights=length, minlength=len(self.buckets) * kinds)
+        found: Ints = sums.astype(np.int64).reshape(-1, kinds)
+        return found

@@ -214,16 +214,17 @@ class StepArrays:
             found.flat[self._step_at[i]] = values(i, own)
         return found
 
-    def _buckets(self, values: Callable[[int, RankRows], Ints | Floats]) -> Floats:
+    def _buckets(self, values: Callable[[int, RankRows], Ints | Floats], *count: int) -> Floats:
         """Return what ``values`` gives for the buckets of each rank, (R, S, B).
 
-        Those of one bucket lie side by side, since most medians are of one bucket.
+        Those of one bucket lie side by side, since most medians are of one bucket.  ``count``: how
+        many ``values`` gives of each, in front of all other axes.
         """
-        shape = len(self.buckets), len(self.ranks), len(self.steps)
-        found = np.full(math.prod(shape), np.nan)
+        shape = *count, len(self.buckets), len(self.ranks), len(self.steps)
+        found = np.full((*count, math.prod(shape[-3:])), np.nan)
         for i, own in enumerate(self._rows):
-            found[self._bucket_at[i]] = values(i, own)
-        return np.moveaxis(found.reshape(shape), 0, -1)
+            found[..., self._bucket_at[i]] = values(i, own)
+        return np.moveaxis(found.reshape(shape), -3, -1)
 
     def by_step(self, column: str) -> Floats:
         """Return a column of the steps, (R, S)."""
@@ -394,14 +395,14 @@ class StepArrays:
     @cached_property
     def stages(self) -> dict[str, Floats]:
         """Time in each stage that occurs, (R, S, B), in their order; 0 where a bucket has none."""
-        of_rank = (x.track.stages.name[np.repeat(x.buckets, x.track.buckets.stages)]
-                   for x in self._rows)  # fmt: skip
-        occur = np.unique(np.concatenate([np.unique(one) for one in of_rank])).tolist()
-        return {STAGE_NAMES[i]: self._time_in(STAGE_NAMES[i]) for i in occur}
-
-    def _time_in(self, stage: str) -> Floats:
-        found = self._buckets(lambda _, own: own.track.time_in(stage)[own.buckets])
-        return np.where(np.isnan(self.done), np.nan, found)
+        of_rank = (np.repeat(x.buckets, x.track.buckets.stages) for x in self._rows)
+        names = (x.track.stages.name[at] for x, at in zip(self._rows, of_rank, strict=True))
+        occur = np.unique(np.concatenate([np.unique(one) for one in names])).tolist()
+        found = self._buckets(
+            lambda _, own: own.track.time_in_stages()[own.buckets].T[occur], len(occur)
+        )
+        found[:, np.isnan(self.done)] = np.nan
+        return {STAGE_NAMES[i]: ns for i, ns in zip(occur, found, strict=True)}
 
     @property
     def waits(self) -> Waits:

@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from .clock import last_rank
-from .columns import STAGE_NAMES, UNKNOWN, Ints
+from .columns import STAGE_NAMES, UNKNOWN
 from .placed import placed
 from .run import Run
 from .waits import waits
@@ -58,35 +58,46 @@ class Call(NamedTuple):
         return [stage for stage in self.stages if stage.name == "wire"]
 
 
+class _Times(NamedTuple):
+    """When a step's first bucket was ready on a rank, and its last one done, in rank 0's clock.
+
+    ``unsure``: by how many ns ``done`` may be off.
+    """
+
+    first_ready: int
+    done: int
+    unsure: int
+
+
 class _Lane:
     """A rank's calls of a model that have times, by step."""
 
     def __init__(self, run: Run, model: str, i: int) -> None:
-        (self._track, self._clock), self._at = run.ranks[i], placed(run)[i]
+        (self._track, clock), self._at = run.ranks[i], placed(run)[i]
         columns = self._track.buckets
         rows = np.flatnonzero(self._track.is_of(columns, model) & ~columns.having("untimed"))
-        self._rows = rows[np.argsort(columns.step[rows], kind="stable")]
-        self._step, self._first_stage = columns.step[self._rows], columns.first_stage
+        self._rows = rows = rows[np.argsort(columns.step[rows], kind="stable")]
+        self._first_stage = columns.first_stage
         self.rank, self.waited = self._track.rank, waits(run, model).waited[i]
+        # A step has a stretch of the rows.
+        steps, begins = np.unique(columns.step[rows], return_index=True)
+        self._place = {step: at for at, step in enumerate(steps.tolist())}
+        self._begins = np.append(begins, len(rows))
+        self._first_ready = np.minimum.reduceat(self._at.ready[rows], begins)
+        self._done = np.maximum.reduceat(self._at.done[rows], begins)
+        self._unsure = clock.uncertainty(np.maximum.reduceat(columns.done[rows], begins))
 
-    def rows(self, step: int) -> Ints:
-        """Return the rows in ``buckets`` of a step."""
-        first, end = np.searchsorted(self._step, [step, step + 1])
-        return self._rows[first:end]
-
-    def begin(self, step: int) -> int:
-        """Return when the step's first bucket was ready."""
-        return int(self._at.ready[self.rows(step)].min())
-
-    def end(self, step: int) -> tuple[int, int]:
-        """Return when the step's last bucket was done, and by how many ns that may be off."""
-        rows = self.rows(step)
-        host = self._track.buckets.done[rows].max(keepdims=True)
-        return int(self._at.done[rows].max()), int(self._clock.uncertainty(host)[0])
+    def times(self, step: int) -> _Times | None:
+        """Return the times of a step; ``None`` where it is not there."""
+        at = self._place.get(step)
+        if at is None:
+            return None
+        return _Times(int(self._first_ready[at]), int(self._done[at]), int(self._unsure[at]))
 
     def calls(self, step: int) -> dict[int, Call]:
         """Return the calls of a step by bucket."""
-        columns, rows = self._track.buckets, self.rows(step)
+        columns, at = self._track.buckets, self._place[step]
+        rows = self._rows[self._begins[at] : self._begins[at + 1]]
         begun = self._at.ready[rows] - columns.ready_after[rows]
         facts = zip(
             columns.bucket[rows].tolist(),
@@ -170,24 +181,25 @@ class CriticalPaths:
 
     def of(self, step: int) -> CriticalPath:
         """Return the path of a step; a step that a rank does not have has none."""
-        having, ranks = self._having(step), len(self._lanes)
+        times, ranks = self._times(step), len(self._lanes)
         why = self.why_unknown
-        if why is None and len(having) < ranks:
-            why = f"{len(having)} of {ranks} ranks have step {step} in a file"
+        if why is None and len(times) < ranks:
+            why = f"{len(times)} of {ranks} ranks have step {step} in a file"
         if why is not None:
             return CriticalPath(step, 0, 0, (), why)
-        end, before = max(one.end(step)[0] for one in having), self._having(step - 1)
-        start = min(one.begin(step) for one in having)
+        before, end = self._times(step - 1), max(one.done for one in times)
+        start = min(one.first_ready for one in times)
         if len(before) == ranks:
-            start = max(one.end(step - 1)[0] for one in before)
+            start = max(one.done for one in before)
         try:
-            segments = _Walk(self._lanes, step, start).back()
+            segments = _Walk(self._lanes, step, start).back(times)
         except _BrokenError as broken:
             return CriticalPath(step, start, end, (), str(broken))
         return CriticalPath(step, start, end, tuple(reversed(segments)))
 
-    def _having(self, step: int) -> list[_Lane]:
-        return [lane for lane in self._lanes if len(lane.rows(step))]
+    def _times(self, step: int) -> list[_Times]:
+        """Return the times of a step on all ranks that have it."""
+        return [found for lane in self._lanes if (found := lane.times(step)) is not None]
 
 
 class _Walk:
@@ -197,13 +209,13 @@ class _Walk:
         self._lanes, self._start = lanes, start
         self._of = lru_cache(None)(lambda lane: lanes[lane].calls(step))
         self._found: list[Segment] = []
-        done, unsure = np.array([lane.end(step) for lane in lanes]).T
+
+    def back(self, times: list[_Times]) -> list[Segment]:
+        """Return the segments, from the last bucket done on any rank."""
+        _, done, unsure = np.array(times).T
         last = int(last_rank(done, unsure, np.ones(len(done), np.bool_))[0])
         # Of several that clocks do not tell apart it is one.
         self._follow(int(done.argmax()) if last == UNKNOWN else last, is_told=last != UNKNOWN)
-
-    def back(self) -> list[Segment]:
-        """Return the segments, from the last bucket done on any rank."""
         call = max(self._calls.values(), key=lambda one: one.done)
         self._at = call.done
         turns = len(self._lanes) * sum(len(one.stages) + 1 for one in self._calls.values())

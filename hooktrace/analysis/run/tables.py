@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import RunInfo
-from .columns import UNKNOWN, Bools, BucketColumns, Ints, StepColumns
+from .columns import STAGE_NAMES, UNKNOWN, Bools, BucketColumns, Ints, StepColumns
 from .run import Run, once
 from .waits import Waited, waits
 
@@ -149,7 +149,7 @@ class BucketRows(Rows):
     @property
     def wire_ns(self) -> Ints:
         """How long the buckets were on the wire."""
-        return self.track.time_in("wire")
+        return self.track.time_in_stages()[:, STAGE_NAMES.index("wire")]
 
 
 @once
