@@ -41,8 +41,11 @@ def communication_is_exposed(model: ModelFacts) -> Iterator[Finding]:
 
 def units_are_exposed(model: ModelFacts) -> Iterator[Finding]:
     """Gain: the median exposed time, all that any other hook, sharding or network could give."""
-    waits = "raining waits for its collectives for {share} of the step"
-    yield from _exposed(model, f"T{waits}: {{part}}.", f"t{waits}")
+    yield from _exposed(
+        model,
+        "Training waits for its collectives for {share} of the step: {part}.",
+        "training waits for its collectives for {share} of the step",
+    )
     if model.exposed is None:
         busy = f", which are in flight for {ms(model.busy_ns)} of each step"
         yield Finding(
@@ -55,7 +58,10 @@ def units_are_exposed(model: ModelFacts) -> Iterator[Finding]:
 
 
 def _exposed(model: ModelFacts, sentence: str, hidden: str, remedy: str = "") -> Iterator[Finding]:
-    """Yield the finding of the exposed time, where that is known."""
+    """Yield the finding of the exposed time, where that is known.
+
+    ``sentence``, ``hidden``: with ``{share}`` of the step, and ``{part}`` of its ms.
+    """
     if model.exposed is None or model.exposed_share is None or model.period is None:
         return
     share = percent(model.exposed_share)
