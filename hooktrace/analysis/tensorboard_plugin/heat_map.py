@@ -109,10 +109,9 @@ def _part(scene: Scene, kind: int) -> Ints:
     ``UNKNOWN`` for a step in which the split of any of its collectives is unknown.
     """
     found = []
-    for i, track in enumerate(scene.tracks):
-        bars, count = scene.bars.at(scene.bars.of_rank(i)), len(track.steps)
-        pieces = scene.pieces(bars)
+    for track, bars, pieces in scene.by_rank():
         steps = track.steps.rows_of(track.buckets.model, track.buckets.step)
+        count = len(track.steps)
         row = steps[bars.row][pieces.of]
         is_wire = ((pieces.kind == _WIRE) | (pieces.kind == _WAIT)) & (row != UNKNOWN)
         own = is_wire & (pieces.kind == kind)

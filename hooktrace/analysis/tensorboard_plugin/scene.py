@@ -9,7 +9,7 @@ A device bucket is where the Perfetto file puts it: after its step's first ready
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ...records import AnomalyRecord, LayoutRecord, Unit
 from ...records.other import OtherCollective, OtherCollectives
-from ..run import COUNTS, FLAGS, STAGE_NAMES, UNKNOWN, Hang, Ints, Run, bucket_keys, reasons
+from ..run import COUNTS, UNKNOWN, Hang, Ints, RankTrack, Run, bucket_keys, reasons
 from ..run import hangs as hangs_of
 from ..run import waits as waits_of
 from ..run.dense import settled_steps
@@ -166,19 +166,21 @@ class Scene:
     @cached_property
     def spent(self) -> Floats:
         """The ns of each of ``KINDS`` in each bar, (bars, kinds)."""
-        found = np.zeros((len(self.bars), len(KINDS)))
-        stages = [track.time_in_stages() for track in self.tracks]
-        found[:, : len(STAGE_NAMES)] = self.bars.gather(stages)
-        waits = []
-        for track, (ns, _) in zip(self.tracks, self.waits.waited, strict=True):
-            rows = np.flatnonzero(ns > 0)
-            of = track.bucket_of_stages()[rows]
-            waits.append(np.bincount(of, weights=ns[rows], minlength=len(track.buckets)))
-        found[:, KINDS.index("wait")] = wait = self.bars.gather(waits)
-        found[:, KINDS.index("wire")] -= wait
+        parts, size = [], len(KINDS)
+        for _, bars, pieces in self.by_rank():
+            place = pieces.of * size + pieces.kind
+            sums = np.bincount(place, pieces.end - pieces.start, len(bars) * size)
+            parts.append(sums.reshape(-1, size))
+        found: Floats = np.concatenate(parts)
         took = self.bars.end - self.bars.start
         found[:, KINDS.index("other")] = np.clip(took - found.sum(axis=1), 0, None)
         return found
+
+    def by_rank(self) -> Iterator[tuple[RankTrack, Bars, Pieces]]:
+        """Yield each rank's bars with their stages: those of all ranks at once take much memory."""
+        for i, track in enumerate(self.tracks):
+            bars = self.bars.at(self.bars.of_rank(i))
+            yield track, bars, self.pieces(bars)
 
     def pieces(self, bars: Bars) -> Pieces:
         """Return the stages of some bars."""
@@ -207,7 +209,7 @@ class Scene:
         at_end[steps.gather(t.steps.having("sharded") for t in tracks)] = 0
         waited = bars.gather(t.buckets.exposed for t in tracks).clip(0, bars.end - bars.start)
         issuing = bars.gather(t.buckets.launched_after for t in tracks).clip(0, waited)
-        issuing[(bars.flags & FLAGS["device"]) != 0] = 0
+        issuing[bars.having("device")] = 0
         found = Spans(steps.rank, steps.row, steps.end - at_end, steps.end).joined(
             Spans(bars.rank, bars.row, bars.start, bars.start + issuing),
             Spans(bars.rank, bars.row, bars.end - (waited - issuing), bars.end),
