@@ -68,12 +68,17 @@ class Pieces(NamedTuple):
 class Scene:
     """All ranks of one model; an empty one where the run does not have it.
 
-    ``numbers``: of the ranks; all else names a rank by its place among these.  ``waits``: what
-    ranks wait for each other.  ``hangs``: those of the model, and of no model.  ``origin``: the
-    first time of the model that any rank has, in rank 0's clock.  ``late``: the ranks that the
-    report names, the worst first, and where others waited for each; ``late_note``: why it names
-    none.  ``bars``: the buckets that have times, or units' collectives, which are ``units`` of a
-    sharded model, whose rows have ``titles``; both are empty of DDP's.
+    - ``numbers``: of the ranks; all else names a rank by its place among these.
+    - ``origin``: the first time of the model that any rank has, in rank 0's clock.
+    - ``waits``: what ranks wait for each other.  ``hangs``: those of the model, and of no model.
+    - ``late``: the ranks that the report names, the worst first, and where others waited for each;
+      ``late_note``: why it names none.
+    - ``bars``: the buckets that have times, or the collectives of a sharded model's ``units``,
+      whose rows have ``titles``; both are empty of DDP's.
+    - ``anomalies``, ``layouts``: rank, time and record of each.
+    - ``calls``: the collectives that belong to no bucket, whichever model's step was sampled, with
+      that step; ``others``: when they were in flight, for no time where no end is known, ``row``
+      being the place in ``calls``.
     """
 
     def __init__(self, run: Run, model: str) -> None:
@@ -97,6 +102,9 @@ class Scene:
             self.bars.flags[its] |= np.isin(own_keys, keys) * LATE
         lane, self.titles = lanes_of(self.bars, self.units)
         self.bars = replace(self.bars, lane=lane)
+        self.anomalies = self._moments([track.records.anomalies for track in run.tracks])
+        self.layouts = self._moments([track.records.layouts for track in run.tracks])
+        self.calls, self.others = self._other_calls()
 
     def _steps(self, rows: list[Ints]) -> Steps:
         every = zip(self.tracks, placed(self.run), rows, reasons(self.run), strict=True)
@@ -216,37 +224,17 @@ class Scene:
         )
         return found.at(found.end > found.start)
 
-    @cached_property
-    def calls(self) -> list[tuple[OtherCollective, OtherCollectives]]:
-        """The collectives of all ranks that belong to no bucket, with the step of each.
-
-        They are of the process, whichever model's step was sampled.
-        """
-        found = (of for track in self.tracks for of in track.records.others)
-        return [(one, of) for of in found for one in of.collectives]
-
-    @cached_property
-    def others(self) -> Spans:
-        """When these were in flight, for no time where no end is known; ``row``: in ``calls``."""
-        parts, before = [], 0
+    def _other_calls(self) -> tuple[list[tuple[OtherCollective, OtherCollectives]], Spans]:
+        calls: list[tuple[OtherCollective, OtherCollectives]] = []
+        parts = []
         for track, clock in self.run.ranks:
-            own = [one for of in track.records.others for one in of.collectives]
-            issued = np.array([one.issued_ns for one in own], np.int64)
-            done = np.array([one.done_ns or one.issued_ns for one in own], np.int64)
+            own = [(one, of) for of in track.records.others for one in of.collectives]
+            issued = np.array([one.issued_ns for one, _ in own], np.int64)
+            done = np.array([one.done_ns or one.issued_ns for one, _ in own], np.int64)
             times = (clock.common(at) - self.origin for at in (issued, done))
-            parts.append((before + np.arange(len(own)), *times))
-            before += len(own)
-        return Spans.of(parts)
-
-    @cached_property
-    def anomalies(self) -> list[tuple[int, int, AnomalyRecord]]:
-        """Rank, time and record of each."""
-        return self._moments([track.records.anomalies for track in self.tracks])
-
-    @cached_property
-    def layouts(self) -> list[tuple[int, int, LayoutRecord]]:
-        """Rank, time and record of each."""
-        return self._moments([track.records.layouts for track in self.tracks])
+            parts.append((len(calls) + np.arange(len(own)), *times))
+            calls += own
+        return calls, Spans.of(parts)
 
     def _moments(self, of_ranks: Sequence[Sequence[_Record]]) -> list[tuple[int, int, _Record]]:
         found = []
