@@ -222,7 +222,7 @@ def _warning_of_failures(original: Any) -> Any:
 def _averaging(original: Any) -> Any:
     def _lazy_init(self: DistributedDataParallel) -> None:
         original(self)  # an optimiser inside the backward pass registers a hook here
-        _average(self)
+        average(self)
 
     return _lazy_init
 
@@ -236,7 +236,7 @@ def _tracing_copies(original: Any) -> Any:
                 "a copied or unpickled DDP model has lost its communication hook, though it lists "
                 "one: torch leaves it behind, and averages plainly; register it again on the copy"
             )
-        _average(self)
+        average(self)
 
     return set_state
 
@@ -246,7 +246,8 @@ def _dispatcher(ddp: DistributedDataParallel) -> Dispatcher | None:
     return None if reducer is None else _dispatchers.get(reducer)
 
 
-def _average(ddp: DistributedDataParallel) -> None:
+def average(ddp: DistributedDataParallel) -> None:
+    """Have a known model's buckets taken, if no hook was registered by now."""
     dispatcher = _dispatcher(ddp)
     if dispatcher is not None:
         dispatcher.average()

@@ -21,7 +21,7 @@ from typing import Any
 from ..tracing.options import ASKING, BUCKET_CAP_MB
 from . import ending, patches, sharded
 from .patches import DDP, FSDP
-from .tuning.plan import MEASURED
+from .tuning import MEASURED
 
 FOLDER = str(Path(__file__).with_name("python_path"))
 """For PYTHONPATH: its ``sitecustomize`` sets a process up."""

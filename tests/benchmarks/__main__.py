@@ -24,6 +24,7 @@ from .ranks import ranks
 from .sharded import sharded
 from .timeline import timeline
 from .training_thread import training_thread
+from .tune import tune
 from .whole_step import probes, whole_step, without_a_hook
 from .wire import wire
 
@@ -62,6 +63,7 @@ GROUPS = {
     ),
     "timeline": Group(timeline, "Comm Timeline of a million stages, in Chromium", is_default=False),
     "ranks": Group(ranks, "a hub with 10,000 simulated ranks on 1,250 hosts", is_default=False),
+    "tune": Group(tune, "what tune names, beside each setting alone, 2 ranks", is_default=False),
     "report": Group(large_report, "a report on a large job's files", is_default=False),
 }
 """By the name that ``--only`` takes, in the order of the table."""

@@ -5,28 +5,26 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from torch.distributed import HashStore
+import torch
+import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
 
 from hooktrace.hooks import OptimizerHookState, allreduce_hook, hook_then_optimizer
-from hooktrace.integrations.tuning import turns as turns_of_a_model
+from hooktrace.integrations.tuning import MEASURED, WHERE
 from hooktrace.integrations.tuning.models import DDPTurns, does_more
-from hooktrace.integrations.tuning.plan import FEWEST, MEASURED, OWN, TURN, Plan, plan, turn_times
-from hooktrace.integrations.tuning.plan import rounds as of_rounds
-from hooktrace.integrations.tuning.turns import to_blame
+from hooktrace.integrations.tuning.turns import OWN, TURN, Plan, Turns, plan, turn_times
+from hooktrace.integrations.tuning.turns import rounds as of_rounds
 
 
 def turns(steps: Mapping[str, float], rounds: int, *, seconds: float = 0.0) -> list[str]:
     """Return whose turns there were; a hook's step takes so long in each round, or by turns."""
     times: dict[str, list[float]] = {label: [] for label in steps}
-    plan, found = Plan("", rounds, seconds=seconds, limit_s=1000), list[str]()
+    plan, found = Plan(rounds, seconds=seconds, limit_s=1000), list[str]()
     for label in of_rounds([*steps], plan, lambda: float(len(found)), lambda: times):
         found.append(label)
         times[label].append(steps[label])
@@ -61,11 +59,10 @@ def test_who_was_the_faster_one_in_some_round_stays() -> None:
 
 
 def test_a_start_ends_at_its_limit() -> None:
-    """With what can be told by then; in the middle of a round only where that takes too long."""
-    plan = Plan("", 20, limit_s=30)
-    assert len([*of_rounds([OWN, "a"], plan, lambda: 31.0, dict)]) == 2 * FEWEST
-    now = iter([119.9, 120.0])
-    assert len([*of_rounds([OWN, "a"], plan, lambda: next(now), dict)]) == 1
+    """Also in the middle of a round."""
+    now = iter([0.0, 29.9, 29.9, 30.0])
+    plan = Plan(20, seconds=0.0, limit_s=30)
+    assert len([*of_rounds([OWN, "a"], plan, lambda: next(now), dict)]) == 3
 
 
 def test_a_turn_is_told_without_its_first_steps_once_it_is_over() -> None:
@@ -79,51 +76,53 @@ def test_a_turn_is_told_without_its_first_steps_once_it_is_over() -> None:
 
 def test_a_plan_goes_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before there is a process group it is this process's own."""
-    wanted = Plan("folder", 100, model=1, hooks=["fp16", "bf16"], cap=2.5)
-    monkeypatch.setenv(MEASURED, json.dumps(asdict(wanted)))
+    wanted = Plan(100, 20.0, 60.0, model=1, hooks=["fp16", "bf16"], cap=2.5)
+    monkeypatch.setenv(MEASURED, msgspec.json.encode(wanted).decode())
     assert plan() == wanted
+
+
+def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the most memory that a device tells of a turn, but of the first one."""
+    wanted = Plan(2, 0.0, 60.0, model=1, hooks=["a"])
+    monkeypatch.setenv(MEASURED, msgspec.json.encode(wanted).decode())
+    monkeypatch.setenv(WHERE, str(tmp_path / "start"))
+    monkeypatch.setattr(Turns, "main", None)
+    had = list[str]()
+    peaks = {OWN: iter([5, 4]), "a": iter([7, 8])}
+    peak_of = torch.accelerator
+    monkeypatch.setattr(peak_of, "max_memory_allocated", lambda _: next(peaks[had[-1]]))
+    monkeypatch.setattr(peak_of, "reset_peak_memory_stats", lambda _: None)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        turns = Turns(torch.nn.Linear(4, 4, device="meta"), 1, kind="DDP")
+        turns.begin([OWN, "a"], had.append)
+        for _ in range(5 * TURN):
+            turns.step()
+        with pytest.raises(SystemExit):
+            turns.step()
+    finally:
+        dist.destroy_process_group()
+    assert Counter(had) == {OWN: 3, "a": 2}
+    seen = json.loads((tmp_path / "start-rank00000.json").read_text())
+    assert len(seen["begins"]) == 5 * TURN + 1
+    assert seen["turns"] == [[label, TURN * i] for i, label in enumerate(had)]
+    assert (seen["bytes"], seen["peaks"]) == (80, {OWN: 5, "a": 8})
 
 
 def test_a_hook_that_does_more_than_average_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its optimizer would not run in the turns of the others."""
-    monkeypatch.setenv(MEASURED, json.dumps(asdict(Plan(str(tmp_path / "start"), 1))))
+    monkeypatch.setenv(WHERE, str(tmp_path / "start"))
     assert not does_more(allreduce_hook)
     for hook in (
         hook_then_optimizer(allreduce_hook, OptimizerHookState({})),
         optimizer_overlap_hooks._hook_then_optimizer,
     ):
         turns: Any = DDPTurns.__new__(DDPTurns)
-        turns.tracers = []
+        turns.seen = {}
         with pytest.raises(SystemExit):
             turns.take(None, hook, None, None)
-        (path,) = tmp_path.glob("start-refused-*.json")
+        (path,) = tmp_path.glob("start-refused.json")
         assert "does more than average gradients" in json.loads(path.read_text())["why_not"]
         path.unlink()
-
-
-GONE = "RuntimeError: Connection closed by peer"
-
-
-@pytest.mark.parametrize(
-    ("said", "blamed"),
-    [
-        ([("fp16", False, "no"), ("fp16", True, GONE)], "it failed: no"),
-        ([("fp16", True, GONE), ("fp16", False, "no")], "it failed: no"),
-        ([("fp16", True, GONE), ("fp16", True, GONE)], f"it failed: {GONE}"),
-        ([("fp16", True, GONE)], None),  # the other was killed
-        ([("as it is", False, "no"), ("as it is", True, GONE)], None),
-        ([None, ("fp16", True, GONE)], None),  # the script has failed on the first
-    ],
-)
-def test_the_hook_to_blame(
-    said: list[tuple[str, bool, str] | None], blamed: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where a rank is gone, a collective fails on the others, whoever's turn it is."""
-    wait = timedelta(seconds=5 if blamed else 0.1)
-    monkeypatch.setattr(turns_of_a_model, "_WAIT", wait)
-    store = HashStore()
-    with ThreadPoolExecutor(len(said)) as ranks:
-        found = [*ranks.map(lambda one: to_blame(one, 2, store), said)]
-    assert found == [{"fp16": blamed} if blamed else {}] * len(said)

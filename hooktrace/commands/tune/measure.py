@@ -8,8 +8,7 @@ record files of a hook --recorded--> exposed time, bytes, error
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import nan
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,36 +16,32 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...analysis.run import load
-from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, block_length, interval, resampled
-from ...analysis.run.columns import UNKNOWN
-from ...analysis.run.counts import COUNTS, reasons
-from ...analysis.run.dense import known, middle
-from ...integrations.tuning.plan import OWN, folder_of, turn_times
+from ...analysis.run import bootstrap, load
+from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, block_length, ratio_interval
+from ...analysis.run.dense import known_middle, settled_steps
+from ...integrations.tuning.turns import OWN, folder_of, turn_times
 from ...records.files import find_records
 
 Floats = npt.NDArray[np.float64]
-Seen = Mapping[str, Any]
-"""What one rank wrote of a model (``integrations/tuning/turns.py``)."""
 
 
 class Setting(msgspec.Struct, frozen=True):
     """A hook and a limit of bucket sizes, of DDP, and what a step with them is like.
 
     ``ratio``: of the step over that of the job as it is, with the ends of its interval.
-    ``exposed_ns``: the mean of the ranks' medians.  ``wire_bytes``: the first rank's median.
-    ``error``: relative L2, the largest of a bucket.
+    ``exposed_ns``, ``wire_bytes``: medians.  ``error``: relative L2, the largest of a bucket.
+    ``peak_bytes``: of a device's memory, with the states of all hooks.
     """
 
     hook: str
     cap: float | None
-    step_ns: float
     ratio: float
     low: float
     high: float
     exposed_ns: float | None = None
     wire_bytes: float | None = None
     error: float | None = None
+    peak_bytes: int | None = None
 
 
 class Start(NamedTuple):
@@ -56,74 +51,68 @@ class Start(NamedTuple):
     """
 
     folder: Path
-    ranks: Sequence[Seen]
-    cap: float | None = None
+    ranks: Sequence[Mapping[str, Any]]
     trouble: str = ""
 
     @property
+    def first(self) -> Mapping[str, Any]:
+        """What the first rank here wrote; turns are the same on all."""
+        return self.ranks[0]
+
+    @property
     def turns(self) -> dict[str, Floats]:
-        """The mean step of each hook's turns, ns, by label, (rounds,), the mean over ranks.
+        """The mean step of each hook's turns, ns, by label, (rounds,).
 
         A hook that has left has fewer; where a round was not ended, none has more than ``OWN``.
         """
-        per_rank = [turn_times(one["begins"], one["turns"]) for one in self.ranks]
-        own = min(len(one.get(OWN, ())) for one in per_rank)
-        found = {}
-        for label in sorted(set.intersection(*map(set, per_rank))):
-            count = min(own, *(len(one[label]) for one in per_rank))
-            found[label] = np.mean([one[label][:count] for one in per_rank], axis=0)
-        return found
+        found = turn_times(self.first["begins"], self.first["turns"])
+        own = len(found.get(OWN, ()))
+        return {label: np.array(times[:own]) for label, times in found.items()}
 
-    def settings(self, plain: Sequence[Floats]) -> list[Setting]:
-        """Return what it says of each of its hooks; ``plain``: as in ``against``."""
-        turns = self.turns
-        return [
-            Setting(
-                label, self.cap, *against(turns[label], turns[OWN], plain),
-                *recorded(folder_of(self.folder, label)),
-            )
-            for label in turns
-        ]  # fmt: skip
+    @property
+    def rounds(self) -> int:
+        """How many rounds each hook had at least."""
+        return min(map(len, self.turns.values()), default=0)
+
+    @property
+    def step_s(self) -> float:
+        """A step of the job as it is, of a start without hooks of ours: the median turn's mean."""
+        return float(np.median(self.turns[OWN])) / 1e9
+
+    def settings(self, plain: Sequence[Floats]) -> Iterator[Setting]:
+        """Yield what it says of each of its hooks; ``plain``: as in ``against``."""
+        for label, times in self.turns.items():
+            peaks = [one["peaks"].get(label) for one in self.ranks]
+            yield Setting(
+                label, self.first["cap"], *against(times, self.turns[OWN], plain),
+                *recorded(folder_of(self.folder, label)), max(filter(None, peaks), default=None),
+            )  # fmt: skip
 
 
-def against(
-    hook: Floats, own: Floats, plain: Sequence[Floats]
-) -> tuple[float, float, float, float]:
-    """Return a hook's step, ns, and that over the job's as it is, with the ends of its interval.
+def against(hook: Floats, own: Floats, plain: Sequence[Floats]) -> tuple[float, float, float]:
+    """Return a hook's step over the job's as it is, and the ends of its 95 % interval.
 
     ``hook``, ``own``: its turns and those of the job's hook, which are compared round by round, so
     that what drifts cancels.  ``plain``: of the starts, one or two, without hooks of ours.
     """
     # Turns of a hook are a round apart, and do not depend on each other as steps do.
-    paired = _resampled(np.log(hook) - np.log(own[: len(hook)]), 1, 0)
-    alone = _resampled(np.log(own), 1, 1)
-    logs = [np.log(one) for one in plain]
-    bases = [_resampled(one, block_length(one), 2 + seed) for seed, one in enumerate(logs)]
-    base = Estimates(
-        np.mean([one.found for one in bases], axis=0),
-        np.mean([one.drawn for one in bases], axis=0),
-        sum(one.blocks for one in bases),
-    )
-    found = Estimates(paired.found + alone.found, paired.drawn + alone.drawn, paired.blocks)
-    ratio, low, high = (float(np.exp(one[0])) for one in interval(base, found))
-    return float(np.exp(base.found[0])) * ratio, ratio, low, high
+    paired, alone = _resampled(hook / own[: len(hook)], 1, 0), _resampled(own, 1, 1)
+    found = Estimates(paired.found * alone.found, paired.drawn * alone.drawn, paired.blocks)
+    bases = [_resampled(one, block_length(one), 2 + seed) for seed, one in enumerate(plain)]
+    base = Estimates(*(np.mean(parts, axis=0) for parts in zip(*bases, strict=True)))
+    ratio, low, high = (1 + float(one[0]) for one in ratio_interval(base, found))
+    return ratio, low, high
 
 
 def _resampled(values: Floats, length: int, seed: int) -> Estimates:
-    return resampled(values[:, None], values, MIDDLE_HALF, length=length, seed=seed)
+    return bootstrap.resampled(values[:, None], values, MIDDLE_HALF, length=length, seed=seed)
 
 
 def recorded(folder: Path) -> tuple[float | None, float | None, float | None]:
     """Return exposed time, ns, bytes and error, by the record files in a folder."""
     run = load(find_records(folder))
-    exposed, sent = [], []
-    for track, why in zip(run.tracks, reasons(run), strict=True):
-        exposed.append(_median(track.steps.exposed[why == COUNTS]))
-        sent.append(_median(track.steps.wire_bytes[why == COUNTS]))
-    errors = (one.relative_l2 for track in run.tracks for one in track.errors.values())
-    error = max((one for one in errors if one is not None), default=None)
-    return known(float(np.mean(exposed or [nan]))), known([*sent, nan][0]), error
-
-
-def _median(values: npt.NDArray[Any]) -> float:
-    return middle(np.where(values == UNKNOWN, nan, values))
+    steps = settled_steps(run, run.model_names[0]) if run.model_names else None
+    if steps is None:
+        return None, None, None
+    error = max((max(of_step) for of_step in steps.errors_by_step().values()), default=None)
+    return known_middle(steps.exposed), known_middle(steps.sent()), error

@@ -9,27 +9,28 @@ follow: what is asked of each comes from rank 0's machine, through torch's store
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import chain
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import typer
 
+from ...analysis.document.output import json_text, put_out
 from ...hooks.catalogue import candidates
 from ...integrations.start import FOLDER
+from ...integrations.tuning import MEASURED, WHERE
 from ...integrations.tuning.models import SHARDED
-from ...integrations.tuning.plan import FEWEST, LEFT_OUT, MEASURED, OWN, SURVIVORS, TURN, Plan
+from ...integrations.tuning.turns import FEWEST, LEFT_OUT, OWN, SURVIVORS, TURN, Plan
 from ...records.errors import UsageError
 from ...tracing.options import TUNING
 from .job import run_job, why_of
-from .measure import Floats, Seen, Start, against
-from .show import Tuned, as_json, as_text
+from .measure import Start
+from .show import Tuned, document, sentence
 
 BEFORE = """\
 hooktrace tune starts the command up to {starts} times, and once more for each hook that
@@ -37,13 +38,10 @@ fails, for --minutes {minutes:g} in all, and ends it each time. It trains for re
 writes, it writes, checkpoints too. A script can ask for it: HOOKTRACE_TUNING is 1 then."""
 HOOKS = {"DDP": [one.name for one in candidates()], "fully_shard": [*SHARDED]}
 """What can be tried, by what a model is under."""
-CAPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0)
-"""MB that are tried where they make another number of buckets, MOST_BUCKETS at most."""
-MOST_BUCKETS = 100
-SECONDS = 20.0
-"""What a start takes at least, so that short steps are many."""
-STARTING_S = 120.0
-"""What a job may take to come to its first step."""
+CAPS, MOST_BUCKETS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0), 100
+"""MB that are tried where they make another number of buckets, and no more than that."""
+SECONDS, STARTING_S = 20.0, 300.0
+"""What a start trains for at least, so that short steps are many; what it may take before."""
 
 
 def tune(
@@ -54,14 +52,11 @@ def tune(
 
     Raises ``UsageError`` where nothing can be tuned, and why.
     """
-    _check(hooks, [*chain(*HOOKS.values())])
+    _check(hooks, [*HOOKS["DDP"], *HOOKS["fully_shard"]])
     typer.echo(BEFORE.format(starts=3 + len(caps or CAPS), minutes=minutes), err=True)
-    end_s, rounds = time.monotonic() + 60 * minutes, -(-steps // (TURN - LEFT_OUT))
+    rounds = max(FEWEST, -(-steps // (TURN - LEFT_OUT)))
     out = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
-    tuning = Tuning(command, end_s, max(FEWEST, rounds), hooks, caps, out)
-    # Also where a shell has started it in the background, and a job has to be ended.
-    ends = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, signal.default_int_handler) for number in ends]
+    tuning = Tuning(command, time.monotonic() + 60 * minutes, rounds, hooks, caps, out)
     code = 1
     try:
         if not tuning.run():
@@ -74,13 +69,10 @@ def tune(
         if not tuning.turned:
             raise
         tuning.notes.append(f"Not all was tried: {error}")
-    finally:
-        for number, handler in zip(ends, before, strict=True):
-            signal.signal(number, handler)
     tuned = tuning.tuned()
-    typer.echo(as_text(tuned))
+    put_out("", lambda _: document(tuned), None, None)
     if json_path is not None:
-        json_path.write_bytes(as_json(tuned))
+        json_path.write_text(json_text(msgspec.structs.asdict(tuned) | {"says": sentence(tuned)}))
     return code
 
 
@@ -105,7 +97,7 @@ class Tuning:
     """What is asked, and the starts that gave step times.
 
     ``end_s``: by the monotonic clock.  ``plain``: starts without hooks of ours, ``turned``: with
-    turns.  ``notes``: sentences about what did not go as planned.
+    turns.  ``refused``: why hooks are left out.  ``notes``: what did not go as planned.
     """
 
     command: Sequence[str]
@@ -116,160 +108,125 @@ class Tuning:
     out: Path
     plain: list[Start] = field(default_factory=list)
     turned: list[Start] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    _failed: dict[str, str] = field(default_factory=dict)
-    _number: int = 0
-    _startup_s: float = 0.0
+    _starts: int = 0
 
     def run(self) -> bool:
         """Make the starts, as far as the time goes; returns whether rank 0 was here."""
-        _say("the job as it is")
-        start = self.start(limit_s=self._left() / 8)
-        while start.ranks[0]["follows"]:
-            if start.ranks[0]["last"]:
+        start = self.start("the job as it is", self._left() / 8)
+        while start.first["rank"] != 0:
+            if start.first["last"]:
                 return False
-            _say("as rank 0's machine asks")
-            start = self.start()
-        self._keep(start, self.plain)
-        first = start.ranks[0]
-        hooks, cap = self._hooks_for(first), first["cap"]
-        if not self._turns(hooks, cap, self._left() / 2):
+            start = self.start("as rank 0's machine asks")
+        self.plain.append(self._enough(start))
+        kind, own = start.first["kind"], start.first["cap"]
+        _check(self.hooks, HOOKS[kind], f" for a model under {kind}")
+        hooks = self.hooks or HOOKS[kind]
+        needed_s = start.step_s * TURN * FEWEST * (len(hooks) + 1)
+        if needed_s > self._left() / 2:
             raise UsageError(
-                f"a step takes {self._step_s():.2g} s, and {self._left() / 2:.0f} s, half of what "
-                f"is left, are too few for {len(hooks)} of --hooks; ask for more --minutes or for "
-                "fewer hooks"
+                f"a step takes {start.step_s:.2g} s, so {len(hooks)} hooks need {needed_s:.0f} s, "
+                "and half of --minutes is less; ask for more, or for fewer --hooks"
             )
-        best = self._survivors(self.turned[0].turns)
-        last_s = _fewest(0) * self._step_s()
-        for other in caps_of(first["bytes"], cap, self.caps) if cap else ():
-            if not self._turns(best, other, self._left() - self._startup_s - last_s):
-                self.notes.append(f"No time was left for bucket_cap_mb={other:g}: more --minutes.")
-        _say("the job as it is, once more")
-        self._keep(self.start(limit_s=max(last_s, self._left()), is_last=True), self.plain)
+        turns = self._turns(hooks, None, self._left() / 2).turns
+        slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
+        best = sorted(turns.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
+        others = [] if own is None else caps_of(start.first["bytes"], own, self.caps)
+        for done, other in enumerate(others):
+            # As long as the starts that come after it, of which the last is the job's own.
+            try:
+                self._turns(best, other, self._left() / (len(others) - done + 1))
+            except UsageError as error:
+                self.notes.append(f"bucket_cap_mb={other:g} was not measured: {error}")
+        last = self.start("the job as it is, once more", max(self._left(), SECONDS), is_last=True)
+        self.plain.append(self._enough(last))
         return True
-
-    def _survivors(self, turns: Mapping[str, Floats]) -> list[str]:
-        ratio = {one: against(turns[one], turns[OWN], self._plain_steps())[1] for one in turns}
-        return sorted(turns.keys() - {OWN}, key=ratio.__getitem__)[:SURVIVORS]
 
     def _left(self) -> float:
         return self.end_s - time.monotonic()
 
-    def _plain_steps(self) -> list[Floats]:
-        return [one.turns[OWN] for one in self.plain]
+    def _turns(self, hooks: Sequence[str], cap: float | None, seconds: float) -> Start:
+        """Have hooks take turns at a limit of bucket sizes.
 
-    def _step_s(self) -> float:
-        return float(self._plain_steps()[-1].mean()) / 1e9
-
-    def _hooks_for(self, first: Seen) -> Sequence[str]:
-        if first["ranks"] < 2:
-            raise UsageError("the job has one rank, which sends nothing; start it with two or more")
-        known = HOOKS[first["kind"]]
-        _check(self.hooks, known, f" for a model under {first['kind']}")
-        if first["cap"] is None and self.caps:
-            raise UsageError("a sharded model has no bucket_cap_mb; leave --caps out")
-        return self.hooks or known
-
-    def _turns(self, hooks: Sequence[str], cap: float | None, seconds: float) -> bool:
-        """Have hooks take turns at a limit of bucket sizes, where that fits into the time.
-
-        A hook that fails leaves the list, and the others are started again.
+        A hook in whose turn the job fails leaves the list, and the others are started again.
         """
-        first, end = self.plain[0].ranks[0], time.monotonic() + seconds
+        end, model = time.monotonic() + seconds, self.plain[0].first["number"]
         while True:
-            hooks = [one for one in hooks if one not in self._failed]
-            left = end - time.monotonic() - self._startup_s
-            if _fewest(len(hooks)) * self._step_s() > left:
-                return False
-            where = "" if cap is None else f"bucket_cap_mb={cap:g}, "
-            _say(f"{where}up to {self.rounds} rounds: {', '.join(hooks)}")
-            changed = None if cap == first["cap"] else cap
-            start = self.start(limit_s=left, model=first["number"], hooks=hooks, cap=changed)
-            failed = {label: why for one in start.ranks for label, why in one["failed"].items()}
-            if not failed:
-                self._keep(start._replace(cap=cap), self.turned, len(hooks))
-                return True
-            self._failed |= failed
-            _say(f"without {', '.join(failed)}, by which it failed")
+            hooks = [one for one in hooks if one not in self.refused]
+            what = f"in turns{'' if cap is None else f' at {cap:g} MB'}: {', '.join(hooks)}"
+            left = end - time.monotonic()
+            start = self.start(what, left, model=model, hooks=hooks, cap=cap)
+            self.refused |= start.first["refused"]
+            label, _ = [(OWN, 0), *start.first["turns"]][-1]
+            if label == OWN or not start.trouble or start.rounds >= FEWEST:
+                self.turned.append(self._enough(start))
+                return start
+            self.refused[label] = f"the job failed in its turn. {start.trouble}"
 
-    def _keep(self, start: Start, among: list[Start], hooks: int = 0) -> None:
-        if min(map(len, start.turns.values()), default=0) < FEWEST:
-            begins, turns = start.ranks[0]["begins"], start.ranks[0]["turns"]
-            made = len(begins) - turns[0][1] if turns else 0
+    def _enough(self, start: Start) -> Start:
+        if start.rounds < FEWEST:
             raise UsageError(
-                f"{start.trouble or 'The job ended.'} It made {made} steps that could be measured, "
-                f"and {FEWEST} turns of each hook take {_fewest(hooks)}; pass a command that "
-                "trains for longer, more --minutes, or other --hooks"
+                f"{start.trouble or 'The job ended.'} It made {len(start.first['begins'])} steps, "
+                f"which are no {FEWEST} turns of {TURN} for each hook; pass a command that trains "
+                "for longer, more --minutes, or other --hooks"
             )
         self.notes += filter(None, [start.trouble])
-        among.append(start)
+        return start
 
-    def start(self, limit_s: float = 0.0, **more: Any) -> Start:
+    def start(self, what: str, limit_s: float = 0.0, **more: Any) -> Start:
         """Start the job once; ``more``: of the plan.
 
         Raises ``UsageError`` where the job cannot be tuned, or no rank wrote anything.
         """
-        number, token = self._number, os.urandom(4).hex()
-        self._number += 1
+        typer.echo(f"{time.strftime('%H:%M:%S')} {what}", err=True)
+        number, token = self._starts, os.urandom(4).hex()
+        self._starts += 1
         folder = (self.out / f"start{number}").resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        least_s = min(SECONDS, max(0.0, self._left() / 40))
-        plan = Plan(str(folder / token), self.rounds, least_s, limit_s, **more)
-        output, began = folder / f"output-{token}.txt", time.monotonic()
+        plan = Plan(self.rounds, min(SECONDS, max(0.0, self._left() / 40)), limit_s, **more)
+        output = folder / f"output-{token}.txt"
         # The job ends by itself, at its limit too; this is for one that hangs.
-        deadline = max(STARTING_S, 2 * self._startup_s) + max(self._left(), 0.0)
-        code = run_job(self.command, _environment(plan), output, deadline)
-        took, why = time.monotonic() - began, why_of(output)
+        deadline = STARTING_S + max(self._left(), limit_s)
+        code = run_job(self.command, _environment(plan, str(folder / token)), output, deadline)
         how = "did not end in time" if code is None else f"ended with exit code {code}"
-        seen = [json.loads(one.read_bytes()) for one in folder.glob(f"{token}-*.json")]
-        for one in seen:
+        why = why_of(output)
+        found = [msgspec.json.decode(one.read_bytes()) for one in sorted(folder.glob(f"{token}-*"))]
+        for one in found:
             if "why_not" in one:
                 raise UsageError(one["why_not"])
-        if not seen:
+        if not found:
             raise UsageError(
                 f"the job {how}, and reported no model under DDP, or fully_shard, on all ranks: "
                 f"{why} (all that it printed is in {output}); pass a command that trains one"
             )
-        # Of a rank that was started again, or a model made again, what was seen for longest.
-        seen.sort(key=lambda one: (one["bytes"], len(one["begins"]), one["number"]))
-        by_rank = {one["rank"]: one for one in seen if one["bytes"] == seen[-1]["bytes"]}
-        ranks = [by_rank[rank] for rank in sorted(by_rank)]
-        begins = ranks[0]["begins"]
-        self._startup_s = self._startup_s or max(0.0, took - (begins[-1] - begins[0]) / 1e9)
-        return Start(folder, ranks, trouble="" if code == 0 else f"Start {number} {how}: {why}.")
+        return Start(folder, found, "" if code == 0 else f"Start {number} {how}: {why}.")
 
     def tuned(self) -> Tuned:
         """Return what the starts say.  Raises ``UsageError`` where it is nothing."""
         if not self.turned:
             raise UsageError("nothing was measured: it was ended before the hooks had their turns")
-        first, plain = self.turned[0], self._plain_steps()
+        seen, plain = self.turned[0].first, [x.turns[OWN] for x in self.plain]
         found = [one for start in self.turned for one in start.settings(plain)]
-        seen, steps = first.ranks[0], [float(one.mean()) for one in plain]
+        first, *again = [one.step_s for one in self.plain]
+        hook = None if seen["hook"] in ("ddp_allreduce", "fully_shard") else seen["hook"]
         return Tuned(
-            model=seen["model"], own_hook=seen["hook"], own_cap=first.cap, ranks=seen["ranks"],
-            step_ns=found[0].step_ns / found[0].ratio,
-            drift=steps[1] / steps[0] if len(steps) > 1 else None,
+            model=seen["model"], own_hook=hook, own_cap=seen["cap"], ranks=seen["ranks"],
+            step_ns=1e9 * sum([first, *again]) / len(plain),
+            drift=again[0] / first if again else None,
             settings=sorted(found, key=lambda one: one.ratio),
-            refused={**seen["refused"], **self._failed}, notes=self.notes, folder=str(self.out),
+            refused=self.refused, notes=self.notes, folder=str(self.out),
         )  # fmt: skip
 
 
-def _fewest(hooks: int) -> int:
-    """Return how many steps a start of so many hooks, and the job's own, takes at least."""
-    return TURN * (1 + FEWEST * (hooks + 1))
-
-
-def _environment(plan: Plan) -> dict[str, str]:
+def _environment(plan: Plan, where: str) -> dict[str, str]:
     """Return this process's environment for a start, without what asks hooktrace for anything."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HOOKTRACE_")}
     paths = [FOLDER, *filter(None, [kept.get("PYTHONPATH")])]
     return kept | {
-        MEASURED: json.dumps(asdict(plan)),
+        MEASURED: msgspec.json.encode(plan).decode(),
+        WHERE: where,
         TUNING.variable: "1",
         "PYTHONPATH": os.pathsep.join(paths),
         "HOOKTRACE_RECORD_DIR": "",  # nobody is to be told of a run
     }
-
-
-def _say(what: str) -> None:
-    typer.echo(f"{time.strftime('%H:%M:%S')} {what}", err=True)

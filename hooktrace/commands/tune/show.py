@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from io import StringIO
 from statistics import NormalDist
 
 import msgspec
-from rich.console import Console
 
-from ...analysis.document.terminal import show
 from ...analysis.document.tree import Code, Column, Heading, Items, Node, Table, Text
 from ...hooks.catalogue import candidates
 from ...integrations.tuning.models import SHARDED
-from ...integrations.tuning.plan import OWN
+from ...integrations.tuning.turns import OWN
 from ...records.units import megabytes, milliseconds
 from ...tracing.options import BUCKET_CAP_MB, HOOK
 from .measure import Setting
 
 _CANDIDATES = {one.name: one for one in candidates()}
+_COLUMNS = [
+    Column("hook", of="words"), Column("cap"), Column("step"),
+    Column("against as it is", "against as it is: with its 95 % interval"), Column("exposed"),
+    Column("sent", "sent by a rank, in MB"),
+    Column("error", "error: relative L2, the largest that was probed"),
+    Column("peak", "peak of a device's memory, in MB, with the states of all hooks", rank=1),
+]  # fmt: skip
 
 
 class Tuned(msgspec.Struct, frozen=True):
     """All that a tuning has found, the shortest step first.
 
-    ``step_ns``: of the job as it is, and ``drift`` its second start's over its first one's.
+    ``own_hook``: ``None`` where the script registers none.  ``step_ns``: of the job as it is, and
+    ``drift`` its second start's over its first one's.
     """
 
     model: str
-    own_hook: str
+    own_hook: str | None
     own_cap: float | None
     ranks: int
     step_ns: float
@@ -39,23 +44,14 @@ class Tuned(msgspec.Struct, frozen=True):
     folder: str
 
     @property
-    def has_own_hook(self) -> bool:
-        """Whether the script registers one."""
-        return self.own_hook not in ("ddp_allreduce", "fully_shard")
-
-    @property
     def others(self) -> list[Setting]:
         """What is another setting than the job's."""
         return [one for one in self.settings if one.hook != OWN or one.cap != self.own_cap]
 
     @property
-    def winner(self) -> Setting | None:
-        """The shortest step, where it is shorter than the job's by more than the noise."""
-        return next((one for one in self.others[:1] if self.beats_own(one)), None)
-
-    def beats_own(self, one: Setting) -> bool:
-        """Return whether a step is shorter than the job's by more than the noise."""
-        return 1 - one.ratio > self.noise(one)
+    def winners(self) -> list[Setting]:
+        """What makes the step shorter than the job's by more than the noise."""
+        return [one for one in self.others if 1 - one.ratio > self.noise(one)]
 
     def noise(self, one: Setting) -> float:
         """Return what a setting's gain has to be above, a share of the step.
@@ -72,49 +68,38 @@ class Tuned(msgspec.Struct, frozen=True):
     def is_lossless(self, one: Setting) -> bool:
         """Return whether a setting loses nothing of the gradients."""
         if one.hook == OWN:
-            return not self.has_own_hook
+            return self.own_hook is None
         return one.hook in _CANDIDATES and _CANDIDATES[one.hook].kind == "lossless"
 
-
-def as_json(tuned: Tuned) -> bytes:
-    """Return it for programs."""
-    return msgspec.json.encode(msgspec.structs.asdict(tuned) | {"says": sentence(tuned)})
-
-
-def as_text(tuned: Tuned) -> str:
-    """Return it for people."""
-    file = StringIO()
-    show(Console(file=file, width=100, highlight=False, markup=False), _document(tuned))
-    return file.getvalue().rstrip()
+    def name(self, one: Setting) -> str:
+        """Return how a setting is called in sentences."""
+        hook = "the hook that the job has" if self.own_hook else "the plain average"
+        at = "" if one.cap is None else f" at {one.cap:g} MB"
+        return f"{hook if one.hook == OWN else one.hook}{at}"
 
 
-def _document(tuned: Tuned) -> Iterator[Node]:
-    own = tuned.own_hook if tuned.has_own_hook else "no hook"
+def document(tuned: Tuned) -> Iterator[Node]:
+    """Yield it for people."""
     cap = "" if tuned.own_cap is None else f", bucket_cap_mb={tuned.own_cap:g}"
     yield Text(
         f"{tuned.model} on {tuned.ranks} ranks, as it is: {milliseconds(tuned.step_ns)} ms a step, "
-        f"{own}{cap}"
+        f"{tuned.own_hook or 'no hook'}{cap}"
     )
-    columns = [
-        Column("hook", of="words"), Column("cap"), Column("step"),
-        Column("against as it is", "against as it is: with its 95 % interval"), Column("exposed"),
-        Column("sent", "sent by a rank, in MB"),
-        Column("error", "error: relative L2, the largest that was probed"),
-    ]  # fmt: skip
     rows = [
         (
-            one.hook, "-" if one.cap is None else f"{one.cap:g}", milliseconds(one.step_ns),
-            _against(one), milliseconds(one.exposed_ns), megabytes(one.wire_bytes),
-            "-" if one.error is None else f"{one.error:.2g}",
+            one.hook, "-" if one.cap is None else f"{one.cap:g}",
+            milliseconds(one.ratio * tuned.step_ns), _against(one), milliseconds(one.exposed_ns),
+            megabytes(one.wire_bytes), "-" if one.error is None else f"{one.error:.2g}",
+            megabytes(one.peak_bytes),
         )
         for one in tuned.settings
     ]  # fmt: skip
-    yield Table("Settings, fastest first", columns, rows, "step and exposed in ms")
+    yield Table("Settings, fastest first", _COLUMNS, rows, "step and exposed in ms")
     yield Heading(sentence(tuned))
     yield Items([*_remarks(tuned), *tuned.notes, f"All files are in {tuned.folder}."])
-    if tuned.winner is not None:
+    if tuned.winners:
         yield Heading("To use it")
-        yield Code([*_lines(tuned.winner, tuned)])
+        yield Code([*_lines(tuned.winners[0], tuned)])
 
 
 def _against(one: Setting) -> str:
@@ -122,45 +107,32 @@ def _against(one: Setting) -> str:
     return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
-def _named(one: Setting, own: str) -> str:
-    at = "" if one.cap is None else f" at {one.cap:g} MB"
-    return f"{own if one.hook == OWN else one.hook}{at}"
-
-
 def sentence(tuned: Tuned) -> str:
     """Return the one sentence."""
-    won = tuned.winner
     if not tuned.others:
         return "There was nothing to try beside the job as it is."
-    if won is None:
+    if not tuned.winners:
         noise = 100 * tuned.noise(tuned.others[0])
         return f"Nothing beats the job as it is by more than the noise ({noise:.1f} %)."
+    won = tuned.winners[0]
     gain, low, high = (100 * (1 - x) for x in (won.ratio, won.high, won.low))
-    own = "The hook that the job has" if tuned.has_own_hook else "The plain average"
-    error = f", relative error {won.error:.1g}" if won.error else ""
+    error = f"; relative error {won.error:.1g}" if won.error else ""
     if won.error is None and not tuned.is_lossless(won):
-        error = ", its error was not measured"
+        error = "; its error was not measured"
     return (
-        f"{_named(won, own)}: steps {gain:.0f} % ({low:.0f} to {high:.0f}) shorter than the job's "
-        f"as it is{error}."
+        f"With {tuned.name(won)} steps are {gain:.0f} % ({low:.0f} to {high:.0f}) shorter than "
+        f"those of the job as it is{error}."
     )
 
 
 def _remarks(tuned: Tuned) -> Iterator[str]:
-    won = tuned.winner
-    if won is not None and not tuned.is_lossless(won):
+    if tuned.winners and not tuned.is_lossless(tuned.winners[0]):
         yield (
             "It loses a part of the gradients. Whether the model learns as well was not tried: "
             "that takes a training to its end."
         )
-        others = (x for x in tuned.others if tuned.is_lossless(x) and tuned.beats_own(x))
-        if (other := next(others, None)) is not None:
-            yield f"Nothing is lost by {_named(other, 'the plain average')}: {_against(other)}."
-    if won is not None and "powersgd" in won.hook:
-        yield (
-            "PowerSGD was measured at work. It averages plainly before start_powerSGD_iter, 1,000 "
-            "steps by default."
-        )
+        for one in [one for one in tuned.winners if tuned.is_lossless(one)][:1]:
+            yield f"Nothing is lost with {tuned.name(one)}: {_against(one)}."
     if tuned.drift is None:
         yield "How far the job as it is drifts is not known: it ran once."
     for hook, why in tuned.refused.items():
@@ -173,16 +145,17 @@ def _lines(won: Setting, tuned: Tuned) -> Iterator[str]:
         yield f"hooktrace.fsdp.trace(model, reduce_scatter=hooktrace.fsdp.hooks.{call})"
         return
     variables = []
-    if won.hook != OWN:
-        variables.append(f"{HOOK.variable}={won.hook}")
     if won.cap != tuned.own_cap:
         variables.append(f"{BUCKET_CAP_MB.variable}={won.cap:g}")
         yield f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g})"
     if won.hook != OWN:
-        if tuned.has_own_hook:
+        variables.append(f"{HOOK.variable}={won.hook}")
+        if tuned.own_hook:
             yield f"# in the place of {tuned.own_hook}, which the script registers:"
+        if _CANDIDATES[won.hook].kind == "low-rank":
+            yield "# averages plainly before start_powerSGD_iter, 1,000 steps by default:"
         yield f"hooktrace.instrument(ddp, {_CANDIDATES[won.hook].call})"
-    if won.hook == OWN or not tuned.has_own_hook:
+    if won.hook == OWN or not tuned.own_hook:
         yield (
             "or, without a line, under Accelerate, Lightning and Trainer too: "
             f"{' '.join(variables)} with hooktrace run"

@@ -1,38 +1,135 @@
 """The steps of one model in a job that is tuned, and whose turn each is.
 
-    a forward pass begins, main thread --> stamp; a turn is over: --change--> the next one's hook
-    rank 0 says that it is the end --> what was seen, to a file --> SystemExit
-    steps that a hook has taken --Files--> record files, a folder a label
+    rank 0's environment --Plan--> each rank
+    a forward pass begins, main thread --> stamp; a turn is over: rank 0 says whose is the next one
+      --change--> its hook      --or that it is the end--> what was seen, to a file --> SystemExit
+    steps that a hook has taken --Part--> record files, a folder a label
 
 A step is a forward pass whose gradients will be averaged.  On a device its begin is an event there.
+
+Successive halving (Jamieson and Talwalkar, AISTATS 2016): after FEWEST rounds, twice as many, ...
+the slower half leaves.  Only what was slower than the fastest in each round so far does: by chance
+alone that happens once in 2^FEWEST times.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from multiprocessing.util import Finalize
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from msgspec.structs import replace
+import msgspec
 
 from ...exporters.record_file import RecordFileExporter
-from .plan import OWN, STORE, TURN, Turn, folder_of, of_rank_0, own_plan, plan, rounds, turn_times
+from . import MEASURED, WHERE
 
 if TYPE_CHECKING:
     from torch import nn
 
     from ...records import Batch
-    from ...tracing.tracer import Tracer
 
-_WAIT = timedelta(seconds=5)
-"""For what other ranks say of a failure; they come to their ends by it at about the same time."""
+OWN = "as it is"
+"""The label of what the job has: its script's hook, or torch's own average."""
+TURN, LEFT_OUT = 8, 3
+"""Steps of a turn; those at its begin that do not count: caches, warm starts."""
+FEWEST, SURVIVORS = 5, 3
+"""Rounds below which nothing is said of a hook; hooks, beside the job's own, that never leave."""
+_STORE = "hooktrace/tune"
+"""What begins the keys of the job's store."""
+
+Turn = tuple[str, int]
+"""Whose it is, and its first step."""
+Times = Mapping[str, Sequence[float]]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is asked of one start of a job.
+
+    - ``rounds``, ``seconds``: the job ends once it has made so many, in so much time or more.
+    - ``limit_s``: it ends after so many seconds of training, whatever it has made.
+    - ``model``: the number of the one that is tuned, ``None`` to look only.
+    - ``hooks``: labels of what takes turns with ``OWN``.
+    - ``cap``: the ``bucket_cap_mb`` of all DDP models, ``None`` for their own.
+    - ``is_last``: the tuning is over then.
+    """
+
+    rounds: int
+    seconds: float
+    limit_s: float
+    model: int | None = None
+    hooks: Sequence[str] = ()
+    cap: float | None = None
+    is_last: bool = False
+
+
+def plan() -> Plan:
+    """Return what is asked of this job: with a process group, of rank 0."""
+    import torch.distributed as dist
+
+    from ...staging.job import job_store
+
+    asked = os.environ[MEASURED]
+    if dist.is_initialized():  # else DDP says itself what is missing
+        asked = _of_rank_0("plan", lambda: os.environ[MEASURED], job_store(_STORE))
+    return msgspec.json.decode(asked, type=Plan)
+
+
+def _of_rank_0(what: str, said: Callable[[], str], store: Any) -> str:
+    """Return what rank 0 says; ``said`` is called there only.  All ranks ask for the same."""
+    import torch.distributed as dist
+
+    if dist.get_rank() == 0:
+        store.set(what, said())
+    return str(store.get(what).decode())
+
+
+def turn_times(begins: Sequence[int], turns: Sequence[Turn]) -> dict[str, list[float]]:
+    """Return the mean step of each turn that is over, ns, by label.
+
+    In the first turn, which nobody has, DDP settles its buckets.
+    """
+    found: dict[str, list[float]] = {}
+    for label, first in turns[1:]:
+        if first + TURN < len(begins):
+            spent = begins[first + TURN] - begins[first + LEFT_OUT]
+            found.setdefault(label, []).append(spent / (TURN - LEFT_OUT))
+    return found
+
+
+def rounds(
+    labels: Sequence[str], plan: Plan, seconds: Callable[[], float], times: Callable[[], Times]
+) -> Iterator[str]:
+    """Yield whose turn is next; ``seconds`` since the first step, ``times`` so far."""
+    alive, halved_at = [*labels], FEWEST
+    draw = random.Random()  # not the script's own
+    for over in count():
+        if over >= plan.rounds and seconds() >= plan.seconds:
+            return
+        if over == halved_at:
+            halved_at *= 2
+            alive = _halved(alive, times())
+        for label in draw.sample(alive, len(alive)):
+            if seconds() >= plan.limit_s:
+                return
+            yield label
+
+
+def _halved(alive: Sequence[str], times: Times) -> list[str]:
+    others = sorted((one for one in alive if one != OWN), key=lambda one: median(times[one]))
+    slower = others[max(SURVIVORS, (len(others) + 1) // 2) :]
+    best = times[others[0]] if slower else ()
+    return [
+        one
+        for one in alive
+        if one not in slower or any(a <= b for a, b in zip(times[one], best, strict=True))
+    ]
 
 
 class Turns:
@@ -40,45 +137,35 @@ class Turns:
 
     made: ClassVar[int] = 0
     """Models so far, the same on all ranks: a model's number is how many were made before."""
-    largest: ClassVar[int] = 0
-    """Bytes of the largest model that has made a step: it ends a job that is only looked at."""
+    main: ClassVar[Turns | None] = None
+    """Whose steps end the job: of those that were called the largest, the latest of some alike."""
 
     def __init__(self, module: nn.Module, number: int, **said: Any) -> None:
         import torch.distributed as dist
 
         from ...staging.job import job_store
 
-        trainable = [p for p in module.parameters() if p.requires_grad]
-        self.plan = plan()
-        self.is_called = False
-        """Whether a forward pass that is a step is under way."""
+        size = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
+        self.plan, self.order = plan(), (size, number)
         self._device = next(module.parameters()).device
         self._begins: list[int] = []
         self._events: list[Any] = []
-        self.tracers: list[tuple[Tracer, Callable[[int], str]]] = []
-        """With whose each of its steps is."""
+        self._is_over = False
         # Held from now on: the script may destroy its group before all is said.
-        self._store = job_store(f"{STORE}/{number}")
+        self._store = job_store(f"{_STORE}/{number}")
         self.seen: dict[str, Any] = said | {
-            "number": number, "bytes": sum(p.numel() * p.element_size() for p in trainable),
-            "rank": dist.get_rank(), "ranks": dist.get_world_size(), "last": self.plan.is_last,
-            "follows": self.plan.follows, "refused": {},
+            "number": number, "bytes": size, "rank": dist.get_rank(),
+            "ranks": dist.get_world_size(), "last": self.plan.is_last, "refused": {}, "peaks": {},
         }  # fmt: skip
-        self._is_written = False
         self.begin([OWN], lambda _: None)
-        # Children of multiprocessing run no functions of atexit.
-        Finalize(None, self._write, exitpriority=1)
 
     def begin(self, labels: Iterable[str], change: Callable[[str], object]) -> None:
         """Begin with what the job has; ``change`` gives gradients to another label's hook.
 
-        Steps before, in a script that registers late, do not count.  A hook that the first forward
-        pass registers has the step under way, as its tracer counts it: probes then come in the
-        first step of a turn.
+        Steps before, in a script that registers late, do not count.
         """
-        self._change, self._first = change, len(self._begins) - self.is_called
-        self._turns: list[Turn] = [(OWN, self._first)] if self.is_called else []
-        self._order = rounds(
+        self._change, self._first, self._turns = change, len(self._begins), list[Turn]()
+        self._next = rounds(
             [*labels], self.plan, lambda: (self._begins[-1] - self._begins[self._first]) / 1e9,
             lambda: turn_times(self._at(), self._turns),
         )  # fmt: skip
@@ -94,24 +181,30 @@ class Turns:
             self._events[-1].record(current_stream(self._device))
         if (step - self._first) % TURN:
             return
-        Turns.largest = max(Turns.largest, self.seen["bytes"])
+        if Turns.main is None or Turns.main.order < self.order:
+            Turns.main = self
+            # Children of multiprocessing run no functions of atexit.
+            Finalize(None, self._write, exitpriority=1)
         label = OWN
-        if step > self._first and self.seen["bytes"] == Turns.largest:
-            label = of_rank_0(str(step), lambda: next(self._order, ""), self._store)
+        if self._turns and Turns.main is self:
+            self._note_peak()
+            label = _of_rank_0(str(step), lambda: next(self._next, ""), self._store)
         if not label:
             self._leave()
         self._turns.append((label, step))
         self._change(label)
 
-    def tracer(self, labels: Sequence[str], label_of: Callable[[int], str]) -> Tracer:
-        """Return a tracer of what labels do; ``label_of``: whose one of its steps is."""
-        from ...tracing.tracer import Tracer
+    def _note_peak(self) -> None:
+        """Note the memory that the last turn took at most, where the device tells it."""
+        import torch
 
-        # Probes come in the first step of each turn, which does not count.
-        files = Files(Path(self.plan.where).parent, labels, label_of)
-        tracer = Tracer([files], error_every=TURN)
-        self.tracers.append((tracer, label_of))
-        return tracer
+        if self._device.type == "cpu" or not hasattr(torch.accelerator, "max_memory_allocated"):
+            return  # by torch >= 2.9
+        label, first = self._turns[-1]
+        if first > self._first:  # DDP makes new buckets in the first one
+            most = torch.accelerator.max_memory_allocated(self._device)
+            self.seen["peaks"][label] = max(self.seen["peaks"].get(label, 0), most)
+        torch.accelerator.reset_peak_memory_stats(self._device)
 
     def _leave(self) -> NoReturn:
         """End the job as a script ends itself: what it has to close, it closes.
@@ -120,34 +213,19 @@ class Turns:
         """
         import torch.distributed as dist
 
-        goes_on = self._is_written
         self._write()
         with suppress(RuntimeError):
             dist.barrier()  # or rank 0 takes the store away from those who still ask it
-        if goes_on:
+        if self._is_over:
             os._exit(0)
+        self._is_over = True
         raise SystemExit(0)
 
     def _write(self) -> None:
-        """Write what was seen, once: at the end of the plan, or of a script that ends before."""
-        if self._is_written or not self._begins:
-            return
-        self._is_written = True
-        rank, ranks, number = (self.seen[name] for name in ("rank", "ranks", "number"))
-        failed = to_blame(self._failure(), ranks, self._store)
-        seen = self.seen | {"begins": self._at(), "turns": self._turns, "failed": failed}
-        write(f"{rank:05d}-{os.getpid()}-{number}", seen)
-
-    def _failure(self) -> tuple[str, bool, str] | None:
-        """Return whose hook failed here, whether in a collective, and why."""
-        for tracer, label_of in self.tracers:
-            tracer.flush()
-            stages = [x.stage for x in tracer.anomalies() if x.kind == "hook_exception"]
-            for bucket in tracer.buckets():
-                if bucket.exception is not None:
-                    in_collective = stages[:1] == ["wire"]
-                    return label_of(bucket.step), in_collective, bucket.exception
-        return None
+        """Write what was seen: at the end of the plan, or of a script that ends before."""
+        if Turns.main is self:
+            seen = {"begins": self._at(), "turns": self._turns}
+            _write(f"rank{self.seen['rank']:05d}", self.seen | seen)
 
     def _at(self) -> list[int]:
         """Return when each step began, ns: by the device, where there is one."""
@@ -158,56 +236,35 @@ class Turns:
         return [0, *(int(ms * 1e6) for ms in accumulate(spans))]
 
 
-class Files:
-    """An exporter that writes the steps of each label into record files of its own."""
+def folder_of(start: Path, label: str) -> Path:
+    """Return where the record files of a start's hook are."""
+    return start / label.replace(" ", "-")
+
+
+class Part(RecordFileExporter):
+    """Writes record files of one label: its steps, by ``label_of`` each, and all other records."""
 
     measures_the_job = True
     """So that it is used where the script's own exporters are not (``tracing/export.py``)."""
 
-    def __init__(self, start: Path, labels: Sequence[str], label_of: Callable[[int], str]) -> None:
-        self._label_of = label_of
-        self._files = {one: RecordFileExporter(folder_of(start, one)) for one in labels}
+    def __init__(self, label: str, label_of: Callable[[int], str] | None = None) -> None:
+        super().__init__(folder_of(Path(os.environ[WHERE]).parent, label))
+        self._is_own = lambda step: label_of is None or label_of(step) == label
 
     def export(self, batch: Batch) -> None:
-        """Write each step where it belongs, and all other records everywhere."""
-        for label, file in self._files.items():
-            steps = [one for one in batch.steps if self._label_of(one[0].step) == label]
-            file.export(replace(batch, steps=tuple(steps)))
-
-    def close(self) -> None:
-        """Write out what the files hold."""
-        for file in self._files.values():
-            file.close()
+        """Append what is this label's."""
+        steps = tuple(one for one in batch.steps if self._is_own(one[0].step))
+        super().export(msgspec.structs.replace(batch, steps=steps))
 
 
-def write(name: str, seen: Mapping[str, Any]) -> None:
-    """Write a file for ``hooktrace tune``, which finds it whole or not at all."""
-    path = Path(f"{own_plan().where}-{name}.json")
+def _write(name: str, seen: dict[str, Any]) -> None:
+    """Write a file for ``hooktrace tune``."""
+    path = Path(f"{os.environ[WHERE]}-{name}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    unnamed = path.with_suffix(".part")
-    unnamed.write_text(json.dumps(seen), "utf-8")
-    unnamed.rename(path)
+    path.write_bytes(msgspec.json.encode(seen))
 
 
 def refuse(why: str) -> NoReturn:
     """End a job that cannot be tuned."""
-    write(f"refused-{os.getpid()}", {"why_not": why})
+    _write("refused", {"why_not": why})
     raise SystemExit(0)
-
-
-def to_blame(failed: tuple[str, bool, str] | None, ranks: int, store: Any) -> dict[str, str]:
-    """Return the hook that a job has failed by, and why.
-
-    ``failed``: of this rank, whose hook, whether a collective failed, and what was raised.
-    Collectives fail on all others where one rank is gone, whoever's turn it is: a hook is to blame
-    where it fails outside of one, or on all ranks alike.  Who knows says it in the store.
-    """
-    from ...staging.job import first_word
-
-    label, in_collective, why = failed or (OWN, False, "")
-    found = {} if label == OWN else {label: f"it failed: {why}"}
-    with suppress(RuntimeError):  # the store is gone, or nobody says anything
-        if in_collective and found and store.add(f"alike/{label}/{why}", 1) < ranks:
-            store.wait(["failed"], _WAIT)
-        return dict(json.loads(first_word(store, "failed", json.dumps(found))))
-    return {} if in_collective else found

@@ -12,61 +12,51 @@ from typing import Any
 import pytest
 
 from hooktrace.commands.tune import job
-from hooktrace.commands.tune.job import MARK, marked, run_job, why_of
+from hooktrace.commands.tune.job import run_job, why_of
+from tests.distributed.test_check import processes_of
 
-LAUNCHER = f"""
-import os, subprocess, sys, time
-sys.path[:0] = {sys.path!r}
+LAUNCHER = """
+import subprocess, sys, time
 child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); "
-child = subprocess.Popen([sys.executable, "-c", child + "time.sleep(600)"], start_new_session=True,
+child = subprocess.Popen([sys.executable, "-c", child + "time.sleep(600)", sys.argv[1]],
                          stdout=subprocess.PIPE)
 child.stdout.readline()
-open(sys.argv[1] + "/mark", "w").write(os.environ["{MARK}"])
 if sys.argv[2] == "waits":
     time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("how", ["waits", "ends"])
+@pytest.mark.parametrize(("how", "code"), [("waits", None), ("ends", 0)])
 def test_nothing_of_a_job_is_left(
-    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, how: str, code: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even a child with a session of its own that does not listen, whose launcher is gone."""
-    monkeypatch.setattr(job, "_GRACE_S", 0.5)
+    """Not even a child that does not listen, whose launcher is gone."""
+    monkeypatch.setattr(job, "GRACE_S", 0.5)
     command = [sys.executable, "-c", LAUNCHER, str(tmp_path), how]
-    code = run_job(command, os.environ, tmp_path / "output", 5 if how == "waits" else 60)
+    assert run_job(command, os.environ, tmp_path / "output", 5 if code is None else 60) == code
     assert (tmp_path / "output").read_text() == ""
-    assert code == (None if how == "waits" else 0)
-    assert marked((tmp_path / "mark").read_text()) == {}
+    assert processes_of(tmp_path) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_while_a_job_is_started_ends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits until there is something to end."""
+    """It waits until there is something to end; handlers are then as they were."""
 
     def started(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
         made = popen(*arguments, **options)
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         return made
 
-    popen = subprocess.Popen
+    popen, before = subprocess.Popen, signal.getsignal(number)
     monkeypatch.setattr(job.subprocess, "Popen", started)
-    # What is started in the background may ignore the signal.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(job, "GRACE_S", 0.5)
     command = [sys.executable, "-c", LAUNCHER, str(tmp_path), "waits"]
     with pytest.raises(KeyboardInterrupt):
-        run_job(command, os.environ | {"HERE": str(tmp_path)}, tmp_path / "output", 60)
-    signal.signal(signal.SIGINT, before)
-    assert not [one for one in Path("/proc").glob("[0-9]*/environ") if names(one, str(tmp_path))]
-
-
-def names(path: Path, word: str) -> bool:
-    """Return whether a process was told a word; no when it has gone, or is another user's."""
-    try:
-        return word.encode() in path.read_bytes()
-    except OSError:
-        return False
+        run_job(command, os.environ, tmp_path / "output", 60)
+    assert signal.getsignal(number) is before
+    assert processes_of(tmp_path) == []
 
 
 @pytest.mark.parametrize(

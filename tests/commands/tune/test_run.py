@@ -11,7 +11,8 @@ import pytest
 
 from hooktrace.commands.tune import run
 from hooktrace.commands.tune.run import Tuning, caps_of
-from hooktrace.integrations.tuning.plan import MEASURED, OWN
+from hooktrace.integrations.tuning import WHERE
+from hooktrace.integrations.tuning.turns import OWN
 from hooktrace.records.errors import UsageError
 from tests.commands.tune.test_measure import seen
 
@@ -21,29 +22,19 @@ MB = 2**20
 @pytest.mark.parametrize(
     ("told", "asked", "said"),
     [
-        ({"ranks": 1}, {}, "the job has one rank, which sends nothing; start it with two or"),
-        (
-            {"turns": 1},
-            {},
-            "It made 17 steps that could be measured, and 5 turns of each hook take 48; pass",
-        ),
+        ({"turns": 1}, {}, "It made 17 steps, which are no 5 turns of 8 for each hook; pass"),
         ({"why_not": "the job does what cannot be tuned"}, {}, "does what cannot be tuned"),
         (
             {"kind": "fully_shard", "cap": None},
             {"hooks": ("fp16",)},
             "fp16 is no hook for a model under fully_shard; choose",
         ),
-        (
-            {"kind": "fully_shard", "cap": None},
-            {"caps": (1.0,)},
-            "a sharded model has no bucket_cap_mb; leave --caps out",
-        ),
         ({}, {"hooks": ("fp16_reduce_scatter",)}, "fp16_reduce_scatter is no hook for a model und"),
         (
-            # 11 turns of 8 steps that take 100 ms and, three of them, 5 ms more.
+            # 10 turns of 8 steps that take 100 ms.
             {"step_ms": 100.0},
-            {"seconds": 17, "hooks": ("fp16",)},
-            r"a step takes 0.1 s, and 8 s, half of what is left, are too few for 1 of --hooks",
+            {"seconds": 16, "hooks": ("fp16",)},
+            "a step takes 0.1 s, so 1 hooks need 8 s, and half of --minutes is less; ask",
         ),
     ],
 )
@@ -56,15 +47,14 @@ def test_a_job_that_cannot_be_tuned(
 ) -> None:
     """It is refused before anything is tried that cannot be told."""
     left = seen({OWN: told.pop("step_ms", 10.0)}, told.pop("turns", 12)) | {
-        "follows": False, "ranks": 2, "cap": 25.0, "kind": "DDP", "number": 0, "bytes": 9,
-        "failed": {},
+        "ranks": 2, "cap": 25.0, "kind": "DDP", "number": 1, "bytes": 9, "refused": {},
     } | told  # fmt: skip
 
     def started(_: object, environment: dict[str, str], output: Path, __: float) -> int:
         output.write_text("bye")
-        where = json.loads(environment[MEASURED])["where"]
         for rank in range(2):
-            Path(f"{where}-{rank}.json").write_text(json.dumps(left | {"rank": rank}))
+            path = Path(f"{environment[WHERE]}-rank{rank}.json")
+            path.write_text(json.dumps(left | {"rank": rank}))
         return 0
 
     monkeypatch.setattr(run, "run_job", started)
