@@ -103,6 +103,7 @@ def test_each_setting_is_measured(whole: tuple[Path, Ran]) -> None:
     )
     assert ran.told["own_hook"] is None
     assert ran.told["says"] in " ".join(ran.out.split())
+    assert ran.told["best"] in (None, *settings.values())
 
 
 def test_all_ranks_end_with_the_same_step(whole: tuple[Path, Ran]) -> None:
@@ -212,7 +213,7 @@ def test_a_sharded_model_has_its_reduce_scatters_tuned(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "--steps 20": "It made 20 steps, which are no 5 turns of 8 for each hook; pass a command that",
+    "--steps 20": "It made 20 steps, fewer than 5 turns of 8 for each hook; pass a command that",
     "--kind none": "the job trains, and no model of it is under DDP, or under fully_shard",
     # Or a rank that is out of data and one that asks whose turn it is wait for each other.
     "--join": "the job trains within DDP.join(), where ranks need not make the same steps",

@@ -19,8 +19,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import typer
+from rich.console import Console
 
-from ...analysis.document.output import json_text, put_out
+from ...analysis.document.output import json_text
+from ...analysis.document.terminal import show
 from ...hooks.catalogue import candidates
 from ...integrations.start import FOLDER
 from ...integrations.tuning import MEASURED, WHERE
@@ -42,6 +44,8 @@ CAPS, MOST_BUCKETS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0), 100
 """MB that are tried where they make another number of buckets, and no more than that."""
 SECONDS, STARTING_S = 20.0, 300.0
 """What a start trains for at least, so that short steps are many; what it may take before."""
+WIDTH = 100
+"""Of what is printed: names of hooks are not cut."""
 
 
 def tune(
@@ -70,9 +74,10 @@ def tune(
             raise
         tuning.notes.append(f"Not all was tried: {error}")
     tuned = tuning.tuned()
-    put_out("", lambda _: document(tuned), None, None)
+    show(Console(width=WIDTH, highlight=False, markup=False), document(tuned))
     if json_path is not None:
-        json_path.write_text(json_text(msgspec.structs.asdict(tuned) | {"says": sentence(tuned)}))
+        told = {"says": sentence(tuned), "best": next(iter(tuned.winners), None)}
+        json_path.write_text(json_text(msgspec.structs.asdict(tuned) | told), "utf-8")
     return code
 
 
@@ -126,8 +131,9 @@ class Tuning:
         needed_s = start.step_s * TURN * FEWEST * (len(hooks) + 1)
         if needed_s > self._left() / 2:
             raise UsageError(
-                f"a step takes {start.step_s:.2g} s, so {len(hooks)} hooks need {needed_s:.0f} s, "
-                "and half of --minutes is less; ask for more, or for fewer --hooks"
+                f"a step takes {start.step_s:.2g} s, so {FEWEST} turns of each hook take "
+                f"{needed_s:.0f} s, more than half of what is left of --minutes; ask for more "
+                "minutes, or for fewer --hooks"
             )
         turns = self._turns(hooks, None, self._left() / 2).turns
         slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
@@ -168,7 +174,7 @@ class Tuning:
         if start.rounds < FEWEST:
             raise UsageError(
                 f"{start.trouble or 'The job ended.'} It made {len(start.first['begins'])} steps, "
-                f"which are no {FEWEST} turns of {TURN} for each hook; pass a command that trains "
+                f"fewer than {FEWEST} turns of {TURN} for each hook; pass a command that trains "
                 "for longer, more --minutes, or other --hooks"
             )
         self.notes += filter(None, [start.trouble])

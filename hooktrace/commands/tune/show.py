@@ -116,7 +116,7 @@ def sentence(tuned: Tuned) -> str:
         return f"Nothing beats the job as it is by more than the noise ({noise:.1f} %)."
     won = tuned.winners[0]
     gain, low, high = (100 * (1 - x) for x in (won.ratio, won.high, won.low))
-    error = f"; relative error {won.error:.1g}" if won.error else ""
+    error = f"; relative error {won.error:.2g}" if won.error else ""
     if won.error is None and not tuned.is_lossless(won):
         error = "; its error was not measured"
     return (

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
-from hooktrace.analysis.document.output import put_out
+from hooktrace.analysis.document.terminal import show
 from hooktrace.commands.tune.measure import Floats, Setting, Start, against, recorded
+from hooktrace.commands.tune.run import WIDTH
 from hooktrace.commands.tune.show import Tuned, document, sentence
 from hooktrace.integrations.tuning import WHERE
 from hooktrace.integrations.tuning.turns import OWN, TURN, Part, folder_of
@@ -42,7 +44,7 @@ def turns(*ranks: Any) -> dict[str, Floats]:
 
 def shown(found: Tuned, capsys: pytest.CaptureFixture[str]) -> str:
     """Return what is printed, in one line."""
-    put_out("", lambda _: document(found), None, None)
+    show(Console(width=WIDTH), document(found))
     return " ".join(capsys.readouterr().out.split())
 
 

@@ -22,7 +22,7 @@ MB = 2**20
 @pytest.mark.parametrize(
     ("told", "asked", "said"),
     [
-        ({"turns": 1}, {}, "It made 17 steps, which are no 5 turns of 8 for each hook; pass"),
+        ({"turns": 1}, {}, "It made 17 steps, fewer than 5 turns of 8 for each hook; pass"),
         ({"why_not": "the job does what cannot be tuned"}, {}, "does what cannot be tuned"),
         (
             {"kind": "fully_shard", "cap": None},
@@ -34,7 +34,7 @@ MB = 2**20
             # 10 turns of 8 steps that take 100 ms.
             {"step_ms": 100.0},
             {"seconds": 16, "hooks": ("fp16",)},
-            "a step takes 0.1 s, so 1 hooks need 8 s, and half of --minutes is less; ask",
+            "a step takes 0.1 s, so 5 turns of each hook take 8 s, more than half of what",
         ),
     ],
 )
