@@ -19,8 +19,9 @@ from pathlib import Path
 
 from ...records.errors import UsageError
 
-GRACE_S = 40.0
-"""torchrun takes 30 s before it kills ranks that do not end."""
+GRACE_S, REST_S = 40.0, 3.0
+"""For a job that is ended: torchrun takes 30 s before it kills ranks that do not end.  For what one
+leaves that has ended: processes may be dead, and nobody asks for their exit codes."""
 _ERROR = re.compile(
     r"(\[rank\d+\]: ?)?((\w+\.)*\w*(Error|Exception|Exit)(:.*)?|\S+: (error:|can't open file) .*)"
 )
@@ -48,7 +49,7 @@ def run_job(
         while job.poll() is None and not asked and time.monotonic() < end:
             time.sleep(0.05)
         code = job.returncode
-        _end(job)
+        _end(job, GRACE_S if code is None else REST_S)
     except OSError as error:
         raise UsageError(
             f"cannot start {command[0]!r}: {os.strerror(error.errno or 0)}; pass after -- the "
@@ -62,9 +63,9 @@ def run_job(
     return code
 
 
-def _end(job: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        end = time.monotonic() + GRACE_S
+def _end(job: subprocess.Popen[bytes], grace_s: float) -> None:
+    for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, REST_S)):
+        end = time.monotonic() + seconds
         with suppress(ProcessLookupError):  # nothing of the group is left
             os.killpg(job.pid, number)
             while time.monotonic() < end:
