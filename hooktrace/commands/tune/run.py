@@ -139,6 +139,8 @@ class Tuning:
         slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
         best = sorted(turns.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
         others = [] if own is None else caps_of(start.first["bytes"], own, self.caps)
+        if own is None and self.caps:
+            self.notes.append("--caps had no effect: a sharded model has no bucket_cap_mb.")
         for done, other in enumerate(others):
             # As long as the starts that come after it, of which the last is the job's own.
             try:
