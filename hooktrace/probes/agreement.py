@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ _VALUES = 16
 _GO, _STOP = "go", "stop"
 _APART = "one rank has issued more collectives than another, or its last check has failed"
 _PATIENCE = timedelta(seconds=1)
-_KEPT = 2
+_KEPT_STEPS = 2
 
 _alike: Counter[str] = Counter()
 """How many models of each kind this process has begun."""
@@ -59,7 +60,7 @@ def known_of(ranks: tuple[int, ...], slot: BucketSlot, parameters: list[torch.Te
 
 
 class Consent:
-    """What the ranks of a group ask through the job's store before each probe.
+    """What the ranks of a group ask through the job's store before each probe; places: step/index.
 
     ``store``: a connection that nobody else waits at.  ``key``: of this group of ranks and no
     other.  ``size``: how many they are.  ``cleans``: whether this one deletes what is over.
@@ -70,7 +71,8 @@ class Consent:
         self._key = key
         self._size = size
         self._cleans = cleans
-        self._over: list[tuple[str, ...]] = []
+        self._over: dict[str, list[tuple[str, ...]]] = {}
+        """By step, the keys of places that this rank is past."""
         self.refusal = ""
         """Why a rank refused the place that was asked for last; "" where none has."""
 
@@ -89,7 +91,7 @@ class Consent:
         else:
             self._wait(word, timeout, is_over)
             answer = first_word(self._store, word, _STOP)
-        self._clean(self._keys(place))
+        self._clean(place)
         self.refusal = "" if answer == _GO else answer.removeprefix(_STOP)
         return answer == _GO
 
@@ -98,11 +100,11 @@ class Consent:
 
         Or that it has failed there, after all of them had come.
         """
-        _, _, word = keys = self._keys(place)
+        word = self._keys(place)[-1]
         if first_word(self._store, word, _STOP + why) == _GO:
             self._store.set(word, _STOP + why)
         else:
-            self._clean(keys)
+            self._clean(place)
 
     def is_refused(self, place: str) -> bool:
         """Return whether a rank has failed at a place that all had come to."""
@@ -117,10 +119,10 @@ class Consent:
             with suppress(RuntimeError):  # the word has not come in that time
                 self._store.wait([word], min(_PATIENCE, timeout))
 
-    def _clean(self, keys: tuple[str, ...]) -> None:
-        """Let go of the keys of places that all ranks have passed: they have come to later ones."""
-        self._over.append(keys)
-        if len(self._over) > _KEPT:
-            over = self._over.pop(0)
-            for key in over if self._cleans else ():
+    def _clean(self, place: str) -> None:
+        """Let go of the keys of steps that all ranks are past: they have come to later ones."""
+        self._over.setdefault(place.partition("/")[0], []).append(self._keys(place))
+        if len(self._over) > _KEPT_STEPS:
+            places = self._over.pop(next(iter(self._over)))
+            for key in chain.from_iterable(places) if self._cleans else ():
                 self._store.delete_key(key)

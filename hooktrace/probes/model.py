@@ -3,7 +3,7 @@
     bucket's turn --Probe: all memory--> all ranks are here (plan.py) --> reference issued, compared
 
     on CPUs      a group of hooktrace's own, which the ranks make when they are first together; all
-                 of it aside, so that the backward pass waits for nobody
+                 of it aside: meanwhile the backward pass issues its other buckets
     on a device  the hook's own group, in whose order the reference has its place
 
 A rank whose probe fails closes its connections, so that nobody waits for it; at the next place all
@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -74,7 +75,7 @@ class ModelProbes(ProbePlan):
         """The place from which on no probe has failed; "" after one has, on this rank."""
         self._last: threading.Event | None = None
         """Set once all that was to be done aside is done."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close the tracer here
         self._failures = 0
         self._checksums = StepChecksums(-1, {})
         self.next_step = self._schedule.first
@@ -95,11 +96,15 @@ class ModelProbes(ProbePlan):
             else:
                 start.looks.append(probe)
                 issue = probe.issuer()
-                self._do(lambda: self._go(step, slot.index, probe, issue, ended))
+                if not self._do(lambda: self._go(step, slot.index, probe, issue, ended)):
+                    probe.drop()
+                    ended("no thread could be started")
+        schedule = None
+        while slot.is_last and schedule is not self._schedule:  # which another thread may replace
+            schedule = self._schedule
+            self.next_step = schedule.next_after(step)
         if self._over:
             self.next_step = OFF
-        elif slot.is_last:
-            self.next_step = self._schedule.next_after(step)
         return is_due
 
     def _result_of(self, start: CallStart) -> ProbeResult:
@@ -116,16 +121,20 @@ class ModelProbes(ProbePlan):
             before=before,
         )
 
-    def _do(self, work: Callable[[], None]) -> None:
+    def _do(self, work: Callable[[], None]) -> bool:
         """Do some work that waits for other ranks: on a device now, else aside, in this order.
 
-        A device's reference has its place between the hook's collectives.
+        A device's reference has its place between the hook's collectives.  Returns false where the
+        system gives no thread.
         """
         if self._device is not None:
             work()
-            return
-        before, self._last = self._last, threading.Event()
-        call_aside(functools.partial(_in_order, before, work, self._last), "hooktrace-probe")
+            return True
+        over = threading.Event()
+        with suppress(RuntimeError):
+            call_aside(functools.partial(_in_order, self._last, work, over), "hooktrace-probe")
+            self._last = over
+        return self._last is over
 
     def _go(
         self,
@@ -136,12 +145,16 @@ class ModelProbes(ProbePlan):
         ended: Ended,
     ) -> None:
         """Issue a probe's reference, if all ranks do."""
+        place = f"{step}/{index}"
         try:
             issued = 0 if self._device is None else self._device.issued()
-            if self.all_are_here(step, index, self._ranks, f"{issued} since {self._since}"):
-                place = f"{step}/{index}"
-                self._since = self._since or place
-                issue(self._device or self._connected(place))
+            with self._lock:
+                since, connections = self._since, self._connections
+            if self.all_are_here(step, index, self._ranks, f"{issued} since {since}"):
+                issue(self._device or connections or self._connected(place))
+                with self._lock:
+                    if self._since == since:  # else a check has failed meanwhile
+                        self._since = since or place
                 return
             self._begin_anew()
         except Exception as error:
@@ -155,15 +168,18 @@ class ModelProbes(ProbePlan):
         ended(why)
 
     def _connected(self, place: str) -> PrivateGroup:
-        """Return the ranks' own connections, made where all of them are, if there are none."""
-        if self._connections is None:
-            size, name = len(self._ranks.numbers), f"{self._key}/group/{place}"
-            consent = self.consent(self._ranks)
-            self._connections = made_unless(
-                lambda: consent.is_refused(place),
-                lambda: PrivateGroup(name, self._rank, size, self._timeout),
-            )
-        return self._connections
+        """Return the ranks' own connections, which they make at a place where all of them are."""
+        size, name = len(self._ranks.numbers), f"{self._key}/group/{place}"
+        consent = self.consent(self._ranks)
+        made = made_unless(
+            lambda: self._over or consent.is_refused(place),
+            lambda: PrivateGroup(name, self._rank, size, self._timeout),
+        )
+        with self._lock:
+            self._connections = made
+        if self._over:
+            self._begin_anew()
+        return made
 
     def _begin_anew(self) -> None:
         """Let what other ranks wait for on the connections fail, and be as before any probe."""
@@ -181,9 +197,11 @@ class ModelProbes(ProbePlan):
             counts = not self._over and before == self._failures
             if counts:
                 self._failures = 0 if why is None else before + 1
-        if why is None or not counts:
+        if why is None:
             return
         sink.push(Loss("probe_failed", why))
+        if not counts:
+            return
         self._begin_anew()
         if self._failures == _FAILURES:
             self.end(f"{_FAILURES} checks failed one after another, the last by {why}")
@@ -197,8 +215,9 @@ class ModelProbes(ProbePlan):
 
     def replan(self, first: int, number: int) -> bool:
         """Probe the ``number`` steps from ``first`` on, too."""
+        is_on = super().replan(first, number)
         self.next_step = min(self.next_step, first)
-        return super().replan(first, number)
+        return is_on
 
     def leave(self) -> None:
         """Probe no more, and let the other ranks know before their next probe."""
@@ -213,7 +232,7 @@ class ModelProbes(ProbePlan):
     def begin_in_child(self) -> None:
         """Probe no more; the store's connection and the group's threads are the parent's."""
         super().begin_in_child()
-        self._last = None
+        self._last, self._lock = None, threading.RLock()
         if self._connections is not None:
             self._connections.leave_with_parent()
 

@@ -83,8 +83,12 @@ class ProbePlan(Part):
             f"error_every={every}, error_all_buckets={all_buckets}, error={self.scope!r}, "
             f"first_step={model.first_step}{wish}"
         )
-        # torch's store does not wait for a key that it sets.
-        job_store(key).set(_offer(current_rank()), wish)
+        self._wish = wish
+        self._alike: set[Ranks] = set()
+        """Those that were found to want the same."""
+        # torch's store does not wait for a key that it sets.  Where it fails, nobody will wait.
+        with suppress(Exception):
+            job_store(key).set(_offer(current_rank()), wish)
 
     def takes(self, step: int, index: int, count: int) -> bool:
         """Return whether a bucket or unit, one of ``count``, is probed in a step."""
@@ -123,22 +127,29 @@ class ProbePlan(Part):
 
     def _want_the_same(self, step: int, index: int, ranks: Ranks) -> bool:
         """Return whether all ranks trace the model, and want the same of it."""
+        if ranks in self._alike:
+            return True
         store, numbers = self._connection(), ranks.numbers
         if not store.check([_offer(rank) for rank in numbers]):
             silent = [rank for rank in numbers if not store.check([_offer(rank)])]
-            self.refuse(
-                *(step, index, ranks),
+            why = (
                 f"rank(s) {', '.join(map(str, silent))} offer no checks of it; trace it on all "
-                "ranks, with the same options, or pass Tracer(error_every=0)",
+                "ranks, from its first step on and with the same options, or pass "
+                "Tracer(error_every=0)"
+            )
+            self._tell(step, why)
+            if numbers[0] not in silent:  # which deletes the word
+                self.decline(step, index, ranks, why)
+            return False
+        first = bytes(store.get(_offer(numbers[0]))).decode()
+        if first != self._wish:
+            self.end(
+                f"the ranks want different checks, {first} on rank {numbers[0]} and {self._wish} "
+                f"on rank {current_rank()}; give all the same"
             )
             return False
-        wishes: dict[str, int] = {}
-        for rank in numbers:
-            wishes.setdefault(bytes(store.get(_offer(rank))).decode(), rank)
-        if len(wishes) > 1:
-            told = " and ".join(f"{wish} on rank {rank}" for wish, rank in wishes.items())
-            self.end(f"the ranks want different checks, {told}; give all the same")
-        return len(wishes) == 1
+        self._alike.add(ranks)
+        return True
 
     def _miss_a_rank(self, step: int, timeout: timedelta) -> None:
         why = (
@@ -149,12 +160,10 @@ class ProbePlan(Part):
         if self._is_ended_elsewhere():
             self.end(why)
             return
-        self.sink.push(Loss("probe_failed", why))
         self._silent, self._silent_at = self._silent + 1, step
+        self._tell(step, why, is_last=self._silent >= _MOST_SILENT)
         if self._silent >= _MOST_SILENT:
             self.end(why)
-        else:
-            self._tell(step, why)
 
     def refuse(self, step: int, index: int, ranks: Ranks, why: str) -> None:
         """Have nobody issue a reference to which this rank does not come, and warn."""
@@ -171,9 +180,10 @@ class ProbePlan(Part):
             return self._has_ended()
         return False
 
-    def _tell(self, step: int, why: str) -> None:
-        """Warn once that a probe did not take place."""
-        if not self._is_told:
+    def _tell(self, step: int, why: str, *, is_last: bool = False) -> None:
+        """Count that a probe did not take place, and warn once; of the last one ``end`` does."""
+        self.sink.push(Loss("probe_failed", why))
+        if not (self._is_told or is_last):
             self._is_told = True
             logger.warning(
                 "compression error of %s is not measured at step %d: %s; training goes on, and "
@@ -224,7 +234,7 @@ class ProbePlan(Part):
         return self._consents[ranks]
 
     def _has_ended(self) -> bool:
-        return bool(self._connection().check([_WHY]))
+        return self._over or bool(self._connection().check([_WHY]))
 
     def _connection(self) -> Any:
         if self._store is None:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _SAMPLES = 4096
 
+_SENT = 2
+"""Collectives of a probe."""
+
 _NUMBERS = 14
 """Words of 32 bits in front of the samples: checksum (2 x 64 bits), of what it is, arrival and its
 uncertainty, step and bucket."""
@@ -77,12 +80,12 @@ class Probe(Look):
         self._messages = message.new_empty((len(probed.ranks), len(message)))
         self._reference = wide_copy(buffer)
         self._lock = threading.Lock()
-        self._awaited = 3
+        self._has_result = self._is_dropped = self._is_over = False
+        self._has_arrived = 0
         self._result: Future = None
         self._joined = new_future(buffer)
         self._message = message
         self._futures: tuple[Future, ...] = ()
-        self._is_dropped = False
 
     def issuer(self) -> Callable[[PrivateGroup | DeviceGroup], None]:
         """Return what issues the reference over a group: in one order on all ranks, on any thread.
@@ -103,14 +106,13 @@ class Probe(Look):
 
     def drop(self) -> None:
         """Take note that there is no reference: DDP gets the hook's result as it is."""
-        self._is_dropped = True
-        self._count(2)
+        self._go_on(dropped=True)
 
     def abandon(self, why: str) -> None:
         """Let go of the call: there are no numbers."""
         with self._lock:
-            joined, self._awaited = self._awaited <= 0, 0
-        if not joined:
+            over, self._is_over = self._is_over, True
+        if not over:
             self._release()
             self._ended(why)
 
@@ -118,17 +120,30 @@ class Probe(Look):
         """Return the future for DDP: the hook's own result, once it was compared."""
         self._result = future
         passed_on = self._joined.then(_unwrap)
-        future.add_done_callback(self._arrived)
+        future.add_done_callback(self._hook_is_done)
         return passed_on
 
-    def _arrived(self, _: Future) -> None:
-        self._count(1)
+    def _hook_is_done(self, future: Future) -> None:
+        try:
+            future.value()
+            failed = False
+        except Exception:  # which DDP is to have at once
+            failed = True
+        self._go_on(result=True, dropped=failed)
 
-    def _count(self, arrived: int) -> None:
+    def _arrived(self, _: Future) -> None:
+        self._go_on(arrived=1)
+
+    def _go_on(self, *, result: bool = False, arrived: int = 0, dropped: bool = False) -> None:
+        """Give DDP the hook's result when that and the reference are there, or there is none."""
         with self._lock:
-            self._awaited -= arrived
-            if self._awaited:  # below 0 where the probe was abandoned
+            self._has_result |= result
+            self._has_arrived += arrived
+            self._is_dropped |= dropped
+            all_arrived = self._is_dropped or self._has_arrived == _SENT
+            if self._is_over or not (self._has_result and all_arrived):
                 return
+            self._is_over = True
         joined = self._joined
         try:
             # All have completed.  What a device still has to do for it this stream waits for.

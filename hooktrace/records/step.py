@@ -28,8 +28,8 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     bucket to the next step's, is known when that comes: ``previous_period_ns`` is the period of the
     step before, ``None`` where that one does not count, or this one is not complete.
     ``complete`` is false when a bucket is missing or failed: the backward pass failed, or a record
-    was lost.  ``probed`` is true when hooktrace itself looked at a bucket of the step, or asked the
-    other ranks about that, or began with the model: its times hold that.  ``sent``: what an opaque
+    was lost.  ``probed`` is true when hooktrace itself looked at a bucket of the step, or began
+    with the model: its times hold that.  ``sent``: what an opaque
     hook sent in a sampled step, also where its callbacks do not let one see which bucket sent what;
     ``sent_unknown``: why that is not known.  ``sharded``: of a model under FSDP2, whose step is all
     that was communicated up to the end of a backward pass that reduced gradients; ``exposed_ns`` is

@@ -101,7 +101,11 @@ class TracerControl:
     def _probe(self, command: Command) -> Done:
         texts = []
         for model in self._models():
-            first = command.first.get(model.name, model.position[0] + 1)
+            first = command.first.get(model.name)
+            if first is None:
+                return Done(
+                    trouble="the ranks did not say in time which step they are at; ask again"
+                )
             if model.sampling is not None and model.sampling.replan(first, command.number):
                 # The training thread may be about to say when it looks next: it is to look again.
                 model.sampling.asked = True

@@ -97,6 +97,8 @@ def run(
         issued = collectives_issued(group, torch.device("cpu")) - issued
         facts = facts_of(tracer) if tracer.recording else {"buckets": []}
         handle.remove()
+    # What is counted as lost is said once, too.
+    said = [line for line in said if "record(s) lost" not in line]
     return Run(parameters, facts, said, issued)
 
 
@@ -314,10 +316,10 @@ def test_ranks_that_disagree_issue_no_reference(rank: int) -> None:
         said += ["is no longer measured"] if way in ENDS else []
         if is_last and way in {"closes", "wants none", "is silent"}:
             said = []
-        warnings = [one for one in ended.warnings if "record(s) lost" not in one]
-        assert len(warnings) == len(said), way
-        assert len(ended.warnings) - len(warnings) == (way == "is silent" and not is_last), way
-        for warning, begins in zip(warnings, said, strict=True):
+        assert len(ended.warnings) == len(said), way
+        if way == "is silent" and not is_last:
+            assert ended.facts["losses"]["probe_failed"] >= 1, way
+        for warning, begins in zip(ended.warnings, said, strict=True):
             assert warning.startswith(f"compression error of net {begins}")
             assert why in warning
         assert ended.issued - plain.issued == len(steps) * len(UNITS), way
@@ -358,8 +360,7 @@ def test_a_hook_that_raises_has_no_reference(rank: int) -> None:
     """Its own error comes out; the others do not wait there."""
     with heard() as said, pytest.raises(Exception, match="boom"):
         run(rank, {"reduce_scatter": Raises()})
-    (warning,) = said
-    assert "hook raised" in warning
+    assert any("hook raised" in warning for warning in said)
 
 
 @on(2)

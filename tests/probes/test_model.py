@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -76,3 +78,19 @@ def test_a_forked_child_says_nothing_to_the_other_ranks(made: Made) -> None:
     model.begin_in_child()
     model.leave()
     assert store.num_keys() == said
+
+
+def test_without_a_thread_the_result_is_there_at_once(made: Made) -> None:
+    """It is counted, and the next probe does not wait for it."""
+    model, slot, bucket, sink, _ = made
+    tracer: Any = sink
+    none = mock.Mock(side_effect=RuntimeError("can't start new thread"))
+    result = torch.ones(3)
+    for step, failing in ((10, True), (20, False)):
+        with mock.patch.object(model_module, "call_aside", none) if failing else nullcontext():
+            start = start_of(slot, step, bucket)
+            model.enter(start, tracer)
+            (probe,) = start.looks
+            assert probe.join(future_of(result)).wait() is result
+    why = [one.why for one in sink.pushed if isinstance(one, Loss)]
+    assert why == ["no thread could be started", "RuntimeError: nobody came"]

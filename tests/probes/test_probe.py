@@ -183,3 +183,12 @@ def test_an_abandoned_probe_says_so_once_and_has_no_numbers() -> None:
     probed.complete()
     probed.probe.abandon("full")
     assert (probed.ended, probed.has_numbers) == ([None], True)
+
+
+def test_what_the_hook_raised_waits_for_no_reference() -> None:
+    """Which may never come; nor does one that comes later harm."""
+    probed = Probed(torch.ones(6), future=future_of(ValueError("boom")))
+    with pytest.raises(RuntimeError, match="boom"):
+        probed.future.wait()
+    probed.complete()
+    assert probed.ended == []

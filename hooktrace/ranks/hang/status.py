@@ -48,7 +48,7 @@ class CallInFlight(Placed, frozen=True, kw_only=True, gc=False):
     ``stage``: ``hook`` and ``future`` of an opaque hook, which has not returned, or has and its
     future is awaited; else ``turn`` (it waits for that among multi-round hooks), ``compress``,
     ``wire`` or ``decompress``; ``meeting`` where hooktrace looks at the bucket, before the hook is
-    called, and the ranks may wait for each other; ``probe`` where it looks at the result;
+    called, and on a device ranks may wait for each other; ``probe`` where it looks at the result;
     ``device`` where the host has issued all of it.
     ``collective``, ``group_size``: of the one on the wire; "" and 0 where none is known.
     ``rounds``: collectives that have arrived.  ``age_ns``: since DDP called the hook.
