@@ -40,7 +40,7 @@ WARM = 3
 """Steps in which DDP itself waits for the device: it builds its buckets anew."""
 
 STEPS = 24
-"""The ranks meet some steps after the first ones, and probe after that."""
+"""So that each bucket is probed."""
 
 
 def say(line: str) -> None:

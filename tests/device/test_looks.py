@@ -16,7 +16,6 @@ from .hook_table import HOOKS, fake_parameters, training
 
 STEPS = 6
 PROBED = [1, 2, 3, 4, 5]
-"""After the meeting, which is at step 2."""
 
 pytestmark = pytest.mark.slow
 
