@@ -65,8 +65,7 @@ def test_a_sharded_one_prints_a_line_a_unit(tmp_path: Path) -> None:
 def test_that_of_local_sgd_averages_to_equal_replicas(tmp_path: Path) -> None:
     """Its own averaging, on four ranks."""
     printed = printed_by("local_sgd.py", tmp_path, ranks=4)
-    # A rank asks for the others in its second step, and in the third if it was the first to ask.
-    assert re.search(r"model0: post_localSGD_hook, medians of 4[78] steps", printed)
+    assert re.search(r"model0: post_localSGD_hook, medians of 50 steps", printed)
     found = re.search(
         r"^replicas apart by (\S+) before the last averaging, (\S+) after", printed, re.M
     )
