@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
@@ -27,12 +27,14 @@ from tests.distributed.test_tune import SCRIPT
 LINKS = (None, 1000, 100)
 """Mbit/s; ``None`` for loopback."""
 MODELS = {
-    "wide": ("--width", "1024", "--layers", "4"),
+    "wide": ("--width", "1024", "--layers", "2"),
     "deep": ("--width", "256", "--layers", "24", "--batch", "64"),
 }
 NOTHING_TO_GAIN = ("--width", "64", "--layers", "2", "--batch", "20000")
 HOOKS, CAPS = ("allreduce", "fp16", "powersgd", "quantize-per-tensor"), (5.0, 1.0)
-OWN_CAP, STEPS, ROUNDS = 25.0, 80, 3
+OWN_CAP, ROUNDS = 25.0, 3
+SECONDS, FEWEST, MOST = 8.0, 20, 80
+"""For which a setting is measured alone in a round; its steps."""
 
 Link = Sequence[str]
 """The namespaces of its two ends; none on loopback."""
@@ -44,15 +46,19 @@ def tune(*, quick: bool) -> Iterator[Row]:
     ``quick``: one link, one model and one other hook and limit, to see that it works.
     """
     hooks, caps = (HOOKS[1:2], CAPS[:1]) if quick else (HOOKS, CAPS)
-    for mbit, (name, model) in [*product(LINKS, MODELS.items())][2 : 3 if quick else None :]:
+    cells = [*product(LINKS, MODELS.items())]
+    for mbit, (name, model) in cells[2:3] if quick else cells:
         what = f"{name}, {f'{mbit} Mbit/s' if mbit else 'loopback'}"
         with linked(mbit) as link:
             tuned = tuned_on(link, model, hooks, caps)
-            alone = steps_alone(link, model, hooks, caps, 1 if quick else ROUNDS)
+            steps = int(min(MOST, max(FEWEST, SECONDS * 1e9 / tuned["step_ns"])))
+            settings = product(range(1 if quick else ROUNDS), (OWN, *hooks), (OWN_CAP, *caps))
+            alone = steps_alone(link, (*model, "--steps", str(steps)), settings)
         best = tuned["best"] or {"hook": OWN, "cap": OWN_CAP, "ratio": 1.0}
         key = best["hook"], best["cap"]
         order = sorted(alone, key=alone.__getitem__)
-        note = f"{key} is named, {order[0]} is the best"
+        told = ", ".join(f"{hook} {cap:g}: {alone[hook, cap] / 1e6:.1f}" for hook, cap in order)
+        note = f"{key} is named; ms a step alone, MB: {told}"
         place = [order.index(key) + 1.0]
         yield Row(f"{what}: place of the setting that is named", place, "", budget=2, note=note)
         off = abs(best["ratio"] * tuned["step_ns"] / alone[key] - 1)
@@ -94,14 +100,13 @@ def tuned_on(link: Link, model: Sequence[str], hooks: Sequence[str], caps: Seque
 
 
 def steps_alone(
-    link: Link, model: Sequence[str], hooks: Sequence[str], caps: Sequence[float], rounds: int
+    link: Link, model: Sequence[str], settings: Iterable[tuple[int, str, float]]
 ) -> dict[tuple[str, float], float]:
-    """Return the step of each setting, ns: the median of its starts."""
+    """Return the step of each setting, ns: the median of its starts, one a round."""
     found: dict[tuple[str, float], list[float]] = {}
-    for _, hook, cap in product(range(rounds), (OWN, *hooks), (OWN_CAP, *caps)):
+    for _, hook, cap in settings:
         with tempfile.TemporaryDirectory() as name:
-            setting = ("--hook", hook, "--cap", str(cap), "--steps", str(STEPS))
-            launch(link, (), (name, *model, *setting))
+            launch(link, (), (name, *model, "--hook", hook, "--cap", str(cap)))
             told = [json.loads(path.read_text()) for path in Path(name).glob("*.json")]
         found.setdefault((hook, cap), []).append(told[0]["step_ns"])
     return {key: median(steps) for key, steps in found.items()}
