@@ -4,6 +4,7 @@ from . import fsdp as fsdp
 from . import hooks as hooks
 from .analysis.frames.run import Run as Run
 from .analysis.frames.run import load as load
+from .commands.top.debug_page import DebugPage as DebugPage
 from .records.anomalies import AnomalyRecord as AnomalyRecord
 from .records.bucket import BucketLayout as BucketLayout
 from .records.bucket import BucketRecord as BucketRecord

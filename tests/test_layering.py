@@ -35,7 +35,7 @@ MAY_IMPORT = {
         *("analysis", "testing", "fsdp", "integrations"),
     },
     "__main__": {"commands", "integrations"},
-    "__init__": {"records", "staging", "hooks", "tracing", "analysis", "fsdp"},
+    "__init__": {"records", "staging", "hooks", "tracing", "analysis", "fsdp", "commands"},
 }
 """Which packages each entry of ``hooktrace/`` imports from, types alone left out.
 

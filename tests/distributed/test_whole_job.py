@@ -1,4 +1,4 @@
-"""The whole job on two real ranks: its record at rank 0, and ``hooktrace top`` in a terminal."""
+"""The whole job on two real ranks: its record at rank 0, ``hooktrace top``, torch's debug page."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ import sys
 import termios
 import threading
 import time
+import urllib.request
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from hooktrace import DebugPage
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.records import JobStepRecord
 from hooktrace.tracing.tracer import Tracer
 from tests.distributed.harness import on
 from tests.distributed.models import shared_folder
 from tests.distributed.test_control import Job
+from tests.versions import HOOKS_GROUPS
 
 pytestmark = pytest.mark.slow
 
@@ -101,6 +106,10 @@ def test_the_whole_job_is_looked_at_while_it_trains(rank: int) -> None:
         wanted = ("told", "keys", "ended")  # and the terminal as it was before
         assert {name: seen[name] for name in wanted} == dict.fromkeys(wanted, True), seen["shown"]
         assert seen["code"] == 0
+        if HOOKS_GROUPS:
+            assert "2 of 2 ranks have told" in seen["page"]
+            assert '<a href="/hooktrace">hooktrace</a>' in seen["page"]
+            assert "channel.json is not there: the job has ended" in debug_page(folder)
 
 
 def _look(tracer: Tracer, logdir: Path, seen: dict[str, Any]) -> None:
@@ -112,6 +121,8 @@ def _look(tracer: Tracer, logdir: Path, seen: dict[str, Any]) -> None:
         if len(seen["last"]) >= _ENOUGH:
             break
         time.sleep(0.1)
+    if HOOKS_GROUPS:
+        seen["page"] = debug_page(logdir)
     terminal = Terminal("top", str(logdir))
     seen["told"] = terminal.until("2 of 2 ranks have told")
     seen["keys"] = terminal.until("q quit")
@@ -119,3 +130,26 @@ def _look(tracer: Tracer, logdir: Path, seen: dict[str, Any]) -> None:
     seen["ended"] = terminal.until("\x1b[?1049l")
     seen["code"] = terminal.code()
     seen["shown"] = terminal.shown
+
+
+class Loopback(ThreadingHTTPServer):
+    """In the place of torch's server, which listens on all addresses."""
+
+    def __init__(self, address: tuple[str, int], handler: Any) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+
+
+def debug_page(run: Path) -> str:
+    """Return the page of a run as the server of torch >= 2.14 gives it."""
+    from torch.distributed.debug import _frontend
+
+    with mock.patch.object(_frontend, "_IPv6HTTPServer", Loopback):
+        frontend = _frontend.FrontendServer(0, [DebugPage(run)])
+    try:
+        address = f"http://127.0.0.1:{frontend._server.server_port}/hooktrace"
+        with urllib.request.urlopen(address, timeout=_DEADLINE_S) as answer:
+            return str(answer.read().decode())
+    finally:
+        frontend._server.shutdown()
+        frontend._server.server_close()
+        frontend.join()
