@@ -90,12 +90,11 @@ def test_a_scale_of_one_value_divides_by_nothing() -> None:
 def test_names_are_escaped_wherever_they_stand() -> None:
     svg = Svg(20, '<a> & "b"')
     svg.text(1, 2, "<b>")
-    svg.add("rect", "box", tip="<c>", opacity=0.5, x=1.04, width=2)
+    svg.add("rect", "box", x=1.04, stroke_width=2)
     assert svg.__html__() == (
         '<svg viewBox="0 0 1000 20" role="img" aria-label="&lt;a&gt; &amp; &quot;b&quot;">'
         '<text x="1" y="2" class="tick" text-anchor="start">&lt;b&gt;</text>'
-        '<rect x="1" width="2" class="box" fill-opacity="0.500"><title>&lt;c&gt;</title></rect>'
-        "</svg>"
+        '<rect x="1" stroke-width="2" class="box"></rect></svg>'
     )
 
 

@@ -43,20 +43,18 @@ class Svg:
         self._title = title
         self._parts: list[str] = []
 
-    def add(
-        self, tag: str, cls: str, *, tip: str = "", opacity: float = 1, **numbers: float
-    ) -> None:
-        """Add an element; ``tip`` shows when the pointer rests on it."""
-        more = "" if opacity == 1 else f' fill-opacity="{opacity:.3f}"'
-        self._add(tag, cls, numbers, f"<title>{escape(tip)}</title>" if tip else "", more)
+    def add(self, tag: str, cls: str, content: str = "", more: str = "", **numbers: float) -> None:
+        """Add an element; ``content`` and ``more`` of its attributes are SVG."""
+        said = "".join(f' {name.replace("_", "-")}="{_n(at)}"' for name, at in numbers.items())
+        self._parts.append(f'<{tag}{said} class="{cls}"{more}>{content}</{tag}>')
 
     def text(self, x: float, y: float, text: str, cls: str = "tick", anchor: str = "start") -> None:
         """Add a line of text whose baseline is at ``y``."""
-        self._add("text", cls, {"x": x, "y": y}, escape(text), f' text-anchor="{anchor}"')
+        self.add("text", cls, escape(text), f' text-anchor="{anchor}"', x=x, y=y)
 
     def path(self, path: str, cls: str) -> None:
         """Add a path of ``curve`` or ``box``."""
-        self._add("path", cls, {}, "", f' d="{path}"')
+        self.add("path", cls, more=f' d="{path}"')
 
     def hatched(self, boxes: Iterable[tuple[float, float, float]], height: float) -> None:
         """Add hatched boxes of one height, each from ``x, y`` and so wide.
@@ -68,13 +66,7 @@ class Svg:
         if found:
             self.path("".join(box(x, y, width, height) for x, y, width in found), "pale")
             lines = "".join(f"M{_n(x)} {_n(y + height / 2)}h{_n(width)}" for x, y, width in found)
-            self._add("path", "wait", {"stroke-width": height}, "", f' d="{lines}"')
-
-    def _add(
-        self, tag: str, cls: str, numbers: dict[str, float], content: str, more: str = ""
-    ) -> None:
-        said = "".join(f' {name}="{_n(value)}"' for name, value in numbers.items())
-        self._parts.append(f'<{tag}{said} class="{cls}"{more}>{content}</{tag}>')
+            self.add("path", "wait", more=f' d="{lines}"', stroke_width=height)
 
     def line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
         """Add a line."""

@@ -1,30 +1,26 @@
-"""Pictures of one model: a step on all ranks, overlap over time, lags.
+"""Pictures of one model: a step on all ranks, overlap over time.
 
 StepArrays --> Svg, or None where there is nothing to draw
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import ceil, isnan
 from typing import NamedTuple
 
 import numpy as np
 
-from ...records.units import milliseconds, ms
+from ...records.units import ms
 from ..document.svg import WIDTH, Scale, Svg, box, curve
 from ..run import STAGE_NAMES
 from ..run.dense import Floats, StepArrays
 
 _MOST_COLUMNS = 300
-MOST_CELLS = (64, 100)
-"""Ranks and buckets of the map of lags."""
 MOST_RANKS = 64
 """In the picture of a step."""
 _MOST_LANES = 4
-_MOST_TIPS = 16
-"""Ranks of a picture of a step in which each bucket tells its times."""
 _HEIGHT = 720.0
 _LEFT = 76.0
 """Where bars begin, after their names."""
@@ -69,65 +65,6 @@ def _columns(values: Floats) -> Floats:
         if known.size:
             found[:, i] = known.min(), np.median(known), known.max()
     return found
-
-
-def lag_picture(arrays: StepArrays) -> Svg | None:
-    """Return a map, rank by bucket, of the median ns after the first rank.
-
-    Of many ranks or buckets a cell stands for several next to each other, and shows the most.
-    """
-    arrays = arrays.sample
-    if np.isnan(arrays.lags).all():
-        return None
-    noun = "unit" if arrays.is_sharded else "bucket"
-    rows, columns = (
-        [(_range(names[at].tolist()), at) for at in np.array_split(np.arange(len(names)), parts)]
-        for names, parts in (
-            (np.array(arrays.ranks), min(len(arrays.ranks), MOST_CELLS[0])),
-            (arrays.buckets, min(len(arrays.buckets), MOST_CELLS[1])),
-        )
-    )
-    most = float(np.nanmax(arrays.lags))
-    height = 18.0 if len(rows) <= 24 else max(5.0, 640.0 / len(rows))
-    width = min(64.0, (WIDTH - _LEFT - 12) / len(columns))
-    top, bottom = 24.0, 36.0 + len(rows) * height
-    svg = Svg(bottom + 32, f"lag of each rank at each {noun}")
-    every = ceil(8 * max(3.5, *(len(name) for name, _ in columns)) / width)
-    for b in range(0, len(columns), every):
-        svg.text(_LEFT + (b + 0.5) * width, top - 8, columns[b][0], anchor="middle")
-    for i, (name, row) in enumerate(rows):
-        y = top + i * height
-        if i % ceil(13 / height) == 0:  # a range of ranks is wide enough by itself
-            label = name if "-" in name else f"rank {name}"
-            svg.text(_LEFT - 8, y + height / 2 + 4, label, anchor="end")
-        for b, (bucket, column) in enumerate(columns):
-            lag, x = float(np.fmax.reduce(arrays.lags[np.ix_(row, column)], axis=None)), b * width
-            cell = {"x": _LEFT + x, "y": y, "width": width - 1, "height": height - 1}
-            where = f"rank {name}, {noun} {bucket}"
-            if isnan(lag):
-                svg.add("rect", "unknown", tip=f"{where}: unknown", **cell)
-                continue
-            strength = _strength(lag / most if most > 0 else 0.0)
-            tip = f"{where}: {milliseconds(lag)} ms after the first rank"
-            svg.add("rect", "lag", tip=tip, opacity=strength, **cell)
-            if width >= 40 and height >= 18:
-                cls = "on-lag" if strength > 0.55 else "tick"
-                svg.text(_LEFT + x + (width - 1) / 2, y + 13, milliseconds(lag), cls, "middle")
-    for i in range(40):
-        x, opacity = _LEFT + 4 * i, _strength(i / 39)
-        svg.add("rect", "lag", opacity=opacity, x=x, y=bottom, width=4.2, height=10)
-    svg.text(_LEFT, bottom + 24, "0")
-    svg.text(_LEFT + 160, bottom + 24, ms(most), anchor="end")
-    return svg
-
-
-def _range(numbers: Sequence[int]) -> str:
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
-
-
-def _strength(share: float) -> float:
-    """Return the opacity of a share of the most: the least is still to be seen."""
-    return 0.03 + 0.97 * share
 
 
 def step_pictures(arrays: StepArrays) -> list[tuple[str, Callable[[], Svg]]]:
@@ -180,8 +117,6 @@ def _step_picture(arrays: StepArrays, s: int, end: float) -> Svg:
             tops = y + np.array(lanes[row]) * lane
             where = _Where((i, s), across, tops, lane * 0.9, y, y + band - gap)
             _draw_rank(svg, arrays, where)
-            if count <= _MOST_TIPS:
-                _add_tips(svg, arrays, where)
     return svg
 
 
@@ -236,15 +171,3 @@ def _draw_rank(svg: Svg, arrays: StepArrays, where: _Where) -> None:
     if not arrays.is_sharded:
         ended = across(np.nanmax(ready))
         svg.line(ended, y - 1, ended, below + 1, "ended")
-
-
-def _add_tips(svg: Svg, arrays: StepArrays, where: _Where) -> None:
-    at, across, tops, thick, *_ = where
-    ready, done = arrays.ready[at], arrays.done[at]
-    noun = "call" if arrays.is_sharded else "bucket"
-    for b in np.flatnonzero(~np.isnan(done)).tolist():
-        what = arrays.units.get(int(arrays.buckets[b]), f"{noun} {arrays.buckets[b]}")
-        tip = f"rank {arrays.ranks[at[0]]}, {what}: ready at {ms(ready[b])}, "
-        tip += f"takes {ms(done[b] - ready[b])}"
-        x, width = across(ready[b]), across(done[b]) - across(ready[b])
-        svg.add("rect", "tip", x=x, y=tops[b], width=width, height=thick, tip=tip)

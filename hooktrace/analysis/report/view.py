@@ -23,7 +23,7 @@ from ..document.tree import (
 )
 from .facts import Finding, ModelFacts
 from .findings import HUNG
-from .pictures import MOST_CELLS, MOST_RANKS, lag_picture, overlap_picture, step_pictures
+from .pictures import MOST_RANKS, overlap_picture, step_pictures
 from .provenance import model_lines, run_lines
 from .rules_compression import hook_lines
 from .run_report import ModelReport, RunReport
@@ -130,13 +130,4 @@ def _pictures(model: ModelReport) -> Iterator[Node]:
         "Overlap and exposed time, step by step", partial(overlap_picture, arrays),
         "Line: median of the ranks. Band: from the least to the most of them. Values above the "
         "axis are cut off.", otherwise="No step's overlap is known.",
-    )  # fmt: skip
-    alone = "The ranks' clocks are not known to each other, so nobody can be called late."
-    calls = "comes to a unit's collective" if facts.is_sharded else "calls a bucket's hook"
-    lag = f"Median time after the first rank at which a rank {calls}; numbers as in the table."
-    if len(facts.ranks) > MOST_CELLS[0] or len(facts.buckets) > MOST_CELLS[1]:
-        lag += f" A cell shows the most of several ranks or {noun}s."
-    yield Picture(
-        f"Who is late, and at which {noun}", partial(lag_picture, arrays), lag,
-        otherwise="One rank alone has a file." if len(facts.ranks) < 2 else alone,
     )  # fmt: skip
