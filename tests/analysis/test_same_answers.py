@@ -134,16 +134,14 @@ def test_frames_and_trace_count_the_same_steps(answers: Answers) -> None:
 def test_report_and_comparison_count_them_too(answers: Answers) -> None:
     """A step that counts on any rank is counted; of the others the first reason is said."""
     for model in answers.models:
-        trace, source = answers.in_trace(model.facts.model), model.source
+        trace, source = answers.in_trace(model.facts.model), model.facts
         first: dict[int, str] = {}
         for (_, step), reason in trace.items():
             first[step] = min(first.get(step, reason), reason, key=REASONS.index)
         counted = sorted(step for step, reason in first.items() if reason == "counts")
         said = {r: sum(x == r for x in first.values()) for r in REASONS[1:]}
         assert source.left_out == {reason: count for reason, count in said.items() if count}
-        assert (source.seen, source.counted, model.facts.steps) == (
-            len(first), len(counted), len(counted),
-        )  # fmt: skip
+        assert (source.seen, source.steps) == (len(first), len(counted))
         of_ranks = {r.rank: r.steps for r in model.facts.ranks}
         assert of_ranks == {
             rank: sum(of == rank and why == "counts" for (of, _), why in trace.items())
@@ -220,7 +218,7 @@ def test_slow_steps_that_files_kept_make_no_rank_late(tmp_path: Path) -> None:
     (model,) = build_report(run).models
     compared = measure(run, job.model, "a")
     assert compared is not None
-    assert model.source.sampled < model.source.detailed
+    assert model.facts.bucket_steps < model.facts.detailed
     assert [*model.facts.late, *compared.facts.late, *Scene(run, job.model).late] == []
 
 
@@ -310,8 +308,9 @@ def test_comparison_has_the_reports_numbers(answers: Answers) -> None:
         exposed = rows.groupby("step")["exposed_ns"].mean()
         of_steps = exposed.dropna().sort_index().tolist()
         assert measured.series["exposed"].tolist() == pytest.approx(of_steps)
-        if facts.exposed is not None:
-            assert facts.exposed.p50 == pytest.approx(rows["exposed_ns"].astype(float).median())
+        for key, of in (("exposed", facts.exposed), ("period", facts.period)):
+            if of is not None:
+                assert of.p50 == pytest.approx(np.median(measured.series[key]))
 
 
 @pytest.mark.parametrize(

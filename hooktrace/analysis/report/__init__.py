@@ -2,7 +2,7 @@
 
 In goes a Run; out come findings and facts, as text, as a page with pictures, or as JSON.
 
-    Run --run/dense.py--> StepArrays --build_facts.py, provenance.py--> ModelFacts (facts.py)
+    Run --run/dense.py--> StepArrays --build_facts.py--> ModelFacts (facts.py)
                               |                                                |
                               |          rules_*.py, findings.py: Finding <----+
                               v                     v

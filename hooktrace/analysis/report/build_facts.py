@@ -1,6 +1,6 @@
 """One model's arrays to its facts.
 
-StepArrays --medians--> ModelFacts: of buckets, kinds of units' collectives, ranks, slow steps
+StepArrays --medians--> ModelFacts: of buckets, ranks, slow steps
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from math import prod
 
 import numpy as np
+from msgspec.structs import asdict
 
-from ...records import UNIT_KINDS, ErrorRecord
-from ..run import UNKNOWN, Bools, Run, models_beside
+from ...records import ErrorRecord
+from ..run import UNKNOWN, Run
 from ..run.bootstrap import LEVEL, MEDIAN, block_length, draws_for, resampled
 from ..run.bucket_table import SHOWN
 from ..run.dense import (
@@ -19,17 +20,15 @@ from ..run.dense import (
     StepArrays,
     known,
     known_middle,
-    mean,
-    medians,
     middle,
     spread,
     sums,
 )
-from ..run.late import late_in, late_ranks
+from ..run.late import late_in
 from ..run.order import is_order_known, often
 from ..run.parts import exposure
-from .facts import BucketError, BucketFacts, KindFacts, ModelFacts, RankFacts, SlowSteps, WaitsFor
-from .provenance import ModelSource
+from ..run.source import model_source, of_step
+from .facts import BucketError, BucketFacts, ModelFacts, RankFacts, SlowSteps, WaitsFor
 
 SLOW = 1.5
 """A step is slow from so many median periods on."""
@@ -38,51 +37,40 @@ _FEWEST_PERIODS = 8
 """Of which it is told what is slow."""
 
 
-def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts:
-    """Return the facts of a model, which ``source`` tells the steps of."""
-    sample, model = arrays.sample, arrays.model
-    wait_unknown = sample.wait_unknown  # first: what it takes in between, others have later
-    period, exposed, sent = spread(arrays.period), spread(arrays.exposed), arrays.sent()
+def model_facts(run: Run, arrays: StepArrays) -> ModelFacts:
+    """Return the facts of a model."""
+    source = model_source(run, arrays)
+    sample, per_step = arrays.sample, of_step(arrays.period)
+    period, exposed = spread(per_step), spread(of_step(arrays.exposed))
     waited = sample.waited
     waits = sums(waited if arrays.is_sharded else waited[..., sample.buckets == sample.last])
-    parts = exposure(sample)
     net_exposed = arrays.exposed - np.nan_to_num(arrays.with_others(sample, waits))
+    parts = exposure(sample)
     entries = (item for track in run.tracks for item in track.entries.items())
-    widths = {b.gradient_bytes / b.numel for (of, _, _), b in entries if of == model and b.numel}
+    widths = {
+        b.gradient_bytes / b.numel for (of, _, _), b in entries if of == arrays.model and b.numel
+    }
     return ModelFacts(
-        model=model,
-        hook=arrays.hook,
-        clock="device" if arrays.is_on_device else "host",
-        steps=source.counted,
-        bucket_steps=source.sampled,
-        probed=source.probed,
+        **asdict(source),
         period=period,
-        period_noise_ns=noise_ns(arrays.period),
+        period_noise_ns=noise_ns(per_step),
         exposed=exposed,
         exposed_share=exposed.p50 / period.p50 if exposed and period and period.p50 else None,
-        overlap=known_middle(arrays.overlap),
-        busy_ns=known_middle(arrays.busy),
-        gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
-        wire_bytes=known_middle(sent),
-        least_wire_bytes=known_middle(sent, 0.0),
-        often_wire_bytes=known_middle(sent, 0.95),
+        net_exposed_ns=known_middle(of_step(np.maximum(net_exposed, 0.0))),
+        overlap=known_middle(1 - of_step(arrays.exposed) / of_step(arrays.busy)),
+        busy_ns=known_middle(of_step(arrays.busy)),
+        wait_ns=known_middle(np.fmax.reduce(waits, axis=0)),
+        exposed_wait_ns=known_middle(np.fmax.reduce(np.minimum(waits, sample.exposed), axis=0)),
+        exposed_kinds=parts.kinds,
         busbw_bytes_per_second=_rate(
             sample.by_step("bus_bytes"), parts.transfer_busy, sample.by_step("wire_busy")
         ),
         is_32_bit=widths == {4.0},
         is_whole=run.is_whole,
         is_order_known=is_order_known(arrays),
-        wait_unknown=wait_unknown,
         buckets=tuple(_buckets(sample, parts.shares)),
         ranks=tuple(_ranks(run, arrays)),
-        late=late_ranks(sample),
         slow=_slow_steps(arrays),
-        beside=models_beside(run, model),
-        is_sharded=arrays.is_sharded,
-        kinds=tuple(_kinds(sample)),
-        wait_ns=known_middle(np.fmax.reduce(waits, axis=0)),
-        net_exposed_ns=known_middle(np.maximum(net_exposed, 0.0)),
-        exposed_kinds=parts.kinds,
     )
 
 
@@ -158,38 +146,6 @@ def _rate(count: Floats, transfer: Floats, wire: Floats) -> float | None:
     return known_middle(count * 1e9 / np.where(ns > 0, ns, np.nan)) or None
 
 
-def _kinds(arrays: StepArrays) -> Iterator[KindFacts]:
-    """Yield the sums over each kind of units' collectives; nothing of DDP's buckets.
-
-    Medians of the steps that have any, since steps need not have the same collectives; of waits
-    means, since whoever is last waits for nobody.
-    """
-    there = np.where(np.isnan(arrays.called), np.nan, 1.0)
-    payload, took = arrays.column("gradient_bytes"), arrays.done - arrays.ready
-    unknown = np.isnan(arrays.exposed_in) & ~np.isnan(there)  # as is then what all of them expose
-    for name in UNIT_KINDS if arrays.units else ():
-        at = _being(arrays, "kind", name)
-        if not at.any():
-            continue
-        calls = sums(there[..., at])
-        exposed = sums(arrays.exposed_in[..., at])
-        yield KindFacts(
-            name=name,
-            fewest=round(np.nanmin(calls)),
-            most=round(np.nanmax(calls)),
-            payload_bytes=round(middle(sums(payload[..., at]))),
-            duration_ns=known_middle(sums(took[..., at])),
-            exposed_ns=known_middle(np.where(unknown[..., at].any(axis=2), np.nan, exposed)),
-            wait_ns=known(mean(sums(arrays.waited[..., at]))),
-        )
-
-
-def _being(arrays: StepArrays, field: str, value: str) -> Bools:
-    """Return which buckets are units' collectives that have a value, (B,)."""
-    units = (arrays.units.get(index) for index in arrays.buckets.tolist())
-    return np.array([getattr(unit, field, None) == value for unit in units], bool)
-
-
 def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
     """Yield the facts of each rank.
 
@@ -225,14 +181,15 @@ def _slow_steps(arrays: StepArrays) -> SlowSteps | None:
     exposed = np.sort(arrays.exposed, axis=0)  # NaN comes last
     upper = np.count_nonzero(~np.isnan(exposed), axis=0)[None] // 2
     exposed = np.take_along_axis(exposed, upper.clip(max=len(exposed) - 1), axis=0)[0]
-    more = exposed[slow] - middle(exposed)
-    share, late_rank, late_ns = _share_of(beyond, more), None, 0.0
+    more = np.clip(exposed[slow] - middle(exposed), 0.0, beyond)
+    told = ~np.isnan(more)  # all others are taken to have the same share of it
+    share = float(more[told].sum() / beyond[told].sum()) if told.any() else None
+    late_rank, late_ns = None, 0.0
     if share is not None and share >= 1 / 4:  # else hardly anybody waits
         places = np.array([arrays.detailed.place_of(x) for x in arrays.steps[slow].tolist()])
-        told = places != UNKNOWN
-        least = float(np.nansum(np.clip(more, 0.0, beyond)[told])) / 2
-        late_rank, late_ns = late_in(arrays.detailed, places[told], least)
-    backward = 0 * period if arrays.is_sharded else medians(arrays.backward, axis=0)
+        there = places != UNKNOWN
+        least = float(np.nansum(more[there])) / 2
+        late_rank, late_ns = late_in(arrays.detailed, places[there], least)
     worst = slow[np.argsort(-period[slow], kind="stable")]
     return SlowSteps(
         steps=tuple(arrays.steps[worst].tolist()),
@@ -240,22 +197,9 @@ def _slow_steps(arrays: StepArrays) -> SlowSteps | None:
         slowest_ns=float(period[worst[0]]),
         excess_ns=float(beyond.sum()) / count,
         exposed_share=share,
-        backward_share=_share_of(beyond, backward[slow] - middle(backward)),
         late_rank=late_rank,
         late_ns=late_ns,
     )
-
-
-def _share_of(beyond: Floats, more: Floats) -> float | None:
-    """Return which share of slow steps' excess is of one kind; ``None`` where no step tells.
-
-    ``beyond``: what each slow step takes beyond the median, ``more``: what it does of that kind.
-    Steps that do not tell are taken to have the same share of it as those that do.
-    """
-    told = ~np.isnan(more)
-    if not told.any():
-        return None
-    return float(np.clip(more[told], 0.0, beyond[told]).sum() / beyond[told].sum())
 
 
 _LEAST, _MOST = 16, 20_000
@@ -264,8 +208,7 @@ _LEAST, _MOST = 16, 20_000
 
 def noise_ns(period: Floats) -> float | None:
     """Return half the width of the median period's 95 % interval, ns; ``None`` below 16 steps."""
-    steps = medians(period, axis=0)
-    steps = steps[~np.isnan(steps)]
+    steps = period[~np.isnan(period)]
     first = max(0, len(steps) // 2 - _MOST // 2)
     steps = steps[first : first + _MOST]
     if len(steps) < _LEAST:

@@ -1,8 +1,8 @@
 """What the records of all ranks amount to: numbers a model (``build_facts.py``), and findings.
 
-Times are ns, sizes bytes, shares from 0 to 1; ``None`` where nothing was measured.  Medians are
-over all ranks and settled steps unless they say otherwise.  ``hooktrace report --json`` writes
-these fields as they are.
+Times are ns, sizes bytes, shares from 0 to 1; ``None`` where nothing was measured.  Medians of a
+bucket or rank are over all ranks and settled steps unless they say otherwise.  ``hooktrace report
+--json`` writes these fields as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 from ...records import Unit
 from ...records.anomalies import Severity
 from ..run.dense import Spread
-from ..run.late import LateRank
+from ..run.source import ModelSource
 
 HIDDEN = 0.02
 """Exposed share of the step below which communication counts as hidden."""
@@ -83,22 +83,6 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
         return f"bucket {self.bucket}" if self.unit is None else str(self.unit)
 
 
-class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """All collectives of one kind in a sharded model's step: medians of steps' sums.
-
-    ``wait_ns``: the mean.  ``fewest`` to ``most``: of the steps that have any.
-    ``payload_bytes``: on one rank.
-    """
-
-    name: str
-    fewest: int
-    most: int
-    payload_bytes: int
-    duration_ns: float | None
-    exposed_ns: float | None
-    wait_ns: float | None
-
-
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One rank; of the last bucket, medians: ``lag_ns`` after the first rank, ``compress_ns``.
 
@@ -119,10 +103,9 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that take much longer than the median period, the slowest first.
 
     ``periods``: all that are known.  ``excess_ns``: what slow steps take beyond the median, a step
-    of all steps; ``exposed_share``: of it, exposed communication beyond its median;
-    ``backward_share``: the same of the time from the first to the last bucket that is ready, 0 of
-    a sharded model.  ``None``: no slow step tells.  ``late_rank``: the one that comes after all
-    others in them, by up to ``late_ns``, where that is half of the exposed excess or more.
+    of all steps; ``exposed_share``: of it, what the median rank exposes beyond its median, ``None``
+    where no slow step tells.  ``late_rank``: the one that comes after all others in them, by up to
+    ``late_ns``, where that is half of the exposed excess or more.
     """
 
     steps: tuple[int, ...]
@@ -130,61 +113,41 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
     slowest_ns: float
     excess_ns: float
     exposed_share: float | None
-    backward_share: float | None
     late_rank: int | None = None
     late_ns: float = 0.0
 
 
-class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One model's last generation; of a sharded model all of them.
+class ModelFacts(ModelSource, frozen=True, kw_only=True):
+    """What is measured of the model that ``ModelSource`` tells of.
 
-    Steps: ``steps`` are those whose times count; ``bucket_steps`` those that facts of buckets are
-    of; ``probed`` how many were left out because hooktrace probed them (those with a hang are left
-    out too).  ``period_noise_ns``: half the width of the median period's 95 % interval.
-    Exposed: ``exposed_share`` of the step's period, both medians; ``net_exposed_ns`` less what each
-    rank waits for the last one at the last bucket, or at all units; ``wait_ns`` what the rank that
-    waits longest so does, the median over steps; ``exposed_kinds`` of each of ``parts.KINDS``, the
-    mean over ranks and steps.
-    Bytes: ``wire_bytes`` is the median of all steps, ``least_wire_bytes`` of the one which sends
-    least, and ``often_wire_bytes`` what one in twenty sends, or more.
-    What is known: ``is_whole`` says whether all ranks of the run have a file, ``is_order_known``
-    whether the clocks of all ranks are known at once, ``wait_unknown`` why no bucket's wait is
-    known: bus bandwidth is then over all time on the wire.
-    Sharded: under FSDP2; ``buckets`` are its units' collectives, in the order in which they were
-    first met, ``kinds`` sums of them.  ``beside``: other models that communicate within the steps.
+    Of a step, whose number is the mean of its ranks: ``period``, ``period_noise_ns``, half the
+    width of the median period's 95 % interval, ``exposed``, ``overlap``, ``busy_ns``;
+    ``exposed_share`` is of two medians; ``net_exposed_ns`` is without what each rank waits for the
+    last one at the last bucket, or at all units.  ``wait_ns`` is what the rank that waits longest
+    so does, the median over steps, and ``exposed_wait_ns`` what of this is exposed;
+    ``exposed_kinds`` what is exposed in each of ``parts.KINDS``, the mean over ranks and steps.
+    ``is_whole``: whether all ranks of the run have a file; ``is_order_known``: whether the clocks
+    of all ranks are known at once.  Where no wait is known bus bandwidth is over all time on the
+    wire.  ``buckets``: of a sharded model its units' collectives, as they were first met.
     """
 
-    model: str
-    hook: str
-    clock: str
-    steps: int
-    bucket_steps: int
-    probed: int
     period: Spread | None
     period_noise_ns: float | None
     exposed: Spread | None
     exposed_share: float | None
+    net_exposed_ns: float | None
     overlap: float | None
     busy_ns: float | None
-    gradient_bytes: int
-    wire_bytes: float | None
-    least_wire_bytes: float | None
-    often_wire_bytes: float | None
+    wait_ns: float | None
+    exposed_wait_ns: float | None
+    exposed_kinds: dict[str, float]
     busbw_bytes_per_second: float | None
     is_32_bit: bool
     is_whole: bool
     is_order_known: bool
-    wait_unknown: str | None
     buckets: tuple[BucketFacts, ...]
     ranks: tuple[RankFacts, ...]
-    late: tuple[LateRank, ...]
     slow: SlowSteps | None
-    beside: tuple[str, ...] = ()
-    is_sharded: bool = False
-    kinds: tuple[KindFacts, ...] = ()
-    wait_ns: float | None = None
-    exposed_kinds: dict[str, float] = {}
-    net_exposed_ns: float | None = None
 
     @property
     def has_wire(self) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...records.hook_names import AVERAGES
 from ...records.units import listed, ms, named_ranks, percent
 from ..run.late import LateRank, why_nobody
 from .build_facts import SLOW
-from .facts import Finding, ModelFacts, SlowSteps
+from .facts import Finding, ModelFacts
 
 _IN_TRACE = "See in the merged trace (hooktrace export)"
 """How remedies that need all ranks side by side begin."""
@@ -19,13 +18,12 @@ def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
 
     Without it all ranks would have waited for the next one instead.  Where no clock tells, it is
     what the rank that waits longest in a step waits at the last bucket, the median over steps, at
-    most the exposed time; a rank is named where it compresses for longer there, by half of that.
+    most its exposed time; a rank is named where it compresses for longer there, by half of that.
     Of a sharded model all waits of a step count, since training waits at one unit after another.
     """
     for late in model.late:
         yield _late_rank(model, late)
-    exposed, wait = model.exposed.p50 if model.exposed else 0.0, model.wait_ns or 0.0
-    gain = min(wait, exposed)
+    exposed, gain = model.exposed.p50 if model.exposed else 0.0, model.exposed_wait_ns or 0.0
     if model.late or model.is_hidden or not gain or gain < 0.2 * exposed:
         return
     nobody = why_nobody(is_order_known=model.is_order_known, is_sharded=model.is_sharded)
@@ -34,12 +32,13 @@ def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
     most, where = max(shares, key=lambda one: one[0])
     is_most = most > sum(ns for ns, _ in shares) / 2
     evidence = [f"most of it at {where.title}"] if is_most else []
-    sentence = f"in the collectives of a step {ms(wait)} go by until the last rank is in them too."
+    wait = ms(model.wait_ns)
+    sentence = f"in the collectives of a step {wait} go by until the last rank is in them too."
     if (last := model.last) is not None and not model.is_sharded:
         where, noun = last, "step by step"
         sentence = (
-            f"of the time that bucket {last.bucket}, the last, is on the wire, {ms(wait)} go by "
-            "until the last rank is in the collective too."
+            f"of the time that bucket {last.bucket}, the last, is on the wire, {wait} go by until "
+            "the last rank is in the collective too."
         )
         evidence = [
             "so long waits the rank that came first, in the median step; from then on the bucket "
@@ -103,32 +102,37 @@ def _since(model: ModelFacts, late: LateRank) -> tuple[str, str]:
     return f"it falls behind in backward, {where}", f"Look at what it computes {where}{name}."
 
 
-_COMMUNICATION = "in communication"
-
-
 def slow_steps_cost(model: ModelFacts) -> Iterator[Finding]:
     """Gain: what slow steps take beyond the median period, spread over all steps."""
     slow = model.slow
     if slow is None:
         return
-    late, rank = slow.late_rank if model.is_whole else None, None
-    cause, remedy = _main_part(model, slow)
-    if cause.endswith(_COMMUNICATION) and not model.is_whole:
-        remedy = "Whether they wait for a rank without a file is not known: look at those first."
-    elif cause.endswith(_COMMUNICATION) and late is not None:
-        rank, cause = late, cause.replace(_COMMUNICATION, f"waiting for rank {late}")
+    share, late = slow.exposed_share, slow.late_rank if model.is_whole else None
+    cause = "in what is not known"
+    remedy = "Look at what else the machine does in these steps."
+    if share is not None and share <= 0.5:
+        cause = "mostly outside of communication"
         remedy = (
-            f"Look at what rank {late} does then: a checkpoint, an evaluation, data loading, "
-            "another job on its machine."
+            "Look at data loading, evaluation, checkpoints, gradients that are accumulated, "
+            f"{''.join(f'{name}, ' for name in model.beside)}and what else the machine does."
         )
-    exposed, backward = slow.exposed_share, slow.backward_share
-    of_excess = f"of the excess {_percent(exposed)} is exposed communication"
+    elif share is not None:
+        cause, remedy = (
+            "mostly in communication",
+            f"{_IN_TRACE} which {model.noun} is slow in them.",
+        )
+        if not model.is_whole:
+            remedy = (
+                "Whether they wait for a rank without a file is not known: look at those first."
+            )
+        elif late is not None:
+            cause = f"mostly waiting for rank {late}"
+            remedy = (
+                f"Look at what rank {late} does then: a checkpoint, an evaluation, data loading, "
+                "another job on its machine."
+            )
+    exposed = "an unknown part" if share is None else percent(share)
     last = "has its last bucket ready after all others, by up to"
-    if not model.is_sharded:
-        of_excess += f", {_percent(backward)} between the first and the last gradient of backward"
-        if exposed is not None and backward is not None:
-            overlap = "each at its median rank, so that they overlap"
-            of_excess += f", {overlap if exposed + backward > 1 else 'the rest outside of both'}"
     take, noun = ("takes", "step") if len(slow.steps) == 1 else ("take", "steps")
     yield Finding(
         sentence=f"{len(slow.steps)} of {slow.periods} steps {take} {SLOW:g} times the median or "
@@ -137,39 +141,9 @@ def slow_steps_cost(model: ModelFacts) -> Iterator[Finding]:
         gain_ns=slow.excess_ns,
         evidence=(
             f"the slowest takes {ms(slow.slowest_ns)}; {noun} {listed(slow.steps, most=6)}",
-            of_excess,
+            f"of the excess {exposed} is exposed communication, at the median rank",
             *([f"rank {late} {last} {ms(slow.late_ns)}"] if late is not None else []),
         ),
-        rank=rank,
+        rank=late if share is not None and share > 0.5 else None,
         remedy=remedy,
     )
-
-
-def _percent(share: float | None) -> str:
-    return "an unknown part" if share is None else percent(share)
-
-
-def _main_part(model: ModelFacts, slow: SlowSteps) -> tuple[str, str]:
-    """Return in what most of the excess is, and what to do about it."""
-    exposed, backward = slow.exposed_share, slow.backward_share
-    compress = ", and at the hook's compress stage"
-    parts = [
-        (exposed, _COMMUNICATION, f"{_IN_TRACE} which {model.noun} is slow in them."),
-        (
-            backward, "in backward", "Look at what else the machine does then"
-            f"{'' if model.hook in AVERAGES else compress}.",
-        ),
-        (
-            None if exposed is None or backward is None else 1 - exposed - backward,
-            f"outside of {'' if model.is_sharded else 'backward and '}communication",
-            "Look at data loading, evaluation, checkpoints, gradients that are accumulated, "
-            f"{''.join(f'{name}, ' for name in model.beside)}and what else the machine does.",
-        ),
-    ]  # fmt: skip
-    known = [(part, cause, remedy) for part, cause, remedy in parts if part is not None]
-    most, cause, remedy = max(known, default=(0.0, "", ""))
-    if most > 0.5:
-        return f"mostly {cause}", remedy
-    if len(known) < len(parts):
-        return "in what is not known", "Look at what else the machine does in these steps."
-    return f"the largest part {cause}", remedy

@@ -75,6 +75,11 @@ def _exposed(model: ModelFacts, sentence: str, hidden: str, remedy: str = "") ->
     if model.wire_bytes == 0:
         sentence = f"Nothing is communicated: {model.hook} sends nothing."
     probed = f"; {model.probed} sampled steps are not among them" if model.probed else ""
+    kinds = model.several_kinds
+    if not model.are_alike:
+        kinds = (
+            "steps are of several kinds: not all have the same collectives; medians are over all"
+        )
     what, beside, leaves = "buckets", "the backward pass", "what backward leaves over"
     if model.is_sharded:
         what, beside, leaves = "collectives", "computing", "the largest parts"
@@ -87,7 +92,7 @@ def _exposed(model: ModelFacts, sentence: str, hidden: str, remedy: str = "") ->
             f"{what} are in flight for {ms(model.busy_ns)} of the step, {percent(model.overlap)} "
             f"of it overlapped with {beside}",
             *what_is_exposed(model),
-            *_several_kinds(model),
+            *([kinds] if kinds else []),
             *_largest_parts(model, leaves),
         ),
         remedy=remedy,
@@ -95,22 +100,15 @@ def _exposed(model: ModelFacts, sentence: str, hidden: str, remedy: str = "") ->
     )
 
 
-def _several_kinds(model: ModelFacts) -> Iterator[str]:
-    usual, least = model.wire_bytes or 0.0, model.least_wire_bytes or 0.0
-    often = model.often_wire_bytes or 0.0
-    if not model.are_alike:
-        yield "steps are of several kinds: not all have the same collectives; medians are over all"
-    elif usual and (least < 0.9 * usual or often > 1.1 * usual):
-        yield (
-            f"steps are of several kinds: they send {mb(usual)} at the median, and from "
-            f"{mb(least)} to {mb(often)}; all medians are over both"
-        )
-
-
 def _largest_parts(model: ModelFacts, leaves: str) -> Iterator[str]:
-    kinds = sorted(model.kinds, key=lambda one: -(one.exposed_ns or 0.0))
+    kinds: dict[str, float] = {}
+    for bucket in model.buckets:
+        if bucket.unit is not None and bucket.exposed is not None:
+            ns = bucket.exposed.p50 * bucket.share_of_steps
+            kinds[bucket.unit.kind] = kinds.get(bucket.unit.kind, 0.0) + ns
     if kinds:
-        yield "by kind: " + ", ".join(f"{ms(one.exposed_ns)} {one.name}" for one in kinds)
+        by_kind = sorted(kinds.items(), key=lambda item: -item[1])
+        yield "by kind, sums of medians: " + ", ".join(f"{ms(ns)} {kind}" for kind, ns in by_kind)
     tails = sorted(((b.tail_share or 0.0, b) for b in model.buckets), key=lambda pair: -pair[0])
     parts = [
         f"{percent(share)} {b.title}{' (the last)' if b.is_last and b.unit is None else ''}"

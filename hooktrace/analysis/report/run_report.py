@@ -17,20 +17,19 @@ from ..run.missing import missing
 from .build_facts import model_facts
 from .facts import Finding, ModelFacts
 from .findings import findings, recorded
-from .provenance import ModelSource, RunSource, model_source, run_source
+from .head import RunSource, run_source
 
-SCHEMA = 3
+SCHEMA = 4
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """One model: what is known, what is said of it, what pictures are drawn from, what it is."""
+    """One model: what is known, what is said of it, what pictures are drawn from."""
 
     facts: ModelFacts
     findings: list[Finding]
     arrays: StepArrays
-    source: ModelSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +73,9 @@ def build_report(run: Run, *, model: str | None = None, path: str | None = None)
         if arrays is None:
             unsettled.append(name)
             continue
-        source = model_source(run, arrays)
-        facts = model_facts(run, arrays, source)
+        facts = model_facts(run, arrays)
         found = [*recorded(run, [name]), *findings(facts)]
-        models.append(ModelReport(facts, found, arrays, source))
+        models.append(ModelReport(facts, found, arrays))
         lacking += _not_known(run, facts)
     of_none = [""] if model is None else []  # ranks that hung outside of all hooks, before any step
     return RunReport(
@@ -107,10 +105,7 @@ def report_json(report: RunReport) -> str:
         "ranks": report.ranks,
         "unaligned": report.unaligned,
         "missing": report.missing,
-        "models": [
-            {"source": one.source, "facts": one.facts, "findings": one.findings}
-            for one in report.models
-        ],
+        "models": [{"facts": one.facts, "findings": one.findings} for one in report.models],
         "findings": report.findings,
     }
     return json_text(content)

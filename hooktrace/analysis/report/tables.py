@@ -1,6 +1,6 @@
 """The tables of a report, and which rows are folded.
 
-ModelFacts --> bucket_table, of a sharded model with kind_table before it; rank_table
+ModelFacts --> bucket_table, rank_table
 """
 
 from __future__ import annotations
@@ -148,24 +148,6 @@ def _busbw_of(bucket: BucketFacts) -> str:
     text = mb_per_second(bucket.busbw_bytes_per_second)
     is_least = bucket.transfer_ns is None and bucket.busbw_bytes_per_second is not None
     return f"≥ {text}" if is_least else text
-
-
-def kind_table(model: ModelFacts) -> Table:
-    """Return a row for each kind of collective: sizes in MB, times in ms, sums of a step."""
-    period = model.period.p50 if model.period is not None else 0.0
-    rows = []
-    for one in model.kinds:
-        share = one.exposed_ns / period if one.exposed_ns is not None and period else None
-        count = f"{one.fewest}-{one.most}" if one.fewest < one.most else str(one.most)
-        times = map(milliseconds, (one.duration_ns, one.wait_ns, one.exposed_ns))
-        rows.append([one.name, count, megabytes(one.payload_bytes), *times, percent(share)])
-    about = "payload: parameters that a rank gives to gathers, gradients to reductions, in MB"
-    columns = [
-        Column("collective", of="names"), Column("a step"), Column("payload", about),
-        *map(Column, ("time", "wait", "exposed")), Column("share", "share: exposed, of the step"),
-    ]  # fmt: skip
-    caption = "sums of a step, medians, of wait the mean; times in ms"
-    return Table("Collectives of a step, by kind", columns, rows, caption)
 
 
 def rank_table(model: ModelFacts) -> Table:

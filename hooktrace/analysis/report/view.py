@@ -23,11 +23,11 @@ from ..document.tree import (
 )
 from .facts import Finding, ModelFacts
 from .findings import HUNG
+from .head import model_lines, run_lines
 from .pictures import MOST_RANKS, overlap_picture, step_pictures
-from .provenance import model_lines, run_lines
 from .rules_compression import hook_lines
 from .run_report import ModelReport, RunReport
-from .tables import bucket_table, kind_table, rank_table, stages_of
+from .tables import bucket_table, rank_table, stages_of
 
 
 def document(report: RunReport) -> Iterator[Node]:
@@ -40,8 +40,6 @@ def document(report: RunReport) -> Iterator[Node]:
     for model in report.models:
         yield from _model(model)
         yield from _pictures(model)
-        if model.facts.is_sharded:
-            yield kind_table(model.facts)
         yield bucket_table(model.facts)
         yield rank_table(model.facts)
     yield from _findings(report.findings, None)
@@ -53,7 +51,7 @@ def _model(model: ModelReport) -> Iterator[Node]:
     on = f"{facts.steps:,} steps on {facts.on_ranks}, {facts.clock} times"
     yield Text(f"{facts.hook}, {on}", "soft")
     yield Tiles([*_tiles(facts)])
-    yield Pairs([*model_lines(model.source), *hook_lines(facts)])
+    yield Pairs([*model_lines(facts), *hook_lines(facts)])
     yield from _findings([one for one in model.findings if not one.is_small], facts)
     small = [one for one in model.findings if one.is_small]
     if small:

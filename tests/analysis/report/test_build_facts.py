@@ -25,10 +25,10 @@ def test_paths_are_of_steps_that_stand_for_all(tmp_path: Path) -> None:
 
 def test_independent_steps_give_the_medians_own_interval() -> None:
     """1.96 x 1.2533 sigma / sqrt(n), the interval of a normal median."""
-    steps = np.random.default_rng(1).normal(100e6, 5e6, 4000)[None]
+    steps = np.random.default_rng(1).normal(100e6, 5e6, 4000)
     assert noise_ns(steps) == pytest.approx(1.96 * 1.2533 * 5e6 / 4000**0.5, rel=0.3)
 
 
 def test_of_few_steps_nothing_is_known() -> None:
-    found = [noise_ns(np.full((2, n), of)) for n, of in ((15, 1e6), (40, np.nan), (40, 1e6))]
+    found = [noise_ns(np.full(n, of)) for n, of in ((15, 1e6), (40, np.nan), (40, 1e6))]
     assert found == [None, None, 0]

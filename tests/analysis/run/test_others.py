@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.report.provenance import run_lines, run_source
+from hooktrace.analysis.report.head import run_lines, run_source
 from hooktrace.analysis.run import Run, other_traffic
 from hooktrace.records import OtherCollective, OtherCollectives
 from hooktrace.testing.synthetic import SyntheticJob, write_job

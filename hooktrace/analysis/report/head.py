@@ -1,25 +1,18 @@
-"""What a report is of: which run, which model, and which of its steps.
+"""The head of a report: which run, which model, and which of its steps.
 
-    Run --run_source--> RunSource
-    Run, StepArrays --model_source--> ModelSource      --*_lines--> terminal, page
-
-``None``, and no options, where the files do not say.
+Run --run_source--> RunSource; this and ModelSource --*_lines--> names and texts
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from math import prod
 
 import msgspec
-import numpy as np
 
-from ...records import Options
 from ...records.units import mb, ms, percent, size
 from ..run import OtherTraffic, Run, other_traffic
-from ..run.counts import steps_left_out
-from ..run.dense import StepArrays, known_middle, sums
+from ..run.source import ModelSource
 
 _MOST_HOSTS = 8
 
@@ -48,35 +41,6 @@ class RunSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     others_unknown: str | None = None
 
 
-class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Which hook, buckets and steps a model's facts are of.
-
-    ``hook_options``, ``bucket_cap_bytes``: as its layout says.  ``parameters``, ``elements``,
-    ``gradient_bytes``: of the last generation.  ``seen``: steps that any file has; of ``counted``
-    the times enter statistics, of ``detailed`` those of single buckets too, and
-    ``sampled`` of these stand for all (``StepColumns.standing_for``); ``left_out``: how many
-    others, by the reason.  ``is_sharded``: under FSDP2: each parameter counts once, as a whole, and
-    ``gradient_bytes`` are what a rank reduces in a step.
-    """
-
-    hook_options: Options
-    bucket_cap_bytes: int | None
-    parameters: int | None
-    elements: int | None
-    gradient_bytes: int | None
-    seen: int
-    counted: int
-    detailed: int
-    sampled: int
-    left_out: dict[str, int]
-    is_sharded: bool = False
-
-    @property
-    def probed(self) -> int:
-        """How many steps were left out because hooktrace probed them."""
-        return self.left_out.get("probed", 0)
-
-
 def run_source(run: Run, path: str | None) -> RunSource:
     """Return what the files of all ranks say of the run."""
     runs = [track.records.run for track in run.tracks if track.records.run is not None]
@@ -98,42 +62,6 @@ _NOT_SEEN = (
     "no step was watched (error_every) of a model without a hook or with a plain one; of other "
     "models hooktrace does not see the process groups"
 )
-
-
-def model_source(run: Run, arrays: StepArrays) -> ModelSource:
-    """Return what the files say of a model."""
-    layout, is_sharded = arrays.layout, arrays.is_sharded
-    buckets = layout.buckets if layout else ()
-    # A sharded model's parameter is in each of its unit's collectives.
-    shapes = {
-        (b.unit.name if b.unit else "", one.name, None if is_sharded else (b.bucket, i)): one.shape
-        for b in buckets
-        for i, one in enumerate(b.parameters)
-    }
-    given = sum(b.gradient_bytes for b in buckets) if layout else None
-    seen, left_out = steps_left_out(run, arrays.model)
-    return ModelSource(
-        hook_options=layout.hook_options if layout else (),
-        bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
-        parameters=len(shapes) if layout else None,
-        elements=sum(map(prod, shapes.values())) if layout else None,
-        gradient_bytes=_reduced_bytes(arrays) if is_sharded else given,
-        seen=seen,
-        counted=len(arrays.steps),
-        detailed=arrays.detailed.bucket_steps,
-        sampled=arrays.sample.bucket_steps,
-        left_out=left_out,
-        is_sharded=is_sharded,
-    )
-
-
-def _reduced_bytes(arrays: StepArrays) -> int | None:
-    """Return the bytes of gradients that a rank gives to reduce-scatters in a step, the median."""
-    of = arrays.detailed
-    units = [of.units.get(index) for index in of.buckets.tolist()]
-    at = np.array([one is not None and one.collective == "reduce_scatter" for one in units], bool)
-    found = known_middle(sums(of.column("gradient_bytes")[..., at]))
-    return None if found is None else round(found)
 
 
 def run_lines(source: RunSource) -> Iterator[tuple[str, str]]:
@@ -170,10 +98,11 @@ def _of_others(others: OtherTraffic) -> str:
 
 def model_lines(source: ModelSource) -> Iterator[tuple[str, str]]:
     """Yield names and texts of what is known of a model."""
-    options, where = ", ".join(f"{name}={value}" for name, value in source.hook_options), ""
+    options, given = ", ".join(f"{name}={value}" for name, value in source.hook_options), ""
+    total: int | None = source.gradient_bytes
     if source.is_sharded:
         yield "sharded", "by fully_shard (FSDP2): units take the place of buckets"
-        where = " that a rank gives to reduce-scatters"
+        total, given = source.reduced_bytes, " that a rank gives to reduce-scatters"
     if options or not source.is_sharded:
         yield "hook's options", options or "none recorded"
     if not source.is_sharded:
@@ -183,16 +112,16 @@ def model_lines(source: ModelSource) -> Iterator[tuple[str, str]]:
         yield "bucket_cap_mb", unknown if cap is None else f"{cap / 2**20:.4g}"
     if source.parameters is not None:
         count = f"{source.parameters:,} with {source.elements:,} elements"
-        yield "parameters", f"{count}, {mb(source.gradient_bytes)} of gradients{where}"
+        yield "parameters", f"{count}, {mb(total)} of gradients{given}"
     yield "steps", _of_steps(source)
 
 
 def _of_steps(source: ModelSource) -> str:
-    text = f"{source.counted:,} of {source.seen:,} are included"
-    if source.detailed < source.counted:
+    text = f"{source.steps:,} of {source.seen:,} are included"
+    if source.detailed < source.steps:
         text += f", {source.detailed:,} with their {'units' if source.is_sharded else 'buckets'}"
-    if source.sampled < source.detailed:
-        text += f", of which {source.sampled:,}, kept by their number, stand for all"
+    if source.bucket_steps < source.detailed:
+        text += f", of which {source.bucket_steps:,}, kept by their number, stand for all"
     words = _OF_UNITS if source.is_sharded else _WHY
     why = [f"{count:,} {words[flag]}" for flag, count in source.left_out.items()]
     return text + (f"; left out: {', '.join(why)}" if why else "")

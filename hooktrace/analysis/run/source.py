@@ -1,0 +1,132 @@
+"""What report and comparison both say of a model: its hook, which of its steps, a number a step.
+
+    Run, StepArrays --model_source--> ModelSource
+    values of ranks and steps --of_step--> a number a step
+
+Ranks of one step wait for each other, so they are no units of their own: each step is one number,
+the mean of its ranks.  For the step time this is what the job takes: each rank's periods add up to
+the same time.  The largest of the ranks would be too long always, since it counts whose first
+bucket happened to come early, and parts of a mean add up where those of a median do not.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from ...records import Options
+from ...records.units import mb
+from .counts import steps_left_out
+from .dense import Floats, StepArrays, known_middle, sums
+from .late import LateRank, late_ranks
+from .path_sums import models_beside
+from .run import Run
+
+
+class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
+    """One model's last generation of buckets; of a sharded model all collectives of its units.
+
+    Hook: ``hook_options``, ``bucket_cap_bytes``: as the layout says, no options and ``None`` where
+    it does not.  ``parameters``, ``elements``: of a sharded model each counts once, as a whole.
+    Steps: ``seen`` of these any file has; of ``steps`` the times enter statistics, of ``detailed``
+    those of single buckets too, and ``bucket_steps`` of these stand for all
+    (``StepColumns.standing_for``); ``left_out``: how many others, by the reason.
+    Bytes: ``gradient_bytes`` are what a rank gives to the collectives of a step, ``reduced_bytes``
+    what of them are gradients that a sharded model reduces.  ``wire_bytes`` is the median of all
+    steps, ``least_wire_bytes`` of the one which sends least, and ``often_wire_bytes`` what one in
+    twenty sends, or more.
+    Ranks: ``wait_unknown`` says why no bucket's wait is known; ``beside``: other models that
+    communicate within the steps.
+    """
+
+    model: str
+    hook: str
+    hook_options: Options
+    bucket_cap_bytes: int | None
+    parameters: int | None
+    elements: int | None
+    clock: Literal["host", "device"]
+    seen: int
+    steps: int
+    detailed: int
+    bucket_steps: int
+    left_out: dict[str, int]
+    gradient_bytes: int
+    reduced_bytes: int | None
+    wire_bytes: float | None
+    least_wire_bytes: float | None
+    often_wire_bytes: float | None
+    wait_unknown: str | None
+    late: tuple[LateRank, ...]
+    beside: tuple[str, ...] = ()
+    is_sharded: bool = False
+
+    @property
+    def probed(self) -> int:
+        """How many steps were left out because hooktrace probed them."""
+        return self.left_out.get("probed", 0)
+
+    @property
+    def several_kinds(self) -> str | None:
+        """That steps are of several kinds, which do not send the same."""
+        usual, least = self.wire_bytes or 0.0, self.least_wire_bytes or 0.0
+        often = self.often_wire_bytes or 0.0
+        if not usual or (least >= 0.9 * usual and often <= 1.1 * usual):
+            return None
+        return (
+            f"steps are of several kinds: they send {mb(usual)} at the median, and from "
+            f"{mb(least)} to {mb(often)}; all medians are over both"
+        )
+
+
+def model_source(run: Run, arrays: StepArrays) -> ModelSource:
+    """Return what the files say of a model."""
+    wait_unknown = arrays.sample.wait_unknown  # first: what it takes in between, others have later
+    layout, is_sharded, sent = arrays.layout, arrays.is_sharded, arrays.sent()
+    # A sharded model's parameter is in each of its unit's collectives.
+    shapes = {
+        (b.unit.name if b.unit else "", one.name, None if is_sharded else (b.bucket, i)): one.shape
+        for b in (layout.buckets if layout else ())
+        for i, one in enumerate(b.parameters)
+    }
+    seen, left_out = steps_left_out(run, arrays.model)
+    return ModelSource(
+        model=arrays.model,
+        hook=arrays.hook,
+        hook_options=layout.hook_options if layout else (),
+        bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
+        parameters=len(shapes) if layout else None,
+        elements=sum(map(prod, shapes.values())) if layout else None,
+        clock="device" if arrays.is_on_device else "host",
+        seen=seen,
+        steps=len(arrays.steps),
+        detailed=arrays.detailed.bucket_steps,
+        bucket_steps=arrays.sample.bucket_steps,
+        left_out=left_out,
+        gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
+        reduced_bytes=_reduced_bytes(arrays.detailed) if is_sharded else None,
+        wire_bytes=known_middle(sent),
+        least_wire_bytes=known_middle(sent, 0.0),
+        often_wire_bytes=known_middle(sent, 0.95),
+        wait_unknown=wait_unknown,
+        late=late_ranks(arrays.sample),
+        beside=models_beside(run, arrays.model),
+        is_sharded=is_sharded,
+    )
+
+
+def _reduced_bytes(arrays: StepArrays) -> int | None:
+    """Return the bytes of gradients that a rank gives to reduce-scatters in a step, the median."""
+    units = [arrays.units.get(index) for index in arrays.buckets.tolist()]
+    at = np.array([one is not None and one.collective == "reduce_scatter" for one in units], bool)
+    found = known_middle(sums(arrays.column("gradient_bytes")[..., at]))
+    return None if found is None else round(found)
+
+
+def of_step(values: Floats) -> Floats:
+    """Return each step's number, (S,), of one for each rank, (R, S): the mean of those known."""
+    found: Floats = sums(values.T) / np.count_nonzero(~np.isnan(values), axis=0)
+    return found
