@@ -15,7 +15,7 @@ from .compare_runs import compare_runs
 from .measure import Measures, measure
 from .view import document
 
-SCHEMA = 2
+SCHEMA = 3
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
 
 _Named = tuple[str, Run]

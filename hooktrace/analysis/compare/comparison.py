@@ -9,8 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ...records import Options
-from ..run.late import LateRank
+from ..run.source import ModelSource
 
 Verdict = Literal["differs", "same", "not shown", "unknown"]
 Unit = Literal["ns", "bytes", "share", "error"]
@@ -28,39 +27,23 @@ class BucketKey(msgspec.Struct, frozen=True):
     unit: str | None = None
 
 
-class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+class RunFacts(ModelSource, frozen=True, kw_only=True):
     """One model of one run, which the user called ``name``.
 
-    ``steps``: those whose times count, without ``probed`` ones.  ``world_size``: 0 where no file
-    tells.  ``least_wire_bytes``, ``most_wire_bytes``: of any step.  ``is_opaque``: no stage of the
-    hook is seen, only its call and its future.  ``waits_unknown``: why wire is not told apart into
-    wait and transfer.  ``beside``: other models that communicate within its steps.  ``missing``:
-    what the files do not say, in sentences.
+    ``world_size``: 0 where no file tells.  ``is_opaque``: no stage of the hook is seen, only its
+    call and its future.  ``wait_unknown``: why wire is not told apart into wait and transfer.
+    ``missing``: what the files do not say, in sentences.
     """
 
     name: str
     run_id: str
-    model: str
-    hook: str
-    hook_options: Options
-    bucket_cap_bytes: int | None
     ranks: tuple[int, ...]
     world_size: int
     hosts: tuple[str, ...]
     torch_version: str
     backend: str
-    clock: str
-    steps: int
-    probed: int
-    gradient_bytes: int
-    least_wire_bytes: float | None
-    most_wire_bytes: float | None
     buckets: tuple[BucketKey, ...]
-    waits_unknown: str | None
-    late: tuple[LateRank, ...]
     is_opaque: bool = False
-    is_sharded: bool = False
-    beside: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
     @property
@@ -74,8 +57,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     ``share``: of ``a``, with its own interval.  ``verdict``: *differs* where the interval does not
     hold 0, *same* where both are one constant, *unknown* for the reason ``why``, else *not shown*
-    (to differ): for a reason only where the interval holds no 0, but a run's own halves differ by
-    more.  ``drift_a``, ``drift_b``: the second half of the run less its first.
+    (to differ): for a reason only where the interval holds no 0, but the halves of a run differ by
+    more.
     """
 
     a: float | None
@@ -88,8 +71,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     share_high: float | None = None
     verdict: Verdict
     why: str | None = None
-    drift_a: float | None = None
-    drift_b: float | None = None
 
     @property
     def differs(self) -> bool:

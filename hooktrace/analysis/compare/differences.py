@@ -107,14 +107,12 @@ def _with_intervals(
         apart, ratio = interval(drawn_a, drawn_b), ratio_interval(drawn_a, drawn_b)
         for j, i in enumerate(group):
             found, low, high = float(apart.found[j]), float(apart.low[j]), float(apart.high[j])
-            drift_a, drift_b = drifts[:, i].tolist()
             is_apart = not low <= 0 <= high
-            drifts_more = is_apart and max(abs(drift_a), abs(drift_b)) > abs(found)
+            drifts_more = is_apart and float(np.abs(drifts[:, i]).max()) > abs(found)
             yield i, Difference(
                 a=float(drawn_a.found[j]), b=float(drawn_b.found[j]),
                 difference=found, low=low, high=high, share=_some(ratio.found[j]),
                 share_low=_some(ratio.low[j]), share_high=_some(ratio.high[j]),
-                drift_a=drift_a, drift_b=drift_b,
                 verdict="differs" if is_apart and not drifts_more else "not shown",
                 why=_DRIFTS if drifts_more else None,
             )  # fmt: skip
@@ -124,7 +122,7 @@ def _exact(a: float, b: float) -> Difference:
     share = (b - a) / a if a else None
     return Difference(
         a=a, b=b, difference=b - a, low=b - a, high=b - a, share=share, share_low=share,
-        share_high=share, verdict="same" if a == b else "differs", drift_a=0.0, drift_b=0.0,
+        share_high=share, verdict="same" if a == b else "differs",
     )  # fmt: skip
 
 

@@ -2,12 +2,8 @@
 
     Run --settled_steps--> StepArrays --+--means over ranks--> Measures
                                         +--step_parts------------^
-    Measures of both --grouping--> what can be told apart in both --step_table--> parts a step
 
-Ranks of one step wait for each other, so they are no units of their own: each step is one number,
-the mean of its ranks.  For the step time this is what the job takes: each rank's periods add up to
-the same time.  The largest of the ranks would be too long always, since it counts whose first
-bucket happened to come early, and parts of a mean add up where those of a median do not.
+Measures of both --grouping--> what can be told apart in both --step_table--> parts a step
 """
 
 from __future__ import annotations
@@ -16,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import asdict
 
-from ..run import Run, models_beside
-from ..run.counts import steps_left_out
-from ..run.dense import Floats, StepArrays, known_middle, settled_steps, sums
-from ..run.late import late_ranks
+from ..run import Run
+from ..run.dense import Floats, StepArrays, settled_steps
 from ..run.missing import missing
 from ..run.parts import KINDS, StepParts, step_parts
+from ..run.source import model_source, of_step
 from .comparison import BucketKey, RunFacts
 
 MOST_UNKNOWN = 0.05
@@ -61,23 +57,18 @@ def measure(run: Run, model: str, name: str) -> Measures | None:
 
 
 def _series(arrays: StepArrays) -> dict[str, Floats]:
-    exposed, busy = _mean_of_ranks(arrays.exposed), _mean_of_ranks(arrays.busy)
-    sent, errors = _mean_of_ranks(arrays.by_step("wire_bytes")), arrays.errors_by_step()
+    exposed, busy = of_step(arrays.exposed), of_step(arrays.busy)
+    sent, errors = of_step(arrays.by_step("wire_bytes")), arrays.errors_by_step()
     return {
-        "period": _mean_of_ranks(arrays.period),
+        "period": of_step(arrays.period),
         "exposed": exposed,
         "busy": busy,
-        "wire": _mean_of_ranks(arrays.by_step("wire_busy")),
+        "wire": of_step(arrays.by_step("wire_busy")),
         # Of an opaque hook sampled steps alone tell.
         "wire_bytes": arrays.sent() if np.isnan(sent).all() else sent,
         "overlap": 1 - exposed / busy,
         "error": np.array([np.mean(of) for _, of in sorted(errors.items())], np.float64),
     }
-
-
-def _mean_of_ranks(values: Floats) -> Floats:
-    found: Floats = sums(values.T) / np.count_nonzero(~np.isnan(values), axis=0)
-    return found
 
 
 def _has(parts: StepParts, kind: str) -> bool:
@@ -87,34 +78,21 @@ def _has(parts: StepParts, kind: str) -> bool:
 
 
 def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFacts:
-    info, sent, layout = run.info, arrays.sent(), arrays.layout
-    sizes = arrays.detailed.bucket_bytes.tolist()
+    info, sizes = run.info, arrays.detailed.bucket_bytes.tolist()
+    source = asdict(model_source(run, arrays)) | {"wait_unknown": _why_unknown(arrays)}
     return RunFacts(
+        **source,
         name=name,
         run_id=info.run_id if info else "",
-        model=arrays.model,
-        hook=arrays.hook,
-        hook_options=layout.hook_options if layout else (),
-        bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
         ranks=tuple(arrays.ranks),
         world_size=run.world_size or 0,
         hosts=tuple(sorted({t.records.run.host for t in run.tracks if t.records.run is not None})),
         torch_version=info.torch_version if info else "",
         backend=info.backend if info else "",
-        clock="device" if arrays.is_on_device else "host",
-        steps=len(arrays.steps),
-        probed=steps_left_out(run, arrays.model)[1].get("probed", 0),
-        gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
-        least_wire_bytes=known_middle(sent, 0.0),
-        most_wire_bytes=known_middle(sent, 1.0),
         buckets=tuple(
             _key(arrays, *pair) for pair in zip(arrays.buckets.tolist(), sizes, strict=True)
         ),
         is_opaque=_has(parts, "hook") or _has(parts, "pending"),
-        waits_unknown=_why_unknown(arrays),
-        late=late_ranks(arrays.sample),
-        is_sharded=arrays.is_sharded,
-        beside=models_beside(run, arrays.model),
         missing=tuple(missing(run)),
     )
 
@@ -160,7 +138,7 @@ def grouping(a: Measures, b: Measures) -> Grouping:
     if a.facts.is_opaque != b.facts.is_opaque:
         return {"exposed": KINDS}
     found: Grouping = {x: (x,) for x in KINDS if _has(a.parts, x) or _has(b.parts, x)}
-    if a.facts.waits_unknown is not None or b.facts.waits_unknown is not None:
+    if a.facts.wait_unknown is not None or b.facts.wait_unknown is not None:
         for kind in ("wait", "transfer"):
             found.pop(kind, None)
         found["wire"] = ("wait", "transfer")

@@ -1,7 +1,7 @@
 """Which buckets of two runs are the same, how far runs can be compared, and what is doubtful.
 
 RunFacts of both --> pairs of places in ``buckets``, and sentences on what is not compared
-Comparison --facts of both, drift of each series--> doubts in sentences, the gravest first
+Comparison --facts of both--> doubts in sentences, the gravest first
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from ...records.hook_names import how_to_see
-from ...records.units import mb, percent
+from ...records.units import mb
 from ..run.waits import ONE_RANK
 from .comparison import BucketKey, Comparison, RunFacts
 
@@ -63,7 +63,7 @@ def _shapes(run: RunFacts) -> list[tuple[int, ...]]:
 def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
     """Yield how far two runs are compared, where not all of it can be."""
     alone = "step times are compared and nothing else"
-    count, unknown = len(pairs(a, b)), [one for one in (a, b) if one.waits_unknown is not None]
+    count, unknown = len(pairs(a, b)), [one for one in (a, b) if one.wait_unknown is not None]
     if a.is_sharded != b.is_sharded:
         ours, theirs = (a, b) if a.is_sharded else (b, a)
         yield (
@@ -82,10 +82,10 @@ def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
                 f"{count} of {len(a.buckets)} {a.noun} of {a.name} have the same {what} as one of "
                 f"the {len(b.buckets)} of {b.name}; all others enter totals only"
             )
-        if unknown and not a.waits_unknown == b.waits_unknown == ONE_RANK:
+        if unknown and not a.wait_unknown == b.wait_unknown == ONE_RANK:
             yield (
                 "wire is not split into straggler wait and transfer, because in "
-                f"{unknown[0].name} {unknown[0].waits_unknown}"
+                f"{unknown[0].name} {unknown[0].wait_unknown}"
             )
     for hook in sorted({one.hook for one in (a, b) if one.is_opaque}):
         yield (
@@ -125,9 +125,6 @@ def _set_up(one: RunFacts) -> Iterator[tuple[str, str]]:
     yield "times of the", one.clock
 
 
-_DRIFTS = 0.02
-"""Of the step time: from which on halves of a run that differ are worth a sentence."""
-
 _FAR_APART = 2
 """Times as many steps as the other run."""
 
@@ -153,7 +150,6 @@ def doubts(found: Comparison) -> Iterator[str]:
     ]
     if counts:
         yield f"steps sampled by hooktrace are left out of all times: {', '.join(counts)}"
-    yield from _drifts(found)
     if max(first.steps, second.steps) >= _FAR_APART * min(first.steps, second.steps):
         each = f"{first.steps:,} steps of {first.name} and {second.steps:,} of {second.name}"
         yield f"{each} are included"
@@ -162,28 +158,11 @@ def doubts(found: Comparison) -> Iterator[str]:
 def _of_run(run: RunFacts) -> Iterator[str]:
     for text in run.missing:
         yield f"{run.name}: {text}"
-    least, most = run.least_wire_bytes, run.most_wire_bytes
-    if least is not None and most and least < 0.9 * most:
-        yield (
-            f"{run.name}: steps are of several kinds, which send from {least / 1e6:.2f} to "
-            f"{most / 1e6:.2f} MB; a median is of the commonest kind, so look at the mean"
-        )
+    if run.several_kinds is not None:
+        yield f"{run.name}: {run.several_kinds}"
     if run.beside:
         may = "communicates" if len(run.beside) == 1 else "communicate"
         yield (
             f"{run.name}: {' and '.join(run.beside)} {may} within the steps of {run.model} too: "
             "what is outside of communication here holds the collectives of other models"
         )
-
-
-def _drifts(found: Comparison) -> Iterator[str]:
-    step = found.quantity("period")
-    if step is None or step.difference is None:
-        return
-    for run, drift, of in ((found.a, step.drift_a, step.a), (found.b, step.drift_b, step.b)):
-        if drift and of and abs(drift) >= max(_DRIFTS * of, abs(step.difference)):
-            yield (
-                f"{run.name}: steps of its second half take {percent(abs(drift) / of)} "
-                f"{'more' if drift > 0 else 'less'} than those of its first, which is more than "
-                "the runs differ: it drifts, or was still warming up"
-            )

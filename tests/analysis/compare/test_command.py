@@ -54,7 +54,7 @@ def test_all_against_the_first(runs: Path, tmp_path: Path) -> None:
 def test_json_is_for_programs(runs: Path) -> None:
     result = call("compare", runs / "a1", runs / "slow", "--json")
     content = msgspec.json.decode(result.output)
-    assert content["schema"] == 2
+    assert content["schema"] == 3
     (found,) = content["comparisons"]
     period = next(one for one in found["quantities"] if one["key"] == "period")
     assert period["difference"]["verdict"] == "differs"

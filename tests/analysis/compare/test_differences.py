@@ -47,7 +47,6 @@ def test_a_run_that_drifts_by_more_shows_nothing() -> None:
     step = np.concatenate([noise(0), noise(2, 130)])
     found = difference(step, noise(1, 105, 200))
     assert not found.differs
-    assert found.drift_a == pytest.approx(30, abs=2)
     halves = noise(0, 100, 400) + np.repeat([-0.8, 0.8], 200)
     shown = difference(halves, noise(1, 101, 400))
     assert shown.drifts
