@@ -16,7 +16,6 @@ from tests.analysis.compare.jobs import BASE, as_facts, compared, measures
 from tests.analysis.jobs import opaque
 from tests.analysis.report.jobs import write_changed
 from tests.analysis.runs import run_in
-from tests.analysis.shown import printed
 
 
 def test_only_on_a_link_a_hook_stops_paying() -> None:
@@ -38,7 +37,6 @@ def test_without_buckets_step_times_are_compared() -> None:
     assert found.quantity("period") == compared().quantity("period")
     assert found.step is not None
     assert (found.step.verdict, [one.key for one in found.parts]) == ("unknown", [])
-    assert {pair.stage for pair in found.buckets} == {None}
 
 
 def test_wire_is_whole_where_waits_are_unknown_in_one() -> None:
@@ -77,13 +75,3 @@ def test_parts_of_each_step_add_up_to_it() -> None:
     for of in (grouping(one, one), {"exposed": KINDS}):
         whole, *parts = step_table(one, of).values()
         np.testing.assert_allclose(sum(parts), whole)
-
-
-def test_buckets_that_do_not_differ_are_left_out() -> None:
-    """Their rows would be of zeros; where no bucket differs there is no table."""
-    base = measures("base")
-    same = compare_runs(base, base)
-    assert {pair.stage for pair in same.buckets} == {None}, "most of nothing is no stage"
-    assert "What each bucket" not in printed([same])
-    said = " ".join(printed([compared(bytes_per_second=2.5e8)], 110).split())
-    assert said.endswith("; 5 more that do not differ are left out")

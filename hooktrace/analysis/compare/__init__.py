@@ -7,7 +7,7 @@ what makes them doubtful, as text, as a page, or as JSON.
                                                v
     Measures of both runs --compare_runs.py--> Comparison (comparison.py: the structs) --view.py-->
         differences.py, run/bootstrap.py: medians, differences, intervals
-        pairing.py: which buckets are the same in both, and doubts; sentence.py
+        doubts.py: how far they can be compared; sentence.py
 
 ``compare_runs`` is a pure function of ``Measures``, which are small, so that whoever has them from
 elsewhere compares them the same way.

@@ -1,23 +1,21 @@
 """Two runs to their comparison: a pure function.
 
-Measures --quantities, parts, buckets: tables of series--> differences.py --> Comparison
+Measures --quantities, parts: tables of series--> differences.py --> Comparison
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import isnan
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec.structs import replace
 
 from ..run.bootstrap import MEAN, MEDIAN, MIDDLE_HALF
-from ..run.dense import Floats
-from ..run.parts import KINDS, break_even
-from .comparison import BucketPair, Comparison, Quantity, Unit
+from ..run.parts import break_even
+from .comparison import Comparison, Quantity, Unit
 from .differences import Table, differences
+from .doubts import doubts, is_same_model, limits, unlike
 from .measure import TITLES, Grouping, Measures, grouping, step_table
-from .pairing import doubts, is_same_model, limits, pairs, unlike
 from .sentence import run_names, sentence
 
 _QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
@@ -46,7 +44,6 @@ def compare_runs(a: Measures, b: Measures) -> Comparison:
         quantities=tuple(_quantities(a, b, of, is_same)),
         step=step.difference if is_same else None,
         parts=tuple(parts) if is_same else (),
-        buckets=tuple(_buckets(a, b, of)) if is_same else (),
     )
     return replace(
         found,
@@ -91,30 +88,3 @@ def _parts(a: Measures, b: Measures, of: Grouping) -> list[Quantity]:
         Quantity(key=key, title=TITLES.get(key, key), difference=one)
         for key, one in zip(keys, found, strict=True)
     ]
-
-
-def _buckets(a: Measures, b: Measures, of: Grouping) -> Iterator[BucketPair]:
-    paired = pairs(a.facts, b.facts)
-    if not paired:
-        return
-
-    def tables(kinds: Sequence[str]) -> tuple[Table, Table]:
-        in_a, in_b = a.exposed(kinds), b.exposed(kinds)
-        return (
-            Table(in_a[:, [pair.a for pair in paired]], a.parts.period),
-            Table(in_b[:, [pair.b for pair in paired]], b.parts.period),
-        )
-
-    moved: dict[str, Floats] = {}
-    for key, kinds in of.items() if "exposed" not in of else ():
-        of_a, of_b = (table.estimate(MIDDLE_HALF) for table in tables(kinds))
-        moved[key] = of_b - of_a
-    whole = differences(*tables(KINDS), MIDDLE_HALF)
-    for i, (pair, found) in enumerate(zip(paired, whole, strict=True)):
-        one = a.facts.buckets[pair.a]
-        stages = [(name, float(ns[i])) for name, ns in moved.items() if ns[i] and not isnan(ns[i])]
-        yield BucketPair(
-            a=one.bucket, b=b.facts.buckets[pair.b].bucket, by=pair.by,
-            gradient_bytes=one.gradient_bytes, exposed=found, unit=one.unit,
-            stage=max(stages, key=lambda item: abs(item[1]), default=None),
-        )  # fmt: skip

@@ -15,22 +15,11 @@ Verdict = Literal["differs", "same", "not shown", "unknown"]
 Unit = Literal["ns", "bytes", "share", "error"]
 
 
-class BucketKey(msgspec.Struct, frozen=True):
-    """A bucket: its index, bytes of gradients, and names and shapes of its parameters.
-
-    ``unit``: of a sharded model, which collective of which unit it is, in words.
-    """
-
-    bucket: int
-    gradient_bytes: int
-    parameters: tuple[tuple[str, tuple[int, ...]], ...]
-    unit: str | None = None
-
-
 class RunFacts(ModelSource, frozen=True, kw_only=True):
     """One model of one run, which the user called ``name``.
 
-    ``world_size``: 0 where no file tells.  ``is_opaque``: no stage of the hook is seen, only its
+    ``world_size``: 0 where no file tells.  ``largest_bytes``: of a bucket.  ``shapes``: of its
+    parameters, in order.  ``is_opaque``: no stage of the hook is seen, only its
     call and its future.  ``wait_unknown``: why wire is not told apart into wait and transfer.
     ``missing``: what the files do not say, in sentences.
     """
@@ -42,7 +31,9 @@ class RunFacts(ModelSource, frozen=True, kw_only=True):
     hosts: tuple[str, ...]
     torch_version: str
     backend: str
-    buckets: tuple[BucketKey, ...]
+    bucket_count: int
+    largest_bytes: int
+    shapes: tuple[tuple[int, ...], ...]
     is_opaque: bool = False
     missing: tuple[str, ...] = ()
 
@@ -102,27 +93,6 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True):
     difference: Difference
 
 
-class BucketPair(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bucket adds to the exposed time, in each run's own numbering.
-
-    ``by``: why the two are taken for one: their *parameters*, or their *size* at the same index.
-    ``stage``: the part that differs most, and by how many ns.  ``unit``: as ``BucketKey``.
-    """
-
-    a: int
-    b: int
-    by: Literal["parameters", "size"]
-    gradient_bytes: int
-    exposed: Difference
-    stage: tuple[str, float] | None
-    unit: str | None = None
-
-    @property
-    def title(self) -> str:
-        """What it is called in tables."""
-        return self.unit or (f"{self.a}" if self.a == self.b else f"{self.a} \u2192 {self.b}")
-
-
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two runs, the second against the first.
 
@@ -143,7 +113,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     quantities: tuple[Quantity, ...]
     step: Difference | None
     parts: tuple[Quantity, ...]
-    buckets: tuple[BucketPair, ...]
     pays_below_bytes_per_second: float | None = None
 
     @property

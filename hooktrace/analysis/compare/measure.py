@@ -19,7 +19,7 @@ from ..run.dense import Floats, StepArrays, settled_steps
 from ..run.missing import missing
 from ..run.parts import KINDS, StepParts, step_parts
 from ..run.source import model_source, of_step
-from .comparison import BucketKey, RunFacts
+from .comparison import RunFacts
 
 MOST_UNKNOWN = 0.05
 """Share of wire stages whose wait may be unknown where wire is told apart all the same."""
@@ -38,8 +38,9 @@ class Measures:
     parts: StepParts
 
     def exposed(self, kinds: Sequence[str]) -> Floats:
-        """Return the exposed time in some kinds together, (steps, buckets)."""
-        found: Floats = self.parts.exposed_in[[KINDS.index(kind) for kind in kinds]].sum(axis=0)
+        """Return the exposed time in some kinds together, (steps,)."""
+        of_kinds = self.parts.exposed_in[[KINDS.index(kind) for kind in kinds]]
+        found: Floats = of_kinds.sum(axis=(0, 2))
         return found
 
 
@@ -78,7 +79,7 @@ def _has(parts: StepParts, kind: str) -> bool:
 
 
 def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFacts:
-    info, sizes = run.info, arrays.detailed.bucket_bytes.tolist()
+    info, every = run.info, _parameters(arrays)
     source = asdict(model_source(run, arrays)) | {"wait_unknown": _why_unknown(arrays)}
     return RunFacts(
         **source,
@@ -89,18 +90,18 @@ def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFact
         hosts=tuple(sorted({t.records.run.host for t in run.tracks if t.records.run is not None})),
         torch_version=info.torch_version if info else "",
         backend=info.backend if info else "",
-        buckets=tuple(
-            _key(arrays, *pair) for pair in zip(arrays.buckets.tolist(), sizes, strict=True)
-        ),
+        bucket_count=len(arrays.buckets),
+        largest_bytes=int(arrays.detailed.bucket_bytes.max(initial=0)),
+        shapes=tuple(sorted(shape for _, shape in (set(every) if arrays.is_sharded else every))),
         is_opaque=_has(parts, "hook") or _has(parts, "pending"),
         missing=tuple(missing(run)),
     )
 
 
-def _key(arrays: StepArrays, index: int, size: float) -> BucketKey:
-    entry, unit = arrays.entries.get(index), arrays.units.get(index)
-    parameters = tuple((p.name, p.shape) for p in entry.parameters) if entry else ()
-    return BucketKey(index, int(size), parameters, None if unit is None else str(unit))
+def _parameters(arrays: StepArrays) -> list[tuple[str, tuple[int, ...]]]:
+    """Return names and shapes; units communicate the same parameters repeatedly."""
+    entries = filter(None, map(arrays.entries.get, arrays.buckets.tolist()))
+    return [(one.name, one.shape) for entry in entries for one in entry.parameters]
 
 
 def _why_unknown(arrays: StepArrays) -> str | None:
@@ -148,7 +149,7 @@ def grouping(a: Measures, b: Measures) -> Grouping:
 def step_table(one: Measures, of: Grouping) -> dict[str, Floats]:
     """Return each step's period, and its parts, by key, (steps,): they add up to it."""
     parts = one.parts
-    found = {key: one.exposed(kinds).sum(axis=1) for key, kinds in of.items()}
+    found = {key: one.exposed(kinds) for key, kinds in of.items()}
     if "exposed" in found:
         found["all_calls"] = parts.calls + parts.compress
     else:

@@ -1,6 +1,6 @@
 """Comparisons as a document: the sentence, what is doubtful, then what it rests on.
 
-Comparison --> sentence, what differs besides, doubts, both runs; quantities, parts, buckets
+Comparison --> sentence, what differs besides, doubts, both runs; quantities, parts
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from ...records.units import mb
 from ..document.tree import Column, Heading, Items, Node, Pairs, Table, Text, Tone
-from .comparison import BucketPair, Comparison, Difference, RunFacts, Unit, Verdict
+from .comparison import Comparison, Difference, RunFacts, Unit, Verdict
 from .sentence import MINUS, break_even_text, share, signed, value, within
 
-_MOST_BUCKETS = 12
 _TONES: dict[Verdict, Tone] = {
     "differs": "strong", "not shown": "soft", "same": "soft", "unknown": "warn",
 }  # fmt: skip
@@ -48,9 +47,6 @@ def _comparison(one: Comparison) -> Iterator[Node]:
         yield _parts(one, one.step)
     if one.pays_below_bytes_per_second is not None:
         yield Text(break_even_text(one), "soft")
-    apart = [pair for pair in one.buckets if pair.exposed.difference != 0]
-    if apart:
-        yield _buckets(one, apart)
 
 
 def _run(run: RunFacts) -> str:
@@ -58,7 +54,7 @@ def _run(run: RunFacts) -> str:
     given = "given to them" if run.is_sharded else "of gradients"
     return (
         f"{run.name}: {run.model}, {run.hook}, {run.steps:,} steps on {ranks}, "
-        f"{len(run.buckets)} {run.noun}, {mb(run.gradient_bytes)} {given}, torch "
+        f"{run.bucket_count} {run.noun}, {mb(run.gradient_bytes)} {given}, torch "
         f"{run.torch_version or 'unknown'}, {', '.join(run.hosts) or 'host unknown'}"
     )
 
@@ -92,30 +88,6 @@ def _parts(one: Comparison, step: Difference) -> Table:
         [_row(title, found, "ns") for title, found in parts],
         "means over the middle half of the steps by step time; they add up",
         tones=[_TONES[found.verdict] for _, found in parts],
-    )  # fmt: skip
-
-
-def _buckets(one: Comparison, apart: Sequence[BucketPair]) -> Table:
-    most = sorted(apart, key=lambda pair: -abs(pair.exposed.apart))[:_MOST_BUCKETS]
-    shown = sorted(most, key=lambda pair: pair.a)
-    folded = [pair for pair in one.buckets if pair not in most]
-    is_told = any(pair.stage is not None for pair in apart)
-
-    def row(pair: BucketPair) -> list[str]:
-        stage = "" if pair.stage is None else f"{signed(pair.stage[1], 'ns')} {pair.stage[0]}"
-        *cells, _, verdict = _row(pair.title, pair.exposed, "ns")
-        return [*cells, verdict, *([stage] if is_told else [])]
-
-    return Table(
-        f"What each {one.noun} adds to the exposed time, ms",
-        [*_columns(one.noun), *([Column("most of it", of="words")] if is_told else [])],
-        list(map(row, shown)),
-        "means over the middle half of the steps"
-        + ("" if one.noun == "unit" else "; index in A, and in B where it is another"),
-        folded=list(map(row, folded)),
-        folded_name="that differ less, or not at all" if len(apart) > len(most)
-        else "that do not differ",
-        tones=[_TONES[pair.exposed.verdict] for pair in shown],
     )  # fmt: skip
 
 

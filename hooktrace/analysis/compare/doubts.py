@@ -1,46 +1,16 @@
-"""Which buckets of two runs are the same, how far runs can be compared, and what is doubtful.
+"""How far runs can be compared, in what they are unlike, and what is doubtful, in sentences.
 
-RunFacts of both --> pairs of places in ``buckets``, and sentences on what is not compared
-Comparison --facts of both--> doubts in sentences, the gravest first
+RunFacts of both --> limits, unlike; Comparison --facts of both--> doubts, the gravest first
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
 
 from ...records.hook_names import how_to_see
 from ...records.units import mb
 from ..run.waits import ONE_RANK
-from .comparison import BucketKey, Comparison, RunFacts
-
-
-class Pair(NamedTuple):
-    """Places of a bucket in ``RunFacts.buckets`` of both."""
-
-    a: int
-    b: int
-    by: Literal["parameters", "size"]
-
-
-def pairs(a: RunFacts, b: RunFacts) -> list[Pair]:
-    """Return the buckets of equal parameters, else, where all sizes are equal, of equal index."""
-    wanted = {_parameters(one): j for j, one in enumerate(b.buckets) if one.parameters}
-    found = [
-        Pair(i, wanted[_parameters(one)], "parameters")
-        for i, one in enumerate(a.buckets)
-        if one.parameters and _parameters(one) in wanted
-    ]
-    is_named = all(one.parameters for one in (*a.buckets, *b.buckets))
-    sizes = [[(x.bucket, x.gradient_bytes) for x in one.buckets] for one in (a, b)]
-    if not found and not is_named and sizes[0] == sizes[1]:
-        return [Pair(i, i, "size") for i in range(len(a.buckets))]
-    return found
-
-
-def _parameters(one: BucketKey) -> tuple[str | None, frozenset[tuple[str, tuple[int, ...]]]]:
-    """Return what tells a bucket from others; units communicate the same parameters repeatedly."""
-    return one.unit, frozenset(one.parameters)
+from .comparison import Comparison, RunFacts
 
 
 def is_same_model(a: RunFacts, b: RunFacts) -> bool:
@@ -51,19 +21,15 @@ def is_same_model(a: RunFacts, b: RunFacts) -> bool:
     """
     if a.is_sharded != b.is_sharded:
         return False
-    shapes = [sorted(_shapes(x)) for x in (a, b)]
-    return shapes[0] == shapes[1] if all(shapes) else a.gradient_bytes == b.gradient_bytes
-
-
-def _shapes(run: RunFacts) -> list[tuple[int, ...]]:
-    every = [p for one in run.buckets for p in one.parameters]
-    return [shape for _, shape in (set(every) if run.is_sharded else every)]
+    if a.shapes and b.shapes:
+        return a.shapes == b.shapes
+    return a.gradient_bytes == b.gradient_bytes
 
 
 def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
     """Yield how far two runs are compared, where not all of it can be."""
     alone = "step times are compared and nothing else"
-    count, unknown = len(pairs(a, b)), [one for one in (a, b) if one.wait_unknown is not None]
+    unknown = [one for one in (a, b) if one.wait_unknown is not None]
     if a.is_sharded != b.is_sharded:
         ours, theirs = (a, b) if a.is_sharded else (b, a)
         yield (
@@ -75,18 +41,11 @@ def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
             f"{a.model} of {mb(a.gradient_bytes)} and {b.model} of {mb(b.gradient_bytes)} of "
             f"gradients are not the same model, so {alone}"
         )
-    else:
-        if count < max(len(a.buckets), len(b.buckets)):
-            what = "unit and parameters" if a.is_sharded else "parameters"
-            yield (
-                f"{count} of {len(a.buckets)} {a.noun} of {a.name} have the same {what} as one of "
-                f"the {len(b.buckets)} of {b.name}; all others enter totals only"
-            )
-        if unknown and not a.wait_unknown == b.wait_unknown == ONE_RANK:
-            yield (
-                "wire is not split into straggler wait and transfer, because in "
-                f"{unknown[0].name} {unknown[0].wait_unknown}"
-            )
+    elif unknown and not a.wait_unknown == b.wait_unknown == ONE_RANK:
+        yield (
+            "wire is not split into straggler wait and transfer, because in "
+            f"{unknown[0].name} {unknown[0].wait_unknown}"
+        )
     for hook in sorted({one.hook for one in (a, b) if one.is_opaque}):
         yield (
             f"{hook} is a plain hook: its stages are not seen, so they are not compared; to see "
@@ -115,8 +74,7 @@ def _set_up(one: RunFacts) -> Iterator[tuple[str, str]]:
         yield "bucket_cap_mb", "" if cap is None else f"{cap / 2**20:g}"
     yield "ranks", str(len(one.ranks))
     yield "sharded by FSDP2", "yes" if one.is_sharded else "no"
-    largest = max((x.gradient_bytes for x in one.buckets), default=0)
-    yield one.noun, f"{len(one.buckets)} of up to {mb(largest)}"
+    yield one.noun, f"{one.bucket_count} of up to {mb(one.largest_bytes)}"
     given = "what ranks give to collectives" if one.is_sharded else "gradients"
     yield given, mb(one.gradient_bytes)
     yield "hosts", ", ".join(one.hosts)
