@@ -11,7 +11,7 @@ from rich.console import Console
 
 import hooktrace
 from hooktrace.analysis.document import html
-from hooktrace.analysis.document.svg import Scale, Svg, box, curve, ticks
+from hooktrace.analysis.document.svg import Scale, Svg, box, ticks
 from hooktrace.analysis.document.terminal import show
 from hooktrace.analysis.document.tree import (
     Code,
@@ -46,12 +46,12 @@ def test_each_kind_of_node_is_shown_and_names_are_escaped() -> None:
     nodes = [
         Heading(odd), Text(odd), Items([odd], "warn"), Code([odd]), Pairs([(odd, odd)]),
         Tiles([(odd, odd)]), Findings([Found(odd, odd, [odd], odd, "good", 0.25)]), table,
-        Picture(odd, lambda: None, otherwise=odd),
+        Picture(odd, lambda: Svg(1, odd), odd),
     ]  # fmt: skip
     made = html.page(odd, nodes)
     assert odd not in made
     # The title twice, and of a table the columns once more where rows are folded.
-    assert made.count("&lt;i x&gt;&amp;") == 2 + 3 + 1 + 2 + 2 + 4 + 7 + 2
+    assert made.count("&lt;i x&gt;&amp;") == 2 + 3 + 1 + 2 + 2 + 4 + 7 + 3
     assert "at most, 25 % of a step" in made
     assert '<tr class="strong">' in made
 
@@ -99,7 +99,6 @@ def test_names_are_escaped_wherever_they_stand() -> None:
 
 
 def test_shapes() -> None:
-    assert curve([(0, 1), (2.25, 3)]) == "M0 1L2.2 3"
     assert box(1, 2, 3, 4) + box(0, 0, 1, 1) == "M1 2h3v4h-3zM0 0h1v1h-1z"
 
 
@@ -146,6 +145,6 @@ def test_names_give_way_and_then_columns(width: int, unit: str, numbers: str, sa
 
 def test_no_name_is_markup_and_pictures_are_left_to_pages() -> None:
     console = Console(file=StringIO(), width=40)
-    show(console, [Items(["[bold]x[/bold]"], "warn"), Picture("a picture", lambda: None)])
+    show(console, [Items(["[bold]x[/bold]"], "warn"), Picture("a picture", lambda: Svg(1, ""))])
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue().strip() == "- [bold]x[/bold]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from math import floor, log10
 
@@ -53,7 +53,7 @@ class Svg:
         self.add("text", cls, escape(text), f' text-anchor="{anchor}"', x=x, y=y)
 
     def path(self, path: str, cls: str) -> None:
-        """Add a path of ``curve`` or ``box``."""
+        """Add a path of ``box``es."""
         self.add("path", cls, more=f' d="{path}"')
 
     def hatched(self, boxes: Iterable[tuple[float, float, float]], height: float) -> None:
@@ -80,23 +80,12 @@ class Svg:
             self.line(scale(value), top, scale(value), y, "grid")
             self.text(scale(value), y + 14, label, anchor="middle")
 
-    def y_axis(self, scale: Scale, left: float, right: float, unit: str) -> None:
-        """Add grid lines from ``left`` to ``right`` and their values before them."""
-        for value in ticks(scale.low, scale.high, about=4):
-            self.line(left, scale(value), right, scale(value), "grid")
-            self.text(left - 6, scale(value) + 4, f"{value:,g}{unit}", anchor="end")
-
     def __html__(self) -> str:
         """Return the picture; Jinja2 does not escape what has this method."""
         return (
             f'<svg viewBox="0 0 {_n(WIDTH)} {_n(self._height)}" role="img" '
             f'aria-label="{escape(self._title)}">{"".join(self._parts)}</svg>'
         )
-
-
-def curve(points: Sequence[tuple[float, float]]) -> str:
-    """Return straight lines from point to point."""
-    return "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
 
 
 def box(x: float, y: float, width: float, height: float) -> str:

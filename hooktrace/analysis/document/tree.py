@@ -109,16 +109,12 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A picture, drawn for a page alone, with colours and what they mean.
-
-    ``otherwise``: what is said in its place, where there is nothing to draw.
-    """
+    """A picture, drawn for a page alone, with colours and what they mean."""
 
     title: str
-    draw: Callable[[], Svg | None]
+    draw: Callable[[], Svg]
     caption: str = ""
     legend: Sequence[tuple[str, str]] = ()
-    otherwise: str = ""
 
 
 Node = Heading | Text | Items | Code | Pairs | Tiles | Findings | Table | Picture

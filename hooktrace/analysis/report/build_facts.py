@@ -80,7 +80,7 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
         for column, how in SHOWN
         if how.summed is not None
     }
-    ready, call = arrays.ready - arrays.first_ready[..., None], arrays.column("launched_after")
+    ready = arrays.ready - arrays.first_ready[..., None]
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
     on_bus, transfer = arrays.column("bus_bytes"), wire - arrays.waited
     there = ~np.isnan(arrays.called)
@@ -99,7 +99,6 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
             parameters=len(sizes),
             largest=(name, size / max(1, sum(one for one, _ in sizes))) if sizes else None,
             ready_ns=known_middle(ready[..., b]),
-            call_ns=known_middle(call[..., b]),
             stages={name: ns for name, ns in stages.items() if ns is not None},
             waits_for=_waits_for(arrays, b),
             busbw_bytes_per_second=_rate(on_bus[..., b], transfer[..., b], wire[..., b]),

@@ -65,7 +65,6 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     wire_bytes: float | None
     ready_ns: float | None
     duration: Spread | None
-    call_ns: float | None
     stages: dict[str, float]
     transfer_ns: float | None
     wait_ns: float | None

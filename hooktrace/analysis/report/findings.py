@@ -29,7 +29,6 @@ from .rules_compression import (
 from .rules_ranks import ranks_wait, slow_steps_cost
 from .rules_time import (
     communication_is_exposed,
-    hook_holds_the_thread,
     last_bucket_is_large,
     small_buckets,
     units_are_exposed,
@@ -43,7 +42,6 @@ RULES: tuple[Rule, ...] = (
     communication_is_exposed,
     last_bucket_is_large,
     small_buckets,
-    hook_holds_the_thread,
     hook_sends_what_it_gets,
     *_OF_BOTH,
 )

@@ -1,6 +1,6 @@
-"""Pictures of one model: a step on all ranks, overlap over time.
+"""Pictures of one model: a step on all ranks.
 
-StepArrays --> Svg, or None where there is nothing to draw
+StepArrays --> Svg of a typical step and of the slowest one
 """
 
 from __future__ import annotations
@@ -13,58 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ...records.units import ms
-from ..document.svg import WIDTH, Scale, Svg, box, curve
+from ..document.svg import WIDTH, Scale, Svg, box
 from ..run import STAGE_NAMES
 from ..run.dense import Floats, StepArrays
 
-_MOST_COLUMNS = 300
 MOST_RANKS = 64
 """In the picture of a step."""
 _MOST_LANES = 4
 _HEIGHT = 720.0
 _LEFT = 76.0
 """Where bars begin, after their names."""
-
-
-def overlap_picture(arrays: StepArrays) -> Svg | None:
-    """Return overlap and exposed time of each step: median of the ranks, least and most."""
-    overlap, exposed = _columns(100 * arrays.overlap), _columns(arrays.exposed / 1e6)
-    if np.isnan(overlap).all():
-        return None
-    svg = Svg(330, "overlap and exposed time by step")
-    left, right = 56.0, WIDTH - 12
-    beside = "computing" if arrays.is_sharded else "backward"
-    across = Scale(0, max(1, overlap.shape[1] - 1), left, right)
-    # The top of the axis: all of the medians, and of the most what is not far off.
-    _, middle, most = exposed[:, ~np.isnan(exposed[1])]
-    high = float(max(middle.max(), min(most.max(), 2 * np.quantile(most, 0.95)), 1e-3))
-    for values, up, unit, name in (
-        (overlap, Scale(0, 100, 150, 22), " %", f"share of communication overlapped with {beside}"),
-        (exposed, Scale(0, high, 300, 192), " ms", "exposed"),
-    ):
-        svg.y_axis(up, left, right, unit)
-        svg.text(left, up(up.high) - 8, name, "label")
-        places = np.flatnonzero(~np.isnan(values[1])).tolist()
-        lines = [[(across(i), up(min(row[i], up.high))) for i in places] for row in values.tolist()]
-        svg.path(curve([*lines[2], *reversed(lines[0])]), "band")
-        svg.path(curve(lines[1]), "line")
-    first, last = arrays.steps[[0, -1]].tolist()
-    steps = Scale(first, last, left, right)
-    for value in np.unique(np.linspace(first, last, 6).astype(int)).tolist():
-        anchor = "start" if value == first else "end" if value == last else "middle"
-        svg.text(steps(value), 318, f"step {value:,}", anchor=anchor)
-    return svg
-
-
-def _columns(values: Floats) -> Floats:
-    """Return (3, columns): least, median and most of the ranks, steps put together if many."""
-    parts = np.array_split(values, min(values.shape[1], _MOST_COLUMNS), axis=1)
-    found = np.full((3, len(parts)), np.nan)
-    for i, part in enumerate(parts):
-        known = part[~np.isnan(part)]
-        if known.size:
-            found[:, i] = known.min(), np.median(known), known.max()
-    return found
 
 
 def step_pictures(arrays: StepArrays) -> list[tuple[str, Callable[[], Svg]]]:

@@ -12,7 +12,6 @@ from math import ceil
 
 import numpy as np
 
-from ...records.hook_names import AVERAGES, how_to_see
 from ...records.units import mb, milliseconds, ms, percent
 from .facts import BucketFacts, Finding, ModelFacts
 
@@ -229,37 +228,4 @@ def small_buckets(model: ModelFacts) -> Iterator[Finding]:
             f"{needed} would do: from {mb(enough)} sent on, latency is a fifth or less",
         ),
         remedy=f"Raise bucket_cap_mb to about {cap / 2**20:.0f}.",
-    )
-
-
-def hook_holds_the_thread(model: ModelFacts) -> Iterator[Finding]:
-    """Gain: the sum over buckets, but for the last, of the median time that the hook's call takes.
-
-    The call runs on the thread that computes the gradients; on a device it only enqueues, and this
-    is not said.  The last bucket's call comes after all gradients: it is in the exposed time.  What
-    an opaque hook does in it is not known.
-    """
-    calls = [(b.call_ns, b) for b in model.buckets if b.call_ns and not b.is_last]
-    if model.clock != "host" or not calls or model.period is None:
-        return
-    total = sum(ns for ns, _ in calls)
-    if total < 0.03 * model.period.p50:
-        return
-    most, worst = max(calls, key=lambda pair: pair[0])
-    compress = sum(min(ns, b.stages.get("compress", 0.0)) for ns, b in calls)
-    what = (
-        f"at most {ms(compress)} of it is compress; the rest is launching, waiting in the hook's "
-        "own code, or decompress of what is there at once"
-    )
-    remedy = "See in Comm Timeline what the longest call waits for."
-    if "hook" in worst.stages:
-        what = "what it does in them is not seen, as it is a plain hook: compressing, or waiting"
-        remedy = f"To see it, {how_to_see(model.hook)}."
-    elif compress > total / 2 and model.hook not in AVERAGES:
-        remedy = "Compress with fewer passes over the bucket, or compress less."
-    yield Finding(
-        sentence=f"The hook's own calls hold up the backward pass for {ms(total)} of each step.",
-        gain_ns=total,
-        evidence=(what, f"bucket {worst.bucket} takes longest, {ms(most)}"),
-        remedy=remedy,
     )

@@ -6,7 +6,6 @@ RunReport --> the run, what is missing; of each model numbers, findings, tables;
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from ...records.units import bandwidth, mb, ms, percent
 from ..document.tree import (
@@ -24,7 +23,7 @@ from ..document.tree import (
 from .facts import Finding, ModelFacts
 from .findings import HUNG
 from .head import model_lines, run_lines
-from .pictures import MOST_RANKS, overlap_picture, step_pictures
+from .pictures import MOST_RANKS, step_pictures
 from .rules_compression import hook_lines
 from .run_report import ModelReport, RunReport
 from .tables import bucket_table, rank_table, stages_of
@@ -124,8 +123,3 @@ def _pictures(model: ModelReport) -> Iterator[Node]:
     pictures = step_pictures(arrays)
     for i, (title, draw) in enumerate(pictures, 1):
         yield Picture(title, draw, caption if i == len(pictures) else "", legend)
-    yield Picture(
-        "Overlap and exposed time, step by step", partial(overlap_picture, arrays),
-        "Line: median of the ranks. Band: from the least to the most of them. Values above the "
-        "axis are cut off.", otherwise="No step's overlap is known.",
-    )  # fmt: skip

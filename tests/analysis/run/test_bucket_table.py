@@ -28,7 +28,7 @@ _IN_UNITS = {"gradients": "payload"}
 @pytest.fixture(autouse=True)
 def invented(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A column that no view knows of by name; its fact is one that the report has already."""
-    how = Shown("call_ns", None, "call", "call: the hook's own")
+    how = Shown("ready_ns", None, "call", "call: the hook's own")
     monkeypatch.setitem(TABLES, "buckets", ((*BUCKETS, _CALL), TABLES["buckets"][1]))
     SHOWN.append((_CALL, how))
     yield
