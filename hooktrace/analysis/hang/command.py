@@ -13,8 +13,7 @@ from ..document.output import json_text
 from ..document.terminal import show
 from ..run import Hang, Run, hangs
 from ..run.files import read_run
-from .ends import behind, rank_ends
-from .view import document
+from .view import behind, document, rank_ends
 
 SCHEMA = 1
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""

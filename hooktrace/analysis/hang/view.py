@@ -1,6 +1,7 @@
 """Hangs as a document: each hang, its sentence first, or how far each rank came.
 
-Run, its Hangs --> the sentence; who waits for whom, since when, what to do; stacks; what is missing
+Run, its Hangs --> the sentence; who waits for whom, since when, what to do; stacks
+Run --rank_ends--> RankEnd of each rank --behind--> who is behind the rank that came furthest
 """
 
 from __future__ import annotations
@@ -9,13 +10,47 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+import numpy as np
+
 from ...records.hang import called, hang_kind
 from ...records.units import named_ranks
 from ..document.tree import Code, Heading, Node, Pairs, Text
-from ..run import Hang, Run
-from .ends import Behind, LastStep, RankEnd, behind, rank_ends
+from ..run import Hang, RankTrack, Run
 
 Row = tuple[str, str]
+
+
+class LastStep(msgspec.Struct, frozen=True):
+    """The last whole step of one model; ``wall_ns``: when it was done, since the Unix epoch."""
+
+    model: str
+    step: int
+    wall_ns: int | None
+
+
+class RankEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of one rank's files.
+
+    ``closed``: whether the writer ended in order; if not, the process was killed, or still runs.
+    """
+
+    rank: int
+    host: str | None
+    last: tuple[LastStep, ...]
+    closed: bool
+
+
+class Behind(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of which ``ranks`` ended after step ``step`` and others after ``furthest``.
+
+    ``step`` is ``None`` of ranks without a whole step of any model.
+    """
+
+    model: str
+    ranks: tuple[int, ...]
+    step: int | None
+    furthest: int
 
 
 def document(
@@ -120,3 +155,41 @@ def _time(wall_ns: int) -> str:
     except (ValueError, OverflowError, OSError):  # a damaged file's
         return "a time that is none"
     return moment.isoformat(" ", "milliseconds").replace("+00:00", " UTC")
+
+
+def rank_ends(run: Run) -> list[RankEnd]:
+    """Return where each rank's files end."""
+    return [
+        RankEnd(
+            rank=track.rank,
+            host=None if track.records.run is None else track.records.run.host,
+            last=tuple(_last_steps(track)),
+            closed=track.records.closed,
+        )
+        for track in run.tracks
+    ]
+
+
+def _last_steps(track: RankTrack) -> Iterator[LastStep]:
+    run, steps = track.records.run, track.steps
+    for model in dict.fromkeys(name for name, _ in track.models):
+        whole = np.flatnonzero(track.is_of(steps, model) & ~steps.having("incomplete"))
+        if len(whole):
+            at = whole[steps.step[whole].argmax()]
+            wall = None if run is None else run.wall_ns(int(steps.done[at]))
+            yield LastStep(model, int(steps.step[at]), wall)
+
+
+def behind(ends: Sequence[RankEnd]) -> list[Behind]:
+    """Return who is behind the rank that came furthest, the furthest behind first."""
+    came = {(last.model, end.rank): last.step for end in ends for last in end.last}
+    nowhere, found = tuple(end.rank for end in ends if not end.last), []
+    for i, model in enumerate(dict.fromkeys(model for model, _ in came)):
+        steps = {rank: step for (of, rank), step in came.items() if of == model}
+        furthest = max(steps.values())
+        if nowhere and not i:
+            found.append(Behind(model=model, ranks=nowhere, step=None, furthest=furthest))
+        for step in sorted({*steps.values()} - {furthest}):
+            ranks = tuple(rank for rank, own in steps.items() if own == step)
+            found.append(Behind(model=model, ranks=ranks, step=step, furthest=furthest))
+    return sorted(found, key=lambda one: -1 if one.step is None else one.step)
