@@ -5,8 +5,8 @@ what makes them doubtful, as text, as a page, or as JSON.
 
     Run --measure.py, run/parts.py--> Measures: a number a step, ranks put together
                                                v
-    Measures of both runs --compare_runs.py--> Comparison (comparison.py: the structs) --view.py-->
-        differences.py, run/bootstrap.py: medians, differences, intervals
+    Measures of both runs --differences.py--> Comparison (comparison.py: the structs) --view.py-->
+        run/bootstrap.py: medians, differences, intervals
         doubts.py: how far they can be compared; sentence.py
 
 ``compare_runs`` is a pure function of ``Measures``, which are small, so that whoever has them from
@@ -16,8 +16,8 @@ elsewhere compares them the same way.
 
 from __future__ import annotations
 
-from .compare_runs import compare_runs
 from .comparison import Comparison, Difference
+from .differences import compare_runs
 from .measure import Measures, measure
 
 __all__ = ["Comparison", "Difference", "Measures", "compare_runs", "measure"]

@@ -11,7 +11,7 @@ from ..document.output import json_text, put_out
 from ..run import Run
 from ..run.engines import LOCAL
 from ..run.files import fetched, read_run
-from .compare_runs import compare_runs
+from .differences import compare_runs
 from .measure import Measures, measure
 from .view import document
 

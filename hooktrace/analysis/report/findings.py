@@ -21,18 +21,9 @@ from ...records.hang import hang_kind
 from ...records.units import listed, named_ranks
 from ..run import Hang, Run, hangs
 from .facts import Finding, ModelFacts
-from .rules_compression import (
-    error_is_large,
-    hook_sends_what_it_gets,
-    saves_less_than_it_costs,
-)
+from .rules_compression import error_is_large, hook_sends_what_it_gets, saves_less_than_it_costs
 from .rules_ranks import ranks_wait, slow_steps_cost
-from .rules_time import (
-    communication_is_exposed,
-    last_bucket_is_large,
-    small_buckets,
-    units_are_exposed,
-)
+from .rules_time import communication_is_exposed, last_bucket_is_large, small_buckets
 
 Rule = Callable[[ModelFacts], Iterator[Finding]]
 
@@ -46,7 +37,7 @@ RULES: tuple[Rule, ...] = (
     *_OF_BOTH,
 )
 
-UNIT_RULES: tuple[Rule, ...] = (units_are_exposed, *_OF_BOTH)
+UNIT_RULES: tuple[Rule, ...] = (communication_is_exposed, *_OF_BOTH)
 """Of a sharded model, whose units do not wait for the last gradient."""
 
 HUNG = "ranks_hung"

@@ -20,68 +20,40 @@ WORTH_TWO = 2 << 20
 
 
 def communication_is_exposed(model: ModelFacts) -> Iterator[Finding]:
-    """Gain: the median exposed time, all that any other hook or network could give.
+    """Gain: the median exposed time, all that any other hook, sharding or network could give.
 
-    A faster network cannot give more: what is not exposed overlaps with the backward pass.
-    """
-    only, remedy = model.last if len(model.buckets) == 1 else None, ""
-    can_split = only is not None and only.largest is not None and only.largest[1] < 0.8
-    is_large = only is not None and only.gradient_bytes >= WORTH_TWO
-    if can_split and is_large and model.has_wire and not model.is_hidden:
-        remedy = "Lower bucket_cap_mb: all is in one bucket, which is ready when backward ends."
-    yield from _exposed(
-        model,
-        "Exposed communication is {share} of the step: {part} go by when backward has nothing left "
-        "to compute.",
-        "{share} of the step is exposed",
-        remedy,
-    )
-
-
-def units_are_exposed(model: ModelFacts) -> Iterator[Finding]:
-    """Gain: the median exposed time, all that any other hook, sharding or network could give."""
-    yield from _exposed(
-        model,
-        "Training waits for its collectives for {share} of the step: {part}.",
-        "training waits for its collectives for {share} of the step",
-    )
-    if model.exposed is None:
-        busy = f", which are in flight for {ms(model.busy_ns)} of each step"
-        yield Finding(
-            sentence="How long training waits for its collectives is not known: where the "
-            "computing stream came to wait was not seen for all of them"
-            f"{busy if model.busy_ns else ''}.",
-            remedy="See in the log, and in docs/fsdp.md under Exposed, which are not seen.",
-            is_kept=True,
-        )
-
-
-def _exposed(model: ModelFacts, sentence: str, hidden: str, remedy: str = "") -> Iterator[Finding]:
-    """Yield the finding of the exposed time, where that is known.
-
-    ``sentence``, ``hidden``: with ``{share}`` of the step, and ``{part}`` of its ms.
+    A faster network cannot give more: what is not exposed overlaps with computing.
     """
     if model.exposed is None or model.exposed_share is None or model.period is None:
+        if model.is_sharded:
+            yield _unknown(model)
         return
-    share = percent(model.exposed_share)
+    share, exposed = percent(model.exposed_share), ms(model.exposed.p50)
     part = f"{milliseconds(model.exposed.p50)} of {ms(model.period.p50)}"
-    sentence = sentence.format(share=share, part=part)
+    sentence, hidden = (
+        f"Exposed communication is {share} of the step: {part} go by when backward has nothing "
+        "left to compute.", f"{share} of the step is exposed",
+    )  # fmt: skip
+    what, beside, leaves = "buckets", "the backward pass", "what backward leaves over"
+    if model.is_sharded:
+        hidden = f"training waits for its collectives for {share} of the step"
+        sentence = f"{hidden[:1].upper()}{hidden[1:]}: {part}."
+        what, beside, leaves = "collectives", "computing", "the largest parts"
     if model.is_hidden:
         sentence = (
-            f"Communication is hidden: {hidden.format(share=share)}, so a faster network or hook "
-            f"makes it {ms(model.exposed.p50)} shorter at most."
+            f"Communication is hidden: {hidden}, so a faster network or hook makes it {exposed} "
+            "shorter at most."
         )
     if model.wire_bytes == 0:
         sentence = f"Nothing is communicated: {model.hook} sends nothing."
     probed = f"; {model.probed} sampled steps are not among them" if model.probed else ""
     kinds = model.several_kinds
     if not model.are_alike:
-        kinds = (
-            "steps are of several kinds: not all have the same collectives; medians are over all"
-        )
-    what, beside, leaves = "buckets", "the backward pass", "what backward leaves over"
-    if model.is_sharded:
-        what, beside, leaves = "collectives", "computing", "the largest parts"
+        kinds = "steps are of several kinds: not all have the same collectives; medians are of all"
+    only = model.last if len(model.buckets) == 1 else None
+    can_split = only is not None and only.largest is not None and only.largest[1] < 0.8
+    is_large = only is not None and only.gradient_bytes >= WORTH_TWO
+    is_one = can_split and is_large and model.has_wire and not model.is_hidden
     yield Finding(
         sentence=sentence,
         gain_ns=model.exposed.p50,
@@ -94,7 +66,19 @@ def _exposed(model: ModelFacts, sentence: str, hidden: str, remedy: str = "") ->
             *([kinds] if kinds else []),
             *_largest_parts(model, leaves),
         ),
-        remedy=remedy,
+        remedy="Lower bucket_cap_mb: all is in one bucket, which is ready when backward ends."
+        if is_one and not model.is_sharded
+        else "",
+        is_kept=True,
+    )
+
+
+def _unknown(model: ModelFacts) -> Finding:
+    busy = f", which are in flight for {ms(model.busy_ns)} of each step" if model.busy_ns else ""
+    return Finding(
+        sentence="How long training waits for its collectives is not known: where the computing "
+        f"stream came to wait was not seen for all of them{busy}.",
+        remedy="See in the log, and in docs/fsdp.md under Exposed, which are not seen.",
         is_kept=True,
     )
 
