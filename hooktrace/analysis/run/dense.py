@@ -381,17 +381,6 @@ class StepArrays:
         found: Floats = np.fmax.reduce(self.ready, axis=2, initial=np.nan)
         return found
 
-    @property
-    def backward(self) -> Floats:
-        """From the first to the last bucket that was ready, (R, S).
-
-        On a host a step's own line says it; on a device only its buckets do.
-        """
-        if self.is_on_device:
-            of = self.detailed
-            return self.with_others(of, of.last_ready - of.first_ready)
-        return self._steps(lambda _, own: own.of_steps("last_ready") - own.of_steps("first_ready"))
-
     @cached_property
     def stages(self) -> dict[str, Floats]:
         """Time in each stage that occurs, (R, S, B), in their order; 0 where a bucket has none."""
