@@ -11,7 +11,7 @@ from rich.console import Console
 
 import hooktrace
 from hooktrace.analysis.document import html
-from hooktrace.analysis.document.svg import Scale, Svg, box, ticks
+from hooktrace.analysis.document.svg import Scale, Svg, ticks
 from hooktrace.analysis.document.terminal import show
 from hooktrace.analysis.document.tree import (
     Code,
@@ -96,10 +96,6 @@ def test_names_are_escaped_wherever_they_stand() -> None:
         '<text x="1" y="2" class="tick" text-anchor="start">&lt;b&gt;</text>'
         '<rect x="1" stroke-width="2" class="box"></rect></svg>'
     )
-
-
-def test_shapes() -> None:
-    assert box(1, 2, 3, 4) + box(0, 0, 1, 1) == "M1 2h3v4h-3zM0 0h1v1h-1z"
 
 
 TABLE = Table(
