@@ -17,6 +17,7 @@ Timeline, Perfetto file and data frames are views.
     others.py   how much of the communication is of no traced model
     dense.py    the steps that count as arrays (rank, step, bucket): StepArrays
     parts.py    where the time of a step goes, in parts that add up to it
+    source.py   what a model of a run is: its hook, which of its steps, a number a step
     order.py    who was ready last, and how often; late.py: who is late often enough to be named
     bootstrap.py  intervals of what is measured in every step, where steps are not independent
     path.py     what a step could not have ended without; path_sums.py: the same in words
