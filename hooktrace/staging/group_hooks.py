@@ -1,55 +1,52 @@
-"""Collectives that a plain hook issues, as torch's process groups tell them (torch >= 2.14).
+"""What torch's process groups tell of each collective, and whose it is (torch >= 2.14).
 
-    launch_opaque --begin(run)--> the run is this thread's
-      group --before--> SeenCollective: kind, bytes, when it was issued --> run.seen
-            --after---> its future --> when it arrived; the run is that thread's, too, since the
-                        hook's own callbacks come next
-    launch_opaque --returned--> no run is this thread's;   the run's end --over--> of any thread
+    group --before--> a model without a hook, if it is a bucket of that   (tracing/hookless.py)
+                      the run of this thread: kind, bytes, when it was issued --> run.seen
+                      nobody: the window that is open, if there is one (other_collectives.py)
+          --after---> its future --> when it arrived; the run is that thread's, too, since the
+                      hook's own callbacks come next
+    launch_opaque --begin(run)--> the run is this thread's --returned--> no run is
+    the run's end --over--> of any thread
 
 A collective is a run's for certain where the run's hook is being called on that thread, and in the
-callbacks of a collective that is the run's.  One that another thread issues on a group of the
-hook's belongs to the run that is under way, if there is one only; of several nobody can tell whose
-it is, and they are all ``in_doubt``.  One without a future (gloo's reduce-scatter, sends) has no
-end that could be seen.
+callbacks of a collective that is the run's.  What another thread issues on a group of the hook's
+may be any run's that is under way: they are ``in_doubt``.  One without a future (gloo's
+reduce-scatter, sends) has no end that could be seen.
 
-All groups of the process are watched while a traced plain hook is alive.  Nothing here holds a
-group, and what torch calls does not raise: a reducer in whose backward pass one raises is broken.
+torch's registries have no lock: a change while a collective is issued ends the process with
+SIGSEGV.  So a group gets its two functions once, where none is being issued, and keeps them until
+it goes, or Python ends.  Nothing here holds a group, and what torch calls does not raise: a reducer
+in whose backward pass one raises is broken.
 """
 
 from __future__ import annotations
 
 import atexit
-import itertools
 import os
-import sys
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from threading import get_ident
-from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import distributed
 
 from . import other_collectives
-from .backward import ENGINE
 from .calls import NOT_YET, Collective, joined
 from .groups import GroupInfo, group_info, known_groups
 
 if TYPE_CHECKING:
+    from ..tracing.hookless import HooklessModel
     from .driver import OpaqueRun
 
 HOOK_ID = 0x686F6F6B74726163
-"""From here on are hooktrace's in each group's registry, where the same replaces: "hooktrac"."""
+"""hooktrace's in each group's registries, where the same one replaces: "hooktrac"."""
 
 available = hasattr(dist.ProcessGroup, "register_post_hook")
 """Whether this torch's process groups take hooks."""
 
 IN_DOUBT = (
-    "the hook issues collectives from a thread of its own while several buckets are in flight, and "
-    "nothing tells which bucket they are for"
+    "the hook issues collectives from a thread of its own, and nothing tells which bucket they are "
+    "for"
 )
 
 UNSIZED = "a collective of the hook has a tensor without a size, as sparse ones are"
@@ -77,13 +74,6 @@ _kinds: dict[Any, str] = {
     for name, operation in getattr(_operations, "__members__", {}).items()
     if name not in _SILENT
 }
-
-
-def tell_window(group: int, args: Any) -> None:
-    """Have a collective noted that may belong to no bucket, if its step is sampled."""
-    window, kind = other_collectives.window, _kinds.get(args.name)
-    if window is not None and kind is not None:
-        window.before(group, kind, args)
 
 
 class SeenCollective:
@@ -161,129 +151,43 @@ def over(run: OpaqueRun) -> None:
         del _here[thread]
 
 
-class Registration:
-    """Two functions that torch calls around each collective of a group, with what it tells of it.
+class GroupHooks:
+    """What torch calls around each collective of one group; ``models``: those without a hook."""
 
-    torch's registries are for one thread at a time, and a change while a collective is issued ends
-    the process with SIGSEGV: make it where none is being issued, on the thread that issues them.
-    It has to be removed before Python ends, or torch ends the process likewise.
-    """
-
-    def __init__(
-        self,
-        group: dist.ProcessGroup,
-        before: Callable[[Any], None],
-        after: Callable[[Any], None],
-    ) -> None:
-        take_off_left()
-        self._group = weakref.ref(group)
-        self._thread = get_ident()
-        self._id = HOOK_ID + next(_numbers)
-        _codes.update((before.__code__, after.__code__))
-        _alive.add(self)
-        private: Any = group
-        private.register_pre_hook(self._id, before)
-        private.register_post_hook(self._id, after)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the group is there."""
-        return self._group() is not None
-
-    def remove(self) -> None:
-        """Have torch call them no more; where it may be going through them, later.
-
-        The collector calls this at any time and on any thread, as the drain's.
-        """
-        _left.append(self)
-        if not _may_be_issuing():
-            take_off_left()
-
-    def take_off(self) -> None:
-        """Have torch call them no more."""
-        group: Any = self._group()
-        if group is not None:
-            group.unregister_pre_hook(self._id)
-            group.unregister_post_hook(self._id)
-        _alive.discard(self)
-
-    @property
-    def is_of_this_thread(self) -> bool:
-        """Whether it was made here."""
-        return self._thread == get_ident()
-
-
-def _may_be_issuing() -> bool:
-    """Return whether this thread may be within a collective, or in what torch calls around one."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        file = code.co_filename
-        issues = file.startswith(_ISSUERS) and not file.startswith(_LAUNCHERS)
-        if issues or code in _codes or code.co_name == ENGINE:
-            return True
-        frame = frame.f_back
-    return False
-
-
-_ISSUERS = (os.path.dirname(dist.__file__) + os.sep, distributed.__file__)
-"""Of torch's own code what issues collectives: torch.distributed, and DDP itself."""
-_LAUNCHERS = os.path.join(os.path.dirname(dist.__file__), "elastic", "")
-"""What is around whole scripts: ``@record``, ``elastic_launch``."""
-_codes: set[CodeType] = set()
-"""Of all functions that torch calls."""
-
-_alive: weakref.WeakSet[Registration] = weakref.WeakSet()
-_left: list[Registration] = []
-"""Those that are to be removed, and do nothing any more."""
-
-
-def take_off_left() -> None:
-    """Remove what could not be before, of this thread: where no collective is being issued here."""
-    for one in [one for one in list(_left) if one.is_of_this_thread]:
-        with suppress(ValueError):  # the collector has been here meanwhile
-            _left.remove(one)
-        one.take_off()
-
-
-def _take_off_all() -> None:
-    for one in list(_alive):
-        one.take_off()
-
-
-atexit.register(_take_off_all)
-
-
-def count_unseen() -> int:
-    """Return how many of the process's groups have no hook of hooktrace's."""
-    seen = {id(one._group()) for one in _alive}
-    return sum(id(group) not in seen for group in list(known_groups()))
-
-
-_numbers = itertools.count()
-
-
-class _WatchedGroup:
-    """What torch calls around each collective of one group."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    def __init__(self, group: Any) -> None:
         self._group = weakref.ref(group)
         self._key = id(group)
         self._infos: dict[str, GroupInfo] = {}
-        self.registration = Registration(group, self.before, self.after)
+        self.models: tuple[HooklessModel, ...] = ()
+        group.register_pre_hook(HOOK_ID, self.before)
+        group.register_post_hook(HOOK_ID, self.after)
+
+    def is_of(self, group: object) -> bool:
+        """Return whether it is a group's, and not of one that was at its address before."""
+        return self._group() is group
+
+    def take_off(self) -> None:
+        """Have torch call them no more: where Python ends, torch would end the process."""
+        group: Any = self._group()
+        if group is not None:
+            group.unregister_pre_hook(HOOK_ID)
+            group.unregister_post_hook(HOOK_ID)
 
     def before(self, args: Any) -> None:
-        """Stamp that a collective is about to be issued."""
+        """Take note that a collective is about to be issued."""
+        for model in self.models:
+            if model.before(args):
+                return
         run = _here.get(get_ident())
+        kind = _kinds.get(args.name)
         try:
             if run is None or run.done != NOT_YET:
-                if not _under_way or get_ident() in _callers:
-                    if other_collectives.window is not None:  # nobody's, or the script's own
-                        tell_window(self._key, args)
-                    return
-                run = self._only_one_under_way()
-            kind = _kinds.get(args.name)
-            if run is None or kind is None:
+                if _under_way and get_ident() not in _callers:
+                    self._doubt()
+                elif kind is not None and other_collectives.window is not None:
+                    other_collectives.window.before(self._key, kind, args)
+                return
+            if kind is None:
                 return
             collective = self._collective(kind, args.input_tensors)
             op_id = args.op_id
@@ -299,44 +203,38 @@ class _WatchedGroup:
 
     def after(self, args: Any) -> None:
         """Have the end of a collective stamped."""
-        run = _here.get(get_ident())
+        for model in self.models:
+            if model.after(args):
+                return
         window = other_collectives.window
         if window is not None:
             window.after(self._key, args)
+        run = _here.get(get_ident())
+        # On a device the host does not know when it ends, and a callback would have a stream.
+        if run is None or run.on_device:
+            return
         try:
-            seen = self._seen(args.op_id, list(_under_way.values()) if run is None else (run,))
-            # On a device the host does not know when that is, and a callback would have a stream.
-            if seen is not None and seen.run is not None and not seen.run.on_device:
+            seen = self._seen(args.op_id, run)
+            if seen is not None and seen.run is not None:
                 args.work.get_future().add_done_callback(seen)
                 seen.has_end = True
         except Exception:  # it has no future, or none that calls anybody
             return
 
-    def _seen(self, op_id: int, runs: Sequence[OpaqueRun]) -> SeenCollective | None:
+    def _seen(self, op_id: int, run: OpaqueRun) -> SeenCollective | None:
         """Return what ``before`` has made of a collective; its run has begun none since, mostly."""
         mine = self._infos.values()
-        for run in runs:
-            for seen in reversed(run.seen):
-                if seen.op_id == op_id and seen.collective.group in mine:
-                    return seen
+        for seen in reversed(run.seen):
+            if seen.op_id == op_id and seen.collective.group in mine:
+                return seen
         return None
 
-    def _only_one_under_way(self) -> OpaqueRun | None:
-        """Return the one run whose collective it can be; puts all of several in doubt.
-
-        One that uses groups, but not this one, is none of them.
-        """
+    def _doubt(self) -> None:
+        """Doubt all runs under way, but those that use groups, and not this one."""
         mine = self._infos.values()
-        runs = [
-            run
-            for run in list(_under_way.values())
-            if not run.seen or any(seen.collective.group in mine for seen in run.seen)
-        ]
-        if len(runs) == 1:
-            return runs[0]
-        for run in runs:
-            run.in_doubt = IN_DOUBT
-        return None
+        for run in list(_under_way.values()):
+            if not run.seen or any(seen.collective.group in mine for seen in run.seen):
+                run.in_doubt = IN_DOUBT
 
     def _collective(self, kind: str, tensors: list[torch.Tensor]) -> Collective:
         if len(tensors) == 1 and tensors[0].is_cpu and "cpu" in self._infos:
@@ -355,54 +253,52 @@ class _WatchedGroup:
 _new = tuple.__new__
 """Makes a named tuple in half the time of its own constructor."""
 
-watched: dict[int, _WatchedGroup] = {}
+watched: dict[int, GroupHooks] = {}
 """By ``id`` of the group."""
 
-_owners: set[int] = set()
-"""By ``id``: those that are alive."""
 _known = 0
 
 
-def watch(owner: object) -> None:
-    """Watch all groups of this process as long as ``owner`` is alive; nothing on older torch.
+def hooks_of(group: dist.ProcessGroup) -> GroupHooks:
+    """Return a group's; call it where no collective is being issued."""
+    found = watched.get(id(group))
+    if found is None or not found.is_of(group):
+        found = watched[id(group)] = GroupHooks(group)
+    return found
 
-    torch's registries are for one thread at a time: call it where no collective is being issued.
+
+def watch() -> None:
+    """Watch all groups of this process; nothing on older torch.
+
+    Call it where no collective is being issued.
     """
+    global _known  # noqa: PLW0603  # compared in each step
     if available:
-        if id(owner) not in _owners:
-            _owners.add(id(owner))
-            # At the exit too: torch lets go of its groups, and of these functions, when Python is
-            # gone, which ends the process with SIGSEGV.
-            weakref.finalize(owner, _leave, id(owner))
-        _watch_known()
+        groups = list(known_groups())
+        _known = len(groups)
+        for key in [key for key, one in watched.items() if one.is_of(None)]:
+            del watched[key]
+        for group in groups:
+            hooks_of(group)
 
 
 def watch_new() -> None:
-    """Watch groups that were made since, and no more those that nobody wants to be watched."""
-    if _left:
-        take_off_left()
-    if _owners and len(known_groups()) != _known:
-        _watch_known()
+    """Watch groups that were made since."""
+    if len(known_groups()) != _known:
+        watch()
 
 
-def _watch_known() -> None:
-    global _known  # noqa: PLW0603  # compared in each step
-    for key in [key for key, one in watched.items() if not one.registration.is_alive]:
-        del watched[key]
-    groups = list(known_groups())
-    _known = len(groups)
-    for group in groups:
-        if id(group) not in watched:
-            watched[id(group)] = _WatchedGroup(group)
+def count_unseen() -> int:
+    """Return how many of the process's groups have no hook of hooktrace's."""
+    return sum(id(group) not in watched for group in list(known_groups()))
 
 
-def _leave(owner: int) -> None:
-    _owners.discard(owner)
-    if not _owners:
-        for key, one in list(watched.items()):
-            del watched[key]
-            one.registration.remove()
-        _forget()
+def _take_off_all() -> None:
+    for one in list(watched.values()):
+        one.take_off()
+
+
+atexit.register(_take_off_all)
 
 
 def _forget() -> None:

@@ -77,10 +77,7 @@ class _Call:
 
 
 class Window:
-    """What is seen of one step; ``owner``: who opened it, ``tracer``: whose it is.
-
-    Hooks of several models may be asked about one collective: whoever comes first takes note.
-    """
+    """What is seen of one step; ``owner``: who opened it, ``tracer``: whose it is."""
 
     def __init__(self, owner: object, tracer: Tracer, model: str, step: int, time_ns: int) -> None:
         self.owner = owner
@@ -91,7 +88,7 @@ class Window:
         self._of = (model, step, time_ns)
         self._calls: list[_Call] = []
         self._latest: dict[tuple[int, int], tuple[int, _Call | None]] = {}
-        """By group and thread: the last collective that was asked about."""
+        """By group and thread: the last collective that was issued."""
         self._more = self._more_bytes = self._ddp_bytes = 0
         self._ends = self._unseen_groups = 0
 
@@ -101,13 +98,10 @@ class Window:
         ``group``: the ``id`` of its group.  Called by what torch calls; raises nothing.
         """
         try:
-            key, op_id = (group, get_ident()), args.op_id
-            if self._latest.get(key, (None,))[0] == op_id:
-                return
-            # Below ``tell_window`` and what torch calls; none on a thread of the engine's own.
-            issuer = _issuer(sys._getframe(2).f_back)
+            # Below what torch calls; none on a thread of the engine's own.
+            issuer = _issuer(sys._getframe(1).f_back)
             call = None if issuer is None else self._call(name, args.input_tensors, *issuer)
-            self._latest[key] = op_id, call
+            self._latest[group, get_ident()] = args.op_id, call
         except Exception as error:
             self.tracer.push(Loss.of_stamps(error))
 

@@ -143,7 +143,6 @@ class HooklessModel:
         self._layout = layout
         self._notices = notices
         self._info = group_info(ddp.process_group, "cpu")
-        self._group_id = id(ddp.process_group)
         parameters = [p for p in ddp.module.parameters() if p.requires_grad]
         self._parameters = {id(p): weakref.ref(p) for p in parameters}
         self._dtypes = {p.dtype for p in parameters}
@@ -158,6 +157,10 @@ class HooklessModel:
         self._others = OtherSampler(every)
         self._next_look = min(self._looks.first, self._others.next_step) if every else OFF
         self._ask(ddp)
+        self._group_hooks = group_hooks.hooks_of(ddp.process_group)
+        self._group_hooks.models += (self,)
+        # Its group outlives it, as a rule.
+        weakref.finalize(ddp, self.leave).atexit = False
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         if not ddp._has_rebuilt_buckets and (ddp.static_graph or not ddp.find_unused_parameters):
             self._handles = [
@@ -165,27 +168,24 @@ class HooklessModel:
             ]
 
     def leave(self) -> None:
-        """See nothing more: a hook takes the model's buckets from here on."""
+        """See nothing more: a hook takes the model's buckets from here on, or it is gone."""
+        hooks = self._group_hooks
+        hooks.models = tuple(one for one in hooks.models if one is not self)
         other_collectives.forget(self._others)
         self._forget()
         self._forget_gradients()
         self._parameters.clear()
         self._notices.rest()
 
-    def before(self, args: Any) -> None:
-        """Take note of a collective that is about to be issued."""
+    def before(self, args: Any) -> bool:
+        """Take note of a collective that is about to be issued; return if it is a bucket's."""
         try:
             ready = self._clock()
-            if sys._getframe(1).f_code is not _ENGINE:
-                window = other_collectives.window
-                # In a group that is watched for plain hooks, that tells theirs from the script's.
-                is_theirs = window is None or self._group_id in group_hooks.watched
-                if not self._meet_pythons(args, ready) and window is not None and not is_theirs:
-                    group_hooks.tell_window(self._group_id, args)
-                return
+            if sys._getframe(2).f_code is not _ENGINE:  # below ``GroupHooks``
+                return self._meet_pythons(args, ready)
             tensors = args.input_tensors
             if len(tensors) != 1:
-                return
+                return False
             tensor = tensors[0]
             slot = self._by_place.get(tensor.data_ptr())
             if (
@@ -193,22 +193,18 @@ class HooklessModel:
                 or slot.numel != tensor.numel()
                 or (slot.index == 0 and not self._is_as_before())
             ):
-                if args.name == _ALL_REDUCE:
-                    self._meet(tensor, ready)
-                return
+                return args.name == _ALL_REDUCE and self._meet(tensor, ready)
             self._begin(slot, tensor, ready)
         except Exception as error:
             self._tracer.push(Loss.of_stamps(error))
+        return True
 
-    def after(self, args: Any) -> None:
-        """Take note that a collective was issued."""
+    def after(self, args: Any) -> bool:
+        """Take note that a collective was issued; return if it is a bucket's."""
         call = self._issuing
         # In between others' hooks may issue some, which are Python's.
-        if call is None or (sys._getframe(1).f_code is not _ENGINE and not call.shadow):
-            window = other_collectives.window
-            if window is not None:
-                window.after(self._group_id, args)
-            return
+        if call is None or (sys._getframe(2).f_code is not _ENGINE and not call.shadow):
+            return False
         self._issuing = None
         try:
             _call_when_done(args.work.get_future(), call)
@@ -216,6 +212,7 @@ class HooklessModel:
             with _turn:
                 call.lose_stamps(error)
                 call.over()
+        return True
 
     def _begin(
         self, slot: BucketSlot, tensor: torch.Tensor, ready: int, shadow: bool = False
@@ -248,7 +245,6 @@ class HooklessModel:
 
     def _waited(self, failed: bool) -> None:
         """The pass is over, and DDP has waited: what has no stamp has arrived, just now."""
-        group_hooks.take_off_left()
         if failed or not self._slots or waits_later(self._ddp):
             return
         step = self._slots[0].model.step
@@ -299,19 +295,19 @@ class HooklessModel:
             return True
         return False
 
-    def _meet(self, tensor: torch.Tensor, ready: int) -> None:
-        """Record an all-reduce whose place is not known, if it is this model's."""
+    def _meet(self, tensor: torch.Tensor, ready: int) -> bool:
+        """Record an all-reduce whose place is not known, if it is this model's; return if it is."""
         ddp: Any = self._ddp()
         if ddp is None or tensor.dtype not in self._dtypes or not self._is_of_a_gradient(ddp):
-            return
+            return False
         if self._is_at_begin() and not self._is_as_before():
-            return  # a hook has come
+            return False  # a hook has come
         slot = self._next(tensor)
         if slot is not None:
             if not self._is_lazy:
                 self._by_place[tensor.data_ptr()] = slot
             self._begin(slot, tensor, ready)
-            return
+            return True
         self._notices.called_untraced()
         self._unknown += 1
         if self._unknown == _MANY and self._slots[0].model.step < self._tracer.first_step:
@@ -320,6 +316,7 @@ class HooklessModel:
                 "give it a hook: hooktrace.instrument(ddp, hooktrace.hooks.allreduce_hook)",
                 self._slots[0].model.name,
             )
+        return True
 
     def _next(self, tensor: torch.Tensor) -> BucketSlot | None:
         """Return the bucket that comes next, if it can be the tensor's."""
@@ -424,8 +421,8 @@ def has_buckets(ddp: DistributedDataParallel) -> bool:
     return not getattr(ddp, "_use_python_reducer", False)
 
 
-_models: weakref.WeakKeyDictionary[Any, tuple[HooklessModel, Any]] = weakref.WeakKeyDictionary()
-"""By DDP model: what records it, and what takes that off its group."""
+_models: weakref.WeakKeyDictionary[Any, HooklessModel] = weakref.WeakKeyDictionary()
+"""By DDP model: what records it."""
 
 
 def can_watch(ddp: DistributedDataParallel, tracer: Tracer) -> bool:
@@ -454,17 +451,13 @@ def watch_model(
 ) -> None:
     """Record what DDP sends for a model from here on, in the place of what recorded it before."""
     leave(ddp)
-    model = HooklessModel(ddp, tracer, layout, notices)
-    hooks = group_hooks.Registration(ddp.process_group, model.before, model.after)
-    _models[ddp] = (model, weakref.finalize(ddp, hooks.remove))
+    _models[ddp] = HooklessModel(ddp, tracer, layout, notices)
 
 
 def leave(ddp: DistributedDataParallel) -> None:
     """Record nothing more of a model here: a hook takes its buckets."""
     if ddp in _models:
-        model, end = _models.pop(ddp)
-        end()
-        model.leave()
+        _models.pop(ddp).leave()
 
 
 def is_watched(ddp: DistributedDataParallel) -> bool:

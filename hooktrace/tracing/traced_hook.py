@@ -115,7 +115,7 @@ class TracedHook:
         self._layout.ddp = weakref.ref(ddp)
         self.notices.watch(ddp)
         if self._staged is None:  # torch tells what it issues
-            group_hooks.watch(self)
+            group_hooks.watch()
 
     def record_without(self, ddp: DistributedDataParallel) -> None:
         """Record what DDP itself sends for a model, on which the hook is not registered."""
@@ -304,7 +304,7 @@ class TracedHook:
         if begins:
             slot.model.is_planned = True
             if self._staged is None:
-                group_hooks.watch(self)
+                group_hooks.watch()
             self._plan.begin(state, slot, bucket)
         return slot, shadow, begins
 

@@ -272,7 +272,7 @@ def test_nothing_is_left(rank: int) -> None:
         instrument(ddp, tracer=tracer)
         _plain(ddp, rank)
         tracer.flush()
-    refs = [weakref.ref(one) for one in (ddp, group, hookless._models[ddp][0])]
+    refs = [weakref.ref(one) for one in (ddp, group, hookless._models[ddp])]
     dist.barrier()
     del ddp
     gc.collect()

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable
-from typing import Any
-
-import torch.distributed as dist
-
 from hooktrace.staging import group_hooks
 from hooktrace.staging.calls import NOT_YET, Collective, Round, joined, one_after_another
 from hooktrace.staging.groups import GroupInfo
@@ -60,78 +53,3 @@ def test_no_round_ends_after_its_call() -> None:
     assert one_after_another(rounds, 50)[-1].arrived_ns == 50
     assert one_after_another([made("all_reduce", 4, 10, None)], 50)[0].arrived_ns == 50
     assert one_after_another([made("all_reduce", 4, 10, None)], NOT_YET)[0].arrived_ns is None
-
-
-class Group:
-    """A process group's registry; ``issue`` goes through it as torch does."""
-
-    def __init__(self) -> None:
-        self.before: dict[int, Callable[[Any], None]] = {}
-        self.after: dict[int, Callable[[Any], None]] = {}
-        self.register_pre_hook = self.before.__setitem__
-        self.register_post_hook = self.after.__setitem__
-        self.unregister_pre_hook = self.before.pop
-        self.unregister_post_hook = self.after.pop
-
-    def issue(self) -> None:
-        for hooks in (self.before, self.after):  # a change meanwhile raises, as torch's crashes
-            for hook in hooks.values():
-                hook(None)
-
-
-class Around:
-    """What is called around a collective, and does something in it."""
-
-    def __init__(self, act: Callable[[], object] = lambda: None) -> None:
-        self.act = act
-
-    def before(self, _args: Any) -> None:
-        self.act()
-
-    def after(self, _args: Any) -> None:
-        return
-
-
-def registered(group: Group, around: Around) -> group_hooks.Registration:
-    as_torchs: Any = group
-    return group_hooks.Registration(as_torchs, around.before, around.after)
-
-
-def on_another_thread(act: Callable[[], object]) -> None:
-    thread = threading.Thread(target=act)
-    thread.start()
-    thread.join()
-
-
-def test_hooks_are_taken_off_by_the_thread_that_issues() -> None:
-    """The collector may want to on the drain's, while the other one is within a collective."""
-    group = Group()
-    hooks = registered(group, Around())
-    on_another_thread(hooks.remove)
-    assert len(group.before) == len(group.after) == 1
-    on_another_thread(group_hooks.take_off_left)
-    assert len(group.before) == 1
-    group_hooks.take_off_left()
-    assert (group.before, group.after) == ({}, {})
-
-
-def test_what_is_around_a_whole_script_issues_nothing() -> None:
-    """``@record`` of torch's launcher leaves a frame of torch.distributed below all others."""
-    group = Group()
-    hooks = registered(group, Around())
-    path = f"{os.path.dirname(dist.__file__)}/elastic/multiprocessing/errors/__init__.py"
-    exec(compile("remove()", path, "exec"), {"remove": hooks.remove})
-    assert (group.before, group.after) == ({}, {})
-
-
-def test_hooks_are_not_taken_off_within_a_collective() -> None:
-    """Nor by what another registration has torch call around it."""
-    group, taken = Group(), Around()
-    hooks = registered(group, taken)
-    other = registered(group, Around(hooks.remove))
-    group.issue()
-    assert len(group.before) == 2
-    registered(Group(), Around()).remove()
-    assert list(group.before) == list(group.after) == [max(group.before)]
-    other.remove()
-    assert (group.before, group.after) == ({}, {})
