@@ -35,8 +35,9 @@ from .calls import NOT_YET, Collective, joined
 from .groups import GroupInfo, group_info, known_groups
 
 if TYPE_CHECKING:
-    from ..tracing.hookless import HooklessModel
+    from ..tracing.hookless import HooklessModel, OwnAllReduce
     from .driver import OpaqueRun
+    from .other_collectives import OtherCall
 
 HOOK_ID = 0x686F6F6B74726163
 """hooktrace's in each group's registries, where the same one replaces: "hooktrac"."""
@@ -79,20 +80,20 @@ _kinds: dict[Any, str] = {
 class SeenCollective:
     """One collective of a plain hook's call; times are host ns.
 
-    ``op_id``: torch's number of it in its group.  ``arrived_ns``: ``None`` until it has arrived.
-    ``has_end``: false where nothing will say when that is.  ``run``: ``None`` once that has ended,
-    or the two would hold each other until Python looks for such pairs.
+    ``arrived_ns``: ``None`` until it has arrived.  ``has_end``: false where nothing will say when
+    that is.  ``run``: ``None`` once that has ended, or the two would hold each other until Python
+    looks for such pairs.
     """
 
-    __slots__ = ("arrived_ns", "collective", "has_end", "issued_ns", "op_id", "run")
+    __slots__ = ("arrived_ns", "collective", "has_end", "issued_ns", "run")
 
-    def __init__(self, run: OpaqueRun, collective: Collective, op_id: int, issued_ns: int) -> None:
+    def __init__(self, run: OpaqueRun, collective: Collective, issued_ns: int) -> None:
         self.run: OpaqueRun | None = run
         self.collective = collective
-        self.op_id = op_id
         self.issued_ns = issued_ns
         self.arrived_ns: int | None = None
-        self.has_end = False
+        # On a device the host does not know when it ends, and a callback would have a stream.
+        self.has_end = not run.on_device
 
     def __call__(self, _future: object) -> None:
         """Stamp that it has arrived; its future calls this before the hook's own callbacks."""
@@ -107,6 +108,10 @@ class SeenCollective:
                 _here[get_ident()] = run
         except Exception as error:  # of a clock
             run.lose_stamps(error)
+
+    def has_no_future(self, _error: Exception) -> None:
+        """Take note that nothing says when it arrives."""
+        self.has_end = False
 
 
 _here: dict[int, OpaqueRun] = {}
@@ -156,8 +161,9 @@ class GroupHooks:
 
     def __init__(self, group: Any) -> None:
         self._group = weakref.ref(group)
-        self._key = id(group)
         self._infos: dict[str, GroupInfo] = {}
+        self._issuing: dict[int, OwnAllReduce | SeenCollective | OtherCall] = {}
+        """By torch's number in the group: what is called once a collective has arrived."""
         self.models: tuple[HooklessModel, ...] = ()
         group.register_pre_hook(HOOK_ID, self.before)
         group.register_post_hook(HOOK_ID, self.after)
@@ -176,58 +182,47 @@ class GroupHooks:
     def before(self, args: Any) -> None:
         """Take note that a collective is about to be issued."""
         for model in self.models:
-            if model.before(args):
+            call = model.before(args)
+            if call is not None:
+                self._issuing[args.op_id] = call
                 return
         run = _here.get(get_ident())
         kind = _kinds.get(args.name)
+        if run is not None and run.done == NOT_YET:
+            if kind is not None:
+                self._see(run, kind, args)
+        elif _under_way and get_ident() not in _callers:
+            self._doubt()
+        elif kind is not None and other_collectives.window is not None:
+            other = other_collectives.window.before(kind, args)
+            if other is not None and other.has_end:
+                self._issuing[args.op_id] = other
+
+    def _see(self, run: OpaqueRun, kind: str, args: Any) -> None:
+        """Take note of a run's collective."""
         try:
-            if run is None or run.done != NOT_YET:
-                if _under_way and get_ident() not in _callers:
-                    self._doubt()
-                elif kind is not None and other_collectives.window is not None:
-                    other_collectives.window.before(self._key, kind, args)
-                return
-            if kind is None:
-                return
             collective = self._collective(kind, args.input_tensors)
-            op_id = args.op_id
         except Exception:
-            if run is not None:
-                run.in_doubt = UNSIZED
+            run.in_doubt = UNSIZED
             return
         try:
-            run.seen = (*run.seen, SeenCollective(run, collective, op_id, run.recorder.clock()))
-            run.operation = collective
+            seen = SeenCollective(run, collective, run.recorder.clock())
         except Exception as error:  # of a clock
             run.lose_stamps(error)
+            return
+        run.seen = (*run.seen, seen)
+        run.operation = collective
+        if seen.has_end:
+            self._issuing[args.op_id] = seen
 
     def after(self, args: Any) -> None:
         """Have the end of a collective stamped."""
-        for model in self.models:
-            if model.after(args):
-                return
-        window = other_collectives.window
-        if window is not None:
-            window.after(self._key, args)
-        run = _here.get(get_ident())
-        # On a device the host does not know when it ends, and a callback would have a stream.
-        if run is None or run.on_device:
-            return
-        try:
-            seen = self._seen(args.op_id, run)
-            if seen is not None and seen.run is not None:
-                args.work.get_future().add_done_callback(seen)
-                seen.has_end = True
-        except Exception:  # it has no future, or none that calls anybody
-            return
-
-    def _seen(self, op_id: int, run: OpaqueRun) -> SeenCollective | None:
-        """Return what ``before`` has made of a collective; its run has begun none since, mostly."""
-        mine = self._infos.values()
-        for seen in reversed(run.seen):
-            if seen.op_id == op_id and seen.collective.group in mine:
-                return seen
-        return None
+        issued = self._issuing.pop(args.op_id, None)
+        if issued is not None:
+            try:
+                _call_when_done(args.work.get_future(), issued)
+            except Exception as error:  # it has no future, or none that calls anybody
+                issued.has_no_future(error)
 
     def _doubt(self) -> None:
         """Doubt all runs under way, but those that use groups, and not this one."""
@@ -252,6 +247,9 @@ class GroupHooks:
 
 _new = tuple.__new__
 """Makes a named tuple in half the time of its own constructor."""
+
+_call_when_done: Any = torch._C.Future.add_done_callback
+"""That of ``torch.futures.Future`` is a function of Python's, which calls this."""
 
 watched: dict[int, GroupHooks] = {}
 """By ``id`` of the group."""

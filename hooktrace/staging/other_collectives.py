@@ -45,7 +45,7 @@ _engine: Any = getattr(torch.autograd.graph, ENGINE, None)
 _ENGINE = getattr(_engine, "__code__", None)
 
 
-class _Call:
+class OtherCall:
     """One collective, until its window becomes a record; called when its future is complete."""
 
     __slots__ = ("clock", "done_ns", "has_end", "issued_ns", "name", "of_ddp", "size", "thread",
@@ -64,12 +64,17 @@ class _Call:
         self.issued_ns = clock()
 
     def __call__(self, _future: object) -> None:
+        """Stamp that it has arrived."""
         try:
             self.done_ns = self.clock()
         except Exception:  # of a clock: when it ended is not known
             return
 
+    def has_no_future(self, _error: Exception) -> None:
+        """Leave it: when it ends is not known."""
+
     def record(self) -> OtherCollective:
+        """Return what is known of it."""
         return OtherCollective(
             name=self.name, wire_bytes=self.size, issued_ns=self.issued_ns, done_ns=self.done_ns,
             thread=self.thread, where=self.where, of_ddp=self.of_ddp,
@@ -86,49 +91,35 @@ class Window:
         """Who wanted one meanwhile: if one does again, this one's step does not end."""
         self._clock = tracer.clock
         self._of = (model, step, time_ns)
-        self._calls: list[_Call] = []
-        self._latest: dict[tuple[int, int], tuple[int, _Call | None]] = {}
-        """By group and thread: the last collective that was issued."""
+        self._calls: list[OtherCall] = []
         self._more = self._more_bytes = self._ddp_bytes = 0
         self._ends = self._unseen_groups = 0
 
-    def before(self, group: int, name: str, args: Any) -> None:
+    def before(self, name: str, args: Any) -> OtherCall | None:
         """Take note of a collective that is about to be issued, if it is no bucket's.
 
-        ``group``: the ``id`` of its group.  Called by what torch calls; raises nothing.
+        Called by what torch calls; raises nothing.
         """
         try:
             # Below what torch calls; none on a thread of the engine's own.
             issuer = _issuer(sys._getframe(1).f_back)
-            call = None if issuer is None else self._call(name, args.input_tensors, *issuer)
-            self._latest[group, get_ident()] = args.op_id, call
+            return None if issuer is None else self._call(name, args.input_tensors, *issuer)
         except Exception as error:
             self.tracer.push(Loss.of_stamps(error))
+            return None
 
     def _call(
         self, name: str, tensors: list[torch.Tensor], where: str, of_ddp: bool
-    ) -> _Call | None:
+    ) -> OtherCall | None:
         if of_ddp:
             self._ddp_bytes += _size_of(tensors) or 0
         if len(self._calls) < MOST:
-            self._calls.append(call := _Call(self._clock, name, tensors, where, of_ddp))
+            self._calls.append(call := OtherCall(self._clock, name, tensors, where, of_ddp))
             return call
         if not of_ddp:
             self._more += 1
             self._more_bytes += _size_of(tensors) or 0
         return None
-
-    def after(self, group: int, args: Any) -> None:
-        """Have the end of a collective stamped; raises nothing."""
-        try:
-            key = group, get_ident()
-            op_id, call = self._latest.get(key, (None, None))
-            if call is not None and op_id == args.op_id:
-                self._latest[key] = args.op_id, None
-                if call.has_end:
-                    args.work.get_future().add_done_callback(call)
-        except Exception:  # it has no future
-            return
 
     def end(self, until_ns: int, unseen_groups: int) -> None:
         """Hand over what was seen: its step ended with the next one's first bucket."""

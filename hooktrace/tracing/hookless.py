@@ -95,6 +95,12 @@ class OwnAllReduce(BucketCall):
                 self.error_stage, self.error = "wire", f"{type(error).__name__}: {error}"
             self.over()
 
+    def has_no_future(self, error: Exception) -> None:
+        """Go to the ring, without its times."""
+        with _turn:
+            self.lose_stamps(error)
+            self.over()
+
     def stamp(self) -> None:
         """Stamp that it has arrived, if that was not done yet."""
         if self.done == NOT_YET:
@@ -149,7 +155,6 @@ class HooklessModel:
         self._is_lazy = getattr(ddp, "lazy_bucket_allocation", False)
         self._slots: list[BucketSlot] = []
         self._by_place: dict[int, BucketSlot] = {}
-        self._issuing: OwnAllReduce | None = None
         self._unknown = 0
         """All-reduces so far that may be the model's, and are of no known bucket."""
         every = tracer.error_every
@@ -177,15 +182,15 @@ class HooklessModel:
         self._parameters.clear()
         self._notices.rest()
 
-    def before(self, args: Any) -> bool:
-        """Take note of a collective that is about to be issued; return if it is a bucket's."""
+    def before(self, args: Any) -> OwnAllReduce | None:
+        """Take note of a collective that is about to be issued; return the call, if it is one."""
         try:
             ready = self._clock()
             if sys._getframe(2).f_code is not _ENGINE:  # below ``GroupHooks``
                 return self._meet_pythons(args, ready)
             tensors = args.input_tensors
             if len(tensors) != 1:
-                return False
+                return None
             tensor = tensors[0]
             slot = self._by_place.get(tensor.data_ptr())
             if (
@@ -193,37 +198,22 @@ class HooklessModel:
                 or slot.numel != tensor.numel()
                 or (slot.index == 0 and not self._is_as_before())
             ):
-                return args.name == _ALL_REDUCE and self._meet(tensor, ready)
-            self._begin(slot, tensor, ready)
+                return self._meet(tensor, ready) if args.name == _ALL_REDUCE else None
+            return self._begin(slot, tensor, ready)
         except Exception as error:
             self._tracer.push(Loss.of_stamps(error))
-        return True
-
-    def after(self, args: Any) -> bool:
-        """Take note that a collective was issued; return if it is a bucket's."""
-        call = self._issuing
-        # In between others' hooks may issue some, which are Python's.
-        if call is None or (sys._getframe(2).f_code is not _ENGINE and not call.shadow):
-            return False
-        self._issuing = None
-        try:
-            _call_when_done(args.work.get_future(), call)
-        except Exception as error:
-            with _turn:
-                call.lose_stamps(error)
-                call.over()
-        return True
+            return None
 
     def _begin(
         self, slot: BucketSlot, tensor: torch.Tensor, ready: int, shadow: bool = False
-    ) -> None:
+    ) -> OwnAllReduce | None:
         """Count a bucket's call, and record it."""
         tracer, model, index = self._tracer, slot.model, slot.index
         # As ``model.enter`` does: each call costs a microsecond, caches cold.
         step = model.step if index > model.last_index else model.step + 1
         model.step, model.last_index = step, index
         if tracer.state is not RECORDING:
-            return
+            return None
         call = _new(OwnAllReduce)
         call.slot = slot
         call.step = step
@@ -241,7 +231,8 @@ class HooklessModel:
                 call.watch_backward()
                 watch(AfterPass(self._waited))
         call.operation = slot.collective
-        slot.last_call = self._issuing = call
+        slot.last_call = call
+        return call
 
     def _waited(self, failed: bool) -> None:
         """The pass is over, and DDP has waited: what has no stamp has arrived, just now."""
@@ -269,8 +260,8 @@ class HooklessModel:
         if slot.is_last:
             self._next_look = min(self._looks.next_after(call.step), self._others.next_step)
 
-    def _meet_pythons(self, args: Any, ready: int) -> bool:
-        """Take note of a collective that a function of Python's issues; return if it is a bucket's.
+    def _meet_pythons(self, args: Any, ready: int) -> OwnAllReduce | None:
+        """Take note of a collective that a function of Python's issues, if it is a bucket's.
 
         It may be a hook's, registered by other ways than hooktrace's; or DDP's in ``join()``, of
         zeros, for a rank whose data has ended.
@@ -278,36 +269,34 @@ class HooklessModel:
         ddp: Any = self._ddp()
         self._leave_to_hooks(ddp)
         if ddp is None:
-            return False
+            return None
         if current_pass() != -1:
             if args.name == _ALL_REDUCE:  # of a compiled backward pass, it may be DDP's
                 self._notices.called_untraced()
-            return False
+            return None
         if not ddp._join_config.enable:
-            return False
+            return None
         frame: FrameType | None = sys._getframe()
         while frame is not None and frame.f_code is not _ZEROS:
             frame = frame.f_back
         if frame is not None and frame.f_locals.get("self") is ddp:
             slot = self._next(args.input_tensors[0])
             if slot is not None:
-                self._begin(slot, args.input_tensors[0], ready, shadow=True)
-            return True
-        return False
+                return self._begin(slot, args.input_tensors[0], ready, shadow=True)
+        return None
 
-    def _meet(self, tensor: torch.Tensor, ready: int) -> bool:
-        """Record an all-reduce whose place is not known, if it is this model's; return if it is."""
+    def _meet(self, tensor: torch.Tensor, ready: int) -> OwnAllReduce | None:
+        """Record an all-reduce whose place is not known, if it is this model's."""
         ddp: Any = self._ddp()
         if ddp is None or tensor.dtype not in self._dtypes or not self._is_of_a_gradient(ddp):
-            return False
+            return None
         if self._is_at_begin() and not self._is_as_before():
-            return False  # a hook has come
+            return None  # a hook has come
         slot = self._next(tensor)
         if slot is not None:
             if not self._is_lazy:
                 self._by_place[tensor.data_ptr()] = slot
-            self._begin(slot, tensor, ready)
-            return True
+            return self._begin(slot, tensor, ready)
         self._notices.called_untraced()
         self._unknown += 1
         if self._unknown == _MANY and self._slots[0].model.step < self._tracer.first_step:
@@ -316,7 +305,7 @@ class HooklessModel:
                 "give it a hook: hooktrace.instrument(ddp, hooktrace.hooks.allreduce_hook)",
                 self._slots[0].model.name,
             )
-        return True
+        return None
 
     def _next(self, tensor: torch.Tensor) -> BucketSlot | None:
         """Return the bucket that comes next, if it can be the tensor's."""
@@ -397,9 +386,6 @@ class HooklessModel:
                 "all_reduce", slot.gradient_bytes, slot.torch_dtype, self._info
             )
 
-
-_call_when_done: Any = torch._C.Future.add_done_callback
-"""That of ``torch.futures.Future`` is a function of Python's, which calls this."""
 
 _operations: Any = getattr(torch._C._distributed_c10d, "HookOpName", None)
 _ALL_REDUCE = getattr(_operations, "ALLREDUCE", None)
