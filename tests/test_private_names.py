@@ -90,15 +90,14 @@ def test_without_the_engines_names_nothing_is_known_of_backward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Calls count as those of a backward pass whose end is not seen, and buckets as they say."""
-    call: Any = None
     bucket = FakeBucket([torch.zeros(1)], is_last=False)
     monkeypatch.setattr(layout, "current_node", None)
     assert not layout.is_unnumbered(bucket)
     monkeypatch.setattr(backward, "queue_callback", None)
-    assert not backward.watch(call)
+    assert not backward.watch(list, list)
     for module in (backward, slots, layout):
         monkeypatch.setattr(module, "graph_task_id", None)
-    assert not backward.watch(call)
+    assert not backward.watch(list, list)
     assert not layout.is_unnumbered(bucket)
     assert slots.in_backward(bucket)
     with Tracer() as tracer:

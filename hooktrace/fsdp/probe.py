@@ -71,7 +71,7 @@ class UnitProbe:
         except Exception as error:  # the probe's trouble must not become training's
             self.refuse(group, _trouble(error))
             return None
-        call.enter()
+        call.stamp("entered")
         return look
 
     def of_gather(self, call: BucketCall | None, asked: Gathering) -> Reference | OwnPart | None:
@@ -84,7 +84,7 @@ class UnitProbe:
         except Exception as error:
             plan.end(_trouble(error))
             return None
-        call.enter()
+        call.stamp("entered")
         return look
 
     def _is_due(self) -> bool:
@@ -113,7 +113,7 @@ class UnitProbe:
             probed.compare(self.plan.sink, result, own, given, hook.residual(asked.unit))
         except Exception as error:
             self.plan.end(_trouble(error))
-        call.enter()
+        call.stamp("entered")
 
     def _probed(self, call: BucketCall, group: dist.ProcessGroup, part: torch.Tensor) -> PartResult:
         pieces = _pieces(self._unit.shares, len(part), self._unit.unit.name)

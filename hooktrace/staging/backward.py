@@ -1,6 +1,6 @@
 """The backward pass that runs: which one, when it has ended, and whether its loss is scaled.
 
-    last bucket's call --watch--> one callback a pass --the engine, at its end--> backward_ended
+    last bucket's call --watch--> one callback a pass --the engine, at its end--> ended()
     scaler.scale(loss) --> scaled --> backward, where hooks are called --> scaler.update() --> not
 
 DDP waits for its buckets in a callback of the same pass, which it queues when its last hook has
@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.amp.grad_scaler import GradScaler
@@ -42,18 +42,11 @@ current_pass: Callable[[], int] = graph_task_id or (lambda: -1)
 """Returns which backward pass runs on this thread, -1 where none does or torch tells none."""
 
 
-class Watching(Protocol):
-    """A call that wants to know."""
+def watch(ended: Callable[[], object], failed: Callable[[], object]) -> bool:
+    """Have one called when the backward pass ends that runs here; false where none does.
 
-    def backward_ended(self) -> None:
-        """The pass has nothing left to compute; never raises."""
-
-    def backward_failed(self) -> None:
-        """The pass raised before its end; never raises."""
-
-
-def watch(call: Watching) -> bool:
-    """Tell a call when the backward pass ends that runs it; false where it is in none."""
+    ``ended``: it has nothing left to compute.  ``failed``: it raised before.  Neither may raise.
+    """
     task = current_pass()
     if task == -1 or queue_callback is None:
         return False
@@ -63,8 +56,20 @@ def watch(call: Watching) -> bool:
         under_way = _Pass(task)
         _passes[task] = weakref.ref(under_way)
         queue_callback(under_way)
-    under_way.calls.append(call)
+    under_way.watching.append((ended, failed))
     return True
+
+
+def watch_after(then: Callable[..., None]) -> bool:
+    """Have ``then(failed=...)`` called when other parts' callbacks at the pass's end are over too.
+
+    FSDP reduces its last gradients in such callbacks, one of each root, some of which may have been
+    queued after this was; what is queued at the end comes after all of them.
+    """
+    queue = queue_callback
+    if queue is None:
+        return False
+    return watch(lambda: queue(partial(then, failed=False)), partial(then, failed=True))
 
 
 def waits_later(ddp: weakref.ref[Any] | None) -> bool:
@@ -99,48 +104,28 @@ def hear_of_finalization() -> None:
 class _Pass:
     """A backward pass, as the engine holds it: called at its end, or let go of when it failed."""
 
-    __slots__ = ("__weakref__", "calls", "task")
+    __slots__ = ("__weakref__", "task", "watching")
 
     def __init__(self, task: int) -> None:
         self.task = task
-        self.calls: list[Watching] = []
+        self.watching: list[tuple[Callable[[], object], Callable[[], object]]] = []
 
     def __call__(self) -> None:
         # Hooks may still come, from other callbacks: under a static graph all of the first pass do.
         _passes.pop(self.task, None)
-        calls, self.calls = self.calls, []
-        for call in calls:
-            call.backward_ended()
+        watching, self.watching = self.watching, []
+        for ended, _ in watching:
+            ended()
 
     def __del__(self) -> None:
-        if self.calls:
+        if self.watching:
             _passes.pop(self.task, None)
-        for call in self.calls:
-            call.backward_failed()
+        for _, failed in self.watching:
+            failed()
 
 
 # Not a ``WeakValueDictionary``, which is written in Python: 2.8 µs a step in place of 5.2.
 _passes: dict[int, weakref.ref[_Pass]] = {}
-
-
-class AfterPass:
-    """Watches a pass, and calls ``then`` when other parts' callbacks at its end are over too.
-
-    FSDP reduces its last gradients in such callbacks, one of each root, some of which may have been
-    queued after this was; what is queued at the end comes after all of them.
-    """
-
-    def __init__(self, then: Callable[..., None]) -> None:
-        self._then = then
-
-    def backward_ended(self) -> None:
-        """The pass has nothing left to compute."""
-        if queue_callback is not None:
-            queue_callback(partial(self._then, failed=False))
-
-    def backward_failed(self) -> None:
-        """The pass raised before its end."""
-        self._then(failed=True)
 
 
 _CHECKPOINTED = CheckpointFunction.forward.__code__

@@ -234,7 +234,7 @@ class BucketCall:
         self.backward_end = NOT_YET
         if waits_later(self.slot.model.ddp):
             self.backward_end = NEVER
-        elif not watch(self):
+        elif not watch(self.backward_ended, self.backward_failed):
             self.backward_end = None
 
     def backward_ended(self) -> None:
@@ -248,20 +248,13 @@ class BucketCall:
         """Take note that there will be no end."""
         self.backward_end = NEVER
 
-    def enter(self) -> None:
-        """Stamp that the hook itself is called now: its bucket was looked at before."""
-        self._stamp("entered")
-
     def release(self) -> None:
         """Stamp that DDP is given the result now: it was looked at before."""
         self.held = False
-        self._stamp("released")
+        self.stamp("released")
 
-    def begun(self) -> None:
-        """Stamp that the call got its turn among multi-round hooks."""
-        self._stamp("started")
-
-    def _stamp(self, name: str) -> None:
+    def stamp(self, name: str) -> None:
+        """Stamp that now is what an attribute is the time of."""
         try:
             setattr(self, name, self.recorder.clock())
         except Exception as error:
@@ -316,7 +309,7 @@ class BucketCall:
 
     def finished(self) -> None:
         """Stamp that the bucket's result is there, and push the call."""
-        self._stamp("done")
+        self.stamp("done")
         self.recorder.push(self)
 
     def record(self) -> None:

@@ -32,7 +32,7 @@ import torch
 import torch.distributed as dist
 
 from ..records import Members
-from .job import has_job_store, rendezvous_store, restart_count
+from .job import has_job_store, new_lock, rendezvous_store, restart_count
 
 
 def members_of(group: dist.ProcessGroup) -> Members | None:
@@ -186,7 +186,7 @@ def _backend_facts(group: dist.ProcessGroup, device_type: str) -> tuple[str, int
 
 
 _CAN_REGISTER = hasattr(dist.ProcessGroup, "_register_backend")
-_lock = threading.Lock()
+_lock = new_lock()
 _made: weakref.WeakKeyDictionary[dist.ProcessGroup, _RoundGroup] = weakref.WeakKeyDictionary()
 _names: collections.Counter[str] = collections.Counter()
 """How many groups of each name had one made: a group may be destroyed and made again."""
@@ -246,8 +246,6 @@ _of_the_parent: list[_RoundGroup] = []
 
 def _forget() -> None:
     """Begin anew in a forked child, which has none of the connections' threads."""
-    global _lock  # noqa: PLW0603  # it may have been held by a thread that is not there
-    _lock = threading.Lock()
     _of_the_parent.extend(_made.values())
     _made.clear()
 

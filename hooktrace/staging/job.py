@@ -13,6 +13,7 @@ import gc
 import logging
 import os
 import socket
+import threading
 import uuid
 from typing import Any
 
@@ -74,6 +75,13 @@ def local_rank() -> int:
 def restart_count() -> str:
     """Return which start of an elastic job this is: its store may hold what an earlier one left."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+def new_lock() -> threading.Lock:
+    """Return a lock that is free in forked children, where a thread that held it is not."""
+    lock: Any = threading.Lock()
+    os.register_at_fork(after_in_child=lock._at_fork_reinit)
+    return lock  # type: ignore[no-any-return]  # it is one
 
 
 def loopback() -> str:

@@ -29,6 +29,7 @@ import torch
 
 from .driver import Ended, Future, StagedRun, new_future
 from .groups import round_group
+from .job import new_lock
 from .operations import Operation
 
 
@@ -98,7 +99,7 @@ class Sequencer:
             return self._condition.wait_for(lambda: not (self._busy or self._waiting))
 
 
-_lock = threading.Lock()
+_lock = new_lock()
 _sequencers: weakref.WeakKeyDictionary[object, Sequencer] = weakref.WeakKeyDictionary()
 _of_no_group = Sequencer()
 
@@ -116,8 +117,6 @@ def sequencer_of(group: object | None) -> Sequencer:
 
 def _reset_all() -> None:
     """Begin anew in a forked child."""
-    global _lock  # noqa: PLW0603  # it may have been held by a thread that is not there
-    _lock = threading.Lock()
     for sequencer in (_of_no_group, *_sequencers.values()):
         sequencer.reset()
 
@@ -152,7 +151,7 @@ class _Turn:
     def begin(self) -> None:
         """Run the hook up to its first collective, whose callback goes on."""
         if self._run.is_traced:
-            self._run.begun()
+            self._run.stamp("started")
         self._go_on(None)
 
     def _go_on(self, arrived: Future | None) -> None:

@@ -23,7 +23,7 @@ import torch
 
 from ..records import Options, Unit
 from ..records.bucket import UnitCollective
-from .backward import AfterPass, current_pass, is_checkpointed, watch
+from .backward import current_pass, is_checkpointed, watch_after
 from .calls import BucketCall, Collective, Recorder
 from .devices import DeviceCall, StepCalls
 from .groups import group_info, members_of
@@ -192,7 +192,7 @@ class ShardedModel:
         return True
 
     def _watch(self, task: int) -> None:
-        if watch(AfterPass(partial(self.end_pass, task))):
+        if watch_after(partial(self.end_pass, task)):
             self._passes.append(task)
 
     def miss(self) -> None:

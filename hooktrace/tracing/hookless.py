@@ -23,9 +23,7 @@ Nothing here raises into training, or holds the model or its group.
 from __future__ import annotations
 
 import logging
-import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from types import FrameType
@@ -40,9 +38,10 @@ from ..probes.debug_result import DebugResult
 from ..probes.other_sampler import OtherSampler
 from ..probes.schedule import OFF, Schedule
 from ..staging import group_hooks, other_collectives
-from ..staging.backward import ENGINE, AfterPass, current_pass, waits_later, watch
+from ..staging.backward import ENGINE, current_pass, waits_later, watch_after
 from ..staging.calls import NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
+from ..staging.job import new_lock
 from ..staging.layout import current_node
 from ..staging.ring import Loss
 from .state import RECORDING
@@ -88,7 +87,8 @@ class OwnAllReduce(BucketCall):
     def __call__(self, future: Any) -> None:
         """Stamp that it has arrived."""
         with _turn:
-            self.stamp()
+            if not self.in_ring:
+                self.stamp("done")
             try:
                 future.value()
             except Exception as error:  # DDP raises it too, where it waits
@@ -101,14 +101,6 @@ class OwnAllReduce(BucketCall):
             self.lose_stamps(error)
             self.over()
 
-    def stamp(self) -> None:
-        """Stamp that it has arrived, if that was not done yet."""
-        if self.done == NOT_YET:
-            try:
-                self.done = self.recorder.clock()
-            except Exception as error:
-                self.lose_stamps(error)
-
     def over(self) -> None:
         """Go to the ring, if it is not there."""
         if not self.in_ring:
@@ -119,16 +111,8 @@ class OwnAllReduce(BucketCall):
             self.recorder.push(self)
 
 
-_turn = threading.Lock()
+_turn = new_lock()
 """Of a collective's thread and the one that waits for it: who puts a call into the ring."""
-
-
-def _begin_in_child() -> None:
-    global _turn  # noqa: PLW0603  # one of the parent's threads may have held it
-    _turn = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_begin_in_child)
 
 _new = object.__new__
 
@@ -229,7 +213,7 @@ class HooklessModel:
                 self._look(call, tensor)
             if slot.is_last:
                 call.watch_backward()
-                watch(AfterPass(self._waited))
+                watch_after(self._waited)
         call.operation = slot.collective
         slot.last_call = call
         return call
@@ -243,7 +227,7 @@ class HooklessModel:
             for slot in self._slots:
                 call = slot.last_call
                 if isinstance(call, OwnAllReduce) and call.step == step and not call.in_ring:
-                    call.stamp()
+                    call.stamp("done")
                     call.over()
 
     def _look(self, call: OwnAllReduce, tensor: torch.Tensor) -> None:
@@ -255,7 +239,7 @@ class HooklessModel:
         if is_due and sum(lengths) == tensor.numel() and slot.is_dense:
             flags = finite_parts(tensor, lengths)
             DebugResult(slot=slot, step=call.step).push(self._tracer, gradients=flags)
-            call.enter()
+            call.stamp("entered")
             call.issued_at = call.entered or call.ready
         if slot.is_last:
             self._next_look = min(self._looks.next_after(call.step), self._others.next_step)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterable
 from typing import Any
 
 from .. import exporters  # whose exporters are imported when one is asked for
-from ..staging.job import current_rank
+from ..staging.job import current_rank, new_lock
 from .options import ASKING, EXPORTERS, OUTSIDE, TRACER, Setting
 from .state import State
 from .tracer import Tracer
@@ -20,7 +19,7 @@ from .tracer import Tracer
 logger = logging.getLogger("hooktrace")
 
 _tracer: Tracer | None = None
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 class DefaultTracer(Tracer):
@@ -58,14 +57,6 @@ def default_tracer() -> Tracer:
         if _tracer is None or _tracer.state is State.CLOSED:
             _tracer = DefaultTracer(**from_environment())
         return _tracer
-
-
-def _renew_lock() -> None:
-    global _lock  # noqa: PLW0603  # the parent may have held it
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
 
 
 def from_environment() -> dict[str, Any]:

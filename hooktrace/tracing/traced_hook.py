@@ -222,7 +222,7 @@ class TracedHook:
                 run.watch_backward()
             slot.last_call = run
             if begins or sampled is not None:
-                run.enter()
+                run.stamp("entered")
         except Exception as error:
             self._give_up(Loss.of_stamps(error), state, bucket, step, sampled)
             return None

@@ -11,27 +11,18 @@ from torch.amp import GradScaler
 from torch.utils.checkpoint import checkpoint
 
 from hooktrace.staging.backward import (
-    AfterPass,
     current_pass,
     hear_of_scalers,
     is_checkpointed,
     is_loss_scaled,
     watch,
+    watch_after,
 )
 
 
-class Call:
-    """A call that says what it is told."""
-
-    def __init__(self, name: str, said: list[str]) -> None:
-        self.name = name
-        self.said = said
-
-    def backward_ended(self) -> None:
-        self.said.append(f"{self.name} ended")
-
-    def backward_failed(self) -> None:
-        self.said.append(f"{self.name} failed")
+def watching(name: str, said: list[str]) -> bool:
+    """Watch the pass; it is said what is told."""
+    return watch(lambda: said.append(f"{name} ended"), lambda: said.append(f"{name} failed"))
 
 
 def do(work: Callable[[], object], gradient: torch.Tensor) -> None:
@@ -57,11 +48,10 @@ def later(what: str, said: list[str]) -> None:
 def test_all_calls_are_told_before_anything_waits() -> None:
     """Of two models in one pass: DDP queues its waits after the hooks that watch."""
     said: list[str] = []
-    a, b = Call("a", said), Call("b", said)
     chain(
-        lambda: watch(a),
+        lambda: watching("a", said),
         lambda: later("a waits", said),
-        lambda: watch(b),
+        lambda: watching("b", said),
         lambda: later("b waits", said),
         lambda: said.append("last work"),
     ).backward()
@@ -71,7 +61,7 @@ def test_all_calls_are_told_before_anything_waits() -> None:
 def test_outside_of_a_pass_nothing_is_told() -> None:
     """As for the calls that DDP makes under join()."""
     said: list[str] = []
-    assert not watch(Call("a", said))
+    assert not watching("a", said)
     chain(lambda: None).backward()
     assert said == []
 
@@ -85,20 +75,20 @@ def test_a_pass_that_raises_has_no_end() -> None:
 
     with pytest.raises(ValueError, match="boom"):
         chain(
-            lambda: watch(Call("a", said)),
-            lambda: watch(AfterPass(lambda *, failed: said.append(f"after, {failed=}"))),
+            lambda: watching("a", said),
+            lambda: watch_after(lambda *, failed: said.append(f"after, {failed=}")),
             fail,
         ).backward()
     assert said == ["a failed", "after, failed=True"]
-    chain(lambda: watch(Call("b", said))).backward()
+    chain(lambda: watching("b", said)).backward()
     assert said[2:] == ["b ended"]
 
 
 def test_a_pass_inside_another_has_its_own_end() -> None:
     """Re-entrant checkpoints run hooks in one, at whose end DDP waits."""
     said: list[str] = []
-    inner = lambda: chain(lambda: watch(Call("inner", said))).backward()  # noqa: E731
-    chain(lambda: watch(Call("outer", said)), inner, lambda: said.append("work")).backward()
+    inner = lambda: chain(lambda: watching("inner", said)).backward()  # noqa: E731
+    chain(lambda: watching("outer", said), inner, lambda: said.append("work")).backward()
     assert said == ["inner ended", "work", "outer ended"]
 
 
@@ -107,18 +97,18 @@ def test_hooks_in_a_callback_are_told_too() -> None:
     said: list[str] = []
 
     def at_the_end() -> None:
-        watch(Call("b", said))
+        watching("b", said)
 
     engine = torch.autograd.Variable._execution_engine
-    chain(lambda: watch(Call("a", said)), lambda: engine.queue_callback(at_the_end)).backward()
+    chain(lambda: watching("a", said), lambda: engine.queue_callback(at_the_end)).backward()
     assert said == ["a ended", "b ended"]
 
 
 def test_after_a_pass_is_after_callbacks_that_were_queued_later() -> None:
     """FSDP's roots each queue one, in which they reduce their last gradients."""
     said: list[str] = []
-    after = AfterPass(lambda *, failed: said.append(f"after, {failed=}"))
-    chain(lambda: watch(after), lambda: later("root reduces", said)).backward()
+    after = lambda: watch_after(lambda *, failed: said.append(f"after, {failed=}"))  # noqa: E731
+    chain(after, lambda: later("root reduces", said)).backward()
     assert said == ["root reduces", "after, failed=False"]
 
 

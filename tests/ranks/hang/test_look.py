@@ -82,7 +82,7 @@ def test_stages_of_an_opaque_hook(model: ModelState) -> None:
 
 def test_turn(model: ModelState) -> None:
     """A call of several rounds waits for the one that has begun."""
-    begin(model, 0).begun()
+    begin(model, 0).stamp("started")
     begin(model, 1)
     assert stage(model, 1) == "turn"
 
