@@ -19,12 +19,12 @@ from .staging.collectives import AllGather as AllGather
 from .staging.collectives import AllReduce as AllReduce
 from .staging.collectives import AllToAll as AllToAll
 from .staging.collectives import Broadcast as Broadcast
+from .staging.collectives import Operation as Operation
 from .staging.collectives import ReduceScatter as ReduceScatter
 from .staging.groups import group_of as group_of
 from .staging.hook import StagedHook as StagedHook
 from .staging.hook import staged as staged
 from .staging.job import shutdown as shutdown
-from .staging.operations import Operation as Operation
 from .tracing.settings import default_tracer as default_tracer
 from .tracing.trace import instrument as instrument
 from .tracing.trace import trace as trace

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 
 from ..staging.devices import DeviceCall, has_events, which
-from ..staging.unit_waits import UnitWaits
+from ..staging.units import UnitWaits
 from .torch_groups import ParameterGroup
 
 logger = logging.getLogger("hooktrace")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..staging.unit_waits import UnitWaits
+from ..staging.units import UnitWaits
 from .comms import TracedAllGather, TracedReduceScatter
 from .hooks import GatherHook, ScatterHook
 from .replicas import ReplicaReduction

@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from ..staging.composition import Hook, composed, hook_name, steps_of
 from ..staging.driver import Steps
-from ..staging.hook import StagedHook
+from ..staging.hook import Hook, StagedHook, composed, hook_name, steps_of
 from ..staging.slots import GradBucketLike
 
 

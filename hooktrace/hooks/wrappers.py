@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from ..staging.collectives import AllReduce
-from ..staging.composition import Hook, composed, hook_name, steps_of
 from ..staging.driver import Steps
 from ..staging.groups import group_of
-from ..staging.hook import StagedHook
+from ..staging.hook import Hook, StagedHook, composed, hook_name, steps_of
 from ..staging.slots import GradBucketLike
 
 Coder = Callable[[torch.Tensor], torch.Tensor]

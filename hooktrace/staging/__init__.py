@@ -1,8 +1,8 @@
 """One call of a hook: how a hook is written, what runs it, and what is stamped on the way.
 
     GradBucket --layout.py--> BucketSlot (slots.py)      which model, generation and bucket
-                                 |                       (a unit's: units.py, unit_waits.py)
-    DDP --> StagedHook (hook.py) --> generator --yield--> Operation (operations.py, collectives.py)
+                                 |                       (a unit's: units.py)
+    DDP --> StagedHook (hook.py) --> generator --yield--> Operation (collectives.py)
                  |                       ^                    |
                  |                  driver.py <---------------+--> process group (groups.py, job.py)
                  |                       |    +--stamps--> BucketCall (calls.py)   they never raise
@@ -15,7 +15,6 @@
                  |      streams.py: memory across a yield;  backward.py: when the pass has ended
 
 What enters is a hook's state and a bucket; what leaves is one future of the averaged gradients,
-checked (hook_checks.py), and an ended call, for ``tracing`` to make records of.  ``composition``
-runs hooks inside hooks.  Nothing here formats, adds up, or waits for another rank; all but ``job``,
-which asks the job's store.
+checked (hook_checks.py), and an ended call, for ``tracing`` to make records of.  Nothing here
+formats, adds up, or waits for another rank; all but ``job``, which asks the job's store.
 """

@@ -31,9 +31,9 @@ from .backward import waits_later, watch
 
 if TYPE_CHECKING:
     from ..tracing.assembler import Assembler
+    from .collectives import Operation
     from .devices import DeviceEvent, EventPool
     from .groups import GroupInfo
-    from .operations import Operation
     from .slots import BucketSlot
 
 

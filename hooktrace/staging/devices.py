@@ -33,7 +33,7 @@ from .calls import BucketCall, Collective, Recorder
 
 if TYPE_CHECKING:
     from ..tracing.assembler import Assembler
-    from .operations import Operation
+    from .collectives import Operation
     from .slots import BucketSlot
 
 
@@ -246,7 +246,7 @@ class DeviceCall(BucketCall):
         super().is_only()
 
     def over(self) -> None:
-        """Record events, and stamp; what is waited for is seen later (``unit_waits.py``)."""
+        """Record events, and stamp; what is waited for is seen later (``UnitWaits``)."""
         self.arrived()
         self.finished()
         self.launched = self.done

@@ -27,9 +27,9 @@ import torch
 from ..records.errors import HookError
 from . import group_hooks, streams
 from .calls import NOT_YET, BucketCall, Collective, Round, one_after_another
+from .collectives import FailureStages, Operation
 from .devices import DeviceCall
 from .hook_checks import no_future, wrong_result
-from .operations import FailureStages, Operation
 
 if TYPE_CHECKING:
     from .group_hooks import SeenCollective

@@ -23,14 +23,18 @@ import inspect
 import math
 import weakref
 from collections.abc import Callable, Iterable, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..records import LayoutRecord, Options
+from ..records import Options
 from .backward import graph_task_id
+from .job import current_rank
 from .slots import BucketSlot, GradBucketLike, ModelState, in_backward
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
 
 current_node: Callable[[], Any] | None = getattr(torch._C, "_current_autograd_node", None)
 """Returns the node of the graph that runs on this thread; ``None``: torch does not tell."""
@@ -108,27 +112,14 @@ def _is_plain(value: Any) -> bool:
 class LayoutTracker:
     """Finds the slot of a bucket for one traced hook, on any number of models.
 
-    ``name_model`` gives the n-th model (from 0) that this hook meets its name.  ``push`` is
-    called with the layout of each generation, when its last bucket was seen.  ``rank`` tells this
-    process's rank, and ``first_step`` the number of a model's first step, once a model is met.
+    ``name_model`` gives the n-th model (from 0) that this hook meets its name.  ``sink`` gets the
+    layout of each generation, when its last bucket was seen.
     """
 
-    def __init__(
-        self,
-        hook: str,
-        name_model: Callable[[int], str],
-        push: Callable[[LayoutRecord], None],
-        rank: Callable[[], int],
-        clock: Callable[[], int],
-        *,
-        first_step: Callable[[], int] = int,
-    ) -> None:
+    def __init__(self, hook: str, name_model: Callable[[int], str], sink: Tracer) -> None:
         self.hook = hook
         self._name_model = name_model
-        self._push = push
-        self._rank = rank
-        self._clock = clock
-        self._first_step = first_step
+        self._sink = sink
         self.by_buffer: dict[int, BucketSlot] = {}
         """By ``id`` of a buffer, which may be gone: the slot's own is the one that counts."""
         self._owners: dict[int, tuple[weakref.ref[torch.Tensor], ModelState]] = {}
@@ -192,8 +183,8 @@ class LayoutTracker:
             owner = next((m for m in reversed(self.models) if m.awaits(index)), None)
         if owner is None:
             self._forget_the_dead()
-            name = self._name_model(self._met)
-            owner = ModelState(name, self.hook, self._names, self._rank(), self._first_step())
+            name, first_step = self._name_model(self._met), self._sink.first_step
+            owner = ModelState(name, self.hook, self._names, current_rank(), first_step)
             owner.ddp = None if self._met else self.ddp
             self._met += 1
             self.models = [*self.models, owner]
@@ -222,5 +213,5 @@ class LayoutTracker:
     def _push_layout(self, model: ModelState, state: object) -> None:
         """Push the layout of a model whose last bucket is there."""
         first_step = model.step + (max(model.slots) <= model.last_index)
-        options = options_of(state)
-        self._push(model.layout(first_step, self._clock(), options, self.bucket_cap_bytes))
+        sink, options = self._sink, options_of(state)
+        sink.push(model.layout(first_step, sink.clock(), options, self.bucket_cap_bytes))

@@ -27,10 +27,10 @@ from typing import Any
 
 import torch
 
+from .collectives import Operation
 from .driver import Ended, Future, StagedRun, new_future
 from .groups import round_group
 from .job import new_lock
-from .operations import Operation
 
 
 class Sequencer:

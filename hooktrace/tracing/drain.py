@@ -185,7 +185,7 @@ class Pipeline:
         self.listeners: list[Callable[[Batch], None]] = []
         """Parts of hooktrace that have all batches, after the exporters."""
         self._run: RunInfo | None = None
-        self._said: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self._said: tuple[dict[str, int], dict[str, int]] = ({}, self.exporters.failures)
 
     def cycle(self, last: bool) -> None:
         """Empty the ring and send out what came of it; the last time, close the exporters."""
@@ -238,8 +238,7 @@ class Pipeline:
         anomalies = [record for record in records if isinstance(record, AnomalyRecord)]
         if anomalies:
             self._tracer.hear_of(anomalies)
-        losses = self.losses.totals()
-        totals = losses, self.exporters.failures
+        totals = losses, failures = self.losses.totals(), self.exporters.failures
         if not (steps or records or totals != self._said):
             return
         self._said = totals
@@ -250,7 +249,7 @@ class Pipeline:
             steps=tuple(steps),
             records=tuple(records),
             losses=losses,
-            failures=self.exporters.all_failures(),
+            failures=failures,
         )
         self._recent.add(batch)
         self.exporters.export(batch)

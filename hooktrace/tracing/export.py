@@ -108,11 +108,7 @@ class FanOut:
 
     @property
     def failures(self) -> dict[str, int]:
-        """How many exporters of each name raised."""
-        return dict(self._failures)
-
-    def all_failures(self) -> dict[str, int]:
-        """Return the same, with 0 for those of which none raised."""
+        """How many exporters of each name raised, or 0."""
         return {exporter.name: self._failures[exporter.name] for exporter in self._all}
 
     def own_losses(self) -> Counter[str]:

@@ -36,7 +36,6 @@ from ..staging.driver import (
 )
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from ..staging.hook_checks import compiled_reducer
-from ..staging.job import current_rank
 from ..staging.layout import LayoutTracker
 from ..staging.ring import Loss
 from ..staging.slots import BucketSlot
@@ -81,10 +80,7 @@ class TracedHook:
             (OpaqueRun, DeviceOpaqueRun) if self._staged is None else (StagedRun, DeviceStagedRun)
         )
         label = self.__qualname__.split("<locals>.")[-1]
-        self._layout = LayoutTracker(
-            *(label, self._name_model, tracer.push, current_rank, tracer.clock),
-            first_step=lambda: tracer.first_step,
-        )
+        self._layout = LayoutTracker(label, self._name_model, tracer)
         tracer.models.register_layout(self._layout)
         self._plan = SamplingPlan(tracer, self._staged, self.__qualname__, local)
         self.notices = HookNotices(tracer, self._layout, self._first_name)

@@ -43,7 +43,7 @@ from ..staging.calls import Clock, clock_anchor
 from ..staging.devices import EventPool
 from ..staging.job import describe_run
 from ..staging.ring import Ring
-from ..staging.unit_waits import UnitWaits
+from ..staging.units import UnitWaits
 from .drain import Drain, Pipeline, RecentRecords
 from .export import LeftWithParent, redirected
 from .job_control import JobControl
@@ -236,7 +236,7 @@ class Tracer:
 
     def failures(self) -> dict[str, int]:
         """Return the exporters that raised and were disabled, by name."""
-        return self._pipeline.exporters.failures
+        return {name: n for name, n in self._pipeline.exporters.failures.items() if n}
 
     def wake(self) -> None:
         """Let the drain work now; does not wait for it."""

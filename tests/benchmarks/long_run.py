@@ -28,8 +28,8 @@ from hooktrace.commands.bench.harness import done
 from hooktrace.commands.bench.table import Row
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.records import Batch
+from hooktrace.staging.collectives import Operation
 from hooktrace.staging.hook import staged
-from hooktrace.staging.operations import Operation
 from hooktrace.testing.ranks import run_ranks
 from hooktrace.testing.synthetic import SyntheticJob, simulate
 from hooktrace.tracing.trace import trace

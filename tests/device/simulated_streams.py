@@ -21,7 +21,7 @@ from torch import nn
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group, _fsdp_state
 
 from hooktrace.fsdp import replicas, torch_waits
-from hooktrace.staging import devices, slots, unit_waits
+from hooktrace.staging import devices, slots, units
 
 DEVICE = torch.device("cpu")
 
@@ -140,7 +140,7 @@ class SimulatedStreams:
         for module in (slots, replicas, torch_waits):
             patch.setattr(module, "has_events", lambda device: True)
         patch.setattr(devices, "stream_of", self.current_stream)
-        patch.setattr(unit_waits, "current_stream", self.current_stream)
+        patch.setattr(units, "current_stream", self.current_stream)
         patch.setattr(devices, "new_event", self._new_event)
         patch.setattr(torch.accelerator, "current_stream", self.current_stream)
         return self

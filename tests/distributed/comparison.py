@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hooktrace.staging.composition import composed, steps_of
+from hooktrace.staging.hook import composed, steps_of
 
 Hook = Callable[..., Any]
 Gradients = list[torch.Tensor]

@@ -8,7 +8,7 @@ import pytest
 
 from hooktrace import hooks
 from hooktrace.records.hook_names import AVERAGES, how_to_see
-from hooktrace.staging.composition import hook_name
+from hooktrace.staging.hook import hook_name
 from hooktrace.tracing.ddp_average import ddp_allreduce
 
 TORCH = "torch.distributed.algorithms.ddp_comm_hooks"

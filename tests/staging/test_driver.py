@@ -13,8 +13,8 @@ import torch
 
 from hooktrace import Tracer, staged, trace
 from hooktrace.records.errors import HookError
+from hooktrace.staging.collectives import Operation
 from hooktrace.staging.driver import run_answered, run_synchronously
-from hooktrace.staging.operations import Operation
 from hooktrace.staging.order import sequencer_of
 from hooktrace.testing import FakeBucket, FakeClock
 from tests.fakes import FakeOperation, opaque

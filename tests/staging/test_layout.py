@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,12 @@ from hooktrace.records import LayoutRecord
 from hooktrace.staging.layout import LayoutTracker, options_of
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job, opaque
+
+
+def layout_for(push: Callable[[LayoutRecord], None]) -> LayoutTracker:
+    """Return what finds the slots of one hook."""
+    sink: Any = SimpleNamespace(push=push, clock=lambda: 0, first_step=0)
+    return LayoutTracker("hook", str, sink)
 
 
 def test_a_copied_buffer_address_is_not_trusted() -> None:
@@ -52,7 +59,7 @@ def test_models_that_follow_each_other_are_kept_apart() -> None:
 
 def test_names_go_with_their_parameters() -> None:
     """A later parameter may get the id of one that is gone."""
-    layout = LayoutTracker("hook", str, [].append, lambda: 0, lambda: 0)
+    layout = layout_for([].append)
     weight, bias = torch.zeros(2), torch.zeros(1)
     layout.learn_names([("weight", weight), ("bias", bias)])
     del weight
@@ -63,7 +70,7 @@ def test_names_go_with_their_parameters() -> None:
 
 def test_a_layout_says_what_the_hook_and_ddp_were_told() -> None:
     layouts: list[LayoutRecord] = []
-    layout = LayoutTracker("hook", str, layouts.append, lambda: 0, lambda: 0)
+    layout = layout_for(layouts.append)
     layout.bucket_cap_bytes = 1 << 20
     parameter = torch.zeros(2)
     layout.identify(FakeBucket([parameter]), 0.25)
@@ -188,7 +195,7 @@ def test_what_is_no_option_is_left_out() -> None:
 
 def test_buffers_that_are_new_in_each_step_are_not_kept() -> None:
     """As under ``lazy_bucket_allocation``: each is identified, and old ones are forgotten."""
-    layout = LayoutTracker("hook", str, [].append, lambda: 0, lambda: 0)
+    layout = layout_for([].append)
     parameters = [[torch.zeros(2)], [torch.zeros(3)]]
     for _ in range(5):
         for i, one in enumerate(parameters):

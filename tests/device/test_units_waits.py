@@ -10,8 +10,7 @@ import torch
 from hooktrace import Tracer
 from hooktrace.staging.devices import DeviceCall, EventPool
 from hooktrace.staging.slots import ModelState
-from hooktrace.staging.unit_waits import UnitWaits
-from hooktrace.staging.units import ShardedModel, UnitInfo
+from hooktrace.staging.units import ShardedModel, UnitInfo, UnitWaits
 
 from .simulated_streams import SimulatedStreams
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from hooktrace import Tracer, hooks, staged, trace
-from hooktrace.staging.composition import composed, hook_name, steps_of
-from hooktrace.staging.hook import StagedHook
+from hooktrace.staging.hook import StagedHook, composed, hook_name, steps_of
 from hooktrace.testing import FakeBucket
 from tests.fakes import FakeOperation
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from hooktrace import Operation, Tracer, staged, trace
-from hooktrace.staging import operations
-from hooktrace.staging.operations import HookCall
+from hooktrace.staging import collectives
+from hooktrace.staging.collectives import HookCall
 from hooktrace.testing import FakeBucket
 from tests.fakes import FakeOperation, fake_clock, opaque
 
@@ -44,7 +44,7 @@ def test_an_operation_that_cannot_be_described(multi_round: bool) -> None:
 
 def test_a_sparse_payload_is_not_described(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the sum is in it, what this rank sent is not known; that is no failure."""
-    monkeypatch.setattr(operations, "group_info", lambda *_: None)
+    monkeypatch.setattr(collectives, "group_info", lambda *_: None)
     group: Any = object()
     assert Operation(torch.ones(3).to_sparse(), group).describe() is None
 
