@@ -33,7 +33,8 @@ from typing import Any
 
 import torch
 
-from ..staging.devices import DeviceCall, has_events, which
+from ..staging.calls import BucketCall
+from ..staging.devices import has_events, which
 from ..staging.units import UnitWaits
 from .torch_groups import ParameterGroup
 
@@ -147,14 +148,14 @@ class WatchedWaits(_Watch):
         if isinstance(states, _Retained) and states.reducing is self:
             context.reduce_scatter_states = list(states)
 
-    def reduced(self) -> DeviceCall | None:
+    def reduced(self) -> BucketCall | None:
         """Return the reduce-scatter that the group has just begun; FSDP may wait for it next."""
         scattered = self._waits.last(self._unit, "reduce_scatter")
         if self._goes_on:
             self._waits.before(scattered, self._waits.last(self._unit, "all_reduce"))
         return scattered
 
-    def waits_for(self, call: DeviceCall) -> None:
+    def waits_for(self, call: BucketCall) -> None:
         """Take note that FSDP is about to wait for a call."""
         self.tell(self._waits.before, call)
 
@@ -218,7 +219,7 @@ class _Retained(list[Any]):
     def __init__(self, states: Iterable[Any]) -> None:
         super().__init__(states)
         self.reducing: WatchedWaits | None = None
-        self._calls: dict[int, tuple[WatchedWaits, DeviceCall]] = {}
+        self._calls: dict[int, tuple[WatchedWaits, BucketCall]] = {}
 
     def append(self, state: Any) -> None:
         """Add one, and keep which call it is."""

@@ -6,7 +6,7 @@
                  |                       ^                    |
                  |                  driver.py <---------------+--> process group (groups.py, job.py)
                  |                       |    +--stamps--> BucketCall (calls.py)   they never raise
-                 |                       |                    ^-- devices.py: the device's own times
+                 |                       |                    ^-- devices.py: events, on a device
                  |                       |                    v
                  |                       |           Ring (ring.py)   what does not fit is counted
                  |      group_hooks.py: what a plain hook issues (torch >= 2.14)

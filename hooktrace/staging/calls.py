@@ -8,6 +8,8 @@
 A hook's call is driven by the object that takes its stamps (``staging/driver.py``, a subclass),
 which writes those of the usual call itself; all others are written by the methods here.
 
+On a device each stamp is an event too, on the device's current stream (``devices.py``).
+
 A call is written by the training thread and then by one callback thread, never by both at once.
 After it was pushed it is not touched, but for two stamps: ``launched`` is ``None`` while the hook
 has not returned, and ``backward_end`` is ``NOT_YET`` while backward goes on.  It holds numbers, a
@@ -24,15 +26,18 @@ the call ``unknown``, which the drain counts, and the hook goes on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .backward import waits_later, watch
+from .devices import DeviceEvent, EventPool, refuse_captured_stream
 
 if TYPE_CHECKING:
+    import torch
+
     from ..tracing.assembler import Assembler
     from .collectives import Operation
-    from .devices import DeviceEvent, EventPool
     from .groups import GroupInfo
     from .slots import BucketSlot
 
@@ -175,7 +180,7 @@ class BucketCall:
     unknown: str | None = None
     """Why a stamp failed, if one did."""
     events: list[DeviceEvent] | None = None
-    """On a device (``DeviceCall``) one event for each of ready, the rounds' stamps, and done."""
+    """On a device one event for each of ready, the rounds' stamps, and done."""
     device_over = False
     """There: nobody reads the events any more; others may record them again."""
     bare = False
@@ -189,6 +194,8 @@ class BucketCall:
     """Of a unit: how many collectives of its step began before."""
     around_backward: tuple[DeviceEvent, ...] = ()
     """On a device, of the last bucket: its hook has returned, backward has ended."""
+    stream: Hashable = None
+    """On a device, of a unit whose waits are watched: the stream that it began on."""
 
     def __init__(
         self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, shadow: bool = False
@@ -202,6 +209,27 @@ class BucketCall:
         self.operation = self.collective = None
         if shadow:
             self.shadow = True
+
+    def begin_on_device(self) -> None:
+        """Record the first event; raises ``RuntimeError`` on a stream that is being captured."""
+        refuse_captured_stream(self.slot.device)
+        self.on_device, self.events = True, []
+        self.record()
+
+    def record(self) -> None:
+        """Record an event; once one stamp has failed, nobody knows which event is whose."""
+        if self.unknown is None and not self.device_over and self.events is not None:
+            try:
+                self.events.append(self.recorder.event_pool.record(self.slot.device))
+            except Exception as error:
+                self.lose_stamps(error)
+
+    def record_around_backward(self) -> None:
+        """Record an event where backward may go on after the last bucket's call, or has ended."""
+        if self.on_device and not self.device_over:
+            with suppress(Exception):  # the device does not know then how much backward hid
+                event = self.recorder.event_pool.record(self.slot.device)
+                self.around_backward = (*self.around_backward, event)
 
     @property
     def rounds(self) -> tuple[Round, ...]:
@@ -239,6 +267,7 @@ class BucketCall:
 
     def backward_ended(self) -> None:
         """Stamp that the backward pass has nothing left to compute."""
+        self.record_around_backward()
         try:
             self.backward_end = self.recorder.clock()
         except Exception:  # of a clock: the call's own stamps were read by then
@@ -263,6 +292,8 @@ class BucketCall:
     def issued(self, operation: Operation | Collective) -> None:
         """Stamp that a collective is about to be issued."""
         if self.staged:
+            if self.on_device:
+                self.record()
             try:
                 if self.collective is not None:
                     before, self.collective = self.rounds, None
@@ -274,6 +305,8 @@ class BucketCall:
 
     def arrived(self, *, failed: bool = False) -> None:
         """Stamp that the collective's result is there, or that there will be none."""
+        if self.on_device and self.staged and not failed:
+            self.record()
         operation = self.operation
         if operation is not None:
             try:
@@ -289,6 +322,8 @@ class BucketCall:
 
     def is_only(self) -> None:
         """Stamp that all of the call is its slot's collective: it began when the call did."""
+        if self.on_device:
+            self.record()
         self.bare = True
         self.issued_at = self.ready
         self.operation = self.slot.collective
@@ -296,8 +331,14 @@ class BucketCall:
     def over(self) -> None:
         """Stamp that a unit's call is over, with its one collective: training has waited for it.
 
-        Takes the place of ``arrived`` and ``finished``; its step has the call already.
+        Takes the place of ``arrived`` and ``finished``; its step has the call already.  On a device
+        what is waited for is seen later (``UnitWaits``).
         """
+        if self.on_device:
+            self.arrived()
+            self.finished()
+            self.launched = self.done
+            return
         try:
             self.done = self.launched = self.arrived_at = over = self.recorder.clock()
             self.exposed = over - self.ready
@@ -309,11 +350,10 @@ class BucketCall:
 
     def finished(self) -> None:
         """Stamp that the bucket's result is there, and push the call."""
+        if self.on_device:
+            self.record()
         self.stamp("done")
         self.recorder.push(self)
-
-    def record(self) -> None:
-        """Record an event, on a device; never raises."""
 
     def failed(self, stage: str, error: BaseException) -> None:
         """Stamp that the hook raised in ``stage``; takes the place of ``finished``."""
@@ -327,7 +367,8 @@ class BucketCall:
         into.add_call(self)
 
     def let_go(self) -> None:
-        """Take note that nobody reads the call any more."""
+        """Give its events back to their pool: nobody reads the call any more."""
+        give_back([self])
 
     def lose_stamps(self, error: Exception) -> None:
         """Give up the stages of this call, and its times on a device, and say why."""
@@ -340,6 +381,46 @@ class BucketCall:
         self.operation = self.collective = None
         self.staged = False
         self.earlier = ()
+
+
+def events_of(call: BucketCall) -> tuple[DeviceEvent, ...]:
+    """Return all events of a call."""
+    return (*(call.events or ()), *call.around_backward, *(call.before_wait or ()))
+
+
+def give_back(calls: Iterable[BucketCall]) -> None:
+    """Give the events of calls, which nobody reads any more, to the pools that they are from.
+
+    The device need not have passed them.
+    """
+    used: dict[int, tuple[EventPool, torch.device, DeviceEvent]] = {}  # calls may share one
+    for call in calls:
+        if call.events and not call.device_over:
+            call.device_over = True
+            for event in events_of(call):
+                used[id(event)] = call.recorder.event_pool, call.slot.device, event
+    for pool, device, event in used.values():
+        pool.give(device, event)
+
+
+class StepCalls(list[BucketCall]):
+    """The calls of one step: of DDP's buckets in their order, of units in that of their beginning.
+
+    ``generation``: of its buckets.  ``complete``: backward came to its end, and all calls are here.
+    """
+
+    def __init__(self, calls: Iterable[BucketCall], generation: int, *, complete: bool) -> None:
+        super().__init__(calls)
+        self.generation = generation
+        self.complete = complete
+
+    def assemble(self, into: Assembler) -> None:
+        """Become a step's records; of a sharded model, whose steps come as a whole."""
+        into.add_units(self)
+
+    def let_go(self) -> None:
+        """Give the calls' events back to their pool: nobody reads them any more."""
+        give_back(self)
 
 
 _new = tuple.__new__

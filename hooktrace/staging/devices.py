@@ -1,6 +1,6 @@
-"""What happens on a device: events, copies to the host, and the calls that are stamped by them.
+"""What happens on a device: events, and copies to the host.
 
-    driver, engine --stamp--> DeviceCall --event from the pool, on the device's current stream
+    a call's stamp (calls.py) --> an event from the pool, on the device's current stream
     drain --query, elapsed_time--> times;  let_go, give_back--> the pool
     tensors --HostCopy--> pinned memory, with an event behind it --has_arrived()?--> read()
 
@@ -23,18 +23,10 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Protocol
 
 import torch
-
-from .calls import BucketCall, Collective, Recorder
-
-if TYPE_CHECKING:
-    from ..tracing.assembler import Assembler
-    from .collectives import Operation
-    from .slots import BucketSlot
 
 
 class DeviceEvent(Protocol):
@@ -202,124 +194,3 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 def new_pinned(size: int) -> torch.Tensor:
     """Return so many bytes of the host's memory that devices copy to by themselves."""
     return torch.empty(size, dtype=torch.uint8, pin_memory=True)
-
-
-class DeviceCall(BucketCall):
-    """A call for a bucket on a device: each stamp is an event on its current stream too.
-
-    Raises ``RuntimeError`` where that stream is being captured into a graph.
-    """
-
-    __slots__ = ()
-
-    on_device = True
-    stream: Hashable = None
-    """Of a unit whose waits are watched: the stream that it began on."""
-
-    def __init__(
-        self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, shadow: bool = False
-    ) -> None:
-        super().__init__(slot, step, ready, recorder, shadow)
-        self.begin_on_device()
-
-    def begin_on_device(self) -> None:
-        """Record the first event; raises ``RuntimeError`` on a stream that is being captured."""
-        refuse_captured_stream(self.slot.device)
-        self.events: list[DeviceEvent] | None = []
-        self.record()
-
-    def issued(self, operation: Operation | Collective) -> None:
-        """Record an event, and stamp."""
-        if self.staged:
-            self.record()
-        super().issued(operation)
-
-    def arrived(self, *, failed: bool = False) -> None:
-        """Record an event, and stamp."""
-        if self.staged and not failed:
-            self.record()
-        super().arrived(failed=failed)
-
-    def is_only(self) -> None:
-        """Record an event, and stamp."""
-        self.record()
-        super().is_only()
-
-    def over(self) -> None:
-        """Record events, and stamp; what is waited for is seen later (``UnitWaits``)."""
-        self.arrived()
-        self.finished()
-        self.launched = self.done
-
-    def finished(self) -> None:
-        """Record an event, stamp, and push the call."""
-        self.record()
-        super().finished()
-
-    def returned(self) -> None:
-        """Record an event where backward may go on after the call."""
-        if self.backward_end is not None:
-            self._record_around_backward()
-
-    def backward_ended(self) -> None:
-        """Record an event, and stamp."""
-        self._record_around_backward()
-        super().backward_ended()
-
-    def let_go(self) -> None:
-        """Give the events back to their pool."""
-        give_back([self])
-
-    def _record_around_backward(self) -> None:
-        if not self.device_over:
-            with suppress(Exception):  # the device does not know then how much backward hid
-                event = self.recorder.event_pool.record(self.slot.device)
-                self.around_backward = (*self.around_backward, event)
-
-    def record(self) -> None:
-        """Record an event; once one stamp has failed, nobody knows which event is whose."""
-        if self.unknown is None and not self.device_over and self.events is not None:
-            try:
-                self.events.append(self.recorder.event_pool.record(self.slot.device))
-            except Exception as error:
-                self.lose_stamps(error)
-
-
-def events_of(call: BucketCall) -> tuple[DeviceEvent, ...]:
-    """Return all events of a call."""
-    return (*(call.events or ()), *call.around_backward, *(call.before_wait or ()))
-
-
-def give_back(calls: Iterable[BucketCall]) -> None:
-    """Give the events of calls, which nobody reads any more, to the pools that they are from.
-
-    The device need not have passed them.
-    """
-    used: dict[int, tuple[EventPool, torch.device, DeviceEvent]] = {}  # calls may share one
-    for call in calls:
-        if call.events and not call.device_over:
-            call.device_over = True
-            for event in events_of(call):
-                used[id(event)] = call.recorder.event_pool, call.slot.device, event
-    for pool, device, event in used.values():
-        pool.give(device, event)
-
-
-class StepCalls(list[BucketCall]):
-    """The calls of one step: of DDP's buckets in their order, of units in that of their beginning.
-
-    ``generation``: of its buckets.  ``complete``: backward came to its end, and all calls are here.
-    """
-
-    def __init__(self, calls: Iterable[BucketCall], generation: int, *, complete: bool) -> None:
-        super().__init__(calls)
-        self.generation = generation
-        self.complete = complete
-
-    def assemble(self, into: Assembler) -> None:
-        """Become a step's records; of a sharded model, whose steps come as a whole."""
-        into.add_units(self)
-
-    def let_go(self) -> None:
-        """Give the calls' events back to their pool: nobody reads them any more."""
-        give_back(self)

@@ -28,7 +28,6 @@ from ..records.errors import HookError
 from . import group_hooks, streams
 from .calls import NOT_YET, BucketCall, Collective, Round, one_after_another
 from .collectives import FailureStages, Operation
-from .devices import DeviceCall
 from .hook_checks import no_future, wrong_result
 
 if TYPE_CHECKING:
@@ -243,7 +242,7 @@ class OpaqueRun(BucketCall):
 
     @property
     def staged(self) -> bool:  # type: ignore[override]  # of others it is known before
-        """Whether its collectives are seen, and when they began and ended."""
+        """Whether its collectives are seen, and when they began and ended; not on a device."""
         seen = self.seen
         return bool(seen) and not self.in_doubt and all(one.has_end for one in seen)
 
@@ -284,20 +283,6 @@ class OpaqueRun(BucketCall):
             group_hooks.over(self)
         self.finished()
         return result  # type: ignore[no-any-return]  # checked
-
-
-class DeviceStagedRun(StagedRun, DeviceCall):
-    """A call of a staged hook for a bucket on a device."""
-
-    __slots__ = ()
-
-
-class DeviceOpaqueRun(OpaqueRun, DeviceCall):
-    """A call of an opaque hook for a bucket on a device, where what is seen has no times."""
-
-    __slots__ = ()
-
-    staged = False
 
 
 def launch_opaque(

@@ -36,15 +36,8 @@ import torch
 from ..records import Options, Unit
 from ..records.bucket import UnitCollective
 from .backward import current_pass, is_checkpointed, watch_after
-from .calls import NOT_YET, BucketCall, Collective, Recorder
-from .devices import (
-    DeviceCall,
-    EventPool,
-    StepCalls,
-    current_stream,
-    refuse_captured_stream,
-    which,
-)
+from .calls import NOT_YET, BucketCall, Collective, Recorder, StepCalls
+from .devices import EventPool, current_stream, refuse_captured_stream, which
 from .groups import group_info, members_of
 from .ring import Loss
 from .slots import BucketSlot, Departure, FlatBucket, ModelState
@@ -73,7 +66,7 @@ class UnitPlace:
 
 
 class UnitCall(BucketCall):
-    """A unit's call on the host, with slots for what each of them sets beside a bucket's stamps.
+    """A unit's call, with slots for what each of them sets beside a bucket's stamps.
 
     ``ShardedModel.begin`` sets all of them: a constructor would be a function call more.
     """
@@ -119,26 +112,26 @@ class UnitWaits:
         self._pool = pool
         self._push = push
         self._lock = threading.Lock()
-        self._lines: dict[Hashable, list[DeviceCall]] = {}
-        self._last: dict[tuple[int, UnitCollective], DeviceCall] = {}
+        self._lines: dict[Hashable, list[BucketCall]] = {}
+        self._last: dict[tuple[int, UnitCollective], BucketCall] = {}
 
-    def begins(self, call: DeviceCall, unit: object, collective: UnitCollective) -> None:
+    def begins(self, call: BucketCall, unit: object, collective: UnitCollective) -> None:
         """Take note of a call that begins on the current stream.  Raises what a device raises."""
         call.stream = which(current_stream(call.slot.device))
         with self._lock:
             self._lines.setdefault(call.stream, []).append(call)
             self._last[id(unit), collective] = call
 
-    def last(self, unit: object, collective: UnitCollective) -> DeviceCall | None:
+    def last(self, unit: object, collective: UnitCollective) -> BucketCall | None:
         """Return a unit's last call of a kind in the step under way; ``None``: there is none."""
         return self._last.get((id(unit), collective))
 
-    def before(self, *calls: DeviceCall | None, streams: Iterable[Hashable] = ()) -> None:
+    def before(self, *calls: BucketCall | None, streams: Iterable[Hashable] = ()) -> None:
         """Take note that the current stream is about to wait for calls, if it has not before.
 
         ``streams``: and for all that they have run.
         """
-        awaited: list[DeviceCall] = []
+        awaited: list[BucketCall] = []
         with self._lock:
             for stream in streams:
                 awaited += self._lines.pop(stream, ())
@@ -164,7 +157,7 @@ class UnitWaits:
         self.forget()
         self._push(Loss.of_stamps(error))
 
-    def _up_to(self, last: DeviceCall) -> list[DeviceCall]:
+    def _up_to(self, last: BucketCall) -> list[BucketCall]:
         line = self._lines.get(last.stream, [])
         if last not in line:
             return []
@@ -174,7 +167,7 @@ class UnitWaits:
         line[: len(before) + 1] = running
         return [*(call for call in before if call.done != NOT_YET), last]
 
-    def _record(self, awaited: list[DeviceCall]) -> None:
+    def _record(self, awaited: list[BucketCall]) -> None:
         device = awaited[0].slot.device
         try:
             refuse_captured_stream(device)
@@ -325,15 +318,12 @@ class ShardedModel:
             if len(self._numbers[kind]) <= MOST_SIZES:
                 place.slots[key] = slot
         order = self.state.last_index
-        call: BucketCall
+        call = UnitCall(slot, self.state.step, ready, self._recorder)
+        call.order, call.bare, call.exposed = order, False, None
         if slot.has_events:
-            call = DeviceCall(slot, self.state.step, ready, self._recorder)
-            call.order = order
+            call.begin_on_device()
             if self._waits is not None:
                 self._waits.begins(call, unit, place.collective)
-        else:
-            call = UnitCall(slot, self.state.step, ready, self._recorder)
-            call.order, call.bare, call.exposed = order, False, None
         slot.last_call = call
         self._calls.append(call)
         known = self._before

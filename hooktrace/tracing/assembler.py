@@ -20,8 +20,7 @@ from ..probes.probe_result import Found, ProbeResult, error_record, mismatch, sk
 from ..probes.skipped_steps import SkippedSteps
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
 from ..records.last_used import Bounded
-from ..staging.calls import NOT_YET, BucketCall
-from ..staging.devices import StepCalls, give_back
+from ..staging.calls import NOT_YET, BucketCall, StepCalls, give_back
 from .call_records import bucket_record, step_record
 from .export import LossLedger
 from .stage_times import (

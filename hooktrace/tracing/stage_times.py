@@ -44,8 +44,8 @@ from ..probes.wire import (
 from ..records import Transfer
 from ..records.intervals import fifo_starts
 from ..records.last_used import Bounded, LastUsed
-from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective
-from ..staging.devices import DeviceEvent, events_of
+from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective, events_of
+from ..staging.devices import DeviceEvent
 from ..staging.driver import OpaqueRun
 
 

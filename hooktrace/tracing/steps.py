@@ -22,8 +22,7 @@ from ..records.last_used import Bounded, LastUsed
 from ..records.running_median import RunningMedian
 from ..records.stall import ENOUGH_STEPS, is_stall
 from ..records.units import ms
-from ..staging.calls import BucketCall
-from ..staging.devices import StepCalls
+from ..staging.calls import BucketCall, StepCalls
 from ..staging.slots import BucketSlot
 
 _LAST = 64

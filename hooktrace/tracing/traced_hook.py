@@ -26,14 +26,7 @@ from ..probes.step_sampler import CallStart, SampledCall
 from ..staging import group_hooks
 from ..staging.calls import NOT_YET, BucketCall, Recorder
 from ..staging.devices import refuse_captured_stream
-from ..staging.driver import (
-    DeviceOpaqueRun,
-    DeviceStagedRun,
-    Future,
-    OpaqueRun,
-    StagedRun,
-    launch_opaque,
-)
+from ..staging.driver import Future, OpaqueRun, StagedRun, launch_opaque
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from ..staging.hook_checks import compiled_reducer
 from ..staging.layout import LayoutTracker
@@ -76,9 +69,7 @@ class TracedHook:
         self._local = local
         self._first_name = tracer.models.name(model)
         self._clock = tracer.clock
-        self._run_types: tuple[type[Any], type[Any]] = (
-            (OpaqueRun, DeviceOpaqueRun) if self._staged is None else (StagedRun, DeviceStagedRun)
-        )
+        self._run_type: type[Any] = OpaqueRun if self._staged is None else StagedRun
         label = self.__qualname__.split("<locals>.")[-1]
         self._layout = LayoutTracker(label, self._name_model, tracer)
         tracer.models.register_layout(self._layout)
@@ -148,15 +139,14 @@ class TracedHook:
                 # As ``model.enter`` and the run's ``__init__`` do.
                 model.step = step
                 model.last_index = index
-                on_device = slot.has_events
-                run = _new(self._run_types[on_device])
+                run = _new(self._run_type)
                 run.slot = slot
                 run.step = step
                 run.ready = ready
                 run.launched = run.operation = run.collective = None
                 run.done = NOT_YET
                 run.recorder = tracer
-                if on_device:
+                if slot.has_events:
                     run.begin_on_device()
                 is_last = slot.is_last
                 if is_last:
@@ -185,8 +175,8 @@ class TracedHook:
             try:
                 run.launched = clock()
                 if is_last:
-                    if run.on_device:
-                        run.returned()
+                    if run.on_device and run.backward_end is not None:
+                        run.record_around_backward()
                     if staged is None:
                         group_hooks.watch_new()
             except Exception as error:
@@ -213,7 +203,9 @@ class TracedHook:
             if step >= model.sample_step:
                 sampled = self._sample(CallStart(slot, step, ready, bucket, state))
             recorder: Recorder = tracer if sampled is None else sampled.recorder(tracer)
-            run = self._run_types[slot.has_events](slot, step, ready, recorder, shadow)
+            run: StagedRun | OpaqueRun = self._run_type(slot, step, ready, recorder, shadow)
+            if slot.has_events:
+                run.begin_on_device()
             if slot.is_last:
                 run.watch_backward()
             slot.last_call = run

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from hooktrace import Tracer, fsdp
 from hooktrace.fsdp import torch_groups, torch_waits
 from hooktrace.records import BucketRecord
-from hooktrace.staging.devices import DeviceCall
+from hooktrace.staging.calls import BucketCall
 from tests.staging.test_units import Reduces
 from tests.versions import FINALISES_BY_HAND
 
@@ -447,14 +447,14 @@ def test_events_are_used_again() -> None:
 
 def test_a_call_that_lost_its_stamps_is_unknown_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was waited for together with it is known."""
-    over = DeviceCall.over
+    over = BucketCall.over
 
-    def lost(call: DeviceCall) -> None:
+    def lost(call: BucketCall) -> None:
         over(call)
         if call.slot.unit is not None and str(call.slot.unit).startswith("0 reduce-scatter"):
             call.lose_stamps(RuntimeError("a clock"))
 
-    monkeypatch.setattr(DeviceCall, "over", lost)
+    monkeypatch.setattr(BucketCall, "over", lost)
     with SimulatedStreams(**FAST) as device, alone() as tracer:
         model = blocks(device, 2, 2)
         fsdp.trace(model, tracer=tracer)

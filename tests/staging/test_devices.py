@@ -11,8 +11,8 @@ import torch
 
 from hooktrace import Tracer, trace
 from hooktrace.staging import devices, slots
-from hooktrace.staging.calls import NOT_YET
-from hooktrace.staging.devices import DeviceCall, EventPool, HostCopy, StepCalls, relax_capture_mode
+from hooktrace.staging.calls import NOT_YET, BucketCall, StepCalls
+from hooktrace.staging.devices import EventPool, HostCopy, relax_capture_mode
 from hooktrace.staging.ring import Ring
 from hooktrace.testing import FakeBucket, FakeClock
 from hooktrace.tracing.stage_times import device_times
@@ -66,7 +66,7 @@ def test_a_captured_hook_runs_untraced(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(device: torch.device) -> None:
         raise RuntimeError("captured")
 
-    monkeypatch.setattr("hooktrace.staging.devices.refuse_captured_stream", refuse)
+    monkeypatch.setattr("hooktrace.staging.calls.refuse_captured_stream", refuse)
     with Tracer(error_every=0, align_clocks=False) as tracer:
         bucket = FakeBucket([torch.zeros(8, device="meta")])
         result = trace(opaque, tracer=tracer)(None, bucket).wait()
@@ -137,7 +137,8 @@ def test_events_that_cannot_be_recorded_leave_the_device_times_unknown(good: int
     """The call still ends, and says why its times are not known."""
     recorder: Any = Recorder(FailingPool(good))
     slot: Any = SimpleNamespace(device=torch.device("meta"))
-    call = DeviceCall(slot, 1, 0, recorder)
+    call = BucketCall(slot, 1, 0, recorder)
+    call.begin_on_device()
     call.issued(FakeOperation(wire_bytes=4))
     call.arrived()
     call.finished()
@@ -149,15 +150,16 @@ def test_events_that_cannot_be_recorded_leave_the_device_times_unknown(good: int
     assert not call.in_flight
 
 
-def run(recorder: Any) -> DeviceCall:
+def run(recorder: Any) -> BucketCall:
     """Return a call of one round that has ended, the last of its backward pass."""
     slot: Any = SimpleNamespace(device=torch.device("meta"))
-    call = DeviceCall(slot, 1, 0, recorder)
+    call = BucketCall(slot, 1, 0, recorder)
+    call.begin_on_device()
     call.backward_end = NOT_YET
     call.issued(FakeOperation(wire_bytes=4))
     call.arrived()
     call.finished()
-    call.returned()
+    call.record_around_backward()
     call.backward_ended()
     return call
 

@@ -11,8 +11,8 @@ from hooktrace.records import LayoutRecord, Parameter
 from hooktrace.records.bucket import UnitCollective
 from hooktrace.staging import units
 from hooktrace.staging.backward import queue_callback
-from hooktrace.staging.calls import BucketCall
-from hooktrace.staging.devices import EventPool, StepCalls
+from hooktrace.staging.calls import BucketCall, StepCalls
+from hooktrace.staging.devices import EventPool
 from hooktrace.staging.slots import ModelState
 from hooktrace.staging.units import ShardedModel, UnitInfo
 

@@ -14,8 +14,7 @@ from hooktrace import BucketRecord, Tracer, staged, trace
 from hooktrace.probes.wire import FlightRecorder
 from hooktrace.records.intervals import union_ns
 from hooktrace.staging import devices, group_hooks, slots
-from hooktrace.staging.calls import BucketCall, Collective, Round
-from hooktrace.staging.devices import give_back
+from hooktrace.staging.calls import BucketCall, Collective, Round, give_back
 from hooktrace.staging.order import Sequencer
 from hooktrace.testing import FakeBucket
 from hooktrace.tracing import stage_times
