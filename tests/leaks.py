@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from hooktrace import Tracer
-from hooktrace.tracing.state import open_tracers as known
+from hooktrace.tracing.tracer import open_tracers as known
 
 DRAIN = "hooktrace-drain"
 _MULTIPROCESSING = ("resource_tracker", "forkserver")

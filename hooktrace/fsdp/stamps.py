@@ -7,8 +7,6 @@ What fails in a stamp is counted, while the collective goes on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.distributed as dist
 
@@ -18,12 +16,9 @@ from ..staging.driver import run_synchronously
 from ..staging.ring import Loss
 from ..staging.slots import BucketSlot
 from ..staging.units import ShardedModel, UnitInfo
-from ..tracing.state import ALARMED, RECORDING
+from ..tracing.tracer import ALARMED, RECORDING, Tracer
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook
 from .probe import OwnPart, Reference, UnitProbe
-
-if TYPE_CHECKING:
-    from ..tracing.tracer import Tracer
 
 
 class Stamps:

@@ -12,7 +12,7 @@ counts the whole output.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -27,14 +27,6 @@ _new = tuple.__new__
 """Makes a named tuple in half the time of its own constructor."""
 
 
-class FailureStages(NamedTuple):
-    """The stage that a hook failed in: when it issued an operation, waited for it, or went on."""
-
-    issuing: str
-    waiting: str
-    after: str
-
-
 class Operation:
     """A collective over ``group`` with a contiguous ``tensor`` as this rank's payload.
 
@@ -44,7 +36,6 @@ class Operation:
     __slots__ = ("group", "tensor")
 
     kind: ClassVar[str] = ""
-    failure_stages: ClassVar[FailureStages] = FailureStages("wire", "wire", "decompress")
 
     def __init__(self, tensor: torch.Tensor, group: dist.ProcessGroup | None = None) -> None:
         self.tensor = tensor

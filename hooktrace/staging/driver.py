@@ -27,7 +27,7 @@ import torch
 from ..records.errors import HookError
 from . import group_hooks, streams
 from .calls import NOT_YET, BucketCall, Collective, Round, one_after_another
-from .collectives import FailureStages, Operation
+from .collectives import Operation
 from .hook_checks import no_future, wrong_result
 
 if TYPE_CHECKING:
@@ -76,6 +76,11 @@ class StagedRun(BucketCall):
         """Whether it is stamped."""
         return self.recorder is not None
 
+    @property
+    def own_stage(self) -> str:
+        """The stage that the hook's own code is in."""
+        return "compress" if self.yielded is None else "decompress"
+
     def advance(self, value: Any) -> Operation | Ended:
         """Hand ``value`` to the hook; returns what it yields next, or ``Ended``.
 
@@ -86,7 +91,7 @@ class StagedRun(BucketCall):
         except StopIteration as stop:
             return Ended(self.end(stop.value))
         except BaseException as error:
-            self.fail(own_stage(self.yielded), error)
+            self.fail(self.own_stage, error)
 
     def issue(self, operation: Operation) -> Future:
         """Issue an operation; returns its future.  Raises ``HookError`` for what it raised."""
@@ -96,7 +101,7 @@ class StagedRun(BucketCall):
         try:
             return operation.start()
         except BaseException as error:
-            self.fail(stages_of(operation).issuing, error)
+            self.fail("wire", error)
 
     def arrive(self, arrived: Future) -> Any:
         """Return the result of the operation whose future has completed.
@@ -110,7 +115,7 @@ class StagedRun(BucketCall):
         try:
             value = operation.result(arrived)
         except BaseException as error:
-            self.fail(stages_of(operation).waiting, error)
+            self.fail("wire", error)
         if streams.enabled and self.generator is not None:
             streams.keep_across_yield(self.generator, self.state, operation, self.bucket, value)
         return value
@@ -119,7 +124,7 @@ class StagedRun(BucketCall):
         """Return what the hook has returned, checked, and push the call."""
         wrong = wrong_result(result, self.slot if self.is_traced else None)
         if wrong is not None:
-            self.fail(own_stage(self.yielded), wrong)
+            self.fail(self.own_stage, wrong)
         self._let_go_of_hook()
         if self.is_traced:
             self.finished()
@@ -170,7 +175,7 @@ class StagedRun(BucketCall):
         try:
             value = operation.result(arrived)
         except BaseException as error:
-            self.fail(stages_of(operation).waiting, error)
+            self.fail("wire", error)
         generator: Any = self.generator
         if streams.enabled:
             streams.keep_across_yield(generator, self.state, operation, self.bucket, value)
@@ -179,13 +184,13 @@ class StagedRun(BucketCall):
         except StopIteration as stop:
             result = stop.value
         except BaseException as error:
-            self.fail(stages_of(operation).after, error)
+            self.fail("decompress", error)
         else:
             several = RuntimeError(
                 "the hook yielded a second collective, but was declared single-round; "
                 "declare it with @staged(multi_round=True)"
             )
-            self.fail(stages_of(operation).after, several)
+            self.fail("decompress", several)
         if recorder is None:
             if not isinstance(result, torch.Tensor):
                 self.end(result)
@@ -194,7 +199,7 @@ class StagedRun(BucketCall):
         if result is not buffer or result is None or result.numel() != slot.numel:
             wrong = wrong_result(result, slot)
             if wrong is not None:
-                self.fail(stages_of(operation).after, wrong)
+                self.fail("decompress", wrong)
         self.generator = self.state = self.bucket = self.yielded = None
         if self.on_device:
             self.record()
@@ -341,22 +346,21 @@ def run_synchronously(  # noqa: PLR0917  # what a run holds
     the last one, which is the caller's.  Raises ``HookError`` for what the hook or a collective
     raised.
     """
-    stage, value = own_stage(None), None
+    stage, value = "compress", None
     try:
         while True:
             operation = generator.send(value)  # type: ignore[arg-type]  # None begins it
-            stage = stages_of(operation).issuing
+            stage = "wire"
             if call is not None:
                 call.issued(operation)
             issued = operation.start()
-            stage = stages_of(operation).waiting
             issued.wait()
             if call is not None:
                 call.arrived()
             value = operation.result(issued)
             if streams.enabled:
                 streams.keep_across_yield(generator, state, operation, place, value)
-            stage = own_stage(operation)
+            stage = "decompress"
     except StopIteration as stop:
         result = stop.value
     except BaseException as error:
@@ -396,16 +400,6 @@ def new_future(tensor: torch.Tensor) -> Future:
     """Return a future that keeps its callbacks on the stream of the tensor's device."""
     device = tensor.device
     return torch.futures.Future(devices=None if device.type == "cpu" else [device])
-
-
-def stages_of(operation: object) -> FailureStages:
-    """Return the stages that a hook may fail in around an operation."""
-    return getattr(operation, "failure_stages", Operation.failure_stages)
-
-
-def own_stage(yielded: Operation | None) -> str:
-    """Return the stage that a hook's own code is in; ``yielded``: its last operation."""
-    return "compress" if yielded is None else stages_of(yielded).after
 
 
 def raise_for(

@@ -26,7 +26,7 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 
 from .collectives import HookCall
-from .driver import Future, StagedRun, Steps, completed, stages_of
+from .driver import Future, StagedRun, Steps, completed
 from .groups import group_of
 from .hook_checks import compiled_reducer, keeps_something, refuse_bucket, refuse_model
 from .order import sequencer_of, take_turns
@@ -206,7 +206,7 @@ class StagedHook:
         try:
             future = operation.start()
         except BaseException as error:
-            run.fail(stages_of(operation).issuing, error)
+            run.fail("wire", error)
         return future.then(run.finish)
 
     def _admit(self, state: Any, bucket: Any) -> bool:

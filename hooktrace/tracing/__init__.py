@@ -3,7 +3,7 @@
     trace(hook) --calls, records--> ring --> drain.py --records--> memory: tracer.steps()
       trace.py, traced_hook.py             assembler.py, steps.py, +--> export.py: exporters, losses
       sampling_plan.py, hook_notices.py    stage_times.py, call_records.py
-    Tracer: tracer.py, state.py, models.py, settings.py, options.py
+    Tracer: tracer.py, models.py, settings.py, options.py
     its job: job_control.py, process_channel.py, hangs.py
 
 What enters are hooks and their calls; what leaves are records.

@@ -44,13 +44,12 @@ from ..staging.groups import group_info
 from ..staging.job import new_lock
 from ..staging.layout import current_node
 from ..staging.ring import Loss
-from .state import RECORDING
+from .tracer import RECORDING, Tracer
 
 if TYPE_CHECKING:
     from ..staging.layout import LayoutTracker
     from ..staging.slots import BucketSlot
     from .hook_notices import HookNotices
-    from .tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
 

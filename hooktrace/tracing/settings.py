@@ -13,8 +13,7 @@ from typing import Any
 from .. import exporters  # whose exporters are imported when one is asked for
 from ..staging.job import current_rank, new_lock
 from .options import ASKING, EXPORTERS, OUTSIDE, TRACER, Setting
-from .state import State
-from .tracer import Tracer
+from .tracer import State, Tracer
 
 logger = logging.getLogger("hooktrace")
 

@@ -36,8 +36,7 @@ from . import hookless
 from .hook_notices import HookNotices
 from .sampling_plan import SamplingPlan
 from .settings import default_tracer
-from .state import ALARMED, RECORDING, State
-from .tracer import Tracer
+from .tracer import ALARMED, RECORDING, State, Tracer
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel

@@ -1,7 +1,7 @@
 """Tracer: owns the ring, the drain, the exporters and the clock; what users make, ask and close.
 
     TracedHook --push--> ring --> drain's thread: drain.py --> memory and exporters
-               <--state-- state.py <--anomalies----+
+               <--State-----------------anomalies--+
 
 A tracer lives as long as the job; ``close()`` has a deadline and may be called any number of times.
 What is open at exit is closed then.  In a forked child a tracer begins anew: the copy of a drain
@@ -10,7 +10,10 @@ has no thread, and files, sockets and threads of exporters stay with the parent.
 
 from __future__ import annotations
 
+import atexit
+import enum
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..exporters.base import Exporter, checked
 from ..exporters.record_file import RecordFileExporter
+from ..ranks import native_calls
 from ..ranks.channel.messages import HubAddress
 from ..records import (
     AnomalyRecord,
@@ -49,7 +53,6 @@ from .export import LeftWithParent, redirected
 from .job_control import JobControl
 from .models import TracedModels
 from .options import OnAnomaly, OnHang, check_arguments
-from .state import State, open_tracers
 
 if TYPE_CHECKING:
     from ..ranks.channel.channel import Channel
@@ -58,6 +61,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger("hooktrace")
 
 R = TypeVar("R")
+
+
+class State(enum.Enum):
+    """The state of a tracer: the one attribute of it that every hook call reads.
+
+    ::
+
+        OFF <--recording = False, True--> RECORDING <--an anomaly, the next hook call--> ALARMED
+                                   any of these --close()--> CLOSED
+    """
+
+    RECORDING = enum.auto()
+    """Hooks record their calls."""
+    OFF = enum.auto()
+    """Hooks run untraced: it was switched off, or the system gave no thread."""
+    ALARMED = enum.auto()
+    """The next hook call raises ``AnomalyError``, and hooks record again."""
+    CLOSED = enum.auto()
+    """Hooks run untraced, for good."""
+
+
+RECORDING, ALARMED = State.RECORDING, State.ALARMED
+"""The states that hooks compare with, without the look-up in the class."""
 
 
 class Tracer:
@@ -399,3 +425,24 @@ class Tracer:
     def bucket_durations(self, model: str) -> list[int]:
         """Return how long the kept buckets of a model took, ns; waits for nothing."""
         return self._recent.durations(model)
+
+
+open_tracers: set[Tracer] = set()
+
+
+def _close_all() -> None:
+    for tracer in list(open_tracers):
+        try:
+            tracer.close()
+        except Exception:
+            logger.exception("a tracer could not be closed at exit; call its close() before")
+    native_calls.wait()
+
+
+def _begin_all_in_child() -> None:
+    for tracer in list(open_tracers):
+        tracer.begin_in_child()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_begin_all_in_child)

@@ -9,9 +9,9 @@ from hooktrace import AnomalyError, Tracer, default_tracer
 from hooktrace.ranks import native_calls
 from hooktrace.records import AnomalyRecord
 from hooktrace.tracing import settings
-from hooktrace.tracing import state as module
+from hooktrace.tracing import tracer as module
 from hooktrace.tracing.options import OnAnomaly
-from hooktrace.tracing.state import State, open_tracers
+from hooktrace.tracing.tracer import State, open_tracers
 from tests.exporters.records_sample import make_anomaly
 from tests.fakes import Job
 
