@@ -17,14 +17,11 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 
-from .calls import Collective
+from .calls import Collective, new_tuple
 from .groups import GroupInfo, group_info, group_of
 from .hook_checks import no_future
 
 Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
-
-_new = tuple.__new__
-"""Makes a named tuple in half the time of its own constructor."""
 
 
 class Operation:
@@ -73,7 +70,7 @@ class Operation:
             nbytes = tensor.nbytes
         except RuntimeError:  # sparse: by now it is the sum, and no longer what this rank sent
             return None
-        return _new(Collective, (self.kind, nbytes, tensor.dtype, self.info))
+        return new_tuple(Collective, (self.kind, nbytes, tensor.dtype, self.info))
 
     def __repr__(self) -> str:
         shape = tuple(self.tensor.shape)

@@ -31,7 +31,7 @@ import torch
 import torch.distributed as dist
 
 from . import other_collectives
-from .calls import NOT_YET, Collective, joined
+from .calls import NOT_YET, Collective, joined, new_tuple
 from .groups import GroupInfo, group_info, known_groups
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class GroupHooks:
     def _collective(self, kind: str, tensors: list[torch.Tensor]) -> Collective:
         if len(tensors) == 1 and tensors[0].is_cpu and "cpu" in self._infos:
             only = tensors[0]
-            return _new(Collective, (kind, only.nbytes, only.dtype, self._infos["cpu"]))
+            return new_tuple(Collective, (kind, only.nbytes, only.dtype, self._infos["cpu"]))
         devices = {tensor.device.type for tensor in tensors} - {"cpu"}
         device = devices.pop() if devices else "cpu"
         if device not in self._infos:
@@ -244,9 +244,6 @@ class GroupHooks:
         dtype: object = dtypes.pop() if len(dtypes) == 1 else joined(dtypes)
         return Collective(kind, sum(t.nbytes for t in tensors), dtype, self._infos[device])
 
-
-_new = tuple.__new__
-"""Makes a named tuple in half the time of its own constructor."""
 
 _call_when_done: Any = torch._C.Future.add_done_callback
 """That of ``torch.futures.Future`` is a function of Python's, which calls this."""

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
-from ..records import Options, Unit
+from ..records import Unit
 from ..records.bucket import UnitCollective
 from .backward import current_pass, is_checkpointed, watch_after
 from .calls import NOT_YET, BucketCall, Collective, Recorder, StepCalls
@@ -190,9 +190,9 @@ class ShardedModel:
     """Counts the steps of one sharded model and keeps the calls of the one that is under way.
 
     ``state``: what the rest of hooktrace knows of a model.  ``is_whole``: returns whether all units
-    are still recorded.  ``options``: for its layouts.  ``waits``: of a model on a device, where it
-    is seen what its computing stream waits for.  ``waits_for_script``: returns whether the script
-    is still to finalise the passes so far.
+    are still recorded.  ``waits``: of a model on a device, where it is seen what its computing
+    stream waits for.  ``waits_for_script``: returns whether the script is still to finalise the
+    passes so far.
     Calls come from one thread at a time, as FSDP's do.
     """
 
@@ -201,7 +201,6 @@ class ShardedModel:
         state: ModelState,
         sink: Tracer,
         is_whole: Callable[[], bool] = lambda: True,
-        options: Options = (),
         waits: UnitWaits | None = None,
         *,
         waits_for_script: Callable[[], bool] = lambda: False,
@@ -210,7 +209,6 @@ class ShardedModel:
         self.models = [state]
         self._sink = sink
         self._is_whole = is_whole
-        self._options = options
         self._waits = waits
         self._waits_for_script = waits_for_script
         self.is_finalizing = False
@@ -411,4 +409,4 @@ class ShardedModel:
         last = max(state.slots)
         for index, slot in state.slots.items():
             slot.is_last = index == last
-        self._sink.push(state.layout(state.step, at, self._options))
+        self._sink.push(state.layout(state.step, at, ()))

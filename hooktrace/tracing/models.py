@@ -56,18 +56,16 @@ class TracedModels:
         """Return how many calls wait for their futures."""
         return sum(model.in_flight() for model in self.all())
 
-    def leave_sampling(self) -> None:
-        """Tell the other ranks that these models are sampled no more."""
+    def leave(self) -> None:
+        """End what is under way: steps of sharded models, and sampling, as the other ranks hear."""
+        with self._lock:
+            layouts = list(self._layouts)
+        for layout in layouts:
+            if isinstance(layout, ShardedModel):
+                layout.leave()
         for model in self.all():
             if model.sampling is not None:
                 model.sampling.leave()
-
-    def end_steps(self) -> None:
-        """End the steps of sharded models that are under way."""
-        with self._lock:
-            sharded = [one for one in self._layouts if isinstance(one, ShardedModel)]
-        for model in sharded:
-            model.leave()
 
     def begin_in_child(self) -> None:
         """Identify every bucket anew in a forked child, which speaks to no other rank."""

@@ -178,7 +178,6 @@ class Tracer:
         """Make what a forked child needs anew; the drain's thread starts with the first call."""
         self._lock = threading.RLock()  # a signal handler may close while close() runs
         self._channel: Channel | None = None
-        self._leave_channel: Callable[[Tracer], None] | None = None
         self.started = False
         """Whether the drain's thread runs."""
         self.event_pool = EventPool()
@@ -222,10 +221,9 @@ class Tracer:
     def _join_channel(self) -> None:
         from . import process_channel  # which a tracer that starts nothing does without
 
-        self._leave_channel = process_channel.leave
         self._channel = process_channel.join(self)
         if self.state is State.CLOSED:  # by a signal handler, meanwhile
-            self._leave_channel(self)
+            process_channel.leave(self)
 
     @cached_property
     def hang_watch(self) -> TracerHangs:
@@ -311,11 +309,12 @@ class Tracer:
             first, self.state = self.state is not State.CLOSED, State.CLOSED
         open_tracers.discard(self)
         if first:
-            self.models.end_steps()
-            self.models.leave_sampling()
+            self.models.leave()
             other_collectives.forget(self)
-            if self._leave_channel is not None:
-                self._leave_channel(self)
+            if self.started and self._wants_channel:
+                from . import process_channel
+
+                process_channel.leave(self)
         timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
         if self._drain.stop(timeout_s):
             return True
