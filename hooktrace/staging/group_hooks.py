@@ -127,7 +127,7 @@ _under_way: dict[int, OpaqueRun] = {}
 """Runs that have begun and not ended, by ``id``."""
 
 _MOST = 1024
-"""Threads and runs that are remembered: of more, some are gone and nobody has said so."""
+"""Threads, runs and collectives that are kept: of more, some are gone and nobody has said so."""
 
 
 def begin(run: OpaqueRun) -> None:
@@ -181,6 +181,8 @@ class GroupHooks:
 
     def before(self, args: Any) -> None:
         """Take note that a collective is about to be issued."""
+        if len(self._issuing) > _MOST:  # those whose issuing raised
+            self._issuing.clear()
         for model in self.models:
             call = model.before(args)
             if call is not None:
