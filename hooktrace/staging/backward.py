@@ -147,22 +147,19 @@ def is_loss_scaled() -> bool:
     return _scaled[0]
 
 
+@functools.cache
 def hear_of_scalers() -> None:
     """Have scalers say when they scale and when they are done; once a process."""
-    scale: Any = GradScaler.scale
-    update: Any = GradScaler.update
-    if hasattr(scale, "__wrapped__"):
-        return
+    _hear_of("scale", lambda scaler: scaler.is_enabled() or _scaled[0])
+    _hear_of("update", lambda _: False)
 
-    @functools.wraps(scale)
-    def heard_scale(self: GradScaler, *args: Any, **options: Any) -> Any:
-        _scaled[0] = self.is_enabled() or _scaled[0]
-        return scale(self, *args, **options)
 
-    @functools.wraps(update)
-    def heard_update(self: GradScaler, *args: Any, **options: Any) -> Any:
-        _scaled[0] = False
-        return update(self, *args, **options)
+def _hear_of(name: str, scales: Callable[[GradScaler], bool]) -> None:
+    method = getattr(GradScaler, name)
 
-    GradScaler.scale = heard_scale  # type: ignore[method-assign]
-    GradScaler.update = heard_update  # type: ignore[method-assign]
+    @functools.wraps(method)
+    def heard(self: GradScaler, *args: Any, **options: Any) -> Any:
+        _scaled[0] = scales(self)
+        return method(self, *args, **options)
+
+    setattr(GradScaler, name, heard)

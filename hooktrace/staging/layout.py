@@ -29,7 +29,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..records import Options
-from .backward import graph_task_id
+from .backward import current_pass
 from .job import current_rank
 from .slots import BucketSlot, GradBucketLike, ModelState, in_backward
 
@@ -42,35 +42,15 @@ current_node: Callable[[], Any] | None = getattr(torch._C, "_current_autograd_no
 
 def is_unnumbered(bucket: GradBucketLike) -> bool:
     """Whether a bucket's index is not its own; never where torch does not tell."""
-    if bucket.index() > 0 or bucket.is_last() or graph_task_id is None or current_node is None:
+    if bucket.index() > 0 or bucket.is_last() or current_node is None:
         return False
-    return graph_task_id() != -1 and current_node() is None
+    return current_pass() != -1 and current_node() is None
 
 
 def kind_of(bucket: GradBucketLike) -> tuple[torch.dtype, torch.device] | None:
     """Return what no two buckets of a model have in common in that pass; ``None`` if sparse."""
     buffer = bucket.buffer()
     return (buffer.dtype, buffer.device) if buffer.layout is torch.strided else None
-
-
-class UnnumberedPasses:
-    """Counts unnumbered buckets, one model after another.
-
-    Two models in one backward pass are told apart by their dtypes, unless they have none in common.
-    """
-
-    def __init__(self) -> None:
-        self._task = -1
-        self._kinds: list[object] = []
-
-    def number(self, bucket: GradBucketLike) -> int:
-        """Return how many buckets of its model came before an unnumbered one in this pass."""
-        assert graph_task_id is not None
-        task, kind = graph_task_id(), kind_of(bucket)
-        if task != self._task or (kind is not None and kind in self._kinds):
-            self._task, self._kinds = task, []
-        self._kinds.append(kind)
-        return len(self._kinds) - 1
 
 
 _MOST = 32
@@ -130,7 +110,8 @@ class LayoutTracker:
         """DDP's, where it is known."""
         self.ddp: weakref.ref[torch.nn.Module] | None = None
         """The DDP model of the first model that the hook serves, where it is known."""
-        self._unnumbered = UnnumberedPasses()
+        self._unnumbered: tuple[int, list[object]] = (-1, [])
+        """A pass, and the kinds of the unnumbered buckets that one model has had in it so far."""
         self.models: list[ModelState] = []
 
     def learn_names(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -153,7 +134,7 @@ class LayoutTracker:
         parameters = bucket.parameters()
         ids = tuple(map(id, parameters))
         unnumbered = is_unnumbered(bucket)
-        index = self._unnumbered.number(bucket) if unnumbered else bucket.index()
+        index = self._number(bucket) if unnumbered else bucket.index()
         model = self._model_of(parameters, index)
         # DDP runs the hooks of shadows outside any backward pass, on buckets made for the purpose.
         shadow = not in_backward(bucket)
@@ -168,6 +149,19 @@ class LayoutTracker:
         if not shadow and not unnumbered:  # else it is asked once more which it is
             self._remember(slot, bucket.buffer())
         return slot, shadow
+
+    def _number(self, bucket: GradBucketLike) -> int:
+        """Return how many buckets of its model came before an unnumbered one in this pass.
+
+        Two models in one pass are told apart by their dtypes, unless they have none in common.
+        """
+        task, kind = current_pass(), kind_of(bucket)
+        before, kinds = self._unnumbered
+        if task != before or (kind is not None and kind in kinds):
+            kinds = []
+            self._unnumbered = task, kinds
+        kinds.append(kind)
+        return len(kinds) - 1
 
     def _remember(self, slot: BucketSlot, buffer: torch.Tensor) -> None:
         if self.by_buffer.get(slot.buffer_id) is slot:
