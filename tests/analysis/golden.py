@@ -257,11 +257,7 @@ def _tab(folder: Path) -> Iterator[str]:
         lists |= {kind: lists[kind][:3] for kind in ("slowest", "exposed", "anomalies")}
         yield f"summary {_line(summary)}"
         yield f"bands {_line({k: {x: sum(v) for x, v in b.items()} for k, b in bands.items()})}"
-        yield f"paths {_line(ask('/path_sums', model=name))}"
-        step = ask("/step", model=name)
-        yield f"step {_line(step)}"
-        if "step" in step:
-            yield f"path {_line(ask('/path', model=name, step=step['step'])['rows'])}"
+        yield f"step {_line(ask('/step', model=name))}"
         for value in VALUES:
             heat = ask("/heat", model=name, value=value, columns=1000)
             said = {k: heat[k] for k in ("low", "high", "unknown", "note")}

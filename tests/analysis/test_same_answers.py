@@ -28,7 +28,6 @@ from hooktrace.exporters.observations import Observer
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import Batch
 from hooktrace.records import metrics as m
-from hooktrace.records.stall import ENOUGH_STEPS, is_stall
 from hooktrace.testing.synthetic import SyntheticJob, simulate
 from hooktrace.testing.synthetic_hangs import SyntheticHang
 from tests.analysis.golden import REAL, write
@@ -151,17 +150,8 @@ def test_report_and_comparison_count_them_too(answers: Answers) -> None:
         assert (compared.facts.steps, compared.facts.probed) == (len(counted), model.facts.probed)
 
 
-def stalls_of(rows: Any) -> Iterator[int]:
-    """Yield the steps of a rank that stalled, by its own usual ones; none of too few."""
-    own = rows[rows["counts"]]
-    exposed, period = (own[name].dropna().astype(float) for name in ("exposed_ns", "period_ns"))
-    if len(own) >= ENOUGH_STEPS and len(exposed) and len(period):
-        usual = exposed.median(), period.median()
-        yield from (own["step"][i] for i, ns in exposed.items() if is_stall(ns, *usual))
-
-
 def test_the_tab_counts_them_too(answers: Answers) -> None:
-    """Its lists, the bands above the lanes, the heat map's colours, and the critical paths."""
+    """Its lists, the bands above the lanes, and the heat map's colours."""
     for model in answers.models:
         name, trace = model.facts.model, answers.in_trace(model.facts.model)
         summary = answers.tab("/summary", model=name)
@@ -177,11 +167,6 @@ def test_the_tab_counts_them_too(answers: Answers) -> None:
         exposed = rows[rows["step"].isin(everywhere)]["exposed_ns"]
         heat = answers.tab("/heat", model=name, value="exposed", columns=1000)
         assert (heat["low"], heat["high"]) == (exposed.min(), exposed.max())
-        # Paths leave out steps that stalled besides: one would be longer than all others.
-        stalled = {step for _, own in rows.groupby("rank") for step in stalls_of(own)}
-        of = len({*everywhere} - stalled)
-        title = answers.tab("/path_sums", model=name)["title"]
-        assert f"{of} steady-state steps" in title or title.startswith("There is none")
 
 
 def test_all_name_the_same_late_ranks(answers: Answers) -> None:

@@ -94,7 +94,7 @@ def test_an_address_that_names_what_is_not_there_says_so(page: Any, address: str
 
 
 def test_the_whole_run_is_kept_and_another_run_opens_on_a_step(page: Any, address: str) -> None:
-    """By a reload and by the run's list; the critical path's parts below 1 % are one row."""
+    """By a reload and by the run's list."""
     timeline = opened(page, address, "&p.hooktrace.run=a/late")
     assert timeline.settle("a/late")["mode"] == "free"
     timeline.whole()
@@ -105,10 +105,6 @@ def test_the_whole_run_is_kept_and_another_run_opens_on_a_step(page: Any, addres
     timeline.frame.select_option("#run", "b")
     assert timeline.settle("b")["mode"] == "free"
     assert "whole" not in page.url
-    timeline.frame.wait_for_selector("#path-run .row")
-    rows = timeline.text("#path-run")
-    assert rows.count("< 1 %") <= 1
-    assert re.search(r"[2-9] parts below 1 % each", rows)
 
 
 def test_back_leads_to_what_was_there(page: Any, address: str) -> None:

@@ -1,4 +1,4 @@
-"""What is drawn of waiting: hatched bars, arrows, the critical path.
+"""What is drawn of waiting: hatched bars, arrows, the list.
 
 All of one made-up job whose rank 2 is 12 ms late, so that it is known what must be seen.
 """
@@ -101,38 +101,7 @@ def test_the_tooltip_says_for_whom_a_bucket_waits(timeline: Timeline) -> None:
     assert "wire: transfer" in timeline.text("#tooltip")
 
 
-def test_the_pinned_steps_critical_path_is_drawn_and_sums_up(timeline: Timeline) -> None:
-    """Through rank 2's compute; ``c`` draws those of steps in view; the run has sums."""
-    timeline.step(5)
-    timeline.page.mouse.move(*timeline.place(1, 5, 3))
-    timeline.page.mouse.down()
-    timeline.page.mouse.up()
-    timeline.wait("s.pinned && s.path.shown.length === 1")
-    state = timeline.settle()
-    (path,) = state["path"]["shown"]
-    assert path["title"].startswith("Step 5 took ")
-    segments = path["segments"]
-    assert state["drawn"]["pathSegments"] == len(segments)
-    assert sum(one["end"] - one["start"] for one in segments) == (
-        segments[-1]["end"] - segments[0]["start"]
-    )
-    assert {one["rank"] for one in segments if one["kind"] == "compute"} == {2}
-    assert "compute of rank 2" in timeline.text("#path")
-    timeline.press("Escape")
-    assert timeline.state()["drawn"]["pathSegments"] == 0
-    timeline.press("c")
-    timeline.wait("s.path.isOn && s.path.shown.length >= 1")
-    assert timeline.settle()["drawn"]["pathSegments"] >= len(segments)
-    timeline.press("0")
-    timeline.wait("s.path.shown.length === 0")
-    assert timeline.settle()["drawn"]["pathSegments"] == 0
-    assert "More than 8 steps are in view: no path is drawn" in timeline.text("#path")
-    timeline.press("c")
-    timeline.frame.wait_for_selector("#path", state="hidden")
-    timeline.frame.wait_for_function(
-        "() => document.getElementById('path-run').innerText.includes('compute of rank 2')"
-    )
-    assert "all 12 steady-state steps" in timeline.text("#path-run")
+def test_the_list_says_for_whom_ranks_wait(timeline: Timeline) -> None:
     assert "for rank 2" in timeline.text("#waiting")
 
 

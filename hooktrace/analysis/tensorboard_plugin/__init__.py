@@ -12,7 +12,6 @@ In go the record files under TensorBoard's logdir; out come JSON answers that th
                                        bucket_detail.py    all numbers of one bucket
                                        search.py           what a text finds
                                        run_summary.py      slow steps, anomalies, late ranks
-                                       run_paths.py        what a step, or the run, consists of
                                        heat_map.py         ranks by steps, and the run in bands
                                        selection.py        a stretch of time in numbers
 

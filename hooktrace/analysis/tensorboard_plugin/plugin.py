@@ -27,7 +27,6 @@ from .bucket_detail import bucket_detail
 from .cache import Snapshot, readers
 from .heat_map import VALUES, heat_map, run_bands
 from .level_of_detail import Look, picture
-from .run_paths import step_path, usual_path
 from .run_summary import step_of, summary
 from .runs import NotThereError, Runs
 from .scene import KINDS, LATE, Scene
@@ -225,8 +224,6 @@ ROUTES: dict[str, Callable[[Scene, wrappers.Request], dict[str, Any]]] = {
     "selection": _selection,
     "search": lambda scene, request: search(scene, request.args.get("text", "")),
     "bucket": _bucket,
-    "path": lambda scene, request: step_path(scene, _number(request, "step")),
-    "path_sums": lambda scene, _: usual_path(scene),
 }
 """What is answered of a model, and what was read of the run then.  ``step`` without a number is a
 typical one; a bucket is named by its ``id`` in its rank's file, or by ``step`` and ``bucket``."""

@@ -19,13 +19,15 @@ from ..run.dense import settled_steps
 from ..run.late import LateRank
 from .bucket_detail import call_name
 from .runs import NotThereError
-from .scene import Scene
+from .scene import KINDS, Scene
 from .words import counted, time_text
 
 MAX_LISTED = 30
 """Rows in a list, ..."""
 _MOST_STEPS = 12
-"""... and in one of steps."""
+"""... in one of steps, ..."""
+_MOST_RANKS = 8
+"""... and in the one of whom ranks wait for."""
 
 Row = dict[str, Any]
 """``label``, ``value``, ``text`` (a tooltip), and ``step``, ``rank``, ``at`` (ns since the origin)
@@ -58,7 +60,32 @@ def lists_of(scene: Scene) -> dict[str, list[Row]]:
             *([{"note": f"and {more:,} more"}] if more > 0 else []),
         ],
         "rebuilds": [*_rebuilds(scene)][-MAX_LISTED:],
+        "waiting": [*_waiting(scene)],
     }
+
+
+def _waiting(scene: Scene) -> Iterator[Row]:
+    """Yield what share of all wire time is waiting, and for whom; why, where it is not known.
+
+    Shares, since buckets overlap and all ranks wait at once: the sum is nobody's time.
+    """
+    if scene.waits.why_missing is not None:
+        yield {"note": f"not known: {scene.waits.why_missing}"}
+        return
+    wait, wire = (float(scene.spent[:, KINDS.index(kind)].sum()) for kind in ("wait", "wire"))
+    wire = wait + wire or 1.0
+    yield {"label": "of all wire time", "value": percent(wait / wire)}
+    ns = np.zeros(len(scene.numbers) + 1)  # the last one: of waits for a rank that is not known
+    for waited in scene.waits.waited:
+        at = waited.ns > 0
+        ns += np.bincount(waited.last[at] % len(ns), weights=waited.ns[at], minlength=len(ns))
+    order = [i for i in np.argsort(-ns, kind="stable").tolist() if ns[i] > 0]
+    for i in order[:_MOST_RANKS]:
+        is_known = i < len(scene.numbers)
+        whom = f"rank {scene.numbers[i]}" if is_known else "a rank that the clocks do not show"
+        yield {"label": f"for {whom}", "value": percent(ns[i] / wire)}
+    if left := order[_MOST_RANKS:]:
+        yield {"label": "for others", "value": percent(ns[left].sum() / wire)}
 
 
 def usual_exposed(scene: Scene) -> list[list[int]]:

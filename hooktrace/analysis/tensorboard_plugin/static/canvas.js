@@ -14,7 +14,7 @@ import { within } from "./shapes.js";
 import { drawArrows } from "./waits.js";
 
 const COUNTED = ["bars", "bins", "stages", "steps", "exposed", "lastMarks", "marks", "late",
-  "ranks", "rulerSteps", "hangs", "missing", "open", "waits", "arrows", "pathSegments", "lit",
+  "ranks", "rulerSteps", "hangs", "missing", "open", "waits", "arrows", "lit",
   "dimmed", "others"];
 const LEAST_STEP_PX = 40; // of a step whose last bucket is marked
 
@@ -76,7 +76,7 @@ export class Canvas {
     this.lanes.measure([...ranks.values()], own.lanes, this.height - TOP);
   }
 
-  draw(hovered, pinned, path) {
+  draw(hovered, pinned) {
     const { context: c, theme, data, data: { picture }, lanes } = this;
     if (data.own) this.measure(data);
     if (lanes.canScroll !== this.hasBar) this.resize();
@@ -94,7 +94,6 @@ export class Canvas {
           if (rank) this.drawRank(rank, item, counts);
         }
         drawArrows(this, picture, [hovered, pinned], counts);
-        path.draw(this, counts);
         this.outline(hovered, theme.text, 1);
         this.outline(pinned, theme.late, 2);
       });

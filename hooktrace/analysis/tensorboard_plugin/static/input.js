@@ -75,7 +75,6 @@ export function listen(app) {
     l: () => view.setFollow(view.mode !== "follow"),
     escape: () => { app.pin(null); app.search.clear(); },
     "/": () => app.search.focus(), "?": () => app.keys.showModal(),
-    c: () => app.path.toggle(),
     h: () => app.ranks.toggleHeat(),
     x: () => selection.toggle(),
     f: () => {

@@ -3,7 +3,7 @@
 import { button, element } from "./dom.js";
 
 export const HINT =
-  "w s zoom · a d pan · [ ] step · 0 whole run · c path · f focus · / search · ? all keys";
+  "w s zoom · a d pan · [ ] step · 0 whole run · h heat map · f focus · / search · ? all keys";
 const KEYS = [
   ["w s", "zoom in and out at the pointer; Ctrl and wheel too"],
   ["a d ← →", "pan; dragging and Shift and wheel too"],
@@ -12,7 +12,6 @@ const KEYS = [
   ["0 Home", "the whole run"],
   ["f", "zoom to the bar that is pinned or under the pointer"],
   ["l End", "follow the end of a running job"],
-  ["c", "the critical path of a step"],
   ["h", "heat map of ranks by steps"],
   ["x", "drag selects a stretch of time, and its numbers"],
   ["/", "search: parameter, unit, bucket 3, step 12, rank 2, anomaly"],

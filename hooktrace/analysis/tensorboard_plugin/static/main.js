@@ -5,7 +5,6 @@ import { Address } from "./address.js";
 import { Bands } from "./bands.js";
 import { BarCursor } from "./bar_cursor.js";
 import { Canvas } from "./canvas.js";
-import { CriticalPath } from "./critical_path.js";
 import { Data } from "./data.js";
 import { counted, element, formatTime } from "./dom.js";
 import { hitAt } from "./hits.js";
@@ -55,7 +54,6 @@ class App {
     this.tooltip = new Tooltip(this.data);
     this.ranks = new RankTools(this);
     this.panel = new Panel(this);
-    this.path = new CriticalPath(this);
     this.search = new Search(this);
     this.cursor = new BarCursor(this);
     this.keys = keysDialog(this.stage);
@@ -168,8 +166,7 @@ class App {
     const began = performance.now();
     const moving = view.advance(now);
     canvas.lit = litOf(this.lit, this.pinned);
-    this.path.need();
-    this.drawn = canvas.draw(this.hovered, this.pinned, this.path);
+    this.drawn = canvas.draw(this.hovered, this.pinned);
     this.ranks.draw();
     this.legend.draw();
     if (this.hovered) this.hover(...this.hoveredAt);

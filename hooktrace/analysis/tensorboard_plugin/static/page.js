@@ -15,8 +15,6 @@ export function build(app) {
       placeholder: "step", change: () => app.steps.go(Number(page.stepBox.value)) }),
     follow: element("input", { id: "follow", type: "checkbox",
       change: () => app.view.setFollow(page.follow.checked) }),
-    path: act("critical path", () => app.path.toggle(), { id: "critical", "aria-pressed": "false",
-      title: "Show the critical path of the steps in view (c)" }),
     status: element("span", { id: "status", role: "status" }),
     told: element("div", { id: "told", role: "status", hidden: "" }),
     stage: element("canvas", { id: "lanes", tabindex: "0", role: "img" }),
@@ -30,7 +28,6 @@ export function build(app) {
       act("‹", () => app.steps.by(-1), { id: "previous", title: "Previous step ([)" }),
       page.stepBox,
       act("›", () => app.steps.by(1), { id: "next", title: "Next step (])" })),
-    page.path,
     act("whole run", () => app.fit(), { id: "fit", title: "Show the whole run (0)" }),
     element("label", { title: "Stay at the end of a running job (l)" }, page.follow, " follow"),
     page.status);

@@ -5,7 +5,6 @@ import { describe } from "./tooltip.js";
 
 const LISTS = [
   ["pinned", "Pinned bucket", true],
-  ["path", "Critical path of the step", true], ["path-run", "Critical path, whole run", true],
   ["waiting", "Straggler wait", true], ["slowest", "Slowest steps", true],
   ["exposed", "Most exposed steps", false], ["late", "Late ranks", true],
   ["anomalies", "Anomalies", true], ["rebuilds", "Bucket layouts", false],
@@ -51,10 +50,10 @@ export class Panel {
   // A row that leads somewhere is a button: reached by keyboard too.
   row({ note, label, value, text, step, rank, at }) {
     if (note) return paragraph(note);
-    const { steps } = this.app;
+    const { steps } = this.app, told = [element("span", {}, label), element("span", {}, value)];
+    if (step === undefined) return element("div", { class: "row" }, ...told);
     const go = () => (at === undefined ? steps.go(step, rank) : steps.goToMoment(at, step, rank));
-    return button([element("span", {}, label), element("span", {}, value)], go,
-      { class: "row", title: text });
+    return button(told, go, { class: "row", title: text });
   }
 
   notes(lines) { this.fill("notes", lines.map((line) => paragraph(line))); }

@@ -24,8 +24,8 @@ function stateOf(app) {
     lanesWidth: canvas.lanesWidth, theme: canvas.theme.name, isWhole: data.isWhole,
     // `drawn` is of the last frame: not of one that is asked for.
     isBusy: app.isWaiting || data.isBusy || view.isMoving || app.restore.isWanting
-      || app.address.isWriting || ranks.isBusy || app.path.isBusy,
-    heat: ranks.heat.state(), lanes: canvas.lanes.state(), path: app.path.state(),
+      || app.address.isWriting || ranks.isBusy,
+    heat: ranks.heat.state(), lanes: canvas.lanes.state(),
     selection: ranks.selection.state(), lateOutOfSight: canvas.edges,
     told: app.page.told.textContent, ...app.times, notice: app.page.notice.textContent,
   };

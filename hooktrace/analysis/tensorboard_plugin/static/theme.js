@@ -5,7 +5,7 @@ import { outermost } from "./address.js";
 import { KINDS } from "./definitions.js";
 
 const NAMES = ["background", "lane", "text", "muted", "line", "step", "exposed", "late", "bad",
-  "hang", "path"];
+  "hang"];
 
 // `use` takes the colours by their names, and `kinds` by the stages' numbers.
 export function followTheme(use) {
