@@ -13,9 +13,9 @@ from werkzeug.test import Client
 
 from hooktrace.analysis.run import Run, load
 from hooktrace.analysis.run.dense import StepArrays, settled_steps
+from hooktrace.analysis.run.scene import Scene
 from hooktrace.analysis.tensorboard_plugin import plugin
 from hooktrace.analysis.tensorboard_plugin.level_of_detail import Look, picture
-from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated

@@ -23,7 +23,7 @@ from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.findings import HUNG
 from hooktrace.analysis.run import REASONS, hangs
-from hooktrace.analysis.tensorboard_plugin.scene import LATE, Scene
+from hooktrace.analysis.run.scene import LATE, Scene
 from hooktrace.exporters.observations import Observer
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import Batch

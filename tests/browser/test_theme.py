@@ -11,7 +11,7 @@ import pytest
 
 from hooktrace.analysis import tensorboard_plugin
 from hooktrace.analysis.document.html import STYLE
-from hooktrace.analysis.tensorboard_plugin.scene import KINDS
+from hooktrace.analysis.run.scene import KINDS
 
 from .colors import difference, lab
 

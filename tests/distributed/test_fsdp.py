@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
 from hooktrace.analysis.run import STAGE_NAMES, UNKNOWN, load
-from hooktrace.analysis.tensorboard_plugin.scene import Scene
+from hooktrace.analysis.run.scene import Scene
 from hooktrace.analysis.tensorboard_plugin.selection import selection
 from hooktrace.analysis.tensorboard_plugin.words import counted
 from hooktrace.fsdp import hooks

@@ -5,7 +5,7 @@ one bucket in one step are tied by a flow, from the rank that is ready first to 
 ready last, so that the length of the arrows is the wait; buckets on devices are not tied.  A rank
 whose clock nobody measured says so in its label.
 
-No more than a block of text is held; the columns of the run are, about 300 bytes a bucket.
+No more than a block of text is held; the columns of the run are, about 500 bytes a bucket.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Any
 
 import msgspec
 
-from ..run import Run, hangs, reasons
-from .rank_events import Event, RankEvents, first_time, tied
+from ..run import Run
+from ..run.scene import Scene
+from .rank_events import Event, RankEvents, arrows_of, first_time
 
 _BLOCK = 1 << 20
 _encode = msgspec.json.Encoder().encode
@@ -42,8 +43,9 @@ def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None
 
     ``progress`` is told after each rank how many bytes of text there are.  Raises ``OSError``.
     """
-    ranks, hung, info = tied(run), hangs(run), run.info
-    found = Exported(len(ranks), arrows=sum(int((one.phase > 1).sum()) for one in ranks))
+    scenes, info = [Scene(run, model) for model in run.model_names or [""]], run.info
+    arrows = [arrows_of(scene) for scene in scenes]
+    found = Exported(len(run.tracks), arrows=sum(int((phase > 1).sum()) for phase, _ in arrows))
     other = {
         "run_id": info and info.run_id,
         "world_size": info and info.world_size,
@@ -64,9 +66,9 @@ def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None
             found.slices += event["ph"] in "XB"
 
         file.write(b'{"displayTimeUnit":"ms","otherData":%b,"traceEvents":[' % _line(other))
-        origin = first_time(ranks, hung)
-        for one, why in zip(ranks, reasons(run), strict=True):
-            RankEvents(one, origin, why, hung, emit).write()
+        origin = first_time(scenes)
+        for i in range(len(run.tracks)):
+            RankEvents(scenes, arrows, i, origin, emit).write()
             if progress is not None:
                 progress(file.tell())
         file.write(b"\n]}\n")

@@ -13,10 +13,10 @@ import numpy as np
 from ...records import ErrorRecord, Unit
 from ...records.units import exact_ms, ms, named_ranks, size
 from ..run import FLAGS, UNKNOWN, RankTrack, lags
+from ..run.scene import Scene
+from ..run.spans import Bars
 from ..run.waits import ONE_RANK, PIECES
 from .runs import NotThereError
-from .scene import Scene
-from .spans import Bars
 
 MAX_NAMES = 40
 """Parameter names in a detail; the number of the others is told."""

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ..run import ReadingAside, Run, TrackFollower, processes_for, read_in_turns, run_of
 from ..run.run import once
+from ..run.scene import Scene
 from .runs import NotThereError
-from .scene import Scene
 
 _LONGEST_S = 3.0
 _WHILE_THEY_START_S = 0.2

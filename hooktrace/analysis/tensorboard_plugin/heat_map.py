@@ -18,10 +18,10 @@ import numpy as np
 
 from ..run import UNKNOWN, Ints, lags
 from ..run.intervals import union_of_groups
+from ..run.scene import Scene
 from ..run.waits import PIECES
 from .run_summary import merged_steps
 from .runs import NotThereError
-from .scene import Scene
 from .words import time_text
 
 MAX_CELLS = 200_000

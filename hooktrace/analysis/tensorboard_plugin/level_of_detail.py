@@ -20,10 +20,10 @@ import numpy as np
 
 from ...records.units import size
 from ..run import Ints
+from ..run.scene import LATE, Floats, Pieces, Scene
+from ..run.spans import Bars, Spans
 from ..run.waits import PIECES
 from .run_summary import layout_text
-from .scene import LATE, Floats, Pieces, Scene
-from .spans import Bars, Spans
 from .words import time_text
 
 MAX_BARS = 2500

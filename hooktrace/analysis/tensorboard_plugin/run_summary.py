@@ -17,9 +17,9 @@ from ..run import UNKNOWN, Ints
 from ..run.columns import KEY_BITS
 from ..run.dense import settled_steps
 from ..run.late import LateRank
+from ..run.scene import KINDS, Scene
 from .bucket_detail import call_name
 from .runs import NotThereError
-from .scene import KINDS, Scene
 from .words import counted, time_text
 
 MAX_LISTED = 30

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from ..run.scene import Scene
 from .run_summary import layouts_of, wrong_of
-from .scene import Scene
 from .words import counted
 
 MAX_RESULTS = 40

@@ -23,9 +23,9 @@ import numpy as np
 
 from ..run import STAGE_NAMES, UNKNOWN, Bools, Ints
 from ..run.intervals import union_of_groups
+from ..run.scene import Scene
+from ..run.spans import Bars, Spans
 from ..run.waits import PIECES
-from .scene import Scene
-from .spans import Bars, Spans
 from .words import counted, time_text
 
 MAX_BUCKETS = 300

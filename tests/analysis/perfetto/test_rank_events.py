@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.perfetto.rank_events import RankEvents, tied
-from hooktrace.analysis.run import Hang, reasons
+from hooktrace.analysis.perfetto.rank_events import RankEvents, arrows_of
+from hooktrace.analysis.run import Hang
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
@@ -19,7 +19,7 @@ from tests.analysis.perfetto.trace_events import Event, ns
 from tests.analysis.report.sharded_jobs import ShardedJob
 from tests.analysis.run.files import moved, run_of, steps_of, text_of, write_ranks
 from tests.analysis.run.test_others import collective, run_with
-from tests.analysis.runs import job_run
+from tests.analysis.runs import job_run, tab_of
 from tests.exporters.records_sample import (
     STEP_NS,
     make_step,
@@ -35,8 +35,6 @@ def test_steps_that_overlap_and_device_times_stay_valid(tmp_path: Path) -> None:
     _, events, _ = exported(tmp_path)
     rows = [e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0]
     assert "net: bucket 0 (overlap 1)" in rows
-    untimed = [e for e in events if "times" in e.get("args", {})]
-    assert len(untimed) == 4
     first = next(e for e in events if e["name"] == "step 0")
     last = max(
         ns(e["ts"] + e["dur"])
@@ -118,14 +116,17 @@ def test_a_hang_in_the_first_step_is_where_the_trace_begins(tmp_path: Path) -> N
     assert [e["ts"] for e in events_of(tmp_path, SyntheticHang(step=1))] == [0.0] * 4
 
 
-def test_hangs_that_overlap_have_rows_of_their_own(tmp_path: Path) -> None:
+def test_hangs_that_overlap_have_rows_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Perfetto drops what overlaps without nesting; a sharded model's unit is named."""
     record = replace(SyntheticHang(step=1).record(HUNG, 0), unit="head all-gather (forward)")
     of = partial(Hang, record=record, last_word="", failed=False, went_on=True, ranks=(0,))
     hung = [of(start=a, end=b) for a, b in ((0, 10), (5, None), (10, 20), (15, 30))]
-    run = job_run(SyntheticJob(ranks=3, steps=1), tmp_path)
+    monkeypatch.setattr("hooktrace.analysis.perfetto.rank_events.hangs", lambda _: hung)
+    scene = tab_of(job_run(SyntheticJob(ranks=3, steps=1), tmp_path))
     events: list[Event] = []
-    RankEvents(tied(run)[2], 0, reasons(run)[2], hung, events.append).write()
+    RankEvents([scene], [arrows_of(scene)], 2, 0, events.append).write()
     found = [e for e in events if e.get("cat") == "hang"]
     first = found[0]["tid"]
     assert [(ns(e["ts"]), e["tid"] - first) for e in found] == [

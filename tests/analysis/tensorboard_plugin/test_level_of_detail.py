@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from hooktrace.analysis.run.scene import KINDS, Scene
 from hooktrace.analysis.tensorboard_plugin.level_of_detail import MAX_MARKS
-from hooktrace.analysis.tensorboard_plugin.scene import KINDS, Scene
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.run.files import Completed, run_of, steps_of, text_of, write_ranks
 from tests.analysis.run.test_others import US, collective, run_with

@@ -13,9 +13,9 @@ from werkzeug.test import Client
 
 from hooktrace.analysis import tensorboard_plugin
 from hooktrace.analysis.run import FLAGS
+from hooktrace.analysis.run.scene import KINDS, LATE
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
-from hooktrace.analysis.tensorboard_plugin.scene import KINDS, LATE
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.tensorboard_plugin.scene import Scene
+from hooktrace.analysis.run.scene import Scene
 from hooktrace.analysis.tensorboard_plugin.search import MAX_RESULTS, search
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.testing.synthetic import SyntheticJob

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from hooktrace.analysis.run.scene import Scene
 from hooktrace.analysis.tensorboard_plugin import selection as module
-from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.testing.synthetic import SyntheticJob, simulate
 from tests.analysis.runs import job_run, tab_of
 

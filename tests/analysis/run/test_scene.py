@@ -7,10 +7,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hooktrace.analysis.run.columns import KEY_BITS
+from hooktrace.analysis.run.scene import Scene
+from hooktrace.analysis.run.spans import MAX_ROWS
 from hooktrace.analysis.tensorboard_plugin.run_summary import lists_of
-from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.analysis.tensorboard_plugin.selection import selection
-from hooktrace.analysis.tensorboard_plugin.spans import MAX_ROWS
 from hooktrace.records import CompletedStep, DeviceSpan
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job

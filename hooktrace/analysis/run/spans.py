@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import UNIT_KINDS, Unit
-from ..run import FLAGS, Bools, Ints
+from .columns import FLAGS, Bools, Ints
 
 _T = TypeVar("_T", bound=np.generic)
 

@@ -4,7 +4,7 @@
     some bars --Scene.pieces--> their stages, wire split into wait and transfer
 
 The origin is the first time that any rank has, so that numbers stay small enough for a browser.
-A device bucket is where the Perfetto file puts it: after its step's first ready bucket.
+The tab and the Perfetto file draw it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ import numpy.typing as npt
 
 from ...records import AnomalyRecord, LayoutRecord, Unit
 from ...records.other import OtherCollective, OtherCollectives
-from ..run import COUNTS, UNKNOWN, Hang, Ints, RankTrack, Run, bucket_keys, reasons
-from ..run import hangs as hangs_of
-from ..run import waits as waits_of
-from ..run.dense import settled_steps
-from ..run.late import LateRank, late_calls, late_ranks, why_nobody
-from ..run.order import is_order_known
-from ..run.placed import placed
-from ..run.waits import PIECES, pieces_of
+from .columns import UNKNOWN, Ints, RankTrack, bucket_keys
+from .counts import COUNTS, reasons
+from .dense import settled_steps
+from .hangs import Hang
+from .hangs import hangs as hangs_of
+from .late import LateRank, late_calls, late_ranks, why_nobody
+from .order import is_order_known
+from .placed import placed
+from .run import Run
 from .spans import MAX_ROWS, Bars, Spans, Steps, lanes_of
+from .waits import PIECES, pieces_of
+from .waits import waits as waits_of
 
 LATE = 1 << 16
 """Bit beside ``FLAGS``: others waited here for this rank, which is late."""

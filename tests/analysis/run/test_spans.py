@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hooktrace.analysis.tensorboard_plugin.spans import MAX_ROWS, Bars, Spans, lanes_of
+from hooktrace.analysis.run.spans import MAX_ROWS, Bars, Spans, lanes_of
 
 
 def test_many_buckets_take_free_rows() -> None:
