@@ -9,7 +9,7 @@ The tab and the Perfetto file draw it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ...records import AnomalyRecord, LayoutRecord, Unit
 from ...records.other import OtherCollective, OtherCollectives
-from .columns import UNKNOWN, Ints, RankTrack, bucket_keys
+from .columns import STAGE_NAMES, UNKNOWN, Ints, bucket_keys
 from .counts import COUNTS, reasons
 from .dense import settled_steps
 from .hangs import Hang
@@ -37,6 +37,8 @@ LATE = 1 << 16
 
 KINDS = (*PIECES, "other")
 """What time in a bucket is; ``other`` is in no stage."""
+
+_WIRE, _WAIT = PIECES.index("wire"), PIECES.index("wait")
 
 _OPEN_SHARE = 0.1
 """Of the run that a hang without an end has at its end, at least, so that it can be seen."""
@@ -176,22 +178,18 @@ class Scene:
 
     @cached_property
     def spent(self) -> Floats:
-        """The ns of each of ``KINDS`` in each bar, (bars, kinds)."""
-        parts, size = [], len(KINDS)
-        for _, bars, pieces in self.by_rank():
-            place = pieces.of * size + pieces.kind
-            sums = np.bincount(place, pieces.end - pieces.start, len(bars) * size)
-            parts.append(sums.reshape(-1, size))
-        found: Floats = np.concatenate(parts)
+        """The ns of each of ``KINDS`` in each bar, (kinds, bars)."""
+        found: Floats = np.zeros((len(KINDS), len(self.bars)))
+        for i, (track, waited) in enumerate(zip(self.tracks, self.waits.waited, strict=True)):
+            own = self.bars.of_rank(i)
+            known = np.maximum(waited.ns, 0)
+            wait = np.bincount(track.bucket_of_stages(), known, minlength=len(track.buckets))
+            found[: len(STAGE_NAMES), own] = track.time_in_stages()[self.bars.row[own]].T
+            found[_WAIT, own] = wait[self.bars.row[own]]
+        found[_WIRE] -= found[_WAIT]
         took = self.bars.end - self.bars.start
-        found[:, KINDS.index("other")] = np.clip(took - found.sum(axis=1), 0, None)
+        found[-1] = np.maximum(took - found.sum(axis=0), 0)
         return found
-
-    def by_rank(self) -> Iterator[tuple[RankTrack, Bars, Pieces]]:
-        """Yield each rank's bars with their stages: those of all ranks at once take much memory."""
-        for i, track in enumerate(self.tracks):
-            bars = self.bars.at(self.bars.of_rank(i))
-            yield track, bars, self.pieces(bars)
 
     def pieces(self, bars: Bars) -> Pieces:
         """Return the stages of some bars."""
@@ -219,6 +217,7 @@ class Scene:
         at_end = np.maximum(steps.exposed, 0)
         at_end[steps.gather(t.steps.having("sharded") for t in tracks)] = 0
         waited = bars.gather(t.buckets.exposed for t in tracks).clip(0, bars.end - bars.start)
+        bars, waited = bars.at(own := waited > 0), waited[own]
         issuing = bars.gather(t.buckets.launched_after for t in tracks).clip(0, waited)
         issuing[bars.having("device")] = 0
         found = Spans(steps.rank, steps.row, steps.end - at_end, steps.end).joined(

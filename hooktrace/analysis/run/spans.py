@@ -147,8 +147,10 @@ def free_rows(start: Ints, end: Ints, *groups: Ints) -> Ints:
         own = np.flatnonzero(sizes > k)
         at = order[firsts[own] + k]
         free = busy_to[own] <= start[at, None]
+        row = free.argmax(axis=1)
         # Where none is free, the one that is free the soonest.
-        row = np.where(free.any(axis=1), free.argmax(axis=1), busy_to[own].argmin(axis=1))
+        if len(full := np.flatnonzero(~free.any(axis=1))):
+            row[full] = busy_to[own[full]].argmin(axis=1)
         busy_to[own, row] = np.maximum(busy_to[own, row], end[at])
         rows[at] = row
     return rows

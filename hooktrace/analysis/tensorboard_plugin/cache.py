@@ -4,8 +4,7 @@
     all other requests --> RunReader.latest() --> the same Snapshot --scene(model)--> Scene
 
 Reading takes a bounded time, all ranks in turns, so that the first picture of a large run comes
-early, has all ranks, and grows with the requests that follow.  Of a large run processes of its own
-read most of the rest while the picture is drawn.  Only what is new is read.
+early, has all ranks, and grows with the requests that follow.  Only what is new is read.
 """
 
 from __future__ import annotations
@@ -13,20 +12,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
-from ..run import ReadingAside, Run, TrackFollower, processes_for, read_in_turns, run_of
+from ..run import Run, TrackFollower, read_in_turns, run_of
 from ..run.run import once
 from ..run.scene import Scene
 from .runs import NotThereError
 
 _LONGEST_S = 3.0
-_WHILE_THEY_START_S = 0.2
-_MOST_PROCESSES = 8
-"""Of a machine that others may work on."""
+_TIMES_BEFORE = 4
 _KEPT = 4
 """Runs that stay in memory."""
 
@@ -66,8 +62,6 @@ class RunReader:
         self._lock = threading.Lock()
         self._ranks: dict[int, TrackFollower] = {}
         self._reading_s = 0.0
-        self._aside: ReadingAside | None = None
-        self._may_start = True
         self._state: object = None
         self._snapshot: Snapshot | None = None
 
@@ -78,12 +72,10 @@ class RunReader:
     def refresh(self, budget_s: float) -> Snapshot:
         """Read what is new for about ``budget_s`` at first, at least a portion of each rank.
 
-        While there is more, each call takes as long as all before, up to ``_LONGEST_S``: a picture
-        of what was read costs time too, and twice as much is worth a new one.
+        While there is more, each call takes ``_TIMES_BEFORE`` times as long as all before, up to
+        ``_LONGEST_S``: a picture of what was read costs time too.
         """
         with self._lock:
-            if self._aside is not None:
-                self._may_start = self._aside.end()  # of those that failed it is read here
             found = self._files()
             self._ranks = {rank: self._ranks.get(rank) or TrackFollower() for rank in sorted(found)}
             for rank, follower in self._ranks.items():
@@ -92,17 +84,9 @@ class RunReader:
             return self._current()
 
     def _read(self, budget_s: float) -> None:
-        followers, began = [*self._ranks.values()], time.monotonic()
-        left = sum(f.total_bytes - f.read_bytes for f in followers)
-        processes = min(processes_for(left, len(followers)), _MOST_PROCESSES)
-        self._aside = None
-        if processes > 1 and self._may_start:
-            with suppress(OSError):  # a system that lets none start has none
-                self._aside = ReadingAside(processes - 1)
-        longer = max(budget_s, min(self._reading_s, _LONGEST_S))
-        is_at_end = read_in_turns(followers, _WHILE_THEY_START_S if self._aside else longer)
-        if self._aside is not None:
-            self._aside.begin(followers, _LONGEST_S)
+        began = time.monotonic()
+        longest = min(max(budget_s, _TIMES_BEFORE * self._reading_s), _LONGEST_S)
+        is_at_end = read_in_turns(self._ranks.values(), longest)
         self._reading_s = 0.0 if is_at_end else self._reading_s + time.monotonic() - began
 
     def _current(self) -> Snapshot:

@@ -109,7 +109,9 @@ def _part(scene: Scene, kind: int) -> Ints:
     ``UNKNOWN`` for a step in which the split of any of its collectives is unknown.
     """
     found = []
-    for track, bars, pieces in scene.by_rank():
+    for i, track in enumerate(scene.tracks):
+        bars = scene.bars.at(scene.bars.of_rank(i))
+        pieces = scene.pieces(bars)
         steps = track.steps.rows_of(track.buckets.model, track.buckets.step)
         count = len(track.steps)
         row = steps[bars.row][pieces.of]

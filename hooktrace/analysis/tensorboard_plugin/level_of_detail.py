@@ -20,7 +20,7 @@ import numpy as np
 
 from ...records.units import size
 from ..run import Ints
-from ..run.scene import LATE, Floats, Pieces, Scene
+from ..run.scene import LATE, Pieces, Scene
 from ..run.spans import Bars, Spans
 from ..run.waits import PIECES
 from .run_summary import layout_text
@@ -82,9 +82,9 @@ def picture(scene: Scene, look: Look) -> dict[str, Any]:
     narrowest = _NARROWEST_PX * (t1 - t0) / width
     while np.count_nonzero(took >= narrowest) > MAX_BARS:
         narrowest *= 2
-    single, merged = (bars.at(inside[own]) for own in (took >= narrowest, took < narrowest))
+    single = bars.at(inside[took >= narrowest])
     pieces = _cut(scene.pieces(single), single)
-    bin_ns, bins = _bins(scene, merged, scene.spent[inside[took < narrowest]], look)
+    bin_ns, bins = _bins(scene, bars, inside[took < narrowest], look)
     of_ranks: dict[str, list[Any]] = {
         "bars": _bars(single, pieces, look),
         "bins": bins,
@@ -138,8 +138,12 @@ def _bars(bars: Bars, pieces: Pieces, look: Look) -> _OfRanks:
     return [own | stages for own, stages in zip(of_bars, of_stages, strict=True)]
 
 
-def _bins(scene: Scene, bars: Bars, spent: Floats, look: Look) -> tuple[float, _OfRanks]:
-    """Return the bins' length, ns, and what is in them: the finest ones that are not too many."""
+def _bins(scene: Scene, bars: Bars, merged: Ints, look: Look) -> tuple[float, _OfRanks]:
+    """Return the bins' length, ns, and what is in them: the finest ones that are not too many.
+
+    ``merged``: the places of the bars that are in them.
+    """
+    bars = bars.at(merged)
     row = np.searchsorted(look.ranks, bars.rank) * scene.lanes + bars.lane
     middle = (bars.start + bars.end) // 2 - look.t0
     bins = look.bins
@@ -156,7 +160,10 @@ def _bins(scene: Scene, bars: Bars, spent: Floats, look: Look) -> tuple[float, _
     def sums(weights: Any) -> Any:
         return np.bincount(place, weights=weights, minlength=len(used))
 
-    spent = np.stack([sums(of_kind) for of_kind in spent.T], axis=1)
+    spent = np.zeros((len(used), len(scene.spent)))
+    for kind, ns in enumerate(scene.spent):
+        if ns.any():
+            spent[:, kind] = sums(ns[merged])
     total = spent.sum(axis=1)
     return bin_ns, look.split(
         np.array(look.ranks, np.int64)[used // bins // scene.lanes],

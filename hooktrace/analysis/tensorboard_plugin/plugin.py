@@ -41,7 +41,7 @@ _DEFINITIONS = {
     "HEAT_VALUES": [(value, title) for value, (title, _) in VALUES.items()],
 }
 """What page and server must agree on; the page imports it as ``definitions.js``."""
-_BUDGET_S = 0.4
+_BUDGET_S = 0.25
 """How long a request for ``run`` reads: what is left is read by the next one."""
 _MAX_WIDTH_PX = 20_000
 

@@ -72,7 +72,7 @@ def _waiting(scene: Scene) -> Iterator[Row]:
     if scene.waits.why_missing is not None:
         yield {"note": f"not known: {scene.waits.why_missing}"}
         return
-    wait, wire = (float(scene.spent[:, KINDS.index(kind)].sum()) for kind in ("wait", "wire"))
+    wait, wire = (float(scene.spent[KINDS.index(kind)].sum()) for kind in ("wait", "wire"))
     wire = wait + wire or 1.0
     yield {"label": "of all wire time", "value": percent(wait / wire)}
     ns = np.zeros(len(scene.numbers) + 1)  # the last one: of waits for a rank that is not known

@@ -1,4 +1,4 @@
-"""Runs in memory: read in turns, large ones by other processes, and the last ones are kept."""
+"""Runs in memory: read in turns, and the last ones are kept."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.analysis.run import follow
-from hooktrace.analysis.tensorboard_plugin.cache import RunReader, readers
+from hooktrace.analysis.tensorboard_plugin.cache import readers
 from hooktrace.analysis.tensorboard_plugin.runs import Runs
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 
@@ -38,31 +37,3 @@ def test_only_some_runs_stay_in_memory(tmp_path: Path, monkeypatch: pytest.Monke
     reader("c")
     assert reader("a") is a
     assert reader("b") is not b
-
-
-@pytest.fixture
-def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReader:
-    """A run that is worth starting processes, of which the first look reads a part."""
-    monkeypatch.setattr("hooktrace.analysis.run.follow._PORTION", 1 << 15)
-    monkeypatch.setattr("hooktrace.analysis.run.follow._WORTH_IT", 1 << 16)
-    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.cache._WHILE_THEY_START_S", 0.0)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(200)) for r in range(2)})
-    return readers(Runs({"": tmp_path}).files)(".")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fails", ["never", "to start", "while it reads"])
-def test_of_a_large_run_others_read_the_rest(
-    large: RunReader, monkeypatch: pytest.MonkeyPatch, fails: str
-) -> None:
-    """While what is there can be looked at; what they cannot read is read here."""
-    if fails == "to start":
-        monkeypatch.setattr("sys.executable", "/nowhere/at/all")
-    if fails == "while it reads":
-        monkeypatch.setattr(follow, "_PROGRAM", "raise SystemExit")
-    first = large.refresh(0.0)
-    assert all(0 < len(t.steps) < 200 for t in first.run.tracks)
-    whole = large.refresh(0.0 if fails == "never" else 100.0)
-    assert [t.steps.step.tolist() for t in whole.run.tracks] == [list(range(200))] * 2
-    assert large.refresh(0.0) is whole

@@ -8,6 +8,11 @@ import { Latest } from "./latest.js";
 import { prepare } from "./picture.js";
 
 const POLL_MS = 1500;
+const LOOK_MS = 10;
+const LONGEST_MS = 3000;
+// A run that grows is left alone for so many times as long as its last growth took to be shown:
+// TensorBoard has others to serve.
+const REST = 10;
 const SETTLE_MS = 120;
 const AROUND = 0.5;
 
@@ -43,6 +48,9 @@ export class Data {
   get isRead() { return this.info !== null && this.info.read_bytes >= this.info.total_bytes; }
   get isWhole() { return this.info !== null && this.picture?.read_bytes === this.info.total_bytes; }
 
+  // Whether a picture of what was read last is still to come.
+  get isBehind() { return this.isStale || this.pictures.isPending; }
+
   // Whether more is on its way, the lists beside the picture included.
   get isBusy() {
     const { picture, summary } = this;
@@ -75,23 +83,27 @@ export class Data {
 
   begin() {
     this.era += 1;
+    this.isStale = false;
     this.picture = this.summary = null;
     this.details.clear();
     this.view.reset();
   }
 
-  // Ask what there is, again and again: at once while there is more to read.
+  // Ask what there is, again and again: at once while there is more to read, but not before what
+  // was read is shown.
   async poll() {
     const { run } = this, opened = this.opened = {};
     let wait = POLL_MS;
     try {
-      const info = await this.get("run", { run });
+      const began = performance.now(), info = await this.get("run", { run });
       if (opened !== this.opened) return;
       const isNew = info.version !== this.info?.version;
       this.info = info;
       if (isNew) this.take(info.models);
-      if (isNew && !this.isRead) wait = 20;
       this.changed();
+      while (isNew && this.isBehind && performance.now() - began < LONGEST_MS) await pause(LOOK_MS);
+      if (opened !== this.opened) return;
+      if (isNew) wait = this.isRead ? Math.max(wait, REST * (performance.now() - began)) : 0;
     } catch (error) {
       if (opened !== this.opened) return;
       this.failed(`The run cannot be read: ${error.message}`);
@@ -113,7 +125,8 @@ export class Data {
   // Is the picture at hand good for what is looked at?
   need(width, lanes) {
     const { view, picture } = this;
-    this.summaries.need();
+    // Lists are of the whole run; the picture comes first.
+    if (this.isRead && !this.isBehind) this.summaries.need();
     if (!this.model || width < 1) return;
     if (!picture && this.jumps > 0) return; // the first one is of the step that is gone to
     const zoom = picture && view.span / width / picture.px_ns;
@@ -161,3 +174,5 @@ export class Data {
     return this.details.get(key);
   }
 }
+
+function pause(ms) { return new Promise((go) => { setTimeout(go, ms); }); }
