@@ -5,7 +5,7 @@ Timeline, Perfetto file and data frames are views.
 
     files.py    record files of a run, found; on a terminal with a progress bar
     read.py     lines --> columns (columns.py) of one rank: a RankTrack
-    follow.py   the same while files grow, also in processes of its own
+    follow.py   the same while files grow
     clock.py    a rank's host times in rank 0's; the only place that adds offsets
     run.py      the tracks of one run side by side: Run
     groups.py   which ranks are together in a collective; what a sharded model's units are
@@ -41,7 +41,6 @@ from .counts import COUNTS as COUNTS
 from .counts import PROBED as PROBED
 from .counts import REASONS as REASONS
 from .counts import reasons as reasons
-from .follow import ReadingAside as ReadingAside
 from .follow import TrackFollower as TrackFollower
 from .follow import processes_for as processes_for
 from .follow import read_in_turns as read_in_turns

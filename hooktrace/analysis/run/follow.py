@@ -10,13 +10,8 @@ or cut begins anew: its rank starts over with all its files.
 
 from __future__ import annotations
 
-import gc
 import os
-import pickle
 import stat
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -118,19 +113,6 @@ class TrackFollower:
         file.position += end
         return end
 
-    def copied(self) -> bytes:
-        """Return a copy without the rows, pickled: another process can read on from here."""
-        rows = self._builder.take_rows()
-        try:
-            return pickle.dumps(self)
-        finally:
-            self._builder.put_before(rows)
-
-    def take_over(self, copy: TrackFollower) -> None:
-        """Go on from where a copy, made since the last ``look`` and read on, has got to."""
-        copy._builder.put_before(self._builder.take_rows())
-        self._builder, self._files, self.errors = copy._builder, copy._files, copy.errors
-
     def track(self) -> RankTrack:
         """Return what was read so far; it stays as it is when more is read."""
         parts = [file.reader.content() for file in self._files.values()]
@@ -154,77 +136,8 @@ def read_in_turns(followers: Iterable[TrackFollower], seconds: float) -> bool:
 
 _WORTH_IT = 32 << 20
 """Bytes from which on starting processes takes less time than it saves."""
-_GRACE_S = 10.0
-"""For starting, and for handing over what was read."""
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 
 
 def processes_for(size: int, files: int) -> int:
     """Return in how many processes that many bytes are read soonest; 1: in this one."""
     return min(files, usable_cores()) if size >= _WORTH_IT else 1
-
-
-class ReadingAside:
-    """Processes that are starting, and read on once they are told what; this one shows the rest.
-
-    For a process with threads of somebody else's: a fork of it may hang, and ``multiprocessing``
-    would import its program again and leave processes behind when it is killed.  A process here
-    reads for a bounded time, and has nobody to write to when its parent has ended.
-    """
-
-    def __init__(self, processes: int) -> None:
-        program = [sys.executable, "-c", _PROGRAM.format(path=sys.path, module=__name__)]
-        pipe, none = subprocess.PIPE, subprocess.DEVNULL
-        self._processes = [
-            subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=none)
-            for _ in range(processes)
-        ]
-        self._shares: list[Sequence[TrackFollower]] = []
-        self._answers: dict[int, list[TrackFollower]] = {}
-
-    def begin(self, followers: Sequence[TrackFollower], seconds: float) -> None:
-        """Read these for about so long; nobody may ``look`` or ``read`` before the ``end``."""
-        ordered = sorted(followers, key=lambda f: f.read_bytes - f.total_bytes)
-        count = len(self._processes) + 1
-        self._shares = [ordered[i::count] for i in range(count)]
-        self._deadline = time.monotonic() + seconds
-        self._threads = [
-            threading.Thread(target=self._ask, args=(i, request, seconds), daemon=True)
-            for i in range(len(self._processes))
-            for request in [pickle.dumps(([f.copied() for f in self._shares[i]], seconds))]
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _ask(self, i: int, request: bytes, seconds: float) -> None:
-        process = self._processes[i]
-        try:
-            answer, _ = process.communicate(request, seconds + _GRACE_S)
-            self._answers[i] = pickle.loads(answer)
-        except (subprocess.TimeoutExpired, OSError, EOFError, pickle.UnpicklingError):
-            pass  # as a process that was killed, or has no memory left: it is read here instead
-        finally:
-            process.kill()
-            process.wait()
-
-    def end(self) -> bool:
-        """Read the share of this process, wait, and let the followers take over.
-
-        Returns whether all processes could read theirs.
-        """
-        read_in_turns(self._shares[-1], self._deadline - time.monotonic())
-        for thread in self._threads:
-            thread.join()
-        for i, copies in self._answers.items():
-            for follower, copy in zip(self._shares[i], copies, strict=True):
-                follower.take_over(copy)
-        return len(self._answers) == len(self._processes)
-
-
-def main() -> None:
-    """Read on what comes from the parent."""
-    gc.disable()
-    copies, seconds = pickle.load(sys.stdin.buffer)
-    followers = [pickle.loads(copy) for copy in copies]
-    read_in_turns(followers, seconds)
-    pickle.dump(followers, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)

@@ -61,11 +61,6 @@ class _Table:
         for name, values in rows.items():
             self._blocks.setdefault(name, []).append(values)
 
-    def put_before(self, table: _Table) -> None:
-        """Begin with the rows of another table."""
-        for name, values in table._blocks.items():
-            self._blocks[name] = [*values, *self._blocks.get(name, [])]
-
     def __getitem__(self, name: str) -> Ints:
         blocks = self._blocks.get(name) or [np.zeros(0, np.int64)]
         self._blocks[name] = blocks = [np.concatenate(blocks)] if len(blocks) > 1 else blocks
@@ -93,18 +88,6 @@ class ColumnBuilder:
     def reader(self, run: RunInfo | None = None) -> RecordReader:
         """Return what reads one file, a part of ``run`` where that is known, in portions."""
         return RecordReader(run=run, buckets=self._take_buckets, steps=self._take_steps)
-
-    def take_rows(self) -> list[_Table]:
-        """Give away the rows so far; what is read next goes on from there."""
-        self._add_steps()
-        given = [self._buckets, self._stages, self._steps]
-        self._buckets, self._stages, self._steps = _Table(), _Table(), _Table()
-        return given
-
-    def put_before(self, rows: list[_Table]) -> None:
-        """Take back what ``take_rows`` gave away."""
-        for table, before in zip((self._buckets, self._stages, self._steps), rows, strict=True):
-            table.put_before(before)
 
     def _take_buckets(self, lines: Sequence[BucketLine], shared: Shared) -> None:
         """Add buckets.  What raises does so before anything is added: no half row stays behind."""

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hooktrace.analysis.run import RankTrack, TrackFollower, processes_for
-from hooktrace.analysis.run.follow import ReadingAside
 from hooktrace.analysis.run.read import read_track
 from tests.analysis.run.files import run_of, steps_of, text_of
 
@@ -92,47 +91,6 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     assert follower.read(1 << 20) > 0
     assert len(follower.track().steps) == 2
     assert follower.errors == {"pipe": "not a regular file", "gone": "No such file or directory"}
-
-
-STEPS = 400
-
-
-def followers(folder: Path, count: int) -> tuple[list[Path], list[TrackFollower]]:
-    """Return files of some ranks and their followers, which have read the first portion."""
-    paths = [folder / f"rank{rank:05}.jsonl" for rank in range(count)]
-    made = [TrackFollower() for _ in paths]
-    for rank, (path, follower) in enumerate(zip(paths, made, strict=True)):
-        path.write_text(text_of(run_of(rank), steps_of(STEPS)) + "rubbish\n")
-        follower.look([path])
-        assert follower.read(1 << 16)
-    return paths, made
-
-
-@pytest.mark.slow
-def test_what_others_read_is_what_is_in_the_files(tmp_path: Path) -> None:
-    """With what was read here before, in its order; what is given out meanwhile is whole too."""
-    paths, made = followers(tmp_path, 3)
-    aside = ReadingAside(2)
-    aside.begin(made, 60.0)
-    before = [follower.track() for follower in made]
-    assert all(0 < len(track.steps) < STEPS for track in before)
-    assert aside.end()
-    for path, follower in zip(paths, made, strict=True):
-        whole, found = read_track([path]), follower.track()
-        assert rows(found) == rows(whole)
-        assert found.records == whole.records
-        follower.look([path])
-        assert (follower.read(1 << 16), follower.epoch) == (0, 0)
-
-
-@pytest.mark.slow
-def test_a_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (_,), (follower,) = followers(tmp_path, 1)
-    monkeypatch.setattr("hooktrace.analysis.run.follow._GRACE_S", 0.1)
-    monkeypatch.setattr("hooktrace.analysis.run.follow._PROGRAM", "import time; time.sleep(600)")
-    aside = ReadingAside(1)
-    aside.begin([follower], 0.1)
-    assert not aside.end()
 
 
 def test_small_files_are_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
