@@ -176,11 +176,6 @@ def _close(folder: Path) -> Iterator[str]:
         yield "# picture"
         extent = model["extent"]
         yield _line(model)
-        third = (step["end"] - step["start"]) // 3
-        t0 = step["start"] + third
-        part = ask("/selection", **of, t0=t0, t1=t0 + third)
-        rows = part.pop("buckets")[:1]
-        yield from map(_line, ({k: v for k, v in part.items() if k != "stages"}, *rows))
         for t0, t1, width in ((0, extent // 8, 4000), (extent // 2, extent, 300)):
             yield from _drawn(ask("/view", **of, t0=t0, t1=t1, width=width))
     yield _page(report)
@@ -251,7 +246,7 @@ def _tab(folder: Path) -> Iterator[str]:
     ask = _asking(folder)
     yield "# tab"
     for model in ask("/run")["models"]:
-        name, extent = model["name"], model["extent"]
+        name = model["name"]
         summary = ask("/summary", model=name)
         bands, lists = summary.pop("bands"), summary["lists"]
         lists |= {kind: lists[kind][:3] for kind in ("slowest", "exposed", "anomalies")}
@@ -262,10 +257,6 @@ def _tab(folder: Path) -> Iterator[str]:
             heat = ask("/heat", model=name, value=value, columns=1000)
             said = {k: heat[k] for k in ("low", "high", "unknown", "note")}
             yield f"heat {value} {_line(said | {'sum': sum(heat['cells'])})}"
-        selected = ask("/selection", model=name, t0=0, t1=extent + 1)
-        rows = [*selected.pop("stages"), *selected.pop("buckets")[:2]]
-        yield f"selection {_line(selected)}"
-        yield from map(_line, rows)
 
 
 def _frames(folder: Path) -> Iterator[str]:

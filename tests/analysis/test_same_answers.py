@@ -23,7 +23,7 @@ from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.findings import HUNG
 from hooktrace.analysis.run import REASONS, hangs
-from hooktrace.analysis.run.scene import LATE, Scene
+from hooktrace.analysis.run.scene import KINDS, LATE, Scene
 from hooktrace.exporters.observations import Observer
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import Batch
@@ -251,11 +251,9 @@ def test_waits_are_split_alike(answers: Answers) -> None:
             if bucket.wait_ns is not None:
                 assert bucket.wait_ns == pytest.approx(waits.mean())
                 assert bucket.transfer_ns == pytest.approx(transfers.median())
-        extent = next(one["extent"] for one in answers.tab("/run")["models"] if one["name"] == name)
-        selected = answers.tab("/selection", model=name, t0=0, t1=extent + 1)
-        of_tab = {one["name"]: one["sum"] for one in selected["stages"]}
+        of_tab = Scene(answers.run, name).spent[KINDS.index("wait")]
         waits = answers.waits[answers.waits["model"] == name]["wait_ns"].dropna().astype(int)
-        assert of_tab.get("wire: wait", 0) == waits.sum()
+        assert of_tab.sum() == waits.sum()
 
 
 def test_hangs_are_told_alike(answers: Answers) -> None:

@@ -1,4 +1,4 @@
-"""64 ranks in the tab, one of them late: heat map, lanes, strip of the whole run, selection.
+"""64 ranks in the tab, one of them late: heat map, lanes, strip of the whole run.
 
 One page serves all tests, and each leaves it as it found it.
 """
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hooktrace
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
 from .page import Timeline
@@ -165,52 +164,3 @@ def test_the_strip_tells_the_whole_run_in_words(timeline: Timeline) -> None:
         "() => document.getElementById('tooltip').textContent.includes('period')"
     )
     choose(timeline, "#bands", "exposed")
-
-
-def test_a_selection_counts_what_the_files_hold(timeline: Timeline, logs: Path) -> None:
-    """Shift and drag: of each bucket as many and as long as were ready in it."""
-    state = timeline.settle()
-    x, y = corner(timeline)
-    mouse, keyboard = timeline.page.mouse, timeline.page.keyboard
-    keyboard.down("Shift")
-    mouse.move(x + 400, y + 300)
-    mouse.down()
-    mouse.move(x + 700, y + 350, steps=4)
-    mouse.up()
-    keyboard.up("Shift")
-    timeline.wait("s.selection.answer && !s.isBusy")
-    after = timeline.settle()
-    assert (after["t0"], after["mode"]) == (state["t0"], "fit")  # it did not pan
-    t0, t1 = after["selection"]["range"]["t0"], after["selection"]["range"]["t1"]
-    assert after["extent"] * 0.2 < t1 - t0 < after["extent"] * 0.5
-    whole = sums_of(logs, t0, t1, range(64))
-    assert rows_of(after) == whole
-    only = filter_by(timeline, "30-33, 37")
-    timeline.wait("s.selection.answer.sentence.includes('(5 ranks')")
-    only = timeline.settle()
-    assert rows_of(only) == sums_of(logs, t0, t1, [30, 31, 32, 33, LATE])
-    names = {row["name"]: row for row in only["selection"]["answer"]["stages"]}
-    assert names["wire: wait"]["count"] == names["wire: transfer"]["count"]
-    assert names["wire: wait"]["sum"] > 3 * names["wire: transfer"]["sum"]
-    again = Timeline(timeline.page, None)
-    again.wait("s.selection.answer?.sentence.includes('(5 ranks')")
-    assert again.settle()["selection"]["range"] == {"t0": t0, "t1": t1}
-    timeline.frame = again.frame
-    timeline.frame.click("#selection .close")
-    filter_by(timeline, "")
-    assert timeline.state()["selection"]["range"] is None
-
-
-def rows_of(state: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return count and sum of each bucket."""
-    rows = state["selection"]["answer"]["buckets"]
-    return {row["name"]: (row["count"], row["sum"]) for row in rows}
-
-
-def sums_of(logs: Path, t0: int, t1: int, ranks: Any) -> dict[str, tuple[int, int]]:
-    """Return the same from the files."""
-    rows = hooktrace.load(logs).buckets.pandas()
-    at = rows["ready_ns"] - rows["ready_ns"].min()
-    inside = rows[rows["rank"].isin(ranks) & (at >= t0) & (at < t1)]
-    took = inside.groupby("bucket")["duration_ns"]
-    return {f"bucket {b}": (len(own), int(own.sum())) for b, own in took}

@@ -76,7 +76,7 @@ def test_rows_by_kind_lie_below_each_other(served: str, open_timeline: Any) -> N
 def test_a_unit_is_searched_and_lit_and_a_stretch_is_told_by_unit(
     served: str, open_timeline: Any
 ) -> None:
-    """All collectives of the unit on all ranks; rows are of units."""
+    """All collectives of the unit on all ranks."""
     timeline = open_timeline(served)
     timeline.choose("sharded")
     timeline.step(3)
@@ -90,9 +90,3 @@ def test_a_unit_is_searched_and_lit_and_a_stretch_is_told_by_unit(
     lit = state["drawn"]["lit"]
     assert lit >= len(own) * JOB.ranks
     assert lit < state["drawn"]["dimmed"]
-    timeline.frame.click("#select-button")
-    timeline.frame.get_by_text("select what is shown").click()
-    state = timeline.wait("s.selection.answer && !s.isBusy")
-    assert state["selection"]["answer"]["row"] == "unit"
-    assert "buckets" not in timeline.text("#selection")
-    assert "collectives begun in it" in timeline.text("#selection")

@@ -11,7 +11,6 @@ In go the record files under TensorBoard's logdir; out come JSON answers that th
                                        search.py           what a text finds
                                        run_summary.py      slow steps, anomalies, late ranks
                                        heat_map.py         ranks by steps, and the run in bands
-                                       selection.py        a stretch of time in numbers
 
 The page imports what both must agree on (stages, flags, values of a heat map) from
 ``static/definitions.js``, which ``plugin.py`` makes.  Each file of ``static/`` begins with the idea

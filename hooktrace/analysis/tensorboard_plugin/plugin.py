@@ -31,7 +31,6 @@ from .level_of_detail import Look, picture
 from .run_summary import step_of, summary
 from .runs import NotThereError, Runs
 from .search import search
-from .selection import selection
 
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css"}
@@ -203,11 +202,6 @@ def _heat(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
     return heat_map(scene, request.args.get("value", ""), _number(request, "columns"))
 
 
-def _selection(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
-    t0, t1 = _number(request, "t0"), _number(request, "t1")
-    return selection(scene, t0, t1, _ranks(scene, request))
-
-
 def _bucket(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
     rank = _number(request, "rank")
     if "id" in request.args:
@@ -221,7 +215,6 @@ ROUTES: dict[str, Callable[[Scene, wrappers.Request], dict[str, Any]]] = {
     "summary": lambda scene, _: {**summary(scene), "bands": run_bands(scene)},
     "step": _step,
     "heat": _heat,
-    "selection": _selection,
     "search": lambda scene, request: search(scene, request.args.get("text", "")),
     "bucket": _bucket,
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from msgspec.structs import replace
 
 from hooktrace.analysis.run.columns import KEY_BITS
 from hooktrace.analysis.run.scene import Scene
 from hooktrace.analysis.run.spans import MAX_ROWS
 from hooktrace.analysis.tensorboard_plugin.run_summary import lists_of
-from hooktrace.analysis.tensorboard_plugin.selection import selection
 from hooktrace.records import CompletedStep, DeviceSpan
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
@@ -87,8 +87,8 @@ def test_units_are_the_same_on_ranks_that_number_them_otherwise(tmp_path: Path) 
         ]
         write_ranks(tmp_path, {rank: text_of(job.run(rank), steps)})
     scene = tab_of(run_in(tmp_path))
-    rows = selection(scene, 0, scene.extent, [0, 1])["buckets"]
-    assert [(row["name"], row["count"]) for row in rows] == [(str(u), 4) for u in job.slots()]
+    assert scene.units == [*job.slots()]
+    assert np.bincount(scene.bars.unit).tolist() == [4] * len(scene.units)
     first, second = (scene.bars.lane[scene.bars.of_rank(i)].tolist() for i in range(2))
     assert first == second
 

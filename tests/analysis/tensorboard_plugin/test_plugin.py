@@ -61,7 +61,12 @@ def test_routes_answer(plugin: CommTimeline) -> None:
         ("/view", {"run": "a", "model": "net", "t0": 0, "t1": "inf", "width": 1}, 400, "t1 is not"),
         ("/view", {"run": "a", "model": "net", "t0": 0, "t1": "1e300", "width": 1}, 400, "range"),
         ("/view", {"run": "a", "model": "net", "t0": 9, "t1": 1, "width": 1}, 400, "after t0"),
-        ("/selection", {"run": "a", "model": "net", "t0": 0, "t1": 1, "ranks": "1-2"}, 400, "0,1,"),
+        (
+            "/view",
+            {"run": "a", "model": "net", "t0": 0, "t1": 1, "width": 9, "ranks": "1-2"},
+            400,
+            "0,1,",
+        ),
         ("/bucket", {"run": "a", "model": "net", "rank": 7, "id": 0}, 404, "rank 7 has no row 0"),
     ],
 )

@@ -24,7 +24,6 @@ const NAMES = {
   hidden: TEXT, //    stages that are not drawn, with "," between (all are drawn)
   search: TEXT, //    what is searched for (nothing)
   lit: TEXT, //       bucket or =unit/first step/last step, lit (nothing)
-  selection: TEXT, // "t0..t1", ns since the run's origin (none)
   mode: TEXT, //      "heat": the heat map (the timeline)
   heat: TEXT, //      what its colour shows (exposed)
   bands: TEXT, //     what the strip of the whole run shows: period (exposed)

@@ -1,6 +1,6 @@
 // Pointer, wheel and keys on the lanes (keys.js lists them).  Drag pans; on the overview it moves
-// the view; with Shift, or after x, it selects.  A wheel scrolls the lanes where they are higher
-// than the window and zooms elsewhere; with Ctrl it zooms, with Shift it pans.
+// the view.  A wheel scrolls the lanes where they are higher than the window and zooms elsewhere;
+// with Ctrl it zooms, with Shift it pans.
 
 import { hitAt } from "./hits.js";
 import { OVERVIEW, TOP } from "./lanes.js";
@@ -11,7 +11,7 @@ const CLICK_PX = 4;
 const LINE_PX = 16;
 
 export function listen(app) {
-  const { canvas, view, stage, ranks: { selection } } = app;
+  const { canvas, view, stage } = app;
   let drag = null, pointer = null;
 
   const place = (event) => ({ x: event.offsetX, y: event.offsetY });
@@ -22,9 +22,7 @@ export function listen(app) {
     const at = place(event);
     stage.focus();
     stage.setPointerCapture(event.pointerId);
-    const isRight = at.x > canvas.left, selects = event.shiftKey || selection.isOn;
-    drag = { ...at, last: at, moved: false, isOverview: isRight && at.y < OVERVIEW,
-      selects: isRight && at.y >= TOP && selects && event.button === 0 };
+    drag = { ...at, last: at, moved: false, isOverview: at.x > canvas.left && at.y < OVERVIEW };
     if (drag.isOverview) toOverview(at.x);
   });
   stage.addEventListener("pointermove", (event) => {
@@ -32,7 +30,6 @@ export function listen(app) {
     if (!drag) return app.hover(at.x, at.y);
     drag.moved ||= Math.hypot(at.x - drag.x, at.y - drag.y) > CLICK_PX;
     if (drag.isOverview) toOverview(at.x);
-    else if (drag.selects) selection.drag(drag.x, at.x);
     else if (drag.moved) {
       view.pan((drag.last.x - at.x) / canvas.lanesWidth, true);
       view.scroll += drag.last.y - at.y;
@@ -43,12 +40,11 @@ export function listen(app) {
   stage.addEventListener("pointerup", (event) => {
     const at = place(event), was = drag;
     drag = null;
-    if (was?.selects) return selection.drop(was.moved);
     if (!was || was.moved || was.isOverview || app.ranks.click(at.x, at.y)) return;
     if (at.y < TOP && at.x > canvas.left) app.steps.goAt(canvas.time(at.x));
     else app.pin(hitAt(canvas, at.x, at.y));
   });
-  stage.addEventListener("pointercancel", () => { drag = null; selection.drop(false); });
+  stage.addEventListener("pointercancel", () => { drag = null; });
   stage.addEventListener("pointerleave", () => { pointer = null; app.leave(); });
 
   stage.addEventListener("wheel", (event) => {
@@ -76,7 +72,6 @@ export function listen(app) {
     escape: () => { app.pin(null); app.search.clear(); },
     "/": () => app.search.focus(), "?": () => app.keys.showModal(),
     h: () => app.ranks.toggleHeat(),
-    x: () => selection.toggle(),
     f: () => {
       const target = app.pinned ?? app.hovered;
       if (target?.kind === "bar") view.showAround(target.start, target.end, 0.5);

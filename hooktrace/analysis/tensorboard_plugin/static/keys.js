@@ -13,7 +13,6 @@ const KEYS = [
   ["f", "zoom to the bar that is pinned or under the pointer"],
   ["l End", "follow the end of a running job"],
   ["h", "heat map of ranks by steps"],
-  ["x", "drag selects a stretch of time, and its numbers"],
   ["/", "search: parameter, unit, bucket 3, step 12, rank 2, anomaly"],
   ["Alt ← →", "pin the bar before or after on the same rank"],
   ["Alt ↑ ↓", "pin the same bucket or unit on the rank above or below"],

@@ -137,7 +137,7 @@ class App {
       this.hovered = hit;
       this.touch();
     }
-    if (!this.ranks.selection.isOn) this.stage.style.cursor = hit ? "pointer" : "default";
+    this.stage.style.cursor = hit ? "pointer" : "default";
     this.tooltip.show(hit, x, y);
   }
 

@@ -32,8 +32,8 @@ export function build(app) {
     element("label", { title: "Stay at the end of a running job (l)" }, page.follow, " follow"),
     page.status);
   const main = element("div", { id: "main" }, page.stage, page.notice);
-  page.middle = element("div", { id: "middle" }, element("div", { id: "plots" }, main), page.side);
-  document.body.append(bar, page.told, page.middle,
+  const middle = element("div", { id: "middle" }, element("div", { id: "plots" }, main), page.side);
+  document.body.append(bar, page.told, middle,
     element("div", { id: "foot" }, page.legend, element("span", { id: "keys" }, HINT)));
   return page;
 }

@@ -5,7 +5,6 @@ import { button, element } from "./dom.js";
 import { HeatMap } from "./heat_map.js";
 import { choice } from "./page.js";
 import { Scrollbar } from "./scrollbar.js";
-import { Selection } from "./selection.js";
 import { isWithin } from "./shapes.js";
 
 const SORTS = [["rank", "by rank"], ["lateness", "latest first"], ["exposed", "most exposed"]];
@@ -17,7 +16,6 @@ export class RankTools {
     this.app = app;
     this.heat = new HeatMap(app);
     this.scrollbar = new Scrollbar(app);
-    this.selection = new Selection(app);
     this.button = button("heat map", () => this.toggleHeat(),
       { id: "heat-button", title: "Ranks by steps (h)" });
     const sort = choice(app, "sort", SORTS, { id: "sort", title: "Order of the ranks" },
@@ -32,8 +30,7 @@ export class RankTools {
       change: () => address.set("ungrouped", !hosts.checked) });
     this.group = element("span", { class: "group" }, sort, this.shape, filter);
     this.label = element("label", { title: "Group the ranks by host" }, hosts, " hosts");
-    app.page.status.before(element("span", { class: "group" }, this.button, this.selection.button),
-      this.group, this.label);
+    app.page.status.before(this.button, this.group, this.label);
     address.follow("filter", (value) => {
       choices.filter = value ?? "";
       if (filter.value.trim() !== choices.filter) filter.value = choices.filter;
@@ -47,7 +44,7 @@ export class RankTools {
     (this.heat.isShown ? this.heat.element : this.app.stage).focus();
   }
 
-  get isBusy() { return this.heat.isBusy || this.selection.isBusy; }
+  get isBusy() { return this.heat.isBusy; }
 
   fold(host) {
     const { folded } = this.app.canvas.lanes.choices;
@@ -84,7 +81,6 @@ export class RankTools {
     this.label.hidden = new Set(ranks.map((r) => r.host)).size < 2;
     this.button.setAttribute("aria-pressed", String(this.heat.isShown));
     this.scrollbar.draw();
-    this.selection.draw();
     this.heat.draw();
   }
 }

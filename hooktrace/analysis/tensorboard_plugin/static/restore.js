@@ -3,7 +3,7 @@
 // not before all of the run is read.
 
 // What is of one run only, and goes with it.
-const OF_A_RUN = ["id", "t0", "t1", "step", "whole", "span", "lane", "pinned", "selection", "lit"];
+const OF_A_RUN = ["id", "t0", "t1", "step", "whole", "span", "lane", "pinned", "lit"];
 // What is looked for, in this order: each has a method, which returns whether it is done with.
 const WANTED = ["id", "model", "zoom", "step", "follow", "typical", "pinned", "lane"];
 

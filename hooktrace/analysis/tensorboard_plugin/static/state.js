@@ -26,7 +26,7 @@ function stateOf(app) {
     isBusy: app.isWaiting || data.isBusy || view.isMoving || app.restore.isWanting
       || app.address.isWriting || ranks.isBusy,
     heat: ranks.heat.state(), lanes: canvas.lanes.state(),
-    selection: ranks.selection.state(), lateOutOfSight: canvas.edges,
+    lateOutOfSight: canvas.edges,
     told: app.page.told.textContent, ...app.times, notice: app.page.notice.textContent,
   };
 }
