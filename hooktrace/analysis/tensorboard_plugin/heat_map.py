@@ -20,9 +20,8 @@ from ..run import UNKNOWN, Ints, lags
 from ..run.intervals import union_of_groups
 from ..run.scene import Scene
 from ..run.waits import PIECES
-from .run_summary import merged_steps
+from .run_summary import merged_steps, time_text
 from .runs import NotThereError
-from .words import time_text
 
 MAX_CELLS = 200_000
 MAX_BINS = 300

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +24,7 @@ from ..run import Ints
 from ..run.scene import LATE, Pieces, Scene
 from ..run.spans import Bars, Spans
 from ..run.waits import PIECES
-from .run_summary import layout_text
-from .words import time_text
+from .run_summary import layout_text, time_text
 
 MAX_BARS = 2500
 """Single bars in a picture, all ranks together."""
@@ -194,16 +194,10 @@ def _ruler(scene: Scene, look: Look) -> dict[str, Any]:
     if not len(steps):
         return {"step": [], "start": [], "every": 1}
     steps = steps.at(steps.of_rank(int(np.bincount(steps.rank).argmax())))
-    every = 1
-    while len(steps) / every > look.width / 8:
-        every = _next_round(every)
+    rounds = (power * one for power in (10**k for k in count()) for one in (1, 2, 5))
+    every = next(one for one in rounds if len(steps) / one <= look.width / 8)
     steps = steps.at(steps.number % every == 0)
     return {"step": steps.number.tolist(), "start": steps.start.tolist(), "every": every}
-
-
-def _next_round(every: int) -> int:
-    """Return 2 after 1, 5 after 2, 10 after 5, and so on."""
-    return every * 5 // 2 if str(every)[0] == "2" else every * 2
 
 
 def _exposed(scene: Scene, look: Look) -> _OfRanks:

@@ -53,7 +53,9 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
     plugin_name = "hooktrace"
 
     def __init__(self, context: base_plugin.TBContext) -> None:
-        self._runs = Runs(_roots(context))
+        logdir = context.logdir
+        is_local = logdir and "://" not in logdir
+        self._runs = Runs(Path(logdir).expanduser() if is_local else None)
         self._reader = readers(self._runs.files)
 
     def get_plugin_apps(self) -> dict[str, Any]:
@@ -112,20 +114,6 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         snapshot = self._reader(request.args.get("run", "")).latest(_BUDGET_S)
         found = ROUTES[name](snapshot.scene(request.args.get("model", "")), request)
         return {"version": snapshot.version, "read_bytes": snapshot.read_bytes, **found}
-
-
-def _roots(context: base_plugin.TBContext) -> dict[str, Path]:
-    """Return the folders that TensorBoard was given, by name; none where they are not local."""
-    logdir = context.logdir
-    if logdir:
-        return {} if "://" in logdir else {"": Path(logdir).expanduser()}
-    spec = getattr(context.flags, "logdir_spec", "") or ""
-    roots = {}
-    for part in filter(None, spec.split(",")):
-        name, colon, path = part.partition(":")
-        if "://" not in part:
-            roots[name if colon else ""] = Path(path if colon else part).expanduser()
-    return roots
 
 
 def _model(snapshot: Snapshot, name: str) -> dict[str, Any]:

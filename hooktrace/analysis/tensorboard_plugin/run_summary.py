@@ -20,7 +20,6 @@ from ..run.late import LateRank
 from ..run.scene import KINDS, Scene
 from .bucket_detail import call_name
 from .runs import NotThereError
-from .words import counted, time_text
 
 MAX_LISTED = 30
 """Rows in a list, ..."""
@@ -29,9 +28,24 @@ _MOST_STEPS = 12
 _MOST_RANKS = 8
 """... and in the one of whom ranks wait for."""
 
+_UNITS = ((60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
+
 Row = dict[str, Any]
 """``label``, ``value``, ``text`` (a tooltip), and ``step``, ``rank``, ``at`` (ns since the origin)
 as far as a click needs them; or a ``note`` alone."""
+
+
+def time_text(ns: int) -> str:
+    """Return ns with three digits, in the largest unit of which there is one, as dom.js does."""
+    for unit_ns, unit in _UNITS:
+        if abs(ns) >= unit_ns:
+            return f"{float(f'{ns / unit_ns:.3g}'):g} {unit}"
+    return f"{ns} ns"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return ``1 rank`` or ``1,024 ranks``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def summary(scene: Scene) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...records.files import find_records
@@ -25,19 +25,16 @@ class NotThereError(LookupError):
 
 
 class Runs:
-    """The runs under some folders.
+    """The runs under a folder, ``None`` where there is none; ``clock`` gives seconds.
 
-    ``roots``: by name, "" for the only one.  A run's name is its path below the root, ``.`` for the
-    root itself.  ``clock`` gives seconds.
+    A run's name is its path below the folder, ``.`` for the folder itself.
     """
 
-    def __init__(
-        self, roots: dict[str, Path], *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._roots = roots
+    def __init__(self, root: Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._root = root
         self._clock = clock
         self._lock = threading.Lock()
-        self._found: dict[str, tuple[Path, str]] = {}
+        self._found: dict[str, Path] = {}
         self._found_at = -_FRESH_S
 
     def names(self) -> list[str]:
@@ -49,34 +46,33 @@ class Runs:
 
         Raises ``NotThereError`` for a name that no run has.
         """
-        folder, root = self._look().get(name, (None, ""))
-        if folder is None:
+        folder = self._look().get(name)
+        if folder is None or self._root is None:
             raise NotThereError("there is no such run")
+        root = os.path.realpath(self._root)
         found = {
             rank: [path for path in paths if _is_inside(path, root)]
             for rank, paths in find_records(folder).items()
         }
         return {rank: paths for rank, paths in found.items() if paths}
 
-    def _look(self) -> dict[str, tuple[Path, str]]:
+    def _look(self) -> dict[str, Path]:
         with self._lock:
             now = self._clock()
             if now - self._found_at >= _FRESH_S:
-                self._found = {}
-                for prefix, root in self._roots.items():
-                    self._walk(prefix, root)
+                self._found = {} if self._root is None else dict(_walked(self._root))
                 self._found_at = now
             return self._found
 
-    def _walk(self, prefix: str, root: Path) -> None:
-        real_root = os.path.realpath(root)
-        for folder, folders, _ in os.walk(root):
-            traces = os.path.join(folder, "plugins", "hooktrace")
-            if "plugins" in folders and _is_inside(traces, real_root) and find_records(folder):
-                name = os.path.relpath(folder, root).replace(os.sep, "/")
-                name = "/".join(p for p in (prefix, "" if name == "." else name) if p) or "."
-                self._found[name] = Path(folder), real_root
-            folders[:] = sorted(f for f in folders if f != "plugins")
+
+def _walked(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the runs below a folder, by name."""
+    real_root = os.path.realpath(root)
+    for folder, folders, _ in os.walk(root):
+        traces = os.path.join(folder, "plugins", "hooktrace")
+        if "plugins" in folders and _is_inside(traces, real_root) and find_records(folder):
+            yield os.path.relpath(folder, root).replace(os.sep, "/"), Path(folder)
+        folders[:] = sorted(f for f in folders if f != "plugins")
 
 
 def _is_inside(path: str | Path, real_root: str) -> bool:

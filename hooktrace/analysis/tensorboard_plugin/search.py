@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..run.scene import Scene
-from .run_summary import layouts_of, wrong_of
-from .words import counted
+from .run_summary import counted, layouts_of, wrong_of
 
 MAX_RESULTS = 40
 _MAX_TEXT = 200

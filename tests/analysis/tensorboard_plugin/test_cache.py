@@ -15,7 +15,7 @@ def test_a_large_run_is_read_in_turns(tmp_path: Path, monkeypatch: pytest.Monkey
     """Each rank a portion at least, whatever the budget; then the rest."""
     monkeypatch.setattr("hooktrace.analysis.run.follow._PORTION", 1 << 15)
     write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(60)) for r in range(3)})
-    reader = readers(Runs({"": tmp_path}).files)(".")
+    reader = readers(Runs(tmp_path).files)(".")
     first = reader.refresh(0.0)
     sizes = [len(t.steps) for t in first.run.tracks]
     assert all(0 < size < 60 for size in sizes)
@@ -31,7 +31,7 @@ def test_only_some_runs_stay_in_memory(tmp_path: Path, monkeypatch: pytest.Monke
     for name in "abc":
         write_ranks(tmp_path / name, {0: text_of(run_of(0), steps_of(1))})
     monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.cache._KEPT", 2)
-    reader = readers(Runs({"": tmp_path}).files)
+    reader = readers(Runs(tmp_path).files)
     a, b = reader("a"), reader("b")
     assert reader("a") is a
     reader("c")

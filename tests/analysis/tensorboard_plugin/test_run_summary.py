@@ -8,7 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report.pictures import step_pictures
-from hooktrace.analysis.tensorboard_plugin.run_summary import MAX_LISTED, lists_of, step_of
+from hooktrace.analysis.tensorboard_plugin.run_summary import (
+    MAX_LISTED,
+    counted,
+    lists_of,
+    step_of,
+    time_text,
+)
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.run.files import Completed, add, run_of, steps_of, text_of, write_ranks
@@ -65,3 +71,18 @@ def test_a_list_says_what_it_leaves_out(tmp_path: Path) -> None:
     lists = lists_of(tab_of(run_in(tmp_path)))
     assert [row["text"] for row in lists["slowest"]] == [""] * len(lists["slowest"])
     assert lists["anomalies"][MAX_LISTED:] == [{"note": "and 4 more"}]
+
+
+@pytest.mark.parametrize(
+    ("ns", "expected"),
+    [
+        (0, "0 ns"), (999, "999 ns"), (1_234, "1.23 µs"), (12_345_678, "12.3 ms"),
+        (999_600_000, "1000 ms"), (1_500_000_000, "1.5 s"), (90_000_000_000, "1.5 min"),
+    ],
+)  # fmt: skip
+def test_times_have_three_digits(ns: int, expected: str) -> None:
+    assert time_text(ns) == expected
+
+
+def test_one_is_no_plural() -> None:
+    assert (counted(1, "rank"), counted(1024, "rank")) == ("1 rank", "1,024 ranks")

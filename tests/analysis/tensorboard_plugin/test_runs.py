@@ -16,15 +16,15 @@ def test_runs_at_any_depth(tmp_path: Path) -> None:
     for name in (".", "a", "b/c"):
         write_ranks(tmp_path / name, {0: TEXT})
     (tmp_path / "empty/plugins/hooktrace").mkdir(parents=True)
-    assert Runs({"": tmp_path}).names() == [".", "a", "b/c"]
-    assert Runs({"x": tmp_path / "a", "y": tmp_path / "b"}).names() == ["x", "y/c"]
-    assert Runs({"": tmp_path / "nowhere"}).names() == []
+    assert Runs(tmp_path).names() == [".", "a", "b/c"]
+    assert Runs(None).names() == []
+    assert Runs(tmp_path / "nowhere").names() == []
 
 
 def test_a_name_is_looked_up_and_never_a_path(tmp_path: Path) -> None:
     write_ranks(tmp_path / "logs/a", {0: TEXT})
     write_ranks(tmp_path / "secret", {0: TEXT})
-    runs = Runs({"": tmp_path / "logs"})
+    runs = Runs(tmp_path / "logs")
     assert list(runs.files("a")) == [0]
     for name in ("../secret", str(tmp_path / "secret"), "a/../../secret", "a/", "", "A"):
         with pytest.raises(NotThereError):
@@ -46,7 +46,7 @@ def test_links_out_of_the_logdir_are_not_followed(tmp_path: Path) -> None:
     deep = logs / "deep/plugins"
     deep.mkdir(parents=True)
     (deep / "hooktrace").symlink_to(tmp_path / "secret/plugins/hooktrace")
-    runs = Runs({"": logs})
+    runs = Runs(logs)
     assert runs.names() == ["run"]
     assert list(runs.files("run")) == [0, 2]
 
@@ -54,14 +54,14 @@ def test_links_out_of_the_logdir_are_not_followed(tmp_path: Path) -> None:
 def test_a_logdir_that_is_a_link_is_the_user_s_choice(tmp_path: Path) -> None:
     write_ranks(tmp_path / "real/a", {0: TEXT})
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    runs = Runs({"": tmp_path / "link"})
+    runs = Runs(tmp_path / "link")
     assert runs.names() == ["a"]
     assert list(runs.files("a")) == [0]
 
 
 def test_new_runs_are_seen_after_a_while(tmp_path: Path) -> None:
     now = 0.0
-    runs = Runs({"": tmp_path}, clock=lambda: now)
+    runs = Runs(tmp_path, clock=lambda: now)
     assert runs.names() == []
     write_ranks(tmp_path / "a", {0: TEXT})
     now = 4.0
