@@ -12,7 +12,7 @@ const LOOK_MS = 10;
 const LONGEST_MS = 3000;
 // A run that grows is left alone for so many times as long as its last growth took to be shown:
 // TensorBoard has others to serve.
-const REST = 10;
+const REST = 5;
 const SETTLE_MS = 120;
 const AROUND = 0.5;
 
