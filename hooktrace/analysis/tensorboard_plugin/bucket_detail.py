@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...records import ErrorRecord, Unit
+from ...records.bucket import Parameter
 from ...records.units import exact_ms, ms, named_ranks, size
 from ..run import FLAGS, UNKNOWN, RankTrack, lags
 from ..run.scene import Scene
@@ -48,11 +49,9 @@ def call_name(track: RankTrack, row: int) -> str:
     return f"bucket {track.buckets.bucket[row]}" if unit is None else str(unit)
 
 
-def kind_words(unit: Unit) -> str:
-    """Return what a collective does, in words."""
-    again = f", call {unit.turn + 1} of the step" if unit.turn else ""
-    of_pass = f", {unit.phase} pass" if unit.collective == "all_gather" else ""
-    return f"{unit.collective.replace('_', '-')}{of_pass}{again}"
+def shape_text(parameter: Parameter) -> str:
+    """Return the shape of a parameter, such as ``3 by 4``."""
+    return " by ".join(map(str, parameter.shape)) or "scalar"
 
 
 _MOST_STAGES = 4
@@ -89,7 +88,7 @@ class _Bucket:
             (self.scene.model, int(self.columns.generation[row]), int(self.columns.bucket[row]))
         )
         names = [
-            f"{one.name} ({' by '.join(map(str, one.shape)) or 'scalar'})"
+            f"{one.name} ({shape_text(one)})"
             for one in (entry.parameters if entry is not None else ())
         ]
         return {
@@ -115,13 +114,14 @@ class _Bucket:
         }  # fmt: skip
 
     def _what(self) -> Rows:
-        unit, flags = self.unit, self.columns.flags[self.row]
-        hidden = () if unit is None else ("sharded", "is_last")  # all of them, and none of them
+        flags = self.columns.flags[self.row]
+        hidden = (
+            () if self.unit is None else ("sharded", "is_last")
+        )  # all of them, and none of them
         marks = [_mark(name) for name, bit in FLAGS.items() if flags & bit and name not in hidden]
         return [
             ["model", self.scene.model],
             ["hook", self.facts.hook],
-            *([] if unit is None else [["unit", unit.name], ["kind", kind_words(unit)]]),
             ["generation", str(self.columns.generation[self.row])],
             ["elements", f"{self.facts.numel:,} {self.facts.dtype}"],
             *([["marks", ", ".join(marks)]] if marks else []),

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..run.scene import Scene
+from .bucket_detail import shape_text
 from .run_summary import counted, layouts_of, wrong_of
 
 MAX_RESULTS = 40
@@ -87,8 +88,8 @@ def _parameters(scene: Scene) -> Iterator[Result]:
         for bucket in layout.buckets:
             where = {"bucket": bucket.bucket, "first": layout.step, "last": last}
             for one in bucket.parameters:
-                size = " by ".join(map(str, one.shape)) or "scalar"
-                note = f"bucket {bucket.bucket} from step {layout.step} {until}; {size}"
+                since = f"bucket {bucket.bucket} from step {layout.step} {until}"
+                note = f"{since}; {shape_text(one)}"
                 yield _result("parameter", one.name, note, **where)
         newer = layout
 
@@ -100,7 +101,7 @@ def _units(scene: Scene) -> Iterator[Result]:
     for entry in (entry for *_, layout in scene.layouts for entry in layout.buckets):
         unit = entry.unit.name if entry.unit is not None else ""
         for one in entry.parameters:
-            parameters[one.name, unit] = " by ".join(map(str, one.shape)) or "scalar"
+            parameters[one.name, unit] = shape_text(one)
     for name in dict.fromkeys(unit.name for unit in scene.units):
         count = sum(own == name for _, own in parameters)
         yield _result("unit", name, f"unit of {counted(count, 'parameter')}", unit=name, **steps)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail, kind_words
+from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
-from hooktrace.records import ErrorRecord, Unit
+from hooktrace.records import ErrorRecord
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
@@ -61,21 +61,6 @@ def test_bus_bandwidth_is_of_the_transfer(tmp_path: Path) -> None:
     name, rate = bucket_detail(alone, 0, row=0)["bytes"][-1]
     assert name == "bus bandwidth, with what it waits"
     assert float(rate.split()[0]) < 0.6 * float(late["bus bandwidth"].split()[0])
-
-
-@pytest.mark.parametrize(
-    ("unit", "words"),
-    [
-        (Unit(name="a", collective="all_gather", phase="backward", turn=1),
-         "all-gather, backward pass, call 2 of the step"),
-        (Unit(name="a", collective="reduce_scatter", phase="backward"),
-         "reduce-scatter"),
-        (Unit(name="a", collective="all_reduce", phase="backward"),
-         "all-reduce"),
-    ],
-)  # fmt: skip
-def test_kinds_in_words(unit: Unit, words: str) -> None:
-    assert kind_words(unit) == words
 
 
 def test_an_error_says_what_it_is_against(tmp_path: Path) -> None:
