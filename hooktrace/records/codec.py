@@ -1,9 +1,9 @@
 """Records to lines of a record file, and lines to records.
 
-    records --RecordEncoder--> {"kind":"run","schema":5,...}
+    records --RecordEncoder--> {"kind":"run","schema":6,...}
                                {"kind":"layout",...}          a generation's parameters
                                {"kind":"shared",...}          what many calls share
-                               {"kind":"bucket",...}          the rest of each call
+                               {"kind":"buckets",...}         the rest of the calls of a step
                                {"kind":"step",...}            after its buckets
                                {"kind":"losses","closed":true}
     lines --decode_line--> records and ``lines``; whole files are read by ``reader``
@@ -23,11 +23,11 @@ import msgspec
 from .base import Record
 from .bucket import BucketRecord
 from .content import ListedRecord
-from .lines import BucketLine, BucketWriter, Losses, RunLine, SharedLine
+from .lines import BucketsLine, BucketWriter, Losses, RunLine, SharedLine
 from .run import RunInfo
 from .step import StepRecord
 
-Line = BucketLine | StepRecord | RunLine | ListedRecord | SharedLine | Losses
+Line = BucketsLine | StepRecord | RunLine | ListedRecord | SharedLine | Losses
 """What a line may be, told apart by its ``kind``."""
 
 _decoder = msgspec.json.Decoder(Line)

@@ -1,21 +1,21 @@
 """What stands in a record file and nowhere else: four kinds of line, as they are read.
 
-All other lines are the records themselves.  A bucket's line counts times from the moment the bucket
-was ready.  Its stages are columns, so that any engine can ask for them.  What many calls have in
-common (the bucket's facts, their stages' collectives and dtypes) stands once, in a line of its own,
-whose number theirs name.
+All other lines are the records themselves.  The buckets of a step are a line of columns, each with
+a value for each bucket, so that a bucket takes few bytes and any engine can ask for a column.  What
+many calls have in common (the bucket's facts, their stages' collectives and dtypes) stands once, in
+a line of its own, whose number theirs name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise, repeat
 from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, get_args
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict, astuple
 
 from .base import BucketIndex, BusBytes, Count, Ns, Record, Step
 from .bucket import (
@@ -93,62 +93,89 @@ _Sum = Annotated[int, Meta(ge=-(1 << 59), le=1 << 59)]
 _MOST_STAGES = Meta(max_length=1 << 9)
 """Of a call, whose times then add up in 64 bits."""
 
+_Sums = list[_Sum | None]
+_Row = Mapping[str, Any]
+"""What a line says of one bucket, by column, as far as it has it."""
 
-class StageTimes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How long the stages of a call took, by name, ns: the sum of several of one name.
 
-    Each begins when the one before it ended, in the order of ``STAGES``, the first at 0.  Where
-    that is not so, as of several rounds, ``stage_ns`` are the lengths one by one, and
+class Columns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Columns with a value for each of a line's buckets; one that no bucket has is left out.
+
+    ``..._ns``: how long the stages of a call took, by name: the sum of several of one name.  Each
+    begins when the one before it ended, in the order of ``STAGES``, the first when the bucket was
+    ready.  Where that is not so, as of several rounds, ``stage_ns`` are the lengths one by one, and
     ``stage_starts_ns`` their beginnings where there are gaps; the shared line has the names then.
     ``stage_wire_bytes``: what each stage sent, left out where one sends all that the call does.
     """
 
-    probe_ns: _Sum | None = None
-    turn_ns: _Sum | None = None
-    compress_ns: _Sum | None = None
-    queue_ns: _Sum | None = None
-    wire_ns: _Sum | None = None
-    decompress_ns: _Sum | None = None
-    hook_ns: _Sum | None = None
-    pending_ns: _Sum | None = None
-    stage_ns: Annotated[tuple[_Length, ...], _MOST_STAGES] = ()
-    stage_starts_ns: Annotated[tuple[Ns, ...], _MOST_STAGES] = ()
-    stage_wire_bytes: Annotated[tuple[Count | None, ...], _MOST_STAGES] = ()
+    probe_ns: _Sums = []
+    turn_ns: _Sums = []
+    compress_ns: _Sums = []
+    queue_ns: _Sums = []
+    wire_ns: _Sums = []
+    decompress_ns: _Sums = []
+    hook_ns: _Sums = []
+    pending_ns: _Sums = []
+    stage_ns: list[Annotated[tuple[_Length, ...], _MOST_STAGES] | None] = []
+    stage_starts_ns: list[Annotated[tuple[Ns, ...], _MOST_STAGES] | None] = []
+    stage_wire_bytes: list[Annotated[tuple[Count | None, ...], _MOST_STAGES] | None] = []
 
-    def check(self) -> None:
-        """Raise ``ValueError`` for stages that are not as many as their beginnings."""
-        count = len(self.stage_ns)
-        if len(self.stage_starts_ns) not in {0, count}:
-            raise ValueError(f"{count} stages have {len(self.stage_starts_ns)} beginnings")
+    def check(self, count: int) -> None:
+        """Raise ``ValueError`` for columns that do not have so many values, or odd stages."""
+        lengths = {*map(len, astuple(self))}
+        if not lengths <= {0, count}:
+            raise ValueError(f"the columns of {count} buckets have {sorted(lengths)} values")
+        for took, starts in zip(self.stage_ns, self.stage_starts_ns, strict=False):
+            if starts is not None and len(starts) != len(took or ()):
+                raise ValueError(f"{len(took or ())} stages have {len(starts)} beginnings")
 
-    def stages(
-        self, zero_ns: int, kinds: tuple[StageKind, ...], call_bytes: int | None
-    ) -> tuple[Stage, ...]:
-        """Return the stages; none of several rounds where the line with their names is damaged.
+    def rounds(self) -> Iterator[tuple[Sequence[int], Sequence[int]] | None]:
+        """Yield lengths and beginnings of a bucket's stages, if these are listed one by one."""
+        starts = self.stage_starts_ns or [None] * len(self.stage_ns)
+        for took, begun in zip(self.stage_ns, starts, strict=True):
+            yield None if took is None else (took, begun or (0, *accumulate(took)))
 
-        ``zero_ns``: when the first began.  ``call_bytes``: what all of the call sends.
-        """
-        self.check()
-        names = tuple(kind.name for kind in kinds)
-        took: Sequence[int] = self.stage_ns
-        if took and len(took) != len(names):
-            return ()
-        if not took:
-            known = [(name, getattr(self, column)) for name, column in _COLUMN_OF.items()]
-            took = [ns for _, ns in known if ns is not None]
-            if names != (names := tuple(name for name, ns in known if ns is not None)):
-                kinds = tuple(StageKind(name=name) for name in names)
-        sizes: Sequence[int | None] = self.stage_wire_bytes
-        if len(sizes) != len(kinds):
-            sizes = _sent_by_one(kinds, call_bytes)
-        starts = self.stage_starts_ns or (0, *accumulate(took))
-        return tuple(
-            Stage(
-                start_ns=zero_ns + start, end_ns=zero_ns + start + ns, wire_bytes=size,
-                name=kind.name, derived=kind.derived, collective=kind.collective, dtype=kind.dtype,
-            )
-            for kind, start, ns, size in zip(kinds, starts, took, sizes, strict=False)
-        )  # fmt: skip
+    def rows(self) -> Iterator[_Row]:
+        """Yield each bucket's values, without those that it does not have."""
+        columns = {name: values for name, values in asdict(self).items() if values}
+        for values in zip(*columns.values(), strict=True):
+            row = zip(columns, values, strict=True)
+            yield {name: one for name, one in row if one is not None}
+
+
+def _columns_of(rows: Sequence[_Row]) -> dict[str, Any]:
+    """Return the columns of these rows."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _stages(
+    row: _Row, zero_ns: int, kinds: tuple[StageKind, ...], call_bytes: int | None
+) -> tuple[Stage, ...]:
+    """Return the stages; none of several rounds where the line with their names is damaged.
+
+    ``zero_ns``: when the first began.  ``call_bytes``: what all of the call sends.
+    """
+    names = tuple(kind.name for kind in kinds)
+    took: Sequence[int] = row.get("stage_ns", ())
+    if took and len(took) != len(names):
+        return ()
+    if not took:
+        known = [(name, row[column]) for name, column in _COLUMN_OF.items() if column in row]
+        took = [ns for _, ns in known]
+        if names != (names := tuple(name for name, _ in known)):
+            kinds = tuple(StageKind(name=name) for name in names)
+    sizes: Sequence[int | None] = row.get("stage_wire_bytes", ())
+    if len(sizes) != len(kinds):
+        sizes = _sent_by_one(kinds, call_bytes)
+    starts = row.get("stage_starts_ns") or (0, *accumulate(took))
+    return tuple(
+        Stage(
+            start_ns=zero_ns + start, end_ns=zero_ns + start + ns, wire_bytes=size,
+            name=kind.name, derived=kind.derived, collective=kind.collective, dtype=kind.dtype,
+        )
+        for kind, start, ns, size in zip(kinds, starts, took, sizes, strict=False)
+    )  # fmt: skip
 
 
 def _sent_by_one(kinds: Sequence[StageKind], call_bytes: int | None) -> list[int | None]:
@@ -161,79 +188,106 @@ def _sent_by_one(kinds: Sequence[StageKind], call_bytes: int | None) -> list[int
 _NAMES: tuple[StageName, ...] = get_args(StageName)
 _COLUMN_OF = {name: f"{name}_ns" for name in _NAMES}
 STAGE_COLUMNS = tuple(_COLUMN_OF.values())
-"""The fields of ``StageTimes`` that are a stage's."""
+"""The fields of ``Columns`` that are a stage's."""
 
 
-class SpanLine(StageTimes, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A bucket's times on its device as they stand in a file; stages are ns after ``ready_ns``."""
+class DeviceColumns(Columns, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The times of buckets on their device as they stand in a file."""
 
-    ready_ns: Ns
-    done_ns: Ns
+    ready_ns: list[Ns]
+    done_ns: list[Ns]
 
 
-class BucketLine(
-    StageTimes,
+class CallColumns(
+    Columns,
     frozen=True,
     kw_only=True,
     omit_defaults=True,
     gc=False,
-    tag_field="kind",
-    tag="bucket",
     rename={"launched_ns": "launch_ns", "done_ns": "duration_ns"},
 ):
-    """A bucket as it stands in a file; what is not said here is as in ``BucketRecord``.
+    """Buckets of one step as they stand in a file; what is not said here is as in ``BucketRecord``.
 
     ``launched_ns`` and ``done_ns`` are ns after ``ready_ns``, and called so.  ``shared``: the
     number of the line that says the rest, ``bus_bytes`` too where it can.
     """
 
+    bucket: list[BucketIndex]
+    shared: list[Count]
+    ready_ns: list[Ns]
+    launched_ns: list[Ns]
+    done_ns: list[Ns]
+    wire_bytes: list[Count | None] = []
+    bus_bytes: list[BusBytes | None] = []
+    exposed_ns: list[Ns | None] = []
+    exception: list[str | None] = []
+    error: list[ErrorRecord | None] = []
+    sent: list[tuple[Transfer, ...] | None] = []
+
+
+class BucketsLine(Record, frozen=True, kw_only=True, tag="buckets"):
+    """Buckets of one step; those that differ in what is no column are in another line."""
+
     model: str
     generation: Count
     step: Step
-    bucket: BucketIndex
-    shared: Count
-    ready_ns: Ns
-    launched_ns: Ns
-    done_ns: Ns
-    device: SpanLine | None = None
-    wire_bytes: Count | None = None
-    bus_bytes: BusBytes | None = None
     shadow: bool = False
     warmup: bool = False
     probed: bool = False
-    exception: str | None = None
-    error: ErrorRecord | None = None
-    sent: tuple[Transfer, ...] | None = None
-    exposed_ns: Ns | None = None
+    calls: CallColumns
+    device: DeviceColumns | None = None
 
-    def record(self, shared: Shared) -> BucketRecord:
-        """Return the record.  Raises ``ValueError`` for stages that are not as many as times."""
-        common = shared.get(self.shared, UNKNOWN)
-        device, ready_ns, sent = self.device, self.ready_ns, self.wire_bytes
-        span = None
+    def __len__(self) -> int:
+        return len(self.calls.bucket)
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for columns of another length than the line's others."""
+        calls, device = self.calls, self.device
+        needed = [calls.shared, calls.ready_ns, calls.launched_ns, calls.done_ns]
+        calls.check(len(self))
         if device is not None:
-            stages = device.stages(device.ready_ns, common.device_stages, sent)
-            span = DeviceSpan(ready_ns=device.ready_ns, done_ns=device.done_ns, stages=stages)
-        bus = self.bus_bytes
-        if bus is None and sent is not None and common.bus_per_byte is not None:
-            bus = sent * common.bus_per_byte
-        return BucketRecord(
-            **asdict(common.facts),
-            **{name: getattr(self, name) for name in _AS_THEY_ARE},
-            launched_ns=ready_ns + self.launched_ns,
-            done_ns=ready_ns + self.done_ns,
-            stages=self.stages(ready_ns, common.stages, sent),
-            device=span,
-            bus_bytes=bus,
-        )
+            device.check(len(self))
+            needed += [device.ready_ns, device.done_ns]
+        if len(self) and not all(needed):
+            raise ValueError(f"a column that all of {len(self)} buckets have is empty")
+
+    def records(self, shared: Shared) -> Iterator[BucketRecord]:
+        """Yield the records."""
+        of_line: dict[str, Any] = {name: getattr(self, name) for name in _OF_LINE}
+        device = self.device
+        spans: Iterable[_Row | None] = repeat(None) if device is None else device.rows()
+        for row, span in zip(self.calls.rows(), spans, strict=False):
+            common = shared.get(row["shared"], UNKNOWN)
+            ready_ns, sent = row["ready_ns"], row.get("wire_bytes")
+            bus = row.get("bus_bytes")
+            if bus is None and sent is not None and common.bus_per_byte is not None:
+                bus = sent * common.bus_per_byte
+            yield BucketRecord(
+                **asdict(common.facts),
+                **(of_line | {name: row.get(name) for name in _OF_BUCKET}),
+                bucket=row["bucket"],
+                ready_ns=ready_ns,
+                launched_ns=ready_ns + row["launched_ns"],
+                done_ns=ready_ns + row["done_ns"],
+                stages=_stages(row, ready_ns, common.stages, sent),
+                device=None if span is None else _span(span, common.device_stages, sent),
+                bus_bytes=bus,
+            )
+
+
+def _span(row: _Row, kinds: tuple[StageKind, ...], call_bytes: int | None) -> DeviceSpan:
+    ready_ns = row["ready_ns"]
+    stages = _stages(row, ready_ns, kinds, call_bytes)
+    return DeviceSpan(ready_ns=ready_ns, done_ns=row["done_ns"], stages=stages)
 
 
 _FACTS = attrgetter(*BucketFacts.__struct_fields__)
-_RARE_NAMES = ("shadow", "warmup", "probed", "exception", "error", "sent", "exposed_ns")
-_RARE = attrgetter("device", *_RARE_NAMES)
-_NONE_OF_THEM = (None, False, False, False, None, None, None, None)
-_OF_CALL = ("model", "generation", "step", "bucket", "ready_ns", "wire_bytes")
-_AS_THEY_ARE = (*_OF_CALL, *_RARE_NAMES)
+_OF_LINE = ("model", "generation", "step", "shadow", "warmup", "probed")
+_OF_BUCKET = ("wire_bytes", "exposed_ns", "exception", "error", "sent")
+_LINE = attrgetter(*_OF_LINE)
+_RARE_NAMES = _OF_BUCKET[1:]
+_RARE = attrgetter(*_RARE_NAMES)
+_NONE_OF_THEM = (None,) * len(_RARE_NAMES)
 _KIND = attrgetter(*StageKind.__struct_fields__)
 _MOST_SHARED = 4096
 """That are remembered; a hook may send in ever new ways."""
@@ -258,9 +312,10 @@ class BucketWriter:
         """Take it that nothing stands in the file; numbers go on, since something may."""
         self._known.clear()
 
-    def lines(self, records: Iterable[BucketRecord]) -> list[SharedLine | BucketLine]:
-        """Return the lines of buckets; before each stands what it shares and none has said yet."""
-        found: list[SharedLine | BucketLine] = []
+    def lines(self, records: Iterable[BucketRecord]) -> list[SharedLine | BucketsLine]:
+        """Return the lines of buckets; before them stands what they share and none has said yet."""
+        found: list[SharedLine | BucketsLine] = []
+        lines: list[tuple[object, BucketRecord, list[_Row], list[_Row]]] = []
         for record in records:
             device, ready_ns, sent = record.device, record.ready_ns, record.wire_bytes
             kinds = tuple(map(_KIND, record.stages))
@@ -270,30 +325,37 @@ class BucketWriter:
             known = self._known.get(shared)
             if known is None:
                 known = self._say(shared, found)
-            line = BucketLine(
-                model=record.model,
-                generation=record.generation,
-                step=record.step,
-                bucket=record.bucket,
-                shared=known.number,
-                ready_ns=ready_ns,
-                launched_ns=record.launched_ns - ready_ns,
-                done_ns=record.done_ns - ready_ns,
-                wire_bytes=sent,
-                bus_bytes=record.bus_bytes if per_byte is None else None,
+            row = {
+                "bucket": record.bucket,
+                "shared": known.number,
+                "ready_ns": ready_ns,
+                "launched_ns": record.launched_ns - ready_ns,
+                "done_ns": record.done_ns - ready_ns,
                 **_times(record.stages, ready_ns, sent, known.columns),
-            )
-            if _RARE(record) != _NONE_OF_THEM:  # each further field costs as much as all of these
-                span = None
-                if device is not None:
-                    times = _times(device.stages, device.ready_ns, sent, known.device_columns)
-                    span = SpanLine(ready_ns=device.ready_ns, done_ns=device.done_ns, **times)
-                rare = {name: getattr(record, name) for name in _RARE_NAMES}
-                line = replace(line, device=span, **rare)
-            found.append(line)
+            }
+            if sent is not None:
+                row["wire_bytes"] = sent
+            if per_byte is None and record.bus_bytes is not None:
+                row["bus_bytes"] = record.bus_bytes
+            if (rare := _RARE(record)) != _NONE_OF_THEM:
+                row |= {n: x for n, x in zip(_RARE_NAMES, rare, strict=True) if x is not None}
+            whose = *_LINE(record), device is None
+            if not lines or lines[-1][0] != whose:
+                lines.append((whose, record, [], []))
+            lines[-1][2].append(row)
+            if device is not None:
+                times = _times(device.stages, device.ready_ns, sent, known.device_columns)
+                lines[-1][3].append(
+                    {"ready_ns": device.ready_ns, "done_ns": device.done_ns, **times}
+                )
+        for _, first, rows, spans in lines:
+            of_line: dict[str, Any] = dict(zip(_OF_LINE, _LINE(first), strict=True))
+            device_columns = DeviceColumns(**_columns_of(spans)) if spans else None
+            calls = CallColumns(**_columns_of(rows))
+            found.append(BucketsLine(**of_line, calls=calls, device=device_columns))
         return found
 
-    def _say(self, shared: tuple[Any, ...], lines: list[SharedLine | BucketLine]) -> _Known:
+    def _say(self, shared: tuple[Any, ...], lines: list[SharedLine | BucketsLine]) -> _Known:
         facts, per_byte, *both = shared
         if len(self._known) >= _MOST_SHARED:
             self._known.clear()
@@ -335,7 +397,7 @@ def _times(
     call_bytes: int | None,
     columns: tuple[str, ...] | None,
 ) -> dict[str, Any]:
-    """Return the fields of ``StageTimes``; ``call_bytes``: what all of the call sends."""
+    """Return the values of ``Columns``; ``call_bytes``: what all of the call sends."""
     took, end, is_gapless = [], zero_ns, True
     for stage in stages:
         start = stage.start_ns

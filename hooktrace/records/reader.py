@@ -21,7 +21,7 @@ from .bucket import LayoutRecord
 from .codec import UNREADABLE, Line, decode_line, decode_lines
 from .content import LISTS, RankRecords, SkippedLine, joined
 from .files import open_regular
-from .lines import BucketLine, Losses, RunLine, Shared, SharedLine
+from .lines import BucketsLine, Losses, RunLine, Shared, SharedLine
 from .run import SCHEMA_VERSION, RunInfo
 from .step import StepRecord
 
@@ -72,7 +72,7 @@ def read_parts(
     return joined(parts, [os.path.basename(path) for path in paths])
 
 
-TakeBuckets = Callable[[Sequence[BucketLine], Shared], None]
+TakeBuckets = Callable[[Sequence[BucketsLine], Shared], None]
 
 
 class RecordReader:
@@ -81,8 +81,7 @@ class RecordReader:
     ``run``: of the parts before this one; a part of another run is not read.
 
     ``buckets``, ``steps``: take these, in place of the lists, for a reader that has no use for a
-    million records.  A ``ValueError`` that ``buckets`` raises before it keeps any skips the line
-    that it is about.
+    million records.
     """
 
     def __init__(
@@ -131,8 +130,8 @@ class RecordReader:
             return
         if type(lines[0]) is RunLine:
             self._run(lines[0])
-        buckets = [line for line in lines if type(line) is BucketLine]
-        rest = [line for line in lines if type(line) is not BucketLine]
+        buckets = [line for line in lines if type(line) is BucketsLine]
+        rest = [line for line in lines if type(line) is not BucketsLine]
         steps = [line for line in rest if type(line) is StepRecord]
         others = [line for line in rest if type(line) is not StepRecord]
         self._shared |= {line.number: line for line in others if type(line) is SharedLine}
@@ -141,6 +140,8 @@ class RecordReader:
                 raise ValueError("what follows may be another run's")
             if type(line) is LayoutRecord and max(_elements(line), default=0) > _MOST_ELEMENTS:
                 raise ValueError("a parameter has more elements than any memory holds")
+        for line in buckets:
+            line.check()
         if buckets:
             self._take_buckets(buckets, self._shared)
         if steps:
@@ -157,8 +158,8 @@ class RecordReader:
             return replace(records, skipped=[SkippedLine(1, _FOREIGN)], unnamed=0)
         return records
 
-    def _keep_buckets(self, lines: Sequence[BucketLine], shared: Shared) -> None:
-        self._records.buckets += [line.record(shared) for line in lines]
+    def _keep_buckets(self, lines: Sequence[BucketsLine], shared: Shared) -> None:
+        self._records.buckets += [one for line in lines for one in line.records(shared)]
 
     def _is_shared(self, line: SharedLine) -> None:
         """Do nothing more: it is known since its block was."""

@@ -51,7 +51,7 @@ def test_every_part_can_be_read_alone(tmp_path: Path) -> None:
     write(tmp_path, *batches, max_bytes=MIN_BYTES)
     *paths, last = parts_of(tmp_path)
     for path in [*paths, last]:
-        assert '"hook"' not in "".join(x for x in path.open() if '"kind":"bucket"' in x)
+        assert '"hook"' not in "".join(x for x in path.open() if '"kind":"buckets"' in x)
         part = read_parts([path])
         assert part.run == sample.make_run()
         assert set(part.layouts) == {sample.make_layout()}
@@ -73,11 +73,11 @@ def test_what_no_part_can_hold_is_lost_and_counted(
     """
     huge = replace(sample.make_anomaly(), message="x" * MIN_BYTES)
     large = replace(sample.make_anomaly(), message="x" * 6900)
-    batch = replace(sample.make_batch(bucket_count=40), records=(huge, large))
+    batch = replace(sample.make_batch(bucket_count=120), records=(huge, large))
     with caplog.at_level(logging.WARNING):
         exporter = write(tmp_path, *[batch] * 9, sample.make_batch(), max_bytes=MIN_BYTES)
     trace = read_parts(parts_of(tmp_path))
-    assert trace.lost == exporter.lost == {"buckets": 720, "anomalies": 18}
+    assert trace.lost == exporter.lost == {"buckets": 2160, "anomalies": 18}
     assert len(trace.steps) == 20
     assert len(trace.buckets) == 4
     assert trace.removed == {}

@@ -46,7 +46,7 @@ def test_another_schema_or_run_is_not_read_as_this_one() -> None:
     first = encode(run, [sample.make_step(0)])
 
     other_fields = b'{"kind":"run","schema":99,"who":"somebody"}\n'
-    for data in (first.replace(b'"schema":5', b'"schema":99'), other_fields + first):
+    for data in (first.replace(b'"schema":6', b'"schema":99'), other_fields + first):
         newer = decode(data)
         assert newer == RankRecords(skipped=[SkippedLine(1, newer.skipped[0].reason)])
         assert "schema version 99" in newer.skipped[0].reason
@@ -89,9 +89,9 @@ def test_only_regular_files_are_read(tmp_path: Path, what: str) -> None:
         ("layout", {"buckets": [{"bucket": 1 << 40}]}),
         ("layout", {"buckets": [{"parameters": [["weight", [-1]]]}]}),
         ("layout", {"buckets": [{"parameters": [["weight", [1 << 50] * 30]]}]}),
-        ("bucket", {"wire_bytes": -5}),
-        ("bucket", {"bucket": -1}),
-        ("bucket", {"bus_bytes": -1e300}),
+        ("buckets", {"calls": {"wire_bytes": [-5, 0]}}),
+        ("buckets", {"calls": {"bucket": [0, -1]}}),
+        ("buckets", {"calls": {"bus_bytes": [None, -1e300]}}),
         ("step", {"gradient_bytes": -9}),
         ("step", {"wire_bytes": 2**63 - 1}),
         ("step", {"step": 1 << 62}),
@@ -108,7 +108,10 @@ def test_numbers_out_of_range_are_lines_that_cannot_be_read(
     at = next(i for i, x in enumerate(lines) if x.startswith(b'{"kind":"%s"' % kind.encode()))
     content = msgspec.json.decode(lines[at])
     for name, value in changes.items():
-        content[name] = [content[name][0] | value[0]] if isinstance(value, list) else value
+        if isinstance(value, list):
+            content[name] = [content[name][0] | value[0]]
+        else:
+            content[name] = content[name] | value if isinstance(value, dict) else value
     lines[at] = msgspec.json.encode(content)
     (skipped,) = decode(b"\n".join(lines) + b"\n").skipped
     assert skipped.line == at + 1

@@ -100,8 +100,7 @@ class BucketColumns(_Columns):
     count from it.  ``facts``: index into ``RankTrack.facts``.  ``stages``: how many rows of
     ``StageColumns`` are the bucket's.  ``exposed``: of a unit's collective, as in ``BucketRecord``.
 
-    What a bucket's line holds as it is names the line's field: ``line`` one that is always known,
-    ``maybe`` one that may be ``None``.
+    What a line of buckets holds as it is names its column there, ``line``.
     """
 
     bucket: Ints = field(metadata={"line": "bucket"})
@@ -109,7 +108,7 @@ class BucketColumns(_Columns):
     launched_after: Ints = field(metadata={"line": "launched_ns"})
     ready_after: Ints
     done_after: Ints
-    exposed: Ints = field(metadata={"maybe": "exposed_ns"})
+    exposed: Ints = field(metadata={"line": "exposed_ns"})
     facts: Ints
     stages: Ints
 

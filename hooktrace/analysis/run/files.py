@@ -80,8 +80,8 @@ def read_run(
     return run
 
 
-_A_LINE = 240
-"""Bytes of a bucket's line in a file."""
+_WRITTEN = 80
+"""Bytes of a bucket in a file."""
 _A_BUCKET = 300
 """Bytes that a report takes for a bucket, with its arrays."""
 
@@ -92,10 +92,10 @@ def _check_memory(size: int, every: int) -> None:
         free = int(re.findall(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())[0]) << 10
     except (OSError, IndexError):
         return
-    needed = size / _A_LINE * _A_BUCKET
+    needed = size / _WRITTEN * _A_BUCKET
     if needed / every > free:
         raise UsageError(
-            f"the files, {size / 2**30:.1f} GiB, hold about {size / _A_LINE / every:,.0f} buckets "
+            f"the files, {size / 2**30:.1f} GiB, hold about {size / _WRITTEN / every:,.0f} buckets "
             f"to read, which take {needed / every / 2**30:.1f} GiB of memory, and "
             f"{free / 2**30:.1f} are free; pass --every {ceil(2 * needed / free)}, or more, for "
             "the buckets of a part of the steps"

@@ -1,7 +1,7 @@
 """Record files to columns, a block of lines at a time.
 
-    file --blocks--> some 1,000 lines --RecordReader, one call of msgspec--> lines
-        --astuple, numpy.fromiter--> rows of numbers --ColumnBuilder.track--> RankTrack
+    file --blocks--> some 100 lines --RecordReader, one call of msgspec--> lists of numbers
+        --numpy.fromiter, a column of all lines--> arrays --ColumnBuilder.track--> RankTrack
 
 A device bucket is put where its step's first bucket became ready on the host, plus its device
 times; that of a step that was cut off and has no line, where its own hook was called.
@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from ...records import ErrorRecord, RunInfo, StepRecord
 from ...records.bucket import BucketFacts, StageKind
 from ...records.content import RankRecords
-from ...records.lines import STAGE_COLUMNS, BucketLine, Shared, StageTimes
+from ...records.lines import STAGE_COLUMNS, BucketsLine, Columns, Shared, SharedLine
 from ...records.lines import UNKNOWN as UNKNOWN_LINE
 from ...records.reader import RecordReader, read_parts
 from .columns import (
@@ -52,23 +53,39 @@ def read_track(paths: Sequence[str | os.PathLike[str]], *, every: int = 1) -> Ra
 
 
 class _Table:
-    """Columns in the making; what was given out stays as it is when rows are added."""
+    """Columns that grow at their end; what was given out stays as it is when rows are added."""
 
     def __init__(self) -> None:
-        self._blocks: dict[str, list[Ints]] = {}
+        self._new: list[dict[str, Ints]] = []
+        self._values: dict[str, Ints] = {}
+        self._count = 0
 
     def add(self, rows: dict[str, Ints]) -> None:
-        for name, values in rows.items():
-            self._blocks.setdefault(name, []).append(values)
+        self._new.append(rows)
 
-    def __getitem__(self, name: str) -> Ints:
-        blocks = self._blocks.get(name) or [np.zeros(0, np.int64)]
-        self._blocks[name] = blocks = [np.concatenate(blocks)] if len(blocks) > 1 else blocks
-        return blocks[0]
+    def columns(self) -> dict[str, Ints]:
+        """Return all columns; what is added to large numbers is not ``packed``."""
+        new, self._new = self._new, []
+        for name in new[0] if new else ():
+            values = np.concatenate([rows[name] for rows in new])
+            if name not in _LARGE and values.dtype == np.int64:
+                values = packed(values)
+            self._values[name] = _appended(self._values.get(name), self._count, values)
+        self._count += sum(len(next(iter(rows.values()))) for rows in new)
+        return {name: values[: self._count] for name, values in self._values.items()}
 
-    def columns(self, names: Iterable[str]) -> dict[str, Ints]:
-        """Return columns as they stay; what is added to large numbers is not ``packed``."""
-        return {name: self[name] if name in _LARGE else packed(self[name]) for name in names}
+
+def _appended(before: Ints | None, count: int, values: Ints) -> Ints:
+    """Return an array of the first ``count`` of these values and the others, with room to grow."""
+    if before is None:
+        return values
+    end, kind = count + len(values), np.promote_types(before.dtype, values.dtype)
+    if end > len(before) or kind != before.dtype:
+        grown = np.empty(max(end, 2 * count), kind)
+        grown[:count] = before[:count]
+        before = grown
+    before[count:end] = values
+    return before
 
 
 class ColumnBuilder:
@@ -89,56 +106,52 @@ class ColumnBuilder:
         """Return what reads one file, a part of ``run`` where that is known, in portions."""
         return RecordReader(run=run, buckets=self._take_buckets, steps=self._take_steps)
 
-    def _take_buckets(self, lines: Sequence[BucketLine], shared: Shared) -> None:
-        """Add buckets.  What raises does so before anything is added: no half row stays behind."""
+    def _take_buckets(self, lines: Sequence[BucketsLine], shared: Shared) -> None:
         if self._every > 1:
             lines = [line for line in lines if line.step % self._every == 0]
         if not lines:
             return
-        own = _Fields(lines)
-        timed: Sequence[StageTimes] = lines
-        times, on_device = own, np.array([one is not None for one in own["device"]])
-        if on_device.any():
-            timed = [line.device or line for line in lines]
-            times = _Fields(timed, ("ready_ns", "done_ns", *StageTimes.__struct_fields__))
-        said = list(zip(own["model"], own["shared"], strict=True))
-        kinds = {one: i for i, one in enumerate(dict.fromkeys(said))}
-        kind = _ints(map(kinds.__getitem__, said), len(said))
+        own = _Lines(lines)
+        kind, kinds = own.kinds()
         common = [shared.get(number, UNKNOWN_LINE) for _, number in kinds]
-        stages, count = _stage_rows(
-            timed, times, kind, [one.device_stages or one.stages for one in common]
-        )
-        exceptions = own.few("exception", self._count)
-        flags = _flags(own, ("shadow", "warmup", "probed")) | on_device * FLAGS["device"]
-        flags[[row - self._count for row in exceptions]] |= FLAGS["exception"]
-        facts = [
-            self._facts_of(model, one.facts) for (model, _), one in zip(kinds, common, strict=True)
-        ]
-        sent = own.maybe("wire_bytes")
+        stages, count = own.stages(kind, common)
+        facts = [one.facts for one in common]
+        names = [(model, one.hook) for (model, _), one in zip(kinds, facts, strict=True)]
+        flags = np.array([*map(_flags_of, facts)])[kind]
+        for name in ("shadow", "warmup", "probed"):
+            flags |= own.of_line(name) * FLAGS[name]
+        flags[own.on_device] = flags[own.on_device] & ~FLAGS["untimed"] | FLAGS["device"]
+        for row, one in own.few("exception"):
+            self._exceptions[self._count + row] = one
+            flags[row] |= FLAGS["exception"]
+        for row, one in own.few("error"):
+            self._errors[self._count + row] = one
+        sent = own.column("wire_bytes")
         per_byte = np.array([one.bus_per_byte for one in common], np.float64)[kind]
         self._buckets.add(
-            own.columns(_BUCKETS, _MAYBE_OF_BUCKETS)
+            {column: own.column(field) for column, field in _BUCKETS.items()}
             | {
+                "model": np.array([*map(self._model, names)])[kind],
+                "step": own.of_line("step"),
+                "generation": own.of_line("generation"),
+                "gradient_bytes": np.array([one.gradient_bytes for one in facts])[kind],
                 "wire_bytes": sent,
-                "bus_bytes": _bus_bytes(own.maybe("bus_bytes"), sent, per_byte),
-                "ready": times.whole("ready_ns"),
-                "done": times.whole("done_ns"),
+                "bus_bytes": _bus_bytes(own.column("bus_bytes"), sent, per_byte),
+                "ready_after": np.where(own.on_device, own.timed("ready_ns"), 0),
+                "done_after": own.timed("done_ns"),
+                "facts": np.array([*map(self._fact, kinds, facts)])[kind],
                 "stages": count,
-                "facts": np.array(facts)[kind],
                 "flags": flags,
             }
         )
         self._stages.add(stages)
-        self._errors |= own.few("error", self._count)
-        self._exceptions |= exceptions
-        self._count += len(lines)
+        self._count += own.count
 
-    def _facts_of(self, model: str, facts: BucketFacts) -> int:
-        self._model(model, facts.hook)
-        return self._facts.setdefault((model, facts), len(self._facts))
+    def _fact(self, said: tuple[str, int], facts: BucketFacts) -> int:
+        return self._facts.setdefault((said[0], facts), len(self._facts))
 
-    def _model(self, model: str, hook: str) -> int:
-        return self._models.setdefault((model, hook), len(self._models))
+    def _model(self, names: tuple[str, str]) -> int:
+        return self._models.setdefault(names, len(self._models))
 
     def _take_steps(self, steps: Sequence[StepRecord]) -> None:
         self._new_steps += steps  # a block has too few of them to be worth arrays
@@ -149,36 +162,34 @@ class ColumnBuilder:
         steps, self._new_steps = self._new_steps, []
         if not steps:
             return
-        own = _Fields(steps)
-        kept = np.array([_KEPT.get(one, 0) for one in own["kept_for"]])
-        has_detail = own.whole("detail_kept") != 0
+        rows = {column: _numbers(steps, field) for column, field in _STEPS.items()}
+        kept = np.array([_KEPT.get(one.kept_for, 0) for one in steps])
+        has_detail = np.array([one.detail_kept for one in steps])
         if self._every > 1:
+            is_read = rows["step"] % self._every == 0
             kept |= (has_detail & (kept == 0)) * FLAGS["kept_by_window"]
-            has_detail &= own.whole("step") % self._every == 0
-            kept *= own.whole("step") % self._every == 0
-        flags = kept | _flags(own, ("shadow", "warmup", "probed", "sharded"))
-        flags |= (own.whole("complete") == 0) * FLAGS["incomplete"]
-        flags |= ~has_detail * FLAGS["detail_left_out"]
-        flags |= np.array([clock == "device" for clock in own["clock"]]) * FLAGS["device"]
-        names = zip(own["model"], own["hook"], strict=True)
-        model = _ints((self._model(*one) for one in names), len(steps))
-        self._steps.add(own.columns(_STEPS, _MAYBE_OF_STEPS) | {"model": model, "flags": flags})
+            kept, has_detail = kept * is_read, has_detail & is_read
+        flags = kept | ~has_detail * FLAGS["detail_left_out"]
+        for name in ("shadow", "warmup", "probed", "sharded"):
+            flags |= _numbers(steps, name) * FLAGS[name]
+        flags |= (1 - _numbers(steps, "complete")) * FLAGS["incomplete"]
+        flags |= np.array([one.clock == "device" for one in steps]) * FLAGS["device"]
+        model = np.array([self._model((one.model, one.hook)) for one in steps])
+        self._steps.add(rows | {"model": model, "flags": flags})
         self._unknown_bytes.update((x.model, x.sent_unknown) for x in steps if x.sent_unknown)
 
     def track(self, records: RankRecords, paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
         """Return what was read; ``records``: what the readers of ``paths`` hold beside it."""
         self._add_steps()
-        steps = StepColumns(**self._steps.columns(("model", "flags", *_STEPS, *_MAYBE_OF_STEPS)))
-        stages = self._stages
+        steps = StepColumns(**_all_of(StepColumns, self._steps.columns()))
+        buckets = BucketColumns(**_all_of(BucketColumns, self._buckets.columns()))
+        stages = _all_of(StageColumns, self._stages.columns())
+        steps, buckets = _together(steps, buckets)
         return RankTrack(
             models=list(self._models),
             facts=[facts for _, facts in self._facts],
-            buckets=self._bucket_columns(steps),
-            stages=StageColumns(
-                name=stages["name"].astype(np.int8),
-                derived=stages["derived"].astype(bool),
-                **stages.columns(("start", "end")),
-            ),
+            buckets=buckets,
+            stages=StageColumns(**stages),
             steps=steps,
             errors=dict(self._errors),
             exceptions=dict(self._exceptions),
@@ -187,155 +198,174 @@ class ColumnBuilder:
             paths=[os.fspath(path) for path in paths],
         )
 
-    def _bucket_columns(self, steps: StepColumns) -> BucketColumns:
-        """Return the buckets; steps whose buckets are there after all are told so."""
-        found, facts, called = self._buckets, self._buckets["facts"], self._buckets["called"]
-        on_device = (found["flags"] & FLAGS["device"]) != 0
 
-        def of_facts(value: Callable[[BucketFacts], int]) -> Ints:
-            return np.array([value(one) for _, one in self._facts], np.int64)[facts]
+def _all_of(kind: Any, columns: dict[str, Ints]) -> dict[str, Any]:
+    """Return the columns of a kind of rows, empty where there was no row yet."""
+    return columns or {one.name: np.zeros(0, np.int64) for one in fields(kind)}
 
-        ids = [self._models[model, one.hook] for model, one in self._facts]
-        model = np.array(ids, np.int64)[facts]
-        of_step = steps.rows_of(model, found["step"])
-        # The step after them was slow: its buckets, and those before it, came then.
-        steps.flags[of_step[of_step != UNKNOWN]] &= ~FLAGS["detail_left_out"]
+
+def _together(steps: StepColumns, buckets: BucketColumns) -> tuple[StepColumns, BucketColumns]:
+    """Put a device's buckets where their step began; tell steps whose buckets came after all."""
+    row = np.flatnonzero(buckets.having("device"))
+    if len(row):
+        of_step = steps.rows_of(buckets.model[row], buckets.step[row])
         first = np.append(steps.first_ready, 0)[of_step]
-        # Host times of a line begin with a time of day, a device's with its step.
-        begin = np.where(on_device, np.where(of_step == UNKNOWN, 0, first - called), -called)
-        flags = found["flags"] | of_facts(
-            lambda one: one.is_last * FLAGS["is_last"] | (one.unit is not None) * FLAGS["sharded"]
-        )
-        untimed = of_facts(lambda one: (one.device_type != "cpu") * FLAGS["untimed"])
-        return BucketColumns(
-            model=packed(model),
-            flags=packed(flags | untimed * ~on_device),
-            gradient_bytes=packed(of_facts(lambda one: one.gradient_bytes)),
-            ready_after=packed(found["ready"] + begin),
-            done_after=packed(found["done"] + np.where(on_device, begin, 0)),
-            **found.columns(
-                ("wire_bytes", "bus_bytes", "stages", "facts", *_BUCKETS, *_MAYBE_OF_BUCKETS)
-            ),
-        )
+        begin = np.where(of_step == UNKNOWN, 0, first - buckets.called[row])
+        ready, done = (x.astype(np.int64) for x in (buckets.ready_after, buckets.done_after))
+        ready[row] += begin
+        done[row] += begin
+        buckets = replace(buckets, ready_after=packed(ready), done_after=packed(done))
+    if steps.having("detail_left_out").any():
+        # The step after them was slow: its buckets, and those before it, came then.
+        of_step = steps.rows_of(buckets.model, buckets.step)
+        flags = steps.flags.copy()
+        flags[of_step[of_step != UNKNOWN]] &= ~FLAGS["detail_left_out"]
+        steps = replace(steps, flags=flags)
+    return steps, buckets
 
 
-_BUCKETS = {"step": "step", "generation": "generation", "called": "ready_ns"} | {
-    one.name: one.metadata["line"] for one in fields(BucketColumns) if "line" in one.metadata
+def _flags_of(facts: BucketFacts) -> int:
+    """Return the flags of all calls of a bucket; one on a device is untimed until a call is."""
+    return (
+        facts.is_last * FLAGS["is_last"]
+        | (facts.unit is not None) * FLAGS["sharded"]
+        | (facts.device_type != "cpu") * FLAGS["untimed"]
+    )
+
+
+_BUCKETS = {"called": "ready_ns"} | {
+    one.name: one.metadata["line"] for one in fields(BucketColumns) if one.metadata
 }
-_MAYBE_OF_BUCKETS = {
-    one.name: one.metadata["maybe"] for one in fields(BucketColumns) if "maybe" in one.metadata
-}
-_STEPS = {name: name for name in ("step", "generation", "gradient_bytes", "bucket_count")} | {
-    name: f"{name}_ns" for name in ("first_ready", "last_ready", "done")
-}
-_MAYBE_OF_STEPS = {name: name for name in ("wire_bytes", "bus_bytes")} | {
-    name: f"{name}_ns" for name in ("busy", "exposed", "wire_busy", "previous_period")
-}
-"""Columns, each with the field of the lines that it is of; ``_MAYBE...`` of those that may be
-``None``."""
+_STEPS = {
+    name: name
+    for name in ("step", "generation", "gradient_bytes", "bucket_count", "wire_bytes", "bus_bytes")
+} | {
+    name: f"{name}_ns"
+    for name in (
+        "first_ready", "last_ready", "done", "busy", "exposed", "wire_busy", "previous_period",
+    )
+}  # fmt: skip
+"""Columns, each with the field of the lines that it is of."""
 _WORTH_ARRAYS = 1000
 _LARGE = {"step", "first_ready", "last_ready", "done", "called"}
 _KEPT: dict[str | None, int] = {"window": FLAGS["kept_by_window"], "first": FLAGS["kept_as_first"]}
 _MOST = 1 << 62
 """Of the bytes of a bus, which are a product."""
 _STAGE_IDS = {name: index for index, name in enumerate(STAGE_NAMES)}
+_ABSENT = int(np.iinfo(np.int64).min)
 
 
-class _Fields:
-    """The fields of many records, each as a tuple; ``names``: of records of several kinds."""
+class _Lines:
+    """The buckets of some lines, one after the other; ``on_device``: which have times there."""
 
-    def __init__(self, records: Sequence[msgspec.Struct], names: Sequence[str] = ()) -> None:
-        rows = map(attrgetter(*names) if names else msgspec.structs.astuple, records)
-        columns = zip(*rows, strict=True)
-        self._values = dict(zip(names or records[0].__struct_fields__, columns, strict=True))
-        self._count = len(records)
+    def __init__(self, lines: Sequence[BucketsLine]) -> None:
+        self._lines, self._calls = lines, [line.calls for line in lines]
+        self._timed: list[Columns] = [line.device or line.calls for line in lines]
+        self._counts = [*map(len, lines)]
+        self.count = sum(self._counts)
+        self.on_device = np.repeat([line.device is not None for line in lines], self._counts)
 
-    def __getitem__(self, name: str) -> tuple[Any, ...]:
-        return self._values[name]
+    def of_line(self, name: str) -> Ints:
+        """Return a number that a line says of all its buckets, of each bucket."""
+        return np.repeat(_numbers(self._lines, name), self._counts)
 
-    def is_absent(self, name: str) -> bool:
-        """Return whether no record has the field, which is ``None`` then."""
-        return self._values[name].count(None) == self._count
+    def column(self, name: str, absent: int = UNKNOWN) -> Ints:
+        """Return the numbers in a column; ``absent`` where a bucket has none."""
+        return self._numbers(self._calls, name, absent)
 
-    def whole(self, name: str) -> Ints:
-        """Return a whole number of each record."""
-        return _ints(self._values[name], self._count)
+    def timed(self, name: str, absent: int = UNKNOWN) -> Ints:
+        """Return a column of times, by the device where the bucket has times there."""
+        return self._numbers(self._timed, name, absent)
 
-    def maybe(self, name: str) -> Ints:
-        """Return a number of each record, to 53 bits; ``UNKNOWN`` where it is ``None``."""
-        if self.is_absent(name):
-            return np.full(self._count, UNKNOWN)
-        values = np.array(self[name], np.float64)
-        values[np.isnan(values)] = UNKNOWN
-        return values.astype(np.int64)
+    def _numbers(self, lines: Sequence[Columns], name: str, absent: int) -> Ints:
+        values = [*map(attrgetter(name), lines)]
+        if not any(values):
+            return np.full(self.count, absent)
+        if not all(values):
+            pairs = zip(values, self._counts, strict=True)
+            values = [one or [absent] * count for one, count in pairs]
+        try:
+            return np.fromiter(chain.from_iterable(values), np.int64, self.count)
+        except TypeError:
+            known = (one if None not in one else _without_none(one, absent) for one in values)
+            return np.fromiter(chain.from_iterable(known), np.int64, self.count)
 
-    def columns(self, whole: dict[str, str], maybe: dict[str, str]) -> dict[str, Ints]:
-        """Return columns, each of the field that it is of."""
-        found = {column: self.whole(name) for column, name in whole.items()}
-        return found | {column: self.maybe(name) for column, name in maybe.items()}
+    def few(self, name: str) -> Iterator[tuple[int, Any]]:
+        """Yield row and value of what few buckets have."""
+        row = 0
+        for calls, count in zip(self._calls, self._counts, strict=True):
+            for at, one in enumerate(getattr(calls, name), row):
+                if one is not None:
+                    yield at, one
+            row += count
 
-    def few(self, name: str, first_row: int) -> dict[int, Any]:
-        """Return what few records have, by row."""
-        if self.is_absent(name):
-            return {}
-        values = enumerate(self._values[name], first_row)
-        return {row: one for row, one in values if one is not None}
+    def kinds(self) -> tuple[Ints, list[tuple[str, int]]]:
+        """Return a number of each bucket, and the model and shared line that each stands for."""
+        models = {name: i for i, name in enumerate(dict.fromkeys(x.model for x in self._lines))}
+        of = np.repeat([models[line.model] for line in self._lines], self._counts)
+        pairs, kind = np.unique(of << 53 | self.column("shared"), return_inverse=True)
+        names = [*models]
+        return kind, [(names[one >> 53], one & (1 << 53) - 1) for one in pairs.tolist()]
+
+    def stages(self, kind: Ints, common: Sequence[SharedLine]) -> tuple[dict[str, Any], Ints]:
+        """Return columns of all stages, and how many each bucket has; ``common``: by ``kind``."""
+        kinds = [one.device_stages or one.stages for one in common]
+        # Of each bucket a row of all stages that occur, in order; most have the same three.
+        took = {
+            i: self.timed(name, _ABSENT)
+            for i, name in enumerate(STAGE_COLUMNS)
+            if any(getattr(one, name) for one in self._timed)
+        }
+        names, lengths = np.array([*took], np.int64), np.array([*took.values()], np.int64).T
+        lengths = lengths.reshape(self.count, len(names))
+        is_there = lengths != _ABSENT
+        odd = [*self._one_by_one(kind, kinds)]
+        is_there[[row for row, _ in odd]] = False
+        lengths[~is_there] = 0
+        row, place = np.nonzero(is_there)
+        name, end = names[place], lengths.cumsum(axis=1)[is_there]
+        is_derived = np.zeros((len(kinds), len(STAGE_NAMES)), np.int64)
+        for i, stages in enumerate(kinds):
+            is_derived[i, [_STAGE_IDS[one.name] for one in stages if one.derived]] = 1
+        found = np.stack([row, name, end - lengths[is_there], end, is_derived[kind[row], name]])
+        if odd:
+            more = np.array([(row, *one) for row, stages in odd for one in stages], np.int64)
+            found = np.concatenate([found, more.reshape(-1, len(found)).T], axis=1)
+            found = found[:, np.argsort(found[0], kind="stable")]
+        row, name, start, end, derived = found
+        columns = {"name": name.astype(np.int8), "start": start, "end": end}
+        count = np.bincount(row, minlength=self.count)
+        return columns | {"derived": derived.astype(np.bool_)}, count
+
+    def _one_by_one(
+        self, kind: Ints, kinds: Sequence[Sequence[StageKind]]
+    ) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+        """Yield the buckets of several rounds: name, start, end and whether derived of stages.
+
+        Those whose names are not there have none.
+        """
+        row = 0
+        for line, count in zip(self._timed, self._counts, strict=True):
+            for at, one in enumerate(line.rounds(), row):
+                if one is not None:
+                    took, starts = one
+                    own = kinds[kind[at]] if len(kinds[kind[at]]) == len(took) else ()
+                    every = zip(own, starts, took, strict=False)
+                    yield at, [(_STAGE_IDS[x.name], at, at + ns, x.derived) for x, at, ns in every]
+            row += count
 
 
-def _flags(own: _Fields, names: Sequence[str]) -> Ints:
-    found: Ints = np.sum([own.whole(name) * FLAGS[name] for name in names], axis=0)
-    return found
+def _numbers(records: Sequence[msgspec.Struct], name: str) -> Ints:
+    """Return a whole number of each record; ``UNKNOWN`` where it is ``None``."""
+    values = _without_none([*map(attrgetter(name), records)], UNKNOWN)
+    return np.fromiter(values, np.int64, len(records))
 
 
-def _stage_rows(
-    timed: Sequence[StageTimes], times: _Fields, kind: Ints, kinds: Sequence[Sequence[StageKind]]
-) -> tuple[dict[str, Ints], Ints]:
-    """Return columns of all stages of some lines, and how many each line has.
-
-    ``kind``: of each line, what its stages are, in ``kinds``.  Raises ``ValueError`` for stages
-    that are not as many as their beginnings.
-    """
-    # Of each line a row of all stages that occur, in order; most lines have the same three.
-    occur = [i for i, name in enumerate(STAGE_COLUMNS) if not times.is_absent(name)]
-    took = np.array([times[STAGE_COLUMNS[i]] for i in occur], np.float64)
-    took = took.reshape(len(occur), len(timed)).T
-    is_there = ~np.isnan(took)
-    both = zip(times["stage_ns"], times["stage_starts_ns"], strict=True)
-    one_by_one = [row for row, (ns, starts) in enumerate(both) if ns or starts]
-    is_there[one_by_one] = False
-    ends = np.where(is_there, took, 0).cumsum(axis=1)
-    row, place = np.nonzero(is_there)
-    name = np.array(occur, np.int64)[place]
-    end, length = ends[is_there], took[is_there]
-    is_derived = np.zeros((len(kinds), len(STAGE_NAMES)), bool)
-    for i, stages in enumerate(kinds):
-        is_derived[i, [_STAGE_IDS[one.name] for one in stages if one.derived]] = True
-    found = np.array([row, name, end - length, end, is_derived[kind[row], name]]).astype(np.int64)
-    if one_by_one:
-        more = [one for row in one_by_one for one in _one_by_one(row, timed[row], kinds[kind[row]])]
-        found = np.concatenate([found, np.array(more, np.int64).reshape(-1, len(found)).T], axis=1)
-        found = found[:, np.argsort(found[0], kind="stable")]
-    columns = dict(zip(("name", "start", "end", "derived"), found[1:], strict=True))
-    return columns, np.bincount(found[0], minlength=len(timed))
+def _without_none(values: Iterable[Any], absent: int) -> list[Any]:
+    return [absent if one is None else one for one in values]
 
 
-def _one_by_one(
-    row: int, line: StageTimes, kinds: Sequence[StageKind]
-) -> Iterator[tuple[int, ...]]:
-    """Yield row, name, start, end and whether derived of stages, if their names are there."""
-    line.check()
-    if len(kinds) != len(line.stage_ns):
-        return
-    starts = line.stage_starts_ns or (0, *accumulate(line.stage_ns))
-    for kind, start, took in zip(kinds, starts, line.stage_ns, strict=False):
-        yield row, _STAGE_IDS[kind.name], start, start + took, kind.derived
-
-
-def _ints(values: Iterable[int], count: int) -> Ints:
-    return np.fromiter(values, np.int64, count)
-
-
-def _bus_bytes(given: Ints, sent: Ints, per_byte: np.ndarray[Any, Any]) -> Ints:
+def _bus_bytes(given: Ints, sent: Ints, per_byte: npt.NDArray[np.float64]) -> Ints:
     """Return the bytes on the bus, which many lines leave to what they share."""
     is_left = (given == UNKNOWN) & (sent != UNKNOWN) & ~np.isnan(per_byte)
     product = np.minimum(sent * np.nan_to_num(per_byte), _MOST).astype(np.int64)

@@ -133,23 +133,24 @@ def test_everything_else_is_records() -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        {"wire_ns": "long"},
-        {"stage_starts_ns": [1, 2]},
-        {"ready_ns": "soon"},
+        {"wire_ns": ["long", 1]},
+        {"stage_starts_ns": [[1, 2], None], "stage_ns": [[1], None]},
+        {"ready_ns": ["soon", 1]},
         {"step": 2**70},
-        {"error": [1]},
+        {"error": [1, None]},
         {"wire_bytes": [1]},
     ],
     ids=str,
 )
-def test_a_bucket_that_cannot_be_read_is_left_out_whole(broken: dict[str, Any]) -> None:
+def test_a_line_that_cannot_be_read_is_left_out_whole(broken: dict[str, Any]) -> None:
     import json
 
     lines = text_of(run_of(0), steps_of(2)).splitlines(keepends=True)
-    at = next(i for i, line in enumerate(lines) if '"kind":"bucket"' in line)
-    lines[at] = json.dumps(json.loads(lines[at]) | broken) + "\n"
+    at = next(i for i, line in enumerate(lines) if '"kind":"buckets"' in line)
+    line = json.loads(lines[at])
+    lines[at] = json.dumps(line | broken | {"calls": line["calls"] | broken}) + "\n"
     track = track_of("".join(lines))
-    assert len(track.buckets) == 3
+    assert len(track.buckets) == 2
     assert len(track.stages) == sum(track.buckets.stages)
     assert [line for line, _ in track.records.skipped] == [at + 1]
 
@@ -181,7 +182,7 @@ DAMAGE = (
     b"\n",
     b"rubbish\n",
     b'{"kind":"step"}\n',
-    b'{"kind":"bucket","stages":[["odd",0]]}\n',
+    b'{"kind":"buckets","calls":{"stage_ns":[["odd",0]]}}\n',
 )
 
 

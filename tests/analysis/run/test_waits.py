@@ -63,7 +63,7 @@ def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path)
     """It may be the last one; of the other groups it is known."""
     job = ShardedJob(ranks=4, replicas=2, steps=1, late_ms={2: 50.0}, late_at=4)
     write_sharded_job(job, tmp_path)
-    drop(tmp_path, [3], '"kind":"bucket"')
+    drop(tmp_path, [3], '"kind":"buckets"')
     run = run_in(tmp_path)
     found = waits(run, job.model)
     known = [(found.waited[i].ns[[4, 6]] != UNKNOWN).tolist() for i in range(3)]
