@@ -82,9 +82,7 @@ def _root(
     """Take the options of the command itself."""
 
 
-_Run = Annotated[
-    str, typer.Argument(help="The logdir of RecordFileExporter, such as runs/demo; or its URL.")
-]
+_Run = Annotated[str, typer.Argument(help="The logdir of RecordFileExporter, such as runs/demo.")]
 _Html = Annotated[Path | None, typer.Option(help="Also write it as one HTML file with pictures.")]
 _On = Annotated[
     str, typer.Option(help="What reads the files: local, dask://HOST:PORT or ray://HOST:PORT.")
@@ -240,7 +238,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B [C]...",
-            help="Logdirs of runs, or their URLs, each compared with A.",
+            help="Logdirs of runs, each compared with A.",
             show_default=False,
         ),
     ],

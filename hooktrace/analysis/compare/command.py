@@ -10,7 +10,7 @@ from ..document.html import check_writable
 from ..document.output import json_text, put_out
 from ..run import Run
 from ..run.engines import LOCAL
-from ..run.files import fetched, read_run
+from ..run.files import read_run
 from .differences import compare_runs
 from .measure import Measures, measure
 from .view import document
@@ -30,7 +30,7 @@ def run_compare(
     on: str = LOCAL,
     every: int = 1,
 ) -> None:
-    """Compare runs, each a path or a URL, with the first one.
+    """Compare runs, with the first one.
 
     ``on``, ``every``: as ``run.load``.
     """
@@ -38,7 +38,7 @@ def run_compare(
         raise UsageError("one run alone is nothing to compare; pass two or more")
     if html is not None:
         check_writable(html)
-    paths = [fetched(run) for run in runs]
+    paths = [*map(Path, runs)]
     names = _names(paths)
     first, *others = [(names[path], read_run(path, on=on, every=every)) for path in paths]
     found = [

@@ -81,10 +81,9 @@ class Run:
 def load(run: str | os.PathLike[str], *, processes: int = 1) -> Run:
     """Read the record files of a run; no torch.
 
-    ``run``: what was given to ``RecordFileExporter``, or the folder of the files, or the URL of one
-    that fsspec opens, as ``s3://...``, whose record files are copied.  ``processes``: how many
-    read, of a large run; a script that asks for more than one needs ``if __name__ == "__main__":``,
-    as ``multiprocessing`` imports it again in each.
+    ``run``: what was given to ``RecordFileExporter``, or the folder of the files.  ``processes``:
+    how many read, of a large run; a script that asks for more than one needs
+    ``if __name__ == "__main__":``, as ``multiprocessing`` imports it again in each.
 
     Raises ``UsageError`` (a line that ends in what to do) where there is nothing to read.
     """
