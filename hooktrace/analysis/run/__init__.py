@@ -14,7 +14,7 @@ Timeline, Perfetto file and data frames are views.
     waits.py    what of a collective was waiting for its last rank, and what is transfer
     tables.py   a run as tables, handed out as data frames; bucket_table.py: the columns of buckets,
                 which the report shows too
-    others.py   how much of the communication is of no traced model
+    others.py   what else communicates: other models, and what is of no traced model
     dense.py    the steps that count as arrays (rank, step, bucket): StepArrays
     parts.py    where the time of a step goes, in parts that add up to it
     source.py   what a model of a run is: its hook, which of its steps, a number a step
@@ -50,10 +50,10 @@ from .hangs import Hang as Hang
 from .hangs import hangs as hangs
 from .order import lags as lags
 from .others import OtherTraffic as OtherTraffic
+from .others import models_beside as models_beside
 from .others import other_traffic as other_traffic
 from .path import CriticalPaths as CriticalPaths
 from .path_sums import critical_path_sums as critical_path_sums
-from .path_sums import models_beside as models_beside
 from .run import Run as Run
 from .run import load as load
 from .run import run_of as run_of

@@ -15,10 +15,11 @@ import numpy as np
 
 from ...records.stall import ENOUGH_STEPS, is_stall
 from ...records.units import listed
-from .columns import UNKNOWN, Ints, RankTrack
+from .columns import UNKNOWN, Ints
 from .dense import StepArrays, middle, settled_steps
+from .others import models_beside
 from .path import CriticalPaths, Kind, Segment
-from .run import Run, once
+from .run import Run
 
 _MOST_STEPS = 100
 _LEAST_SHARE = 0.05
@@ -119,27 +120,3 @@ def _text(kind: Kind, rank: int, by_bucket: Counter[int], beside: tuple[str, ...
         of.append("a rank that clocks do not tell apart" if rank == UNKNOWN else f"rank {rank}")
     holds = beside if kind == "compute" else ()
     return " and ".join([f"{kind} of {', '.join(of)}", *(f"all of {name}" for name in holds)])
-
-
-@once
-def models_beside(run: Run, model: str) -> tuple[str, ...]:
-    """Return the models that a rank's hooks are called for in most of a model's steps.
-
-    Nobody stamps what a process computes: it is what is left of a step without its model's own
-    communication, and where another model has its turn meanwhile, that one's collectives are in it.
-    """
-    found = (name for track in run.tracks for name in _in_steps(track, model))
-    return tuple(dict.fromkeys(found))
-
-
-def _in_steps(track: RankTrack, model: str) -> list[str]:
-    """Return the models of which a bucket was ready between most steps of a model and the next."""
-    steps, names = track.steps, dict.fromkeys(name for name, _ in track.models)
-    begins = np.sort(steps.first_ready[track.is_of(steps, model)])
-    found = []
-    for name in names if len(begins) > 1 else ():
-        called = np.sort(track.buckets.called[track.is_of(track.buckets, name)])
-        before = np.searchsorted(called, begins)
-        if name != model and np.count_nonzero(np.diff(before)) > (len(begins) - 1) / 2:
-            found.append(name)
-    return found

@@ -22,7 +22,7 @@ from ...records.units import mb
 from .counts import steps_left_out
 from .dense import Floats, StepArrays, known_middle, sums
 from .late import LateRank, late_ranks
-from .path_sums import models_beside
+from .others import models_beside
 from .run import Run
 
 

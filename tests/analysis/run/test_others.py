@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report.head import run_lines, run_source
-from hooktrace.analysis.run import Run, other_traffic
+from hooktrace.analysis.run import Run, models_beside, other_traffic
 from hooktrace.records import OtherCollective, OtherCollectives
+from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.run.files import add, drop
-from tests.analysis.runs import run_in
+from tests.analysis.runs import job_run, run_in
 
 US = 1000
 IN_ONE = "1 step was watched, each until the next one's first bucket"
@@ -124,3 +126,33 @@ def test_a_step_without_its_line(tmp_path: Path) -> None:
     found = other_traffic(run_in(tmp_path))
     assert found is not None
     assert (found.wire_bytes, found.ddp_bytes, found.share) == (4000, None, None)
+
+
+PAIR = SyntheticJob(ranks=2, steps=20)
+
+
+def both(folder: Path, other: SyntheticJob) -> Run:
+    """Return a run of a job and another one in the same processes, at the same time."""
+    write_job(PAIR, folder)
+    write_job(other, folder / "other")
+    for rank in range(PAIR.ranks):
+        lines = record_path(folder / "other", rank).read_text().splitlines(keepends=True)
+        own = [line for line in lines if f'"model":"{other.model}"' in line]
+        path = record_path(folder, rank)
+        *before, end = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([*before, *own, end]))
+    return run_in(folder)
+
+
+def test_two_models_that_take_turns(tmp_path: Path) -> None:
+    """Each is in the other's steps; and alone, none is."""
+    run = both(tmp_path, dataclasses.replace(PAIR, model="critic"))
+    assert models_beside(run, PAIR.model) == ("critic",)
+    assert models_beside(run, "critic") == (PAIR.model,)
+    assert models_beside(job_run(PAIR, tmp_path / "alone"), PAIR.model) == ()
+
+
+def test_a_model_that_communicates_in_few_of_the_steps_is_not_in_them(tmp_path: Path) -> None:
+    """One that is trained for a moment at the beginning."""
+    run = both(tmp_path, dataclasses.replace(PAIR, model="critic", steps=4))
+    assert models_beside(run, PAIR.model) == ()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from hooktrace.analysis.run import UNKNOWN, Run, critical_path_sums, models_beside
+from hooktrace.analysis.run import UNKNOWN, critical_path_sums
 from hooktrace.analysis.run.path_sums import parts
-from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.run.files import drop
@@ -72,34 +70,3 @@ def test_a_sample_does_not_keep_time_with_the_job(tmp_path: Path) -> None:
             compute[rank] += ns
     assert 0.3 < compute[1] / sum(compute.values()) < 0.9
     assert found.steps == 40
-
-
-JOB = SyntheticJob(ranks=2, steps=20)
-
-
-def both(folder: Path, other: SyntheticJob) -> Run:
-    """Return a run of a job and another one in the same processes, at the same time."""
-    write_job(JOB, folder)
-    write_job(other, folder / "other")
-    for rank in range(JOB.ranks):
-        lines = record_path(folder / "other", rank).read_text().splitlines(keepends=True)
-        own = [line for line in lines if f'"model":"{other.model}"' in line]
-        path = record_path(folder, rank)
-        *before, end = path.read_text().splitlines(keepends=True)
-        path.write_text("".join([*before, *own, end]))
-    return run_in(folder)
-
-
-def test_two_models_that_take_turns(tmp_path: Path) -> None:
-    """Each is in the other's steps; and alone, none is."""
-    run = both(tmp_path, dataclasses.replace(JOB, model="critic"))
-    assert models_beside(run, JOB.model) == ("critic",)
-    assert models_beside(run, "critic") == (JOB.model,)
-    assert critical_path_sums(run, JOB.model).beside == ("critic",)
-    assert models_beside(job_run(JOB, tmp_path / "alone"), JOB.model) == ()
-
-
-def test_a_model_that_communicates_in_few_of_the_steps_is_not_in_them(tmp_path: Path) -> None:
-    """One that is trained for a moment at the beginning."""
-    run = both(tmp_path, dataclasses.replace(JOB, model="critic", steps=4))
-    assert models_beside(run, JOB.model) == ()
