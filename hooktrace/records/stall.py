@@ -1,4 +1,4 @@
-"""When a step counts as stalled: the one definition that the drain and critical paths share."""
+"""When a step counts as stalled: the one definition."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ Timeline, Perfetto file and data frames are views.
     scene.py    one model's ranks ready to be drawn, as Comm Timeline and Perfetto file have them;
                 spans.py: stretches of time as columns, and the rows that they are drawn in
     bootstrap.py  intervals of what is measured in every step, where steps are not independent
-    path.py     what a step could not have ended without; path_sums.py: the same in words
 
 Functions of their input, without torch.  A million buckets are a few arrays, not a million objects.
 """
@@ -52,8 +51,6 @@ from .order import lags as lags
 from .others import OtherTraffic as OtherTraffic
 from .others import models_beside as models_beside
 from .others import other_traffic as other_traffic
-from .path import CriticalPaths as CriticalPaths
-from .path_sums import critical_path_sums as critical_path_sums
 from .run import Run as Run
 from .run import load as load
 from .run import run_of as run_of
