@@ -55,17 +55,19 @@ def each_on(
 
 def _read_whole(paths: list[Path], *, every: int) -> RankTrack:
     """Look for cycles once a rank, and not each time that some hundred lines were decoded."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         return read_track(paths, every=every)
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def _here(files: _Files, size: int, processes: int | None, every: int) -> Iterator[RankTrack]:
     processes = min(processes or len(files), processes_for(size, len(files)))
     if processes < 2:
-        yield from (read_track(one, every=every) for one in files)
+        yield from (_read_whole(one, every=every) for one in files)
         return
     # Imported here: readers that a page waits for have no use for it.
     from concurrent.futures import ProcessPoolExecutor

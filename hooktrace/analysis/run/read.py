@@ -301,11 +301,14 @@ class _Lines:
 
     def kinds(self) -> tuple[Ints, list[tuple[str, int]]]:
         """Return a number of each bucket, and the model and shared line that each stands for."""
-        models = {name: i for i, name in enumerate(dict.fromkeys(x.model for x in self._lines))}
-        of = np.repeat([models[line.model] for line in self._lines], self._counts)
-        pairs, kind = np.unique(of << 53 | self.column("shared"), return_inverse=True)
+        models = dict.fromkeys(line.model for line in self._lines)
+        places = {name: i for i, name in enumerate(models)}
+        of = np.repeat([places[line.model] for line in self._lines], self._counts)
+        numbers, shared = np.unique(self.column("shared"), return_inverse=True)
+        pairs, kind = np.unique(of * len(numbers) + shared, return_inverse=True)
+        of_pairs = (divmod(one, len(numbers)) for one in pairs.tolist())
         names = [*models]
-        return kind, [(names[one >> 53], one & (1 << 53) - 1) for one in pairs.tolist()]
+        return kind, [(names[model], int(numbers[number])) for model, number in of_pairs]
 
     def stages(self, kind: Ints, common: Sequence[SharedLine]) -> tuple[dict[str, Any], Ints]:
         """Return columns of all stages, and how many each bucket has; ``common``: by ``kind``."""
@@ -351,7 +354,7 @@ class _Lines:
                     took, starts = one
                     own = kinds[kind[at]] if len(kinds[kind[at]]) == len(took) else ()
                     every = zip(own, starts, took, strict=False)
-                    yield at, [(_STAGE_IDS[x.name], at, at + ns, x.derived) for x, at, ns in every]
+                    yield at, [(_STAGE_IDS[x.name], t, t + ns, x.derived) for x, t, ns in every]
             row += count
 
 

@@ -209,3 +209,12 @@ def test_lines_without_a_layout_name_their_model_themselves() -> None:
     assert track.models == [("net", "fp16_compress_hook")]
     assert {facts.hook for facts in track.facts} == {"fp16_compress_hook"}
     check(track, steps)
+
+
+def test_a_line_may_name_a_shared_one_of_any_number() -> None:
+    """Its own bucket's sizes are unknown then, and no other's."""
+    text = text_of(run_of(0), [make_step(0)])
+    track = track_of(text.replace('"shared":[1,2]', f'"shared":[{2**53},2]'))
+    assert [facts.dtype for facts in track.facts] == ["float32", "unknown"]
+    assert track.models == [("net", "fp16_compress_hook"), ("net", "unknown")]
+    assert track.buckets.gradient_bytes.tolist() == [0, 4000]
