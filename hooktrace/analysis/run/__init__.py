@@ -41,7 +41,6 @@ from .counts import PROBED as PROBED
 from .counts import REASONS as REASONS
 from .counts import reasons as reasons
 from .follow import TrackFollower as TrackFollower
-from .follow import processes_for as processes_for
 from .follow import read_in_turns as read_in_turns
 from .groups import process_groups as process_groups
 from .groups import units_by_number as units_by_number

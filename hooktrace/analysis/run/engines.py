@@ -16,13 +16,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ...records.cores import usable_cores
 from ...records.errors import UsageError
 from .columns import RankTrack
-from .follow import processes_for
 from .read import read_track
 
 LOCAL = "local"
 _ENGINES = re.compile(r"(dask|ray)://\S*")
+
+_WORTH_IT = 32 << 20
+"""Bytes from which on starting processes takes less time than it saves."""
 
 _Files = Sequence[list[Path]]
 
@@ -65,7 +68,9 @@ def _read_whole(paths: list[Path], *, every: int) -> RankTrack:
 
 
 def _here(files: _Files, size: int, processes: int | None, every: int) -> Iterator[RankTrack]:
-    processes = min(processes or len(files), processes_for(size, len(files)))
+    processes = min(processes or len(files), len(files), usable_cores())
+    if size < _WORTH_IT:
+        processes = 1
     if processes < 2:
         yield from (_read_whole(one, every=every) for one in files)
         return

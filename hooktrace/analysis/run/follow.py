@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...records.content import joined
-from ...records.cores import usable_cores
 from ...records.reader import RecordReader
 from .columns import RankTrack
 from .read import ColumnBuilder
@@ -48,6 +47,7 @@ class TrackFollower:
         self.epoch += 1
         self._builder = ColumnBuilder()
         self._files: dict[Path, _File] = {}
+        self._track: RankTrack | None = None
 
     @property
     def read_bytes(self) -> int:
@@ -85,6 +85,7 @@ class TrackFollower:
         for path, status in found.items():
             if path not in self._files:
                 self._files[path] = _File(self._builder.reader(), status.st_ino)
+                self._track = None
             self._files[path].size = status.st_size
 
     def read(self, most: int) -> int:
@@ -109,14 +110,18 @@ class TrackFollower:
                 file.size = file.position  # half a line: nothing to read until the next look
                 return 0
             end = len(block)  # a line longer than all that hooktrace writes
+        self._track = None
         file.reader.feed(block[:end])
         file.position += end
         return end
 
     def track(self) -> RankTrack:
-        """Return what was read so far; it stays as it is when more is read."""
-        parts = [file.reader.content() for file in self._files.values()]
-        return self._builder.track(joined(parts, [p.name for p in self._files]), list(self._files))
+        """Return what was read so far; it stays as it is, and the same, until more is read."""
+        if self._track is None:
+            parts = [file.reader.content() for file in self._files.values()]
+            records = joined(parts, [path.name for path in self._files])
+            self._track = self._builder.track(records, list(self._files))
+        return self._track
 
 
 _PORTION = 1 << 18
@@ -132,12 +137,3 @@ def read_in_turns(followers: Iterable[TrackFollower], seconds: float) -> bool:
         if time.monotonic() >= deadline:
             break
     return not unread
-
-
-_WORTH_IT = 32 << 20
-"""Bytes from which on starting processes takes less time than it saves."""
-
-
-def processes_for(size: int, files: int) -> int:
-    """Return in how many processes that many bytes are read soonest; 1: in this one."""
-    return min(files, usable_cores()) if size >= _WORTH_IT else 1

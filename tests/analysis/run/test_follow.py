@@ -1,16 +1,17 @@
-"""Files that grow are read on, here or in other processes; replaced ones begin anew."""
+"""Files that grow are read on; replaced ones begin anew."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
-import pytest
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hooktrace.analysis.run import RankTrack, TrackFollower, processes_for
+from hooktrace.analysis.run import RankTrack, TrackFollower
 from hooktrace.analysis.run.read import read_track
 from tests.analysis.run.files import run_of, steps_of, text_of
 
@@ -93,9 +94,22 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     assert follower.errors == {"pipe": "not a regular file", "gone": "No such file or directory"}
 
 
-def test_small_files_are_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To start a process takes longer than to read them."""
-    monkeypatch.setattr("hooktrace.analysis.run.follow.usable_cores", lambda: 4)
-    assert (processes_for(1 << 20, 8), processes_for(1 << 30, 8), processes_for(1 << 30, 3)) == (
-        (1, 4, 3)
+def test_rows_are_added_at_the_end_of_those_that_are_there(tmp_path: Path) -> None:
+    """And not copied, but for when there is no room any more; without new ones nothing is made."""
+    path, whole = tmp_path / "file", text_of(run_of(0), steps_of(64), ended=False)
+    steps = [i for i, line in enumerate(whole.splitlines(), 1) if '"kind":"step"' in line]
+    follower, tracks = TrackFollower(), []
+    for count in steps:
+        path.write_text("".join(whole.splitlines(keepends=True)[:count]))
+        follower.look([path])
+        while follower.read(1 << 20):
+            pass
+        tracks.append(follower.track())
+        assert follower.track() is tracks[-1]
+    copies = sum(
+        not np.shares_memory(before.buckets.called, after.buckets.called)
+        for before, after in pairwise(tracks)
     )
+    assert copies <= 6
+    assert [len(track.steps) for track in tracks] == list(range(1, 65))
+    assert rows(tracks[-1]) == rows(read_track([path]))
