@@ -22,7 +22,7 @@ from ..run.scene import Scene
 from .runs import NotThereError
 
 _LONGEST_S = 3.0
-_TIMES_BEFORE = 4
+_TIMES_BEFORE = 8
 _KEPT = 4
 """Runs that stay in memory."""
 
