@@ -10,8 +10,8 @@
 
 A collective is a run's for certain where the run's hook is being called on that thread, and in the
 callbacks of a collective that is the run's.  What another thread issues on a group of the hook's
-may be any run's that is under way: they are ``in_doubt``.  One without a future (gloo's
-reduce-scatter, sends) has no end that could be seen.
+is the run's that is under way; where there are several, all are ``in_doubt``.  One without a future
+(gloo's reduce-scatter, sends) has no end that could be seen.
 
 torch's registries have no lock: a change while a collective is issued ends the process with
 SIGSEGV.  So a group gets its two functions once, where none is being issued, and keeps them until
@@ -194,7 +194,12 @@ class GroupHooks:
             if kind is not None:
                 self._see(run, kind, args)
         elif _under_way and get_ident() not in _callers:
-            self._doubt()
+            runs = self._runs_that_may_issue()
+            if len(runs) == 1 and kind is not None:
+                self._see(runs[0], kind, args)
+            elif len(runs) > 1:
+                for one in runs:
+                    one.in_doubt = IN_DOUBT
         elif kind is not None and other_collectives.window is not None:
             other = other_collectives.window.before(kind, args)
             if other is not None and other.has_end:
@@ -226,12 +231,14 @@ class GroupHooks:
             except Exception as error:  # it has no future, or none that calls anybody
                 issued.has_no_future(error)
 
-    def _doubt(self) -> None:
-        """Doubt all runs under way, but those that use groups, and not this one."""
+    def _runs_that_may_issue(self) -> list[OpaqueRun]:
+        """Return those under way, but for what uses groups, and not this one."""
         mine = self._infos.values()
-        for run in list(_under_way.values()):
-            if not run.seen or any(seen.collective.group in mine for seen in run.seen):
-                run.in_doubt = IN_DOUBT
+        return [
+            run
+            for run in list(_under_way.values())
+            if not run.seen or any(seen.collective.group in mine for seen in run.seen)
+        ]
 
     def _collective(self, kind: str, tensors: list[torch.Tensor]) -> Collective:
         if len(tensors) == 1 and tensors[0].is_cpu and "cpu" in self._infos:

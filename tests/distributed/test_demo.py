@@ -143,7 +143,8 @@ def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=DEADLINE_S, check=True,
     )  # fmt: skip
     assert re.search(r"bf16_compress_hook, \d+ steps on 2 ranks", report.stdout)
-    assert (tmp_path / "run/report.html").read_text().count("<svg") >= 4
+    page = (tmp_path / "run/report.html").read_text()
+    assert page.count("<svg") == 2  # a typical step and a slow one
     for rank in range(2):
         path = tmp_path / f"run/plugins/hooktrace/rank{rank:05d}.jsonl"
         trace = read_parts([path])

@@ -255,6 +255,31 @@ def test_what_a_thread_sends_while_two_buckets_are_under_way_is_not_known(rank: 
 
 
 @on(2)
+def test_what_a_thread_sends_is_the_only_bucket_s_that_is_under_way(rank: int) -> None:
+    """As a hook does that has a thread of its own."""
+
+    def hook(state: Any, bucket: Any) -> Any:
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
+        def send(buffer: torch.Tensor) -> None:
+            dist.all_reduce(torch.zeros(3))
+            future.set_result(buffer)
+
+        threading.Thread(target=send, args=(bucket.buffer(),)).start()
+        return future
+
+    ddp = make_ddp(25)
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, hook, tracer=tracer)
+        for step in range(STEPS):
+            backward(ddp, rank, step)
+        tracer.flush()
+        last, (bucket,) = tracer._recent.steps()[-1]
+    dist.barrier()
+    assert (last.sent_unknown, bucket.wire_bytes) == (None, 12)
+
+
+@on(2)
 def test_groups_keep_one_hook_that_keeps_nothing(rank: int) -> None:
     """However many models come and go: torch may end the process where a table of hooks changes.
 

@@ -184,7 +184,7 @@ def test_processes_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     write_ranks(tmp_path, {r: text_of(run_of(r), [make_step(1)]) for r in range(3)})
     traces = find_records(tmp_path)
     here = load(traces, processes=1)
-    monkeypatch.setattr("hooktrace.analysis.run.follow._WORTH_IT", 0)
+    monkeypatch.setattr("hooktrace.analysis.run.engines._WORTH_IT", 0)
     there = load(traces, processes=2)
     for one, other in zip(here.tracks, there.tracks, strict=True):
         assert one.records.run == other.records.run
