@@ -167,7 +167,7 @@ def rank_table(model: ModelFacts) -> Table:
     ]  # fmt: skip
     return Table(
         "Ranks", columns, list(map(_rank_row, shown)), folded=list(map(_rank_row, folded)),
-        caption=f"medians in ms{why if folded else ''}", folded_name="ranks",
+        caption=f"each rank's own medians, in ms{why if folded else ''}", folded_name="ranks",
     )  # fmt: skip
 
 

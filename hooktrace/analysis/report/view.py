@@ -66,7 +66,8 @@ def _small(one: Finding) -> str:
 
 
 def _tiles(facts: ModelFacts) -> Iterator[tuple[str, str]]:
-    yield ms(facts.period.p50 if facts.period else None), "a step, median"
+    of_ranks = " of the mean of its ranks" if len(facts.ranks) > 1 else ""
+    yield ms(facts.period.p50 if facts.period else None), f"a step, median{of_ranks}"
     share = percent(facts.exposed_share)
     yield ms(facts.exposed.p50 if facts.exposed else None), f"exposed, {share} of the step"
     beside = "computing" if facts.is_sharded else "backward"
