@@ -56,14 +56,14 @@ class Tuned(msgspec.Struct, frozen=True):
     def noise(self, one: Setting) -> float:
         """Return what a setting's gain has to be above, a share of the step.
 
-        The upper half of its interval, which is wider for being the best of many (Bonferroni); by
-        how much the job as it is drifts; and what its own hook differs by in the place of itself,
-        where nothing should.
+        The upper half of its interval, which is wider for being the best of many (Bonferroni).  To
+        that comes by what a whole start may be off: how much the job as it is drifts, or what its
+        own hook gains in the place of itself, where nothing should.
         """
         normal = NormalDist()
         wider = normal.inv_cdf(1 - 0.025 / len(self.settings)) / normal.inv_cdf(0.975)
         itself = (1 - one.ratio for one in self.settings if one not in self.others)
-        return max((one.high - one.ratio) * wider, abs((self.drift or 1.0) - 1), 0.0, *itself)
+        return (one.high - one.ratio) * wider + max(abs((self.drift or 1.0) - 1), 0.0, *itself)
 
     def is_lossless(self, one: Setting) -> bool:
         """Return whether a setting loses nothing of the gradients."""
