@@ -80,18 +80,20 @@ _kinds: dict[Any, str] = {
 class SeenCollective:
     """One collective of a plain hook's call; times are host ns.
 
-    ``arrived_ns``: ``None`` until it has arrived.  ``has_end``: false where nothing will say when
-    that is.  ``run``: ``None`` once that has ended, or the two would hold each other until Python
-    looks for such pairs.
+    ``is_issued``: false where issuing it has raised, and nothing was sent.  ``arrived_ns``:
+    ``None`` until it has arrived.  ``has_end``: false where nothing will say when that is.
+    ``run``: ``None`` once that has ended, or the two would hold each other until Python looks for
+    such pairs.
     """
 
-    __slots__ = ("arrived_ns", "collective", "has_end", "issued_ns", "run")
+    __slots__ = ("arrived_ns", "collective", "has_end", "is_issued", "issued_ns", "run")
 
     def __init__(self, run: OpaqueRun, collective: Collective, issued_ns: int) -> None:
         self.run: OpaqueRun | None = run
         self.collective = collective
         self.issued_ns = issued_ns
         self.arrived_ns: int | None = None
+        self.is_issued = False
         # On a device the host does not know when it ends, and a callback would have a stream.
         self.has_end = not run.on_device
 
@@ -149,8 +151,10 @@ def returned() -> None:
 def over(run: OpaqueRun) -> None:
     """Take note that a run has ended."""
     _under_way.pop(id(run), None)
-    for seen in run.seen:
-        seen.run = None
+    if run.seen:
+        run.seen = tuple(one for one in run.seen if one.is_issued)
+        for seen in run.seen:
+            seen.run = None
     thread = get_ident()
     if _here.get(thread) is run and thread not in _callers:
         del _here[thread]
@@ -188,20 +192,20 @@ class GroupHooks:
             if call is not None:
                 self._issuing[args.op_id] = call
                 return
-        run = _here.get(get_ident())
         kind = _kinds.get(args.name)
-        if run is not None and run.done == NOT_YET:
-            if kind is not None:
-                self._see(run, kind, args)
-        elif _under_way and get_ident() not in _callers:
+        if kind is None:
+            return
+        run, window = _here.get(get_ident()), other_collectives.window
+        runs = [run] if run is not None and run.done == NOT_YET else []
+        if not runs and _under_way and get_ident() not in _callers:
             runs = self._runs_that_may_issue()
-            if len(runs) == 1 and kind is not None:
-                self._see(runs[0], kind, args)
-            elif len(runs) > 1:
-                for one in runs:
-                    one.in_doubt = IN_DOUBT
-        elif kind is not None and other_collectives.window is not None:
-            other = other_collectives.window.before(kind, args)
+        if len(runs) == 1:
+            self._see(runs[0], kind, args)
+        elif runs:
+            for one in runs:
+                one.in_doubt = IN_DOUBT
+        elif window is not None:
+            other = window.before(kind, args)
             if other is not None and other.has_end:
                 self._issuing[args.op_id] = other
 
@@ -219,12 +223,15 @@ class GroupHooks:
             return
         run.seen = (*run.seen, seen)
         run.operation = collective
-        if seen.has_end:
-            self._issuing[args.op_id] = seen
+        self._issuing[args.op_id] = seen
 
     def after(self, args: Any) -> None:
         """Have the end of a collective stamped."""
         issued = self._issuing.pop(args.op_id, None)
+        if isinstance(issued, SeenCollective):
+            issued.is_issued = True
+            if not issued.has_end:
+                return
         if issued is not None:
             try:
                 _call_when_done(args.work.get_future(), issued)
@@ -258,43 +265,33 @@ _call_when_done: Any = torch._C.Future.add_done_callback
 """That of ``torch.futures.Future`` is a function of Python's, which calls this."""
 
 watched: dict[int, GroupHooks] = {}
-"""By ``id`` of the group."""
-
-_known = 0
+"""By ``id`` of the group, which another one may have by now."""
 
 
 def hooks_of(group: dist.ProcessGroup) -> GroupHooks:
     """Return a group's; call it where no collective is being issued."""
     found = watched.get(id(group))
     if found is None or not found.is_of(group):
+        for key in [key for key, one in watched.items() if one.is_of(None)]:
+            del watched[key]
         found = watched[id(group)] = GroupHooks(group)
     return found
 
 
 def watch() -> None:
-    """Watch all groups of this process; nothing on older torch.
+    """Watch all groups of this process, those too that were made since; nothing on older torch.
 
     Call it where no collective is being issued.
     """
-    global _known  # noqa: PLW0603  # compared in each step
     if available:
-        groups = list(known_groups())
-        _known = len(groups)
-        for key in [key for key, one in watched.items() if one.is_of(None)]:
-            del watched[key]
-        for group in groups:
+        for group in list(known_groups()):
             hooks_of(group)
-
-
-def watch_new() -> None:
-    """Watch groups that were made since."""
-    if len(known_groups()) != _known:
-        watch()
 
 
 def count_unseen() -> int:
     """Return how many of the process's groups have no hook of hooktrace's."""
-    return sum(id(group) not in watched for group in list(known_groups()))
+    groups = list(known_groups())
+    return sum((one := watched.get(id(group))) is None or not one.is_of(group) for group in groups)
 
 
 def _take_off_all() -> None:

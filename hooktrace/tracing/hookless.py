@@ -148,7 +148,8 @@ class HooklessModel:
         self._group_hooks = group_hooks.hooks_of(ddp.process_group)
         self._group_hooks.models += (self,)
         # Its group outlives it, as a rule.
-        weakref.finalize(ddp, self.leave).atexit = False
+        self._end = weakref.finalize(ddp, self.leave)
+        self._end.atexit = False
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         if not ddp._has_rebuilt_buckets and (ddp.static_graph or not ddp.find_unused_parameters):
             self._handles = [
@@ -157,6 +158,7 @@ class HooklessModel:
 
     def leave(self) -> None:
         """See nothing more: a hook takes the model's buckets from here on, or it is gone."""
+        self._end.detach()  # or it holds this, and the tracer, for as long as the model is there
         hooks = self._group_hooks
         hooks.models = tuple(one for one in hooks.models if one is not self)
         other_collectives.forget(self._others)

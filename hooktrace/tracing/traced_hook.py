@@ -177,7 +177,7 @@ class TracedHook:
                     if run.on_device and run.backward_end is not None:
                         run.record_around_backward()
                     if staged is None:
-                        group_hooks.watch_new()
+                        group_hooks.watch()
             except Exception as error:
                 run.lose_stamps(error)
         return future if sampled is None else sampled.join(future)

@@ -280,6 +280,66 @@ def test_what_a_thread_sends_is_the_only_bucket_s_that_is_under_way(rank: int) -
 
 
 @on(2)
+def test_what_could_not_be_issued_was_not_sent(rank: int) -> None:
+    """A hook tries another collective then."""
+
+    def hook(state: Any, bucket: Any) -> Any:
+        buffer = bucket.buffer()
+        with pytest.raises(RuntimeError):
+            dist.all_gather_into_tensor(buffer.new_empty(3), buffer, async_op=True)
+        return dist.all_reduce(buffer, async_op=True).get_future().then(lambda f: f.value()[0])
+
+    ddp = make_ddp(25)
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, hook, tracer=tracer)
+        backward(ddp, rank, 0)
+        tracer.flush()
+        _, (bucket,) = tracer._recent.steps()[-1]
+    assert [stage.collective for stage in bucket.stages if stage.name == "wire"] == ["all_reduce"]
+    assert bucket.wire_bytes == bucket.gradient_bytes
+
+
+@on(2)
+def test_a_group_that_takes_another_s_place_is_watched(rank: int) -> None:
+    """From the end of the next step on, though as many groups are there as before."""
+    groups = [dist.new_group()]
+
+    def hook(state: Any, bucket: Any) -> Any:
+        dist.all_reduce(torch.zeros(3), group=groups[0])
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    ddp = make_ddp(25)
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, hook, tracer=tracer)
+        backward(ddp, rank, 0)
+        dist.barrier()
+        dist.destroy_process_group(groups.pop())
+        groups.append(dist.new_group())
+        for step in range(1, 4):
+            backward(ddp, rank, step)
+        tracer.flush()
+        sent = [bucket.wire_bytes for _, (bucket,) in tracer._recent.steps()]
+    assert sent == [12, None, 12, 12]
+
+
+@on(2)
+def test_a_model_that_was_left_keeps_no_tracer(rank: int) -> None:
+    """However often it is instrumented without a hook."""
+    ddp = make_ddp(25)
+    tracers = []
+    for step in range(4):
+        with Tracer(error_every=0) as tracer:
+            instrument(ddp, tracer=tracer)
+            backward(ddp, rank, step)
+        tracers.append(weakref.ref(tracer))
+        del tracer
+        gc.collect()
+    assert sum(one() is not None for one in tracers) <= 2
+
+
+@on(2)
 def test_groups_keep_one_hook_that_keeps_nothing(rank: int) -> None:
     """However many models come and go: torch may end the process where a table of hooks changes.
 
