@@ -125,6 +125,8 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         lengths = {*map(len, astuple(self))}
         if not lengths <= {0, count}:
             raise ValueError(f"the columns of {count} buckets have {sorted(lengths)} values")
+        if len(self.stage_starts_ns) > len(self.stage_ns):
+            raise ValueError("stages have beginnings and no lengths")
         for took, starts in zip(self.stage_ns, self.stage_starts_ns, strict=False):
             if starts is not None and len(starts) != len(took or ()):
                 raise ValueError(f"{len(took or ())} stages have {len(starts)} beginnings")

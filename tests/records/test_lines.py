@@ -56,6 +56,7 @@ def test_stages_that_are_not_as_many_as_their_times_are_named() -> None:
         (b'"stage_ns":[[400000,', b'"stage_ns":[['),
         (b'"stage_starts_ns":[[100000,', b'"stage_starts_ns":[['),
         (b'"launch_ns":[150000,', b'"launch_ns":['),
+        (b'"stage_ns":', b'"lost_ns":'),
     ):
         assert line in data
         found = decode(data.replace(line, shorter, 1))

@@ -116,6 +116,8 @@ def doubts(found: Comparison) -> Iterator[str]:
 def _of_run(run: RunFacts) -> Iterator[str]:
     for text in run.missing:
         yield f"{run.name}: {text}"
+    if run.thin is not None:
+        yield f"{run.name}, steps: {run.thin}"
     if run.several_kinds is not None:
         yield f"{run.name}: {run.several_kinds}"
     if run.beside:

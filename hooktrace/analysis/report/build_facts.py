@@ -44,7 +44,10 @@ def model_facts(run: Run, arrays: StepArrays) -> ModelFacts:
     period, exposed = spread(per_step), spread(of_step(arrays.exposed))
     waited = sample.waited
     waits = sums(waited if arrays.is_sharded else waited[..., sample.buckets == sample.last])
-    net_exposed = arrays.exposed - np.nan_to_num(arrays.with_others(sample, waits))
+    known_waits = arrays.with_others(sample, waits)
+    if np.isnan(known_waits).all():  # as of one rank
+        known_waits[:] = 0.0
+    net_exposed = np.maximum(arrays.exposed - known_waits, 0.0)
     parts = exposure(sample)
     entries = (item for track in run.tracks for item in track.entries.items())
     widths = {
@@ -56,7 +59,8 @@ def model_facts(run: Run, arrays: StepArrays) -> ModelFacts:
         period_noise_ns=noise_ns(per_step),
         exposed=exposed,
         exposed_share=exposed.p50 / period.p50 if exposed and period and period.p50 else None,
-        net_exposed_ns=known_middle(of_step(np.maximum(net_exposed, 0.0))),
+        net_exposed_ns=known_middle(of_step(net_exposed)),
+        last_wait_ns=known_middle(of_step(arrays.exposed - net_exposed)),
         overlap=known_middle(1 - of_step(arrays.exposed) / of_step(arrays.busy)),
         busy_ns=known_middle(of_step(arrays.busy)),
         wait_ns=known_middle(np.fmax.reduce(waits, axis=0)),

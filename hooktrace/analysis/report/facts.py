@@ -122,7 +122,8 @@ class ModelFacts(ModelSource, frozen=True, kw_only=True):
     Of a step, whose number is the mean of its ranks: ``period``, ``period_noise_ns``, half the
     width of the median period's 95 % interval, ``exposed``, ``overlap``, ``busy_ns``;
     ``exposed_share`` is of two medians; ``net_exposed_ns`` is without what each rank waits for the
-    last one at the last bucket, or at all units.  ``wait_ns`` is what the rank that waits longest
+    last one at the last bucket, or at all units, and ``last_wait_ns`` that, both of the steps
+    whose waits are known.  ``wait_ns`` is what the rank that waits longest
     so does, the median over steps, and ``exposed_wait_ns`` what of this is exposed;
     ``exposed_kinds`` what is exposed in each of ``parts.KINDS``, the mean over ranks and steps.
     ``is_whole``: whether all ranks of the run have a file; ``is_order_known``: whether the clocks
@@ -135,6 +136,7 @@ class ModelFacts(ModelSource, frozen=True, kw_only=True):
     exposed: Spread | None
     exposed_share: float | None
     net_exposed_ns: float | None
+    last_wait_ns: float | None
     overlap: float | None
     busy_ns: float | None
     wait_ns: float | None

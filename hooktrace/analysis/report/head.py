@@ -122,6 +122,8 @@ def _of_steps(source: ModelSource) -> str:
         text += f", {source.detailed:,} with their {'units' if source.is_sharded else 'buckets'}"
     if source.bucket_steps < source.detailed:
         text += f", of which {source.bucket_steps:,}, kept by their number, stand for all"
+    if source.thin is not None:
+        text += f"; {source.thin}"
     words = _OF_UNITS if source.is_sharded else _WHY
     why = [f"{count:,} {words[flag]}" for flag, count in source.left_out.items()]
     return text + (f"; left out: {', '.join(why)}" if why else "")

@@ -111,7 +111,7 @@ def hook_sends_what_it_gets(model: ModelFacts) -> Iterator[Finding]:
     if last is None or model.exposed is None or are_small or not model.is_32_bit:
         return
     half, net = (last.transfer_ns or 0.0) / 2, model.net_exposed_ns or 0.0
-    waits = model.exposed.p50 - net
+    waits = model.last_wait_ns or 0.0
     yield Finding(
         sentence=f"{model.hook} sends all {mb(given)} in 32 bits; a 16-bit hook would halve the "
         f"{ms(sum(known))} of transfers.",

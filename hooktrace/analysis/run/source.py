@@ -25,6 +25,9 @@ from .late import LateRank, late_ranks
 from .others import models_beside
 from .run import Run
 
+_FEW = 0.05
+"""Of the steps: medians hardly change by these."""
+
 
 class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     """One model's last generation of buckets; of a sharded model all collectives of its units.
@@ -33,7 +36,8 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     it does not.  ``parameters``, ``elements``: of a sharded model each counts once, as a whole.
     Steps: ``seen`` of these any file has; of ``steps`` the times enter statistics, of ``detailed``
     those of single buckets too, and ``bucket_steps`` of these stand for all
-    (``StepColumns.standing_for``); ``left_out``: how many others, by the reason.
+    (``StepColumns.standing_for``); ``left_out``: how many others, by the reason; ``lacking``: how
+    many of ``steps`` not all ranks have, since a file ends early or begins late.
     Bytes: ``gradient_bytes`` are what a rank gives to the collectives of a step, ``reduced_bytes``
     what of them are gradients that a sharded model reduces.  ``wire_bytes`` is the median of all
     steps, ``least_wire_bytes`` of the one which sends least, and ``often_wire_bytes`` what one in
@@ -54,6 +58,7 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     detailed: int
     bucket_steps: int
     left_out: dict[str, int]
+    lacking: int
     gradient_bytes: int
     reduced_bytes: int | None
     wire_bytes: float | None
@@ -68,6 +73,15 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     def probed(self) -> int:
         """How many steps were left out because hooktrace probed them."""
         return self.left_out.get("probed", 0)
+
+    @property
+    def thin(self) -> str | None:
+        """That ranks are missing in more steps than medians leave out of account."""
+        if self.lacking <= _FEW * self.steps:
+            return None
+        return (
+            f"in {self.lacking:,} of {self.steps:,} a rank is missing, and the others stand for it"
+        )
 
     @property
     def several_kinds(self) -> str | None:
@@ -106,6 +120,7 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         detailed=arrays.detailed.bucket_steps,
         bucket_steps=arrays.sample.bucket_steps,
         left_out=left_out,
+        lacking=int(np.count_nonzero(np.isnan(arrays.by_step("step")).any(axis=0))),
         gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
         reduced_bytes=_reduced_bytes(arrays.detailed) if is_sharded else None,
         wire_bytes=known_middle(sent),
