@@ -75,7 +75,8 @@ FAULTS = (
           "            original(reducer, state, hook)", "distributed/test_integrations.py"),
     # What exporters and files say.
     Fault("a counter is what the last batch had", "exporters/aggregates.py",
-          "totals.get(own, 0.0) + value", "value", "exporters/test_aggregates.py"),
+          "totals.get(own, 0.0) + value", "value",
+          "exporters/test_aggregates.py exporters/test_prometheus.py"),
     Fault("a value at a histogram's bound counts above it", "exporters/aggregates.py",
           "bisect_left(bounds, value)", "sum(bound <= value for bound in bounds)",
           "exporters/test_aggregates.py exporters/test_prometheus.py"),
