@@ -112,7 +112,9 @@ def test_all_ranks_end_with_the_same_step(whole: tuple[Path, Ran]) -> None:
     Its learning rate's schedule ran on untouched.
     """
     folder, ran = whole
-    assert len(ran.ranks) == 4 * ran.told["ranks"]
+    starts, rest = divmod(len(ran.ranks), ran.told["ranks"])
+    assert 4 <= starts <= 6  # what is fastest has one or two more
+    assert rest == 0
     steps = Counter(one["steps"] for one in ran.ranks)
     assert all(count % ran.told["ranks"] == 0 for count in steps.values())
     for one in ran.ranks:

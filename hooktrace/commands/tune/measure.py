@@ -8,8 +8,9 @@ record files of a hook --recorded--> exposed time, bytes, error
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,6 +30,7 @@ class Setting(msgspec.Struct, frozen=True):
     """A hook and a limit of bucket sizes, of DDP, and what a step with them is like.
 
     ``ratio``: of the step over that of the job as it is, with the ends of its interval.
+    ``starts``: of the job in which it had turns.
     ``exposed_ns``, ``wire_bytes``: medians.  ``error``: relative L2, the largest of a bucket.
     ``peak_bytes``: of a device's memory, with the states of all hooks.
     """
@@ -42,6 +44,7 @@ class Setting(msgspec.Struct, frozen=True):
     wire_bytes: float | None = None
     error: float | None = None
     peak_bytes: int | None = None
+    starts: int = 1
 
 
 class Start(NamedTuple):
@@ -87,6 +90,25 @@ class Start(NamedTuple):
                 label, self.first["cap"], *against(times, self.turns[OWN], plain),
                 *recorded(folder_of(self.folder, label)), max(filter(None, peaks), default=None),
             )  # fmt: skip
+
+
+def together(found: Iterable[Setting]) -> list[Setting]:
+    """Return each hook and limit once, the fastest first.
+
+    Of more starts: their mean, and an interval that holds those of all, since starts differ by more
+    than the turns of one show.
+    """
+    by_setting = dict[tuple[str, float | None], list[Setting]]()
+    for one in found:
+        by_setting.setdefault((one.hook, one.cap), []).append(one)
+    merged = (
+        msgspec.structs.replace(
+            of_it[0], starts=len(of_it), ratio=fmean(one.ratio for one in of_it),
+            low=min(one.low for one in of_it), high=max(one.high for one in of_it),
+        )
+        for of_it in by_setting.values()
+    )  # fmt: skip
+    return sorted(merged, key=lambda one: one.ratio)
 
 
 def against(hook: Floats, own: Floats, plain: Sequence[Floats]) -> tuple[float, float, float]:

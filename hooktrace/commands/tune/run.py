@@ -1,7 +1,8 @@
 """The whole of a tuning: starts of a job within a time, and what they say, or as much as is known.
 
     as it is -> the model, its step --hooks--> all hooks take turns at its own bucket_cap_mb
-      -> the best ones at other sizes, a start each -> as it is, once more, for what drifts
+      -> the best ones at other sizes, a start each -> the start of the fastest, once more
+      -> as it is, once more, for what drifts
 
 On several machines the same command is given on each.  Where no process is rank 0 the starts only
 follow: what is asked of each comes from rank 0's machine, through torch's store.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from ...integrations.tuning.turns import FEWEST, LEFT_OUT, OWN, SURVIVORS, TURN,
 from ...records.errors import UsageError
 from ...tracing.options import TUNING
 from .job import run_job, why_of
-from .measure import Start
+from .measure import Start, together
 from .show import Tuned, document, sentence
 
 BEFORE = """\
@@ -42,6 +43,8 @@ HOOKS = {"DDP": [one.name for one in candidates()], "fully_shard": [*SHARDED]}
 """What can be tried, by what a model is under."""
 CAPS, MOST_BUCKETS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0), 100
 """MB that are tried where they make another number of buckets, and no more than that."""
+AGAIN = 2
+"""How often the start of the fastest is made once more, if another one is the fastest then."""
 SECONDS, STARTING_S = 20.0, 300.0
 """What a start trains for at least, so that short steps are many; what it may take before."""
 WIDTH = 100
@@ -57,7 +60,7 @@ def tune(
     Raises ``UsageError`` where nothing can be tuned, and why.
     """
     _check(hooks, [*HOOKS["DDP"], *HOOKS["fully_shard"]])
-    typer.echo(BEFORE.format(starts=3 + len(caps or CAPS), minutes=minutes), err=True)
+    typer.echo(BEFORE.format(starts=3 + AGAIN + len(caps or CAPS), minutes=minutes), err=True)
     rounds = max(FEWEST, -(-steps // (TURN - LEFT_OUT)))
     out = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
     tuning = Tuning(command, time.monotonic() + 60 * minutes, rounds, hooks, caps, out)
@@ -87,14 +90,30 @@ def _check(hooks: Sequence[str], known: Sequence[str], where: str = "") -> None:
             raise UsageError(f"{one} is no hook{where}; choose from {', '.join(known)}")
 
 
-def caps_of(size: int, own: float, asked: Sequence[float]) -> list[float]:
-    """Return the limits to try for a model of so many bytes, the largest first.
+def buckets_of(sizes: Sequence[int], cap: float, first: float) -> list[int]:
+    """Return the bytes of the buckets that DDP makes of parameters; limits in MB."""
+    buckets, full = list[int](), True
+    for size in reversed(sizes):
+        buckets += [0] * full
+        buckets[-1] += size
+        full = buckets[-1] >= (first if len(buckets) == 1 else cap) * 2**20
+    return buckets
 
-    Those that are asked for, or that cut the gradients into another number of buckets.
+
+def caps_of(
+    sizes: Sequence[int], own: float, own_first: float, asked: Sequence[float]
+) -> list[float]:
+    """Return the limits to try for parameters of so many bytes, the largest first.
+
+    Only what cuts the gradients in another way: if asked for, or if the buckets are not too many.
     """
-    buckets = {cap: -(-size // int(cap * 2**20)) for cap in (own, *CAPS)}
-    first = {number: cap for cap, number in reversed(buckets.items()) if number <= MOST_BUCKETS}
-    return sorted({*(asked or first.values())} - {own}, reverse=True)
+    tried, found = [buckets_of(sizes, own, own_first)], list[float]()
+    for cap in sorted({*(asked or CAPS)} - {own}):
+        buckets = buckets_of(sizes, cap, cap)
+        if buckets not in tried and (asked or len(buckets) <= MOST_BUCKETS):
+            tried.append(buckets)
+            found.insert(0, cap)
+    return found
 
 
 @dataclass
@@ -138,18 +157,41 @@ class Tuning:
         turns = self._turns(hooks, None, self._left() / 2).turns
         slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
         best = sorted(turns.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
-        others = [] if own is None else caps_of(start.first["bytes"], own, self.caps)
-        if own is None and self.caps:
-            self.notes.append("--caps had no effect: a sharded model has no bucket_cap_mb.")
-        for done, other in enumerate(others):
-            # As long as the starts that come after it, of which the last is the job's own.
-            try:
-                self._turns(best, other, self._left() / (len(others) - done + 1))
-            except UsageError as error:
-                self.notes.append(f"bucket_cap_mb={other:g} was not measured: {error}")
+        for cap, seconds in self._others(start.first):
+            self._try(best, cap, seconds)
+        for _ in range(AGAIN):
+            fastest = self.tuned().fastest
+            if fastest is None or fastest.starts > 1 or self._left() < SECONDS:
+                break
+            cap = None if fastest.cap == own else fastest.cap
+            hooks = [one for one in {*best, fastest.hook} if one != OWN]
+            self._try(hooks, cap, self._left() / 2)
         last = self.start("the job as it is, once more", max(self._left(), SECONDS), is_last=True)
         self.plain.append(self._enough(last))
         return True
+
+    def _others(self, seen: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
+        """Yield the other limits to try, and for how long."""
+        if seen["cap"] is None:
+            if self.caps:
+                self.notes.append("--caps had no effect: a sharded model has no bucket_cap_mb.")
+            return
+        found = caps_of(seen["sizes"], seen["cap"], seen["first_cap"], self.caps)
+        for cap in self.caps:
+            if cap not in (*found, seen["cap"]):
+                self.notes.append(
+                    f"bucket_cap_mb={cap:g} was not tried: it makes the same buckets as another."
+                )
+        for done, cap in enumerate(found):
+            # As long as what comes after it: the fastest once more, and the job as it is.
+            yield cap, self._left() / (len(found) - done + 2)
+
+    def _try(self, hooks: Sequence[str], cap: float | None, seconds: float) -> None:
+        try:
+            self._turns(hooks, cap, seconds)
+        except UsageError as error:
+            at = "The second start" if cap is None else f"bucket_cap_mb={cap:g}"
+            self.notes.append(f"{at} was not measured: {error}")
 
     def _left(self) -> float:
         return self.end_s - time.monotonic()
@@ -222,7 +264,7 @@ class Tuning:
             model=seen["model"], own_hook=hook, own_cap=seen["cap"], ranks=seen["ranks"],
             step_ns=1e9 * sum([first, *again]) / len(plain),
             drift=again[0] / first if again else None,
-            settings=sorted(found, key=lambda one: one.ratio),
+            settings=together(found),
             refused=self.refused, notes=self.notes, folder=str(self.out),
         )  # fmt: skip
 

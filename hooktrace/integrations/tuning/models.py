@@ -126,7 +126,10 @@ def _made(ddp: DistributedDataParallel) -> None:
             "torch._dynamo.config.optimize_ddp = True"
         )
     name, cap = type(ddp.module).__name__, round(ddp.bucket_bytes_cap / 2**20, 3)
-    _turns[ddp.reducer] = turns = DDPTurns(ddp.module, Turns.made, kind="DDP", model=name, cap=cap)
+    # Without bucket_cap_mb the first bucket has a limit of its own.
+    first = 1.0 if getattr(ddp, "bucket_bytes_cap_default", False) else cap
+    said = {"kind": "DDP", "model": name, "cap": cap, "first_cap": first}
+    _turns[ddp.reducer] = turns = DDPTurns(ddp.module, Turns.made, **said)
     if turns.plan.model is not None:
         from ..models import know
 

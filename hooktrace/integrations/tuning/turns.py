@@ -145,8 +145,8 @@ class Turns:
 
         from ...staging.job import job_store
 
-        size = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
-        self.plan, self.order = plan(), (size, number)
+        sizes = [p.numel() * p.element_size() for p in module.parameters() if p.requires_grad]
+        self.plan, self.order = plan(), (sum(sizes), number)
         self._device = next(module.parameters()).device
         self._begins: list[int] = []
         self._events: list[Any] = []
@@ -154,7 +154,7 @@ class Turns:
         # Held from now on: the script may destroy its group before all is said.
         self._store = job_store(f"{_STORE}/{number}")
         self.seen: dict[str, Any] = said | {
-            "number": number, "bytes": size, "rank": dist.get_rank(),
+            "number": number, "sizes": sizes, "rank": dist.get_rank(),
             "ranks": dist.get_world_size(), "last": self.plan.is_last, "refused": {}, "peaks": {},
         }  # fmt: skip
         self.begin([OWN], lambda _: None)

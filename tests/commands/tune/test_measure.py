@@ -119,7 +119,9 @@ def test_settings_are_told_by_turns_and_record_files(
 
 def setting(hook: str, ratio: float, spread: float, **more: Any) -> Setting:
     found = (ratio, ratio - spread, ratio + spread)
-    return Setting(hook, more.pop("cap", 25.0), *found, exposed_ns=1e6, wire_bytes=2e6, **more)
+    return Setting(
+        hook, more.pop("cap", 25.0), *found, exposed_ns=1e6, wire_bytes=2e6, starts=2, **more
+    )
 
 
 def tuned(*settings: Setting, drift: float | None = 1.001, own_hook: str | None = None) -> Tuned:
