@@ -78,21 +78,21 @@ def _anomalies() -> str:
 
 
 def _to_do(kind: AnomalyKind) -> str:
-    return kind.remedy + (f"; of a sharded model: {kind.sharded.remedy}" if kind.sharded else "")
+    return kind.fix + (f"; of a sharded model: {kind.sharded.fix}" if kind.sharded else "")
 
 
 def _hangs() -> str:
-    rows = (f"| {_anchored(k.name)} | {k.sentence} | {_remedies(k)} |" for k in HANGS.values())
+    rows = (f"| {_anchored(k.name)} | {k.sentence} | {_fixes(k)} |" for k in HANGS.values())
     head = "| kind | what is the case | what to do |"
     return "\n".join([head, "| --- | --- | --- |", *rows])
 
 
-def _remedies(kind: HangKind) -> str:
-    return kind.remedy + (f"; of a sharded model: {kind.sharded}" if kind.sharded else "")
+def _fixes(kind: HangKind) -> str:
+    return kind.fix + (f"; of a sharded model: {kind.sharded}" if kind.sharded else "")
 
 
 def _losses() -> str:
-    rows = [f"| `{loss.name}` | {loss.sentence} | {loss.remedy} |" for loss in LOSSES.values()]
+    rows = [f"| `{loss.name}` | {loss.sentence} | {loss.fix} |" for loss in LOSSES.values()]
     own = ", ".join(f"`{name}_{what}`" for name, of in LOSSES_OF_EXPORTERS.items() for what in of)
     last = f"| `<exporter>_<what>` | an exporter's own losses: {own} | its own message says why |"
     head = "| reason | meaning | what to do |"

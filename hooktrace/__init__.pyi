@@ -6,10 +6,10 @@ from .analysis.frames.run import Run as Run
 from .analysis.frames.run import load as load
 from .commands.top.debug_page import DebugPage as DebugPage
 from .records.anomalies import AnomalyRecord as AnomalyRecord
+from .records.bucket import AssignmentRecord as AssignmentRecord
 from .records.bucket import BucketLayout as BucketLayout
 from .records.bucket import BucketRecord as BucketRecord
 from .records.bucket import DeviceSpan as DeviceSpan
-from .records.bucket import LayoutRecord as LayoutRecord
 from .records.bucket import Stage as Stage
 from .records.errors import AnomalyError as AnomalyError
 from .records.errors import HookError as HookError

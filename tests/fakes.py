@@ -48,7 +48,7 @@ class FakeOperation:
         self.future.set_result(torch.zeros(1))
 
 
-def opaque(state: Any, bucket: Any) -> Any:
+def plain(state: Any, bucket: Any) -> Any:
     """Return a future that is done: a hook of which only its end is seen."""
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(bucket.buffer())

@@ -60,7 +60,7 @@ FAULTS = (
           "lambda n: 2 * (n - 1) / n", "lambda n: (n - 1) / n", "records/test_intervals.py"),
     Fault("errors are relative to the result", "probes/compare.py",
           "math.sqrt(dd / rr)", "math.sqrt(dd / xx)", "probes/test_compare.py"),
-    Fault("every step is probed", "probes/schedule.py",
+    Fault("every step is checked", "probes/schedule.py",
           "ordinal < 0 or ordinal % self.every else", "ordinal < 0 else",
           "probes/test_schedule.py"),
     Fault("a sum is called an average of averages", "probes/factors.py",

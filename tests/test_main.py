@@ -30,7 +30,7 @@ def taken_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem", "remedy"),
+    ("arguments", "problem", "fix"),
     [
         (["--hook", "zip"], "no hook is called 'zip'", "that 'hooktrace hooks' lists"),
         (["--ranks", "0"], "0 ranks cannot train", "pass --ranks 1 or more"),
@@ -44,7 +44,7 @@ def taken_port() -> Iterator[int]:
     ],
 )
 def test_demo_names_a_bad_option_and_what_to_pass(
-    arguments: list[str], problem: str, remedy: str, tmp_path: Path
+    arguments: list[str], problem: str, fix: str, tmp_path: Path
 ) -> None:
     """One line on standard error, exit code 2, and nothing is started or written."""
     out = tmp_path / "out"
@@ -52,7 +52,7 @@ def test_demo_names_a_bad_option_and_what_to_pass(
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
     assert problem in result.stderr
-    assert result.stderr.rstrip().endswith(remedy)
+    assert result.stderr.rstrip().endswith(fix)
     assert not out.exists()
 
 
@@ -109,7 +109,7 @@ def test_hooks_says_at_80_columns_what_each_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "remedy"),
+    ("arguments", "fix"),
     [
         ([], "or --standard for all of them"),
         (["package.module:hook", "--standard"], "or --standard for all of them"),
@@ -118,13 +118,13 @@ def test_hooks_says_at_80_columns_what_each_does() -> None:
         (["package.module:hook", "--ranks", "0"], "2 to see what is averaged"),
     ],
 )
-def test_check_names_what_it_cannot_check(arguments: list[str], remedy: str) -> None:
+def test_check_names_what_it_cannot_check(arguments: list[str], fix: str) -> None:
     """One line on standard error, exit code 2, before any process starts."""
     result = call("check", *arguments)
     assert result.exit_code == 2
     assert result.stderr.startswith("hooktrace check: ")
     assert len(result.stderr.splitlines()) == 1
-    assert result.stderr.rstrip().endswith(remedy)
+    assert result.stderr.rstrip().endswith(fix)
 
 
 @pytest.mark.slow

@@ -79,7 +79,7 @@ class Aggregates:
                 elif metric.kind == "histogram":
                     _spread(self._distributions[metric], metric.buckets, labels, values)
                 else:
-                    if metric is m.GENERATION:
+                    if metric is m.REBUILD:
                         _forget_sizes(gauges[m.BUCKET_SIZE], *labels)
                     gauges[metric].update(zip(labels, values, strict=True))
 

@@ -11,7 +11,7 @@ import os
 import tempfile
 from pathlib import Path
 
-_REMEDIES = {
+_FIXES = {
     errno.ENOSPC: "free space there, or pass a logdir on another disk",
     errno.EDQUOT: "free space in your quota, or pass a logdir on another disk",
     errno.EFBIG: "raise the process's file size limit (ulimit -f), or lower max_bytes",
@@ -24,10 +24,10 @@ _REMEDIES = {
 
 
 def disk_error(error: OSError, what: str) -> OSError:
-    """Return an error of the same kind whose message says what failed, why, and the remedy."""
+    """Return an error of the same kind whose message says what failed, why, and the fix."""
     code = error.errno or errno.EIO
-    remedy = _REMEDIES.get(code, "check that disk, or pass a logdir on another one")
-    return OSError(code, f"{what}: {os.strerror(code)}; {remedy}")
+    fix = _FIXES.get(code, "check that disk, or pass a logdir on another one")
+    return OSError(code, f"{what}: {os.strerror(code)}; {fix}")
 
 
 def writable_directory(path: str | os.PathLike[str]) -> Path:

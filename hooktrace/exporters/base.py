@@ -28,14 +28,14 @@ class Exporter(Protocol):
 
 def checked(exporters: Iterable[Exporter]) -> tuple[Exporter, ...]:
     """Return exporters as they are; raises ``TypeError`` where something is none."""
-    remedy = 'pass a list of exporters, such as [RecordFileExporter("runs/a")]'
+    fix = 'pass a list of exporters, such as [RecordFileExporter("runs/a")]'
     if not isinstance(exporters, Iterable):
-        raise TypeError(f"exporters is {exporters!r}; {remedy}")
+        raise TypeError(f"exporters is {exporters!r}; {fix}")
     given = tuple(exporters)
     for exporter in given:
         methods = [getattr(exporter, name, None) for name in ("export", "close")]
         if isinstance(exporter, type) or not all(map(callable, methods)):
-            raise TypeError(f"{exporter!r} is no exporter; {remedy}")
+            raise TypeError(f"{exporter!r} is no exporter; {fix}")
     return given
 
 

@@ -2,7 +2,7 @@
 
     Batch --Observer.observe--> Columns, of a bounded number of models --> aggregates, instruments
 
-Warm-up and probed steps, shadow calls and incomplete steps are counted, but give no timings.
+Warm-up, checked and incomplete steps and join() dummy steps are counted, but give no timings.
 Steps, and what rarely happens, are counted from 0 on, since Prometheus' ``increase`` does not see a
 series' first value.  A sharded model (FSDP2) has more collectives than there is room for buckets,
 and their numbers say little: they are counted by unit.
@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..records import (
     AnomalyRecord,
+    AssignmentRecord,
     Batch,
     BucketLayout,
     BucketRecord,
     ClockRecord,
     HangRecord,
     JobStepRecord,
-    LayoutRecord,
     SkewRecord,
     StepRecord,
     StepSpread,
@@ -67,7 +67,7 @@ class Observer:
         run = batch.run
         labels = (run.run_id, str(run.world_size), run.backend, run.torch_version)
         yield None, [(m.RUN, [labels], [1.0])]
-        for layout in batch.of(LayoutRecord):
+        for layout in batch.of(AssignmentRecord):
             model = layout.model, layout.hook
             yield model, _columns(self._layout(layout, model))
         for step, buckets in batch.steps:
@@ -87,7 +87,7 @@ class Observer:
         for skew in batch.of(SkewRecord):
             if skew.uncertainty_ns is not None:
                 model = skew.model, skew.hook
-                yield model, [(m.ARRIVAL_LAG, [model], [skew.lag_ns / 1e9])]
+                yield model, [(m.ARRIVAL_DELAY, [model], [skew.arrival_delay_ns / 1e9])]
         for job in batch.of(JobStepRecord):
             model = job.model, job.hook
             yield None, [(m.JOB_RANKS, [()], [job.world_size])]
@@ -105,9 +105,9 @@ class Observer:
                 yield (metric, (label,), total - self._counted[metric, label])
                 self._counted[metric, label] = total
 
-    def _layout(self, layout: LayoutRecord, model: Labels) -> Iterator[Observation]:
+    def _layout(self, layout: AssignmentRecord, model: Labels) -> Iterator[Observation]:
         if all(entry.unit is None for entry in layout.buckets):
-            yield (m.GENERATION, model, layout.generation)
+            yield (m.REBUILD, model, layout.rebuild)
         for kind in ANOMALIES.values():
             # Those that check_hook sees are of no job; OpenTelemetry bounds what there is.
             if kind.seen != "by check_hook":
@@ -115,7 +115,7 @@ class Observer:
         for hang in HANGS:
             yield (m.HANGS, (*model, hang), 0)
         yield (m.HANG_START, model, 0)
-        for counter in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
+        for counter in (m.STEPS, m.WARMUP_STEPS, m.JOIN_DUMMY_STEPS, m.INCOMPLETE_STEPS):
             yield (counter, model, 0)
         for entry in layout.buckets:
             labels = self._labels_of(entry, model)
@@ -144,18 +144,20 @@ def _observe_hang(hang: HangRecord, model: Labels) -> Iterator[Observation]:
 def _observe_step(step: StepRecord, labels: Labels) -> Iterator[Observation]:
     yield (m.STEPS, labels, 1)
     yield (m.WARMUP_STEPS, labels, int(step.warmup))
-    yield (m.SHADOW_STEPS, labels, int(step.shadow))
+    yield (m.JOIN_DUMMY_STEPS, labels, int(step.join_dummy))
     yield (m.INCOMPLETE_STEPS, labels, int(not step.complete))
     if step.previous_period_ns is not None:  # of a step that counts, whether or not this one does
         yield (m.STEP_PERIOD, labels, step.previous_period_ns / 1e9)
     if not step.counts:
         return
-    for metric, ns in ((m.EXPOSED, step.exposed_ns), (m.BUSY, step.busy_ns)):
+    for metric, ns in ((m.EXPOSED, step.exposed_ns), (m.COMMUNICATION, step.communication_ns)):
         if ns is not None:
             yield (metric, labels, ns / 1e9)
-    if step.bus_bytes is not None and step.wire_busy_ns is not None:  # one over the other: busbw
+    if (
+        step.bus_bytes is not None and step.wire_in_flight_ns is not None
+    ):  # one over the other: busbw
         yield (m.BUS_BYTES, labels, step.bus_bytes)
-        yield (m.WIRE_BUSY, labels, step.wire_busy_ns / 1e9)
+        yield (m.WIRE_IN_FLIGHT, labels, step.wire_in_flight_ns / 1e9)
 
 
 def _observe_sent(
@@ -182,9 +184,9 @@ def _observe_buckets(
     """Yield what is known of buckets, or of units, whose calls in several micro-steps add up."""
     size, wire, relative, cosine, duration = _OF_UNITS if step.sharded else _OF_BUCKETS
     yield size, labels, [b.gradient_bytes for b in buckets]
-    # A counter has to see all steps, and what an opaque hook sends is known of few.
+    # A counter has to see all steps, and what a plain hook sends is known of few.
     yield _known(wire, labels, [b.wire_bytes if b.sent is None else None for b in buckets])
-    errors = [None if b.shadow else b.error for b in buckets]
+    errors = [None if b.join_dummy else b.error for b in buckets]
     if any(errors):
         norms = [None if error is None else error.relative_l2 for error in errors]
         yield _known(m.COMPRESSION_ERROR, [model] * len(buckets), norms)
@@ -230,7 +232,7 @@ def _observe_job(job: StepSpread, model: Labels) -> Iterator[Observation]:
         yield (m.JOB_EXPOSED_MIN, model, job.exposed.least_ns / 1e9)
         yield (m.JOB_EXPOSED_MEAN, model, job.exposed_mean_ns / 1e9)
         yield (m.JOB_EXPOSED_MAX, model, job.exposed.most_ns / 1e9)
-    if job.lag_ns is not None:
-        yield (m.JOB_LAG, model, job.lag_ns / 1e9)
+    if job.arrival_delay_ns is not None:
+        yield (m.JOB_ARRIVAL_DELAY, model, job.arrival_delay_ns / 1e9)
         yield (m.JOB_LAG_UNCERTAINTY, model, 2 * job.uncertainty_ns / 1e9)
         yield (m.JOB_LAST, model, -1 if job.last_rank is None else job.last_rank)

@@ -24,9 +24,9 @@ def _named(prefix: str, *fields: str) -> _Table:
     return {prefix + field: field for field in fields}
 
 
-_WHERE = _named("hooktrace.", "model", "hook", "step", "generation")
+_WHERE = _named("hooktrace.", "model", "hook", "step", "rebuild")
 _BOTH: _Table = {
-    **_named("hooktrace.", "clock", "shadow", "warmup", "gradient_bytes", "wire_bytes"),
+    **_named("hooktrace.", "clock", "join_dummy", "warmup", "gradient_bytes", "wire_bytes"),
     **_named("hooktrace.", "compression_ratio", "busbw_bytes_per_second"),
     **_WHERE,
 }
@@ -39,7 +39,7 @@ def _sharded(table: _Table) -> _Table:
 
 
 _STEP: _Table = {
-    **_named("hooktrace.", "busy_ns", "exposed_ns", "overlap_ratio", "complete"),
+    **_named("hooktrace.", "communication_ns", "exposed_ns", "overlap_ratio", "complete"),
     "hooktrace.bucket.count": "bucket_count",
     "hooktrace.previous_period_ns": "previous_period_ns",
     **_BOTH,
@@ -57,7 +57,7 @@ _UNIT = _sharded(
         **_BOTH,
     }
 )
-_OF_UNIT = _named("hooktrace.unit.", "name", "collective", "phase", "turn")
+_OF_UNIT = _named("hooktrace.unit.", "name", "collective", "phase", "repeat")
 _ERROR: _Table = {
     **_named("hooktrace.error.", "relative_l2", "cosine", "max_absolute", "flipped_share"),
     **_named("hooktrace.error.", "residual_l2", "scope"),
@@ -89,7 +89,7 @@ def of_step(step: StepRecord) -> Attributes:
 
 
 def of_bucket(bucket: BucketRecord) -> Attributes:
-    """Say what is known of a bucket, its error where it was probed, its times on a device."""
+    """Say what is known of a bucket, its error where it was checked, its times on a device."""
     unit = bucket.unit
     own = known(bucket, _BUCKET)
     if unit is not None:
@@ -136,7 +136,7 @@ def known(record: object, table: _Table) -> Attributes:
 
 
 def sent(transfers: tuple[Transfer, ...] | None) -> Attributes:
-    """Say what an opaque hook sent, to read: ``all_reduce float16 1048576``."""
+    """Say what a plain hook sent, to read: ``all_reduce float16 1048576``."""
     if transfers is None:
         return {}
     text = ", ".join(f"{t.collective} {t.dtype} {t.wire_bytes}" for t in transfers)

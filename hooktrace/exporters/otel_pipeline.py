@@ -172,11 +172,11 @@ def _load(signal: str, name: str, variable: str) -> Callable[[], Any]:
     for found in entry_points(group=f"opentelemetry_{signal}_exporter", name=entry_point):
         make: Callable[[], Any] = found.load()
         return make
-    remedy = "install that package, or set the variable to otlp, console or none"
+    fix = "install that package, or set the variable to otlp, console or none"
     if name.startswith("otlp"):
-        remedy = "pip install 'hooktrace[otlp]'"
+        fix = "pip install 'hooktrace[otlp]'"
     raise ImportError(
-        f"{variable} asks for {entry_point!r}, which no installed package offers; {remedy}"
+        f"{variable} asks for {entry_point!r}, which no installed package offers; {fix}"
     )
 
 

@@ -159,11 +159,11 @@ def _serve(
         return start_http_server(port, addr, registry)
     except (OSError, OverflowError) as error:
         number = getattr(error, "errno", None) or errno.EINVAL
-        message = f"the Prometheus exporter could not bind {addr}:{port}: {_remedy(error)}"
+        message = f"the Prometheus exporter could not bind {addr}:{port}: {_fix(error)}"
         raise OSError(number, message) from error
 
 
-def _remedy(error: OSError | OverflowError) -> str:
+def _fix(error: OSError | OverflowError) -> str:
     if isinstance(error, OverflowError):
         return "port plus local rank must be at most 65535; pass a lower port, or port=0"
     if error.errno == errno.EADDRINUSE:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ..records import AnomalyRecord, Batch, ClockRecord, CompletedStep, LayoutRecord, RunInfo
+from ..records import AnomalyRecord, AssignmentRecord, Batch, ClockRecord, CompletedStep, RunInfo
 from ..records.base import Record
 from ..records.content import LISTS
 from ..records.files import record_path
@@ -26,7 +26,7 @@ from .retention import DetailPolicy, Retention
 
 _log = logging.getLogger("hooktrace")
 
-_BEFORE_STEPS: tuple[type[Record], ...] = (ClockRecord, LayoutRecord)
+_BEFORE_STEPS: tuple[type[Record], ...] = (ClockRecord, AssignmentRecord)
 _AFTER_STEPS = [kind for kind in LISTS if kind not in _BEFORE_STEPS]
 
 _open_paths: set[Path] = set()
@@ -39,8 +39,8 @@ class RecordFileExporter:
     Every export appends whole lines with one unbuffered write, so a killed process leaves a file
     that can be read, and ``records.reader.read_parts`` gives the records back.
 
-    It can be left on: all steps, layouts and anomalies are written, but the buckets and stages only
-    of the steps that ``retention`` says.  A step without them has ``detail_kept`` false.
+    It can be left on: all steps, assignments and anomalies are written, but the buckets and stages
+    only of the steps that ``retention`` says.  A step without them has ``detail_kept`` false.
 
     ``max_bytes`` bounds all files of a run together.  They are parts of an eighth of it, the next
     ones called ``rank<NNNNN>.part1.jsonl`` and so on, each readable by itself.  When the limit is

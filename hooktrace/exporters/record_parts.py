@@ -5,8 +5,8 @@
                                     +-- the part is full: end it, remove the oldest but the first
                                         where there are ``PARTS``, begin the next one
 
-Each part can be read alone: it begins with the run, the layouts that hold and the last clock, and
-ends with the counts of what is not there.  The first part stays, with the first steps of the run.
+Each part can be read alone: it begins with the run, the assignments that hold and the last clock,
+and ends with the counts of what is not there.  The first part stays, with the run's first steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..records import ClockRecord, CompletedStep, LayoutRecord, RunInfo, StepRecord
+from ..records import AssignmentRecord, ClockRecord, CompletedStep, RunInfo, StepRecord
 from ..records.base import Record
 from ..records.codec import RecordEncoder
 from ..records.content import LISTS
@@ -77,7 +77,7 @@ class RecordParts:
         self._too_large = self._limit
         self._number = 0
         self._kept: deque[_Part] = deque()
-        self._layouts: Bounded[str, LayoutRecord] = Bounded(MOST_MODELS)
+        self._assignments: Bounded[str, AssignmentRecord] = Bounded(MOST_MODELS)
         self._clock: ClockRecord | None = None
         self.failed = False
         self._start = b""
@@ -90,8 +90,8 @@ class RecordParts:
         """
         if isinstance(record, ClockRecord):
             self._clock = record
-        elif isinstance(record, LayoutRecord):
-            self._layouts[record.model] = record
+        elif isinstance(record, AssignmentRecord):
+            self._assignments[record.model] = record
         kind = _KINDS[type(record)]
         if not self.add(lambda encoder: encoder.record(record), **{kind: 1}):
             self.lose(kind, 1)
@@ -184,8 +184,8 @@ class RecordParts:
             self._file = AppendFile(path)
         except FileExistsError as error:
             what = f"cannot make {path}: another process writes the same rank's records"
-            remedy = "give each job a logdir of its own"
-            raise FileExistsError(errno.EEXIST, f"{what}; {remedy}") from error
+            fix = "give each job a logdir of its own"
+            raise FileExistsError(errno.EEXIST, f"{what}; {fix}") from error
         self._kept.append(_Part(path, _identity(path)))
         self._encoder = RecordEncoder()
         self._start = self._encoder.record(self._run)
@@ -208,7 +208,7 @@ class RecordParts:
         """Return the lines that a part repeats of those before, in at most a quarter of it."""
         found = [self._encoder.record(self._clock)] if self._clock is not None else []
         size = 0
-        for record in reversed(self._layouts.values()):
+        for record in reversed(self._assignments.values()):
             size += len(RecordEncoder().record(record))
             if size > self._limit // 4:
                 break

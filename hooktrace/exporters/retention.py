@@ -6,14 +6,14 @@
 A step's own line takes some 400 bytes, its detail 340 a bucket: with 25 buckets, 256 MiB hold
 30,000 steps in full and 400,000 with the defaults.  Kept are
 
-- the first ``first_steps`` steps of each of a model's first ``GENERATIONS`` bucket generations;
+- the first ``first_steps`` steps of each of a model's first ``REBUILDS`` bucket rebuilds;
 - ``window_steps`` in a row of every ``window_every``, by step number: the same on all ranks;
 - slow steps.  A step is slow when its period is longer than ``slow_factor`` times the median of the
   last ``LAST`` steps, or its exposed time is, by at least ``EXPOSED_SHARE`` of the median period
   (exposed time alone may be microseconds, of which twice as many mean nothing).  A period is known
   when the next step begins: then both are kept;
 - steps that somebody asked for while training ran, the same on all ranks;
-- steps that were probed for the error; and incomplete ones, those with an exception or an anomaly.
+- steps that were checked for the error; and incomplete ones, those with an exception or an anomaly.
 
 At most ``extra_share`` of the steps are kept for being slow, and as many for what went wrong,
 ``BURST`` of them at once: else a job whose steps alternate in length would keep every other one.
@@ -35,7 +35,7 @@ from ..records.last_used import Bounded, LastUsed
 from ..records.running_median import RunningMedian
 from ..records.step import KeptFor
 
-GENERATIONS = 16
+REBUILDS = 16
 LAST = 128
 ENOUGH = 32
 """Steps before which none is slow: there is no telling what is usual."""
@@ -99,7 +99,7 @@ class DetailPolicy:
         """
         step, _ = completed
         model = self._models.of(step.model)
-        model.next_step(step.generation, self._retention)
+        model.next_step(step.rebuild, self._retention)
         period, exposed = model.slow(step, self._retention.slow_factor)
         why = self._why_wanted(completed, model)
         with_previous = period and model.left is not None
@@ -141,7 +141,7 @@ class DetailPolicy:
             "window": step.step % rules.window_every < rules.window_steps,
             "first": model.is_first,
             "asked": asked[0] <= step.step < asked[1],
-            "probed": any(b.error is not None for b in buckets),
+            "checked": any(b.error is not None for b in buckets),
         }
         why = next((why for why, holds in reasons.items() if holds), None)
         return why or ("wrong" if wrong and model.troubles.take() else None)
@@ -160,23 +160,23 @@ class _Model:
         self.slow_ones = _Allowance(extra_share)
         self.troubles = _Allowance(extra_share)
         self.left: CompletedStep | None = None
-        self._generation: int | None = None
-        self._generations = 0
+        self._rebuild: int | None = None
+        self._rebuilds = 0
         self._first_left = 0
         self._periods = RunningMedian(LAST, ENOUGH)
         self._exposed = RunningMedian(LAST, ENOUGH)
 
     @property
     def is_first(self) -> bool:
-        """Whether the step is one of the first of its generation."""
+        """Whether the step is one of the first of its rebuild."""
         return self._first_left >= 0
 
-    def next_step(self, generation: int, rules: Retention) -> None:
-        """Go on to a step of ``generation``."""
-        if generation != self._generation:
-            self._generation = generation
-            self._generations += 1
-            self._first_left = rules.first_steps if self._generations <= GENERATIONS else 0
+    def next_step(self, rebuild: int, rules: Retention) -> None:
+        """Go on to a step of ``rebuild``."""
+        if rebuild != self._rebuild:
+            self._rebuild = rebuild
+            self._rebuilds += 1
+            self._first_left = rules.first_steps if self._rebuilds <= REBUILDS else 0
         self._first_left = max(self._first_left - 1, -1)
         self.slow_ones.refill()
         self.troubles.refill()

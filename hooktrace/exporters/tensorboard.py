@@ -1,4 +1,4 @@
-"""The TensorBoard exporter: scalars, histograms, bucket layouts and anomalies of each model.
+"""The TensorBoard exporter: scalars, histograms, bucket assignments and anomalies of each model.
 
     Batch --ModelSeries (tensorboard_model.py)--> EventFile (event_file.py), one write a batch
 
@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..records import AnomalyRecord, Batch, HangRecord, LayoutRecord, RunInfo, SkewRecord
+from ..records import AnomalyRecord, AssignmentRecord, Batch, HangRecord, RunInfo, SkewRecord
 from ..records.errors import check_counts
 from .append_file import writable_directory
 from .base import needing
@@ -28,16 +28,16 @@ class TensorBoardExporter:
     """Writes one run directory a rank, ``<logdir>/rank<N>``, for ``tensorboard --logdir <logdir>``.
 
     Per model, with the step as TensorBoard's step: the scalars of ``tensorboard_tags.MEANINGS`` on
-    every ``scalar_every``-th step (about 400 bytes each), those of errors and lags on probed steps;
+    every ``scalar_every``-th step (about 400 bytes each), of errors and delays on checked steps;
     histograms of the durations of buckets and stages, once every ``histogram_every`` steps over all
     buckets since the last one, and for the rest when the exporter is closed; tables of the layout,
-    once a generation, and of the latest anomalies and hangs.  ``hooktrace/records_lost.*`` says
+    once a rebuild, and of the latest anomalies and hangs.  ``hooktrace/records_lost.*`` says
     what was lost.
 
     A long run is thinned out: after 2,000 points every second one is written, after 4,000 every
     fourth, and so on, and of histograms the same.
 
-    Of the first ``metrics.MAX_MODELS`` models.  Warm-up, shadow and incomplete steps give no
+    Of the first ``metrics.MAX_MODELS`` models.  Warm-up, join() dummy and incomplete steps give no
     timings, as in ``metrics``.
 
     Raises ``ImportError`` without tensorboard, ``OSError`` when ``logdir`` cannot be written,
@@ -75,7 +75,7 @@ class TensorBoardExporter:
             file = self._file = self._make_file(folder, meaning_of)
         if not self._begun and (steps := _steps_of(batch)):
             self._begin(file, min(steps))
-        self._records(file, batch, LayoutRecord, ModelSeries.write_layout)
+        self._records(file, batch, AssignmentRecord, ModelSeries.write_assignment)
         self._records(file, batch, SkewRecord, ModelSeries.expect)
         for step, buckets in batch.steps:
             if model := self._model(file, batch.run, step.model):
@@ -147,7 +147,7 @@ def _steps_of(batch: Batch) -> list[int]:
     """Return the steps that a batch's records are of; a hang and a notice may be of none."""
     return [
         *(step.step for step, _ in batch.steps),
-        *(layout.step for layout in batch.of(LayoutRecord)),
+        *(layout.step for layout in batch.of(AssignmentRecord)),
         *(skew.step for skew in batch.of(SkewRecord)),
         *(anomaly.step for anomaly in batch.of(AnomalyRecord) if anomaly.bucket >= 0),
         *(hang.step for hang in batch.of(HangRecord) if hang.bucket >= 0),

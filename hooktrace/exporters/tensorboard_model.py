@@ -1,6 +1,6 @@
 """What TensorBoard shows of one model: scalars, histograms of a window of steps, tables.
 
-StepRecord, buckets, lags, anomalies --ModelSeries--> events of an EventFile
+StepRecord, buckets, delays, anomalies --ModelSeries--> events of an EventFile
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 
 from ..records import (
     AnomalyRecord,
+    AssignmentRecord,
     BucketRecord,
     HangRecord,
-    LayoutRecord,
     RunInfo,
     SkewRecord,
     StepRecord,
     metrics,
 )
 from .model_labels import First
-from .tensorboard_tables import anomaly_table, hang_table, layout_table
+from .tensorboard_tables import anomaly_table, assignment_table, hang_table
 from .tensorboard_tags import exposed_tag, group_of, tag_of, unit_tag
 
 if TYPE_CHECKING:
     from .event_file import EventFile
 
 MAX_WAITING = 4096
-"""Lags whose steps have not come."""
+"""Delays whose steps have not come."""
 MAX_ANOMALIES = 50
 """Anomalies in a text; the total stands above them."""
 MAX_HANGS = 20
@@ -82,7 +82,7 @@ class ModelSeries:
         if self._due == step.step - 1 and step.previous_period_ns is not None:
             period = [(self._tag("step_period_ms"), step.previous_period_ns / 1e6)]
             self._file.scalars(self._due, wall_ns, period)
-        sampled = [*self._errors(buckets), *self._lag(step.step)]
+        sampled = [*self._errors(buckets), *self._delay(step.step)]
         # What is known of few steps only does not follow the distance between timed ones.
         is_other = bool(sampled) or step.sent is not None or not step.counts
         other_is_due = is_other and is_due(self._other_steps)
@@ -141,7 +141,7 @@ class ModelSeries:
         found: dict[str, float] = {}
         for bucket in buckets:
             unit = bucket.unit
-            if bucket.error is None or bucket.shadow or not self._is_told(bucket):
+            if bucket.error is None or bucket.join_dummy or not self._is_told(bucket):
                 continue
             for name, value in (
                 ("error", bucket.error.relative_l2),
@@ -160,15 +160,15 @@ class ModelSeries:
         return self._units.has(bucket.unit.name)
 
     def expect(self, skew: SkewRecord) -> None:
-        """Remember a lag: TensorBoard takes a step that goes back for a restart, so it waits."""
+        """Remember a delay: TensorBoard takes a step that goes back for a restart, so it waits."""
         if skew.uncertainty_ns is not None:
             self._skews.append(skew)
 
-    def _lag(self, step: int) -> Iterator[tuple[str, float]]:
-        """Yield the largest lag of a step's probed buckets."""
-        lags = [skew.lag_ns for skew in self._skews if skew.step == step]
-        if lags:
-            yield self._tag("arrival_lag_ms"), max(lags) / 1e6
+    def _delay(self, step: int) -> Iterator[tuple[str, float]]:
+        """Yield the largest delay of a step's checked buckets."""
+        delays = [skew.arrival_delay_ns for skew in self._skews if skew.step == step]
+        if delays:
+            yield self._tag("arrival_delay_ms"), max(delays) / 1e6
         while self._skews and self._skews[0].step <= step:
             self._skews.popleft()
 
@@ -190,10 +190,10 @@ class ModelSeries:
             self._file.histogram(step, wall_ns, tag, values)
         self._durations_ns.clear()
 
-    def write_layout(self, layout: LayoutRecord) -> None:
+    def write_assignment(self, layout: AssignmentRecord) -> None:
         """Write a layout's table."""
         wall_ns = self._run.wall_ns(layout.time_ns)
-        self._file.text(layout.step, wall_ns, self._tag("layout"), layout_table(layout))
+        self._file.text(layout.step, wall_ns, self._tag("assignment"), assignment_table(layout))
 
     def anomaly(self, anomaly: AnomalyRecord) -> None:
         """Remember an anomaly for the next table."""

@@ -1,6 +1,6 @@
 """TensorBoard's texts: tables in Markdown in which no name becomes markup.
 
-LayoutRecord, AnomalyRecord, HangRecord --..._table--> text
+AssignmentRecord, AnomalyRecord, HangRecord --..._table--> text
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..records import AnomalyRecord, BucketLayout, HangRecord, LayoutRecord
+from ..records import AnomalyRecord, AssignmentRecord, BucketLayout, HangRecord
 from ..records.units import listed
 
 MAX_ROWS = 200
@@ -40,8 +40,8 @@ def _parameters(entry: BucketLayout) -> str:
     return ", ".join(named) + (f" and {more} more" if more else "")
 
 
-def layout_table(layout: LayoutRecord) -> str:
-    """Return a generation's buckets, or a sharded model's collectives, with their parameters.
+def assignment_table(layout: AssignmentRecord) -> str:
+    """Return a rebuild's buckets, or a sharded model's collectives, with their parameters.
 
     Collectives are those so far, in the order of their first call; long lists are cut.
     """
@@ -57,7 +57,7 @@ def layout_table(layout: LayoutRecord) -> str:
         kind, columns = "buckets", "bucket"
         total = sum(entry.gradient_bytes for entry in entries)
         head = (
-            f"**Generation {layout.generation}**: {len(entries)} buckets, {total} bytes of "
+            f"**Rebuild {layout.rebuild}**: {len(entries)} buckets, {total} bytes of "
             f"gradients, hook {hook}"
         )
     rows = [
@@ -77,18 +77,18 @@ def _name(entry: BucketLayout) -> str:
     if unit is None:
         return str(entry.bucket)
     collective = _escape(unit.collective.replace("_", "-"))
-    return f"{_escape(unit.name)} | {collective} | {unit.phase} | {unit.turn + 1}"
+    return f"{_escape(unit.name)} | {collective} | {unit.phase} | {unit.repeat + 1}"
 
 
 def anomaly_table(anomalies: Sequence[AnomalyRecord], total: int) -> str:
     """Return the latest of ``total`` anomalies, the last one first."""
     rows = [
-        f"{a.step} | {a.generation} | {a.bucket} | {_escape(a.stage)} | {_escape(a.kind)}"
+        f"{a.step} | {a.rebuild} | {a.bucket} | {_escape(a.stage)} | {_escape(a.kind)}"
         f" | {_escape(a.message)}"
         for a in reversed(anomalies)
     ]
     return f"**{total} anomalies**, the latest {len(rows)} first\n\n" + _table(
-        "step | generation | bucket | stage | kind | message", rows
+        "step | rebuild | bucket | stage | kind | message", rows
     )
 
 

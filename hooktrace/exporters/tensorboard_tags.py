@@ -12,7 +12,7 @@ from ..records import Unit, metrics
 
 FIRST = ("exposed_ms", "overlap_ratio", "step_period_ms")
 
-_TEXTS = ("layout", "anomalies", "hangs")
+_TEXTS = ("assignment", "anomalies", "hangs")
 
 MEANINGS = (
     ("exposed_ms", metrics.EXPOSED.help),
@@ -32,7 +32,7 @@ MEANINGS = (
     ("error_unit.*", metrics.UNIT_ERROR.help),
     ("residual_unit.*", "Norm of what error feedback keeps for the next step."),
     ("residual_bucket*", "Norm of what error feedback keeps for the next step."),
-    ("arrival_lag_ms", metrics.ARRIVAL_LAG.help),
+    ("arrival_delay_ms", metrics.ARRIVAL_DELAY.help),
     ("bucket_ms", metrics.BUCKET_DURATION.help),
     ("unit_ms", "Time of a unit's collective from begun to done."),
     ("stage_*_ms", "Time of a bucket or unit in one stage."),

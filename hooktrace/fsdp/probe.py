@@ -8,7 +8,7 @@
                          all --> ProbeResult, of this rank's part --> ring
 
 A reference takes the memory of a unit's gradients in 32 bits an element or more.  The time that a
-probe takes is stamped: the call is ``probed``, and its step counts in no timings.
+probe takes is stamped: the call is ``checked``, and its step counts in no timings.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class UnitProbe:
             return None
         try:
             _prepare(group, asked.gradients.device)
-            probed = self._probed(call, group, asked.part)
-            look = Reference(self, probed, hook, asked, op)
+            checked = self._checked(call, group, asked.part)
+            look = Reference(self, checked, hook, asked, op)
         except Exception as error:  # the probe's trouble must not become training's
             self.refuse(group, _trouble(error))
             return None
@@ -80,7 +80,7 @@ class UnitProbe:
         if call is None or not self._is_due() or _comes_again(call):
             return None
         try:
-            look = OwnPart(plan, self._probed(call, asked.group, asked.own), asked)
+            look = OwnPart(plan, self._checked(call, asked.group, asked.own), asked)
         except Exception as error:
             plan.end(_trouble(error))
             return None
@@ -99,7 +99,7 @@ class UnitProbe:
         """Measure what the hook does to this rank's own gradients, without sending them."""
         group = asked.group
         try:
-            probed = self._probed(call, group, asked.part)
+            checked = self._checked(call, group, asked.part)
             trial = replace(
                 asked,
                 gradients=asked.gradients.detach().clone(),
@@ -109,13 +109,15 @@ class UnitProbe:
             result = tried(lambda own, given: own.steps(given), hook, trial, device)
             own = wide_copy(asked.gradients.view(group.size(), -1)[group.rank()])
             own *= group.size() / asked.divisor  # as if all ranks had the same
-            given = probed.finite_of(asked.gradients, group.size())
-            probed.compare(self.plan.sink, result, own, given, hook.residual(asked.unit))
+            given = checked.finite_of(asked.gradients, group.size())
+            checked.compare(self.plan.sink, result, own, given, hook.residual(asked.unit))
         except Exception as error:
             self.plan.end(_trouble(error))
         call.stamp("entered")
 
-    def _probed(self, call: BucketCall, group: dist.ProcessGroup, part: torch.Tensor) -> PartResult:
+    def _checked(
+        self, call: BucketCall, group: dist.ProcessGroup, part: torch.Tensor
+    ) -> PartResult:
         pieces = _pieces(self._unit.shares, len(part), self._unit.unit.name)
         return PartResult(
             slot=call.slot,
@@ -134,13 +136,13 @@ class Reference:
     """A reduce-scatter beside the hook's, of a copy of the gradients; all memory is taken first."""
 
     def __init__(
-        self, probe: UnitProbe, probed: PartResult, hook: ScatterHook, asked: Reduction, op: Any
+        self, probe: UnitProbe, checked: PartResult, hook: ScatterHook, asked: Reduction, op: Any
     ) -> None:
         self._plan, self._probe = probe.plan, probe
-        self._probed, self._hook, self._asked, self._op = probed, hook, asked, op
+        self._checked, self._hook, self._asked, self._op = checked, hook, asked, op
         self._gradients = wide_copy(asked.gradients)
         self._part = self._gradients.new_empty(asked.part.shape)
-        self._finite = probed.finite_of(asked.gradients, asked.group.size())
+        self._finite = checked.finite_of(asked.gradients, asked.group.size())
 
     def compare(self, result: torch.Tensor) -> None:
         """Compare the flat result that FSDP gets; raises as ``all_are_here``.
@@ -153,9 +155,9 @@ class Reference:
             try:
                 reduce_scatter_flat(self._part, self._gradients, op=self._op, group=group)
                 kept = self._hook.residual(self._asked.unit)
-                self._probed.compare(plan.sink, result, self._part, self._finite, kept)
+                self._checked.compare(plan.sink, result, self._part, self._finite, kept)
             except Exception as error:
-                plan.sink.push(Loss("probe_failed", _trouble(error)))
+                plan.sink.push(Loss("check_failed", _trouble(error)))
 
     def abandon(self) -> None:
         """Issue no reference: the hook raised."""
@@ -165,8 +167,8 @@ class Reference:
 class OwnPart:
     """This rank's parameters before an all-gather, beside what the hook has made of them."""
 
-    def __init__(self, plan: ProbePlan, probed: PartResult, asked: Gathering) -> None:
-        self._plan, self._probed = plan, probed
+    def __init__(self, plan: ProbePlan, checked: PartResult, asked: Gathering) -> None:
+        self._plan, self._checked = plan, checked
         self._place, self._ranks = asked.group.rank(), asked.group.size()
         self._own = wide_copy(asked.own)
 
@@ -174,9 +176,9 @@ class OwnPart:
         """Compare the part of the flat result that is this rank's."""
         own = result.view(self._ranks, -1)[self._place]
         try:
-            self._probed.compare(self._plan.sink, own, self._own)
+            self._checked.compare(self._plan.sink, own, self._own)
         except Exception as error:
-            self._plan.sink.push(Loss("probe_failed", _trouble(error)))
+            self._plan.sink.push(Loss("check_failed", _trouble(error)))
 
     def abandon(self) -> None:
         """Do nothing: no other rank waits."""
@@ -237,7 +239,7 @@ def _pieces(shares: Sequence[Share], numel: int, unit: str) -> Sequence[Share]:
 
 def _comes_again(call: BucketCall) -> bool:
     """Return whether its unit had such a call before in this step."""
-    return call.slot.unit is not None and call.slot.unit.turn > 0
+    return call.slot.unit is not None and call.slot.unit.repeat > 0
 
 
 def _prepare(group: dist.ProcessGroup, device: torch.device) -> None:

@@ -149,7 +149,7 @@ def _machine_size(state: PostLocalSGDState) -> int | None:
 
     Raises ``ValueError`` where a machine's ranks cannot be a group.
     """
-    remedy = "pass PostLocalSGDState the subgroup of this rank (dist.new_subgroups makes them)"
+    fix = "pass PostLocalSGDState the subgroup of this rank (dist.new_subgroups makes them)"
     if state._lost_subgroup:
         raise ValueError(
             "the subgroup of this PostLocalSGDState is a process group, which is not pickled; "
@@ -159,7 +159,7 @@ def _machine_size(state: PostLocalSGDState) -> int | None:
     if ranks < world:
         raise ValueError(
             f"PostLocalSGDState cannot make subgroups of machines: all {world} ranks would have to "
-            f"take part, and its process_group has {ranks}; {remedy}"
+            f"take part, and its process_group has {ranks}; {fix}"
         )
     launched = os.environ.get("LOCAL_WORLD_SIZE", "")
     if not launched:
@@ -167,7 +167,7 @@ def _machine_size(state: PostLocalSGDState) -> int | None:
     if not launched.isdecimal() or int(launched) < 1 or world % int(launched):
         raise ValueError(
             f"PostLocalSGDState does not know the ranks of this machine: LOCAL_WORLD_SIZE is "
-            f"{launched!r}, in a job of {world} ranks; {remedy}"
+            f"{launched!r}, in a job of {world} ranks; {fix}"
         )
     return int(launched)
 

@@ -116,7 +116,7 @@ class OptimizerHookState:
 def hook_then_optimizer(hook: Hook, optimizer_state: OptimizerHookState) -> StagedHook:
     """Return a hook that runs ``hook`` and then steps the bucket's parameters.
 
-    ``hook``: any hook, staged or opaque; its state is the one that is registered.
+    ``hook``: any hook, staged or plain; its state is the one that is registered.
     ``optimizer_state``: what to step with, for one model::
 
         state = OptimizerHookState.of(torch.optim.AdamW, ddp.parameters(), lr=1e-3)

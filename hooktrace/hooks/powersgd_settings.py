@@ -72,8 +72,8 @@ class PowerSGDSettings:
         rate = self.min_compression_rate
         _require("min_compression_rate", rate, rate > 0, "pass more than 0, such as 2")
         epsilon = self.orthogonalization_epsilon
-        remedy = "pass 0, or a small number such as 1e-8"
-        _require("orthogonalization_epsilon", epsilon, epsilon >= 0, remedy)
+        fix = "pass 0, or a small number such as 1e-8"
+        _require("orthogonalization_epsilon", epsilon, epsilon >= 0, fix)
 
     @property
     def compresses(self) -> bool:
@@ -116,6 +116,6 @@ class PowerSGDSettings:
             self.next_stats_report = self.iter + self.compression_stats_logging_frequency
 
 
-def _require(name: str, value: object, valid: bool, remedy: str) -> None:
+def _require(name: str, value: object, valid: bool, fix: str) -> None:
     if not valid:
-        raise ValueError(f"PowerSGDState: {name}={value} cannot work; {remedy}")
+        raise ValueError(f"PowerSGDState: {name}={value} cannot work; {fix}")

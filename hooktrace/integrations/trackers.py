@@ -21,7 +21,7 @@ def numbers_of(summary: ModelSummary, prefix: str = "hooktrace/") -> dict[str, f
     """Return the numbers of one model.
 
     Medians over the summary's steps: ``step_seconds``, ``exposed_seconds``, ``exposed_ratio`` (of
-    the step), ``overlap_ratio``, ``busbw_bytes_per_second`` and ``error`` (relative L2, of probed
+    the step), ``overlap_ratio``, ``busbw_bytes_per_second`` and ``error`` (relative L2, of checked
     buckets); of the last step ``gradient_bytes`` and ``wire_bytes``.
     """
     errors = [b.error_p50 for b in summary.buckets if b.error_p50 is not None]

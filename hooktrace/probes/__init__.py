@@ -13,7 +13,7 @@ bytes and anomalies.
                              the hook itself ----------------------------------+--> compare.py
                              DDP gets the hook's result when both are there <--+
         local.py           the error without other ranks: compress -> decompress
-        wire_sampler.py    which steps of an opaque hook are looked up
+        wire_sampler.py    which steps of a plain hook are looked up
           wire.py          which collectives it issues
         other_sampler.py   in which steps the job's other collectives are seen
         debug_checks.py    finite values, memory held or changed, on every step
@@ -23,10 +23,10 @@ bytes and anomalies.
         weights.py           samples of a result and of all ranks' gradients -> what it is of them
         factors.py           the same factor in several probes?
 
-The only collectives that hooktrace adds are here: on a probed step, for the probed bucket, an
+The only collectives that hooktrace adds are here: on a checked step, for the checked bucket, an
 all-reduce of its size (of 32 bits an element or more) and an all-gather of 16 kB, which also says
-which call is probed, when this rank had the bucket ready, and a checksum of the result that was
-probed before: whether the replicas still agree is known one probe later.  Nothing waits: the hook's
+which call is checked, when this rank had the bucket ready, and a checksum of the result that was
+checked before: if the replicas still agree is known one check later.  Nothing waits: the hook's
 future is passed on when the reference has arrived too.  The result is not touched.
 
 On a device the numbers are made there and copied to the host without waiting, and the reference

@@ -17,7 +17,7 @@ def anomaly_of(
     stage: str = "hook",
     parameter: str | None = None,
 ) -> AnomalyRecord:
-    """Return the record of an anomaly, whose message says where, ``what``, and the kind's remedy.
+    """Return the record of an anomaly, whose message says where, ``what``, and the kind's fix.
 
     ``kind``: of ``records.anomalies``.  ``time_ns``: host ns.
     """
@@ -28,12 +28,12 @@ def anomaly_of(
         kind=kind,
         model=slot.model.name,
         hook=slot.model.hook,
-        generation=slot.generation,
+        rebuild=slot.rebuild,
         step=step,
         bucket=slot.index,
         stage=stage,
         time_ns=time_ns,
-        message=f"{where}: {what}; {said.remedy}",
+        message=f"{where}: {what}; {said.fix}",
         parameter=parameter,
         rank=slot.model.rank,
     )

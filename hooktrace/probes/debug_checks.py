@@ -58,7 +58,7 @@ class DebugChecks(Part):
     def _enter(self, start: CallStart, sink: Tracer) -> CheckedCall:
         slot, bucket = start.slot, start.bucket
         call = CheckedCall(self, start, sink)
-        if not in_backward(bucket):  # a shadow, whose bucket is made for the call
+        if not in_backward(bucket):  # a join() dummy call, whose bucket is made for it
             return call
         # Those of a backward pass that failed are let go of.
         self._step = [*(other for other in self._step if other.step == start.step), call]

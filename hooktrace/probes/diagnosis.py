@@ -48,55 +48,55 @@ class _Model:
 
 
 class Diagnosis:
-    """Says what is wrong with probed results; remembers what only several of them show."""
+    """Says what is wrong with checked results; remembers what only several of them show."""
 
     def __init__(self) -> None:
         self._models: LastUsed[str, _Model] = LastUsed(_Model)
 
-    def of_probe(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
-        """Yield what is wrong with a probed result; of a local hook the weights say nothing."""
-        if probed.sums is None:
+    def of_probe(self, checked: ProbeResult) -> Iterator[AnomalyRecord]:
+        """Yield what is wrong with a checked result; of a local hook the weights say nothing."""
+        if checked.sums is None:
             return
-        yield from _not_finite(probed)
-        if not probed.local:
-            yield from self._wrong_sum(probed)
-            yield from _diverged(probed)
+        yield from _not_finite(checked)
+        if not checked.local:
+            yield from self._wrong_sum(checked)
+            yield from _diverged(checked)
 
-    def _wrong_sum(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
-        yield from self._whose(probed)
-        if probed.samples is None or probed.result_sample is None:
+    def _wrong_sum(self, checked: ProbeResult) -> Iterator[AnomalyRecord]:
+        yield from self._whose(checked)
+        if checked.samples is None or checked.result_sample is None:
             return
-        size, model = len(probed.samples), self._models.of(probed.slot.model.name)
-        eps = torch.finfo(probed.slot.torch_dtype).eps
-        cause = cause_of(probed.result_sample, probed.samples, eps)
-        model.run.add(Held(probed.slot, probed.step, probed.time_ns, cause), size)
+        size, model = len(checked.samples), self._models.of(checked.slot.model.name)
+        eps = torch.finfo(checked.slot.torch_dtype).eps
+        cause = cause_of(checked.result_sample, checked.samples, eps)
+        model.run.add(Held(checked.slot, checked.step, checked.time_ns, cause), size)
         if cause.kind == "factor" and cause.factor < 0:
             what = f"the result points away from the average: it is {cause.factor:.4g} times it"
-            yield probed.anomaly("wrong_sign", what)
+            yield checked.anomaly("wrong_sign", what)
         elif cause.kind == "factor":
             yield from _named(model.run, size)
         elif cause.kind == "some":
             others = sorted(set(range(size)) - set(cause.ranks))
-            ranks = ", ".join(str(probed.named(place)) for place in others)
+            ranks = ", ".join(str(checked.named(place)) for place in others)
             what = f"the gradients of rank(s) {ranks} are not in the result"
-            missing = probed.anomaly("ranks_missing", what)
-            if cause.ranks != (probed.rank,):
+            missing = checked.anomaly("ranks_missing", what)
+            if cause.ranks != (checked.rank,):
                 yield missing
                 return
             times = "" if abs(cause.factor - 1) <= HARMLESS else f"{cause.factor:.4g} times "
-            what = f"the result is {times}rank {probed.named(probed.rank)}'s own gradient"
-            own = probed.anomaly("not_communicated", what)
-            model.alone.append(_Alone(probed.step, own, missing))
+            what = f"the result is {times}rank {checked.named(checked.rank)}'s own gradient"
+            own = checked.anomaly("not_communicated", what)
+            model.alone.append(_Alone(checked.step, own, missing))
 
-    def _whose(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
+    def _whose(self, checked: ProbeResult) -> Iterator[AnomalyRecord]:
         """Tell of the step before, whose checksums this probe has brought."""
-        if probed.before is None or probed.checksums is None:
+        if checked.before is None or checked.checksums is None:
             return
-        model = self._models.of(probed.slot.model.name)
+        model = self._models.of(checked.slot.model.name)
         alone, model.alone = model.alone, []
-        same = len(probed.checksums.unique(dim=0)) == 1
+        same = len(checked.checksums.unique(dim=0)) == 1
         for one in alone:
-            if one.step == probed.before.step and probed.before.sums:
+            if one.step == checked.before.step and checked.before.sums:
                 yield one.everyones if same else one.own
 
 
@@ -111,36 +111,36 @@ def _named(run: FactorRun, size: int) -> Iterator[AnomalyRecord]:
         yield anomaly_of(held.slot, kind, what, step=held.step, time_ns=held.time_ns)
 
 
-def _not_finite(probed: ProbeResult) -> Iterator[AnomalyRecord]:
-    names = [name for name, _ in probed.parts]
+def _not_finite(checked: ProbeResult) -> Iterator[AnomalyRecord]:
+    names = [name for name, _ in checked.parts]
     # Of parameters that are gathered there is none.
-    all_finite = [True] * len(names) if probed.finite is None else probed.finite.tolist()
+    all_finite = [True] * len(names) if checked.finite is None else checked.finite.tolist()
     for name, finite in zip(names, all_finite, strict=True):
         if not finite:
             what = f"the gradient of {name} had NaN or inf before the hook"
-            yield probed.anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
+            yield checked.anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
             return
-    if probed.overflow is not None:
-        name, largest = probed.overflow
-        of = "average" if probed.scope == "global" else "gradient"
-        if probed.slot.unit is not None:  # FSDP asks for a sum as well, or gathers parameters
+    if checked.overflow is not None:
+        name, largest = checked.overflow
+        of = "average" if checked.scope == "global" else "gradient"
+        if checked.slot.unit is not None:  # FSDP asks for a sum as well, or gathers parameters
             of = "lossless result"
         what = f"the hook made NaN or inf of {name}, where the {of} is {largest:.6g} at most"
-        yield probed.anomaly("nonfinite_result", what, parameter=name)
+        yield checked.anomaly("nonfinite_result", what, parameter=name)
 
 
-def _diverged(probed: ProbeResult) -> Iterator[AnomalyRecord]:
-    if probed.before is None or probed.checksums is None or not probed.before.sums:
+def _diverged(checked: ProbeResult) -> Iterator[AnomalyRecord]:
+    if checked.before is None or checked.checksums is None or not checked.before.sums:
         return
     ranks: dict[tuple[int, ...], list[int]] = {}
-    for rank, sums in enumerate(probed.checksums.tolist()):
-        ranks.setdefault(tuple(sums), []).append(probed.named(rank))
+    for rank, sums in enumerate(checked.checksums.tolist()):
+        ranks.setdefault(tuple(sums), []).append(checked.named(rank))
     if len(ranks) == 1:
         return
     groups = " and ".join(f"[{', '.join(map(str, group))}]" for group in ranks.values())
-    buckets = ", ".join(map(str, sorted(probed.before.sums)))
+    buckets = ", ".join(map(str, sorted(checked.before.sums)))
     what = (
-        f"at step {probed.before.step} the results of bucket(s) {buckets} were not the same on "
+        f"at step {checked.before.step} the results of bucket(s) {buckets} were not the same on "
         f"ranks {groups}"
     )
-    yield probed.anomaly("replicas_diverge", what)
+    yield checked.anomaly("replicas_diverge", what)

@@ -25,7 +25,7 @@ def named_factors(divisor: float) -> dict[str, float]:
 
 
 class Held(NamedTuple):
-    """A probed bucket of which it is known what its result is."""
+    """A checked bucket of which it is known what its result is."""
 
     slot: BucketSlot
     step: int

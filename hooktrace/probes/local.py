@@ -85,13 +85,13 @@ class LocalProbes(Part):
         lengths = lengths_of(slot.parameters)
         if slot.device_type != "cpu":  # made on streams of callbacks, and copied on this one
             keep_for_current_stream(tensors_in(state))
-        probed = ProbeResult(
+        checked = ProbeResult(
             slot=slot, step=start.step, rank=0, local=True, scope="local", ready=start.ready
         )
         copied = FlatBucket(bucket.parameters(), own.clone(), bucket.index(), bucket.is_last())
         result = tried(self._steps, state, copied, slot.device)
         found = compared(result, own, lengths, residual_of(state, slot.index))
-        probed.push(sink, **found, finite=finite_parts(own, lengths))
+        checked.push(sink, **found, finite=finite_parts(own, lengths))
 
 
 def tried(

@@ -199,7 +199,7 @@ class ModelProbes(ProbePlan):
                 self._failures = 0 if why is None else before + 1
         if why is None:
             return
-        sink.push(Loss("probe_failed", why))
+        sink.push(Loss("check_failed", why))
         if not counts:
             return
         self._begin_anew()

@@ -1,4 +1,4 @@
-"""When a model is probed, and whether all of its ranks are there: buckets of DDP's, or units.
+"""When a model is checked, and whether all of its ranks are there: buckets of DDP's, or units.
 
     every rank     at its begin: "I trace this model, and want these checks"
     takes(...) --> all_are_here(...)? --> the reference
@@ -60,7 +60,7 @@ class Ranks(NamedTuple):
 
 
 class ProbePlan(Part):
-    """What is probed of one model: a bucket or unit in turn, or all, every ``error_every`` steps.
+    """What is checked of one model: a bucket or unit in turn, or all, every ``error_every`` steps.
 
     ``key``: the same on all ranks for the same model and no other one.  ``wish``: what else this
     rank wants, in words that equal the other ranks' if they want the same.
@@ -91,7 +91,7 @@ class ProbePlan(Part):
             job_store(key).set(_offer(current_rank()), wish)
 
     def takes(self, step: int, index: int, count: int) -> bool:
-        """Return whether a bucket or unit, one of ``count``, is probed in a step."""
+        """Return whether a bucket or unit, one of ``count``, is checked in a step."""
         return not self._over and self._schedule.takes(step, index, count)
 
     def all_are_here(self, step: int, index: int, ranks: Ranks, state: str) -> bool:
@@ -182,7 +182,7 @@ class ProbePlan(Part):
 
     def _tell(self, step: int, why: str, *, is_last: bool = False) -> None:
         """Count that a probe did not take place, and warn once; of the last one ``end`` does."""
-        self.sink.push(Loss("probe_failed", why))
+        self.sink.push(Loss("check_failed", why))
         if not (self._is_told or is_last):
             self._is_told = True
             logger.warning(

@@ -1,4 +1,4 @@
-"""One probed call: the reference is averaged beside the hook, and both are compared when there.
+"""One checked call: the reference is averaged beside the hook, and both are compared when there.
 
     bucket --clone--> reference --all-reduce on PrivateGroup--> reference's future --+
         |---sample--> 4096 values, checksum --all-gather----> all ranks' samples ----+
@@ -43,7 +43,7 @@ uncertainty, step and bucket."""
 
 
 class Probe(Look):
-    """A probed call in the making.
+    """A checked call in the making.
 
     ``checksums``: of the step, to which this bucket's is added.  ``ended``: told how it ended, why
     it failed or ``None``.
@@ -52,7 +52,7 @@ class Probe(Look):
     def __init__(
         self,
         start: CallStart,
-        probed: ProbeResult,
+        checked: ProbeResult,
         sink: Tracer,
         checksums: StepChecksums,
         ended: Callable[[str | None], None],
@@ -60,24 +60,24 @@ class Probe(Look):
         self._sink = sink
         self._ended = ended
         buffer = start.bucket.buffer()
-        self._lengths = lengths_of(probed.slot.parameters)
-        self._probed = probed
+        self._lengths = lengths_of(checked.slot.parameters)
+        self._checked = checked
         self._finite = finite_parts(buffer, self._lengths)
         self._stride = max(1, buffer.numel() // _SAMPLES)
         self._checksums = checksums
         self._state = start.state
-        earlier = probed.before or StepChecksums(-1, {})
+        earlier = checked.before or StepChecksums(-1, {})
         before = earlier.joint(buffer.device)
-        offset, uncertainty = sink.clock_offset(probed.ready) or (0, -1)
+        offset, uncertainty = sink.clock_offset(checked.ready) or (0, -1)
         # A number reaches a device without waiting for it by filling a tensor, not by a copy.
         about = [
-            *(earlier.identity, probed.ready + offset, uncertainty),
-            *(probed.step, probed.slot.index),
+            *(earlier.identity, checked.ready + offset, uncertainty),
+            *(checked.step, checked.slot.index),
         ]
         numbers = torch.cat([before, *(before.new_full((1,), number) for number in about)])
         # Integers and floats travel together, as bits.
         message = torch.cat([numbers.view(torch.int32), self._sampled(buffer).view(torch.int32)])
-        self._messages = message.new_empty((len(probed.ranks), len(message)))
+        self._messages = message.new_empty((len(checked.ranks), len(message)))
         self._reference = wide_copy(buffer)
         self._lock = threading.Lock()
         self._has_result = self._is_dropped = self._is_over = False
@@ -178,9 +178,9 @@ class Probe(Look):
     def _compare(self, value: torch.Tensor) -> None:
         for future in self._futures:
             future.wait()  # raises what went wrong on the wire
-        probed, result, messages = self._probed, value.detach().flatten(), self._messages
-        probed.time_ns = self._sink.clock()
-        residual = residual_of(self._state, probed.slot.index)
+        checked, result, messages = self._checked, value.detach().flatten(), self._messages
+        checked.time_ns = self._sink.clock()
+        residual = residual_of(self._state, checked.slot.index)
         used = [result, self._reference, messages, self._finite, residual]
         keep_for_current_stream(tensor for tensor in used if tensor is not None)
         # Flat: rows of another length cannot be read as 64 bits.
@@ -196,17 +196,17 @@ class Probe(Look):
         }
         if result.is_cpu:  # of a device the host knows only when work for it was enqueued
             found["arrivals"] = arrivals
-        self._checksums.sums[probed.slot.index] = digest(result)
-        probed.send(self._sink.event_pool, found)
+        self._checksums.sums[checked.slot.index] = digest(result)
+        checked.send(self._sink.event_pool, found)
 
     def _sampled(self, flat: torch.Tensor) -> torch.Tensor:
         # A copy in any case: the hook is about to change the bucket, and DDP the result.
         return flat.detach()[:: self._stride][:_SAMPLES].clone().float()
 
     def _release(self) -> None:
-        self._sink.push(self._probed)
+        self._sink.push(self._checked)
         # The futures keep the probe: what is large must not wait for them.
-        del self._reference, self._messages, self._futures, self._result, self._probed
+        del self._reference, self._messages, self._futures, self._result, self._checked
         del self._joined, self._state, self._finite
 
 

@@ -105,11 +105,11 @@ class ProbeResult(Found):
     ``rank``: this one's place in the group, whose ``ranks`` these are in the job (none: the same).
     ``local``: whether results differ between ranks by design.  ``scope``: as in ``ErrorRecord``.
     ``result_sample``: (k,), of the result at the same places.  ``residual_square``: the square of
-    what error feedback keeps.  ``before``: the step probed before, and ``checksums`` its results'
+    what error feedback keeps.  ``before``: the step checked before, and ``checksums`` its results'
     on each rank, (ranks, 2), where all of them have some of the same buckets.  ``ready``: host ns
     at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and its
     uncertainty, -1 where that is unknown, (ranks, 2).  ``places``: the step and bucket that each
-    rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.  ``parts``: names and
+    rank checked, (ranks, 2).  Without ``sums`` there was nothing to compare.  ``parts``: names and
     elements of what was compared, the bucket's parameters by default; of a unit this rank has a
     part of each.
     """
@@ -166,7 +166,7 @@ class ProbeResult(Found):
 
 @dataclass(slots=True)
 class StepChecksums:
-    """Checksums of a step's probed results: ``sums`` of each bucket's, int64 of shape (2,)."""
+    """Checksums of a step's checked results: ``sums`` of each bucket's, int64 of shape (2,)."""
 
     step: int
     sums: dict[int, torch.Tensor]
@@ -185,39 +185,41 @@ class StepChecksums:
         return total
 
 
-def mismatch(probed: ProbeResult) -> str | None:
-    """Return how a rank probed another call than this one; ``None`` where all probed the same.
+def mismatch(checked: ProbeResult) -> str | None:
+    """Return how a rank checked another call than this one; ``None`` where all checked the same.
 
     As where tracing was switched off on some ranks for a while, which then count other steps.
     """
-    for place, (step, bucket) in enumerate([] if probed.places is None else probed.places.tolist()):
-        if (step, bucket) != (probed.step, probed.slot.index):
+    for place, (step, bucket) in enumerate(
+        [] if checked.places is None else checked.places.tolist()
+    ):
+        if (step, bucket) != (checked.step, checked.slot.index):
             return (
-                f"rank {probed.named(place)} probed bucket {bucket} of its step {step} when this "
-                f"one probed bucket {probed.slot.index} of step {probed.step}; trace the same "
+                f"rank {checked.named(place)} checked bucket {bucket} of its step {step} when this "
+                f"one checked bucket {checked.slot.index} of step {checked.step}; trace the same "
                 "steps on all ranks"
             )
     return None
 
 
-def error_record(probed: ProbeResult) -> ErrorRecord | None:
+def error_record(checked: ProbeResult) -> ErrorRecord | None:
     """Return the numbers of a probe; ``None`` where it failed or its call did."""
-    if probed.sums is None:
+    if checked.sums is None:
         return None
-    rows = probed.sums.tolist()
+    rows = checked.sums.tolist()
     parts = [
         (name, numbers([row], length))
-        for (name, length), row in zip(probed.parts, rows, strict=True)
+        for (name, length), row in zip(checked.parts, rows, strict=True)
     ]
     worst = sorted(
         (p for p in parts if p[1].relative_l2 is not None and p[1].reference_l2),
         key=lambda p: -(p[1].relative_l2 or 0.0),
     )
     return replace(
-        numbers(rows, sum(length for _, length in probed.parts)),
-        residual_l2=None if probed.residual_square is None else math.sqrt(probed.residual_square),
-        scope=probed.scope,
-        by_design=probed.local and probed.scope == "global",
+        numbers(rows, sum(length for _, length in checked.parts)),
+        residual_l2=None if checked.residual_square is None else math.sqrt(checked.residual_square),
+        scope=checked.scope,
+        by_design=checked.local and checked.scope == "global",
         worst=tuple(
             ParameterError(
                 name=name,
@@ -230,22 +232,22 @@ def error_record(probed: ProbeResult) -> ErrorRecord | None:
     )
 
 
-def skew_record(probed: ProbeResult) -> SkewRecord | None:
-    """Return when each rank had a probed bucket ready; ``None`` where the probe failed."""
-    if probed.arrivals is None:
+def skew_record(checked: ProbeResult) -> SkewRecord | None:
+    """Return when each rank had a checked bucket ready; ``None`` where the probe failed."""
+    if checked.arrivals is None:
         return None
-    slot = probed.slot
-    times, uncertainties = zip(*probed.arrivals.tolist(), strict=True)
+    slot = checked.slot
+    times, uncertainties = zip(*checked.arrivals.tolist(), strict=True)
     known = min(uncertainties) >= 0
     return SkewRecord(
         model=slot.model.name,
         hook=slot.model.hook,
-        generation=slot.generation,
-        step=probed.step,
+        rebuild=slot.rebuild,
+        step=checked.step,
         bucket=slot.index,
-        time_ns=probed.ready,
-        rank=probed.named(probed.rank),
-        ranks=tuple(probed.named(place) for place in range(len(times))),
+        time_ns=checked.ready,
+        rank=checked.named(checked.rank),
+        ranks=tuple(checked.named(place) for place in range(len(times))),
         arrivals_ns=tuple(time - min(times) for time in times),
         # Of the two clocks that are known worst.
         uncertainty_ns=sum(sorted(uncertainties)[-2:]) if known else None,

@@ -1,8 +1,8 @@
 """Which steps of a model are looked at, and which of a step's buckets or units.
 
 Ranks of one model count the same steps (under ``no_sync`` none is counted, and under ``join()`` a
-rank without data counts the shadows), so the count decides.  Whether all are there, the ranks ask
-each other at each (``agreement.py``).
+rank without data counts the dummy steps), so the count decides.  Whether all are there, the ranks
+ask each other at each (``agreement.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OFF = sys.maxsize
 class Schedule:
     """From step ``first`` on each ``every``-th one, and those of a ``burst``, which are asked for.
 
-    Buckets take turns, one a probed step, or with ``all_buckets`` are all probed on each.
+    Buckets take turns, one a checked step, or with ``all_buckets`` are all checked on each.
     """
 
     first: int
@@ -32,17 +32,17 @@ class Schedule:
         return cls(step + every - step % every, every, all_buckets)
 
     def next_after(self, step: int) -> int:
-        """Return the first probed step that comes after ``step``."""
+        """Return the first checked step that comes after ``step``."""
         past = max(step + 1 - self.first, 0)
         regular = self.first + past + -past % self.every
         asked = max(step + 1, self.burst.start)
         return min(regular, asked) if asked in self.burst else regular
 
     def takes(self, step: int, bucket: int, bucket_count: int) -> bool:
-        """Return whether a bucket of a probed step is probed.
+        """Return whether a bucket of a checked step is checked.
 
-        ``bucket_count``: of the generation; a bucket beyond it, while it is not complete, is not.
-        A step between probed ones may come here after calls that were not recorded.
+        ``bucket_count``: of the rebuild; a bucket beyond it, while it is not complete, is not.
+        A step between checked ones may come here after calls that were not recorded.
         """
         turn = self.turn(step)
         if turn is None:
@@ -50,7 +50,7 @@ class Schedule:
         return self.all_buckets or (bucket_count > 0 and bucket == turn % bucket_count)
 
     def turn(self, step: int) -> int | None:
-        """Return how many turns were before a probed step; ``None`` of another step."""
+        """Return how many turns were before a checked step; ``None`` of another step."""
         if step in self.burst:
             return step - self.burst.start
         ordinal = step - self.first

@@ -1,4 +1,4 @@
-"""What an opaque hook sends, on sampled steps: read from PyTorch's Flight Recorder afterwards.
+"""What a plain hook sends, on sampled steps: read from PyTorch's Flight Recorder afterwards.
 
     first bucket of a sampled step   WireSample: which step, which thread, both clocks --> ring
     first bucket after that step     the drain is woken, before the recorder forgets

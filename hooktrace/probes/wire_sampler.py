@@ -1,4 +1,4 @@
-"""Which steps of an opaque hook's model are looked up in PyTorch's Flight Recorder.
+"""Which steps of a plain hook's model are looked up in PyTorch's Flight Recorder.
 
 step due --> WireSample --> ring, drain; wire.py says what was sent
 """

@@ -30,11 +30,11 @@ from __future__ import annotations
 from .anomalies import AnomalyRecord as AnomalyRecord
 from .bucket import STAGES as STAGES
 from .bucket import UNIT_KINDS as UNIT_KINDS
+from .bucket import AssignmentRecord as AssignmentRecord
 from .bucket import BucketLayout as BucketLayout
 from .bucket import BucketRecord as BucketRecord
 from .bucket import ClockKind as ClockKind
 from .bucket import DeviceSpan as DeviceSpan
-from .bucket import LayoutRecord as LayoutRecord
 from .bucket import Members as Members
 from .bucket import Options as Options
 from .bucket import Parameter as Parameter

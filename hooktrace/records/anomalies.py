@@ -39,7 +39,7 @@ class AnomalyRecord(Record, frozen=True, kw_only=True, tag="anomaly", rename={"k
     kind: str
     model: str
     hook: str
-    generation: Count
+    rebuild: Count
     step: Step
     bucket: AnyBucket
     stage: str
@@ -62,11 +62,11 @@ class Said(NamedTuple):
     """What a kind says: what is the case, and what to do."""
 
     sentence: str
-    remedy: str
+    fix: str
 
 
 class AnomalyKind(NamedTuple):
-    """One kind: ``sentence`` says what is the case, ``remedy`` what to do.
+    """One kind: ``sentence`` says what is the case, ``fix`` what to do.
 
     ``gradients_wrong``: DDP trains on gradients that are not what they should be.  ``severity``:
     what the check of a hook makes of it; *fail* where training ends or goes wrong, *warn* where the
@@ -76,7 +76,7 @@ class AnomalyKind(NamedTuple):
 
     name: str
     sentence: str
-    remedy: str
+    fix: str
     gradients_wrong: bool
     severity: Severity
     seen: Seen
@@ -86,23 +86,23 @@ class AnomalyKind(NamedTuple):
         """Return what it says, of a sharded model or of another one."""
         if sharded and self.sharded is not None:
             return self.sharded
-        return Said(self.sentence, self.remedy)
+        return Said(self.sentence, self.fix)
 
 
 def _wrong(
     name: str,
     sentence: str,
-    remedy: str,
+    fix: str,
     seen: Seen = "on sampled steps",
     sharded: Said | None = None,
 ) -> AnomalyKind:
-    return AnomalyKind(name, sentence, remedy, True, "fail", seen, sharded)
+    return AnomalyKind(name, sentence, fix, True, "fail", seen, sharded)
 
 
 def _right(
-    name: str, sentence: str, remedy: str, seen: Seen, severity: Severity = "warn"
+    name: str, sentence: str, fix: str, seen: Seen, severity: Severity = "warn"
 ) -> AnomalyKind:
-    return AnomalyKind(name, sentence, remedy, False, severity, seen)
+    return AnomalyKind(name, sentence, fix, False, severity, seen)
 
 
 _KINDS = (

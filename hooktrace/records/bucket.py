@@ -15,10 +15,12 @@ from msgspec import Meta
 from .base import MOST_RANKS, BucketIndex, BusBytes, Count, Ns, Rank, RankCount, Record, Step
 from .compression_error import ErrorRecord
 
-StageName = Literal["probe", "turn", "compress", "queue", "wire", "decompress", "hook", "pending"]
+StageName = Literal[
+    "check", "serialization_wait", "compress", "queue", "wire", "decompress", "hook", "future_wait"
+]
 STAGES: tuple[str, ...] = get_args(StageName)
 """Stage names, in the order in which they begin.  A staged hook has compress, queue, wire,
-decompress; of an opaque hook only the call itself (hook) and the wait for its future (pending) can
+decompress; of a plain hook only the call itself (hook) and the wait for its future (pending) can
 be seen.  A call of several rounds waits for its turn after the calls before it (turn).  What
 hooktrace does of its own on a sampled step, before the hook is called and before DDP gets its
 result, is probe."""
@@ -73,14 +75,14 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """Which collective of which unit of a sharded model (FSDP2) takes a bucket's place.
 
     ``name``: of the module whose parameters are communicated together, ``<root>`` for the model
-    itself.  ``phase``: whether a backward pass was under way.  ``turn``: the how-manieth such
+    itself.  ``phase``: whether a backward pass was under way.  ``repeat``: the how-manieth such
     call of a step it is, from 0: under gradient accumulation a unit is gathered several times.
     """
 
     name: str
     collective: UnitCollective
     phase: Literal["forward", "backward"]
-    turn: Count = 0
+    repeat: Count = 0
 
     @property
     def kind(self) -> str:
@@ -89,7 +91,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         return f"{name} ({self.phase})" if self.collective == "all_gather" else name
 
     def __str__(self) -> str:
-        again = f" #{self.turn + 1}" if self.turn else ""
+        again = f" #{self.repeat + 1}" if self.repeat else ""
         return f"{self.name} {self.collective.replace('_', '-')} ({self.phase}){again}"
 
 
@@ -136,19 +138,19 @@ class BucketRecord(BucketFacts, frozen=True, kw_only=True, tag_field="kind", tag
     ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was
     there for DDP, and the hook had returned; of a bucket on a device this is only when the work was
     enqueued, and the truth is in ``device``.  ``wire_bytes`` is ``None`` where it is unknown: of
-    opaque hooks, but for sampled steps, whose buckets have ``sent``.  ``bus_bytes`` is payload size
+    plain hooks, but for sampled steps, whose buckets have ``sent``.  ``bus_bytes`` is payload size
     times nccl-tests' bus factor.
-    ``shadow`` marks a call that DDP made under ``join()`` for a rank that has run out of data.
+    ``join_dummy`` marks a call that DDP made under ``join()`` for a rank that has run out of data.
     ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
-    ``probed`` marks a call in which hooktrace did work of its own that takes time (stage probe).
-    ``exception`` is what the hook raised, if it did.  ``error`` is there for probed calls only.
+    ``checked`` marks a call in which hooktrace did work of its own that takes time (stage probe).
+    ``exception`` is what the hook raised, if it did.  ``error`` is there for checked calls only.
     ``exposed_ns``: of a sharded model's unit, how long training waited for it, on a device its
     computing stream; ``None`` where that is not known, and for buckets, which do not wait one by
     one.
     """
 
     model: str
-    generation: Count
+    rebuild: Count
     step: Step
     bucket: BucketIndex
     ready_ns: Ns
@@ -158,9 +160,9 @@ class BucketRecord(BucketFacts, frozen=True, kw_only=True, tag_field="kind", tag
     device: DeviceSpan | None = None
     wire_bytes: Count | None = None
     bus_bytes: BusBytes | None = None
-    shadow: bool = False
+    join_dummy: bool = False
     warmup: bool = False
-    probed: bool = False
+    checked: bool = False
     exception: str | None = None
     error: ErrorRecord | None = None
     sent: tuple[Transfer, ...] | None = None
@@ -259,8 +261,8 @@ Options = tuple[tuple[str, bool | int | float | str], ...]
 """Names and values."""
 
 
-class LayoutRecord(Record, frozen=True, kw_only=True, tag="layout"):
-    """The buckets of one generation: DDP rebuilds them after the first backward, in a new order.
+class AssignmentRecord(Record, frozen=True, kw_only=True, tag="assignment"):
+    """The buckets of one rebuild: DDP rebuilds them after the first backward, in a new order.
 
     ``hook_options``: what the hook's state was made with, as far as numbers and words say it;
     ``bucket_cap_bytes``: DDP's, ``None`` where only the hook is known (``trace`` without
@@ -269,7 +271,7 @@ class LayoutRecord(Record, frozen=True, kw_only=True, tag="layout"):
 
     model: str
     hook: str
-    generation: Count
+    rebuild: Count
     step: Step
     time_ns: Ns
     buckets: tuple[BucketLayout, ...]

@@ -1,7 +1,7 @@
 """Records to lines of a record file, and lines to records.
 
     records --RecordEncoder--> {"kind":"run","schema":6,...}
-                               {"kind":"layout",...}          a generation's parameters
+                               {"kind":"assignment",...}          a rebuild's parameters
                                {"kind":"shared",...}          what many calls share
                                {"kind":"buckets",...}         the rest of the calls of a step
                                {"kind":"step",...}            after its buckets
@@ -10,7 +10,7 @@
 
 One JSON object a line, ASCII or UTF-8, and nothing else in the file; fields that have their default
 are left out.  NaN and infinities are null (``ErrorRecord`` says how they come back).  A part of a
-run is a file of its own: it begins with the run, and repeats the layouts and the clock that hold.
+run is a file of its own: it begins with the run, and repeats the assignments and clock that hold.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .anomalies import AnomalyRecord
 from .base import Record
-from .bucket import BucketRecord, LayoutRecord
+from .bucket import AssignmentRecord, BucketRecord
 from .hang import HangRecord
 from .other import OtherCollectives
 from .run import ClockRecord, RunInfo
@@ -45,7 +45,7 @@ class RankRecords:
     run: RunInfo | None = None
     steps: list[StepRecord] = field(default_factory=list)
     buckets: list[BucketRecord] = field(default_factory=list)
-    layouts: list[LayoutRecord] = field(default_factory=list)
+    assignments: list[AssignmentRecord] = field(default_factory=list)
     anomalies: list[AnomalyRecord] = field(default_factory=list)
     clocks: list[ClockRecord] = field(default_factory=list)
     skews: list[SkewRecord] = field(default_factory=list)
@@ -67,12 +67,12 @@ class RankRecords:
 
 
 ListedRecord = (
-    LayoutRecord | AnomalyRecord | ClockRecord | SkewRecord | HangRecord | OtherCollectives
+    AssignmentRecord | AnomalyRecord | ClockRecord | SkewRecord | HangRecord | OtherCollectives
 )
 """Kinds of records that files hold beside runs, steps and buckets."""
 
 LISTS: dict[type[Record], str] = {
-    LayoutRecord: "layouts",
+    AssignmentRecord: "assignments",
     AnomalyRecord: "anomalies",
     ClockRecord: "clocks",
     SkewRecord: "skews",
@@ -81,14 +81,14 @@ LISTS: dict[type[Record], str] = {
 }
 """The list of ``RankRecords`` that takes each of them."""
 
-_REPEATED = {"layouts", "clocks"}
+_REPEATED = {"assignments", "clocks"}
 """What a part of a run repeats, so that it can be read alone."""
 
 
 def joined(parts: Sequence[RankRecords], names: Sequence[str]) -> RankRecords:
     """Return what the parts of one run hold; of several the skipped lines are named with ``names``.
 
-    A part repeats the layouts and the clock before it, so that it can be read alone: they are
+    A part repeats the assignments and the clock before it, so that it can be read alone: they are
     taken once.  Counts stand for the whole run so far, so the larger one holds.
     """
     whole = RankRecords(closed=bool(parts) and parts[-1].closed)

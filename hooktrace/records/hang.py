@@ -64,9 +64,9 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
 
     @property
     def sentence(self) -> str:
-        """What is the case, in one line, without the remedy that holds for all of its kind."""
-        remedy = hang_kind(self.kind).remedy_of(self.unit)
-        return first_line(self.message).removesuffix(f"; {remedy}")
+        """What is the case, in one line, without the fix that holds for all of its kind."""
+        fix = hang_kind(self.kind).fix_of(self.unit)
+        return first_line(self.message).removesuffix(f"; {fix}")
 
     @property
     def docs(self) -> str:
@@ -89,19 +89,19 @@ def called(bucket: int, unit: str) -> str:
 
 
 class HangKind(NamedTuple):
-    """One kind: ``sentence`` says what is the case, ``remedy`` what to do.
+    """One kind: ``sentence`` says what is the case, ``fix`` what to do.
 
     ``sharded``: what to do where the model is sharded by FSDP2, if that is something else.
     """
 
     name: str
     sentence: str
-    remedy: str
+    fix: str
     sharded: str = ""
 
-    def remedy_of(self, unit: str) -> str:
+    def fix_of(self, unit: str) -> str:
         """Return what to do about a hang in a bucket, or in a sharded model's ``unit``."""
-        return self.sharded if unit and self.sharded else self.remedy
+        return self.sharded if unit and self.sharded else self.fix
 
 
 _KINDS = (

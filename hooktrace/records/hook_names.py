@@ -20,7 +20,7 @@ _STOCK = {
 
 
 def how_to_see(hook: str) -> str:
-    """Return what to do for the stages of an opaque hook to be seen, a clause."""
+    """Return what to do for the stages of a plain hook to be seen, a clause."""
     stock = _STOCK.get(hook.rsplit("<locals>.", maxsplit=1)[-1])
     if stock is not None:
         return f"use hooktrace.hooks.{stock} in place of torch's"

@@ -42,7 +42,7 @@ class StepSpread(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ``period``: from the first ready bucket of the step before to the first of this one.
     ``exposed``: communication that backward did not hide.  ``arrival``: when a rank had its last
     bucket ready, in rank 0's clock, of the ranks whose clock is known, each to within
-    ``uncertainty_ns``.  A range is ``None`` where no rank knows: of a step that hooktrace probed,
+    ``uncertainty_ns``.  A range is ``None`` where no rank knows: of a step that hooktrace checked,
     for example.  ``period_total_ns``, ``exposed_total_ns``: sums over the ranks of the range.
     ``incomplete``: ranks that miss a bucket of the step.
     """
@@ -73,7 +73,7 @@ class StepSpread(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return None if self.period is None else self.period.most_rank
 
     @property
-    def lag_ns(self) -> int | None:
+    def arrival_delay_ns(self) -> int | None:
         """Return how long the last rank came after the first; ``None`` without two of them."""
         if self.arrival is None or self.arrival.count < 2:
             return None
@@ -81,9 +81,9 @@ class StepSpread(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def last_rank(self) -> int | None:
-        """Return who came last; ``None`` where the clocks may be off by as much as the lag."""
-        lag = self.lag_ns
-        if self.arrival is None or lag is None or lag <= 2 * self.uncertainty_ns:
+        """Return who came last; ``None`` where the clocks may be off by as much as the delay."""
+        delay = self.arrival_delay_ns
+        if self.arrival is None or delay is None or delay <= 2 * self.uncertainty_ns:
             return None
         return self.arrival.most_rank
 

@@ -108,14 +108,14 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     ``stage_wire_bytes``: what each stage sent, left out where one sends all that the call does.
     """
 
-    probe_ns: _Sums = []
-    turn_ns: _Sums = []
+    check_ns: _Sums = []
+    serialization_wait_ns: _Sums = []
     compress_ns: _Sums = []
     queue_ns: _Sums = []
     wire_ns: _Sums = []
     decompress_ns: _Sums = []
     hook_ns: _Sums = []
-    pending_ns: _Sums = []
+    future_wait_ns: _Sums = []
     stage_ns: list[Annotated[tuple[_Length, ...], _MOST_STAGES] | None] = []
     stage_starts_ns: list[Annotated[tuple[Ns, ...], _MOST_STAGES] | None] = []
     stage_wire_bytes: list[Annotated[tuple[Count | None, ...], _MOST_STAGES] | None] = []
@@ -231,11 +231,11 @@ class BucketsLine(Record, frozen=True, kw_only=True, tag="buckets"):
     """Buckets of one step; those that differ in what is no column are in another line."""
 
     model: str
-    generation: Count
+    rebuild: Count
     step: Step
-    shadow: bool = False
+    join_dummy: bool = False
     warmup: bool = False
-    probed: bool = False
+    checked: bool = False
     calls: CallColumns
     device: DeviceColumns | None = None
 
@@ -284,7 +284,7 @@ def _span(row: _Row, kinds: tuple[StageKind, ...], call_bytes: int | None) -> De
 
 
 _FACTS = attrgetter(*BucketFacts.__struct_fields__)
-_OF_LINE = ("model", "generation", "step", "shadow", "warmup", "probed")
+_OF_LINE = ("model", "rebuild", "step", "join_dummy", "warmup", "checked")
 _OF_BUCKET = ("wire_bytes", "exposed_ns", "exception", "error", "sent")
 _LINE = attrgetter(*_OF_LINE)
 _RARE_NAMES = _OF_BUCKET[1:]

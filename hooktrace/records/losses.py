@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 
 class LossReason(NamedTuple):
-    """One reason; ``sentence``: what is the case, and ``remedy``: what to do."""
+    """One reason; ``sentence``: what is the case, and ``fix``: what to do."""
 
     name: str
     sentence: str
-    remedy: str
+    fix: str
 
 
 _TABLE = (
@@ -51,7 +51,7 @@ _TABLE = (
         "synchronise it before close()",
     ),
     LossReason(
-        "probe_failed",
+        "check_failed",
         "an error was not measured, as where a rank came too late for it",
         "all are asked again at the next one",
     ),

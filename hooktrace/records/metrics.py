@@ -83,8 +83,8 @@ WARMUP_STEPS = Metric(
     "hooktrace_warmup_steps", "hooktrace.warmup.steps", "{step}", "counter",
     "Steps before DDP rebuilt its buckets, or a sharded model's first; in no timings.", _MODEL,
 )
-SHADOW_STEPS = Metric(
-    "hooktrace_shadow_steps", "hooktrace.shadow.steps", "{step}", "counter",
+JOIN_DUMMY_STEPS = Metric(
+    "hooktrace_join_dummy_steps", "hooktrace.join.dummy.steps", "{step}", "counter",
     "Steps that DDP made under join() for a rank that has run out of data.", _MODEL,
 )
 INCOMPLETE_STEPS = Metric(
@@ -102,8 +102,8 @@ EXPOSED = Metric(
     "Communication of a step that the backward pass did not hide; if sharded, that is waited for.",
     _MODEL, _STEP_SECONDS,
 )
-BUSY = Metric(
-    "hooktrace_busy_seconds", "hooktrace.busy", "s", "histogram",
+COMMUNICATION = Metric(
+    "hooktrace_communication_seconds", "hooktrace.communication", "s", "histogram",
     "Time of a step in which a bucket or parameter group was being communicated.", _MODEL,
     _STEP_SECONDS,
 )
@@ -111,8 +111,8 @@ BUS_BYTES = Metric(
     "hooktrace_bus_bytes", "hooktrace.bus.io", "By", "counter",
     "Bus bytes (nccl-tests) of timed steps whose time on the wire is known too.", _MODEL,
 )
-WIRE_BUSY = Metric(
-    "hooktrace_wire_busy_seconds", "hooktrace.wire.busy", "s", "counter",
+WIRE_IN_FLIGHT = Metric(
+    "hooktrace_wire_seconds", "hooktrace.wire.time", "s", "counter",
     "Time with a collective on the wire, waiting for late ranks too, of the same steps.", _MODEL,
 )
 BUCKET_DURATION = Metric(
@@ -130,8 +130,8 @@ UNIT_EXPOSED = Metric(
 )
 STAGE_DURATION = Metric(
     "hooktrace_stage_duration_seconds", "hooktrace.stage.duration", "s", "histogram",
-    "Time of a bucket or unit in one stage: turn, compress, queue, wire, decompress; or hook, "
-    "pending. In wire is waiting for late ranks.",
+    "Time of a bucket or unit in one stage: serialization_wait, compress, queue, wire, decompress; "
+    "or hook, future_wait. In wire is waiting for late ranks.",
     (*_MODEL, "stage"), _SECONDS,
 )
 GRADIENT_BYTES = Metric(
@@ -164,8 +164,8 @@ BUCKET_SIZE = Metric(
     "hooktrace_bucket_size_bytes", "hooktrace.bucket.size", "By", "gauge",
     "Gradient bytes of a bucket in the current bucket assignment.", (*_MODEL, "bucket"),
 )
-GENERATION = Metric(
-    "hooktrace_bucket_generation", "hooktrace.bucket.generation", "{generation}", "gauge",
+REBUILD = Metric(
+    "hooktrace_bucket_rebuilds", "hooktrace.bucket.rebuilds", "{rebuild}", "gauge",
     "How often DDP has rebuilt its buckets.", _MODEL,
 )
 COMPRESSION_ERROR = Metric(
@@ -205,8 +205,8 @@ HANG_START = Metric(
     "Since when ranks have waited in a hang that goes on, seconds since 1970; 0 where none does.",
     _MODEL,
 )
-ARRIVAL_LAG = Metric(
-    "hooktrace_arrival_lag_seconds", "hooktrace.arrival.lag", "s", "histogram",
+ARRIVAL_DELAY = Metric(
+    "hooktrace_arrival_delay_seconds", "hooktrace.arrival.delay", "s", "histogram",
     "Arrival delay: how long after the first rank this one had a sampled bucket or parameter "
     "group ready; if clocks are known.",
     _MODEL, _STEP_SECONDS,
@@ -263,8 +263,8 @@ JOB_EXPOSED_MAX = Metric(
     "hooktrace_job_exposed_max_seconds", "hooktrace.job.exposed.max", "s", "gauge",
     "Most exposed communication over all ranks, of the last step of which it is known.", _MODEL,
 )
-JOB_LAG = Metric(
-    "hooktrace_job_arrival_lag_seconds", "hooktrace.job.arrival.lag", "s", "gauge",
+JOB_ARRIVAL_DELAY = Metric(
+    "hooktrace_job_arrival_delay_seconds", "hooktrace.job.arrival.delay", "s", "gauge",
     "How long after the first rank the last one had its last bucket, where clocks are known.",
     _MODEL,
 )

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from .bucket import LayoutRecord
+from .bucket import AssignmentRecord
 from .codec import UNREADABLE, Line, decode_line, decode_lines
 from .content import LISTS, RankRecords, SkippedLine, joined
 from .files import open_regular
@@ -138,7 +138,7 @@ class RecordReader:
         for line in others:
             if type(line) is RunLine and line is not lines[0]:
                 raise ValueError("what follows may be another run's")
-            if type(line) is LayoutRecord and max(_elements(line), default=0) > _MOST_ELEMENTS:
+            if type(line) is AssignmentRecord and max(_elements(line), default=0) > _MOST_ELEMENTS:
                 raise ValueError("a parameter has more elements than any memory holds")
         for line in buckets:
             line.check()
@@ -197,7 +197,7 @@ class RecordReader:
 _MOST_ELEMENTS = 1 << 53
 
 
-def _elements(layout: LayoutRecord) -> Iterator[int]:
+def _elements(layout: AssignmentRecord) -> Iterator[int]:
     return (prod(one.shape) for bucket in layout.buckets for one in bucket.parameters)
 
 

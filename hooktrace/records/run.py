@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .base import Count, Ns, Rank, RankCount, Record, WallNs
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Version of the record fields; a file that holds records says which one it was written with."""
 
 

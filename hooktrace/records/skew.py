@@ -17,7 +17,7 @@ class SkewRecord(Record, frozen=True, kw_only=True, tag="skew"):
 
     model: str
     hook: str
-    generation: Count
+    rebuild: Count
     step: Step
     bucket: BucketIndex
     time_ns: Ns
@@ -31,7 +31,7 @@ class SkewRecord(Record, frozen=True, kw_only=True, tag="skew"):
             raise ValueError("ranks and arrivals_ns do not belong together")
 
     @property
-    def lag_ns(self) -> int:
+    def arrival_delay_ns(self) -> int:
         """How long after the first rank this one was ready."""
         return self.arrivals_ns[self.ranks.index(self.rank)]
 

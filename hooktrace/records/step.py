@@ -13,23 +13,23 @@ from .run import RunInfo
 
 R = TypeVar("R")
 
-KeptFor = Literal["window", "first", "asked", "probed", "wrong", "slow"]
+KeptFor = Literal["window", "first", "asked", "checked", "wrong", "slow"]
 """Why a file has the buckets of a step: it is one of so many in a row, or of the first, by its
-number; somebody asked for it; it was probed, went wrong, or was slow."""
+number; somebody asked for it; it was checked, went wrong, or was slow."""
 
 
 class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     """One backward pass that communicated, of one model.
 
-    ``first_ready_ns``, ``last_ready_ns`` and ``done_ns`` are host times.  ``busy_ns``,
-    ``exposed_ns`` and ``wire_busy_ns`` (the union of wire stages) are measured by ``clock``;
+    ``first_ready_ns``, ``last_ready_ns`` and ``done_ns`` are host times.  ``communication_ns``,
+    ``exposed_ns`` and ``wire_in_flight_ns`` (the union of wire stages) are measured by ``clock``;
     they are ``None`` when device events did not resolve, and ``exposed_ns`` where the backward pass
     did not come to its end.  A step's period, from its own first ready
     bucket to the next step's, is known when that comes: ``previous_period_ns`` is the period of the
     step before, ``None`` where that one does not count, or this one is not complete.
     ``complete`` is false when a bucket is missing or failed: the backward pass failed, or a record
-    was lost.  ``probed`` is true when hooktrace itself looked at a bucket of the step, or began
-    with the model: its times hold that.  ``sent``: what an opaque
+    was lost.  ``checked`` is true when hooktrace itself looked at a bucket of the step, or began
+    with the model: its times hold that.  ``sent``: what a plain
     hook sent in a sampled step, also where its callbacks do not let one see which bucket sent what;
     ``sent_unknown``: why that is not known.  ``sharded``: of a model under FSDP2, whose step is all
     that was communicated up to the end of a backward pass that reduced gradients; ``exposed_ns`` is
@@ -41,24 +41,24 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
 
     model: str
     hook: str
-    generation: Count
+    rebuild: Count
     step: Step
     clock: ClockKind
     first_ready_ns: Ns
     last_ready_ns: Ns
     done_ns: Ns
-    busy_ns: Ns | None
+    communication_ns: Ns | None
     exposed_ns: Ns | None
-    wire_busy_ns: Ns | None
+    wire_in_flight_ns: Ns | None
     previous_period_ns: Ns | None
     gradient_bytes: Count
     wire_bytes: Count | None
     bus_bytes: BusBytes | None
     bucket_count: Count
-    shadow: bool = False
+    join_dummy: bool = False
     warmup: bool = False
     complete: bool = True
-    probed: bool = False
+    checked: bool = False
     sent: tuple[Transfer, ...] | None = None
     sent_unknown: str | None = None
     sharded: bool = False
@@ -72,20 +72,20 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
 
     @property
     def settled(self) -> bool:
-        """Whether the step's bytes and errors enter statistics: complete, no warm-up, no shadow."""
-        return self.complete and not self.warmup and not self.shadow
+        """Whether the step's bytes and errors enter statistics: complete, no warm-up, no dummy."""
+        return self.complete and not self.warmup and not self.join_dummy
 
     @property
     def counts(self) -> bool:
-        """Whether the step's times enter statistics: settled, and not probed."""
-        return self.settled and not self.probed
+        """Whether the step's times enter statistics: settled, and not checked."""
+        return self.settled and not self.checked
 
     @property
     def overlap_ratio(self) -> float | None:
         """``1 - exposed / busy``; ``None`` when unresolved."""
-        if self.exposed_ns is None or self.busy_ns is None:
+        if self.exposed_ns is None or self.communication_ns is None:
             return None
-        return overlap_ratio(self.exposed_ns, self.busy_ns)
+        return overlap_ratio(self.exposed_ns, self.communication_ns)
 
     @property
     def busbw_bytes_per_second(self) -> float | None:
@@ -94,9 +94,9 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
         That holds waiting for late ranks, which one rank does not know.  ``None`` where unknown,
         and where nothing crosses a bus, as in a group of one rank.
         """
-        if not self.bus_bytes or not self.wire_busy_ns:
+        if not self.bus_bytes or not self.wire_in_flight_ns:
             return None
-        return self.bus_bytes * 1e9 / self.wire_busy_ns
+        return self.bus_bytes * 1e9 / self.wire_in_flight_ns
 
 
 CompletedStep = tuple[StepRecord, tuple[BucketRecord, ...]]

@@ -1,6 +1,6 @@
 """Percentiles of kept records: pure functions, for ``tracer.summary()`` and the command line.
 
-Warm-up, shadow and incomplete steps are left out, and probed ones give no times.
+Warm-up, join() dummy and incomplete steps are left out, and checked ones give no times.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .units import megabytes, milliseconds, ms, percent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketSummary:
-    """One bucket over all counted steps of its generation; times in ns.
+    """One bucket over all counted steps of its rebuild; times in ns.
 
     ``stage_p50_ns`` has one entry for each stage that occurred, in the order in which they begin.
     Times are ``None``, and stages missing, where no call's device events resolved.
     ``wire_bytes``: of the last call of which it is known.  ``error_p50`` is the median relative L2
-    error of ``error_count`` probed calls.  ``unit``: of a sharded model, which collective of it,
+    error of ``error_count`` checked calls.  ``unit``: of a sharded model, which collective of it,
     and ``exposed_p50_ns`` how long training waited for that; ``str()`` says it where that is not
     all of the call.
     """
@@ -54,14 +54,14 @@ class BucketSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
-    """One model's last generation, if sharded all; times in ns, ``None`` of nothing measured.
+    """One model's last rebuild, if sharded all; times in ns, ``None`` of nothing measured.
 
     ``str()`` gives a few lines to read: medians in ms, sizes in MB.
     """
 
     model: str
     hook: str
-    generation: int
+    rebuild: int
     clock: ClockKind
     steps: int
     period_p50_ns: int | None
@@ -131,7 +131,7 @@ def _summarize_model(
 ) -> ModelSummary | None:
     last = entries[-1][0]
     if not last.sharded:  # of which numbers stay what they are
-        entries = [e for e in entries if e[0].generation == last.generation]
+        entries = [e for e in entries if e[0].rebuild == last.rebuild]
     steps = [s for s, _ in entries if s.counts]
     if not steps:
         return None
@@ -146,7 +146,7 @@ def _summarize_model(
     return ModelSummary(
         model=last.model,
         hook=last.hook,
-        generation=last.generation,
+        rebuild=last.rebuild,
         clock=last.clock,
         steps=len(steps),
         period_p50_ns=_p(0.5, [p for s in steps if (p := s.previous_period_ns) is not None]),

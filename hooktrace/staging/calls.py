@@ -158,8 +158,8 @@ class BucketCall:
     on_device = False
     """Whether each stamp is an event too."""
     staged = True
-    """Whether its collectives are seen; an opaque hook's are not."""
-    shadow = False
+    """Whether its collectives are seen; a plain hook's are not."""
+    join_dummy = False
     """Whether it is made under ``join()``, for a rank that has no data left."""
     earlier: tuple[Round, ...] = ()
     hook_called = True
@@ -198,7 +198,7 @@ class BucketCall:
     """On a device, of a unit whose waits are watched: the stream that it began on."""
 
     def __init__(
-        self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, shadow: bool = False
+        self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, join_dummy: bool = False
     ) -> None:
         self.slot = slot
         self.step = step
@@ -207,8 +207,8 @@ class BucketCall:
         self.done = NOT_YET
         self.recorder = recorder
         self.operation = self.collective = None
-        if shadow:
-            self.shadow = True
+        if join_dummy:
+            self.join_dummy = True
 
     def begin_on_device(self) -> None:
         """Record the first event; raises ``RuntimeError`` on a stream that is being captured."""
@@ -377,7 +377,7 @@ class BucketCall:
             self.unknown = f"{type(error).__name__}: {error}"
 
     def see_from_outside(self) -> None:
-        """Go on as for an opaque hook: call, return and completion are all that is seen."""
+        """Go on as for a plain hook: call, return and completion are all that is seen."""
         self.operation = self.collective = None
         self.staged = False
         self.earlier = ()
@@ -406,12 +406,12 @@ def give_back(calls: Iterable[BucketCall]) -> None:
 class StepCalls(list[BucketCall]):
     """The calls of one step: of DDP's buckets in their order, of units in that of their beginning.
 
-    ``generation``: of its buckets.  ``complete``: backward came to its end, and all calls are here.
+    ``rebuild``: of its buckets.  ``complete``: backward came to its end, and all calls are here.
     """
 
-    def __init__(self, calls: Iterable[BucketCall], generation: int, *, complete: bool) -> None:
+    def __init__(self, calls: Iterable[BucketCall], rebuild: int, *, complete: bool) -> None:
         super().__init__(calls)
-        self.generation = generation
+        self.rebuild = rebuild
         self.complete = complete
 
     def assemble(self, into: Assembler) -> None:

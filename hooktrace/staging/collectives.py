@@ -3,7 +3,7 @@
 Each operation knows its payload, so wire bytes are measured and nothing has to be declared.
 ``start()`` issues it asynchronously and returns a future; ``result(future)`` gives the tensor that
 the hook gets back from its ``yield``; ``echo()`` answers it without sending.  ``HookCall`` is a
-whole opaque hook as one operation, inside another hook.
+whole plain hook as one operation, inside another hook.
 
 Sizes follow nccl-tests: the payload of an all-gather is one rank's share, and its bus bandwidth
 counts the whole output.
@@ -78,7 +78,7 @@ class Operation:
 
 
 class HookCall(Operation):
-    """A whole opaque hook as one operation: its collectives are its own affair and not seen."""
+    """A whole plain hook as one operation: its collectives are its own affair and not seen."""
 
     __slots__ = ("_bucket", "_hook", "_state")
 

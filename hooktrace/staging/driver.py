@@ -2,7 +2,7 @@
 
     StagedHook.launch --Operation.start--> future --then--> StagedRun.finish   one collective: usual
     take_turns        --advance, issue, arrive, and again-->      several, in turn (``order.py``)
-    launch_opaque     --> the hook's own future --then--> OpaqueRun.finish
+    launch_plain     --> the hook's own future --then--> PlainRun.finish
     run_synchronously --advance, issue, wait, and again-->        FSDP's: nobody gets a future
     run_answered      --send, answer, and again-->                on trial, compiled: no future
 
@@ -231,8 +231,8 @@ class Usual(NamedTuple):
     collective: Collective
 
 
-class OpaqueRun(BucketCall):
-    """A call of an opaque hook, with no code of its own around it: its stamps, and its end.
+class PlainRun(BucketCall):
+    """A call of a plain hook, with no code of its own around it: its stamps, and its end.
 
     ``seen``: the collectives that it has issued so far; empty where torch tells of none
     (``group_hooks.py``).  ``in_doubt``: why these may not be all.  ``is_watched``: whether torch
@@ -279,12 +279,12 @@ class OpaqueRun(BucketCall):
         try:
             result = _value(arrived)
         except BaseException as error:
-            self.fail("pending", error)
+            self.fail("future_wait", error)
         slot = self.slot
         if result is not slot.buffer() or result is None or result.numel() != slot.numel:
             wrong = wrong_result(result, slot)
             if wrong is not None:
-                self.fail("pending", wrong)
+                self.fail("future_wait", wrong)
         if group_hooks.watched:
             group_hooks.over(self)
         if self.on_device:
@@ -299,8 +299,8 @@ class OpaqueRun(BucketCall):
         return result  # type: ignore[no-any-return]  # checked
 
 
-def launch_opaque(
-    name: str, hook: Callable[..., Future], state: Any, bucket: Any, run: OpaqueRun
+def launch_plain(
+    name: str, hook: Callable[..., Future], state: Any, bucket: Any, run: PlainRun
 ) -> Future:
     """Run a hook that returns a future; returns one for DDP.
 

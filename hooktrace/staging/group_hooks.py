@@ -5,7 +5,7 @@
                       nobody: the window that is open, if there is one (other_collectives.py)
           --after---> its future --> when it arrived; the run is that thread's, too, since the
                       hook's own callbacks come next
-    launch_opaque --begin(run)--> the run is this thread's --returned--> no run is
+    launch_plain --begin(run)--> the run is this thread's --returned--> no run is
     the run's end --over--> of any thread
 
 A collective is a run's for certain where the run's hook is being called on that thread, and in the
@@ -36,7 +36,7 @@ from .groups import GroupInfo, group_info, known_groups
 
 if TYPE_CHECKING:
     from ..tracing.hookless import HooklessModel, OwnAllReduce
-    from .driver import OpaqueRun
+    from .driver import PlainRun
     from .other_collectives import OtherCall
 
 HOOK_ID = 0x686F6F6B74726163
@@ -88,8 +88,8 @@ class SeenCollective:
 
     __slots__ = ("arrived_ns", "collective", "has_end", "is_issued", "issued_ns", "run")
 
-    def __init__(self, run: OpaqueRun, collective: Collective, issued_ns: int) -> None:
-        self.run: OpaqueRun | None = run
+    def __init__(self, run: PlainRun, collective: Collective, issued_ns: int) -> None:
+        self.run: PlainRun | None = run
         self.collective = collective
         self.issued_ns = issued_ns
         self.arrived_ns: int | None = None
@@ -116,7 +116,7 @@ class SeenCollective:
         self.has_end = False
 
 
-_here: dict[int, OpaqueRun] = {}
+_here: dict[int, PlainRun] = {}
 """By thread: whose hook is called there, or whose collective arrived there last.
 
 Not thread-local: what is thread-local of a backend's thread is gone after each callback.
@@ -125,14 +125,14 @@ Not thread-local: what is thread-local of a backend's thread is gone after each 
 _callers: set[int] = set()
 """Threads that call hooks: what they issue otherwise is the script's own."""
 
-_under_way: dict[int, OpaqueRun] = {}
+_under_way: dict[int, PlainRun] = {}
 """Runs that have begun and not ended, by ``id``."""
 
 _MOST = 1024
 """Threads, runs and collectives that are kept: of more, some are gone and nobody has said so."""
 
 
-def begin(run: OpaqueRun) -> None:
+def begin(run: PlainRun) -> None:
     """Take note that a run's hook is called on this thread."""
     if len(_here) > _MOST or len(_under_way) > _MOST:
         _forget()
@@ -148,7 +148,7 @@ def returned() -> None:
     _here.pop(get_ident(), None)
 
 
-def over(run: OpaqueRun) -> None:
+def over(run: PlainRun) -> None:
     """Take note that a run has ended."""
     _under_way.pop(id(run), None)
     if run.seen:
@@ -209,7 +209,7 @@ class GroupHooks:
             if other is not None and other.has_end:
                 self._issuing[args.op_id] = other
 
-    def _see(self, run: OpaqueRun, kind: str, args: Any) -> None:
+    def _see(self, run: PlainRun, kind: str, args: Any) -> None:
         """Take note of a run's collective."""
         try:
             collective = self._collective(kind, args.input_tensors)
@@ -238,7 +238,7 @@ class GroupHooks:
             except Exception as error:  # it has no future, or none that calls anybody
                 issued.has_no_future(error)
 
-    def _runs_that_may_issue(self) -> list[OpaqueRun]:
+    def _runs_that_may_issue(self) -> list[PlainRun]:
         """Return those under way, but for what uses groups, and not this one."""
         mine = self._infos.values()
         return [

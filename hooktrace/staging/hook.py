@@ -8,11 +8,11 @@ Compute before, between and after the yields is compress and decompress, a yield
 A hook may run another one inside:
 
     outer generator --yield from steps_of(inner, state, bucket)--> inner staged: its operations
-                                                                   inner opaque: one HookCall
+                                                                   inner plain: one HookCall
     composed(generator function, inner) --> StagedHook, multi-round and checked as the inner one
 
 The driver sees the operations of the inner hook as if the outer one had yielded them, so its stages
-are seen too.  Of an opaque hook, a function that returns a future, there is only the future.
+are seen too.  Of a plain hook, a function that returns a future, there is only the future.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StagedHook:
     """A DDP communication hook made of a generator function; see ``staged``.
 
     Pickles by reference, like a function, so it must be importable from its module; one that a
-    function made (``bind``, ``composed``) pickles as the call that made it.  ``has_opaque``: it
+    function made (``bind``, ``composed``) pickles as the call that made it.  ``has_plain``: it
     runs a hook inside of which only the future is seen.
     """
 
@@ -69,7 +69,7 @@ class StagedHook:
         multi_round: MultiRound = False,
         floating: bool = False,
         local: bool = False,
-        has_opaque: bool = False,
+        has_plain: bool = False,
         has_effects: bool = False,
         check: StateCheck | None = None,
         ddp_name: str | None = None,
@@ -96,7 +96,7 @@ class StagedHook:
         self.multi_round = multi_round
         self.floating = floating
         self.local = local
-        self.has_opaque = has_opaque
+        self.has_plain = has_plain
         self.has_effects = has_effects or keeps_something(function)
         self._check = check
         self._function = function
@@ -106,7 +106,7 @@ class StagedHook:
     @property
     def declared(self) -> dict[str, Any]:
         """What it says of itself, for hooks that are made of it."""
-        names = ("multi_round", "floating", "local", "has_opaque", "has_effects")
+        names = ("multi_round", "floating", "local", "has_plain", "has_effects")
         return {name: getattr(self, name) for name in names} | {"check": self._check}
 
     def __reduce__(self) -> str | tuple[Callable[..., StagedHook], tuple[Any, ...]]:
@@ -285,14 +285,14 @@ def steps_of(hook: Hook, state: Any, bucket: Any) -> Steps:
     """Return the steps of a hook, to be run inside another one; the result is the hook's.
 
     ``result = yield from steps_of(hook, state, bucket)``: the collectives of a staged hook are seen
-    one by one; of an opaque hook, a function that returns a future, only the future is.
+    one by one; of a plain hook, a function that returns a future, only the future is.
     """
     if isinstance(hook, StagedHook):
         return hook.steps(state, bucket)
-    return _opaque_steps(hook, state, bucket)
+    return _plain_steps(hook, state, bucket)
 
 
-def _opaque_steps(hook: Hook, state: Any, bucket: Any) -> Steps:
+def _plain_steps(hook: Hook, state: Any, bucket: Any) -> Steps:
     return (yield HookCall(hook, state, bucket))
 
 
@@ -323,7 +323,7 @@ def composed(
             f"{name} was given a hook that is traced already; "
             "trace the outermost hook: trace(wrapper(hook))"
         )
-    declared = hook.declared if isinstance(hook, StagedHook) else {"has_opaque": True}
+    declared = hook.declared if isinstance(hook, StagedHook) else {"has_plain": True}
     declared["floating"] = floating or declared.get("floating", False)
     declared["has_effects"] = has_effects or declared.get("has_effects", False)
     return StagedHook(function, name=name, made_by=made_by, **declared)

@@ -91,7 +91,7 @@ def wrong_result(result: Any, slot: BucketSlot | None) -> TypeError | None:
 
 
 def no_future(returned: Any) -> TypeError:
-    """Return the error for an opaque hook that returned anything but a future.
+    """Return the error for a plain hook that returned anything but a future.
 
     None would end the process with a segmentation fault.
     """

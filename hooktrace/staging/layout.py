@@ -1,7 +1,7 @@
-"""Which model, generation and bucket a hook call belongs to.
+"""Which model, rebuild and bucket a hook call belongs to.
 
     bucket --buffer--> slot                            fast: every call
-           --parameters--> model, generation, slot     slow: first calls, rebuilds, join() shadows
+           --parameters--> model, rebuild, slot     slow: first calls, rebuilds, join() join_dummy
     state  --options_of--> numbers and words that it was made with, for the layout's record
 
 DDP tells a hook nothing of the model, and rebuilds its buckets after the first backward pass.  A
@@ -93,7 +93,7 @@ class LayoutTracker:
     """Finds the slot of a bucket for one traced hook, on any number of models.
 
     ``name_model`` gives the n-th model (from 0) that this hook meets its name.  ``sink`` gets the
-    layout of each generation, when its last bucket was seen.
+    layout of each rebuild, when its last bucket was seen.
     """
 
     def __init__(self, hook: str, name_model: Callable[[int], str], sink: Tracer) -> None:
@@ -130,14 +130,14 @@ class LayoutTracker:
         return slot if slot is not None and slot.buffer() is buffer else None
 
     def identify(self, bucket: GradBucketLike, state: object = None) -> tuple[BucketSlot, bool]:
-        """Return a bucket's slot, and whether the call is a ``join()`` shadow; ``state``: DDP's."""
+        """Return a bucket's slot, and whether it is a ``join()`` dummy call; ``state``: DDP's."""
         parameters = bucket.parameters()
         ids = tuple(map(id, parameters))
         unnumbered = is_unnumbered(bucket)
         index = self._number(bucket) if unnumbered else bucket.index()
         model = self._model_of(parameters, index)
-        # DDP runs the hooks of shadows outside any backward pass, on buckets made for the purpose.
-        shadow = not in_backward(bucket)
+        # DDP runs the hooks of dummy calls outside any backward pass, on buckets made for it.
+        join_dummy = not in_backward(bucket)
         slot = model.slots.get(index)
         if slot is None or slot.parameter_ids != ids:
             if slot is not None:
@@ -146,9 +146,9 @@ class LayoutTracker:
         if bucket.is_last() and not slot.is_last:
             slot.is_last = True
             self._push_layout(model, state)
-        if not shadow and not unnumbered:  # else it is asked once more which it is
+        if not join_dummy and not unnumbered:  # else it is asked once more which it is
             self._remember(slot, bucket.buffer())
-        return slot, shadow
+        return slot, join_dummy
 
     def _number(self, bucket: GradBucketLike) -> int:
         """Return how many buckets of its model came before an unnumbered one in this pass.
@@ -199,9 +199,9 @@ class LayoutTracker:
         self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.buffer() is not None}
 
     def _rebuild(self, model: ModelState, index: int) -> None:
-        """Begin a generation; buckets before this one came out of the rebuild as they were."""
+        """Begin a rebuild; buckets before this one came out of the rebuild as they were."""
         model.slots = {i: s for i, s in model.slots.items() if i < index}
-        model.generation += 1
+        model.rebuild += 1
         self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.model is not model}
 
     def _push_layout(self, model: ModelState, state: object) -> None:

@@ -1,7 +1,7 @@
 """One bucket of DDP's, and the model that it belongs to, as a hook call finds them.
 
     GradBucket --layout.py--> BucketSlot: numbers that never change, and the bucket's last call
-                                  +-- ModelState: step, generation, slots, what is sampled
+                                  +-- ModelState: step, rebuild, slots, what is sampled
 
 Parameters are known by ``id``, their names and the buffers by weak reference: nothing here keeps a
 tensor alive.  ``FlatBucket`` is all that a hook asks of a bucket: ``torch.distributed.GradBucket``
@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
-from ..records import BucketLayout, BucketRecord, LayoutRecord, Members, Options, Parameter, Unit
+from ..records import (
+    AssignmentRecord,
+    BucketLayout,
+    BucketRecord,
+    Members,
+    Options,
+    Parameter,
+    Unit,
+)
 from .backward import graph_task_id
 from .devices import has_events
 
@@ -72,7 +80,7 @@ GradBucketLike: TypeAlias = "GradBucket | FlatBucket"
 
 
 class BucketSlot:
-    """One bucket of one generation of one model; its numbers never change.
+    """One bucket of one rebuild of one model; its numbers never change.
 
     ``is_last`` is set when the bucket says so, which one of a static graph's first backward pass
     does not do before the second.  ``blank``: what the records of all its calls have in common.
@@ -83,7 +91,7 @@ class BucketSlot:
 
     __slots__ = (
         *("blank", "buffer", "buffer_id", "collective", "device", "device_type", "dtype"),
-        *("generation", "gradient_bytes", "has_events", "index", "is_dense", "is_last"),
+        *("rebuild", "gradient_bytes", "has_events", "index", "is_dense", "is_last"),
         *("last_call", "model", "numel", "parameter_ids", "parameters", "thread", "torch_dtype"),
         *("unit", "usual"),
     )
@@ -104,7 +112,7 @@ class BucketSlot:
         self.buffer_id = id(buffer)
         self.model = model
         self.thread = threading.get_ident()
-        self.generation = model.generation
+        self.rebuild = model.rebuild
         self.index = index
         self.is_last = False
         self.numel = buffer.numel()
@@ -128,7 +136,7 @@ class BucketSlot:
         self.blank = BucketRecord(
             model=model.name,
             hook=model.hook,
-            generation=self.generation,
+            rebuild=self.rebuild,
             step=0,
             bucket=index,
             is_last=False,
@@ -173,7 +181,7 @@ class Departure(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class ModelState:
-    """Where one model stands: its step, its generation and the slots of that generation.
+    """Where one model stands: its step, its rebuild and the slots of that rebuild.
 
     ``first_step``: the number of its first step here; a resumed job goes on with its own.
     """
@@ -185,7 +193,7 @@ class ModelState:
     first_step: int = 0
     step: int = field(init=False)
     last_index: int = sys.maxsize
-    generation: int = 0
+    rebuild: int = 0
     slots: dict[int, BucketSlot] = field(default_factory=dict)
     ddp: weakref.ref[torch.nn.Module] | None = None
     """Its DDP model, where somebody has told."""
@@ -229,12 +237,12 @@ class ModelState:
 
     def layout(
         self, step: int, time_ns: int, options: Options, bucket_cap_bytes: int | None = None
-    ) -> LayoutRecord:
-        """Return the slots of this generation as a record; ``step``: the first that has them."""
-        return LayoutRecord(
+    ) -> AssignmentRecord:
+        """Return the slots of this rebuild as a record; ``step``: the first that has them."""
+        return AssignmentRecord(
             model=self.name,
             hook=self.hook,
-            generation=self.generation,
+            rebuild=self.rebuild,
             step=step,
             time_ns=time_ns,
             buckets=tuple(slot.layout() for _, slot in sorted(self.slots.items())),

@@ -5,7 +5,7 @@
 
 FSDP has no fixed list of buckets: which unit is gathered how often in a step depends on what is
 kept after forward, on prefetching, on micro-steps.  So slots are made as calls are met, one for
-each unit, collective, phase and turn within a step, and a step that adds some begins a generation.
+each unit, collective, phase and turn within a step, and a step that adds some begins a rebuild.
 
 A *step* is all that was communicated up to the end of a backward pass that reduced gradients, with
 the gathers of micro-steps without a reduction, and of a forward pass that raised.  Evaluation is
@@ -55,12 +55,12 @@ class UnitPlace:
     ``turn``: of the last one in ``step``.
     """
 
-    __slots__ = ("collective", "phase", "slots", "step", "turn")
+    __slots__ = ("collective", "phase", "repeat", "slots", "step")
 
     def __init__(self, collective: UnitCollective, phase: Phase) -> None:
         self.collective = collective
         self.phase = phase
-        self.step = self.turn = -1
+        self.step = self.repeat = -1
         self.slots: dict[tuple[int, int, torch.dtype, int], BucketSlot] = {}
         """By turn, size, dtype and group."""
 
@@ -76,7 +76,7 @@ class UnitCall(BucketCall):
 
 MOST_SIZES = 16
 """Of one collective that have a number each; all others share one more.  Where sizes change from
-step to step, as of experts, each step would begin a generation, with a layout of all sizes."""
+step to step, as of experts, each step would begin a rebuild, with a layout of all sizes."""
 
 MOST_CALLS = 1 << 14
 """Of one step; in a loop that never reduces gradients more would fill the memory."""
@@ -280,7 +280,7 @@ class ShardedModel:
         place = self._places.get(at)
         if place is None:
             place = self._places[at] = UnitPlace(collective, phase)
-        place.turn = place.turn + 1 if place.step == state.step else 0
+        place.repeat = place.repeat + 1 if place.step == state.step else 0
         place.step = state.step
         self._place = place
         return True
@@ -307,11 +307,11 @@ class ShardedModel:
             self._sink.push(Loss("step_too_long", why))
             return None
         place = self._place
-        key = place.turn, payload.numel(), payload.dtype, id(group)
+        key = place.repeat, payload.numel(), payload.dtype, id(group)
         slot = place.slots.get(key)
         if slot is None:
-            collective, phase, turn = place.collective, place.phase, place.turn
-            kind = Unit(name=unit.name, collective=collective, phase=phase, turn=turn)
+            collective, phase, repeat = place.collective, place.phase, place.repeat
+            kind = Unit(name=unit.name, collective=collective, phase=phase, repeat=repeat)
             slot = self._new_slot(unit, kind, payload, group)
             if len(self._numbers[kind]) <= MOST_SIZES:
                 place.slots[key] = slot
@@ -351,7 +351,7 @@ class ShardedModel:
         state, numbers = self.state, self._numbers.setdefault(unit, [])
         if len(numbers) <= MOST_SIZES:
             numbers.append(len(state.slots))
-            state.generation += self._announced and not self._grows
+            state.rebuild += self._announced and not self._grows
             self._grows = True
         index = numbers[-1]
         members = None if group is None else members_of(group)
@@ -401,7 +401,7 @@ class ShardedModel:
         if calls:
             if self._grows:
                 self._push_layout(calls[-1].ready)
-            self._sink.push(StepCalls(calls, self.state.generation, complete=complete))
+            self._sink.push(StepCalls(calls, self.state.rebuild, complete=complete))
 
     def _push_layout(self, at: int) -> None:
         self._grows, self._announced = False, True

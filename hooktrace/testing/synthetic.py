@@ -22,12 +22,12 @@ from msgspec.structs import replace
 
 from ..records import (
     AnomalyRecord,
+    AssignmentRecord,
     BucketLayout,
     BucketRecord,
     ClockRecord,
     CompletedStep,
     ErrorRecord,
-    LayoutRecord,
     Parameter,
     RunInfo,
     SkewRecord,
@@ -106,7 +106,7 @@ class SyntheticJob:
             host_anchor_ns=-self.offset_ns(rank), wall_anchor_ns=self.wall_ns,
         )  # fmt: skip
 
-    def layout(self, rank: int = 0) -> LayoutRecord:
+    def layout(self, rank: int = 0) -> AssignmentRecord:
         """Return the layout of the buckets, one parameter in each, as a rank saw it."""
         buckets = tuple(
             BucketLayout(
@@ -115,8 +115,8 @@ class SyntheticJob:
             )
             for i, size in enumerate(self.bucket_bytes)
         )  # fmt: skip
-        return LayoutRecord(
-            model=self.model, hook=self.hook, generation=1, step=1,
+        return AssignmentRecord(
+            model=self.model, hook=self.hook, rebuild=1, step=1,
             time_ns=self.start_ns - self.offset_ns(rank), buckets=buckets,
         )  # fmt: skip
 
@@ -137,7 +137,7 @@ class SyntheticJob:
         """Return the record of a bucket whose call went through these moments."""
         size, sent = self.bucket_bytes[index], self.wire_bytes(index)
         return BucketRecord(
-            model=self.model, hook=self.hook, generation=1, step=step, bucket=index,
+            model=self.model, hook=self.hook, rebuild=1, step=step, bucket=index,
             is_last=index == len(self.bucket_bytes) - 1, dtype="float32", device_type="cpu",
             numel=size // 4, gradient_bytes=size, parameter_count=1, ready_ns=moments.ready,
             launched_ns=moments.encoded, done_ns=moments.done, stages=self._stages(sent, moments),
@@ -152,10 +152,11 @@ class SyntheticJob:
         first, last, done = moments[0].ready, moments[-1].ready, max(m.done for m in moments)
         sent = sum(bucket.wire_bytes or 0 for bucket in buckets)
         record = StepRecord(
-            model=self.model, hook=self.hook, generation=1, step=step, clock="host",
+            model=self.model, hook=self.hook, rebuild=1, step=step, clock="host",
             first_ready_ns=first, last_ready_ns=last, done_ns=done,
-            busy_ns=union_ns((m.ready, m.done) for m in moments), exposed_ns=exposed_ns(last, done),
-            wire_busy_ns=union_ns((m.sent, m.arrived) for m in moments),
+            communication_ns=union_ns((m.ready, m.done) for m in moments),
+            exposed_ns=exposed_ns(last, done),
+            wire_in_flight_ns=union_ns((m.sent, m.arrived) for m in moments),
             previous_period_ns=previous_period_ns,
             gradient_bytes=sum(self.bucket_bytes[: len(moments)]), wire_bytes=sent,
             bus_bytes=bus_bytes("all_reduce", sent, self.ranks), bucket_count=len(moments),
@@ -206,7 +207,7 @@ class SyntheticStep(NamedTuple):
         """Return the step as a rank recorded it."""
         period = None if self.before is None else int((self.ready - self.before)[rank, 0])
         step, buckets = self.job.step(self.number, self.moments(rank), previous_period_ns=period)
-        if not self._is_probed:
+        if not self._is_checked:
             return step, buckets
         turn = self.number // self.job.error_every % len(buckets)
         size = (self.job.error or 0.0) * (1 + turn / len(buckets))
@@ -214,24 +215,24 @@ class SyntheticStep(NamedTuple):
             relative_l2=size, cosine=1 - size**2 / 2, max_absolute=0.1, flipped_share=0.01,
             reference_l2=3.0,
         )  # fmt: skip
-        probed = replace(buckets[turn], error=error, probed=True)
-        return replace(step, probed=True), (*buckets[:turn], probed, *buckets[turn + 1 :])
+        checked = replace(buckets[turn], error=error, checked=True)
+        return replace(step, checked=True), (*buckets[:turn], checked, *buckets[turn + 1 :])
 
     def events(self, rank: int) -> list[AnomalyRecord | SkewRecord]:
         """Return what else a rank noticed: who was late, and what was wrong."""
-        compared = len(self.job.bucket_bytes) if self._is_probed and self.job.skews else 0
+        compared = len(self.job.bucket_bytes) if self._is_checked and self.job.skews else 0
         skews = [self._skew(rank, bucket) for bucket in range(compared)]
         is_wrong = self.number == 3 and rank == self.job.anomaly_rank
         return [*skews, *([self._anomaly(rank)] if is_wrong else [])]
 
     @property
-    def _is_probed(self) -> bool:
+    def _is_checked(self) -> bool:
         return self.job.error is not None and self.number % self.job.error_every == 0
 
     def _skew(self, rank: int, bucket: int) -> SkewRecord:
         ready = self.ready[:, bucket]
         return SkewRecord(
-            model=self.job.model, hook=self.job.hook, generation=1, step=self.number, bucket=bucket,
+            model=self.job.model, hook=self.job.hook, rebuild=1, step=self.number, bucket=bucket,
             time_ns=int(ready[rank]) - self.job.offset_ns(rank), rank=rank,
             ranks=tuple(range(self.job.ranks)), arrivals_ns=tuple((ready - ready.min()).tolist()),
             uncertainty_ns=40_000,
@@ -239,7 +240,7 @@ class SyntheticStep(NamedTuple):
 
     def _anomaly(self, rank: int) -> AnomalyRecord:
         return AnomalyRecord(
-            kind="nonfinite_gradient", model=self.job.model, hook=self.job.hook, generation=1,
+            kind="nonfinite_gradient", model=self.job.model, hook=self.job.hook, rebuild=1,
             step=self.number, bucket=1, stage="compress",
             time_ns=int(self.ready[rank, 0]) - self.job.offset_ns(rank), rank=rank,
             parameter="layers.1.weight",
@@ -260,8 +261,8 @@ def simulate(job: SyntheticJob) -> Iterator[SyntheticStep]:
     for step in range(job.steps):
         start = now + random.uniform(0, job.jitter_ms, job.ranks)[:, None] * _MS
         wobble = np.cumsum(random.uniform(0, job.jitter_ms / count, (job.ranks, count)), axis=1)
-        lag = np.zeros_like(behind) if step % job.late_every else behind
-        ready = (start + (base + lag + wobble) * _MS).astype(np.int64)
+        delay = np.zeros_like(behind) if step % job.late_every else behind
+        ready = (start + (base + delay + wobble) * _MS).astype(np.int64)
         launched = ready + int(job.codec_ms * _MS)
         slow = random.integers(count) if job.slow_every and step % job.slow_every == 0 else -1
         free, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..records import (
+    AssignmentRecord,
     BucketLayout,
     BucketRecord,
     ClockRecord,
     CompletedStep,
-    LayoutRecord,
     Members,
     Parameter,
     RunInfo,
@@ -90,10 +90,10 @@ class ShardedJob:
         """Return the collectives of a step in the order in which they begin: the layout."""
         return [unit for _, unit in self.schedule()]
 
-    def layout(self, rank: int = 0) -> LayoutRecord:
+    def layout(self, rank: int = 0) -> AssignmentRecord:
         """Return the layout of the units on a rank, a weight in each."""
-        return LayoutRecord(
-            model=self.model, hook=self.hook, generation=0, step=1, time_ns=self.start_ns,
+        return AssignmentRecord(
+            model=self.model, hook=self.hook, rebuild=0, step=1, time_ns=self.start_ns,
             buckets=tuple(self._entry(i, unit, rank) for i, unit in enumerate(self.slots())),
         )  # fmt: skip
 
@@ -116,12 +116,12 @@ class ShardedJob:
         for turn in range(self.micro_steps):
             ahead = self.optimizer_ms if not turn else self.compute_ms
             for name in self.units:
-                unit = Unit(name=name, collective="all_gather", phase="forward", turn=turn)
+                unit = Unit(name=name, collective="all_gather", phase="forward", repeat=turn)
                 found.append((ahead, unit))
                 ahead = self.compute_ms
             for name in [*reversed(others), root]:
                 if name != root:
-                    unit = Unit(name=name, collective="all_gather", phase="backward", turn=turn)
+                    unit = Unit(name=name, collective="all_gather", phase="backward", repeat=turn)
                     found.append((ahead, unit))
                     ahead = self.compute_ms
                 if turn == self.micro_steps - 1:
@@ -164,7 +164,7 @@ class ShardedJob:
             dtype="float32",
         )  # fmt: skip
         return BucketRecord(
-            model=self.model, hook=self.hook, generation=0, step=step, bucket=index,
+            model=self.model, hook=self.hook, rebuild=0, step=step, bucket=index,
             is_last=index == len(self.slots()) - 1, dtype="float32", device_type="cpu",
             numel=size // 4, gradient_bytes=size, parameter_count=1, ready_ns=start,
             launched_ns=end, done_ns=end, stages=(wire,), wire_bytes=size,
@@ -178,15 +178,16 @@ def step_of_units(calls: Sequence[BucketRecord], previous_period_ns: int | None)
     first, last = calls[0], calls[-1]
     wire = [(s.start_ns, s.end_ns) for call in calls for s in call.stages if s.name == "wire"]
     record = StepRecord(
-        model=first.model, hook=first.hook, generation=first.generation, step=first.step,
+        model=first.model, hook=first.hook, rebuild=first.rebuild, step=first.step,
         clock="host", first_ready_ns=first.ready_ns, last_ready_ns=last.ready_ns,
-        done_ns=last.done_ns, busy_ns=union_ns((call.ready_ns, call.done_ns) for call in calls),
-        exposed_ns=sum(call.exposed_ns or 0 for call in calls), wire_busy_ns=union_ns(wire),
+        done_ns=last.done_ns,
+        communication_ns=union_ns((call.ready_ns, call.done_ns) for call in calls),
+        exposed_ns=sum(call.exposed_ns or 0 for call in calls), wire_in_flight_ns=union_ns(wire),
         previous_period_ns=previous_period_ns,
         gradient_bytes=sum(call.gradient_bytes for call in calls),
         wire_bytes=sum(call.wire_bytes or 0 for call in calls),
         bus_bytes=sum(call.bus_bytes or 0.0 for call in calls), bucket_count=len(calls),
-        sharded=True, probed=any(call.probed for call in calls),
+        sharded=True, checked=any(call.checked for call in calls),
     )  # fmt: skip
     return record, tuple(calls)
 

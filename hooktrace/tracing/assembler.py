@@ -2,7 +2,7 @@
 
     BucketCall --steps.py--> whole steps --stage_times.py--> StepRecord, BucketRecords ---+--take-->
     ProbeResult, DebugResult --once their device has passed, in their order--> numbers    |
-    in the records of their step, skews, anomalies; WireSample: what opaque hooks sent ---+
+    in the records of their step, skews, anomalies; WireSample: what plain hooks sent ---+
     AnomalyRecord --the first of its kind and bucket--------------------------------------+
     any other record --as it is-----------------------------------------------------------+
 
@@ -37,9 +37,9 @@ from .stage_times import (
 from .steps import StallWatch, StepGatherer
 
 _WARMUP_STEPS = 2
-"""Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
+"""Rebuild 0 is left after one step, or two under ``static_graph``.  Where it is never left
 (``find_unused_parameters``, a hook without rebuilds), it counts from the third step on; so does a
-sharded model, whose generations begin with each step that has a collective more."""
+sharded model, whose rebuilds begin with each step that has a collective more."""
 
 _KEPT = 4096
 """Probed errors whose steps have not come, of which more are of steps that were lost; and anomalies
@@ -143,7 +143,7 @@ class Assembler:
             call.let_go()
         if known:
             complete = calls.complete and len(known) == len(calls)
-            self._waiting.append(StepCalls(known, calls.generation, complete=complete))
+            self._waiting.append(StepCalls(known, calls.rebuild, complete=complete))
             self._complete_passed()
 
     def add_result(self, result: Found) -> None:
@@ -172,23 +172,23 @@ class Assembler:
         ):
             self.add_anomaly(anomaly)
 
-    def add_numbers(self, probed: ProbeResult) -> None:
+    def add_numbers(self, checked: ProbeResult) -> None:
         """Take what was read of a probe."""
-        slot, mismatched = probed.slot, mismatch(probed)
+        slot, mismatched = checked.slot, mismatch(checked)
         if mismatched is not None:
-            self.losses.add("probe_failed", why=mismatched)
+            self.losses.add("check_failed", why=mismatched)
             return
-        error = error_record(probed)
+        error = error_record(checked)
         if error is not None:
-            self._errors[slot.model.name, probed.step, slot.index] = error
-        skew = skew_record(probed)
+            self._errors[slot.model.name, checked.step, slot.index] = error
+        skew = skew_record(checked)
         if skew is not None:
             self._records.append(skew)
-        self.add_found(probed, self._diagnosis.of_probe(probed))
+        self.add_found(checked, self._diagnosis.of_probe(checked))
 
     def add_anomaly(self, anomaly: AnomalyRecord) -> None:
         """Take an anomaly, if it is the first of its kind and bucket."""
-        key = (anomaly.kind, anomaly.model, anomaly.generation, anomaly.bucket)
+        key = (anomaly.kind, anomaly.model, anomaly.rebuild, anomaly.bucket)
         if key not in self._anomalies_seen:
             self._anomalies_seen[key] = None
             self._records.append(anomaly)
@@ -209,10 +209,10 @@ class Assembler:
         """Make the records of a step."""
         host, device = self._times(calls)
         model, number = calls[0].slot.model.name, calls[0].step
-        generation = calls.generation
+        rebuild = calls.rebuild
         first = calls[0].slot.model.first_step
         is_first = number - first < _WARMUP_STEPS
-        warmup = is_first and (generation == 0 or calls[0].slot.unit is not None)
+        warmup = is_first and (rebuild == 0 or calls[0].slot.unit is not None)
         sent, errors = self.sent.of_step(calls), self._errors
         buckets = tuple(
             [
@@ -220,7 +220,7 @@ class Assembler:
                     call,
                     host[i],
                     device[i],
-                    generation=generation,
+                    rebuild=rebuild,
                     warmup=warmup,
                     error=errors.pop((model, number, call.slot.index), None) if errors else None,
                     sent=sent.of_calls[i],

@@ -22,20 +22,20 @@ def _stages(call: BucketCall, times: CallTimes) -> tuple[Stage, ...]:
     if call.bare:  # one collective, which is all of its call
         stages = tuple([_wire(one.what, times.ready, times.done) for one in times.collectives])
     else:
-        stages = _staged(times) if call.staged else _opaque(times)
+        stages = _staged(times) if call.staged else _plain(times)
     if times.entered > times.ready:
-        stages = (Stage(name="probe", start_ns=times.ready, end_ns=times.entered), *stages)
+        stages = (Stage(name="check", start_ns=times.ready, end_ns=times.entered), *stages)
     if times.released > times.done:
-        stages = (*stages, Stage(name="probe", start_ns=times.done, end_ns=times.released))
+        stages = (*stages, Stage(name="check", start_ns=times.done, end_ns=times.released))
     return stages
 
 
-def _opaque(times: CallTimes) -> tuple[Stage, ...]:
+def _plain(times: CallTimes) -> tuple[Stage, ...]:
     if times.launched is None:
-        return (Stage(name="pending", start_ns=times.ready, end_ns=times.done),)
+        return (Stage(name="future_wait", start_ns=times.ready, end_ns=times.done),)
     return (
         Stage(name="hook", start_ns=times.entered, end_ns=times.launched),
-        Stage(name="pending", start_ns=times.launched, end_ns=times.done),
+        Stage(name="future_wait", start_ns=times.launched, end_ns=times.done),
     )
 
 
@@ -55,7 +55,9 @@ def _wire(what: Collective, start: int, end: int, *, derived: bool = False) -> S
 def _staged(times: CallTimes) -> tuple[Stage, ...]:
     stages: list[Stage] = []
     if times.started > times.entered:
-        stages.append(Stage(name="turn", start_ns=times.entered, end_ns=times.started))
+        stages.append(
+            Stage(name="serialization_wait", start_ns=times.entered, end_ns=times.started)
+        )
     at = times.started
     for one in times.collectives:
         stages.append(Stage(name="compress", start_ns=at, end_ns=one.issued))
@@ -86,7 +88,7 @@ def bucket_record(
     host: CallTimes,
     device: CallTimes | None,
     *,
-    generation: int,
+    rebuild: int,
     warmup: bool,
     error: ErrorRecord | None,
     sent: Sent,
@@ -101,7 +103,7 @@ def bucket_record(
         sent = None
     usual = replace(
         slot.blank,
-        generation=generation,
+        rebuild=rebuild,
         step=call.step,
         ready_ns=host.ready,
         launched_ns=launched(call) if host.launched is None else host.launched,
@@ -112,8 +114,8 @@ def bucket_record(
         bus_bytes=bus,
         is_last=slot.is_last,
     )
-    probed = call.entered is not None
-    rare = device or call.shadow or warmup or probed or call.error or error or slot.unit
+    checked = call.entered is not None
+    rare = device or call.join_dummy or warmup or checked or call.error or error or slot.unit
     if not (rare or sent is not None):
         return usual  # each further field costs as much as all of these
     span = None
@@ -122,9 +124,9 @@ def bucket_record(
     return replace(
         usual,
         device=span,
-        shadow=call.shadow,
+        join_dummy=call.join_dummy,
         warmup=warmup,
-        probed=probed,
+        checked=checked,
         exception=call.error,
         error=error,
         sent=sent,
@@ -166,24 +168,24 @@ def step_record(
     return StepRecord(
         model=first.model,
         hook=first.hook,
-        generation=first.generation,
+        rebuild=first.rebuild,
         step=first.step,
         clock=first.clock,
         first_ready_ns=first_ready,
         last_ready_ns=max(ready),
         done_ns=max([b.done_ns for b in buckets]),
-        busy_ns=union_ns(known) if resolved else None,
+        communication_ns=union_ns(known) if resolved else None,
         exposed_ns=exposed,
-        wire_busy_ns=union_ns(wire) if resolved and wire else None,
+        wire_in_flight_ns=union_ns(wire) if resolved and wire else None,
         previous_period_ns=period,
         gradient_bytes=sum([b.gradient_bytes for b in buckets]),
         wire_bytes=_bytes_of(sent) if wire_bytes is None else wire_bytes,
         bus_bytes=_total([b.bus_bytes for b in buckets]),
         bucket_count=len(buckets),
-        shadow=all(b.shadow for b in buckets),
+        join_dummy=all(b.join_dummy for b in buckets),
         warmup=first.warmup,
         complete=complete,
-        probed=any(b.probed for b in buckets),
+        checked=any(b.checked for b in buckets),
         sent=sent,
         sent_unknown=sent_unknown,
         sharded=sharded,

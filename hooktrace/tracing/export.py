@@ -4,7 +4,7 @@
     drain, assembler, exporters --add--> LossLedger --totals--> batches, tracer.losses(), warnings
 
 An exporter that raises is closed, disabled, logged once and counted.  The ledger counts by reason,
-and warns once of each, with its remedy.
+and warns once of each, with its fix.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LossLedger:
                     reason,
                     self._whys.get(reason, ""),
                     LOSSES[reason].sentence,
-                    LOSSES[reason].remedy,
+                    LOSSES[reason].fix,
                 )
 
 

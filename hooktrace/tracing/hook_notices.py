@@ -86,13 +86,13 @@ class HookNotices:
             return
         self._tracer.start()
         last = self._layout.models[-1] if self._layout.models else None
-        what = f"{what}; {anomaly_kind(kind).remedy}"
+        what = f"{what}; {anomaly_kind(kind).fix}"
         self._tracer.push(
             AnomalyRecord(
                 kind=kind,
                 model=self._model,
                 hook=self._layout.hook,
-                generation=last.generation if last else 0,
+                rebuild=last.rebuild if last else 0,
                 step=max(last.first_step, last.step) if last else self._tracer.first_step,
                 bucket=-1,
                 stage="hook",

@@ -117,7 +117,7 @@ _new = object.__new__
 
 
 class HooklessModel:
-    """Records what DDP sends for one model, whose names ``layout`` knows."""
+    """Records what DDP sends for one model, whose names ``assignment`` knows."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class HooklessModel:
             return None
 
     def _begin(
-        self, slot: BucketSlot, tensor: torch.Tensor, ready: int, shadow: bool = False
+        self, slot: BucketSlot, tensor: torch.Tensor, ready: int, join_dummy: bool = False
     ) -> OwnAllReduce | None:
         """Count a bucket's call, and record it."""
         tracer, model, index = self._tracer, slot.model, slot.index
@@ -207,8 +207,8 @@ class HooklessModel:
         call.done = NOT_YET
         call.recorder = tracer
         call.in_ring = False
-        if shadow:
-            call.shadow = True
+        if join_dummy:
+            call.join_dummy = True
         else:
             if step >= self._next_look:
                 self._look(call, tensor)
@@ -267,7 +267,7 @@ class HooklessModel:
         if frame is not None and frame.f_locals.get("self") is ddp:
             slot = self._next(args.input_tensors[0])
             if slot is not None:
-                return self._begin(slot, args.input_tensors[0], ready, shadow=True)
+                return self._begin(slot, args.input_tensors[0], ready, join_dummy=True)
         return None
 
     def _meet(self, tensor: torch.Tensor, ready: int) -> OwnAllReduce | None:

@@ -12,14 +12,14 @@ from ..staging.units import ShardedModel
 
 
 class TracedModels:
-    """Knows the layouts of all traced hooks that are alive; safe from several threads."""
+    """Knows the assignments of all traced hooks that are alive; safe from several threads."""
 
     def __init__(self) -> None:
         self._uses: dict[str, int] = {}
         """By name: how many models were to have it."""
         self._said: Bounded[str, None] = Bounded()
         self._number = 0
-        self._layouts: weakref.WeakSet[LayoutTracker | ShardedModel] = weakref.WeakSet()
+        self._assignments: weakref.WeakSet[LayoutTracker | ShardedModel] = weakref.WeakSet()
         self._lock = threading.RLock()  # a signal handler may close the tracer meanwhile
 
     def name(self, wanted: str | None) -> str:
@@ -50,7 +50,7 @@ class TracedModels:
     def register_layout(self, layout: LayoutTracker | ShardedModel) -> None:
         """Take note of a traced hook's layout."""
         with self._lock:
-            self._layouts.add(layout)
+            self._assignments.add(layout)
 
     def count_in_flight(self) -> int:
         """Return how many calls wait for their futures."""
@@ -59,8 +59,8 @@ class TracedModels:
     def leave(self) -> None:
         """End what is under way: steps of sharded models, and sampling, as the other ranks hear."""
         with self._lock:
-            layouts = list(self._layouts)
-        for layout in layouts:
+            assignments = list(self._assignments)
+        for layout in assignments:
             if isinstance(layout, ShardedModel):
                 layout.leave()
         for model in self.all():
@@ -70,7 +70,7 @@ class TracedModels:
     def begin_in_child(self) -> None:
         """Identify every bucket anew in a forked child, which speaks to no other rank."""
         self._lock = threading.RLock()
-        for layout in list(self._layouts):
+        for layout in list(self._assignments):
             layout.recheck()
         for model in self.all():
             if model.sampling is not None:
@@ -79,5 +79,5 @@ class TracedModels:
     def all(self) -> list[ModelState]:
         """Return the models whose hooks are alive."""
         with self._lock:
-            layouts = list(self._layouts)
-        return [model for layout in layouts for model in layout.models]
+            assignments = list(self._assignments)
+        return [model for layout in assignments for model in layout.models]

@@ -3,8 +3,8 @@
 tracer's options, the hook, the bucket --begin--> model.sampling
 
 error  against all ranks' lossless average (ModelProbes), or on this rank's own (LocalProbes)
-wire   what an opaque hook sends, where torch's process groups do not tell (WireSampler)
-other  the job's other collectives, where they tell of an opaque hook's (OtherSampler)
+wire   what a plain hook sends, where torch's process groups do not tell (WireSampler)
+other  the job's other collectives, where they tell of a plain hook's (OtherSampler)
 debug  every step (DebugChecks)
 """
 
@@ -52,7 +52,7 @@ class SamplingPlan:
         every, debug = self._tracer.error_every, self._tracer.debug
         parts: list[Part | None] = []
         # Of the collectives of a hook inside another one torch's groups do not tell whose they are.
-        if every and (self._staged.has_opaque if self._staged else not group_hooks.available):
+        if every and (self._staged.has_plain if self._staged else not group_hooks.available):
             parts.append(WireSampler(every))
         if every and self._staged is None and group_hooks.available:
             parts.append(OtherSampler(every))
@@ -102,7 +102,7 @@ class SamplingPlan:
 
     def _local_probes(self, slot: BucketSlot) -> LocalProbes | None:
         staged, tracer = self._staged, self._tracer
-        if staged is None or staged.has_opaque:
+        if staged is None or staged.has_plain:
             cure = how_to_see(self._name if staged is None else "")
             why = f"is a plain hook, and where it compresses cannot be seen; {cure}, or"
         elif staged.has_effects:

@@ -3,7 +3,7 @@
     BucketCall --host_times, device_times--> CallTimes, for the records
     collectives of a whole step --QueueModel--> when each began: others wait in the queue before
     spans of the calls that one wait is for, and its begin --exposed_of--> ns of each
-    an opaque hook's calls of a sampled step --SentLookUp--> what they sent, or why it is not known
+    a plain hook's calls of a sampled step --SentLookUp--> what they sent, or why it is not known
 
 The only module that reads a call's stamps, its rounds and its events.
 
@@ -46,7 +46,7 @@ from ..records.intervals import fifo_starts
 from ..records.last_used import Bounded, LastUsed
 from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective, events_of
 from ..staging.devices import DeviceEvent
-from ..staging.driver import OpaqueRun
+from ..staging.driver import PlainRun
 
 
 def exposed_of(spans: Sequence[tuple[int, int]], wait: int) -> list[int]:
@@ -293,7 +293,7 @@ def _seen(calls: Sequence[BucketCall]) -> Attribution:
 
     Raises ``UnknownError`` where they have not told all of one.
     """
-    runs: list[OpaqueRun] = [call for call in calls if isinstance(call, OpaqueRun)]
+    runs: list[PlainRun] = [call for call in calls if isinstance(call, PlainRun)]
     for run in runs:
         if run.in_doubt or not run.seen:
             raise UnknownError(run.in_doubt or _UNSEEN)
@@ -313,7 +313,7 @@ def _seen(calls: Sequence[BucketCall]) -> Attribution:
 
 
 class SentLookUp:
-    """Tells what opaque hooks sent: as torch's process groups have told with each call.
+    """Tells what plain hooks sent: as torch's process groups have told with each call.
 
     On older torch, of sampled steps only, which are looked up in torch's Flight Recorder.
     """
@@ -334,7 +334,7 @@ class SentLookUp:
         nothing = Attribution([None] * len(calls), None)
         if all(call.staged for call in calls):
             return nothing
-        is_watched = all(isinstance(call, OpaqueRun) and call.is_watched for call in calls)
+        is_watched = all(isinstance(call, PlainRun) and call.is_watched for call in calls)
         if sample is None and not is_watched:
             return nothing
         try:

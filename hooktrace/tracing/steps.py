@@ -50,19 +50,19 @@ class StallWatch:
             return None
         if not is_stall(step.exposed_ns, usual_exposed, usual_period):
             return None
-        probed = "; hooktrace sampled the step, which may be a part of it" if step.probed else ""
+        checked = "; hooktrace sampled the step, which may be a part of it" if step.checked else ""
         return AnomalyRecord(
             kind="stall",
             model=step.model,
             hook=step.hook,
-            generation=step.generation,
+            rebuild=step.rebuild,
             step=step.step,
             bucket=-1,
             stage="exposed",
             time_ns=step.last_ready_ns,
             message=f"hook {step.hook!r}, step {step.step}: {ms(step.exposed_ns)} of exposed "
-            f"communication, where {ms(usual_exposed)} is usual{probed}; this rank waited, and "
-            f"cannot tell for whom: {anomaly_kind('stall').remedy}",
+            f"communication, where {ms(usual_exposed)} is usual{checked}; this rank waited, and "
+            f"cannot tell for whom: {anomaly_kind('stall').fix}",
             rank=slot.model.rank,
         )
 
@@ -89,9 +89,9 @@ class _OpenStep(list[BucketCall]):
         self.sort(key=_BY_BUCKET)
         last = self[-1].slot  # one of a static graph's first pass knows by now that it is the last
         whole = last.is_last and len(self) == last.index + 1
-        generation = max([call.slot.generation for call in self])
+        rebuild = max([call.slot.rebuild for call in self])
         failed = any(call.error is not None for call in self)
-        return StepCalls(self, generation, complete=whole and not failed)
+        return StepCalls(self, rebuild, complete=whole and not failed)
 
 
 class _OpenSteps(dict[int, _OpenStep]):

@@ -3,7 +3,7 @@
 ``ddp_of`` finds the DDP model in what people hold, or says why there is none:
 
     DDP, torch.compile(ddp), Fabric's module around it --> that DDP
-    a sharded model, DataParallel, a bare module, a Trainer ... --> TypeError with the remedy
+    a sharded model, DataParallel, a bare module, a Trainer ... --> TypeError with the fix
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHARDED = {
     "FSDP2": "a sharded model calls no DDP hook; use hooktrace.fsdp.trace(model)",
 }
 
-_REMEDIES = {
+_FIXES = {
     "DDP": "replicate() makes a DDP model late; use DistributedDataParallel in its place",
     "DataParallel": "it sends no gradients between processes; use DistributedDataParallel",
     "Accelerator": (
@@ -55,7 +55,7 @@ _REMEDIES = {
 
 
 def ddp_of(model: Any) -> DistributedDataParallel:
-    """Return the DDP model in a model.  Raises ``TypeError`` where there is none, with a remedy."""
+    """Return the DDP model in a model.  Raises ``TypeError`` where there is none, with a fix."""
     found = model
     while not isinstance(found, DistributedDataParallel):
         inner = _inner(found)
@@ -95,13 +95,13 @@ def _inner(model: Any) -> Any:
 
 def _refusal(given: Any, found: Any) -> str:
     names = _kinds(found)
-    remedy = next((text for name, text in _REMEDIES.items() if name in names), "")
+    fix = next((text for name, text in _FIXES.items() if name in names), "")
     if (sharding := sharding_of(found)) is not None:
-        remedy = _SHARDED[sharding]
+        fix = _SHARDED[sharding]
     what = f"cannot instrument a {type(given).__name__}"
     if found is not given:
         what += f", which holds a {type(found).__name__}"
-    return f"{what}: {remedy or 'pass a torch.nn.parallel.DistributedDataParallel model'}"
+    return f"{what}: {fix or 'pass a torch.nn.parallel.DistributedDataParallel model'}"
 
 
 def trace(
@@ -150,7 +150,7 @@ def instrument(
     ``ddp``: a ``DistributedDataParallel`` model, as it is, compiled or in Fabric's module.  Without
     a hook the gradients are averaged as DDP does without one, bit for bit.
 
-    The same as ``ddp.register_comm_hook(state, trace(hook, ...))``, and records and layouts say
+    The same as ``ddp.register_comm_hook(state, trace(hook, ...))``, and records and assignments say
     ``layer3.conv.weight`` where they could otherwise only say ``4.2``.  Returns the traced hook;
     raises what ``trace`` and ``register_comm_hook`` raise, and ``TypeError`` for another model, and
     for a state without a hook.

@@ -1,14 +1,14 @@
 """The traced hook: what DDP calls in the hook's place.
 
     DDP --> TracedHook(state, bucket)
-              |  slot = layout.by_buffer[...]    which model, generation, bucket
-              |  run = StagedRun or OpaqueRun     driver and stamps in one; pushed to the tracer's
+              |  slot = layout.by_buffer[...]    which model, rebuild, bucket
+              |  run = StagedRun or PlainRun     driver and stamps in one; pushed to the tracer's
               |                                   ring when the hook's result is there
               |  _begin_with_care                 a bucket that is new, a step that is sampled
               +--> the hook, driven by the run, which stamps stages: of a staged hook its own, of an
-                   opaque hook its call, its return and its completion
+                   plain hook its call, its return and its completion
 
-One link is added to an opaque hook's future, unless that is complete: ``then`` runs before DDP
+One link is added to a plain hook's future, unless that is complete: ``then`` runs before DDP
 reads the value and passes on the very same tensor, and what it raises fails ``backward()``
 properly.
 """
@@ -26,7 +26,7 @@ from ..probes.step_sampler import CallStart, SampledCall
 from ..staging import group_hooks
 from ..staging.calls import NOT_YET, BucketCall, Recorder
 from ..staging.devices import refuse_captured_stream
-from ..staging.driver import Future, OpaqueRun, StagedRun, launch_opaque
+from ..staging.driver import Future, PlainRun, StagedRun, launch_plain
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from ..staging.hook_checks import compiled_reducer
 from ..staging.layout import LayoutTracker
@@ -68,7 +68,7 @@ class TracedHook:
         self._local = local
         self._first_name = tracer.models.name(model)
         self._clock = tracer.clock
-        self._run_type: type[Any] = OpaqueRun if self._staged is None else StagedRun
+        self._run_type: type[Any] = PlainRun if self._staged is None else StagedRun
         label = self.__qualname__.split("<locals>.")[-1]
         self._layout = LayoutTracker(label, self._name_model, tracer)
         tracer.models.register_layout(self._layout)
@@ -163,7 +163,7 @@ class TracedHook:
         staged = self._staged
         try:
             if staged is None:
-                future = launch_opaque(self.__qualname__, self._hook, state, bucket, run)
+                future = launch_plain(self.__qualname__, self._hook, state, bucket, run)
             else:
                 future = staged.launch(state, bucket, run)
         except BaseException:
@@ -184,7 +184,7 @@ class TracedHook:
 
     def _begin_with_care(
         self, state: Any, bucket: Any, ready: int
-    ) -> tuple[StagedRun | OpaqueRun, SampledCall | None] | None:
+    ) -> tuple[StagedRun | PlainRun, SampledCall | None] | None:
         """Begin a call of a bucket that is new, or of a step that is sampled.
 
         Returns ``None`` for one that could not be stamped, and is counted as such.
@@ -194,15 +194,15 @@ class TracedHook:
         step = -1
         try:
             slot = self._layout.find(bucket)
-            shadow = begins = False
+            join_dummy = begins = False
             if slot is None:
-                slot, shadow, begins = self._identify(state, bucket)
+                slot, join_dummy, begins = self._identify(state, bucket)
             model = slot.model
             step = model.enter(slot.index)
             if step >= model.sample_step:
                 sampled = self._sample(CallStart(slot, step, ready, bucket, state))
             recorder: Recorder = tracer if sampled is None else sampled.recorder(tracer)
-            run: StagedRun | OpaqueRun = self._run_type(slot, step, ready, recorder, shadow)
+            run: StagedRun | PlainRun = self._run_type(slot, step, ready, recorder, join_dummy)
             if slot.has_events:
                 run.begin_on_device()
             if slot.is_last:
@@ -280,20 +280,20 @@ class TracedHook:
         return sampled
 
     def _identify(self, state: Any, bucket: Any) -> tuple[BucketSlot, bool, bool]:
-        """Return the bucket's slot, whether the call is a shadow, and whether a model begins.
+        """Return the bucket's slot, whether the call is a join_dummy, and whether a model begins.
 
         A model that was paused begins with a step, at whose first bucket the other ranks know it.
         """
         if not self._tracer.started:
             self._tracer.start()
-        slot, shadow = self._layout.identify(bucket, state)
+        slot, join_dummy = self._layout.identify(bucket, state)
         begins = slot.index == 0 and not slot.model.is_planned
         if begins:
             slot.model.is_planned = True
             if self._staged is None:
                 group_hooks.watch()
             self._plan.begin(state, slot, bucket)
-        return slot, shadow, begins
+        return slot, join_dummy, begins
 
     def _name_model(self, position: int) -> str:
         # The first model's name was given by trace(), so that names follow the order in the code.

@@ -28,12 +28,12 @@ from ..ranks import native_calls
 from ..ranks.channel.messages import HubAddress
 from ..records import (
     AnomalyRecord,
+    AssignmentRecord,
     Batch,
     BucketRecord,
     ClockRecord,
     CompletedStep,
     HangRecord,
-    LayoutRecord,
     RunInfo,
     Scope,
     SkewRecord,
@@ -96,7 +96,7 @@ class Tracer:
       counted.
     - ``keep_steps``: how many steps ``steps()`` can look back.
     - ``keep_buckets``: how many buckets ``buckets()`` can look back.
-    - ``error_every``: steps between two samples, of the compression error and of what opaque hooks
+    - ``error_every``: steps between two samples, of the compression error and of what plain hooks
       send; 0 for none, and the same on all ranks.
     - ``error_all_buckets``: sample all buckets of such a step, not one in turn.
     - ``error``: ``global`` compares results with the lossless average of all ranks; ``local`` has
@@ -254,7 +254,7 @@ class Tracer:
         """Return how many records were lost, by reason; empty when none was.
 
         ``LOSSES`` in ``hooktrace.records.losses`` has the reasons, each with its meaning and a
-        remedy.  An exporter's own losses follow its name: ``record_file_buckets``.
+        fix.  An exporter's own losses follow its name: ``record_file_buckets``.
         """
         return dict(self._pipeline.losses.published)
 
@@ -351,16 +351,16 @@ class Tracer:
         completed = self._completed() if wait else self._recent.steps()
         return summarize(completed if last is None else completed[-last:])
 
-    def layouts(self) -> list[LayoutRecord]:
-        """Return the bucket layouts, oldest first: one a generation."""
-        return self.records(LayoutRecord)
+    def assignments(self) -> list[AssignmentRecord]:
+        """Return the bucket assignments, oldest first: one a rebuild."""
+        return self.records(AssignmentRecord)
 
     def anomalies(self) -> list[AnomalyRecord]:
         """Return what went wrong in hooks, oldest first."""
         return self.records(AnomalyRecord)
 
     def skews(self) -> list[SkewRecord]:
-        """Return when the ranks had probed buckets ready, oldest first."""
+        """Return when the ranks had checked buckets ready, oldest first."""
         return self.records(SkewRecord)
 
     def hangs(self) -> list[HangRecord]:

@@ -80,7 +80,7 @@ COMPARED: dict[str, _Pair] = {
 
 SEEN = (
     "large last, alone", "late", "late, clocks unknown", "late, one file of three",
-    "late and probed", "on devices", "hung for a while", "sharded, with a codec",
+    "late and checked", "on devices", "hung for a while", "sharded, with a codec",
     "sharded, in replicas",
 )  # fmt: skip
 """Jobs that are also seen close by."""
@@ -268,7 +268,7 @@ def _frames(folder: Path) -> Iterator[str]:
         )
 
 
-_WHOSE = ("model", "hook", "rank", "step", "generation", "bucket", "time")
+_WHOSE = ("model", "hook", "rank", "step", "rebuild", "bucket", "time")
 
 
 def _sum(column: Any) -> str:

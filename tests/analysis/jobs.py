@@ -43,7 +43,8 @@ def with_buckets(completed: CompletedStep, buckets: list[BucketRecord]) -> Compl
     wire = [(s.start_ns, s.end_ns) for b in buckets for s in b.stages if s.name == "wire"]
     changed = replace(
         step, last_ready_ns=last, done_ns=done, exposed_ns=exposed_ns(last, done),
-        busy_ns=union_ns((b.ready_ns, b.done_ns) for b in buckets), wire_busy_ns=union_ns(wire),
+        communication_ns=union_ns((b.ready_ns, b.done_ns) for b in buckets),
+        wire_in_flight_ns=union_ns(wire),
     )  # fmt: skip
     return changed, tuple(buckets)
 
@@ -64,7 +65,9 @@ def one_after_another(rank: int, completed: CompletedStep) -> CompletedStep:
             for name, (start, end) in zip(names, pairwise(bounds), strict=True)
         ]
         if begin > bucket.ready_ns:
-            stages.insert(0, Stage(name="turn", start_ns=bucket.ready_ns, end_ns=begin))
+            stages.insert(
+                0, Stage(name="serialization_wait", start_ns=bucket.ready_ns, end_ns=begin)
+            )
         free = bounds[-1]
         launched = free if bucket.is_last else bucket.ready_ns + MS // 10
         found.append(
@@ -79,7 +82,7 @@ def one_after_another(rank: int, completed: CompletedStep) -> CompletedStep:
     return with_buckets((replace(step, hook="powerSGD_hook"), buckets), found)
 
 
-def probed(rank: int, completed: CompletedStep) -> CompletedStep:
+def checked(rank: int, completed: CompletedStep) -> CompletedStep:
     """Return the step; of every tenth hooktrace probes a bucket, for 80 ms before its hook."""
     step, buckets = completed
     if step.step % 10:
@@ -92,12 +95,12 @@ def probed(rank: int, completed: CompletedStep) -> CompletedStep:
     moved = tuple(
         replace(s, start_ns=s.start_ns + late, end_ns=s.end_ns + late) for s in first.stages
     )
-    probe = Stage(name="probe", start_ns=first.ready_ns, end_ns=first.ready_ns + late)
+    probe = Stage(name="check", start_ns=first.ready_ns, end_ns=first.ready_ns + late)
     first = replace(
         first, stages=(probe, *moved), launched_ns=first.launched_ns + late,
-        done_ns=first.done_ns + late, error=error, probed=True,
+        done_ns=first.done_ns + late, error=error, checked=True,
     )  # fmt: skip
-    return with_buckets((replace(step, probed=True), buckets), [first, *others])
+    return with_buckets((replace(step, checked=True), buckets), [first, *others])
 
 
 def longer(bucket: BucketRecord, more: int) -> BucketRecord:
@@ -116,7 +119,7 @@ def stalled(rank: int, completed: CompletedStep) -> CompletedStep:
     return with_buckets(completed, [*others, longer(last, 10_000 * MS)])
 
 
-def opaque(rank: int, completed: CompletedStep) -> CompletedStep:
+def plain(rank: int, completed: CompletedStep) -> CompletedStep:
     """Return the step of a hook of which only its calls are seen."""
     step, buckets = completed
     found = [
@@ -124,7 +127,7 @@ def opaque(rank: int, completed: CompletedStep) -> CompletedStep:
             b, wire_bytes=None, bus_bytes=None,
             stages=(
                 Stage(name="hook", start_ns=b.ready_ns, end_ns=b.launched_ns),
-                Stage(name="pending", start_ns=b.launched_ns, end_ns=b.done_ns),
+                Stage(name="future_wait", start_ns=b.launched_ns, end_ns=b.done_ns),
             ),
         )
         for b in buckets
@@ -161,7 +164,7 @@ def with_error(**fields: Any) -> Change:
         step, (first, *others) = completed
         if step.step % 10:
             return completed
-        return replace(step, probed=True), (replace(first, error=error, probed=True), *others)
+        return replace(step, checked=True), (replace(first, error=error, checked=True), *others)
 
     return change
 
@@ -230,10 +233,10 @@ RUNS = {
     "late in the last bucket": entry(job(late_ms={1: 6.0}, late_from=7, clocks=False)),
     "one slow bucket": entry(QUIET, one_slow_bucket),
     "slow collectives": entry(job(slow_every=7, bytes_per_second=5e7)),
-    "probed": entry(QUIET, probed),
+    "checked": entry(QUIET, checked),
     "stalled": entry(QUIET, stalled),
     "stalled, one file of three": entry(QUIET, stalled, 1),
-    "opaque": entry(QUIET, opaque),
+    "plain": entry(QUIET, plain),
     "late, and nobody waits": entry(LATE, nobody_waits),
     "compresses nothing": entry(job(hook="powerSGD_hook", codec_ms=1.0)),
     "compresses late": entry(job(hook="powerSGD_hook", codec_ms=1.0), compressing_late),
@@ -270,11 +273,11 @@ def hung(folder: Path) -> None:
 
 
 def rebuilt(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step, which has other buckets from the tenth on; every fourth is probed."""
+    """Return the step, which has other buckets from the tenth on; every fourth is checked."""
     step, buckets = completed
-    generation = 1 if step.step < 10 else 2
-    changed = replace(step, generation=generation, probed=step.step % 4 == 0)
-    return changed, tuple(replace(b, generation=generation) for b in buckets)
+    rebuild = 1 if step.step < 10 else 2
+    changed = replace(step, rebuild=rebuild, checked=step.step % 4 == 0)
+    return changed, tuple(replace(b, rebuild=rebuild) for b in buckets)
 
 
 def incomplete(rank: int, completed: CompletedStep) -> CompletedStep:
@@ -288,8 +291,10 @@ def incomplete(rank: int, completed: CompletedStep) -> CompletedStep:
 def joined(rank: int, completed: CompletedStep) -> CompletedStep:
     """Return the step; rank 0 has no data from the sixteenth on."""
     step, buckets = completed
-    shadow = rank == 0 and step.step > 15
-    return replace(step, shadow=shadow), tuple(replace(b, shadow=shadow) for b in buckets)
+    join_dummy = rank == 0 and step.step > 15
+    return replace(step, join_dummy=join_dummy), tuple(
+        replace(b, join_dummy=join_dummy) for b in buckets
+    )
 
 
 def warming_up(rank: int, completed: CompletedStep) -> CompletedStep:
@@ -334,7 +339,7 @@ JOBS: dict[str, Writes] = {
     "late by 1.9 ms of 106": small(late_ms={2: 1.9}),
     "late by 2.6 ms from bucket 3 on": small(late_ms={2: 2.6}, late_from=3),
     "late by less than is worth a name": small(late_ms={2: 0.4}),
-    "late and probed": small(late_ms={1: 6.0}, error=0.1, error_every=5, skews=True),
+    "late and checked": small(late_ms={1: 6.0}, error=0.1, error_every=5, skews=True),
     "buckets rebuilt": changed(rebuilt),
     "incomplete steps": changed(incomplete),
     "join": changed(joined),

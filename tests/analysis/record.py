@@ -33,7 +33,7 @@ DEMOS = {
     "real-powersgd": ("--hook", "powersgd"),
     "real-fsdp": ("--fsdp",),
 }
-SCRIPTS = ("real-late", "real-opaque", "real-join", "real-two-models", "real-hang")
+SCRIPTS = ("real-late", "real-plain", "real-join", "real-two-models", "real-hang")
 LATE_S = 0.02
 HELD_S = 6.0
 
@@ -79,7 +79,7 @@ def _model(kind: str, name: str, tracer: hooktrace.Tracer) -> DistributedDataPar
     layers = [nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 256)]
     ddp = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=0.6)
     hook = hooktrace.hooks.allreduce_hook
-    if kind == "real-opaque":
+    if kind == "real-plain":
         hook = default_hooks.fp16_compress_hook
     hooktrace.instrument(ddp, hook, tracer=tracer, model=name)
     return ddp

@@ -13,7 +13,7 @@ from hooktrace.analysis.compare.measure import grouping, step_table
 from hooktrace.analysis.run.parts import KINDS
 from hooktrace.analysis.run.waits import ONE_RANK
 from tests.analysis.compare.jobs import BASE, as_facts, compared, measures
-from tests.analysis.jobs import opaque
+from tests.analysis.jobs import plain
 from tests.analysis.report.jobs import write_changed
 from tests.analysis.runs import run_in
 
@@ -51,9 +51,9 @@ def test_wire_is_whole_where_waits_are_unknown_in_one() -> None:
     assert not any("wire is not split" in limit for limit in alike.limits)
 
 
-def test_an_opaque_hook_has_no_stages_to_compare(tmp_path: Path) -> None:
+def test_an_plain_hook_has_no_stages_to_compare(tmp_path: Path) -> None:
     """So that nothing is called transfer beside what has everything in it."""
-    write_changed(tmp_path, like(BASE, seed=1), opaque)
+    write_changed(tmp_path, like(BASE, seed=1), plain)
     one = measure(run_in(tmp_path), BASE.model, "other")
     assert one is not None
     found = compare_runs(measures("base"), one)
@@ -62,7 +62,7 @@ def test_an_opaque_hook_has_no_stages_to_compare(tmp_path: Path) -> None:
     assert found.step is not None
     (text,) = [text for text in found.limits if "is a plain hook" in text]
     assert text.endswith("to see them, use hooktrace.hooks.allreduce_hook in place of torch's")
-    assert {"hook", "pending"} <= set(grouping(one, one))
+    assert {"hook", "future_wait"} <= set(grouping(one, one))
 
 
 def test_parts_of_each_step_add_up_to_it() -> None:

@@ -47,7 +47,7 @@ def test_a_job_can_assert_on_findings(tmp_path: Path) -> None:
     late, wrong = by_rule["ranks_wait"], by_rule["nonfinite_gradient"]
     assert (late["rank"], late["bucket"], late["is_wrong"]) == (1, 0, False)
     assert (wrong["rank"], wrong["bucket"], wrong["is_wrong"]) == (2, 1, True)
-    assert (4e6 < late["gain_ns"] < 6e6, wrong["gain_ns"], report["schema"]) == (True, None, 4)
+    assert (4e6 < late["gain_ns"] < 6e6, wrong["gain_ns"], report["schema"]) == (True, None, 5)
     assert (report["ranks"], report["run"]["world_size"], report["missing"]) == (3, 3, [])
     facts = model["facts"]
     assert by_rule["communication_is_exposed"]["gain_ns"] == facts["exposed"]["p50"]
@@ -135,7 +135,7 @@ def test_a_call_that_is_made_again_has_its_number(tmp_path: Path) -> None:
     facts = facts_of(tmp_path)
     bucket = facts.buckets[1]
     assert bucket.unit is not None
-    long = replace(bucket.unit, name="model.language_model.transformer.layers.11.mlp", turn=2)
+    long = replace(bucket.unit, name="model.language_model.transformer.layers.11.mlp", repeat=2)
     (row,) = named(bucket_table(replace(facts, buckets=(replace(bucket, unit=long),))))
     assert (row["unit"], row["collective"]) == (long.name, "all-gather (forward) #3")
 

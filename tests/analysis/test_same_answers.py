@@ -41,7 +41,7 @@ Counts = dict[tuple[int, int], str]
 
 
 LATE_IN = {
-    "late", "late by 1.9 ms of 106", "late by 2.6 ms from bucket 3 on", "late and probed",
+    "late", "late by 1.9 ms of 106", "late by 2.6 ms from bucket 3 on", "late and checked",
     "buckets rebuilt", "incomplete steps", "join", "two models", "on devices", "real-late",
 }  # fmt: skip
 
@@ -147,7 +147,7 @@ def test_report_and_comparison_count_them_too(answers: Answers) -> None:
             for rank in of_ranks
         }
         compared = answers.compared(model.facts.model)
-        assert (compared.facts.steps, compared.facts.probed) == (len(counted), model.facts.probed)
+        assert (compared.facts.steps, compared.facts.checked) == (len(counted), model.facts.checked)
 
 
 def test_the_tab_counts_them_too(answers: Answers) -> None:
@@ -240,10 +240,10 @@ def test_waits_are_split_alike(answers: Answers) -> None:
         name, rows = model.facts.model, answers.buckets
         counted = answers.frame(name)
         counted = counted[counted["counts"]][["rank", "step"]]
-        odd = rows["warmup"] | rows["shadow"] | rows["probed"] | rows["exception"].notna()
+        odd = rows["warmup"] | rows["join_dummy"] | rows["checked"] | rows["exception"].notna()
         own = rows[(rows["model"] == name) & ~odd].merge(counted, on=["rank", "step"])
         if not model.facts.is_sharded:
-            own = own[own["generation"] == own["generation"].max()]
+            own = own[own["rebuild"] == own["rebuild"].max()]
         for bucket in model.facts.buckets:
             waits = own[own["bucket"] == bucket.bucket]["wait_ns"].dropna().astype(float)
             transfers = own[own["bucket"] == bucket.bucket]["transfer_ns"].dropna().astype(float)
@@ -313,7 +313,7 @@ def test_metrics_add_up_to_the_same(name: str, tmp_path: Path) -> None:
     frames = load_frames(tmp_path)
     rows, buckets = frames.steps.pandas(), frames.buckets.pandas()
     assert sums[m.STEPS.name] == len(rows)
-    whole = ~(rows["warmup"] | rows["shadow"] | rows["probed"]) & rows["complete"]
+    whole = ~(rows["warmup"] | rows["join_dummy"] | rows["checked"]) & rows["complete"]
     exposed = rows[whole]["exposed_ns"].dropna().sum() / 1e9
     assert sums[m.EXPOSED.name] == pytest.approx(exposed)
     assert sums[m.WIRE_BYTES.name] == buckets["wire_bytes"].dropna().sum()

@@ -30,11 +30,11 @@ from tests.analysis.run.files import add, run_of, steps_of, text_of, timed_by_de
 from tests.exporters.records_sample import (
     HOOK,
     MODEL,
+    checked,
     looked_at,
     make_step,
     on_device,
-    opaque,
-    probed,
+    plain,
 )
 
 Each = Callable[[CompletedStep], CompletedStep]
@@ -127,10 +127,10 @@ def two_parameters(*sizes: int) -> Writes:
 def told_options(folder: Path) -> None:
     """The layout has the hook's options and the cap."""
     told = (("matrix_approximation_rank", 2), ("warm_start", True))
-    layout = replace(PROBED.layout(), hook_options=told, bucket_cap_bytes=int(0.1 * 2**20))
+    layout = replace(CHECKED.layout(), hook_options=told, bucket_cap_bytes=int(0.1 * 2**20))
     for rank in range(2):
-        steps = [step.completed(rank) for step in simulate(PROBED)]
-        write_ranks(folder, {rank: rank_file([PROBED.run(rank), layout], steps).decode()})
+        steps = [step.completed(rank) for step in simulate(CHECKED)]
+        write_ranks(folder, {rank: rank_file([CHECKED.run(rank), layout], steps).decode()})
 
 
 def damaged(folder: Path) -> None:
@@ -245,7 +245,7 @@ def checkpointing(rank: int, completed: CompletedStep) -> CompletedStep:
         first, last = late[0].ready_ns, late[-1].ready_ns
         return replace(
             step, previous_period_ns=before + PAUSE, first_ready_ns=first, last_ready_ns=last,
-            done_ns=done, busy_ns=done - first, exposed_ns=done - last,
+            done_ns=done, communication_ns=done - first, exposed_ns=done - last,
         ), tuple(late)  # fmt: skip
     if rank and step.step - 1 in {10, 20}:
         *others, last_one = buckets
@@ -288,11 +288,11 @@ def stopped(i: int) -> CompletedStep:
 
 
 def unlike_probes(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; 1 is not settled on rank 0, and 4 is probed on rank 1 alone."""
+    """Return the step; 1 is not settled on rank 0, and 4 is checked on rank 1 alone."""
     step, buckets = completed
     if step.step == 1:
-        return replace(step, warmup=rank == 0, probed=True), buckets
-    return (replace(step, probed=rank == 1), buckets) if step.step == 4 else completed
+        return replace(step, warmup=rank == 0, checked=True), buckets
+    return (replace(step, checked=rank == 1), buckets) if step.step == 4 else completed
 
 
 def warming(completed: CompletedStep) -> CompletedStep:
@@ -304,7 +304,7 @@ def warming(completed: CompletedStep) -> CompletedStep:
 def anomaly(kind: str, bucket: int, message: str, rank: int = 0) -> AnomalyRecord:
     """Return what a rank records of a bucket of the sample's second step, rank 1 of the first."""
     return AnomalyRecord(
-        kind=kind, model=MODEL, hook=HOOK, generation=1, step=2 - rank, bucket=bucket,
+        kind=kind, model=MODEL, hook=HOOK, rebuild=1, step=2 - rank, bucket=bucket,
         stage="hook", time_ns=10**9, message=message, rank=rank,
     )  # fmt: skip
 
@@ -330,7 +330,7 @@ BY_NUMBER = Retention(first_steps=0, window_steps=10, window_every=30, extra_sha
 SLOW_ALONE = Retention(first_steps=0, window_steps=0, extra_share=1.0)
 SLOW_OFTEN = SyntheticJob(ranks=2, steps=400, bucket_bytes=(4_000_000,), slow_every=4)
 """In every fourth step the only bucket takes 42 ms in place of 4.2."""
-PROBED = SyntheticJob(ranks=2, steps=30, error=0.1, error_every=10, bucket_bytes=(4_000_000,) * 3)
+CHECKED = SyntheticJob(ranks=2, steps=30, error=0.1, error_every=10, bucket_bytes=(4_000_000,) * 3)
 STALLS = job(late_ms={1: 3000.0}, late_every=25)
 WHOLE = job(bucket_bytes=(4_000_000,) * 8)
 LOSSY: dict[str, Any] = {"hook": "fp16_compress_hook", "wire_share": 0.5}
@@ -375,7 +375,7 @@ TOLD: dict[str, Writes] = {
     "ddp's own average": of(job(
         hook="ddp_allreduce", bucket_bytes=(4_000_000,) * 7 + (16_000_000,))),
     "hook of one's own": of(job(hook="my_hook", bucket_bytes=(4_000_000,) * 7 + (16_000_000,))),
-    "error with feedback": sampled([probed(make_step(i)) for i in range(3)]),
+    "error with feedback": sampled([checked(make_step(i)) for i in range(3)]),
     "error out of range": of(job(hook="fp16_compress_hook"), with_error(
         relative_l2=0.5, max_absolute=1e-8, reference_l2=1e-6)),
     "small gain for half the bits": of(SyntheticJob(steps=40, late_ms={2: 7.0}, late_from=3)),
@@ -386,7 +386,7 @@ TOLD: dict[str, Writes] = {
     "anomaly of a hook that raised": with_lines(
         sampled(steps_of(3)), 0, anomaly("hook_exception", 1, "look at it")),
     "units, anomaly of those that raised": with_lines(sharded(), 0, *[
-        replace(anomaly("hook_exception", i, "look at it"), model="net", generation=0)
+        replace(anomaly("hook_exception", i, "look at it"), model="net", rebuild=0)
         for i in range(6)]),
     "anomaly of a gradient": partial(
         write_job, SyntheticJob(ranks=3, steps=12, bucket_bytes=(4_000_000,) * 2, anomaly_rank=2)),
@@ -398,18 +398,18 @@ TOLD: dict[str, Writes] = {
         job(ranks=4), SyntheticHang(step=12), model="", hook="", step=0, bucket=-1,
         message="rank 0 waits"),
     "never settled": sampled([warming(make_step(i)) for i in range(1, 5)]),
-    "probed in every step": sampled([looked_at(make_step(i)) for i in range(1, 5)]),
+    "checked in every step": sampled([looked_at(make_step(i)) for i in range(1, 5)]),
     "teacher that is not learning": teacher,
     "damaged files": damaged,
     "full files": full,
     "sends nobody knows what": sampled([
         (replace(step, sent_unknown=why), buckets)
         for i, why in enumerate(["it is off", None, "it is full", "it is off"])
-        for step, buckets in [opaque(make_step(i), sent=None)]]),
+        for step, buckets in [plain(make_step(i), sent=None)]]),
     "device without some times": sampled(
         [*(on_device(make_step(i)) for i in range(4)), on_device(make_step(4), resolved=False)]),
     "options of the hook": told_options,
-    "probed on one rank alone": of(PROBED, unlike_probes),
+    "checked on one rank alone": of(CHECKED, unlike_probes),
     "units, hidden": sharded(hidden=0.999),
     "units, slow steps": sharded(slow_every=7),
     "units, costly hook": sharded(codec_ms=8.0),

@@ -10,7 +10,7 @@ printed as soon as it is measured.  A benchmark reports; it never fails a build.
 
     training_thread.py   added to the training thread of two ranks
     drain.py        processor time of the drain and of each exporter (``backends.py``)
-    whole_step.py   a training step on two ranks, traced over untraced; or probed
+    whole_step.py   a training step on two ranks, traced over untraced; or checked
     sharded.py      a sharded model (FSDP2): a unit's collective, and a whole step
     wire.py         wire stages against torch.profiler
     long_run.py     a tracer and record files that are left on

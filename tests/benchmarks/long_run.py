@@ -6,7 +6,7 @@ path allows; every 400 steps wait for the drain.
 
 *Record files*: their size, memory and time.  Steps of a made-up job of four buckets go to the
 exporter in batches as the drain makes them, about 10 ms apart by their records: a step in 200 is
-slow, one in 100 probed.  Only the exporter's own time is counted, in processor time, which a busy
+slow, one in 100 checked.  Only the exporter's own time is counted, in processor time, which a busy
 machine does not stretch.
 
 Each runs in a process of its own, where nothing else allocates.

@@ -87,7 +87,7 @@ def _step_ns(
 
 
 def _check(tracer: Tracer) -> None:
-    settled = len(tracer.layouts()[-1].buckets)
+    settled = len(tracer.assignments()[-1].buckets)
     if settled != BUCKETS:
         raise RuntimeError(
             f"DDP made {settled} buckets where {BUCKETS} were meant; this version of torch "

@@ -1,4 +1,4 @@
-"""A training step of 12.6 M parameters on 2 gloo ranks, buckets of 8 MB: traced, and probed.
+"""A training step of 12.6 M parameters on 2 gloo ranks, buckets of 8 MB: traced, and checked.
 
 *Traced over untraced*: as the whole step of ``hooktrace bench``, with all exporters and for longer.
 On a machine that others use, wall-clock ratios scatter by several per cent.  Processor time of all
@@ -8,7 +8,7 @@ most, but for waits.
 *Without a hook*: two models alike take turns in the same way: plain DDP, and what ``hooktrace run``
 makes of it, with record files.
 
-*Probed*: one traced model, probed at every second step; a sample is the difference between a probed
+*Checked*: one traced model, checked at every second step; a sample is the difference between such a
 step and the mean of its neighbours.  Spread over the 100 steps from one probe to the next, which is
 the default, it is the share of training time that probing costs.
 """
@@ -91,7 +91,7 @@ def _blocks_without_a_hook(seconds: float) -> list[list[Block]]:
 
 def probes(*, quick: bool) -> Iterator[Row]:
     """Yield the rows of one probe, and of its cost spread over the steps to the next."""
-    rank0, _ = run_ranks(2, _probed_steps_s, 21 if quick else 161)
+    rank0, _ = run_ranks(2, _checked_steps_s, 21 if quick else 161)
     times = np.array(rank0)
     plain = (times[:-2:2] + times[2::2]) / 2
     added = times[1::2] - plain
@@ -101,13 +101,13 @@ def probes(*, quick: bool) -> Iterator[Row]:
     yield Row(what, (100 * added / plain / _PROBE_EVERY).tolist(), "%")
 
 
-def _probed_steps_s(steps: int) -> list[float]:
-    """Return step times; those at odd positions are probed."""
+def _checked_steps_s(steps: int) -> list[float]:
+    """Return step times; those at odd positions are checked."""
     data = torch.randn(BATCH, WIDTH)
     with Tracer(error_every=2) as tracer:
         model = _model(trace(hooks.fp16_compress_hook, tracer=tracer))
         times = [step_s(model, data) for _ in range(_STEPS_BEFORE_PROBES + steps)]
-        probed = {b.step % 2 for b in tracer.buckets() if b.error is not None}
-    if probed != {0}:
-        raise RuntimeError(f"steps were probed at {probed} of 2, not at every second one")
+        checked = {b.step % 2 for b in tracer.buckets() if b.error is not None}
+    if checked != {0}:
+        raise RuntimeError(f"steps were checked at {checked} of 2, not at every second one")
     return times[_STEPS_BEFORE_PROBES:]

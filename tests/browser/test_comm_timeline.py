@@ -96,7 +96,7 @@ def test_the_whole_run_has_all_ranks_steps_and_marks(
     drawn = state["drawn"]
     assert (drawn["ranks"], drawn["steps"]) == (RANKS, RANKS * STEPS)
     assert drawn["exposed"] > 0
-    assert drawn["marks"] == sum(len(t.records.layouts) for t in real.tracks) >= 2 * RANKS
+    assert drawn["marks"] == sum(len(t.records.assignments) for t in real.tracks) >= 2 * RANKS
     assert 0 < drawn["bars"] + drawn["bins"] <= sum(len(t.buckets) for t in real.tracks)
     assert drawn["rulerSteps"] > 3
     assert state["mode"] == "fit"
@@ -133,7 +133,7 @@ def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(
     assert f"bucket 3, step {clear}, rank 2" in text
     assert f"{(buckets.done[row] - buckets.ready[row]) / 1e6:,.3f} ms" in text
     assert f"{real.tracks[2].facts[buckets.facts[row]].numel:,} float32" in text
-    layout = real.tracks[2].records.layouts[-1].buckets[3]
+    layout = real.tracks[2].records.assignments[-1].buckets[3]
     assert all(one.name in text for one in layout.parameters)
     assert "wire" in text
     assert timeline.state()["pinned"] is None

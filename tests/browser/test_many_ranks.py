@@ -67,7 +67,7 @@ def heat_color(timeline: Timeline, rank: int, step: int) -> str:
 def test_the_heat_map_shows_the_late_rank_and_leads_to_it(timeline: Timeline) -> None:
     """Its cells are the hottest, the pointer is told what a cell is, and a click shows the step."""
     timeline.press("h")
-    state = choose(timeline, "#heat-value", "lag")
+    state = choose(timeline, "#heat-value", "delay")
     assert (state["heat"]["isShown"], len(state["heat"]["rows"])) == (True, 64)
     lightness = [
         sum(int(heat_color(timeline, rank, 5)[i : i + 2], 16) for i in (1, 3, 5))
@@ -79,7 +79,7 @@ def test_the_heat_map_shows_the_late_rank_and_leads_to_it(timeline: Timeline) ->
     timeline.page.mouse.move(x + at[0], y + at[1])
     timeline.frame.wait_for_selector("#tooltip b")
     assert re.search(r"rank 37, step 5: after the first rank 1[12]", timeline.text("#tooltip"))
-    assert "heat=lag" in timeline.page.url
+    assert "heat=delay" in timeline.page.url
     timeline.page.mouse.down()
     timeline.page.mouse.up()
     timeline.wait("s.mode === 'free' && !s.heat.isShown")

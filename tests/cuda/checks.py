@@ -40,7 +40,7 @@ WARM = 3
 """Steps in which DDP itself waits for the device: it builds its buckets anew."""
 
 STEPS = 24
-"""So that each bucket is probed."""
+"""So that each bucket is checked."""
 
 
 def say(line: str) -> None:
@@ -97,7 +97,7 @@ def gradients_of(ddp: DistributedDataParallel, batch: torch.Tensor) -> torch.Ten
 
 LOOKS: dict[str, dict[str, Any]] = {
     "traced": {"error_every": 0},
-    "probed": {"error_every": 2, "error_all_buckets": True},
+    "checked": {"error_every": 2, "error_all_buckets": True},
     "local": {"error_every": 2, "error": "local"},
     "debugged": {"error_every": 0, "debug": True},
 }
@@ -105,7 +105,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 @check
 def every_hook_in_every_way(rank: int) -> None:
-    """Traced, probed, debugged: bits as untraced, no wait for the device, nothing lost."""
+    """Traced, checked, debugged: bits as untraced, no wait for the device, nothing lost."""
     failed = []
     for name, (hook, make_state) in HOOKS.items():
         say(name)
@@ -121,7 +121,7 @@ def every_hook_in_every_way(rank: int) -> None:
                 failed.append(f"{name} {look}: {losses}")
             if not all(bucket.device is not None for bucket in buckets):
                 failed.append(f"{name} {look}: buckets without device times")
-            if look == "probed" and not any(bucket.error is not None for bucket in buckets):
+            if look == "checked" and not any(bucket.error is not None for bucket in buckets):
                 failed.append(f"{name} {look}: no error was measured")
     assert not failed, failed
 
@@ -329,7 +329,7 @@ def what_later_backward_hides_is_not_exposed(rank: int) -> None:
 
 
 def doubling_hook(state: Any, bucket: Any) -> Any:
-    """Return a future that is done; an opaque hook, which a graph can hold."""
+    """Return a future that is done; a plain hook, which a graph can hold."""
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(bucket.buffer().mul_(2))
     return future

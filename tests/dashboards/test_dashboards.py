@@ -53,7 +53,7 @@ def test_every_metric_that_is_about_a_job_is_drawn() -> None:
 
 
 UNDRAWN = {
-    "hooktrace_warmup_steps", "hooktrace_shadow_steps", "hooktrace_incomplete_steps",
+    "hooktrace_warmup_steps", "hooktrace_join_dummy_steps", "hooktrace_incomplete_steps",
     "hooktrace_gradient_bytes", "hooktrace_wire_bytes", "hooktrace_clock_offset_seconds",
 }  # fmt: skip
 

@@ -64,7 +64,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     with prometheus(folder, rules.RULES, interval="1s") as query, job(folder):
         log = folder / "prometheus.log"
         ready = until(
-            lambda: query("sum(increase(hooktrace_arrival_lag_seconds_count[1h])) > 20"),
+            lambda: query("sum(increase(hooktrace_arrival_delay_seconds_count[1h])) > 20"),
             bool, log, DEADLINE_S,
         )  # fmt: skip
         assert ready

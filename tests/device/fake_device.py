@@ -99,7 +99,7 @@ class FakeEvent:
 
 CALLBACKS: tuple[tuple[type, str], ...] = (
     (driver.StagedRun, "finish"),
-    (driver.OpaqueRun, "finish"),
+    (driver.PlainRun, "finish"),
     (order._Turn, "_go_on"),
     (probe.Probe, "_arrived"),
     (debug_checks.CheckedCall, "_arrived"),
@@ -205,7 +205,7 @@ class FakeDevice(StreamOracle):
         patch.setattr(device_group, "_IN_ORDER", ("fake",))
         patch.setattr(device_group, "collectives_issued", lambda group, device: self.collectives)
         # Where nothing computes, the step that a rank says it is at is not known.
-        patch.setattr(assembler, "mismatch", lambda probed: None)
+        patch.setattr(assembler, "mismatch", lambda checked: None)
         # Of a device's generators a build without it has none.
         kept = local.random_state_kept
         patch.setattr(local, "random_state_kept", lambda device: kept(torch.device("cpu")))

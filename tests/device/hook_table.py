@@ -86,7 +86,7 @@ def unseen_payload_hook(state: Any, bucket: Any) -> Iterator[Any]:
     return (yield Unseen(bucket.buffer(), group_of(state)))
 
 
-def opaque_hook(state, bucket):  # type: ignore[no-untyped-def]  # DDP takes no annotation but its own
+def plain_hook(state, bucket):  # type: ignore[no-untyped-def]  # DDP takes no annotation but its own
     """Do what torch's own average does, with a future of which only the end is seen."""
     buffer = bucket.buffer().div_(4)
     work = dist.all_reduce(buffer, async_op=True)
@@ -112,7 +112,7 @@ KINDS: dict[str, tuple[Any, Callable[[], Any]]] = {
     "one round": (hooks.allreduce_hook, lambda: None),
     "several rounds": (hooks.powerSGD_hook, power_sgd(use_error_feedback=False)),
     "a round that is not seen": (unseen_payload_hook, lambda: None),
-    "opaque": (opaque_hook, lambda: None),
+    "plain": (plain_hook, lambda: None),
 }
 
 WRAPPED = {

@@ -15,7 +15,7 @@ from .fake_device import FakeDevice
 from .hook_table import HOOKS, fake_parameters, training
 
 STEPS = 6
-PROBED = [1, 2, 3, 4, 5]
+CHECKED = [1, 2, 3, 4, 5]
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def test_looking_waits_for_nothing_and_lets_go_of_nothing(name: str, look: str) 
         errors = [b.step for b in tracer.buckets() if b.error is not None]
     assert (device.ends > 0) == ("debug" in look)
     if look != "local":
-        assert errors == [step for step in PROBED for _ in range(2)]
+        assert errors == [step for step in CHECKED for _ in range(2)]
     assert device.faults() == []
     assert device.synchronising == []
 
@@ -64,7 +64,7 @@ def test_under_capture_nothing_is_looked_at(look: str) -> None:
             Tracer(align_clocks=False, run_id="fake", **options) as tracer,
         ):
             run = training("fp16", fake_parameters(), tracer, device.end_backward)
-            run(PROBED[0])
+            run(CHECKED[0])
             before = device.counts()
             device.captured = True
             run(2)
@@ -91,7 +91,7 @@ def no_memory(*_: object) -> torch.Tensor:
 def test_a_rank_that_cannot_probe_issues_nothing(
     owner: str, name: str, fails: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor without the consent of all: the hook's collectives are alone as if not probed."""
+    """Nor without the consent of all: the hook's collectives are alone as if not checked."""
     issued = []
     for options in ({"error_every": 0}, {"error_every": 1, "error_all_buckets": True}):
         with (
@@ -99,11 +99,11 @@ def test_a_rank_that_cannot_probe_issues_nothing(
             Tracer(align_clocks=False, run_id="fake", **options) as tracer,
         ):
             run = training("fp16", fake_parameters(), tracer, device.end_backward)
-            run(PROBED[0])
+            run(CHECKED[0])
             monkeypatch.setattr(f"{owner}.{name}", fails)
             run(1)
             monkeypatch.undo()
             issued.append(device.collectives)
             tracer.flush()
-            assert set(tracer.losses()) == ({"probe_failed"} if options["error_every"] else set())
+            assert set(tracer.losses()) == ({"check_failed"} if options["error_every"] else set())
     assert issued[0] == issued[1]

@@ -304,7 +304,7 @@ def two_roots(device: SimulatedStreams) -> Setup:
     return model, lambda: train(model)
 
 
-def opaque(device: SimulatedStreams) -> Setup:
+def own_gathers(device: SimulatedStreams) -> Setup:
     """Gathers that are somebody's own."""
 
     class Own(DefaultAllGather):
@@ -340,7 +340,8 @@ SETUPS = {
         setup.__name__: setup
         for setup in (
             *(plain, several_inputs_kept, accumulated, prefetched, reduced_twice, partly_called),
-            *(unsharded_before, checkpointed, not_needed, two_roots, opaque, evaluated_between),
+            *(unsharded_before, checkpointed, not_needed, two_roots, own_gathers),
+            evaluated_between,
         )
     },
 }
@@ -520,7 +521,7 @@ def test_an_event_that_fails_leaves_it_unknown() -> None:
         tracer.flush()
         failed, well = tracer.steps()
         assert (failed.exposed_ns, failed.complete) == (None, True)
-        assert failed.busy_ns is not None
+        assert failed.communication_ns is not None
         assert well.exposed_ns is not None
         # Six gathers, two inputs that are used again, and the end.
         assert tracer.losses() == {"stamp_failed": 9}

@@ -1,4 +1,4 @@
-"""One rank of a short job, in whose first start rank 1 does not come to a step that is probed.
+"""One rank of a short job, in whose first start rank 1 does not come to a step that is checked.
 
 All ranks are to be aborted then.
 """
@@ -22,7 +22,7 @@ EVERY = 5
 
 
 def main() -> None:
-    """Make 20 steps, some of which are probed."""
+    """Make 20 steps, some of which are checked."""
     start = os.environ["TORCHELASTIC_RESTART_COUNT"]
     forget_torchs_addresses(start)
     dist.init_process_group("gloo")

@@ -195,7 +195,7 @@ def facts_of(tracer: Tracer) -> dict[str, Any]:
         "anomalies": [record.message for record in tracer.anomalies()],
         "steps": list(tracer.steps()),
         "buckets": list(tracer.buckets()),
-        "layouts": list(tracer.layouts()),
+        "assignments": list(tracer.assignments()),
     }
 
 

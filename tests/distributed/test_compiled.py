@@ -76,7 +76,7 @@ def test_instrument_takes_a_compiled_model(rank: int) -> None:
         assert torch.equal(found, expected)
         assert [(s.hook, s.bucket_count) for s in tracer.steps()] == [(name, 1), *[(name, 3)] * 3]
         assert tracer.anomalies() == []
-        names = {p.name for b in tracer.layouts()[-1].buckets for p in b.parameters}
+        names = {p.name for b in tracer.assignments()[-1].buckets for p in b.parameters}
         assert names == {f"{layer}.{kind}" for layer in range(3) for kind in ("weight", "bias")}
 
 

@@ -54,7 +54,7 @@ class Job:
         return found[0] if found else None
 
 
-def probed(tracer: Tracer) -> list[int]:
+def checked(tracer: Tracer) -> list[int]:
     return [b.step for b in tracer.buckets() if b.error is not None]
 
 
@@ -76,7 +76,7 @@ def test_commands_reach_all_ranks_from_the_same_step_on(rank: int) -> None:
         # Four in a row, once the ranks have met; then a tenth of the steps again.
         job.under(lambda: tracer.job.probe(4))
         job.train(160)
-        steps = probed(tracer)
+        steps = checked(tracer)
         runs = [steps[k : k + 4] for k in range(len(steps))]
         (burst,) = [run for run in runs if run == [*range(run[0], run[0] + 4)]]
         more = [step for step in steps if step > burst[-1]]
@@ -92,7 +92,7 @@ def test_commands_reach_all_ranks_from_the_same_step_on(rank: int) -> None:
         job.under(tracer.job.resume)
         job.train(90)
         assert tracer.steps()[-1].step == before + 120
-        steps = probed(tracer)
+        steps = checked(tracer)
         assert len([step for step in steps if step > before + 30]) >= 3
         assert [steps, steps] == of_all_ranks(steps)
 
@@ -113,7 +113,7 @@ def test_commands_reach_all_ranks_from_the_same_step_on(rank: int) -> None:
         assert (code, errors) == (0, "")
         assert sorted(told["ranks"]) == ["0", "1"]
         assert not (folder / "plugins/hooktrace/channel.json").exists()
-    # Five in a row are kept in detail, soon after the 40 steps before, beside probed ones.
+    # Five in a row are kept in detail, soon after the 40 steps before, beside checked ones.
     kept = sorted({b.step for b in read_parts([record_path(folder, rank)]).buckets})
     in_a_row = [
         kept[k] for k in range(len(kept)) if kept[k : k + 5] == [*range(kept[k], kept[k] + 5)]

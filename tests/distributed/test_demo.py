@@ -149,7 +149,7 @@ def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
         path = tmp_path / f"run/plugins/hooktrace/rank{rank:05d}.jsonl"
         trace = read_parts([path])
         assert (len(trace.steps), trace.closed, trace.skipped) == (STEPS, True, [])
-        assert trace.layouts[-1].buckets[0].parameters[0].name == "logits.bias"
+        assert trace.assignments[-1].buckets[0].parameters[0].name == "logits.bias"
         assert list((tmp_path / f"run/rank{rank}").glob("events.out.tfevents.*"))
 
 

@@ -44,7 +44,9 @@ def test_two_dtypes_are_one_model_in_every_mode(rank: int) -> None:
         steps, found = tracer.steps(), tracer.buckets()
         assert {step.model for step in steps} == {"model0"}
         assert [(step.step, step.complete) for step in steps] == [(n, True) for n in range(6)]
-        assert all(step.exposed_ns is not None and step.busy_ns is not None for step in steps)
+        assert all(
+            step.exposed_ns is not None and step.communication_ns is not None for step in steps
+        )
         for one in steps:
             own = [b.bucket for b in found if b.step == one.step]
             assert own == list(range(one.bucket_count))
@@ -53,5 +55,5 @@ def test_two_dtypes_are_one_model_in_every_mode(rank: int) -> None:
         if mode == "static graph":
             warmups = [(s.bucket_count, s.warmup) for s in steps]
             assert warmups == [(2, True)] * 2 + [(steps[-1].bucket_count, False)] * 4
-            layouts = [(layout.generation, len(layout.buckets)) for layout in tracer.layouts()]
-            assert layouts == [(0, 2), (1, steps[-1].bucket_count)]
+            assignments = [(layout.rebuild, len(layout.buckets)) for layout in tracer.assignments()]
+            assert assignments == [(0, 2), (1, steps[-1].bucket_count)]

@@ -62,7 +62,7 @@ def check(facts: dict[str, Any]) -> None:
         assert [b.ready_ns for b in own] == sorted(b.ready_ns for b in own)
         for bucket in own:
             assert bucket.unit is not None
-    for layout in facts["layouts"]:
+    for layout in facts["assignments"]:
         assert [b.bucket for b in layout.buckets] == list(range(len(layout.buckets)))
 
 
@@ -92,7 +92,7 @@ def test_a_plain_step_is_every_unit_s_three_collectives(two: Ranks) -> None:
         + [f"{name} reduce-scatter (backward)" for name in ("<root>", *BLOCKS)]
     )
     assert [s.step for s in facts["steps"]] == list(range(STEPS))
-    head = next(b for b in facts["layouts"][-1].buckets if str(b.unit).startswith("<root> all"))
+    head = next(b for b in facts["assignments"][-1].buckets if str(b.unit).startswith("<root> all"))
     assert [one.name for one in head.parameters] == ["head.weight", "head.bias"]
     assert head.parameters[0].shape == (5, 32)
 
@@ -206,7 +206,7 @@ def test_records_say_which_ranks_are_in_a_collective(four: Ranks) -> None:
             again = (bucket.unit.collective, bucket.unit.phase) == ("all_gather", "backward")
             expected = [own, own + 1] if again else [0, 1, 2, 3]
             assert [*range(*bucket.members)] == expected
-        for layout in facts["hybrid"]["layouts"]:
+        for layout in facts["hybrid"]["assignments"]:
             of = {b.bucket: b.members for b in facts["hybrid"]["buckets"]}
             assert {b.bucket: b.members for b in layout.buckets}.items() <= of.items()
 

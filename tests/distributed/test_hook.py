@@ -62,16 +62,16 @@ def fails_in_second_round(state: Any, bucket: Any) -> Iterator[Any]:
     yield
 
 
-def opaque_raises(state: Any, bucket: Any) -> Any:
-    raise KeyError("opaque boom")
+def plain_raises(state: Any, bucket: Any) -> Any:
+    raise KeyError("plain boom")
 
 
-def opaque_returns_none(state: Any, bucket: Any) -> Any:
+def plain_returns_none(state: Any, bucket: Any) -> Any:
     """Return what makes DDP crash with a segmentation fault."""
     return None
 
 
-def opaque_future_fails(state: Any, bucket: Any) -> Any:
+def plain_future_fails(state: Any, bucket: Any) -> Any:
     """Put an exception in the future, which DDP itself would read as the value."""
     future: torch.futures.Future[Any] = torch.futures.Future()
     future.set_exception(ValueError("future boom"))
@@ -96,7 +96,7 @@ RIGHT_RESULTS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 class Gives:
-    """An opaque hook whose future holds a function of the bucket's mean over ranks."""
+    """A plain hook whose future holds a function of the bucket's mean over ranks."""
 
     def __init__(self, name: str, function: Callable[[torch.Tensor], Any]) -> None:
         self.__name__ = self.__qualname__ = name
@@ -137,10 +137,13 @@ STAGED: dict[Hook, tuple[str, str]] = {
 
 TRACED: dict[Hook, tuple[str, str]] = {
     staged_offset: ("decompress", "begins at offset 20 of its storage"),
-    opaque_raises: ("hook", "KeyError: 'opaque boom'"),
-    opaque_returns_none: ("hook", "returned None and not a future; return a torch.futures.Futu"),
-    opaque_future_fails: ("pending", "ValueError: future boom"),
-    own_future: ("pending", "a list of 1, as a collective's own future holds it; return the ten"),
+    plain_raises: ("hook", "KeyError: 'plain boom'"),
+    plain_returns_none: ("hook", "returned None and not a future; return a torch.futures.Futu"),
+    plain_future_fails: ("future_wait", "ValueError: future boom"),
+    own_future: (
+        "future_wait",
+        "a list of 1, as a collective's own future holds it; return the ten",
+    ),
 }
 """DDP would crash, or train on wrong gradients; more in ``staging/test_hook_checks.py``."""
 
@@ -148,7 +151,7 @@ TRACED: dict[Hook, tuple[str, str]] = {
 @pytest.mark.slow
 @on(2)
 def test_a_failing_hook_is_named_before_ddp_sees_its_result(rank: int) -> None:
-    """Hook, bucket, stage and remedy are in the error out of backward(), and on the record."""
+    """Hook, bucket, stage and fix are in the error out of backward(), and on the record."""
     for hook, (stage, reason) in {**STAGED, **TRACED}.items():
         said = f"hook '{hook.__name__}', bucket 0, stage {stage}: "
         with Tracer() as tracer:

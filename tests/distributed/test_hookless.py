@@ -36,7 +36,7 @@ LAYER = 32 * 32 + 32
 class Told:
     """What is told of a run's steps, without its times.
 
-    ``steps``: of each its number, generation, whether it is complete and a shadow, and of its
+    ``steps``: of each its number, rebuild, whether it is complete and a join_dummy, and of its
     buckets index, elements, bytes on the wire and stages.  ``names``: of each layout's parameters.
     """
 
@@ -48,7 +48,7 @@ class Told:
         recent = tracer._recent.steps()
         self.steps = [
             (
-                *(step.step, step.generation, step.complete, step.shadow),
+                *(step.step, step.rebuild, step.complete, step.join_dummy),
                 tuple((b.bucket, b.numel, b.wire_bytes, _stages(b)) for b in buckets),
             )
             for step, buckets in recent
@@ -61,7 +61,7 @@ class Told:
 
 
 def _stages(bucket: Any) -> tuple[str, ...]:
-    return tuple(stage.name for stage in bucket.stages if stage.name not in ("queue", "probe"))
+    return tuple(stage.name for stage in bucket.stages if stage.name not in ("queue", "check"))
 
 
 def _run(
@@ -150,7 +150,7 @@ def told(rank: int) -> dict[str, tuple[Told, Told, bool]]:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_records_are_those_of_the_averaging_hook(two: Ranks, name: str) -> None:
-    """Steps, generations, shadows, buckets, bytes and stages; and the gradients, bit by bit."""
+    """Steps, rebuilds, join_dummy, buckets, bytes and stages; and the gradients, bit by bit."""
     for found in two.run(told):
         mine, oracle, same_bits = found[name]
         assert mine.steps == oracle.steps
@@ -158,8 +158,8 @@ def test_records_are_those_of_the_averaging_hook(two: Ranks, name: str) -> None:
         assert mine.losses == {}
         assert same_bits
         assert all(ready <= launched and ready < done for ready, launched, done in mine.times)
-        for exposed, (_, _, _, shadow, _) in zip(mine.exposed, mine.steps, strict=True):
-            assert shadow or exposed >= 0
+        for exposed, (_, _, _, join_dummy, _) in zip(mine.exposed, mine.steps, strict=True):
+            assert join_dummy or exposed >= 0
 
 
 @on(2)

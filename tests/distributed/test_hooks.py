@@ -178,7 +178,7 @@ def test_no_channel_more_than_there_must_be(rank: int) -> None:
         ddp.register_comm_hook(None, hook)
         for step in range(3):
             ddp(_varied(rank, step, ())).backward()
-    sizes = sorted({(b.numel, b.wire_bytes or 0) for b in tracer.buckets() if b.generation})
+    sizes = sorted({(b.numel, b.wire_bytes or 0) for b in tracer.buckets() if b.rebuild})
     assert [numel for numel, _ in sizes] == sorted(math.prod(shape) for shape in LENGTHS)
     for numel, sent in sizes:
         assert sent == numel + 5 * math.ceil(numel / 128)

@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 import hooktrace
 from hooktrace import Tracer, hooks
-from hooktrace.analysis.run import lags, load
+from hooktrace.analysis.run import delays, load
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.records.files import find_records
 from tests.distributed.harness import WORKER, Group, environment, launched, name_of
@@ -60,7 +60,7 @@ def far_apart(rank: int) -> dict[str, Any]:
             if step in LATE and rank == 1:
                 time.sleep(LATE_S)
             ddp(torch.ones(2, 32)).sum().backward()
-        skews = [(s.step - first, s.late_rank, s.lag_ns) for s in tracer.skews()]
+        skews = [(s.step - first, s.late_rank, s.arrival_delay_ns) for s in tracer.skews()]
         clocks = [(c.offset_ns, c.uncertainty_ns) for c in tracer.clocks()]
     dist.barrier()
     return {
@@ -167,8 +167,8 @@ def test_the_late_host_is_named(far: list[Any]) -> None:
         rows = [row for row in facts["skews"] if row[0] in LATE]
         assert len(rows) == len(LATE)
         assert [late for _, late, _ in rows].count(1) > len(LATE) / 2
-        lag_s = statistics.median(lag for *_, lag in rows) / 1e9
-        assert (lag_s > LATE_S / 2) == (rank == 1)
+        delay_s = statistics.median(delay for *_, delay in rows) / 1e9
+        assert (delay_s > LATE_S / 2) == (rank == 1)
 
 
 def test_their_files_are_merged_into_one_time(far: list[Any]) -> None:
@@ -177,7 +177,7 @@ def test_their_files_are_merged_into_one_time(far: list[Any]) -> None:
     assert run.unaligned == []
     zero, other = (track.buckets for track in run.tracks)
     assert np.array_equal((zero.step, zero.bucket), (other.step, other.bucket))
-    behind_other, behind_zero = (found.ns for found in lags(run, "model0"))
+    behind_other, behind_zero = (found.ns for found in delays(run, "model0"))
     number = zero.step - far[0]["first"]
     before, inside = (number >= 0) & (number < LATE.start), np.isin(number, list(LATE))
     assert np.median(np.maximum(behind_other, behind_zero)[before]) < LATE_S * 1e9 / 2

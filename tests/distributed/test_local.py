@@ -41,7 +41,7 @@ def _run(
             seen.append(gradients(ddp).clone())
         tracer.flush()
         records = tracer.buckets()
-        layout = tracer.layouts()[-1]
+        layout = tracer.assignments()[-1]
     dist.barrier()
     # What DDP would hand to a hook, from a model that nobody averages.
     plain = make_ddp(CAP_MB).module
@@ -118,10 +118,10 @@ def test_local_probes_leave_the_hook_as_it_was(rank: int) -> None:
             np.random.seed(5)
             records, seen, _ = _run(hook, rank, make(), **options)
             runs.append(seen)
-        probed = sum(r.error is not None for r in records)
+        checked = sum(r.error is not None for r in records)
         residuals = [r.error.residual_l2 for r in records if r.error is not None]
         assert torch.equal(*runs), name
-        assert probed >= 6 * (STEPS - 2), name
+        assert checked >= 6 * (STEPS - 2), name
         assert any(residuals) == ("powersgd" in name), name
 
 

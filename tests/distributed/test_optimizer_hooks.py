@@ -300,7 +300,9 @@ def test_every_bucket_is_recorded(rank: int) -> None:
     assert counts == [step.bucket_count for step in steps]
     assert counts[-1] >= 6
     for bucket in found:
-        names = [s.name for s in bucket.stages if s.name not in {"probe", "turn", "queue"}]
+        names = [
+            s.name for s in bucket.stages if s.name not in {"check", "serialization_wait", "queue"}
+        ]
         assert names == ["compress", "wire", "decompress"]
     assert anomalies(tracer) == []
 

@@ -30,7 +30,7 @@ Probed = list[tuple[int, int]]
 def _train(
     hook: Callable[..., Any], rank: int, state: object = None, **options: Any
 ) -> tuple[Tracer, torch.Tensor]:
-    """Train with a probe at every step that can be probed; the tracer is closed."""
+    """Train with a probe at every step that can be checked; the tracer is closed."""
     ddp = make_ddp(CAP_MB)
     seen = []
     with Tracer(error_every=1, **options) as tracer:
@@ -44,7 +44,7 @@ def _train(
     return tracer, torch.stack(seen)
 
 
-def probed_of(tracer: Tracer, model: str = "model0") -> Probed:
+def checked_of(tracer: Tracer, model: str = "model0") -> Probed:
     return [(b.step, b.bucket) for b in tracer.buckets(model) if b.error is not None]
 
 
@@ -69,7 +69,7 @@ def test_errors_are_what_the_hooks_lose(rank: int) -> None:
         found = [b for b in tracer.buckets() if b.error is not None]
         count = max(b.bucket for b in found) + 1
         assert count >= 5
-        assert probed_of(tracer) == [(s, (s - FIRST) % count) for s in range(FIRST, STEPS)]
+        assert checked_of(tracer) == [(s, (s - FIRST) % count) for s in range(FIRST, STEPS)]
         for error in [b.error for b in found if b.error is not None]:
             assert least <= (error.relative_l2 or 0.0) <= most
             assert error.cosine == pytest.approx(1.0, abs=most or 1e-12)
@@ -136,7 +136,7 @@ def test_probing_leaves_training_as_it_is(rank: int) -> None:
         for all_buckets in (False, True):
             tracer, seen = _train(hook, rank, state(), error_all_buckets=all_buckets)
             assert torch.equal(seen, reference)
-            assert len(probed_of(tracer)) >= (5 if all_buckets else 1) * (STEPS - FIRST)
+            assert len(checked_of(tracer)) >= (5 if all_buckets else 1) * (STEPS - FIRST)
     # One bucket whose result DDP reads as it is: a probe must not have written to it.
     runs = []
     for every in (0, 1):

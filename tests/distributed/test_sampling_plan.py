@@ -28,7 +28,7 @@ from hooktrace.ranks import native_calls
 from hooktrace.tracing.traced_hook import TracedHook
 from tests.distributed.harness import Ranks, on, scenario
 from tests.distributed.models import anomalies, backward, gradients, heard, make_ddp
-from tests.distributed.test_probes import CAP_MB, FIRST, STEPS, Probed, probed_of
+from tests.distributed.test_probes import CAP_MB, FIRST, STEPS, Probed, checked_of
 from tests.versions import BROADCASTS_COMPLEX
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 @scenario(apart=True)  # a rank that traces alone counts models that others do not
 def schedules(rank: int) -> dict[str, Any]:
-    """Return which (step, bucket) are probed of two models, and what ranks say that disagree."""
+    """Return which (step, bucket) are checked of two models, and what ranks say that disagree."""
     facts: dict[str, Any] = {}
     with Tracer(error_every=3) as tracer:
         first, second = make_ddp(CAP_MB), make_ddp(0.006)
@@ -47,14 +47,14 @@ def schedules(rank: int) -> dict[str, Any]:
                 backward(first, rank, step)
             backward(first, rank, step)
             backward(second, rank, step)
-        facts["probed"] = [probed_of(tracer, name) for name in ("model0", "model1")]
+        facts["checked"] = [checked_of(tracer, name) for name in ("model0", "model1")]
     ddp = make_ddp(CAP_MB)
     with Tracer(error_every=1) as tracer:
         hook = hooks.allreduce_hook
         ddp.register_comm_hook(None, hook if rank else hooktrace.trace(hook, tracer=tracer))
         for step in range(20):
             backward(ddp, rank, step)
-        assert probed_of(tracer) == []
+        assert checked_of(tracer) == []
     wishes: tuple[tuple[dict[str, Any], bool], ...] = (
         ({"error_every": 1 + rank}, False),
         ({"error_every": 1, "error_all_buckets": rank == 1}, False),
@@ -68,16 +68,16 @@ def schedules(rank: int) -> dict[str, Any]:
                 hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer, local=local)
                 for step in range(20):
                     backward(ddp, rank, step)
-                assert probed_of(tracer) == []
+                assert checked_of(tracer) == []
     return facts
 
 
-def test_ranks_agree_on_what_is_probed(two: Ranks) -> None:
+def test_ranks_agree_on_what_is_checked(two: Ranks) -> None:
     """Two models and no_sync: the same buckets on both ranks; nothing where they cannot agree."""
     both = two.run(schedules)
-    assert both[0]["probed"] == both[1]["probed"]
-    for probed in both[0]["probed"]:
-        assert [step for step, _ in probed] == [*range(3, 30, 3)]
+    assert both[0]["checked"] == both[1]["checked"]
+    for checked in both[0]["checked"]:
+        assert [step for step, _ in checked] == [*range(3, 30, 3)]
     for facts in both:
         said = [
             ("error_every=1", "error_every=2"),
@@ -111,16 +111,16 @@ def paused(rank: int) -> tuple[Probed, int, list[str]]:
             backward(ddp, rank, step)
         tracer.flush()
         assert anomalies(tracer) == []
-        return probed_of(tracer), tracer.losses().get("probe_failed", 0), said
+        return checked_of(tracer), tracer.losses().get("check_failed", 0), said
 
 
 def test_ranks_meet_again_after_a_pause(two: Ranks) -> None:
-    """At the next step; the same ones are probed on both, and warnings say it.
+    """At the next step; the same ones are checked on both, and warnings say it.
 
     On a busy machine a rank may come too late once more, and they meet again after that.
     """
     ranks = two.run(paused)
-    first, second = (probed for probed, _, _ in ranks)
+    first, second = (checked for checked, _, _ in ranks)
     assert first == second
     steps = {step for step, _ in first}
     assert {11, 12, 13} <= steps
@@ -131,7 +131,7 @@ def test_ranks_meet_again_after_a_pause(two: Ranks) -> None:
     why = "not all ranks came to the same place of step 14 within 2 s"
     for _, _, (once, lost) in ranks:
         assert f"is not measured at step 14: {why}" in once
-        assert lost.startswith(f"1 record(s) lost (probe_failed: {why}")
+        assert lost.startswith(f"1 record(s) lost (check_failed: {why}")
         assert "all are asked again at the next one" in lost
 
 
@@ -189,15 +189,15 @@ def test_probes_leave_nothing_to_the_garbage_collector(rank: int) -> None:
                 if step in {24, 74}:
                     tracer.flush()
                     resident.append(int(Path("/proc/self/statm").read_text().split()[1]))
-            assert len(probed_of(tracer)) == 75 - FIRST
+            assert len(checked_of(tracer)) == 75 - FIRST
     finally:
         gc.enable()
     assert (resident[1] - resident[0]) * os.sysconf("SC_PAGE_SIZE") < 60 * 2**20
 
 
 @on(2)
-def test_a_rank_without_data_is_probed_with_the_others(rank: int) -> None:
-    """Under join() it shadows the same steps and buckets."""
+def test_a_rank_without_data_is_checked_with_the_others(rank: int) -> None:
+    """Under join() it join_dummy the same steps and buckets."""
     ddp = make_ddp(CAP_MB)
     with Tracer(error_every=1) as tracer:
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
@@ -206,7 +206,7 @@ def test_a_rank_without_data_is_probed_with_the_others(rank: int) -> None:
                 backward(ddp, rank, step)
         found = [b for b in tracer.buckets() if b.error is not None]
     assert [(b.step, b.bucket) for b in found] == [(s, (s - FIRST) % 6) for s in range(FIRST, 20)]
-    assert sum(b.shadow for b in found) == 6 * rank
+    assert sum(b.join_dummy for b in found) == 6 * rank
 
 
 @on(4)
@@ -246,7 +246,7 @@ ODD: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]] = {
 
 
 @on(2)
-def test_gradients_that_cannot_be_probed_are_left_alone(rank: int) -> None:
+def test_gradients_that_cannot_be_checked_are_left_alone(rank: int) -> None:
     """Sparse ones have no flat form, complex ones come as pairs; training and records go on."""
     for name, (make, inputs) in ODD.items():
         if name == "complex" and not BROADCASTS_COMPLEX:
@@ -330,8 +330,8 @@ def test_what_fails_on_one_rank_holds_nobody_up(rank: int) -> None:
         assert torch.equal(found, plain), kind
         assert longest < PATIENCE_S / 2, kind
         assert anomalies(tracer) == [], kind
-        probed = [step for step, _ in probed_of(tracer)]
-        assert len(probed) > LONG / 4, kind
-        assert probed[-1] == LONG - 1, kind
+        checked = [step for step, _ in checked_of(tracer)]
+        assert len(checked) > LONG / 4, kind
+        assert checked[-1] == LONG - 1, kind
         assert rank == 0 or sum(tracer.losses().values()) >= 1, kind
     assert native_calls.wait(PATIENCE_S)  # a process that ends waits for less

@@ -251,7 +251,7 @@ EDGES: dict[str, tuple[Setup, tuple[int, int, int, int]]] = {
     ),
     # The root was kept by the evaluation in the step before.
     "evaluation": (Setup(step=evaluates), (3, 3, 4, 0)),
-    "generation": (Setup(build=generating, step=generates), USUAL),
+    "rebuild": (Setup(build=generating, step=generates), USUAL),
     "twice": (
         Setup(build=lambda: fully_shard(Twice(plain()), mesh=mesh_of("one"))),
         (8, 6, 4, 0),
@@ -297,7 +297,8 @@ def test_units_are_named_after_all_that_they_are_of(two: Ranks) -> None:
     facts = two.run(all_edges)[0]
     named = {
         name: {
-            b.unit.name: [p.name for p in b.parameters] for b in facts[name]["layouts"][-1].buckets
+            b.unit.name: [p.name for p in b.parameters]
+            for b in facts[name]["assignments"][-1].buckets
         }
         for name in ("several groups", "listed", "tied")
     }
@@ -311,12 +312,12 @@ def test_units_are_named_after_all_that_they_are_of(two: Ranks) -> None:
     assert tied == ["head.weight", "head.bias", "first.weight", "first.bias", "second.bias"]
 
 
-def test_a_user_s_own_collectives_are_opaque(two: Ranks) -> None:
+def test_a_user_s_own_collectives_are_plain(two: Ranks) -> None:
     """They run as they are; what they send is not known."""
     facts = two.run(all_edges)[0]["custom"]
     own = [b for b in facts["buckets"] if b.step == 2]
-    opaque = {(b.unit.name, b.unit.collective) for b in own if b.wire_bytes is None}
-    assert opaque == {
+    plain = {(b.unit.name, b.unit.collective) for b in own if b.wire_bytes is None}
+    assert plain == {
         ("blocks.0", "all_gather"), ("blocks.0", "reduce_scatter"), ("blocks.1", "all_reduce"),
     }  # fmt: skip
 
@@ -329,7 +330,7 @@ def test_a_hook_of_the_user_comes_after_the_replicas(rank: int) -> None:
     own = [b for b in found["buckets"] if b.step == 2 and b.unit.name == "blocks.1"]
     native, theirs = [b for b in own if b.unit.collective == "all_reduce"]
     assert native.wire_bytes == native.gradient_bytes
-    assert (theirs.unit.turn, theirs.wire_bytes) == (1, None)
+    assert (theirs.unit.repeat, theirs.wire_bytes) == (1, None)
 
 
 def _numbers(facts: Facts) -> list[tuple[int, bool, int]]:
@@ -491,7 +492,7 @@ def test_recording_is_switched_off_and_on(rank: int) -> None:
             got = train(edge, rank, model, 6, Switches(tracer))
             facts = facts_of(tracer)
         gathers = [b for b in facts["buckets"] if b.unit.collective == "all_gather"]
-        turns = [b.unit.turn for b in gathers if b.step == 3]
+        turns = [b.unit.repeat for b in gathers if b.step == 3]
         assert equal(expected, got) == [True] * 6
         assert _numbers(facts) == steps
         assert set(turns) == ({1} if build is plain else set())
@@ -552,7 +553,7 @@ def test_a_step_that_does_not_end_is_bounded_and_said(rank: int) -> None:
         units.MOST_CALLS = most
     assert _numbers(facts) == [(0, False, 30), (1, True, 11)]
     assert set(facts["losses"]) == {"step_too_long"}
-    assert max(len(layout.buckets) for layout in facts["layouts"]) < 40
+    assert max(len(layout.buckets) for layout in facts["assignments"]) < 40
     (line,) = said
     assert "put torch.no_grad() around passes that are no training" in line
 

@@ -97,7 +97,7 @@ def late_ranks(rank: int) -> dict[str, Any]:
             else:
                 step_of(ddp)
         skews = sorted(
-            (s.step - first, s.bucket, s.late_rank, s.lag_ns)
+            (s.step - first, s.bucket, s.late_rank, s.arrival_delay_ns)
             for s in tracer.skews()
             if s.step >= first
         )
@@ -132,16 +132,16 @@ LATE = 2
 
 
 def test_the_late_rank_is_named_online(seen: list[Any]) -> None:
-    """At each bucket that it was late for, by all ranks alike; its own lag is the delay."""
+    """At each bucket that it was late for, by all ranks alike; its own delay is the delay."""
     assert len({tuple(row[:3] for row in facts["skews"]) for facts in seen}) == 1
     windows = [[row for row in facts["skews"] if row[0] in LAYER] for facts in seen]
     for rows in zip(*windows, strict=True):
         _, bucket, named, _ = rows[0]
         assert (named == LATE) == (bucket in BEHIND)
         if bucket in BEHIND:
-            lags = [row[3] for row in rows]
-            following = max(lag for rank, lag in enumerate(lags) if rank != LATE)
-            assert lags[LATE] - following > seen[LATE]["late_ns"] / 2
+            delays = [row[3] for row in rows]
+            following = max(delay for rank, delay in enumerate(delays) if rank != LATE)
+            assert delays[LATE] - following > seen[LATE]["late_ns"] / 2
     assert [row[:2] for row in windows[0]] == [(s, b) for s in LAYER for b in range(BUCKETS)]
 
 

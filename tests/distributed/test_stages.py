@@ -19,15 +19,15 @@ EVERY = 5
 
 
 @on(2)
-def test_a_probed_step_gives_no_times(rank: int) -> None:
-    """Nor does a model's first step; errors are those of probed steps.
+def test_a_checked_step_gives_no_times(rank: int) -> None:
+    """Nor does a model's first step; errors are those of checked steps.
 
     A local trial is a probe too: it runs before the hook, on the thread that computes the
     gradients.  Debug mode looks at every step, so none shows how long training takes without it.
     """
     for name, hook, state, options in (
         ("staged", hooks.allreduce_hook, None, {}),
-        ("opaque", default_hooks.allreduce_hook, None, {}),
+        ("plain", default_hooks.allreduce_hook, None, {}),
         ("rounds", hooks.powerSGD_hook, hooks.PowerSGDState(None, 1, 2), {}),
         ("local", hooks.fp16_compress_hook, None, {"error": "local"}),
         ("debug", hooks.allreduce_hook, None, {"error_every": 0, "debug": True}),
@@ -40,22 +40,22 @@ def test_a_probed_step_gives_no_times(rank: int) -> None:
             steps, buckets = tracer.steps(), tracer.buckets()
             summaries = tracer.summary()
         compared = sorted({b.step for b in buckets if b.error is not None})
-        probed = [s.step for s in steps if s.probed]
+        checked = [s.step for s in steps if s.checked]
         counted = [s.step for s in steps if s.counts]
         if name == "debug":
-            assert (compared, probed, counted) == ([], list(range(STEPS)), [])
+            assert (compared, checked, counted) == ([], list(range(STEPS)), [])
         else:
             assert compared == list(range(EVERY, STEPS, EVERY))
-            assert probed == [0, *compared]
+            assert checked == [0, *compared]
         if name not in {"local", "debug"}:
             assert summaries[0].steps == len(counted)
             assert sum(b.error_count for b in summaries[0].buckets) == len(compared)
-        assert set(counted).isdisjoint(probed)
+        assert set(counted).isdisjoint(checked)
         # With a probe in exactly the buckets that are marked; turns are stamped, and no queue.
         assert all(map(_is_whole, buckets))
-        assert {b.probed for b in buckets if b.stage_ns("probe")} == {True}
-        assert {b.probed for b in buckets if not b.stage_ns("probe")} <= {False}
-        turns = [s for b in buckets for s in b.stages if s.name == "turn"]
+        assert {b.checked for b in buckets if b.stage_ns("check")} == {True}
+        assert {b.checked for b in buckets if not b.stage_ns("check")} <= {False}
+        turns = [s for b in buckets for s in b.stages if s.name == "serialization_wait"]
         assert any(s.end_ns > s.start_ns for s in turns) == (name == "rounds")
         assert not any(s.derived for s in turns)
 

@@ -58,13 +58,13 @@ def test_gradients_are_bit_identical(rank: int) -> None:
 
 @pytest.mark.slow
 @on(2)
-def test_generations_follow_the_rebuilds(rank: int) -> None:
+def test_rebuilds_follow_the_rebuilds(rank: int) -> None:
     """Buckets are rebuilt at step 1, at 2 with a static graph, never with unused parameters."""
     facts = {}
     for mode, options in MODES.items():
         with Tracer() as tracer:
             train(trace(hooks.allreduce_hook, tracer=tracer), rank, **options)
-            facts[mode] = [(s.step, s.generation, s.bucket_count, s.warmup) for s in tracer.steps()]
+            facts[mode] = [(s.step, s.rebuild, s.bucket_count, s.warmup) for s in tracer.steps()]
     rebuilt = facts["plain"][-1][2]
     assert rebuilt > 1
     plain = [(0, 0, 1, True), *[(s, 1, rebuilt, False) for s in range(1, 5)]]
@@ -88,14 +88,14 @@ def test_a_rebuild_of_one_bucket_is_seen(rank: int) -> None:
         for step in range(3):
             backward(ddp, rank, step, width=4)
     facts = [
-        (layout.generation, tuple(one.name for one in layout.buckets[0].parameters))
-        for layout in tracer.layouts()
+        (layout.rebuild, tuple(one.name for one in layout.buckets[0].parameters))
+        for layout in tracer.assignments()
     ]
     assert facts == [(0, ("weight", "bias")), (1, ("bias", "weight"))]
 
 
 @on(2)
-def test_join_shadows_are_marked_and_counted(rank: int) -> None:
+def test_join_join_dummy_are_marked_and_counted(rank: int) -> None:
     """Rank 0 runs out of data; it goes on counting, so that all ranks agree on the number."""
     with Tracer() as tracer:
         ddp = make_ddp()
@@ -105,7 +105,7 @@ def test_join_shadows_are_marked_and_counted(rank: int) -> None:
                 ddp.zero_grad()
                 backward(ddp, rank, step)
         steps = tracer.steps()
-    assert [(s.step, s.shadow) for s in steps] == [(n, rank == 0 and n >= 3) for n in range(5)]
+    assert [(s.step, s.join_dummy) for s in steps] == [(n, rank == 0 and n >= 3) for n in range(5)]
     assert len({s.bucket_count for s in steps[1:]}) == 1
 
 
@@ -187,7 +187,7 @@ def _check_bucket(bucket: BucketRecord, start: int, end: int) -> None:
     assert bucket.gradient_bytes == 4 * bucket.numel == 2 * (bucket.wire_bytes or 0)
     assert bucket.compression_ratio == 2.0
     assert [s.name for s in bucket.stages if s.name != "queue"] == [
-        *["probe"] * bucket.probed,  # where other ranks are asked whether they probe
+        *["check"] * bucket.checked,  # where other ranks are asked whether they probe
         "compress",
         "wire",
         "decompress",
@@ -226,7 +226,7 @@ def test_records_hold_together(rank: int) -> None:
         assert 0 <= record.exposed_ns <= record.done_ns - record.last_ready_ns
         assert record.wire_bytes is not None
         assert record.wire_bytes * 2 == record.gradient_bytes
-    names = [p.name for b in tracer.layouts()[-1].buckets for p in b.parameters]
+    names = [p.name for b in tracer.assignments()[-1].buckets for p in b.parameters]
     assert sorted(names) == sorted(f"{i}.{p}" for i in range(6) for p in ("weight", "bias"))
 
 

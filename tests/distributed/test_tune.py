@@ -135,13 +135,13 @@ def test_each_part_has_record_files(whole: tuple[Path, Ran]) -> None:
 
 
 def places_of_probes(start: Path) -> set[int]:
-    """Return in which steps of its turns rank 0 of a start was probed, by its record files."""
+    """Return in which steps of its turns rank 0 of a start was checked, by its record files."""
     seen = json.loads(next(start.glob("*-rank00000.json")).read_text())
     firsts = [first for _, first in seen["turns"]]
     found = set()
     for label in {label for label, _ in seen["turns"]}:
         steps = load(find_records(start / label.replace(" ", "-"))).tracks[0].steps
-        for at in steps.first_ready[steps.having("probed")].tolist():
+        for at in steps.first_ready[steps.having("checked")].tolist():
             step = bisect_right(seen["begins"], at) - 1
             found.add(step - firsts[bisect_right(firsts, step) - 1])
     return found

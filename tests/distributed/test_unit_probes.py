@@ -126,24 +126,24 @@ def test_training_is_the_same_with_probes(rank: int) -> None:
     for name, setup in WAYS[dist.get_world_size()]:
         plain = run(rank, made()[name], setup=SETUPS[setup], every=0)
         for scope in ("global", "local"):
-            probed = run(rank, made()[name], setup=SETUPS[setup], error=scope)
-            assert probed.same_as(plain) == [True] * STEPS
-            assert (probed.facts["losses"], probed.facts["anomalies"]) == ({}, [])
-            assert probed.warnings == []
-            check_probed(rank, probed.facts, name, setup, scope)
+            checked = run(rank, made()[name], setup=SETUPS[setup], error=scope)
+            assert checked.same_as(plain) == [True] * STEPS
+            assert (checked.facts["losses"], checked.facts["anomalies"]) == ({}, [])
+            assert checked.warnings == []
+            check_checked(rank, checked.facts, name, setup, scope)
             scatters = "parameters" not in name and scope == "global"
             extra = len(UNITS) * (STEPS - 1) if scatters else 0
-            assert probed.issued - plain.issued == extra
+            assert checked.issued - plain.issued == extra
 
 
-def check_probed(rank: int, found: dict[str, Any], name: str, setup: str, scope: str) -> None:
+def check_checked(rank: int, found: dict[str, Any], name: str, setup: str, scope: str) -> None:
     """What holds of a hook and a setup."""
     kinds = {"all_gather"} if "parameters" in name else {"reduce_scatter"}
     kinds |= {"all_gather"} if name == "both" else set()
     for bucket in found["buckets"]:
         hooked = bucket.unit.collective in kinds and bucket.step > 0
-        expected = hooked and bucket.unit.turn == 0
-        assert bucket.probed == expected
+        expected = hooked and bucket.unit.repeat == 0
+        assert bucket.checked == expected
         has_part = rank < 3 or bucket.unit.name != "<root>"  # of five rows
         assert (bucket.error is not None) == (expected and has_part), bucket.unit
         if bucket.error is not None:
@@ -156,8 +156,8 @@ def check_probed(rank: int, found: dict[str, Any], name: str, setup: str, scope:
             feeds = "feedback" in name
             assert (error.residual_l2 is not None) == feeds
             assert bucket.exposed_ns == bucket.duration_ns
-            assert "probe" in bucket.stage_totals_ns()
-    assert [s.probed for s in found["steps"]] == [False, *[True] * (STEPS - 1)]
+            assert "check" in bucket.stage_totals_ns()
+    assert [s.checked for s in found["steps"]] == [False, *[True] * (STEPS - 1)]
 
 
 @on(4)
@@ -171,13 +171,13 @@ def test_a_group_is_asked_by_itself(rank: int) -> None:
     # As no other run has it: models that are alike go by their order, and in another test one
     # rank has one less.
     hook = {"reduce_scatter": hooks.EightBitReduceScatter(channel=256)}
-    probed = run(rank, hook, setup=FOUR["hybrid"], before=pauses)
+    checked = run(rank, hook, setup=FOUR["hybrid"], before=pauses)
     plain = run(rank, hook, setup=FOUR["hybrid"], every=0)
-    assert probed.same_as(plain) == [True] * STEPS
+    assert checked.same_as(plain) == [True] * STEPS
     expected = [1, 2, 3] if rank < 2 else [1, 3]
-    assert sorted({step for step, _ in probed.errors}) == expected
-    assert len(probed.errors) == len(UNITS) * len(expected)
-    assert len(probed.warnings) == (rank >= 2)
+    assert sorted({step for step, _ in checked.errors}) == expected
+    assert len(checked.errors) == len(UNITS) * len(expected)
+    assert len(checked.warnings) == (rank >= 2)
 
 
 @on(4)
@@ -227,7 +227,7 @@ def _gradients_of(
 
 @on(2)
 def test_units_take_turns(rank: int) -> None:
-    """One on each probed step, the same on all ranks, every second step."""
+    """One on each checked step, the same on all ranks, every second step."""
     step = SETUPS["plain"].step
 
     def twice(model: Any, batch: Any) -> None:
@@ -241,7 +241,7 @@ def test_units_take_turns(rank: int) -> None:
 
 
 @on(2)
-def test_steps_that_are_asked_for_are_probed_too(rank: int) -> None:
+def test_steps_that_are_asked_for_are_checked_too(rank: int) -> None:
     """From the step on that all ranks are told."""
 
     def asked(tracer: Tracer, step: int) -> None:
@@ -267,7 +267,7 @@ WHY = {
 The last one comes last: models that are alike go by their order, and of these a rank has none.
 """
 
-PROBED = {"pauses once": [1, 3], "closes": [1]}
+CHECKED = {"pauses once": [1, 3], "closes": [1]}
 """The steps whose errors are measured; none of the other ways."""
 
 ENDS = {"closes", "is silent"}
@@ -311,14 +311,14 @@ def test_ranks_that_disagree_issue_no_reference(rank: int) -> None:
         with patches[way] if is_last and way in patches else nullcontext():
             ended = run(rank, made()["8 bit"], **does.get(way, {}))
         assert ended.same_as(plain) == [True] * STEPS, way
-        steps = PROBED.get(way, [])
+        steps = CHECKED.get(way, [])
         said = [] if way == "closes" else [f"is not measured at step {2 if steps else 1}"]
         said += ["is no longer measured"] if way in ENDS else []
         if is_last and way in {"closes", "wants none", "is silent"}:
             said = []
         assert len(ended.warnings) == len(said), way
         if way == "is silent" and not is_last:
-            assert ended.facts["losses"]["probe_failed"] >= 1, way
+            assert ended.facts["losses"]["check_failed"] >= 1, way
         for warning, begins in zip(ended.warnings, said, strict=True):
             assert warning.startswith(f"compression error of net {begins}")
             assert why in warning

@@ -1,4 +1,4 @@
-"""Bytes on the wire of opaque hooks, on real gloo ranks.
+"""Bytes on the wire of plain hooks, on real gloo ranks.
 
 What torch's Flight Recorder saw in sampled steps; from torch 2.14 on, in every step, what process
 groups tell, but of a hook inside another one.

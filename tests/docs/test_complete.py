@@ -45,7 +45,7 @@ def test_every_exporter_is_documented() -> None:
 
 def test_how_many_steps_have_spans() -> None:
     page = (REPOSITORY / "docs" / "exporters.md").read_text("utf-8")
-    assert f"the first {SPAN_RETENTION.first_steps} steps of a generation" in page
+    assert f"the first {SPAN_RETENTION.first_steps} steps of a rebuild" in page
     assert f"every {SPAN_RETENTION.window_every}th by number" in page
 
 

@@ -12,7 +12,7 @@ from tests.integrations import rows
 from tests.integrations.frameworks import needs_frameworks
 
 WRITTEN = json.loads(rows.FILE.read_text())
-REMEDY = (
+FIX = (
     "HOOKTRACE_TEST_WRITE=1 pytest tests/integrations tests/distributed/test_{run,integrations}.py"
 )
 
@@ -27,14 +27,14 @@ def declared() -> list[tuple[rows.Framework, tuple[str, ...]]]:
 
 
 def test_what_tests_declare_is_written() -> None:
-    """Where this fails: the remedy, then docs/generate.py."""
+    """Where this fails: the fix, then docs/generate.py."""
     written = {row["name"]: {k: v for k, v in row.items() if k != "version"} for row in WRITTEN}
-    assert written == {row["name"]: row for row in rows.rows(declared())}, REMEDY
+    assert written == {row["name"]: row for row in rows.rows(declared())}, FIX
 
 
 @needs_frameworks
 @pytest.mark.slow
 @pytest.mark.parametrize("row", WRITTEN, ids=lambda row: row["name"])
 def test_the_versions_are_those_that_run_here(row: dict[str, str]) -> None:
-    """Where this fails: the remedy, then docs/generate.py."""
-    assert rows.version(row["package"]) == row["version"], REMEDY
+    """Where this fails: the fix, then docs/generate.py."""
+    assert rows.version(row["package"]) == row["version"], FIX

@@ -173,8 +173,8 @@ def test_a_torch_that_is_there_is_taken(bare: Installation) -> None:
         PYTHONPATH=str(links), HOOKTRACE_RECORD_DIR="plain", HOOKTRACE_PROMETHEUS_PORT="9464",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    remedy = "prometheus-client .*pip install 'hooktrace\\[exporters\\]'"
-    assert re.search(remedy, result.stderr), result.stderr
+    fix = "prometheus-client .*pip install 'hooktrace\\[exporters\\]'"
+    assert re.search(fix, result.stderr), result.stderr
     found = read_parts(sorted((bare.folder / "plain").rglob("*.jsonl")))
     assert len(found.steps) == 5
     demo = bare("hooktrace", "demo", "--port", "0", PYTHONPATH=str(links))

@@ -52,22 +52,22 @@ def _changed(
     return replace(step, **of_step), tuple(replace(b, **fields) for b, fields in pairs)
 
 
-def _shadow(completed: CompletedStep) -> CompletedStep:
+def _join_dummy(completed: CompletedStep) -> CompletedStep:
     step, buckets = completed
-    return replace(step, shadow=True), tuple(replace(b, shadow=True) for b in buckets)
+    return replace(step, join_dummy=True), tuple(replace(b, join_dummy=True) for b in buckets)
 
 
 def _unknown_error() -> CompletedStep:
-    _, (bucket, _) = probed = sample.probed(sample.make_step(1))
+    _, (bucket, _) = checked = sample.checked(sample.make_step(1))
     assert bucket.error is not None
     error = replace(bucket.error, relative_l2=None, cosine=None, max_absolute=None)
-    return _changed(probed, {"error": error})
+    return _changed(checked, {"error": error})
 
 
 def _wrong() -> Batch:
     """Failures, with the anomalies that tell of them, and hangs."""
     steps = (
-        _shadow(sample.probed(sample.make_step(1))),
+        _join_dummy(sample.checked(sample.make_step(1))),
         _changed(sample.make_step(2), {"exception": "ValueError: boom"}, complete=False),
     )
     found = replace(sample.make_anomaly(2, kind="nan"), rank=3, parameter="layer0.bias")
@@ -80,11 +80,11 @@ def _wrong() -> Batch:
 def _wrong_sharded() -> Batch:
     """Steps of a sharded model that do not count, or of which something is not known."""
     batch = sample.sharded_batch(steps=4)
-    probed, waited, failed, halved = batch.steps
-    assert probed[1][-1].error is not None
+    checked, waited, failed, halved = batch.steps
+    assert checked[1][-1].error is not None
     calls = tuple(replace(c, wire_bytes=c.gradient_bytes // 2) for c in halved[1])
     steps = (
-        _shadow(probed),
+        _join_dummy(checked),
         _changed(waited, {"exposed_ns": None}, exposed_ns=None),
         _changed(failed, {"exception": "OSError: x"}, complete=False),
         (halved[0], calls),
@@ -93,17 +93,17 @@ def _wrong_sharded() -> Batch:
 
 
 def _micro_steps() -> Batch:
-    """A probed sharded step of two micro-steps, whose calls have errors of their own."""
+    """A checked sharded step of two micro-steps, whose calls have errors of their own."""
     job = ShardedJob(steps=1, micro_steps=2, units=("<root>",))
     step, calls = next(sharded_steps(job))[0]
     of = {"cosine": 1.0, "max_absolute": 0.0, "flipped_share": 0.0, "reference_l2": 1.0}
     errors = [ErrorRecord(relative_l2=one, **of) for one in (0.5, 0.25, 0.125)]
-    probed = (replace(c, error=e) for c, e in zip(calls, errors, strict=True))
+    checked = (replace(c, error=e) for c, e in zip(calls, errors, strict=True))
     run = replace(job.run(0), run_id="sample")
-    return Batch(run=run, steps=((step, tuple(probed)),), records=(job.layout(),))
+    return Batch(run=run, steps=((step, tuple(checked)),), records=(job.layout(),))
 
 
-def _probed() -> Batch:
+def _checked() -> Batch:
     first, second = (sample.looked_at(sample.make_step(i)) for i in (1, 2))
     return _batch(first, _changed(second, previous_period_ns=None))
 
@@ -116,31 +116,36 @@ def _job() -> Batch:
     )
     clocks = sample.make_clock(1), sample.make_clock(-2_000_000_000, 5_000)
     return _batch(
-        records=(*clocks, *skews, sample.make_job_step(), sample.make_job_step(lag_ns=40_000))
+        records=(
+            *clocks,
+            *skews,
+            sample.make_job_step(),
+            sample.make_job_step(arrival_delay_ns=40_000),
+        )
     )
 
 
-def _opaque() -> Batch:
-    """An opaque hook, of which it is known in two steps what it sent; a warm-up does not count."""
-    known = sample.opaque(sample.make_step(1), sent=_SENT)
+def _plain() -> Batch:
+    """A plain hook, of which it is known in two steps what it sent; a warm-up does not count."""
+    known = sample.plain(sample.make_step(1), sent=_SENT)
     warmup = _changed(known, warmup=True, wire_bytes=1)
-    nothing = sample.opaque(sample.make_step(3), sent=())
-    return _batch(known, warmup, sample.opaque(sample.make_step(2), sent=None), nothing)
+    nothing = sample.plain(sample.make_step(3), sent=())
+    return _batch(known, warmup, sample.plain(sample.make_step(2), sent=None), nothing)
 
 
 JOBS = {
     "all": sample.full_batch(),
     "sharded": sample.sharded_batch(),
     "micro-steps": _micro_steps(),
-    "probed": _probed(),
-    "opaque": _opaque(),
+    "checked": _checked(),
+    "plain": _plain(),
     "device": _batch(
         sample.on_device(sample.make_step(1)),
         _changed(sample.on_device(sample.make_step(2), resolved=False), wire_bytes=None),
     ),
     "unknown": _batch(
         _unknown_error(), _changed(sample.make_step(2), bus_bytes=None),
-        _changed(sample.make_step(3), wire_busy_ns=None),
+        _changed(sample.make_step(3), wire_in_flight_ns=None),
     ),
     "wrong": _wrong(),
     "wrong-sharded": _wrong_sharded(),

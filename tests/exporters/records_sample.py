@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from hooktrace.records import (
     AnomalyRecord,
+    AssignmentRecord,
     Batch,
     BucketRecord,
     ClockRecord,
@@ -21,7 +22,6 @@ from hooktrace.records import (
     ErrorRecord,
     HangRecord,
     JobStepRecord,
-    LayoutRecord,
     Parameter,
     ParameterError,
     RankStacks,
@@ -78,10 +78,10 @@ def _as_sample(record: BucketRecord) -> BucketRecord:
     return replace(record, parameter_count=2, launched_ns=record.ready_ns + 150_000)
 
 
-def probed(
+def checked(
     step: CompletedStep,
 ) -> CompletedStep:
-    """Return the step with its first bucket probed, by a quarter off."""
+    """Return the step with its first bucket checked, by a quarter off."""
     record, (first, *others) = step
     error = ErrorRecord(
         relative_l2=0.25,
@@ -100,13 +100,13 @@ def probed(
 
 
 def looked_at(step: CompletedStep) -> CompletedStep:
-    """Return the step with its first bucket probed, which took 50 ms before DDP had its result."""
-    record, (first, *others) = probed(step)
+    """Return the step with its first bucket checked, which took 50 ms before DDP had its result."""
+    record, (first, *others) = checked(step)
     done_ns = first.done_ns + 50_000_000
-    probe = Stage(name="probe", start_ns=first.done_ns, end_ns=done_ns)
-    first = replace(first, probed=True, done_ns=done_ns, stages=(*first.stages, probe))
+    probe = Stage(name="check", start_ns=first.done_ns, end_ns=done_ns)
+    first = replace(first, checked=True, done_ns=done_ns, stages=(*first.stages, probe))
     exposed_ns = done_ns - record.last_ready_ns
-    record = replace(record, probed=True, done_ns=done_ns, exposed_ns=exposed_ns)
+    record = replace(record, checked=True, done_ns=done_ns, exposed_ns=exposed_ns)
     return record, (first, *others)
 
 
@@ -120,8 +120,8 @@ def make_step(step: int = 0, *, bucket_count: int = 2) -> CompletedStep:
     return record, tuple(map(_as_sample, buckets))
 
 
-def opaque(step: CompletedStep, *, sent: tuple[Transfer, ...] | None) -> CompletedStep:
-    """Return the step as an opaque hook's, whose first bucket alone is known to have sent."""
+def plain(step: CompletedStep, *, sent: tuple[Transfer, ...] | None) -> CompletedStep:
+    """Return the step as a plain hook's, whose first bucket alone is known to have sent."""
     record, buckets = step
     moved = [replace(b, stages=(), wire_bytes=None, bus_bytes=None) for b in buckets]
     size = None if sent is None else sum(t.wire_bytes for t in sent)
@@ -148,18 +148,18 @@ def on_device(step: CompletedStep, *, resolved: bool = True) -> CompletedStep:
         )
         span = DeviceSpan(ready_ns=ready_ns, done_ns=ready_ns + 4_000_000, stages=stages)
         moved.append(replace(bucket, device_type="cuda", device=span if resolved else None))
-    busy_ns = 2 * (record.done_ns - record.first_ready_ns)
+    communication_ns = 2 * (record.done_ns - record.first_ready_ns)
     timed = replace(
         record,
         clock="device",
-        busy_ns=busy_ns if resolved else None,
+        communication_ns=communication_ns if resolved else None,
         exposed_ns=4_000_000 if resolved else None,
-        wire_busy_ns=2 * len(buckets) * 1_000_000 if resolved else None,
+        wire_in_flight_ns=2 * len(buckets) * 1_000_000 if resolved else None,
     )
     return timed, tuple(moved)
 
 
-def make_layout(generation: int = 1, *, bucket_count: int = 2) -> LayoutRecord:
+def make_layout(rebuild: int = 1, *, bucket_count: int = 2) -> AssignmentRecord:
     layout = sample(bucket_count).layout()
     buckets = tuple(
         replace(
@@ -171,7 +171,7 @@ def make_layout(generation: int = 1, *, bucket_count: int = 2) -> LayoutRecord:
         )
         for i, b in enumerate(layout.buckets)
     )
-    return replace(layout, generation=generation, step=0, buckets=buckets)
+    return replace(layout, rebuild=rebuild, step=0, buckets=buckets)
 
 
 def make_anomaly(step: int = 0, bucket: int = 0, *, kind: str = "hook_exception") -> AnomalyRecord:
@@ -180,7 +180,7 @@ def make_anomaly(step: int = 0, bucket: int = 0, *, kind: str = "hook_exception"
         kind=kind,
         model=MODEL,
         hook=HOOK,
-        generation=1,
+        rebuild=1,
         step=step,
         bucket=bucket,
         stage="wire",
@@ -231,7 +231,7 @@ def make_skew(
     return SkewRecord(
         model=MODEL,
         hook=HOOK,
-        generation=1,
+        rebuild=1,
         step=step,
         bucket=0,
         time_ns=make_bucket(step).ready_ns,
@@ -242,7 +242,7 @@ def make_skew(
     )
 
 
-def make_job_step(step: int = 1, *, lag_ns: int = 3_000_000) -> JobStepRecord:
+def make_job_step(step: int = 1, *, arrival_delay_ns: int = 3_000_000) -> JobStepRecord:
     """Return a step over two ranks, of which rank 1 was last and waited for nobody."""
     spread = StepSpread(
         step,
@@ -251,7 +251,7 @@ def make_job_step(step: int = 1, *, lag_ns: int = 3_000_000) -> JobStepRecord:
         period_total_ns=2 * STEP_NS + 2_000,
         exposed=Range(2, 1_000_000, 1, 4_000_000, 0),
         exposed_total_ns=5_000_000,
-        arrival=Range(2, HOST_ANCHOR_NS, 0, HOST_ANCHOR_NS + lag_ns, 1),
+        arrival=Range(2, HOST_ANCHOR_NS, 0, HOST_ANCHOR_NS + arrival_delay_ns, 1),
         uncertainty_ns=20_000,
     )
     return JobStepRecord(model=MODEL, hook=HOOK, world_size=2, spread=spread)
@@ -276,8 +276,8 @@ def make_batch(
 def full_batch(rank: int = 0) -> Batch:
     """Return a batch in which every metric of the table is observed at least once."""
     warmup_step, warmup_buckets = make_step(0)
-    first_step, first_buckets = probed(make_step(1))
-    shadow_step, shadow_buckets = make_step(3)
+    first_step, first_buckets = checked(make_step(1))
+    join_dummy_step, join_dummy_buckets = make_step(3)
     failed_step, failed_buckets = make_step(4)
     failed = (replace(failed_buckets[0], exception="ValueError: boom"),)
     return Batch(
@@ -290,8 +290,8 @@ def full_batch(rank: int = 0) -> Batch:
             (replace(first_step, previous_period_ns=None), first_buckets),
             make_step(2),
             (
-                replace(shadow_step, shadow=True),
-                tuple(replace(b, shadow=True) for b in shadow_buckets),
+                replace(join_dummy_step, join_dummy=True),
+                tuple(replace(b, join_dummy=True) for b in join_dummy_buckets),
             ),
             (replace(failed_step, complete=False, previous_period_ns=None), failed),
         ),
@@ -302,7 +302,7 @@ def full_batch(rank: int = 0) -> Batch:
 
 
 def sharded_batch(rank: int = 0, *, steps: int = 2) -> Batch:
-    """Return a batch of a sharded model's steps, of which the first has a probed reduce-scatter."""
+    """Return a batch of a sharded model's steps; the first has a checked reduce-scatter."""
     job = ShardedJob(steps=steps, units=("<root>", "block"))
     made = [ranks[rank] for ranks in sharded_steps(job)]
     (step, (*others, last)), *later = made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hooktrace.exporters.aggregates import Aggregates, Distribution
-from hooktrace.records.metrics import BUCKET_SIZE, EXPOSED, GENERATION
+from hooktrace.records.metrics import BUCKET_SIZE, EXPOSED, REBUILD
 
 NET = ("net", "hook")
 
@@ -20,10 +20,10 @@ def test_a_histogram_counts_by_inclusive_bounds_and_knows_its_extremes() -> None
     assert aggregates.family(EXPOSED).distributions == {NET: expected}
 
 
-def test_a_new_generation_forgets_the_sizes_of_the_old_one() -> None:
+def test_a_new_rebuild_forgets_the_sizes_of_the_old_one() -> None:
     """Of its own model alone."""
     aggregates = Aggregates()
     other = ("other", "hook")
     aggregates.add([(BUCKET_SIZE, [(*model, "0") for model in (NET, other)], [1, 1])])
-    aggregates.add([(GENERATION, [NET], [1]), (BUCKET_SIZE, [(*NET, "1")], [2])])
+    aggregates.add([(REBUILD, [NET], [1]), (BUCKET_SIZE, [(*NET, "1")], [2])])
     assert aggregates.family(BUCKET_SIZE).values == {(*other, "0"): 1, (*NET, "1"): 2}

@@ -31,7 +31,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_leaves_the_last_whole_batch(tmp_path: Path) -> None:
-    """A write that fails half-way raises with its remedy and is cut off again; closing is quiet."""
+    """A write that fails half-way raises with its fix and is cut off again; closing is quiet."""
     exporter = RecordFileExporter(tmp_path)
     exporter.export(sample.make_batch(steps=2))
     path = record_path(tmp_path, 0)

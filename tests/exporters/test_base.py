@@ -7,7 +7,7 @@ import pytest
 from hooktrace.exporters.base import needing
 
 
-def test_the_remedy_names_the_extra() -> None:
+def test_the_fix_names_the_extra() -> None:
     """And the package, and why it cannot be imported."""
     with pytest.raises(ImportError) as caught, needing("papyrus-client", "Papyrus"):
         import papyrus  # type: ignore[import-not-found] # noqa: F401

@@ -53,7 +53,7 @@ def test_a_run_that_begins_without_a_step_erases_nothing(
 
 
 def test_a_full_disk_and_a_deleted_directory_raise_from_export(tmp_path: Path) -> None:
-    """The error comes out of export with its remedy, the file stays readable, closing is quiet."""
+    """The error comes out of export with its fix, the file stays readable, closing is quiet."""
     exporter = TensorBoardExporter(tmp_path)
     exporter.export(sample.make_batch())
     with (

@@ -77,7 +77,7 @@ def test_labels_are_bounded_by_units_and_models() -> None:
     """Micro-steps make no series of their own; units beyond the limit share one."""
     labels, model = UnitLabels(), ("net", "hook")
     units = [
-        Unit(name=f"layers.{i}", collective="all_gather", phase="forward", turn=turn)
+        Unit(name=f"layers.{i}", collective="all_gather", phase="forward", repeat=turn)
         for i in range(MAX_UNITS + 5)
         for turn in range(3)
     ]

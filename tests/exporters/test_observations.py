@@ -48,14 +48,14 @@ def test_what_rarely_happens_is_counted_from_zero_on() -> None:
     for kind in HANGS:
         assert found[m.HANGS, (MODEL, HOOK, kind)] == 0
     assert found[m.HANG_START, (MODEL, HOOK)] == 0
-    for metric in (m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
+    for metric in (m.WARMUP_STEPS, m.JOIN_DUMMY_STEPS, m.INCOMPLETE_STEPS):
         assert found[metric, (MODEL, HOOK)] == 0
     for reason in (*LOSSES, "record_file_buckets"):
         assert found[m.RECORDS_LOST, (reason,)] == 0
     assert found[m.RECORDS_LOST, ("mine_rows",)] == 2
     assert found[m.EXPORTER_FAILURES, ("mine",)] == 0
     before = seen(replace(batch, steps=()))
-    for metric in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
+    for metric in (m.STEPS, m.WARMUP_STEPS, m.JOIN_DUMMY_STEPS, m.INCOMPLETE_STEPS):
         assert before[metric, (MODEL, HOOK)] == 0
     for bucket in ("0", "1"):
         assert before[m.GRADIENT_BYTES, (MODEL, HOOK, bucket)] == 0

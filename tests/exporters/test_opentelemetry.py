@@ -16,15 +16,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import hooktrace
 from hooktrace.exporters import OpenTelemetryExporter, Retention
 from hooktrace.exporters.otel_spans import StepIds
-from tests.exporters.records_sample import HOOK, MODEL, make_anomaly, make_batch, make_step, probed
+from tests.exporters.records_sample import HOOK, MODEL, checked, make_anomaly, make_batch, make_step
 from tests.exporters.spans import Export, attributes, context, exported_steps
 
 
 def test_ranks_keep_the_same_share_of_steps(export: Export) -> None:
-    """The first of a generation, one of so many by number, and the probed; whole or not at all."""
+    """The first of a rebuild, one of so many by number, and the checked; whole or not at all."""
     rules = Retention(first_steps=3, window_steps=1, window_every=10)
     batches = [make_batch(rank=rank, steps=34) for rank in (0, 1)]
-    batches = [replace(b, steps=(*b.steps, probed(make_step(57)))) for b in batches]
+    batches = [replace(b, steps=(*b.steps, checked(make_step(57)))) for b in batches]
     spans = export(*batches, retention=rules)
     assert exported_steps(spans, 0) == exported_steps(spans, 1) == [0, 1, 2, 10, 20, 30, 57]
     assert len(spans) == 2 * 7 * 11
@@ -33,7 +33,7 @@ def test_ranks_keep_the_same_share_of_steps(export: Export) -> None:
 
 
 def test_by_default_few_steps_have_spans(export: Export) -> None:
-    """The first ten of a generation and every fiftieth."""
+    """The first ten of a rebuild and every fiftieth."""
     spans = export(make_batch(steps=120, bucket_count=1))
     assert exported_steps(spans, 0) == [*range(10), 50, 100]
 

@@ -44,7 +44,7 @@ def test_environment_selects_the_exporters(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_wrong_environment_fails_in_the_constructor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package, an unknown exporter and an unknown protocol end in their remedy."""
+    """A missing package, an unknown exporter and an unknown protocol end in their fix."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "carrier-pigeon")
     with pytest.raises(ValueError, match=r"carrier-pigeon.*set it to http/protobuf or grpc"):
         OpenTelemetryExporter()

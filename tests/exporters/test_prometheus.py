@@ -52,7 +52,7 @@ def test_scrape_has_the_exact_totals(make: Make) -> None:
     assert found["hooktrace_exposed_seconds_bucket", (NET[0], ("le", "0.0025"), NET[1])] == 5
     assert found["hooktrace_exposed_seconds_bucket", (NET[0], ("le", "+Inf"), NET[1])] == 5
     assert found["hooktrace_gradient_bytes_total", (("bucket", "0"), *NET)] == 8 * 4000
-    busy = found["hooktrace_wire_busy_seconds_total", NET]
+    busy = found["hooktrace_wire_seconds_total", NET]
     assert found["hooktrace_bus_bytes_total", NET] / busy == pytest.approx(4000 / 0.002)
     assert found["hooktrace_records_lost_total", (("reason", "ring_full"),)] == 3
 

@@ -61,7 +61,7 @@ def test_a_range_of_ports_that_are_all_in_use_is_an_error(
     assert f"could not bind 127.0.0.1:{taken}" in str(caught.value)
 
 
-def test_bad_addresses_end_in_their_remedy() -> None:
+def test_bad_addresses_end_in_their_fix() -> None:
     with pytest.raises(OSError, match=r"such as addr='127\.0\.0\.1'"):
         PrometheusExporter(port=0, addr="192.0.2.1")
     with pytest.raises(OSError, match="at most 65535; pass a lower port, or port=0"):
@@ -88,10 +88,10 @@ def test_two_tracers_of_a_process_share_a_port(make: Make, tmp_path: Path) -> No
     assert (first.url, found[STEPS, NET]) == (second.url, 4)
     assert found["hooktrace_records_lost_total", (("reason", "late"),)] == 7
     assert found["hooktrace_exposed_seconds_count", NET] == 4
-    generation = "hooktrace_bucket_generation{"
-    assert get(second.url).count(generation) == 2
+    rebuild = "hooktrace_bucket_rebuilds{"
+    assert get(second.url).count(rebuild) == 2
     first.close()
-    assert get(second.url).count(generation) == 1
+    assert get(second.url).count(rebuild) == 1
     found = samples(get(second.url))
     assert found[STEPS, NET] == 4, "a total fell, which looks like a restart"
     assert found["hooktrace_records_lost_total", (("reason", "late"),)] == 7

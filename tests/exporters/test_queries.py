@@ -21,7 +21,7 @@ def logdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         exporter = RecordFileExporter(tmp_path / "runs" / "demo")
         exporter.export(sample.make_batch(rank, steps=300))
         late = sample.full_batch(rank)
-        steps = [sample.on_device(sample.make_step(301)), sample.probed(sample.make_step(302))]
+        steps = [sample.on_device(sample.make_step(301)), sample.checked(sample.make_step(302))]
         exporter.export(replace(late, steps=tuple(steps)))
         exporter.close()
     monkeypatch.chdir(tmp_path)
@@ -35,7 +35,7 @@ def test_duckdb(logdir: Path) -> None:
     assert table.fetchall() == [(0, 2.0, 604), (1, 2.0, 604)]
     stages = duckdb.sql("select median(compress_ns) / 1e6, median(queue_ns) / 1e6, median(wire_ns) / 1e6, median(decompress_ns) / 1e6 from (select unnest(calls.compress_ns) as compress_ns, unnest(calls.queue_ns) as queue_ns, unnest(calls.wire_ns) as wire_ns, unnest(calls.decompress_ns) as decompress_ns from 'runs/demo/plugins/hooktrace/*.jsonl' where kind = 'buckets')")  # fmt: skip # noqa: E501
     assert stages.fetchall() == [(0.1, 0.4, 1.0, 0.5)]
-    (said,) = duckdb.sql("select p.name, p.shape from (select unnest(b.parameters) as p from (select unnest(buckets) as b from 'runs/demo/plugins/hooktrace/rank00000.jsonl' where kind = 'layout')) limit 1").fetchall()  # fmt: skip # noqa: E501
+    (said,) = duckdb.sql("select p.name, p.shape from (select unnest(b.parameters) as p from (select unnest(buckets) as b from 'runs/demo/plugins/hooktrace/rank00000.jsonl' where kind = 'assignment')) limit 1").fetchall()  # fmt: skip # noqa: E501
     assert said == ("layer0.weight", [30, 30])
 
 

@@ -19,7 +19,7 @@ from hooktrace.analysis.run import reasons, run_of
 from hooktrace.analysis.run.read import read_track
 from hooktrace.exporters.record_file import RecordFileExporter
 from hooktrace.exporters.retention import Retention
-from hooktrace.records import AnomalyRecord, Batch, LayoutRecord, StepRecord
+from hooktrace.records import AnomalyRecord, AssignmentRecord, Batch, StepRecord
 from hooktrace.records.files import find_records, part_path, record_path
 from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
@@ -51,7 +51,7 @@ def test_each_line_is_strict_json_and_gives_the_records_back(tmp_path: Path) -> 
     assert trace.run == batch.run
     assert trace.steps == [kept(step) for step, _ in batch.steps]
     assert trace.buckets == [bucket for _, buckets in batch.steps for bucket in buckets]
-    assert trace.layouts == list(batch.of(LayoutRecord))
+    assert trace.assignments == list(batch.of(AssignmentRecord))
     assert trace.anomalies == list(batch.of(AnomalyRecord))
     assert (trace.skipped, trace.lost, trace.closed) == ([], {}, True)
     lines = [json.loads(line) for line in exporter.path.read_text().splitlines()]

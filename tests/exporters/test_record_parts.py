@@ -54,7 +54,7 @@ def test_every_part_can_be_read_alone(tmp_path: Path) -> None:
         assert '"hook"' not in "".join(x for x in path.open() if '"kind":"buckets"' in x)
         part = read_parts([path])
         assert part.run == sample.make_run()
-        assert set(part.layouts) == {sample.make_layout()}
+        assert set(part.assignments) == {sample.make_layout()}
         assert part.clocks == [clock]
         assert part.closed
         assert part.skipped == []

@@ -36,15 +36,15 @@ def kept(steps: Iterable[CompletedStep], **rules: Any) -> list[int]:
 
 
 def test_a_short_job_is_kept_whole() -> None:
-    """By the defaults a job of 1,000 steps, beside the generation before them."""
-    steps = [step(i, generation=min(i, 1)) for i in range(1100)]
+    """By the defaults a job of 1,000 steps, beside the rebuild before them."""
+    steps = [step(i, rebuild=min(i, 1)) for i in range(1100)]
     assert kept(steps) == [*range(1001), *range(1001, 1020)]
 
 
-def test_the_first_steps_of_each_generation_of_each_model() -> None:
+def test_the_first_steps_of_each_rebuild_of_each_model() -> None:
     """Of the first sixteen: a job that rebuilds its buckets all the time has no first steps."""
     rules = {**NOTHING, "first_steps": 2}
-    steps = [step(i, generation=i // 5) for i in range(100)]
+    steps = [step(i, rebuild=i // 5) for i in range(100)]
     assert kept(steps, **rules) == [i for i in range(80) if i % 5 < 2]
     policy = DetailPolicy(Retention(**rules))
     for model in ("a", "b"):
@@ -82,7 +82,7 @@ def test_a_window_of_every_so_many() -> None:
         ({"exposed_ns": EXPOSED_NS * 3 // 2 + 1}, [100]),
         ({"exposed_ns": EXPOSED_NS * 3 // 2}, None),
         ({"previous_period_ns": None, "exposed_ns": None}, None),
-        ({"previous_period_ns": 9 * PERIOD_NS, "shadow": True}, None),
+        ({"previous_period_ns": 9 * PERIOD_NS, "join_dummy": True}, None),
     ],
     ids=str,
 )
@@ -139,11 +139,11 @@ def _with_exception(number: int) -> CompletedStep:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda number: sample.probed(step(number)),
+        lambda number: sample.checked(step(number)),
         lambda number: step(number, complete=False),
         _with_exception,
     ],
-    ids=["probed", "incomplete", "exception"],
+    ids=["checked", "incomplete", "exception"],
 )
 def test_steps_that_say_something(make: Callable[[int], CompletedStep]) -> None:
     steps = [step(i) for i in range(1, 9)]

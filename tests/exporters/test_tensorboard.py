@@ -68,10 +68,10 @@ def test_histograms_come_once_a_window(tmp_path: Path) -> None:
     assert 1.0 <= wire.bucket_limit[-1] <= 1.1
 
 
-def test_bytes_of_an_opaque_hook_are_never_thinned(tmp_path: Path) -> None:
+def test_bytes_of_an_plain_hook_are_never_thinned(tmp_path: Path) -> None:
     """They are known of few steps."""
     sent = (Transfer(collective="all_reduce", dtype="float32", wire_bytes=500),)
-    steps = [sample.opaque(sample.make_step(i), sent=sent if i == 4 else None) for i in range(7)]
+    steps = [sample.plain(sample.make_step(i), sent=sent if i == 4 else None) for i in range(7)]
     batch = replace(sample.make_batch(), steps=tuple(steps))
     events = write(tmp_path, batch, scalar_every=3)
     assert [(e.step, e.value) for e in events.Scalars(f"{GROUP}.more/wire_bytes")] == [(4, 500)]
@@ -80,8 +80,8 @@ def test_bytes_of_an_opaque_hook_are_never_thinned(tmp_path: Path) -> None:
     ]
 
 
-def test_the_lag_of_a_step_is_its_largest(tmp_path: Path) -> None:
-    """Of all its probed buckets; nothing is shown where the clocks are unknown."""
+def test_the_delay_of_a_step_is_its_largest(tmp_path: Path) -> None:
+    """Of all its checked buckets; nothing is shown where the clocks are unknown."""
     skews = (
         sample.make_skew(3, arrivals_ns=(2_000_000, 0)),
         sample.make_skew(3, arrivals_ns=(5_000_000, 0)),
@@ -92,8 +92,8 @@ def test_the_lag_of_a_step_is_its_largest(tmp_path: Path) -> None:
     early = sample.make_batch(steps=3)
     early = replace(early, records=(*early.records, *skews))
     events = write(tmp_path, early, sample.make_batch(steps=4, first_step=3))
-    lags = [(e.step, e.value) for e in events.Scalars(f"{GROUP}.more/arrival_lag_ms")]
-    assert lags == [(3, 5.0), (5, 7.0)]
+    delays = [(e.step, e.value) for e in events.Scalars(f"{GROUP}.more/arrival_delay_ms")]
+    assert delays == [(3, 5.0), (5, 7.0)]
     assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == list(range(7))
 
 

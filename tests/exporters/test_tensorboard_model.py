@@ -18,7 +18,7 @@ def test_a_long_run_is_thinned_out(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Twice as many steps take a certain number more of points and bytes, not twice as many."""
     full = 64
     monkeypatch.setattr(tensorboard_model, "FULL", full)
-    step, buckets = sample.probed(sample.make_step(1))
+    step, buckets = sample.checked(sample.make_step(1))
     assert step.counts
     sizes = []
     exporter = TensorBoardExporter(tmp_path, histogram_every=1)

@@ -57,7 +57,7 @@ def test_the_reason_follows_the_job(
 
 
 def test_a_sharded_model_is_found() -> None:
-    """By its class, as both generations of FSDP name theirs; a plain model is none."""
+    """By its class, as both rebuilds of FSDP name theirs; a plain model is none."""
 
     class FSDPModule:
         pass

@@ -19,12 +19,12 @@ def slot_3(name: str = "net") -> Any:
     """Return the slot of bucket 3 of a model, of two parameters."""
     bucket = bucket_of((2, 2), (2,))
     slot = slot_of(bucket)
-    slot.index, slot.generation, slot.model.name, slot.model.rank = 3, 1, name, 0
+    slot.index, slot.rebuild, slot.model.name, slot.model.rank = 3, 1, name, 0
     slot.parameters = (("a.weight", (2, 2)), ("a.bias", (2,)))
     return slot
 
 
-def probed(
+def checked(
     result: torch.Tensor,
     gradients: torch.Tensor,
     *,
@@ -54,7 +54,7 @@ def diagnosed(
     diagnosis, slot, found = Diagnosis(), slot_3(), []
     for step in range(7, 12):
         samples = gradients(step)
-        made = probed(torch.tensor(weights) @ samples, samples, local=local, slot=slot, step=step)
+        made = checked(torch.tensor(weights) @ samples, samples, local=local, slot=slot, step=step)
         made.ranks = ranks
         made.before = StepChecksums(step - 1, {3: torch.zeros(2, dtype=torch.int64)})
         own = torch.arange(RANKS)[:, None]
@@ -81,14 +81,19 @@ def test_a_result_that_is_one_ranks_gradient_everywhere_was_communicated() -> No
 def test_ranks_of_a_subgroup_have_their_names_in_the_job() -> None:
     """In what is said, and in the record of arrivals."""
     samples = gradients()
-    made = probed(samples[1], samples)
+    made = checked(samples[1], samples)
     made.ranks = (4, 5, 6, 7)
     made.arrivals = torch.tensor([[10, 0], [90, 1], [0, 1], [5, 1]])
     found = diagnosed([0.0, 1.0, 0.0, 0.0], ranks=made.ranks)
     assert "is rank 5's own gradient" in found[0].message
     skew = skew_record(made)
     assert skew is not None
-    assert (skew.rank, skew.ranks, skew.late_rank, skew.lag_ns) == (5, (4, 5, 6, 7), 5, 90)
+    assert (skew.rank, skew.ranks, skew.late_rank, skew.arrival_delay_ns) == (
+        5,
+        (4, 5, 6, 7),
+        5,
+        90,
+    )
     missing = diagnosed([1.0, 0.0, 0.0, 1.0], ranks=made.ranks)
     assert "rank(s) 5, 6 are not in the result" in missing[0].message
 
@@ -98,7 +103,7 @@ def test_ranks_of_a_subgroup_have_their_names_in_the_job() -> None:
 )
 def test_when_the_ranks_were_ready(uncertainties: tuple[int, ...], expected: int | None) -> None:
     """After the first of them; the two worst clocks say how far two times may be off."""
-    made = probed(torch.ones(1), torch.ones(RANKS, 1))
+    made = checked(torch.ones(1), torch.ones(RANKS, 1))
     assert skew_record(made) is None
     made.ready = 10**15 + 5
     times = [10**15 + late for late in (5, 900, 0, 30)]
@@ -107,9 +112,9 @@ def test_when_the_ranks_were_ready(uncertainties: tuple[int, ...], expected: int
     assert skew is not None
     assert skew.arrivals_ns == (5, 900, 0, 30)
     assert skew.uncertainty_ns == expected
-    assert (skew.rank, skew.lag_ns, skew.time_ns) == (1, 900, 10**15 + 5)
+    assert (skew.rank, skew.arrival_delay_ns, skew.time_ns) == (1, 900, 10**15 + 5)
     assert skew.ranks == (0, 1, 2, 3)
-    assert (skew.model, skew.step, skew.bucket, skew.generation) == ("net", 7, 3, 1)
+    assert (skew.model, skew.step, skew.bucket, skew.rebuild) == ("net", 7, 3, 1)
     assert skew.late_rank == (None if expected is None else 1)
 
 
@@ -119,7 +124,7 @@ def test_what_only_the_third_step_shows_is_told_of_the_first_one_too() -> None:
     found = diagnosed([1.0] * 4)
     assert [a.step for a in found] == [7, 10, 11]
     one = found[0]
-    assert (one.model, one.hook, one.generation, one.bucket) == ("net", "my_hook", 1, 3)
+    assert (one.model, one.hook, one.rebuild, one.bucket) == ("net", "my_hook", 1, 3)
     assert found[0].message == (
         "hook 'my_hook', bucket 3, step 7: the result is 4 times the average: a sum; "
         "divide by the world size"
@@ -128,7 +133,7 @@ def test_what_only_the_third_step_shows_is_told_of_the_first_one_too() -> None:
 
 def test_the_worst_parameters_come_first() -> None:
     """By relative error; one without a reference has none."""
-    made = probed(torch.ones(1), torch.ones(RANKS, 1))
+    made = checked(torch.ones(1), torch.ones(RANKS, 1))
     made.sums = torch.tensor(
         [[1.0, 4.0, 4.0, 3.0, 0.5, 1.0, 1.0], [9.0, 9.0, 1.0, 0.0, 3.0, 2.0, 1.0]],
         dtype=torch.float64,

@@ -63,7 +63,7 @@ def test_connections_that_fail_are_bounded(made: Made, caplog: pytest.LogCapture
             for probe in start.looks:
                 assert probe.join(future_of(result)).wait() is result
     losses = [one for one in sink.pushed if isinstance(one, Loss)]
-    assert losses == [Loss("probe_failed", "RuntimeError: nobody came")] * 3
+    assert losses == [Loss("check_failed", "RuntimeError: nobody came")] * 3
     assert model.next_step == OFF
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
         "compression error of net is no longer measured: 3 checks failed one after another, the "

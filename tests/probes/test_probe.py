@@ -86,12 +86,12 @@ class Probed:
 def test_numbers_come_before_ddp_has_the_result() -> None:
     """Once, and not before the reference is there."""
     result = torch.ones(6)
-    probed = Probed(result)
-    assert not probed.future.done()
-    assert probed.found is None
-    probed.complete()
-    assert probed.has_numbers
-    assert probed.future.value() is result
+    checked = Probed(result)
+    assert not checked.future.done()
+    assert checked.found is None
+    checked.complete()
+    assert checked.has_numbers
+    assert checked.future.value() is result
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
@@ -105,23 +105,23 @@ def test_ddp_gets_its_result_whatever_the_comparison_does(
 
     monkeypatch.setattr(compare, "measure", raising)
     result = torch.ones(6)
-    probed = Probed(result)
-    probed.complete()
-    assert probed.future.value() is result
-    assert probed.found is not None
-    assert not probed.has_numbers
-    assert probed.ended == (["MemoryError: boom"] if error is MemoryError else [])
+    checked = Probed(result)
+    checked.complete()
+    assert checked.future.value() is result
+    assert checked.found is not None
+    assert not checked.has_numbers
+    assert checked.ended == (["MemoryError: boom"] if error is MemoryError else [])
 
 
 def test_a_failed_reference_ends_the_probes_and_not_training() -> None:
     """As where another rank does not come in time."""
     result = torch.ones(6)
-    probed = Probed(result)
-    probed.group.futures[0].set_exception(RuntimeError("timed out"))
-    probed.group.futures[1].set_result(None)
-    assert probed.future.value() is result
-    assert probed.ended == ["RuntimeError: timed out"]
-    assert not probed.has_numbers
+    checked = Probed(result)
+    checked.group.futures[0].set_exception(RuntimeError("timed out"))
+    checked.group.futures[1].set_result(None)
+    assert checked.future.value() is result
+    assert checked.ended == ["RuntimeError: timed out"]
+    assert not checked.has_numbers
 
 
 @pytest.mark.parametrize("fails", ["nothing", "the reference", "the hook"])
@@ -130,21 +130,22 @@ def test_nothing_large_waits_with_the_call(fails: str) -> None:
     gc.disable()
     try:
         result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        probed = Probed(torch.ones(6), future=result)
+        checked = Probed(torch.ones(6), future=result)
         if fails == "the hook":
             result.set_exception(ValueError("boom"))
         else:
             result.set_result(torch.ones(6))
         if fails == "the reference":
-            probed.group.futures[0].set_exception(RuntimeError("timed out"))
-            probed.group.futures[1].set_result(None)
+            checked.group.futures[0].set_exception(RuntimeError("timed out"))
+            checked.group.futures[1].set_result(None)
         else:
-            probed.complete()
+            checked.complete()
         assert not any(
-            isinstance(kept, torch.Tensor | torch._C.Future) for kept in vars(probed.probe).values()
+            isinstance(kept, torch.Tensor | torch._C.Future)
+            for kept in vars(checked.probe).values()
         )
-        probe = weakref.ref(probed.probe)
-        del probed, result
+        probe = weakref.ref(checked.probe)
+        del checked, result
         assert probe() is None
     finally:
         gc.enable()
@@ -153,13 +154,13 @@ def test_nothing_large_waits_with_the_call(fails: str) -> None:
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("numel", [6, 7])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_a_bucket_of_any_size_is_probed(dtype: torch.dtype, numel: int, ranks: int) -> None:
+def test_a_bucket_of_any_size_is_checked(dtype: torch.dtype, numel: int, ranks: int) -> None:
     """Also of an odd one in a job of one rank, whose message is no whole number of 8 bytes."""
-    probed = Probed(torch.ones(numel, dtype=dtype), ranks=ranks)
-    probed.complete()
-    assert probed.ended == [None]
-    assert probed.found is not None
-    error = error_record(probed.found)
+    checked = Probed(torch.ones(numel, dtype=dtype), ranks=ranks)
+    checked.complete()
+    assert checked.ended == [None]
+    assert checked.found is not None
+    error = error_record(checked.found)
     assert error is not None
     assert (error.relative_l2, error.reference_l2) == (0.0, pytest.approx(numel**0.5))
 
@@ -167,28 +168,28 @@ def test_a_bucket_of_any_size_is_probed(dtype: torch.dtype, numel: int, ranks: i
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_average_of_16_bits_is_taken_in_32(dtype: torch.dtype) -> None:
     """Else it would be rounded as the result is, and show no error where there is one."""
-    probed = Probed(torch.ones(6, dtype=dtype))
-    assert probed.probe._reference.dtype == torch.float32
+    checked = Probed(torch.ones(6, dtype=dtype))
+    assert checked.probe._reference.dtype == torch.float32
 
 
 def test_an_abandoned_probe_says_so_once_and_has_no_numbers() -> None:
     """Whatever arrives of it later; one whose numbers are there is not abandoned any more."""
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    probed = Probed(torch.ones(6), future=future)
-    probed.probe.abandon("full")
-    probed.complete()
+    checked = Probed(torch.ones(6), future=future)
+    checked.probe.abandon("full")
+    checked.complete()
     future.set_result(torch.ones(6))
-    assert (probed.ended, probed.has_numbers) == (["full"], False)
-    probed = Probed(torch.ones(6))
-    probed.complete()
-    probed.probe.abandon("full")
-    assert (probed.ended, probed.has_numbers) == ([None], True)
+    assert (checked.ended, checked.has_numbers) == (["full"], False)
+    checked = Probed(torch.ones(6))
+    checked.complete()
+    checked.probe.abandon("full")
+    assert (checked.ended, checked.has_numbers) == ([None], True)
 
 
 def test_what_the_hook_raised_waits_for_no_reference() -> None:
     """Which may never come; nor does one that comes later harm."""
-    probed = Probed(torch.ones(6), future=future_of(ValueError("boom")))
+    checked = Probed(torch.ones(6), future=future_of(ValueError("boom")))
     with pytest.raises(RuntimeError, match="boom"):
-        probed.future.wait()
-    probed.complete()
-    assert probed.ended == []
+        checked.future.wait()
+    checked.complete()
+    assert checked.ended == []

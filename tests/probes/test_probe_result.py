@@ -31,20 +31,20 @@ def test_an_overflow_is_of_the_first_parameter_that_was_finite(
     result = torch.ones(6)
     for place, value in bad.items():
         result[place] = value
-    probed = Probed(result)
+    checked = Probed(result)
     if came_in is not None:
-        probed.probe._reference[came_in] = math.inf
-    probed.complete()
-    assert probed.found is not None
-    assert probed.found.overflow == expected
+        checked.probe._reference[came_in] = math.inf
+    checked.complete()
+    assert checked.found is not None
+    assert checked.found.overflow == expected
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_the_arrival_travels_with_the_samples(known: bool) -> None:
     """In rank 0's clock, with what it may be off; the samples and checksums stay what they are."""
-    probed = Probed(torch.ones(6), ready=10**15, offset=(100, 7) if known else None)
-    probed.complete()
-    found = probed.found
+    checked = Probed(torch.ones(6), ready=10**15, offset=(100, 7) if known else None)
+    checked.complete()
+    found = checked.found
     assert found is not None
     assert found.arrivals is not None
     expected = [10**15 + 100, 7] if known else [10**15, -1]
@@ -55,14 +55,14 @@ def test_the_arrival_travels_with_the_samples(known: bool) -> None:
     assert found.checksums.tolist() == [[0, 0]] * 2
 
 
-def test_ranks_that_probed_different_calls_are_not_compared() -> None:
+def test_ranks_that_checked_different_calls_are_not_compared() -> None:
     """As where one of them has not counted some steps."""
-    probed = Probed(torch.ones(6))
-    probed.probe._messages[1][10] = 3
-    probed.complete()
-    assert probed.found is not None
-    assert mismatch(probed.found) == (
-        "rank 1 probed bucket 0 of its step 3 when this one probed bucket 0 of step 0; trace the "
+    checked = Probed(torch.ones(6))
+    checked.probe._messages[1][10] = 3
+    checked.complete()
+    assert checked.found is not None
+    assert mismatch(checked.found) == (
+        "rank 1 checked bucket 0 of its step 3 when this one checked bucket 0 of step 0; trace the "
         "same steps on all ranks"
     )
 
@@ -70,9 +70,9 @@ def test_ranks_that_probed_different_calls_are_not_compared() -> None:
 @pytest.mark.parametrize(("local", "scope"), [(True, "global"), (False, "global"), (True, "local")])
 def test_the_error_of_a_local_hook_is_by_design(local: bool, scope: Scope) -> None:
     """Its results are not meant to be the average; what it loses on its own rank is lost."""
-    probed = Probed(torch.ones(6), local=local)
-    probed.complete()
-    found = probed.found
+    checked = Probed(torch.ones(6), local=local)
+    checked.complete()
+    found = checked.found
     assert found is not None
     found.scope = scope
     error = error_record(found)

@@ -35,14 +35,14 @@ def probes(cause: str, condition: str, dtype: torch.dtype, size: int) -> Iterato
         hook.step = step
         given = CONDITIONS[condition].make(random, size, step).to(dtype)
         result = CAUSES[cause].function(given.double(), hook).expand(size, COUNT).to(dtype)
-        probed = ProbeResult(slot=slot, step=step, rank=RANK, local=False)
-        probed.sums = measure(result[RANK], given.double().mean(0), [COUNT])
-        probed.finite = torch.tensor([True])
-        probed.samples, probed.result_sample = given.float(), result[RANK].float()
-        probed.before, probed.checksums = before, checksums
+        checked = ProbeResult(slot=slot, step=step, rank=RANK, local=False)
+        checked.sums = measure(result[RANK], given.double().mean(0), [COUNT])
+        checked.finite = torch.tensor([True])
+        checked.samples, checked.result_sample = given.float(), result[RANK].float()
+        checked.before, checked.checksums = before, checksums
         before = StepChecksums(step, {3: torch.zeros(2)})
         checksums = (result != result[0]).any(1).long()[:, None]
-        yield probed
+        yield checked
 
 
 def names(cause: str, condition: str, dtype: torch.dtype, size: int) -> set[str]:

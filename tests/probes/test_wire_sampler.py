@@ -1,4 +1,4 @@
-"""Which steps of an opaque hook are looked up: by number, by time, and when somebody asks."""
+"""Which steps of a plain hook are looked up: by number, by time, and when somebody asks."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _OF_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("ready_ns", "launched_ns", "done_ns", "start_ns", "end_ns"), _TIMES),
     **dict.fromkeys(("first_ready_ns", "last_ready_ns"), _TIMES),
     "model": st.sampled_from(["net", "other"]),
-    "generation": st.integers(0, 2),
+    "rebuild": st.integers(0, 2),
     "bucket": st.integers(0, 3),
     "shape": st.lists(st.integers(0, 9), max_size=3).map(tuple),
 }

@@ -76,10 +76,10 @@ def test_each_kind_is_emitted_somewhere_and_each_emitted_one_is_in_the_table() -
 
 
 def test_a_kind_says_what_is_the_case_and_what_to_do() -> None:
-    """A sentence without its full stop, and a remedy in lower case."""
+    """A sentence without its full stop, and a fix in lower case."""
     for kind in ANOMALIES.values():
         assert re.fullmatch(r"[A-Z].*[^.]", kind.sentence), kind
-        assert re.fullmatch(r"[a-z].*[^.]", kind.remedy), kind
+        assert re.fullmatch(r"[a-z].*[^.]", kind.fix), kind
 
 
 def test_wrong_gradients_fail_a_check_but_for_those_that_came_in_wrong() -> None:

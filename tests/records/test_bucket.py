@@ -15,11 +15,11 @@ def test_times_by_stage() -> None:
     assert bucket.stage_totals_ns() == {
         "compress": 100_000, "queue": 400_000, "wire": 1_000_000, "decompress": 500_000,
     }  # fmt: skip
-    assert (bucket.stage_ns("wire"), bucket.stage_ns("pending")) == (1_000_000, 0)
+    assert (bucket.stage_ns("wire"), bucket.stage_ns("future_wait")) == (1_000_000, 0)
     assert bucket.busbw_bytes_per_second == (bucket.bus_bytes or 0) * 1e9 / 1_000_000
     assert replace(bucket, bus_bytes=0.0).busbw_bytes_per_second is None  # of one rank alone
     with pytest.raises(
-        ValueError, match="no stage is called 'wier'; the stages are probe, turn, compress, qu"
+        ValueError, match="no stage is called 'wier'; the stages are check, serialization_wait, co"
     ):
         bucket.stage_ns("wier")
 

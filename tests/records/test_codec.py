@@ -39,7 +39,7 @@ def test_records_come_back_equal(
     few: dict[str, list[Any]],
     counts: tuple[dict[str, int], ...],
 ) -> None:
-    """Whatever they hold and whatever the layouts before them say; each line is strict JSON."""
+    """Whatever they hold and whatever the assignments before them say; each line is strict JSON."""
     data = encode(run, steps, *(record for kind in few.values() for record in kind))
     lost, left_out, removed = counts
     losses = Losses(lost=lost, left_out=left_out, removed=removed, closed=True)

@@ -20,13 +20,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import RankTrack, lags, load, reasons
+from hooktrace.analysis.run import RankTrack, delays, load, reasons
 from hooktrace.analysis.run.read import read_track
 from hooktrace.records import (
     AnomalyRecord,
+    AssignmentRecord,
     BucketRecord,
     ClockRecord,
-    LayoutRecord,
     SkewRecord,
     Stage,
     StepRecord,
@@ -48,7 +48,7 @@ def content() -> list[bytes]:
     data += encoder.record(
         ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=4)
     )
-    host, device = sample.make_step(1), sample.on_device(sample.probed(sample.make_step(2)))
+    host, device = sample.make_step(1), sample.on_device(sample.checked(sample.make_step(2)))
     for step, buckets in (host, device, sample.make_step(3)):
         data += encoder.buckets(buckets) + encoder.record(step)
     data += encoder.record(sample.make_anomaly())
@@ -65,7 +65,7 @@ RUN_LINE = 0
 
 def records_of(trace: RankRecords) -> list[Any]:
     """Return all records in the order of their kinds, buckets without what they share."""
-    few = [*trace.layouts, *trace.clocks, *trace.anomalies, *trace.skews]
+    few = [*trace.assignments, *trace.clocks, *trace.anomalies, *trace.skews]
     return [*few, *map(by_itself, trace.buckets), *trace.steps]
 
 
@@ -105,7 +105,7 @@ def is_subsequence(part: list[Any], whole: list[Any]) -> bool:
 
 def by_kind(records: list[Any]) -> list[Any]:
     """Sort as ``records_of`` does, keeping the order within a kind."""
-    few = [LayoutRecord, ClockRecord, AnomalyRecord, SkewRecord]
+    few = [AssignmentRecord, ClockRecord, AnomalyRecord, SkewRecord]
     return sorted(records, key=lambda r: [*few, BucketRecord, StepRecord].index(type(r)))
 
 
@@ -118,7 +118,7 @@ def read_both(data: bytes) -> tuple[RankRecords, RankTrack]:
         track = read_track([path])
         run = load({0: [path], 1: [path]}, processes=1)  # nothing, of a rank that the run has not
     for model in run.model_names:
-        lags(run, model)
+        delays(run, model)
     reasons(run)
     assert [line for line, _ in trace.skipped] == sorted({line for line, _ in trace.skipped})
     assert len(trace.skipped) <= 100
@@ -204,7 +204,7 @@ def test_a_run_whose_clock_is_no_time(tmp_path: Path, anchors: tuple[int, int]) 
     without_clocks = [text for text in LINES if b'"kind":"clock"' not in text]
     traces[1][0].write_bytes(b"".join([line, *without_clocks[1:]]))
     run = load(traces, processes=1)
-    assert [len(lag.ns) for model in run.model_names for lag in lags(run, model)] == [6, 6]
+    assert [len(delay.ns) for model in run.model_names for delay in delays(run, model)] == [6, 6]
     bad = read_parts([traces[1][0]])
     assert bad.run is None
     assert [number for number, _ in bad.skipped] == [RUN_LINE + 1]

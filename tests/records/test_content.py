@@ -18,5 +18,5 @@ def test_parts_are_put_together(tmp_path: Path) -> None:
     second.write_bytes(encode(sample.make_run(), [sample.make_step(1)], *before))
     whole = read_parts([first, second])
     assert [step.step for step in whole.steps] == [0, 1]
-    assert (whole.layouts, whole.clocks) == ([before[0]], [before[1]])
+    assert (whole.assignments, whole.clocks) == ([before[0]], [before[1]])
     assert [reason.partition(":")[0] for _, reason in whole.skipped] == ["a"]

@@ -6,8 +6,8 @@ from hooktrace.records.hang import HANGS, hang_kind
 
 
 def test_each_kind_says_what_is_the_case_and_what_to_do() -> None:
-    """In the form that a message needs: a sentence without its end, and a remedy."""
-    assert [(k.name, k.sentence[0].isupper(), bool(k.remedy)) for k in HANGS.values()] == [
+    """In the form that a message needs: a sentence without its end, and a fix."""
+    assert [(k.name, k.sentence[0].isupper(), bool(k.fix)) for k in HANGS.values()] == [
         (name, True, True) for name in HANGS
     ]
 

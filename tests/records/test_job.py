@@ -66,8 +66,8 @@ def test_it_is_what_all_values_say(parts: list[StepSpread]) -> None:
 def test_who_is_last_is_not_said_where_clocks_may_be_off_by_as_much() -> None:
     """Each of two clocks may be off."""
     sure = merged(of_rank(0, 1, 1, 1000), of_rank(5, 1, 1, 1100, 49))
-    assert (sure.lag_ns, sure.last_rank) == (100, 5)
+    assert (sure.arrival_delay_ns, sure.last_rank) == (100, 5)
     unsure = merged(of_rank(0, 1, 1, 1000), of_rank(5, 1, 1, 1100, 50))
-    assert (unsure.lag_ns, unsure.last_rank) == (100, None)
+    assert (unsure.arrival_delay_ns, unsure.last_rank) == (100, None)
     alone = of_rank(0, 1, 1, 1000)
-    assert (alone.lag_ns, alone.last_rank) == (None, None)
+    assert (alone.arrival_delay_ns, alone.last_rank) == (None, None)

@@ -16,7 +16,7 @@ def test_what_calls_share_is_said_once() -> None:
     step, (bucket, other) = sample.make_step()
     wire = [s if s.wire_bytes is None else replace(s, wire_bytes=12) for s in bucket.stages]
     alike = [
-        replace(bucket, generation=2),
+        replace(bucket, rebuild=2),
         replace(bucket, wire_bytes=12, bus_bytes=12.0, stages=tuple(wire)),
     ]
     unit = Unit(name="block", collective="all_gather", phase="forward")

@@ -11,8 +11,8 @@ import pytest
 
 from hooktrace.exporters import PrometheusExporter
 from hooktrace.records.metrics import (
-    ARRIVAL_LAG,
-    BUSY,
+    ARRIVAL_DELAY,
+    COMMUNICATION,
     EXPOSED,
     MAX_BUCKET_LABELS,
     METRICS,
@@ -53,7 +53,7 @@ def test_name_follows_the_conventions(metric: Metric) -> None:
 
 def test_steps_of_minutes_are_within_the_bounds() -> None:
     """Of accumulated gradients or a slow network; and as dense as the dashboards say."""
-    for metric in (STEP_PERIOD, EXPOSED, BUSY, ARRIVAL_LAG):
+    for metric in (STEP_PERIOD, EXPOSED, COMMUNICATION, ARRIVAL_DELAY):
         assert metric.buckets[-1] == 500.0
         assert all(high <= 2.5 * low for low, high in pairwise(metric.buckets))
 

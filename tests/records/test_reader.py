@@ -46,7 +46,7 @@ def test_another_schema_or_run_is_not_read_as_this_one() -> None:
     first = encode(run, [sample.make_step(0)])
 
     other_fields = b'{"kind":"run","schema":99,"who":"somebody"}\n'
-    for data in (first.replace(b'"schema":6', b'"schema":99'), other_fields + first):
+    for data in (first.replace(b'"schema":7', b'"schema":99'), other_fields + first):
         newer = decode(data)
         assert newer == RankRecords(skipped=[SkippedLine(1, newer.skipped[0].reason)])
         assert "schema version 99" in newer.skipped[0].reason
@@ -85,10 +85,10 @@ def test_only_regular_files_are_read(tmp_path: Path, what: str) -> None:
         ("run", {"world_size": 0}),
         ("run", {"world_size": 1 << 40}),
         ("run", {"wall_anchor_ns": -1}),
-        ("layout", {"buckets": [{"gradient_bytes": -4}]}),
-        ("layout", {"buckets": [{"bucket": 1 << 40}]}),
-        ("layout", {"buckets": [{"parameters": [["weight", [-1]]]}]}),
-        ("layout", {"buckets": [{"parameters": [["weight", [1 << 50] * 30]]}]}),
+        ("assignment", {"buckets": [{"gradient_bytes": -4}]}),
+        ("assignment", {"buckets": [{"bucket": 1 << 40}]}),
+        ("assignment", {"buckets": [{"parameters": [["weight", [-1]]]}]}),
+        ("assignment", {"buckets": [{"parameters": [["weight", [1 << 50] * 30]]}]}),
         ("buckets", {"calls": {"wire_bytes": [-5, 0]}}),
         ("buckets", {"calls": {"bucket": [0, -1]}}),
         ("buckets", {"calls": {"bus_bytes": [None, -1e300]}}),

@@ -25,9 +25,9 @@ def test_nobody_is_blamed_within_the_uncertainty(
     assert late_rank(arrivals, uncertainty) == late
 
 
-def test_a_skew_knows_its_own_lag_and_the_late_rank() -> None:
+def test_a_skew_knows_its_own_delay_and_the_late_rank() -> None:
     skew = SkewRecord(
-        model="net", hook="h", generation=1, step=3, bucket=2, time_ns=5, rank=6,
+        model="net", hook="h", rebuild=1, step=3, bucket=2, time_ns=5, rank=6,
         ranks=(4, 6, 9), arrivals_ns=(0, 7, 90), uncertainty_ns=10,
     )  # fmt: skip
-    assert (skew.lag_ns, skew.late_rank) == (7, 9)
+    assert (skew.arrival_delay_ns, skew.late_rank) == (7, 9)

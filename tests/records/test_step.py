@@ -16,18 +16,18 @@ def test_rates_of_a_step() -> None:
     assert STEP.overlap_ratio == pytest.approx(1 / 3)
     assert STEP.compression_ratio == 2.0
     assert STEP.bus_bytes is not None
-    assert STEP.wire_busy_ns is not None
-    assert STEP.busbw_bytes_per_second == STEP.bus_bytes * 1e9 / STEP.wire_busy_ns
+    assert STEP.wire_in_flight_ns is not None
+    assert STEP.busbw_bytes_per_second == STEP.bus_bytes * 1e9 / STEP.wire_in_flight_ns
 
 
 @pytest.mark.parametrize(
     ("unknown", "rate"),
     [
-        ("busy_ns", "overlap_ratio"),
+        ("communication_ns", "overlap_ratio"),
         ("exposed_ns", "overlap_ratio"),
         ("wire_bytes", "compression_ratio"),
         ("bus_bytes", "busbw_bytes_per_second"),
-        ("wire_busy_ns", "busbw_bytes_per_second"),
+        ("wire_in_flight_ns", "busbw_bytes_per_second"),
     ],
 )
 def test_of_what_is_unknown_there_is_no_rate(unknown: str, rate: str) -> None:
@@ -38,7 +38,7 @@ def test_in_a_group_of_one_rank_nothing_crosses_a_bus() -> None:
     assert replace(STEP, bus_bytes=0.0).busbw_bytes_per_second is None
 
 
-@pytest.mark.parametrize("changes", [{"complete": False}, {"warmup": True}, {"shadow": True}])
+@pytest.mark.parametrize("changes", [{"complete": False}, {"warmup": True}, {"join_dummy": True}])
 def test_steps_that_count(changes: dict[str, bool]) -> None:
     """Complete, settled, and this rank's own."""
     assert STEP.counts

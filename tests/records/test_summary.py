@@ -11,21 +11,21 @@ from msgspec.structs import replace
 from hooktrace.records import Transfer, Unit
 from hooktrace.records.summary import percentile, summarize
 from tests.exporters import records_sample as sample
-from tests.exporters.records_sample import looked_at, make_step, opaque
+from tests.exporters.records_sample import looked_at, make_step, plain
 
 
 def test_bytes_are_of_the_last_step_that_knows_them() -> None:
-    """Of an opaque hook few do."""
+    """Of a plain hook few do."""
     sent = (Transfer(collective="all_reduce", dtype="float32", wire_bytes=700),)
     (summary,) = summarize(
-        [opaque(make_step(1), sent=sent), opaque(make_step(2), sent=None)],
+        [plain(make_step(1), sent=sent), plain(make_step(2), sent=None)],
     )
     assert summary.wire_bytes == 700
     assert [b.wire_bytes for b in summary.buckets] == [700, None]
     assert str(summary).splitlines()[2].startswith("  bucket 1: 0.0040 MB, ? on the wire")
 
 
-def test_times_of_probed_steps_do_not_count_but_their_errors_do() -> None:
+def test_times_of_checked_steps_do_not_count_but_their_errors_do() -> None:
     """A probe is no part of training; what it finds is."""
     (summary,) = summarize([make_step(1), looked_at(make_step(2)), looked_at(make_step(3))])
     assert (summary.steps, summary.exposed_p50_ns, summary.exposed_p95_ns) == (1, *[2_000_000] * 2)
@@ -34,7 +34,7 @@ def test_times_of_probed_steps_do_not_count_but_their_errors_do() -> None:
     assert (first.error_p50, first.error_count) == (0.25, 2)
 
 
-def test_where_all_steps_were_probed_nothing_is_summed_up() -> None:
+def test_where_all_steps_were_checked_nothing_is_summed_up() -> None:
     """As in debug mode."""
     assert summarize([looked_at(make_step(i)) for i in range(3)]) == []
 
@@ -82,13 +82,13 @@ def test_what_training_waits_for_a_unit_is_said() -> None:
 
 
 def test_a_sharded_step_with_one_more_collective_leaves_out_no_other() -> None:
-    """It begins a generation; what only it has is said to be of one step."""
+    """It begins a rebuild; what only it has is said to be of one step."""
     unit = Unit(name="layers.1", collective="all_gather", phase="forward")
     steps = []
     for number in range(6):
         step, buckets = make_step(number)
         units = tuple(replace(b, unit=unit) for b in buckets)
-        step = replace(step, sharded=True, generation=2 if number > 3 else 1)
+        step = replace(step, sharded=True, rebuild=2 if number > 3 else 1)
         steps.append((step, units if number == 4 else units[:1]))
     (summary,) = summarize(steps)
     assert summary.steps == 6

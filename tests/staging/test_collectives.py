@@ -13,7 +13,7 @@ from hooktrace import Operation, Tracer, staged, trace
 from hooktrace.staging import collectives
 from hooktrace.staging.collectives import HookCall
 from hooktrace.testing import FakeBucket
-from tests.fakes import FakeOperation, fake_clock, opaque
+from tests.fakes import FakeOperation, fake_clock, plain
 
 
 @pytest.mark.parametrize("multi_round", [False, True])
@@ -37,7 +37,7 @@ def test_an_operation_that_cannot_be_described(multi_round: bool) -> None:
         result = trace(hook, tracer=tracer)(None, bucket).wait()
         assert result.data_ptr() == bucket.buffer().data_ptr()
         (record,) = tracer.buckets()
-        assert [s.name for s in record.stages] == ["hook", "pending"]
+        assert [s.name for s in record.stages] == ["hook", "future_wait"]
         assert record.wire_bytes is None
         assert tracer.losses() == {"stamp_failed": 1}
 
@@ -52,7 +52,7 @@ def test_a_sparse_payload_is_not_described(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_hook_inside_another_is_one_operation() -> None:
     """Nothing is known of what it sends; it needs a future."""
     bucket: Any = FakeBucket([torch.zeros(1)])
-    call = HookCall(opaque, None, bucket)
+    call = HookCall(plain, None, bucket)
     assert call.result(call.start()) is bucket.buffer()
     assert call.describe() is None
     with pytest.raises(TypeError, match="returned None and not a future"):

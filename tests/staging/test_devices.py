@@ -16,7 +16,7 @@ from hooktrace.staging.devices import EventPool, HostCopy, relax_capture_mode
 from hooktrace.staging.ring import Ring
 from hooktrace.testing import FakeBucket, FakeClock
 from hooktrace.tracing.stage_times import device_times
-from tests.fakes import FakeOperation, opaque
+from tests.fakes import FakeOperation, plain
 
 FIRST, SECOND = torch.device("meta", 0), torch.device("meta", 1)
 
@@ -69,7 +69,7 @@ def test_a_captured_hook_runs_untraced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hooktrace.staging.calls.refuse_captured_stream", refuse)
     with Tracer(error_every=0, align_clocks=False) as tracer:
         bucket = FakeBucket([torch.zeros(8, device="meta")])
-        result = trace(opaque, tracer=tracer)(None, bucket).wait()
+        result = trace(plain, tracer=tracer)(None, bucket).wait()
         tracer.flush()
         assert result is bucket.buffer()
         assert tracer.losses() == {"stamp_failed": 1}

@@ -17,7 +17,7 @@ from hooktrace.staging.collectives import Operation
 from hooktrace.staging.driver import run_answered, run_synchronously
 from hooktrace.staging.order import sequencer_of
 from hooktrace.testing import FakeBucket, FakeClock
-from tests.fakes import FakeOperation, opaque
+from tests.fakes import FakeOperation, plain
 
 
 def test_a_hook_on_trial() -> None:
@@ -112,7 +112,7 @@ def _arrived() -> FakeOperation:
 
 
 HOOKS: dict[str, tuple[Callable[..., Any], int]] = {
-    "opaque": (opaque, 3),
+    "plain": (plain, 3),
     "one round": (staged(one_round), 5),
     "two rounds": (staged(multi_round=True)(two_rounds), 8),
 }
@@ -140,7 +140,7 @@ def test_a_clock_that_raises_costs_the_times_of_that_call(name: str, reading: in
         traced(None, bucket).wait()
         tracer.flush()
         assert tracer.losses()["stamp_failed"] == 1
-        assert tracer.buckets()[-1].stages[-1].name in {"pending", "decompress"}
+        assert tracer.buckets()[-1].stages[-1].name in {"future_wait", "decompress"}
         assert not sequencer_of(None)._busy
 
 

@@ -40,7 +40,7 @@ def test_the_inner_hooks_operations_are_seen() -> None:
         steps.send("two")
     assert torch.equal(ended.value.value, torch.ones(1))
     assert outer.multi_round
-    assert not outer.has_opaque
+    assert not outer.has_plain
 
 
 def test_it_is_as_local_and_as_checked_as_the_inner_one() -> None:

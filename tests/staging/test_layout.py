@@ -13,13 +13,13 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 
 from hooktrace import Tracer, hooks, trace
 from hooktrace.hooks import PowerSGDState
-from hooktrace.records import LayoutRecord
+from hooktrace.records import AssignmentRecord
 from hooktrace.staging.layout import LayoutTracker, options_of
 from hooktrace.testing import FakeBucket
-from tests.fakes import Job, opaque
+from tests.fakes import Job, plain
 
 
-def layout_for(push: Callable[[LayoutRecord], None]) -> LayoutTracker:
+def layout_for(push: Callable[[AssignmentRecord], None]) -> LayoutTracker:
     """Return what finds the slots of one hook."""
     sink: Any = SimpleNamespace(push=push, clock=lambda: 0, first_step=0)
     return LayoutTracker("hook", str, sink)
@@ -51,7 +51,7 @@ def test_models_that_follow_each_other_are_kept_apart() -> None:
             job.parameters.clear()
             job.step()
             job.step()
-        steps = [(s.model, s.step, s.generation) for s in tracer.steps()]
+        steps = [(s.model, s.step, s.rebuild) for s in tracer.steps()]
         names = ["model0", *(f"model0#{n}" for n in range(2, 6))]
         assert steps == [(name, step, 0) for name in names for step in range(2)]
         assert len(job.hook._layout.models) <= 2
@@ -69,13 +69,13 @@ def test_names_go_with_their_parameters() -> None:
 
 
 def test_a_layout_says_what_the_hook_and_ddp_were_told() -> None:
-    layouts: list[LayoutRecord] = []
-    layout = layout_for(layouts.append)
+    assignments: list[AssignmentRecord] = []
+    layout = layout_for(assignments.append)
     layout.bucket_cap_bytes = 1 << 20
     parameter = torch.zeros(2)
     layout.identify(FakeBucket([parameter]), 0.25)
     layout.identify(FakeBucket([parameter, torch.zeros(3)]), 0.25)
-    assert [(r.hook_options, r.bucket_cap_bytes) for r in layouts] == [
+    assert [(r.hook_options, r.bucket_cap_bytes) for r in assignments] == [
         ((("state", 0.25),), 1 << 20)
     ] * 2
 
@@ -105,7 +105,7 @@ def test_an_error_names_the_bucket_that_it_was() -> None:
     def hook(state: Any, bucket: Any) -> Any:
         if bucket.buffer().dtype is torch.float64:
             raise ValueError("boom")
-        return opaque(state, bucket)
+        return plain(state, bucket)
 
     first, _ = model_of(torch.float32, torch.float64)
     with Tracer() as tracer:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace.records import LayoutRecord, Parameter
+from hooktrace.records import AssignmentRecord, Parameter
 from hooktrace.records.bucket import UnitCollective
 from hooktrace.staging import units
 from hooktrace.staging.backward import queue_callback
@@ -35,8 +35,8 @@ class Sink:
     def steps(self) -> list[StepCalls]:
         return [entry for entry in self.pushed if isinstance(entry, StepCalls)]
 
-    def layouts(self) -> list[LayoutRecord]:
-        return [entry for entry in self.pushed if isinstance(entry, LayoutRecord)]
+    def assignments(self) -> list[AssignmentRecord]:
+        return [entry for entry in self.pushed if isinstance(entry, AssignmentRecord)]
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def backward(then: Any) -> None:
 
 
 def test_sizes_that_change_in_each_step_do_not_fill_files(model: ShardedModel, sink: Sink) -> None:
-    """So many begin a generation; all others have one number, and say themselves what they are."""
+    """So many begin a rebuild; all others have one number, and say themselves what they are."""
     sizes = range(4, 104)
     for size in sizes:
         backward(lambda size=size: call(model, "reduce_scatter", size))
@@ -89,8 +89,8 @@ def test_sizes_that_change_in_each_step_do_not_fill_files(model: ShardedModel, s
     assert [one.slot.numel for one in calls] == [*sizes]
     others = units.MOST_SIZES
     assert [one.slot.index for one in calls] == [*range(others), *[others] * (100 - others)]
-    assert len(sink.layouts()) == others + 1
-    assert [one.slot.generation for one in calls][-1] == others
+    assert len(sink.assignments()) == others + 1
+    assert [one.slot.rebuild for one in calls][-1] == others
     assert len(model.state.slots) == others + 1
     assert sum(len(place.slots) for place in model._places.values()) == others
     # A size that has a number keeps it.
@@ -109,20 +109,20 @@ def test_a_step_ends_with_the_pass_that_reduced(model: ShardedModel, sink: Sink)
     ] * 2
     assert [c.step for step in sink.steps() for c in step] == [0, 0, 1, 1]
     assert all(step.complete for step in sink.steps())
-    assert isinstance(sink.pushed[0], LayoutRecord)
-    assert len(sink.layouts()) == 1
-    assert [b.unit.phase for b in sink.layouts()[0].buckets] == ["forward", "backward"]
-    assert sink.layouts()[0].buckets[0].parameters == (Parameter("block.weight", (2, 2)),)
+    assert isinstance(sink.pushed[0], AssignmentRecord)
+    assert len(sink.assignments()) == 1
+    assert [b.unit.phase for b in sink.assignments()[0].buckets] == ["forward", "backward"]
+    assert sink.assignments()[0].buckets[0].parameters == (Parameter("block.weight", (2, 2)),)
 
 
-def test_a_step_with_new_calls_begins_a_generation(model: ShardedModel, sink: Sink) -> None:
+def test_a_step_with_new_calls_begins_a_rebuild(model: ShardedModel, sink: Sink) -> None:
     """What was there keeps its number, and a payload of another size is another call."""
     for numel in (4, 4, 8):
         call(model, "all_gather", numel)
         backward(lambda: call(model, "reduce_scatter"))
-    assert [layout.generation for layout in sink.layouts()] == [0, 1]
-    assert [len(layout.buckets) for layout in sink.layouts()] == [2, 3]
-    assert [step.generation for step in sink.steps()] == [0, 0, 1]
+    assert [layout.rebuild for layout in sink.assignments()] == [0, 1]
+    assert [len(layout.buckets) for layout in sink.assignments()] == [2, 3]
+    assert [step.rebuild for step in sink.steps()] == [0, 0, 1]
     assert [c.slot.index for c in sink.steps()[-1]] == [2, 1]
 
 

@@ -11,7 +11,7 @@ def test_a_file_is_read_as_what_it_was_made_of() -> None:
     """The end is there where it was asked for."""
     steps = [sample.make_step(1), sample.make_step(2)]
     found = decode(rank_file([sample.make_run(), sample.make_layout()], steps))
-    assert (found.run, found.layouts) == (sample.make_run(), [sample.make_layout()])
+    assert (found.run, found.assignments) == (sample.make_run(), [sample.make_layout()])
     assert found.steps == [step for step, _ in steps]
     assert [b.step for b in found.buckets] == [b.step for _, own in steps for b in own]
     assert found.closed

@@ -48,7 +48,7 @@ def test_the_files_hold_the_records(tmp_path: Path) -> None:
         expected = [step.completed(rank) for step in simulate(WRITTEN)]
         assert found.steps == [step for step, _ in expected]
         assert found.buckets == [bucket for _, buckets in expected for bucket in buckets]
-        assert (found.run, found.layouts) == (WRITTEN.run(rank), [WRITTEN.layout(rank)])
+        assert (found.run, found.assignments) == (WRITTEN.run(rank), [WRITTEN.layout(rank)])
         assert found.clocks == WRITTEN.clock_records(rank)
         assert len(found.anomalies) == (rank == 2)
         assert (found.closed, found.skipped) == (True, [])

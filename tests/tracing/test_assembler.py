@@ -62,11 +62,11 @@ def test_a_staged_bucket_step_by_step() -> None:
     assert record.duration_ns == 42
     assert record.stage_ns("wire") == 30
     assert record.busbw_bytes_per_second == 16e9 / 30
-    assert (step.busy_ns, step.exposed_ns, step.overlap_ratio) == (42, 42, 0.0)
+    assert (step.communication_ns, step.exposed_ns, step.overlap_ratio) == (42, 42, 0.0)
 
 
-def test_an_opaque_bucket_step_by_step() -> None:
-    """Of an opaque hook the call, its return and its completion are seen, and no wire bytes."""
+def test_an_plain_bucket_step_by_step() -> None:
+    """Of a plain hook the call, its return and its completion are seen, and no wire bytes."""
     clock = fake_clock()
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
@@ -81,7 +81,7 @@ def test_an_opaque_bucket_step_by_step() -> None:
         future.set_result(result)
         assert traced.wait() is result
         (record,) = tracer.buckets()
-    assert spans(record) == [("hook", 0, 4), ("pending", 4, 54)]
+    assert spans(record) == [("hook", 0, 4), ("future_wait", 4, 54)]
     assert (record.wire_bytes, record.bus_bytes, record.done_ns) == (None, None, 54)
 
 
@@ -111,7 +111,7 @@ def test_the_device_is_asked_once_a_step_and_drain() -> None:
 
 
 def test_a_sharded_model_warms_up_for_two_steps_whatever_it_gathers() -> None:
-    """The second one has a collective more, and so begins a generation."""
+    """The second one has a collective more, and so begins a rebuild."""
     sink = Sink()
     model = ShardedModel(ModelState("net", "fully_shard", {}, 0), sink)
     for numel in (4, 8, 4):
@@ -121,7 +121,7 @@ def test_a_sharded_model_warms_up_for_two_steps_whatever_it_gathers() -> None:
     for step in sink.steps():
         assembler.add(step)
     completed, _ = assembler.take()
-    assert [(s.generation, s.warmup) for s, _ in completed] == [(0, True), (1, True), (1, False)]
+    assert [(s.rebuild, s.warmup) for s, _ in completed] == [(0, True), (1, True), (1, False)]
 
 
 def test_a_collective_that_raised_is_not_called_a_hook_of_ddp_s() -> None:

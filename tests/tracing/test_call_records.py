@@ -28,7 +28,7 @@ def test_overlap_of_two_buckets() -> None:
         operations[0].complete()
         (step,) = tracer.steps()
     assert (step.first_ready_ns, step.last_ready_ns, step.done_ns) == (0, 60, 90)
-    assert (step.busy_ns, step.exposed_ns) == (90, 30)
+    assert (step.communication_ns, step.exposed_ns) == (90, 30)
     assert step.overlap_ratio == 1 - 30 / 90
 
 
@@ -117,9 +117,9 @@ def test_the_wait_for_a_turn_is_a_stage_of_its_own() -> None:
         traced(None, last)
         one, two, _ = tracer.buckets()
     assert [(s.name, s.start_ns, s.end_ns, s.derived) for s in two.stages] == [
-        ("turn", 40, 90, False),
+        ("serialization_wait", 40, 90, False),
         ("compress", 90, 95, False),
         ("wire", 95, 120, True),
         ("decompress", 120, 120, False),
     ]
-    assert one.stage_ns("turn") == one.stage_ns("queue") == two.stage_ns("queue") == 0
+    assert one.stage_ns("serialization_wait") == one.stage_ns("queue") == two.stage_ns("queue") == 0

@@ -13,7 +13,7 @@ from hooktrace.records import AnomalyRecord, Batch
 from hooktrace.records.errors import HookError
 from hooktrace.testing import FakeBucket
 from hooktrace.tracing.drain import Drain
-from tests.fakes import FakeExporter, Job, opaque
+from tests.fakes import FakeExporter, Job, plain
 
 
 def test_an_anomaly_comes_with_the_batch_of_its_step() -> None:
@@ -32,7 +32,7 @@ def test_an_anomaly_comes_with_the_batch_of_its_step() -> None:
     def failing(state: object, bucket: FakeBucket) -> object:
         if next(calls) in {41, 300}:  # in another bucket each: an anomaly is told once a bucket
             raise ValueError("no")
-        return opaque(state, bucket)
+        return plain(state, bucket)
 
     with Tracer([exporter]) as tracer:
         job = Job(tracer, buckets=4)

@@ -43,7 +43,7 @@ def test_an_overflowing_ring_counts_and_reports_once(caplog: pytest.LogCaptureFi
 
 
 def test_calls_in_flight_at_close_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """A future that never completes is a record lost, with a remedy."""
+    """A future that never completes is a record lost, with a fix."""
     operations = [FakeOperation(wire_bytes=4), FakeOperation(wire_bytes=4)]
     tracer = Tracer()
     hook = trace(hook_of(operations), tracer=tracer)
@@ -61,7 +61,7 @@ def test_calls_in_flight_at_close_are_counted(caplog: pytest.LogCaptureFixture) 
 def test_an_exporter_that_raises_is_disabled_once(
     caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    """The others go on, the failure is logged once with its remedy, and the loss is counted."""
+    """The others go on, the failure is logged once with its fix, and the loss is counted."""
     bad, good = FakeExporter("bad", error=error), FakeExporter("good")
     with Tracer([bad, good]) as tracer:
         job = Job(tracer)

@@ -10,7 +10,7 @@ import torch
 from hooktrace import Tracer, trace
 from hooktrace.testing import FakeBucket
 from hooktrace.tracing.models import TracedModels
-from tests.fakes import opaque
+from tests.fakes import plain
 
 
 def test_names_are_unique() -> None:
@@ -30,7 +30,7 @@ def test_what_is_so_of_many_models_is_said_of_the_first(caplog: pytest.LogCaptur
         Tracer(error="local", align_clocks=False) as tracer,
     ):
         for _ in range(300):
-            trace(opaque, tracer=tracer)(None, FakeBucket([torch.zeros(3)]))
+            trace(plain, tracer=tracer)(None, FakeBucket([torch.zeros(3)]))
     (message,) = [r.getMessage() for r in caplog.records if "not measured" in r.getMessage()]
     assert message.startswith("local error of model0 is not measured: hook ")
-    assert "opaque' is a plain hook, and where it compresses cannot be seen" in message
+    assert "plain' is a plain hook, and where it compresses cannot be seen" in message

@@ -25,7 +25,7 @@ from hooktrace.tracing.stage_times import (
     exposed_of,
     host_times,
 )
-from tests.fakes import FakeGroup, FakeOperation, buckets_of, fake_clock, hook_of, opaque
+from tests.fakes import FakeGroup, FakeOperation, buckets_of, fake_clock, hook_of, plain
 from tests.tracing.test_assembler import spans
 
 
@@ -134,7 +134,9 @@ def test_device_times_come_from_events_alone(monkeypatch: pytest.MonkeyPatch) ->
         ("decompress", 6500, 6500),
     ]
     assert records[2].device == first.device
-    assert [(s.clock, s.busy_ns, s.exposed_ns) for s in steps] == [("device", 6000, 3000)] * 2
+    assert [(s.clock, s.communication_ns, s.exposed_ns) for s in steps] == [
+        ("device", 6000, 3000)
+    ] * 2
 
 
 def test_device_times_that_never_come_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +151,7 @@ def test_device_times_that_never_come_are_counted(monkeypatch: pytest.MonkeyPatc
         tracer.close()
         ((step, (record,)),) = tracer._recent.steps()
     assert record.duration_ns is None
-    assert (step.busy_ns, step.exposed_ns, step.overlap_ratio) == (None, None, None)
+    assert (step.communication_ns, step.exposed_ns, step.overlap_ratio) == (None, None, None)
     assert tracer.losses() == {"device_unresolved": 1}
 
 
@@ -220,7 +222,7 @@ def test_a_device_knows_its_own_end_of_backward(
         FakeEvent.reached_ns = 200_000
         (step,) = tracer.steps()
         assert tracer.event_pool.created == 6
-    assert (step.clock, step.busy_ns, step.exposed_ns) == ("device", done, exposed)
+    assert (step.clock, step.communication_ns, step.exposed_ns) == ("device", done, exposed)
 
 
 def test_the_examples_are_right() -> None:
@@ -259,7 +261,7 @@ def run_queue(workers: int) -> list[BucketRecord]:
         clock.now_ns = 150
         operations[2].complete()
         (step,) = tracer.steps()
-        assert (step.exposed_ns, step.busy_ns, step.wire_busy_ns) == (130, 150, 150)
+        assert (step.exposed_ns, step.communication_ns, step.wire_in_flight_ns) == (130, 150, 150)
         return tracer.buckets()
 
 
@@ -324,7 +326,7 @@ def test_a_step_says_why_it_is_not_known_what_was_sent(
     (bucket,) = buckets_of(1)
     with Tracer(clock=fake_clock(), error_every=2) as tracer:
         tracer._pipeline._assembler.sent._recorder = FlightRecorder({})
-        traced = trace(opaque, tracer=tracer, model="net")
+        traced = trace(plain, tracer=tracer, model="net")
         for _ in range(5):
             traced(None, bucket)
         steps = tracer.steps()
@@ -335,4 +337,4 @@ def test_a_step_says_why_it_is_not_known_what_was_sent(
     assert [step.sent_unknown for step in steps] == [None, None, why, None, why]
     assert [step.sent for step in steps] == [None] * 5
     (message,) = (r.getMessage() for r in caplog.records if "sends is not known" in r.getMessage())
-    assert message.startswith(f"what hook 'opaque' of net sends is not known in step 2: {why}; f")
+    assert message.startswith(f"what hook 'plain' of net sends is not known in step 2: {why}; f")

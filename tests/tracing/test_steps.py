@@ -46,7 +46,7 @@ class CountedSlot:
         self.index = index
         self.count = count
         self.model = ModelState(model, "hook", {}, 0)
-        self.generation = 0
+        self.rebuild = 0
 
     @property
     def is_last(self) -> bool:
@@ -151,13 +151,13 @@ def test_each_stall_is_said_and_ordinary_steps_are_not() -> None:
 
 def test_steps_that_do_not_count_are_no_stalls() -> None:
     """DDP's first steps connect and wait; a step without data, or without a bucket, is no step."""
-    for changes in ({"warmup": True}, {"shadow": True}, {"complete": False}):
+    for changes in ({"warmup": True}, {"join_dummy": True}, {"complete": False}):
         assert marks(steps(**changes)) == []
 
 
-def test_a_probed_step_may_be_long_by_the_probe() -> None:
-    """It is said that it was probed, and does not count for what is usual."""
+def test_a_checked_step_may_be_long_by_the_probe() -> None:
+    """It is said that it was checked, and does not count for what is usual."""
     made = steps()
-    made[12] = replace(made[12], probed=True)
+    made[12] = replace(made[12], checked=True)
     (mark,) = marks(made)
     assert "hooktrace sampled the step, which may be a part of it" in mark.message

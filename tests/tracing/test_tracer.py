@@ -41,7 +41,7 @@ def test_a_resumed_job_goes_on_with_its_steps() -> None:
             *((100, True), (101, True)),
             *((102, False), (103, False)),
         ]
-        assert [layout.step for layout in tracer.layouts()] == [100]
+        assert [layout.step for layout in tracer.assignments()] == [100]
 
 
 def test_close_twice() -> None:

@@ -15,7 +15,7 @@ from .differences import compare_runs
 from .measure import Measures, measure
 from .view import document
 
-SCHEMA = 3
+SCHEMA = 4
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
 
 _Named = tuple[str, Run]

@@ -39,7 +39,7 @@ _QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
     ("period_mean", "step time, mean", "ns", MEAN),
     ("exposed", "exposed", "ns", MEDIAN),
     ("overlap", "overlap", "share", MEDIAN),
-    ("busy", "communication time", "ns", MEDIAN),
+    ("communication", "communication time", "ns", MEDIAN),
     ("wire_bytes", "sent", "bytes", MEDIAN),
     ("error", "relative error", "error", MEDIAN),
 )
@@ -89,7 +89,7 @@ def _quantities(a: Measures, b: Measures, of: Grouping, is_same: bool) -> Iterat
             for one in (a, b)
         )
         (found,) = differences(of_a, of_b, share)
-        is_known = (found.a, found.b) != (None, None)  # else nothing was probed
+        is_known = (found.a, found.b) != (None, None)  # else nothing was checked
         if (key != "error" or is_known) and (key not in kinds or found.a or found.b):
             yield Quantity(key=key, title=title, unit=unit, difference=found)
 

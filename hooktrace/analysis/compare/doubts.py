@@ -46,7 +46,7 @@ def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
             "wire is not split into straggler wait and transfer, because in "
             f"{unknown[0].name} {unknown[0].wait_unknown}"
         )
-    for hook in sorted({one.hook for one in (a, b) if one.is_opaque}):
+    for hook in sorted({one.hook for one in (a, b) if one.is_plain}):
         yield (
             f"{hook} is a plain hook: its stages are not seen, so they are not compared; to see "
             f"them, {how_to_see(hook)}"
@@ -104,7 +104,7 @@ def doubts(found: Comparison) -> Iterator[str]:
     for run in (first, second):
         yield from _of_run(run)
     counts = [
-        f"{x.probed} of {x.probed + x.steps} in {x.name}" for x in (first, second) if x.probed
+        f"{x.checked} of {x.checked + x.steps} in {x.name}" for x in (first, second) if x.checked
     ]
     if counts:
         yield f"steps sampled by hooktrace are left out of all times: {', '.join(counts)}"

@@ -50,24 +50,24 @@ def measure(run: Run, model: str, name: str) -> Measures | None:
     if arrays is None:
         return None
     every = step_parts(arrays.sample)
-    busy = zip(KINDS, every.busy_in, strict=True)
-    in_kinds = {kind: values for kind, values in busy if np.nansum(values)}
+    communication = zip(KINDS, every.busy_in, strict=True)
+    in_kinds = {kind: values for kind, values in communication if np.nansum(values)}
     series, parts = _series(arrays) | in_kinds, every.of_known()
     known = {key: values[~np.isnan(values)] for key, values in series.items()}
     return Measures(_facts(run, arrays, parts, name), known, parts)
 
 
 def _series(arrays: StepArrays) -> dict[str, Floats]:
-    exposed, busy = of_step(arrays.exposed), of_step(arrays.busy)
+    exposed, communication = of_step(arrays.exposed), of_step(arrays.communication)
     sent, errors = of_step(arrays.by_step("wire_bytes")), arrays.errors_by_step()
     return {
         "period": of_step(arrays.period),
         "exposed": exposed,
-        "busy": busy,
-        "wire": of_step(arrays.by_step("wire_busy")),
-        # Of an opaque hook sampled steps alone tell.
+        "communication": communication,
+        "wire": of_step(arrays.by_step("wire_in_flight")),
+        # Of a plain hook sampled steps alone tell.
         "wire_bytes": arrays.sent() if np.isnan(sent).all() else sent,
-        "overlap": 1 - exposed / busy,
+        "overlap": 1 - exposed / communication,
         "error": np.array([np.mean(of) for _, of in sorted(errors.items())], np.float64),
     }
 
@@ -93,7 +93,7 @@ def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFact
         bucket_count=len(arrays.buckets),
         largest_bytes=int(arrays.detailed.bucket_bytes.max(initial=0)),
         shapes=tuple(sorted(shape for _, shape in (set(every) if arrays.is_sharded else every))),
-        is_opaque=_has(parts, "hook") or _has(parts, "pending"),
+        is_plain=_has(parts, "hook") or _has(parts, "future_wait"),
         missing=tuple(missing(run)),
     )
 
@@ -114,11 +114,11 @@ def _why_unknown(arrays: StepArrays) -> str | None:
 
 
 TITLES = {
-    "probe": "hooktrace's own checks",
+    "check": "hooktrace's own checks",
     "wait": "straggler wait",
     "transfer": "wire transfer",
     "hook": "the hook's call",
-    "pending": "future wait",
+    "future_wait": "future wait",
     "between": "between stages",
     "calls": "rest of the calls",
     "all_calls": "the hook's calls",
@@ -134,9 +134,9 @@ Grouping = dict[str, tuple[str, ...]]
 def grouping(a: Measures, b: Measures) -> Grouping:
     """Return what can be told apart in both.
 
-    Of an opaque hook no stage is seen, so beside another hook only the exposed time is compared.
+    Of a plain hook no stage is seen, so beside another hook only the exposed time is compared.
     """
-    if a.facts.is_opaque != b.facts.is_opaque:
+    if a.facts.is_plain != b.facts.is_plain:
         return {"exposed": KINDS}
     found: Grouping = {x: (x,) for x in KINDS if _has(a.parts, x) or _has(b.parts, x)}
     if a.facts.wait_unknown is not None or b.facts.wait_unknown is not None:

@@ -66,7 +66,7 @@ _APART = 1.1
 """Times as large is another relative error."""
 
 _WORDS = {
-    "turn": "serialization wait (turn)",
+    "serialization_wait": "serialization wait",
     "queue": "waiting in the queue",
     "wait": "straggler wait",
     "exposed": "exposed communication",
@@ -167,7 +167,7 @@ def _else(found: Comparison) -> str:
 
 
 def _lost(found: Comparison) -> str:
-    """Return what hooks lose of the gradients, in the steps that were probed."""
+    """Return what hooks lose of the gradients, in the steps that were checked."""
     error, sent = found.quantity("error"), found.quantity("wire_bytes")
     if error is None:
         hooks = {(one.hook, one.hook_options) for one in (found.a, found.b)}

@@ -83,7 +83,7 @@ def _show(node: Node, console: Console) -> None:
         case Findings():
             for one in node.found:
                 said = [Line(one.sentence), *(Line(f"· {x}", style="dim") for x in one.evidence)]
-                said += [Line(f"→ {one.remedy}", style="cyan")] if one.remedy else []
+                said += [Line(f"→ {one.fix}", style="cyan")] if one.fix else []
                 said += [Line(one.docs, style="dim")] if one.docs else []
                 label = Line(one.label, style=_STYLES[one.tone])
                 console.print(_beside(label, Group(*said), width=_LABEL))

@@ -61,7 +61,7 @@ class Found(msgspec.Struct, frozen=True):
     label: str
     sentence: str
     evidence: Sequence[str] = ()
-    remedy: str = ""
+    fix: str = ""
     tone: Tone = "plain"
     share: float | None = None
     docs: str = ""

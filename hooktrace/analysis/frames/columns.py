@@ -98,7 +98,7 @@ class _Model:
         self.run, self.names = run, names
         self.steps: set[int] = set()
         self.counting: set[int] = set()
-        self.generations: set[int] = set()
+        self.rebuilds: set[int] = set()
         self.ranks, self.is_sharded = 0, False
         for track, reason in zip(run.tracks, reasons(run), strict=True):
             if names not in track.models:
@@ -106,7 +106,7 @@ class _Model:
             mine = track.steps.model == track.models.index(names)
             self.steps |= set(track.steps.step[mine].tolist())
             self.counting |= set(track.steps.step[mine & (reason == COUNTS)].tolist())
-            self.generations |= set(track.steps.generation[mine].tolist())
+            self.rebuilds |= set(track.steps.rebuild[mine].tolist())
             self.ranks += bool(mine.any())
             self.is_sharded |= bool(track.steps.having("sharded")[mine].any())
 
@@ -147,9 +147,10 @@ STEPS = (
            "communication after the last gradient, not hidden by backward; of a sharded model "
            "what training waited for all units",
            sometimes("exposed")),
-    Column("busy_ns", "Int64", "time with at least one bucket in flight", sometimes("busy")),
-    Column("wire_busy_ns", "Int64", "time with at least one collective on the wire",
-           sometimes("wire_busy")),
+    Column("communication_ns", "Int64", "time with at least one bucket in flight",
+           sometimes("communication")),
+    Column("wire_in_flight_ns", "Int64", "time with at least one collective on the wire",
+           sometimes("wire_in_flight")),
     GRADIENT_BYTES,
     WIRE_BYTES,
     BUS_BYTES,
@@ -180,7 +181,7 @@ _SPAN = (
 STAGES = (
     *WHOSE,
     _BUCKET,
-    Column("stage", "category", "turn, compress, queue, wire, decompress, ...",
+    Column("stage", "category", "serialization_wait, compress, queue, wire, decompress, ...",
            lambda r: objects(STAGE_NAMES)[r.names]),
     *_SPAN,
     Column("derived", "bool", "worked out by the model of the backend's queue, not stamped",
@@ -221,8 +222,8 @@ MODELS = (
     Column("hook", "string", "name of its communication hook", lambda m: _text(m.names[1])),
     Column("sharded", "bool", "whether it is under FSDP2", lambda m: _one(m.is_sharded)),
     Column("ranks", "int64", "ranks that have steps of it", lambda m: _one(m.ranks)),
-    Column("generations", "int64", "bucket layouts that it had",
-           lambda m: _one(len(m.generations))),
+    Column("rebuilds", "int64", "bucket assignments that it had",
+           lambda m: _one(len(m.rebuilds))),
     Column("steps", "int64", "steps that any rank has", lambda m: _one(len(m.steps))),
     Column("counts", "int64", "those of them that enter the report's statistics on any rank",
            lambda m: _one(len(m.counting))),

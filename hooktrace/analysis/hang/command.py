@@ -58,7 +58,7 @@ def _content(hang: Hang) -> dict[str, object]:
     return {
         **record,
         "sentence": hang.record.sentence,
-        "remedy": hang_kind(hang.record.kind).remedy_of(hang.record.unit),
+        "fix": hang_kind(hang.record.kind).fix_of(hang.record.unit),
         "ended": hang.end is not None,
         "ended_after_ns": hang.took_ns,
         "went_on": hang.went_on,

@@ -109,8 +109,8 @@ def hang_rows(hang: Hang, ends: Sequence[RankEnd], now_ns: int) -> Iterator[Row]
     yield "for", named_ranks(record.ranks) if record.ranks else "not known"
     yield "since", _time(record.since_wall_ns)
     yield "ended", hang.outcome
-    if remedy := kind.remedy_of(record.unit):
-        yield "fix", remedy
+    if fix := kind.fix_of(record.unit):
+        yield "fix", fix
     yield "docs", record.docs
     yield "recorded", f"in the {_files(hang.ranks)}"
     for end in ends:

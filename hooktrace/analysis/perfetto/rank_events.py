@@ -138,7 +138,12 @@ class RankEvents:
         zero, name = scene.origin, scene.model
         of_track = (
             *(reasons(self._run)[self._i], columns.having("sharded"), columns.exposed),
-            *(columns.gradient_bytes, columns.wire_bytes, columns.bus_bytes, columns.wire_busy),
+            *(
+                columns.gradient_bytes,
+                columns.wire_bytes,
+                columns.bus_bytes,
+                columns.wire_in_flight,
+            ),
         )
         of = (
             *(steps.start + zero, steps.last_ready + zero, steps.end + zero),
@@ -216,13 +221,13 @@ class RankEvents:
             if i == self._i:
                 args = {"message": one.message, "step": one.step, "bucket": one.bucket}
                 self._mark(0, at + scene.origin, cat="anomaly", name=one.kind, args=args)
-        for i, at, layout in scene.layouts:
+        for i, at, layout in scene.assignments:
             if i == self._i and self._tid(model) in self._ends:
-                what = "units" if scene.is_sharded else "bucket layout"
-                name = f"{what}, generation {layout.generation}"
+                what = "units" if scene.is_sharded else "bucket assignment"
+                name = f"{what}, rebuild {layout.rebuild}"
                 # The layout of a removed part may be older than all that is drawn.
                 start = max(at + scene.origin, self._origin)
-                self._mark(self._tid(model), start, cat="layout", name=name)
+                self._mark(self._tid(model), start, cat="assignment", name=name)
 
     def _hangs(self) -> None:
         """Emit the rank's part in each hang.
@@ -285,4 +290,4 @@ def _place(unit: Unit | None, bucket: int) -> tuple[int, str]:
 def _named(unit: Unit | None, bucket: int) -> dict[str, str]:
     if unit is None:
         return {"cat": "bucket", "name": f"bucket {bucket}"}
-    return {"cat": "unit", "name": unit.name + (f" #{unit.turn + 1}" if unit.turn else "")}
+    return {"cat": "unit", "name": unit.name + (f" #{unit.repeat + 1}" if unit.repeat else "")}

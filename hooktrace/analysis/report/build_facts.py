@@ -61,13 +61,13 @@ def model_facts(run: Run, arrays: StepArrays) -> ModelFacts:
         exposed_share=exposed.p50 / period.p50 if exposed and period and period.p50 else None,
         net_exposed_ns=known_middle(of_step(net_exposed)),
         last_wait_ns=known_middle(of_step(arrays.exposed - net_exposed)),
-        overlap=known_middle(1 - of_step(arrays.exposed) / of_step(arrays.busy)),
-        busy_ns=known_middle(of_step(arrays.busy)),
+        overlap=known_middle(1 - of_step(arrays.exposed) / of_step(arrays.communication)),
+        communication_ns=known_middle(of_step(arrays.communication)),
         wait_ns=known_middle(np.fmax.reduce(waits, axis=0)),
         exposed_wait_ns=known_middle(np.fmax.reduce(np.minimum(waits, sample.exposed), axis=0)),
         exposed_kinds=parts.kinds,
         busbw_bytes_per_second=_rate(
-            sample.by_step("bus_bytes"), parts.transfer_busy, sample.by_step("wire_busy")
+            sample.by_step("bus_bytes"), parts.transfer_busy, sample.by_step("wire_in_flight")
         ),
         is_32_bit=widths == {4.0},
         is_whole=run.is_whole,
@@ -80,7 +80,9 @@ def model_facts(run: Run, arrays: StepArrays) -> ModelFacts:
 
 def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
     summed = {
-        how.fact: list(map(how.summed, arrays.of_each_bucket(column, with_probed=how.with_probed)))
+        how.fact: list(
+            map(how.summed, arrays.of_each_bucket(column, with_checked=how.with_checked))
+        )
         for column, how in SHOWN
         if how.summed is not None
     }
@@ -106,7 +108,7 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
             stages={name: ns for name, ns in stages.items() if ns is not None},
             waits_for=_waits_for(arrays, b),
             busbw_bytes_per_second=_rate(on_bus[..., b], transfer[..., b], wire[..., b]),
-            tail_share=known(float(shares[b])),
+            exposed_share=known(float(shares[b])),
             error=_error(arrays.errors.get(index, [])),
             unit=arrays.units.get(index),
             share_of_steps=float(times[b] / steps) if arrays.is_sharded else 1.0,
@@ -152,12 +154,12 @@ def _rate(count: Floats, transfer: Floats, wire: Floats) -> float | None:
 def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
     """Yield the facts of each rank.
 
-    Of a sharded model the lag is the most of all units', all of which are waited for; else the last
-    bucket's, which one rank alone does not know.
+    Of a sharded model the delay is the most of all units', all of which are waited for; else the
+    last bucket's, which one rank alone does not know.
     """
     of, steps = arrays.sample, np.count_nonzero(~np.isnan(arrays.by_step("step")), axis=1)
     waited_for = (of.buckets == of.last) | of.is_sharded
-    lags = np.fmax.reduce(of.lags[:, waited_for], axis=1, initial=np.nan)
+    delays = np.fmax.reduce(of.delays[:, waited_for], axis=1, initial=np.nan)
     compress = of.stages.get("compress", np.full_like(of.done, np.nan))[..., of.buckets == of.last]
     for i, track in enumerate(run.tracks):
         yield RankFacts(
@@ -167,7 +169,7 @@ def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
             period_ns=known_middle(arrays.period[i]),
             exposed_ns=known_middle(arrays.exposed[i]),
             overlap=known_middle(arrays.overlap[i]),
-            lag_ns=known(float(lags[i])),
+            arrival_delay_ns=known(float(delays[i])),
             compress_ns=known_middle(compress[i]),
         )
 

@@ -50,7 +50,7 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     nobody, so a median may be 0 whatever the others wait.  ``transfer_ns``: what is left.
     ``busbw_bytes_per_second``: over transfers; over all time on the wire where these are not known.
     ``waits_for``: ``None`` where it waits for none more often than by chance, or clocks do not tell
-    for whom.  ``tail_share``: the share of the exposed time that went by until this bucket was
+    for whom.  ``exposed_share``: the share of the exposed time that went by until this bucket was
     done, after the others before it.  ``largest``: of the parameter with the most elements its name
     and its share of the bucket.  ``unit``: of a sharded model, the collective that takes the
     bucket's place, and ``exposed`` how long training waits for it; ``gradient_bytes`` of a gather
@@ -70,7 +70,7 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     wait_ns: float | None
     waits_for: WaitsFor | None
     busbw_bytes_per_second: float | None
-    tail_share: float | None
+    exposed_share: float | None
     error: BucketError | None
     unit: Unit | None = None
     exposed: Spread | None = None
@@ -83,9 +83,9 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank; of the last bucket, medians: ``lag_ns`` after the first rank, ``compress_ns``.
+    """One rank; medians of the last bucket: ``arrival_delay_ns`` after the first, ``compress_ns``.
 
-    Of a sharded model ``lag_ns`` is that of the unit at which it is largest.
+    Of a sharded model ``arrival_delay_ns`` is that of the unit at which it is largest.
     """
 
     rank: int
@@ -94,7 +94,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     period_ns: float | None
     exposed_ns: float | None
     overlap: float | None
-    lag_ns: float | None
+    arrival_delay_ns: float | None
     compress_ns: float | None
 
 
@@ -120,7 +120,7 @@ class ModelFacts(ModelSource, frozen=True, kw_only=True):
     """What is measured of the model that ``ModelSource`` tells of.
 
     Of a step, whose number is the mean of its ranks: ``period``, ``period_noise_ns``, half the
-    width of the median period's 95 % interval, ``exposed``, ``overlap``, ``busy_ns``;
+    width of the median period's 95 % interval, ``exposed``, ``overlap``, ``communication_ns``;
     ``exposed_share`` is of two medians; ``net_exposed_ns`` is without what each rank waits for the
     last one at the last bucket, or at all units, and ``last_wait_ns`` that, both of the steps
     whose waits are known.  ``wait_ns`` is what the rank that waits longest
@@ -138,7 +138,7 @@ class ModelFacts(ModelSource, frozen=True, kw_only=True):
     net_exposed_ns: float | None
     last_wait_ns: float | None
     overlap: float | None
-    busy_ns: float | None
+    communication_ns: float | None
     wait_ns: float | None
     exposed_wait_ns: float | None
     exposed_kinds: dict[str, float]
@@ -195,7 +195,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     ``rule``: the name of the rule that found it, or the kind of an anomaly; ``docs``: where the
     docs explain it.  ``bucket``, ``rank``: the one that it is about; ``steps``: those to look at,
     the worst first.  ``gain_ns``: at most so much of each step's time, ``None`` where it cannot be
-    computed.  ``lossy_remedy``: what to do besides, and loses something of the gradients.
+    computed.  ``lossy_fix``: what to do besides, and loses something of the gradients.
     ``is_small``: the gain is below 3 % of the step, or below what its median may be off by; nothing
     lossy is advised for it.  ``is_wrong``: training itself is not as it should be.  ``is_kept``:
     said however little there is to gain.  ``severity``: of a hang, *fail* where it did not end; of
@@ -210,8 +210,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[int, ...] = ()
     gain_ns: float | None = None
     evidence: tuple[str, ...] = ()
-    remedy: str = ""
-    lossy_remedy: str = ""
+    fix: str = ""
+    lossy_fix: str = ""
     is_small: bool = False
     is_wrong: bool = False
     is_kept: bool = False

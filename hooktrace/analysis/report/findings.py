@@ -1,6 +1,6 @@
 """What is wrong and what is slow, in sentences, ranked by the milliseconds to be gained.
 
-    ModelFacts --each of RULES--> Finding(sentence, gain, evidence, remedy) --ranked--> report
+    ModelFacts --each of RULES--> Finding(sentence, gain, evidence, fix) --ranked--> report
     Run --recorded--> a Finding of each hang, and of each kind of anomaly --------------^
 
 A gain is an upper bound in ns a step, computed from the records by the arithmetic that stands in
@@ -66,7 +66,7 @@ def findings(model: ModelFacts) -> list[Finding]:
                 if one.gain_ns < least:
                     continue
                 if one.gain_ns < small:  # nothing lossy is worth that
-                    said = replace(said, is_small=True, lossy_remedy="")
+                    said = replace(said, is_small=True, lossy_fix="")
             found.append(said)
     return sorted(found, key=lambda one: -(one.gain_ns or 0.0))
 
@@ -83,7 +83,7 @@ def recorded(run: Run, models: Collection[str]) -> list[Finding]:
     for track in run.tracks:
         for one in track.records.anomalies:
             if one.model in models and not (one.kind == "stall" and one.step in steps):
-                entry = track.entries.get((one.model, one.generation, one.bucket))
+                entry = track.entries.get((one.model, one.rebuild, one.bucket))
                 seen.setdefault(one.kind, []).append((one, None if entry is None else entry.unit))
     by_begin = sorted(seen.values(), key=lambda of: min(one.step for one, _ in of))
     return [
@@ -109,7 +109,7 @@ def hang_finding(one: Hang) -> Finding:
             one.outcome,
             f"recorded in the {files} of {named_ranks(one.ranks)}; hooktrace hang says more",
         ),
-        remedy=_closed(kind.remedy_of(record.unit)),
+        fix=_closed(kind.fix_of(record.unit)),
         is_wrong=not one.went_on,
         is_kept=True,
         severity="warn" if one.went_on else "fail",

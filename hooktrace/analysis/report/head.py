@@ -18,10 +18,10 @@ _MOST_HOSTS = 8
 
 _WHY = {
     "warmup": "before DDP rebuilt its buckets",
-    "shadow": "join() dummy steps",
+    "join_dummy": "join() dummy steps",
     "incomplete": "not complete",
-    "generation": "of earlier buckets",
-    "probed": "sampled by hooktrace",
+    "rebuild": "of earlier buckets",
+    "checked": "sampled by hooktrace",
     "hang": "that hold a hang",
 }
 _OF_UNITS = _WHY | {"warmup": "of the first two, while a run warms up"}

@@ -87,7 +87,7 @@ def saves_less_than_it_costs(model: ModelFacts) -> Iterator[Finding]:
             f"it sends {mb(model.wire_bytes)} of {mb(model.gradient_bytes)}, in {ms(spent)}",
             "taken as proportional to the bytes, which is in favour of compression",
         ),
-        remedy="On this network send the gradients as they are, or by a cheaper cast (bf16, fp16)."
+        fix="On this network send the gradients as they are, or by a cheaper cast (bf16, fp16)."
         if not model.is_sharded
         else "On this network leave the hook out, or use a cheaper cast (bf16, fp16).",
     )
@@ -122,7 +122,7 @@ def hook_sends_what_it_gets(model: ModelFacts) -> Iterator[Finding]:
             + (f", and its wait for other ranks {ms(waits)}" if waits > 0 else ""),
             "what the cast costs on this machine is not in it",
         ),
-        lossy_remedy="Try bf16_compress_hook or fp16_compress_hook, and look at the error."
+        lossy_fix="Try bf16_compress_hook or fp16_compress_hook, and look at the error."
         if model.hook in AVERAGES
         else "Try it inside bf16_compress_wrapper, and look at the error.",
     )
@@ -157,7 +157,7 @@ def error_is_large(model: ModelFacts) -> Iterator[Finding]:
         sentence=f"What {model.hook} makes of {whose} has relative error {error.p50:.3g}{cosine}.",
         bucket=bucket.bucket,
         evidence=tuple(evidence),
-        remedy=_against(model, bucket, error),
+        fix=_against(model, bucket, error),
     )
 
 

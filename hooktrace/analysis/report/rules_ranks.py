@@ -10,7 +10,7 @@ from .build_facts import SLOW
 from .facts import Finding, ModelFacts
 
 _IN_TRACE = "See in the merged trace (hooktrace export)"
-"""How remedies that need all ranks side by side begin."""
+"""How fixes that need all ranks side by side begin."""
 
 
 def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
@@ -44,13 +44,13 @@ def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
             "so long waits the rank that came first, in the median step; from then on the bucket "
             f"takes {ms(last.transfer_ns)}: that is the transfer"
         ]
-    remedy = f"{_IN_TRACE} who comes last, {noun}."
+    fix = f"{_IN_TRACE} who comes last, {noun}."
     codec = sorted((r.compress_ns, r.rank) for r in model.ranks if r.compress_ns is not None)
     longer = codec[-1][0] - codec[-2][0] if len(codec) > 1 and not model.is_sharded else 0.0
     if longer >= gain / 2:
         rank = codec[-1][1]
         whom = f"rank {rank} compresses it for {ms(longer)} longer than any other"
-        remedy = f"Look at what the hook does on rank {rank} before its first collective."
+        fix = f"Look at what the hook does on rank {rank} before its first collective."
     elif (often := where.waits_for) is not None and (model.is_sharded or model.is_order_known):
         whom = f"{f'at {where.title} ' if model.is_sharded else ''}most often for rank {often.rank}"
         whom += f", in {percent(often.share)} of the steps; no rank is called late: {nobody}"
@@ -59,13 +59,13 @@ def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
         rank=rank,
         gain_ns=gain,
         evidence=(*evidence, whom),
-        remedy=remedy,
+        fix=fix,
     )
 
 
 def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
     host = {rank.rank: rank.host for rank in model.ranks}[late.rank]
-    since, remedy = _since(model, late)
+    since, fix = _since(model, late)
     others = "all others wait" if model.is_whole else "all others that have a file wait"
     if len(late.waiting) < len(model.ranks) - 1:
         others = f"{named_ranks(late.waiting)} {'waits' if len(late.waiting) == 1 else 'wait'}"
@@ -78,9 +78,9 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
         gain_ns=late.margin_ns,
         evidence=(
             f"clocks are known to {ms(late.uncertainty_ns)}; {since}",
-            f"it is {ms(late.lag_ns)} behind the median rank",
+            f"it is {ms(late.arrival_delay_ns)} behind the median rank",
         ),
-        remedy=remedy,
+        fix=fix,
     )
 
 
@@ -91,7 +91,7 @@ def _since(model: ModelFacts, late: LateRank) -> tuple[str, str]:
             "it is late at the first bucket already",
             "Look before its backward pass: data loading, forward pass, optimizer, device.",
         )
-    if late.held_ns >= late.lag_ns / 2:
+    if late.held_ns >= late.arrival_delay_ns / 2:
         return (
             f"its hook's calls before that take {ms(late.held_ns)} longer",
             f"Look at what the hook does on rank {late.rank} before its first collective.",
@@ -109,25 +109,23 @@ def slow_steps_cost(model: ModelFacts) -> Iterator[Finding]:
         return
     share, late = slow.exposed_share, slow.late_rank if model.is_whole else None
     cause = "in what is not known"
-    remedy = "Look at what else the machine does in these steps."
+    fix = "Look at what else the machine does in these steps."
     if share is not None and share <= 0.5:
         cause = "mostly outside of communication"
-        remedy = (
+        fix = (
             "Look at data loading, evaluation, checkpoints, gradients that are accumulated, "
             f"{''.join(f'{name}, ' for name in model.beside)}and what else the machine does."
         )
     elif share is not None:
-        cause, remedy = (
+        cause, fix = (
             "mostly in communication",
             f"{_IN_TRACE} which {model.noun} is slow in them.",
         )
         if not model.is_whole:
-            remedy = (
-                "Whether they wait for a rank without a file is not known: look at those first."
-            )
+            fix = "Whether they wait for a rank without a file is not known: look at those first."
         elif late is not None:
             cause = f"mostly waiting for rank {late}"
-            remedy = (
+            fix = (
                 f"Look at what rank {late} does then: a checkpoint, an evaluation, data loading, "
                 "another job on its machine."
             )
@@ -145,5 +143,5 @@ def slow_steps_cost(model: ModelFacts) -> Iterator[Finding]:
             *([f"rank {late} {last} {ms(slow.late_ns)}"] if late is not None else []),
         ),
         rank=late if share is not None and share > 0.5 else None,
-        remedy=remedy,
+        fix=fix,
     )

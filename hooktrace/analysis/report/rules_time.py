@@ -46,7 +46,7 @@ def communication_is_exposed(model: ModelFacts) -> Iterator[Finding]:
         )
     if model.wire_bytes == 0:
         sentence = f"Nothing is communicated: {model.hook} sends nothing."
-    probed = f"; {model.probed} sampled steps are not among them" if model.probed else ""
+    checked = f"; {model.checked} sampled steps are not among them" if model.checked else ""
     kinds = model.several_kinds
     if not model.are_alike:
         kinds = "steps are of several kinds: not all have the same collectives; medians are of all"
@@ -59,14 +59,14 @@ def communication_is_exposed(model: ModelFacts) -> Iterator[Finding]:
         gain_ns=model.exposed.p50,
         evidence=(
             f"median of {model.steps} steps on {model.on_ranks}; 95 % of them are below "
-            f"{ms(model.exposed.p95)}{probed}",
-            f"{what} are in flight for {ms(model.busy_ns)} of the step, {percent(model.overlap)} "
-            f"of it overlapped with {beside}",
+            f"{ms(model.exposed.p95)}{checked}",
+            f"{what} are in flight for {ms(model.communication_ns)} of the step, "
+            f"{percent(model.overlap)} of it overlapped with {beside}",
             *what_is_exposed(model),
             *([kinds] if kinds else []),
             *_largest_parts(model, leaves),
         ),
-        remedy="Lower bucket_cap_mb: all is in one bucket, which is ready when backward ends."
+        fix="Lower bucket_cap_mb: all is in one bucket, which is ready when backward ends."
         if is_one and not model.is_sharded
         else "",
         is_kept=True,
@@ -74,11 +74,15 @@ def communication_is_exposed(model: ModelFacts) -> Iterator[Finding]:
 
 
 def _unknown(model: ModelFacts) -> Finding:
-    busy = f", which are in flight for {ms(model.busy_ns)} of each step" if model.busy_ns else ""
+    busy = (
+        f", which are in flight for {ms(model.communication_ns)} of each step"
+        if model.communication_ns
+        else ""
+    )
     return Finding(
         sentence="How long training waits for its collectives is not known: where the computing "
         f"stream came to wait was not seen for all of them{busy}.",
-        remedy="See in the log, and in docs/fsdp.md under Exposed, which are not seen.",
+        fix="See in the log, and in docs/fsdp.md under Exposed, which are not seen.",
         is_kept=True,
     )
 
@@ -92,7 +96,7 @@ def _largest_parts(model: ModelFacts, leaves: str) -> Iterator[str]:
     if kinds:
         by_kind = sorted(kinds.items(), key=lambda item: -item[1])
         yield "by kind, sums of medians: " + ", ".join(f"{ms(ns)} {kind}" for kind, ns in by_kind)
-    tails = sorted(((b.tail_share or 0.0, b) for b in model.buckets), key=lambda pair: -pair[0])
+    tails = sorted(((b.exposed_share or 0.0, b) for b in model.buckets), key=lambda pair: -pair[0])
     parts = [
         f"{percent(share)} {b.title}{' (the last)' if b.is_last and b.unit is None else ''}"
         for share, b in tails[:4]
@@ -106,8 +110,8 @@ _PARTS = (
     ("straggler wait", ("wait",)),
     ("transfer", ("transfer",)),
     ("computing of the hook", ("compress", "decompress")),
-    ("waiting in the queue or for a turn", ("queue", "turn")),
-    ("in the hook's call and future, where nobody sees more", ("hook", "pending")),
+    ("waiting in the queue or for a turn", ("queue", "serialization_wait")),
+    ("in the hook's call and future, where nobody sees more", ("hook", "future_wait")),
 )
 """What sentences call kinds of exposed time."""
 
@@ -139,7 +143,7 @@ def last_bucket_is_large(model: ModelFacts) -> Iterator[Finding]:
     last, exposed = model.last, model.exposed
     if last is None or exposed is None or model.is_hidden or not model.has_wire:
         return
-    share, transfer = last.tail_share or 0.0, last.transfer_ns
+    share, transfer = last.exposed_share or 0.0, last.transfer_ns
     smaller = [b for b in model.buckets if b.transfer_ns and _sent(b) <= _sent(last) / 2]
     if transfer is None or share < 0.25 or not smaller:
         return
@@ -148,13 +152,13 @@ def last_bucket_is_large(model: ModelFacts) -> Iterator[Finding]:
     if excess < 0.25 * transfer:
         return
     contents = "it holds the parameters that the forward pass uses first"
-    remedy = "Lower bucket_cap_mb, so that less is left for the last bucket."
+    fix = "Lower bucket_cap_mb, so that less is left for the last bucket."
     lossy = "Or send it in 16 bits."
     if last.largest is not None:
         name, largest = last.largest
         contents = f"{percent(largest)} of it is {name}"
         if largest > 0.8:
-            remedy = f"DDP splits no parameter: bucket_cap_mb cannot make {name} smaller."
+            fix = f"DDP splits no parameter: bucket_cap_mb cannot make {name} smaller."
             lossy = "Send this bucket in fewer bytes, or freeze, tie or factor the parameter."
     yield Finding(
         sentence=f"Bucket {last.bucket}, the last, is too large to hide: its "
@@ -168,8 +172,8 @@ def last_bucket_is_large(model: ModelFacts) -> Iterator[Finding]:
             f"{ms(quickest.transfer_ns)}",
             contents,
         ),
-        remedy=remedy,
-        lossy_remedy=lossy,
+        fix=fix,
+        lossy_fix=lossy,
     )
 
 
@@ -211,5 +215,5 @@ def small_buckets(model: ModelFacts) -> Iterator[Finding]:
             f"sent (fit, R² {fit:.2f})",
             f"{needed} would do: from {mb(enough)} sent on, latency is a fifth or less",
         ),
-        remedy=f"Raise bucket_cap_mb to about {cap / 2**20:.0f}.",
+        fix=f"Raise bucket_cap_mb to about {cap / 2**20:.0f}.",
     )

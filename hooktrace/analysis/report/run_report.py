@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...records import RunInfo
 from ..document.output import json_text
-from ..run import PROBED, Run, reasons, units_by_number
+from ..run import CHECKED, Run, reasons, units_by_number
 from ..run.dense import StepArrays, settled_steps
 from ..run.missing import missing
 from .build_facts import model_facts
@@ -19,7 +19,7 @@ from .facts import Finding, ModelFacts
 from .findings import findings, recorded
 from .head import RunSource, run_source
 
-SCHEMA = 4
+SCHEMA = 5
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
 
 
@@ -138,7 +138,7 @@ def _not_known(run: Run, model: ModelFacts) -> Iterator[str]:
 def _why_unmeasured(run: Run, model: str) -> str:
     own = [(track, track.is_of(track.steps, model)) for track in run.tracks]
     why = zip(own, reasons(run), strict=True)
-    if any((rows & (of == PROBED)).any() for (_, rows), of in why):
+    if any((rows & (of == CHECKED)).any() for (_, rows), of in why):
         return (
             "hooktrace looked at a bucket in every step that ended (as with debug=True, a small "
             "error_every, or few steps), so there are no times of training as it is"

@@ -61,7 +61,7 @@ def bucket_table(model: ModelFacts) -> Table:
     """
 
     def cost(b: BucketFacts) -> tuple[float, ...]:
-        exposed = b.exposed.p50 if b.exposed else b.tail_share or 0.0
+        exposed = b.exposed.p50 if b.exposed else b.exposed_share or 0.0
         return b.is_last, exposed, b.wait_ns or 0.0, b.transfer_ns or 0.0
 
     cells = [*_cells(model)]
@@ -109,7 +109,7 @@ def _cells(model: ModelFacts) -> Iterator[_Cells]:
             yield _shown(column.name)
     if not sharded:
         share = Column("share", "share: of the exposed time, what the bucket adds", rank=2)
-        yield share, lambda b: percent(b.tail_share)
+        yield share, lambda b: percent(b.exposed_share)
     yield Column("busbw", _about_busbw(model), rank=1), _busbw_of
     yield _shown("error_relative_l2")
     if not model.are_alike:
@@ -120,7 +120,7 @@ def _cells(model: ModelFacts) -> Iterator[_Cells]:
 def _collective(bucket: BucketFacts) -> str:
     if bucket.unit is None:
         return ""
-    return bucket.unit.kind + (f" #{bucket.unit.turn + 1}" if bucket.unit.turn else "")
+    return bucket.unit.kind + (f" #{bucket.unit.repeat + 1}" if bucket.unit.repeat else "")
 
 
 def _about_waits(model: ModelFacts) -> str:
@@ -155,7 +155,9 @@ def rank_table(model: ModelFacts) -> Table:
     late = {one.rank for one in model.late}
     late |= {b.waits_for.rank for b in model.buckets if b.waits_for is not None}
     shown, folded = _split(
-        model.ranks, MOST_ROWS, lambda r: (r.rank in late, r.lag_ns or 0.0, r.exposed_ns or 0.0)
+        model.ranks,
+        MOST_ROWS,
+        lambda r: (r.rank in late, r.arrival_delay_ns or 0.0, r.exposed_ns or 0.0),
     )
     where = "at the unit where it is largest" if model.is_sharded else "of the last bucket"
     where += ", by the host's calls," if model.clock == "device" else ""
@@ -163,7 +165,7 @@ def rank_table(model: ModelFacts) -> Table:
     columns = [
         Column("rank"), Column("host", of="names"),
         *map(Column, ("steps", "step", "exposed", "overlap")),
-        Column("lag", f"lag: {where} after the first rank, where clocks are known"),
+        Column("delay", f"delay: {where} after the first rank, where clocks are known"),
     ]  # fmt: skip
     return Table(
         "Ranks", columns, list(map(_rank_row, shown)), folded=list(map(_rank_row, folded)),
@@ -172,8 +174,8 @@ def rank_table(model: ModelFacts) -> Table:
 
 
 def _rank_row(r: RankFacts) -> list[str]:
-    period, exposed, lag = map(milliseconds, (r.period_ns, r.exposed_ns, r.lag_ns))
-    return [str(r.rank), r.host or "-", f"{r.steps:,}", period, exposed, percent(r.overlap), lag]
+    period, exposed, delay = map(milliseconds, (r.period_ns, r.exposed_ns, r.arrival_delay_ns))
+    return [str(r.rank), r.host or "-", f"{r.steps:,}", period, exposed, percent(r.overlap), delay]
 
 
 def _split(

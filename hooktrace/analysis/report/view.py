@@ -62,7 +62,7 @@ def _model(model: ModelReport) -> Iterator[Node]:
 
 
 def _small(one: Finding) -> str:
-    return " ".join(filter(None, [f"{ms(one.gain_ns)}:", one.sentence, one.remedy, one.docs]))
+    return " ".join(filter(None, [f"{ms(one.gain_ns)}:", one.sentence, one.fix, one.docs]))
 
 
 def _tiles(facts: ModelFacts) -> Iterator[tuple[str, str]]:
@@ -96,8 +96,8 @@ def _found(one: Finding, facts: ModelFacts | None) -> Found:
         label, tone = ms(one.gain_ns), "good"
         if facts is not None and facts.period is not None and facts.period.p50:
             share = min(1.0, one.gain_ns / facts.period.p50)
-    remedy = f"{one.remedy} {one.lossy_remedy}".strip()
-    return Found(label, one.sentence, one.evidence, remedy, tone, share, one.docs)
+    fix = f"{one.fix} {one.lossy_fix}".strip()
+    return Found(label, one.sentence, one.evidence, fix, tone, share, one.docs)
 
 
 def _pictures(model: ModelReport) -> Iterator[Node]:

@@ -36,8 +36,8 @@ from .columns import Bools as Bools
 from .columns import Ints as Ints
 from .columns import RankTrack as RankTrack
 from .columns import bucket_keys as bucket_keys
+from .counts import CHECKED as CHECKED
 from .counts import COUNTS as COUNTS
-from .counts import PROBED as PROBED
 from .counts import REASONS as REASONS
 from .counts import reasons as reasons
 from .follow import TrackFollower as TrackFollower
@@ -46,7 +46,7 @@ from .groups import process_groups as process_groups
 from .groups import units_by_number as units_by_number
 from .hangs import Hang as Hang
 from .hangs import hangs as hangs
-from .order import lags as lags
+from .order import delays as delays
 from .others import OtherTraffic as OtherTraffic
 from .others import models_beside as models_beside
 from .others import other_traffic as other_traffic

@@ -50,7 +50,7 @@ def _of_unit(field: str) -> Callable[[BucketRows], Values]:
 
 
 def _turns(rows: BucketRows) -> Values:
-    turns = [UNKNOWN if fact.unit is None else fact.unit.turn for fact in rows.track.facts]
+    turns = [UNKNOWN if fact.unit is None else fact.unit.repeat for fact in rows.track.facts]
     return known_of(np.array(turns, np.int64)[rows.columns.facts])
 
 
@@ -71,7 +71,7 @@ def _exceptions(rows: BucketRows) -> Values:
 
 BUCKETS = (
     *WHOSE,
-    Column("bucket", "int64", "index in its generation, in the order of the gradients",
+    Column("bucket", "int64", "index in its rebuild, in the order of the gradients",
            always("bucket")),
     Column("is_last", "bool", "whether its gradients come last", flag("is_last")),
     Column("unit", "string", "the unit of a sharded model; NA for a bucket",
@@ -79,7 +79,7 @@ BUCKETS = (
     Column("collective", "string", "the unit's collective: all_gather, reduce_scatter, ...",
            _of_unit("collective")),
     Column("phase", "string", "forward or backward; units only", _of_unit("phase")),
-    Column("turn", "Int64", "position among such calls of the step, from 0; units only", _turns),
+    Column("repeat", "Int64", "position among such calls of the step, from 0; units only", _turns),
     Column("exposed_ns", "Int64", "how long training waited for the unit's collective",
            sometimes("exposed"),
            Shown("exposed", spread, "exposed", "exposed: what training waits for it")),
@@ -105,7 +105,7 @@ BUCKETS = (
     TRANSFER._replace(shown=Shown("transfer_ns", known_middle)),
     GRADIENT_BYTES._replace(of=_sized, shown=Shown("gradient_bytes", _most_bytes, "gradients")),
     WIRE_BYTES._replace(
-        shown=Shown("wire_bytes", known_middle, "sent", rank=3, with_probed=True)
+        shown=Shown("wire_bytes", known_middle, "sent", rank=3, with_checked=True)
     ),
     BUS_BYTES,
     Column("error_relative_l2", "float64", "error of the result, |x - r| / |r|, where sampled",

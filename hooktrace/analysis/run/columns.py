@@ -34,14 +34,14 @@ STAGE_NAMES = STAGES
 
 FLAGS = {
     "is_last": 1,
-    "shadow": 2,
+    "join_dummy": 2,
     "warmup": 4,
     "exception": 8,
     "device": 16,
     "untimed": 32,
     "incomplete": 64,
     "detail_left_out": 128,
-    "probed": 256,
+    "checked": 256,
     "sharded": 512,
     "kept_by_window": 1024,
     "kept_as_first": 2048,
@@ -77,7 +77,7 @@ class _Columns:
 
     model: Ints
     step: Ints
-    generation: Ints
+    rebuild: Ints
     gradient_bytes: Ints
     wire_bytes: Ints
     bus_bytes: Ints
@@ -150,9 +150,9 @@ class StepColumns(_Columns):
     first_ready: Ints
     last_ready: Ints
     done: Ints
-    busy: Ints
+    communication: Ints
     exposed: Ints
-    wire_busy: Ints
+    wire_in_flight: Ints
     previous_period: Ints
     bucket_count: Ints
 
@@ -196,7 +196,7 @@ class RankTrack:
     ``models``: (model, hook), in order of appearance.  ``facts``: what a bucket is in all its
     calls, by ``BucketColumns.facts``.  ``errors``, ``exceptions``: by row in ``buckets``.
     ``unknown_bytes``: sampled steps of which it is not known what was sent, by model and reason.
-    ``records``: all else that the files hold: the run, layouts, anomalies, clocks, skews, and what
+    ``records``: all else that the files hold: run, assignments, anomalies, clocks, skews, and what
     was skipped or lost.
     """
 
@@ -221,10 +221,10 @@ class RankTrack:
 
     @cached_property
     def entries(self) -> dict[tuple[str, int, int], BucketLayout]:
-        """What layouts say of a bucket, by model, generation and number."""
+        """What assignments say of a bucket, by model, rebuild and number."""
         return {
-            (layout.model, layout.generation, bucket.bucket): bucket
-            for layout in self.records.layouts
+            (layout.model, layout.rebuild, bucket.bucket): bucket
+            for layout in self.records.assignments
             for bucket in layout.buckets
         }
 

@@ -16,16 +16,16 @@ from .columns import Bools, Ints, RankTrack
 from .hangs import Hang, hangs
 from .run import Run, once
 
-REASONS = ("counts", "warmup", "shadow", "incomplete", "generation", "probed", "hang")
+REASONS = ("counts", "warmup", "join_dummy", "incomplete", "rebuild", "checked", "hang")
 """Why a step does not count, behind that it does; of several the first stands.
 
-``warmup``, ``shadow``, ``incomplete``, ``probed``: as ``StepRecord`` has them.  ``generation``: the
-model had other buckets.  Of a sharded model all generations count: one begins with each step that
+``warmup``, ``join_dummy``, ``incomplete``, ``checked``: as ``StepRecord`` has them.  ``rebuild``:
+the model had other buckets.  Of a sharded model all rebuilds count: one begins with each step that
 has a collective more, and numbers stay.  ``hang``: ranks hung in it, or in the next step waited for
 this rank, whose period holds that.
 """
 
-COUNTS, WARMUP, SHADOW, INCOMPLETE, GENERATION, PROBED, HANG = range(len(REASONS))
+COUNTS, WARMUP, JOIN_DUMMY, INCOMPLETE, REBUILD, CHECKED, HANG = range(len(REASONS))
 
 
 @once
@@ -35,13 +35,13 @@ def reasons(run: Run) -> list[Ints]:
     found = [np.zeros(len(track.steps), np.int64) for track in run.tracks]
     for model in run.model_names:
         own = [track.is_of(track.steps, model) for track in run.tracks]
-        last = max(map(_last_generation, run.tracks, own), default=0)
+        last = max(map(_last_rebuild, run.tracks, own), default=0)
         for track, rows, reason in zip(run.tracks, own, found, strict=True):
-            older = (track.steps.generation < last) & ~track.steps.having("sharded")
+            older = (track.steps.rebuild < last) & ~track.steps.having("sharded")
             reason[rows & _holds_a_hang(track, model, hung)] = HANG
-            reason[rows & track.steps.having("probed")] = PROBED
-            reason[rows & older] = GENERATION
-            for flag in (INCOMPLETE, SHADOW, WARMUP):
+            reason[rows & track.steps.having("checked")] = CHECKED
+            reason[rows & older] = REBUILD
+            for flag in (INCOMPLETE, JOIN_DUMMY, WARMUP):
                 reason[rows & track.steps.having(REASONS[flag])] = flag
     return found
 
@@ -59,11 +59,11 @@ def steps_left_out(run: Run, model: str) -> tuple[int, dict[str, int]]:
     return len(seen), {reason: count for reason, count in counts.items() if count}
 
 
-def _last_generation(track: RankTrack, rows: Bools) -> int:
-    """Return the last generation that has a step with times of training as it is."""
-    for flag in (WARMUP, SHADOW, INCOMPLETE, PROBED):
+def _last_rebuild(track: RankTrack, rows: Bools) -> int:
+    """Return the last rebuild that has a step with times of training as it is."""
+    for flag in (WARMUP, JOIN_DUMMY, INCOMPLETE, CHECKED):
         rows = rows & ~track.steps.having(REASONS[flag])
-    return int(track.steps.generation[rows].max(initial=0))
+    return int(track.steps.rebuild[rows].max(initial=0))
 
 
 def _holds_a_hang(track: RankTrack, model: str, hung: Sequence[Hang]) -> Bools:

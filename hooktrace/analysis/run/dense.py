@@ -4,7 +4,7 @@
 
 Which steps count ``run/counts.py`` says.
 
-Bytes and errors are those of probed steps too.  Times of day count
+Bytes and errors are those of checked steps too.  Times of day count
 from the first bucket of their step on any rank, in rank 0's clock, so that a double holds them to
 the nanosecond.  An array is made when it is first asked for, and those that few ask for are not
 kept.  What is asked of buckets is asked of ``detailed``, or of ``sample``, which have no place for
@@ -22,10 +22,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...records import BucketLayout, ErrorRecord, LayoutRecord, Unit
+from ...records import AssignmentRecord, BucketLayout, ErrorRecord, Unit
 from .clock import RankClock
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
-from .counts import COUNTS, HANG, PROBED, reasons
+from .counts import CHECKED, COUNTS, HANG, reasons
 from .groups import units_by_number
 from .run import Run, once
 from .tables import BucketRows, Column, Values
@@ -90,7 +90,7 @@ def medians(values: Floats, axis: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class RankRows:
-    """The rows of one rank that count; ``all_...``: also of steps that were probed, or hung."""
+    """The rows of one rank that count; ``all_...``: also of steps that were checked, or hung."""
 
     table: BucketRows
     clock: RankClock
@@ -133,10 +133,10 @@ class StepArrays:
     """
 
     def __init__(
-        self, run: Run, names: tuple[str, str], generation: int, rows: Sequence[RankRows]
+        self, run: Run, names: tuple[str, str], rebuild: int, rows: Sequence[RankRows]
     ) -> None:
         self._run, (self.model, self.hook) = run, names
-        self.generation, self._rows = generation, rows
+        self.rebuild, self._rows = rebuild, rows
         self.ranks = [own.track.rank for own in rows]
         self.steps: Ints = np.unique(np.concatenate([x.of_steps("step") for x in rows]))
         self.buckets: Ints = np.unique(np.concatenate([x.of_buckets("bucket") for x in rows]))
@@ -189,7 +189,7 @@ class StepArrays:
         )
 
     def _of_rows(self, rows: Iterable[RankRows]) -> StepArrays:
-        return StepArrays(self._run, (self.model, self.hook), self.generation, [*rows])
+        return StepArrays(self._run, (self.model, self.hook), self.rebuild, [*rows])
 
     @property
     def bucket_steps(self) -> int:
@@ -234,10 +234,10 @@ class StepArrays:
         """Return a column of the buckets, (R, S, B)."""
         return self._buckets(lambda _, own: _known(own.of_buckets(name)))
 
-    def of_each_bucket(self, column: Column, *, with_probed: bool) -> list[Floats]:
+    def of_each_bucket(self, column: Column, *, with_checked: bool) -> list[Floats]:
         """Return a column of the bucket table, of each bucket on all ranks and steps, flat."""
         every = (replace(x, steps=x.all_steps, buckets=x.all_buckets) for x in self._rows)
-        of = self._of_rows(every) if with_probed else self
+        of = self._of_rows(every) if with_checked else self
         values = of._buckets(lambda _, own: _floats(column.of(own.table)[own.buckets]))
         return [values[..., b].ravel() for b in np.searchsorted(of.buckets, self.buckets).tolist()]
 
@@ -276,22 +276,22 @@ class StepArrays:
             found |= units_by_number(own.track, own.all_buckets)
         return found
 
-    def _layouts(self) -> Iterator[LayoutRecord]:
-        """Yield the layouts of this generation: of the lowest rank first, and there the newest."""
+    def _assignments(self) -> Iterator[AssignmentRecord]:
+        """Yield the assignments of this rebuild: of the lowest rank first, and there the newest."""
         for own in self._rows:
-            for one in reversed(own.track.records.layouts):
-                if (one.model, one.generation) == (self.model, self.generation):
+            for one in reversed(own.track.records.assignments):
+                if (one.model, one.rebuild) == (self.model, self.rebuild):
                     yield one
 
     @property
-    def layout(self) -> LayoutRecord | None:
-        """The newest layout of this generation, of the lowest rank that has one."""
-        return next(self._layouts(), None)
+    def layout(self) -> AssignmentRecord | None:
+        """The newest layout of this rebuild, of the lowest rank that has one."""
+        return next(self._assignments(), None)
 
     @cached_property
     def entries(self) -> dict[int, BucketLayout]:
-        """What layouts of this generation say of each bucket, by its number."""
-        every = reversed(list(self._layouts()))
+        """What assignments of this rebuild say of each bucket, by its number."""
+        every = reversed(list(self._assignments()))
         return {bucket.bucket: bucket for layout in every for bucket in layout.buckets}
 
     @property
@@ -306,15 +306,15 @@ class StepArrays:
         return self.column("exposed")
 
     @cached_property
-    def busy(self) -> Floats:
+    def communication(self) -> Floats:
         """With at least one bucket under way, (R, S); NaN where nothing was."""
-        busy = self.by_step("busy")
-        return np.where(busy > 0, busy, np.nan)
+        communication = self.by_step("communication")
+        return np.where(communication > 0, communication, np.nan)
 
     @property
     def overlap(self) -> Floats:
-        """Share of ``busy`` that backward did hide, (R, S)."""
-        return 1 - self.exposed / self.busy
+        """Share of ``communication`` that backward did hide, (R, S)."""
+        return 1 - self.exposed / self.communication
 
     @cached_property
     def _origin(self) -> Ints:
@@ -343,7 +343,7 @@ class StepArrays:
         return self._buckets(lambda _, own: _known(own.clock.uncertainty(own.of_buckets("called"))))
 
     @cached_property
-    def lags(self) -> Floats:
+    def delays(self) -> Floats:
         """Median ns by which each rank has a bucket ready after the first one, (R, B).
 
         NaN for a rank whose clock nobody measured, and for all where fewer than two are left: a
@@ -451,7 +451,7 @@ class StepArrays:
         return int(of.steps[np.nanargmin(np.abs(of.lengths - middle(of.lengths)))])
 
     def sent(self) -> Floats:
-        """Return the wire bytes of all steps, probed ones too, flat."""
+        """Return the wire bytes of all steps, checked ones too, flat."""
         found = [own.track.steps.wire_bytes[own.all_steps] for own in self._rows]
         return _known(np.concatenate(found))
 
@@ -508,14 +508,14 @@ def settled_steps(run: Run, model: str) -> StepArrays | None:
     own = [track.is_of(track.steps, model) for track in run.tracks]
     every = list(zip(run.tracks, own, reasons(run), strict=True))
     last = max(
-        int(track.steps.generation[rows & np.isin(why, (COUNTS, HANG))].max(initial=-1))
+        int(track.steps.rebuild[rows & np.isin(why, (COUNTS, HANG))].max(initial=-1))
         for track, rows, why in every
     )
     if last < 0:
         return None
     found = []
     for i, (track, rows, why) in enumerate(every):
-        steps, settled = rows & (why == COUNTS), rows & np.isin(why, (COUNTS, PROBED, HANG))
+        steps, settled = rows & (why == COUNTS), rows & np.isin(why, (COUNTS, CHECKED, HANG))
         buckets = _buckets_of(track, track.steps.step[settled], model, last)
         out = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
         found.append(
@@ -527,7 +527,7 @@ def settled_steps(run: Run, model: str) -> StepArrays | None:
 
 def _buckets_of(track: RankTrack, steps: Ints, model: str, last: int) -> Bools:
     columns = track.buckets
-    odd = columns.having("shadow") | columns.having("warmup") | columns.having("exception")
-    in_time = columns.having("sharded") | (columns.generation >= last)
+    odd = columns.having("join_dummy") | columns.having("warmup") | columns.having("exception")
+    in_time = columns.having("sharded") | (columns.rebuild >= last)
     found: Bools = track.is_of(columns, model) & in_time & ~odd & np.isin(columns.step, steps)
     return found

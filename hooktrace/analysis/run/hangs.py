@@ -139,7 +139,7 @@ def _end_by_steps(run: Run, record: HangRecord) -> int | None:
 def _done(steps: StepColumns, at: int) -> Ints:
     """Return when a step was done; of one on a device the host knows only when it was enqueued."""
     row = slice(at, at + 1)
-    by_device = steps.first_ready[row] + steps.busy[row]
+    by_device = steps.first_ready[row] + steps.communication[row]
     return np.where(steps.having("device")[row], by_device, steps.done[row])
 
 

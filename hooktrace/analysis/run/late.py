@@ -35,8 +35,8 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     there.  ``waiting``: the ranks that never have the bucket's result before it has it ready.
     ``margin_ns``: by how much it is later than the next one of them, the mean over all steps, those
     in which it is not last counting as 0: what they wait for.  ``uncertainty_ns``: of
-    the difference of two ranks' times.  ``lag_ns``: after the median rank, at that bucket.
-    ``since``: the bucket at which it falls behind; the first one where it comes late already.
+    the difference of two ranks' times.  ``arrival_delay_ns``: after the median rank, at the bucket
+    ``since``, at which it falls behind; the first one where it comes late already.
     ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
     """
 
@@ -45,7 +45,7 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     margin_ns: float
     uncertainty_ns: float
-    lag_ns: float
+    arrival_delay_ns: float
     since: int
     waiting: tuple[int, ...]
     held_ns: float
@@ -105,7 +105,7 @@ def _late_rank(arrays: StepArrays, last: Last, i: int) -> LateRank | None:
         share=float(own[:, worst].sum() / last.seen[worst]),
         margin_ns=waited,
         uncertainty_ns=middle(last.unsure[:, worst]),
-        lag_ns=float(behind[worst]),
+        arrival_delay_ns=float(behind[worst]),
         since=int(arrays.buckets[since]),
         waiting=tuple(arrays.ranks[j] for j in waiting),
         held_ns=max(0.0, float(np.nansum(held[:worst]))),

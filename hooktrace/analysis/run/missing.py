@@ -70,7 +70,7 @@ def _of_rank(track: RankTrack) -> Iterator[str]:
         yield "the file has no end: the process was killed, or it still runs"
     if incomplete := track.steps.having("incomplete").sum():
         yield f"steps that are not complete, out of all numbers: {incomplete}"
-    if shadows := track.steps.having("shadow").sum():
-        yield f"steps after it had run out of data (join), out of all numbers: {shadows}"
+    if join_dummy := track.steps.having("join_dummy").sum():
+        yield f"steps after it had run out of data (join), out of all numbers: {join_dummy}"
     if untimed := track.buckets.having("untimed").sum():
         yield f"buckets on a device that have no times: {untimed}"

@@ -1,6 +1,6 @@
 """Who was ready last, at which bucket, and how often.
 
-    Run --lags--> Lags of each rank's calls of one model
+    Run --delays--> Delays of each rank's calls of one model
     StepArrays --last_of--> Last: the rank that all others wait for, in each step and bucket
 
 Ranks are compared by when a bucket's hook was called.  Durations cannot show a late rank: an
@@ -26,7 +26,7 @@ from .groups import process_groups
 from .run import Run, once
 
 
-class Lags(NamedTuple):
+class Delays(NamedTuple):
     """By how many ns a rank's calls came after the first rank's, by row in its ``buckets``.
 
     ``unsure``: by how much that may be off.  Both are ``UNKNOWN`` in rows of other models, on a
@@ -38,8 +38,8 @@ class Lags(NamedTuple):
 
 
 @once
-def lags(run: Run, model: str) -> list[Lags]:
-    """Return the lags of each rank's calls of a model."""
+def delays(run: Run, model: str) -> list[Delays]:
+    """Return the delays of each rank's calls of a model."""
     columns = []
     for track, clock, group in zip(run.tracks, run.clocks, process_groups(run).of, strict=True):
         is_known = track.is_of(track.buckets, model) & (group != UNKNOWN) & clock.is_known
@@ -55,15 +55,15 @@ def lags(run: Run, model: str) -> list[Lags]:
     opens = np.flatnonzero(np.append(np.ones(min(len(order), 1), bool), differs))
     count = np.diff(opens, append=len(order))
     first, several = np.repeat(order[opens], count), np.repeat(count > 1, count)
-    lag, off = np.full(len(order), UNKNOWN), np.full(len(order), UNKNOWN)
-    lag[order] = np.where(several, called[order] - called[first], UNKNOWN)
+    delay, off = np.full(len(order), UNKNOWN), np.full(len(order), UNKNOWN)
+    delay[order] = np.where(several, called[order] - called[first], UNKNOWN)
     off[order] = np.where(several, np.where(order == first, 0, unsure[order] + unsure[first]), -1)
     ends = np.cumsum([len(rows) for rows, *_ in columns])
     found = []
     for track, (rows, *_), end in zip(run.tracks, columns, ends.tolist(), strict=True):
         own = slice(end - len(rows), end)
-        made = Lags(*(np.full(len(track.buckets), UNKNOWN) for _ in range(2)))
-        made.ns[rows], made.unsure[rows] = lag[own], off[own]
+        made = Delays(*(np.full(len(track.buckets), UNKNOWN) for _ in range(2)))
+        made.ns[rows], made.unsure[rows] = delay[own], off[own]
         found.append(made)
     return found
 

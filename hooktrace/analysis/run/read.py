@@ -118,7 +118,7 @@ class ColumnBuilder:
         facts = [one.facts for one in common]
         names = [(model, one.hook) for (model, _), one in zip(kinds, facts, strict=True)]
         flags = np.array([*map(_flags_of, facts)])[kind]
-        for name in ("shadow", "warmup", "probed"):
+        for name in ("join_dummy", "warmup", "checked"):
             flags |= own.of_line(name) * FLAGS[name]
         flags[own.on_device] = flags[own.on_device] & ~FLAGS["untimed"] | FLAGS["device"]
         for row, one in own.few("exception"):
@@ -133,7 +133,7 @@ class ColumnBuilder:
             | {
                 "model": np.array([*map(self._model, names)])[kind],
                 "step": own.of_line("step"),
-                "generation": own.of_line("generation"),
+                "rebuild": own.of_line("rebuild"),
                 "gradient_bytes": np.array([one.gradient_bytes for one in facts])[kind],
                 "wire_bytes": sent,
                 "bus_bytes": _bus_bytes(own.column("bus_bytes"), sent, per_byte),
@@ -170,7 +170,7 @@ class ColumnBuilder:
             kept |= (has_detail & (kept == 0)) * FLAGS["kept_by_window"]
             kept, has_detail = kept * is_read, has_detail & is_read
         flags = kept | ~has_detail * FLAGS["detail_left_out"]
-        for name in ("shadow", "warmup", "probed", "sharded"):
+        for name in ("join_dummy", "warmup", "checked", "sharded"):
             flags |= _numbers(steps, name) * FLAGS[name]
         flags |= (1 - _numbers(steps, "complete")) * FLAGS["incomplete"]
         flags |= np.array([one.clock == "device" for one in steps]) * FLAGS["device"]
@@ -238,11 +238,12 @@ _BUCKETS = {"called": "ready_ns"} | {
 }
 _STEPS = {
     name: name
-    for name in ("step", "generation", "gradient_bytes", "bucket_count", "wire_bytes", "bus_bytes")
+    for name in ("step", "rebuild", "gradient_bytes", "bucket_count", "wire_bytes", "bus_bytes")
 } | {
     name: f"{name}_ns"
     for name in (
-        "first_ready", "last_ready", "done", "busy", "exposed", "wire_busy", "previous_period",
+        "first_ready", "last_ready", "done", "communication", "exposed", "wire_in_flight",
+        "previous_period",
     )
 }  # fmt: skip
 """Columns, each with the field of the lines that it is of."""

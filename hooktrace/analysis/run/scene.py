@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...records import AnomalyRecord, LayoutRecord, Unit
+from ...records import AnomalyRecord, AssignmentRecord, Unit
 from ...records.other import OtherCollective, OtherCollectives
 from .columns import STAGE_NAMES, UNKNOWN, Ints, bucket_keys
 from .counts import COUNTS, reasons
@@ -46,7 +46,7 @@ _OPEN_NS = 1_000_000_000
 """The same of a run in which nothing else has happened."""
 
 Floats = npt.NDArray[np.float64]
-_Record = TypeVar("_Record", AnomalyRecord, LayoutRecord)
+_Record = TypeVar("_Record", AnomalyRecord, AssignmentRecord)
 
 
 class Pieces(NamedTuple):
@@ -80,7 +80,7 @@ class Scene:
       ``late_note``: why it names none.
     - ``bars``: the buckets that have times, or the collectives of a sharded model's ``units``,
       whose rows have ``titles``; both are empty of DDP's.
-    - ``anomalies``, ``layouts``: rank, time and record of each.
+    - ``anomalies``, ``assignments``: rank, time and record of each.
     - ``calls``: the collectives that belong to no bucket, whichever model's step was sampled, with
       that step; ``others``: when they were in flight, for no time where no end is known, ``row``
       being the place in ``calls``.
@@ -108,7 +108,7 @@ class Scene:
         lane, self.titles = lanes_of(self.bars, self.units)
         self.bars = replace(self.bars, lane=lane)
         self.anomalies = self._moments([track.records.anomalies for track in run.tracks])
-        self.layouts = self._moments([track.records.layouts for track in run.tracks])
+        self.assignments = self._moments([track.records.assignments for track in run.tracks])
         self.calls, self.others = self._other_calls()
 
     def _steps(self, rows: list[Ints]) -> Steps:

@@ -30,7 +30,7 @@ _FEW = 0.05
 
 
 class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
-    """One model's last generation of buckets; of a sharded model all collectives of its units.
+    """One model's last rebuild of buckets; of a sharded model all collectives of its units.
 
     Hook: ``hook_options``, ``bucket_cap_bytes``: as the layout says, no options and ``None`` where
     it does not.  ``parameters``, ``elements``: of a sharded model each counts once, as a whole.
@@ -70,9 +70,9 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     is_sharded: bool = False
 
     @property
-    def probed(self) -> int:
-        """How many steps were left out because hooktrace probed them."""
-        return self.left_out.get("probed", 0)
+    def checked(self) -> int:
+        """How many steps were left out because hooktrace checked them."""
+        return self.left_out.get("checked", 0)
 
     @property
     def thin(self) -> str | None:

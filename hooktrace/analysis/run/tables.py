@@ -50,7 +50,7 @@ class Shown(NamedTuple):
     """How the report shows a column of the bucket table, which data frames have anyway.
 
     ``fact``: the field of the report's ``BucketFacts``, of what ``summed`` makes of a bucket's
-    values on all ranks and steps, flat, NaN where unknown.  ``with_probed``: in probed steps too.
+    values on all ranks and steps, flat, NaN where unknown.  ``with_checked``: in checked steps too.
     ``summed`` is ``None`` where the report makes the fact in another way.  ``heading``: what it is
     called; without one only the report's JSON has it.  ``about``: what is to know of it below the
     report's table; ``rank``: in which order that leaves columns out where there is no room, the
@@ -62,7 +62,7 @@ class Shown(NamedTuple):
     heading: str = ""
     about: str = ""
     rank: int = 0
-    with_probed: bool = False
+    with_checked: bool = False
 
 
 class Column(NamedTuple):
@@ -212,14 +212,14 @@ WHOSE = (
     Column("rank", "int64", "rank that recorded the row",
            lambda r: where(np.full(len(r.column("model")), r.track.rank), known=True)),
     Column("step", "int64", "number of the step", always("step")),
-    Column("generation", "int64", "DDP's bucket layout; 0 is the one before the first step's end",
-           always("generation")),
+    Column("rebuild", "int64", "DDP's bucket assignment; 0 is the one before the first step's end",
+           always("rebuild")),
 )  # fmt: skip
 KINDS = (
     Column("warmup", "bool", "of a first step, before buckets are as they stay", flag("warmup")),
-    Column("shadow", "bool", "for a rank that has run out of data (join)", flag("shadow")),
-    Column("probed", "bool", "hooktrace looked at it, so its times are not training's own",
-           flag("probed")),
+    Column("join_dummy", "bool", "for a rank that has run out of data (join)", flag("join_dummy")),
+    Column("checked", "bool", "hooktrace looked at it, so its times are not training's own",
+           flag("checked")),
 )  # fmt: skip
 GRADIENT_BYTES = Column(
     "gradient_bytes",

@@ -13,7 +13,7 @@ import numpy as np
 from ...records import ErrorRecord, Unit
 from ...records.bucket import Parameter
 from ...records.units import exact_ms, ms, named_ranks, size
-from ..run import FLAGS, UNKNOWN, RankTrack, lags
+from ..run import FLAGS, UNKNOWN, RankTrack, delays
 from ..run.scene import Scene
 from ..run.spans import Bars
 from ..run.waits import ONE_RANK, PIECES
@@ -85,7 +85,7 @@ class _Bucket:
         """Return all sections."""
         error, row = self.track.errors.get(self.row), self.row
         entry = self.track.entries.get(
-            (self.scene.model, int(self.columns.generation[row]), int(self.columns.bucket[row]))
+            (self.scene.model, int(self.columns.rebuild[row]), int(self.columns.bucket[row]))
         )
         names = [
             f"{one.name} ({shape_text(one)})"
@@ -122,7 +122,7 @@ class _Bucket:
         return [
             ["model", self.scene.model],
             ["hook", self.facts.hook],
-            ["generation", str(self.columns.generation[self.row])],
+            ["rebuild", str(self.columns.rebuild[self.row])],
             ["elements", f"{self.facts.numel:,} {self.facts.dtype}"],
             *([["marks", ", ".join(marks)]] if marks else []),
         ]
@@ -163,8 +163,8 @@ class _Bucket:
 
     def _lateness(self) -> Rows:
         """Return how it came after the other ranks' buckets, and how well that is known."""
-        lag = lags(self.scene.run, self.scene.model)[self.rank]
-        ns, unsure = int(lag.ns[self.row]), int(lag.unsure[self.row])
+        delay = delays(self.scene.run, self.scene.model)[self.rank]
+        ns, unsure = int(delay.ns[self.row]), int(delay.unsure[self.row])
         if ns == UNKNOWN:
             return []
         return [["called after the first rank", f"{exact_ms(ns)} (± {exact_ms(unsure)})"]]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..run import UNKNOWN, Ints, lags
+from ..run import UNKNOWN, Ints, delays
 from ..run.intervals import union_of_groups
 from ..run.scene import Scene
 from ..run.waits import PIECES
@@ -64,7 +64,7 @@ def heat_map(scene: Scene, value: str, columns: int) -> dict[str, Any]:
         "low": int(known.min()) if len(known) else 0,
         "high": int(known.max()) if len(known) else 0,
         "unknown": unknown,
-        "note": _note(size, unknown, _clocks_unsure(scene) if value == "lag" else 0),
+        "note": _note(size, unknown, _clocks_unsure(scene) if value == "delay" else 0),
     }
 
 
@@ -91,13 +91,13 @@ def counted_steps(scene: Scene) -> Ints:
     return np.flatnonzero(~np.isin(scene.step_numbers, odd))
 
 
-def _lag(scene: Scene) -> Ints:
+def _delay(scene: Scene) -> Ints:
     """Return the ns that each rank came after the first one, where that was the most."""
     found = []
-    for track, lag in zip(scene.tracks, lags(scene.run, scene.model), strict=True):
+    for track, delay in zip(scene.tracks, delays(scene.run, scene.model), strict=True):
         steps, buckets = track.steps, track.buckets
         most = np.full(len(steps) + 1, UNKNOWN)  # the last one: of buckets whose step has no line
-        np.maximum.at(most, steps.rows_of(buckets.model, buckets.step), lag.ns)
+        np.maximum.at(most, steps.rows_of(buckets.model, buckets.step), delay.ns)
         found.append(most)
     return scene.steps.gather(found)
 
@@ -124,8 +124,8 @@ def _part(scene: Scene, kind: int) -> Ints:
 
 
 def _clocks_unsure(scene: Scene) -> int:
-    """Return by how much a lag may be off at most, ns."""
-    every = lags(scene.run, scene.model)
+    """Return by how much a delay may be off at most, ns."""
+    every = delays(scene.run, scene.model)
     return max((int(one.unsure.max(initial=0)) for one in every), default=0)
 
 
@@ -133,9 +133,9 @@ def _why_unknown(scene: Scene, value: str, cells: Ints) -> str:
     """Return why there are cells without a value; "" where there are none."""
     if not (cells == UNKNOWN).any():
         return ""
-    if value == "lag" and scene.run.unaligned:
+    if value == "delay" and scene.run.unaligned:
         return "the clocks of some ranks were not measured, so nobody knows how late these are"
-    if value == "lag" and len(scene.numbers) < 2:
+    if value == "delay" and len(scene.numbers) < 2:
         return "there is one rank"
     if value in ("wait", "transfer") and (why := scene.waits.why_unknown):
         return why
@@ -146,11 +146,11 @@ def _why_unknown(scene: Scene, value: str, cells: Ints) -> str:
 
 VALUES: dict[str, tuple[str, Callable[[Scene], Ints]]] = {
     "exposed": ("exposed time", lambda scene: scene.steps.exposed),
-    "lag": ("after the first rank", _lag),
+    "delay": ("after the first rank", _delay),
     "period": ("period", lambda scene: scene.steps.period),
     "wire": (
         "on the wire",
-        lambda scene: scene.steps.gather(track.steps.wire_busy for track in scene.tracks),
+        lambda scene: scene.steps.gather(track.steps.wire_in_flight for track in scene.tracks),
     ),
     "wait": ("wire: waiting for the last rank", lambda scene: _part(scene, _WAIT)),
     "transfer": ("wire: transfer", lambda scene: _part(scene, _WIRE)),

@@ -24,7 +24,7 @@ from ..run import Ints
 from ..run.scene import LATE, Pieces, Scene
 from ..run.spans import Bars, Spans
 from ..run.waits import PIECES
-from .run_summary import layout_text, time_text
+from .run_summary import assignment_text, time_text
 
 MAX_BARS = 2500
 """Single bars in a picture, all ranks together."""
@@ -101,7 +101,9 @@ def picture(scene: Scene, look: Look) -> dict[str, Any]:
         "collectives": collectives(scene, single, pieces),
         "wait_unknown": scene.waits.why_missing,
         "ruler": _ruler(scene, look),
-        "units": [{"name": one.name, "call": str(one), "turn": one.turn} for one in scene.units],
+        "units": [
+            {"name": one.name, "call": str(one), "repeat": one.repeat} for one in scene.units
+        ],
         "ranks": [
             {"rank": scene.numbers[rank], **{name: part[i] for name, part in of_ranks.items()}}
             for i, rank in enumerate(ranks)
@@ -241,9 +243,9 @@ def _marks(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
         if look.t0 <= at <= look.t1:
             of = {"step": one.step, "title": one.kind, "text": one.message}
             yield rank, {"at": at, "kind": "anomaly", **of}
-    for rank, at, layout in scene.layouts:
+    for rank, at, layout in scene.assignments:
         if look.t0 <= at <= look.t1:
-            title, text = f"generation {layout.generation}", layout_text(layout)
+            title, text = f"bucket assignment {layout.rebuild}", assignment_text(layout)
             of = {"step": layout.step, "title": title, "text": text}
             yield rank, {"at": at, "kind": "rebuild", **of}
 

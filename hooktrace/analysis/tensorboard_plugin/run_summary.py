@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records import LayoutRecord
+from ...records import AssignmentRecord
 from ...records.units import named_ranks, percent
 from ..run import UNKNOWN, Ints
 from ..run.columns import KEY_BITS
@@ -202,24 +202,24 @@ def _leading(label: str, text: str, **where: int | None) -> Row:
     return {"label": label, "value": "", "text": text, **where}
 
 
-def layouts_of(scene: Scene) -> list[tuple[int, LayoutRecord]]:
+def assignments_of(scene: Scene) -> list[tuple[int, AssignmentRecord]]:
     """Return when each layout was, of the first rank that has any: the others do the same."""
-    return [(at, one) for rank, at, one in scene.layouts if rank == scene.layouts[0][0]]
+    return [(at, one) for rank, at, one in scene.assignments if rank == scene.assignments[0][0]]
 
 
 def _rebuilds(scene: Scene) -> Iterator[Row]:
     noun = "collective" if scene.is_sharded else "bucket"
-    for at, layout in layouts_of(scene):
+    for at, layout in assignments_of(scene):
         yield {
-            "label": f"generation {layout.generation}",
+            "label": f"bucket assignment {layout.rebuild}",
             "value": f"{counted(len(layout.buckets), noun)}, step {layout.step}",
-            "text": layout_text(layout),
+            "text": assignment_text(layout),
             "step": layout.step,
             "at": at,
         }
 
 
-def layout_text(layout: LayoutRecord) -> str:
+def assignment_text(layout: AssignmentRecord) -> str:
     """Return what a layout says, in a sentence."""
     units = {entry.unit.name for entry in layout.buckets if entry.unit is not None}
     if units:

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..run.scene import Scene
 from .bucket_detail import shape_text
-from .run_summary import counted, layouts_of, wrong_of
+from .run_summary import assignments_of, counted, wrong_of
 
 MAX_RESULTS = 40
 _MAX_TEXT = 200
@@ -82,7 +82,7 @@ def _numbered(scene: Scene, number: int) -> Iterator[Result]:
 def _parameters(scene: Scene) -> Iterator[Result]:
     """Yield those of the newest buckets first: they are what most steps have."""
     newer = None
-    for _, layout in reversed(layouts_of(scene)):
+    for _, layout in reversed(assignments_of(scene)):
         last = None if newer is None else max(layout.step, newer.step - 1)
         until = "on" if last is None else f"to step {last}"
         for bucket in layout.buckets:
@@ -98,7 +98,7 @@ def _units(scene: Scene) -> Iterator[Result]:
     """Yield units, then their parameters."""
     steps = {"first": next(iter(scene.step_numbers.tolist()), 0), "last": None}
     parameters: dict[tuple[str, str], str] = {}
-    for entry in (entry for *_, layout in scene.layouts for entry in layout.buckets):
+    for entry in (entry for *_, layout in scene.assignments for entry in layout.buckets):
         unit = entry.unit.name if entry.unit is not None else ""
         for one in entry.parameters:
             parameters[one.name, unit] = shape_text(one)

@@ -132,7 +132,7 @@ def _print_closing(options: DemoOptions, results: list[RankResult]) -> None:
         f"{len(tail)}, rank 0"
     ]
     if results[0].summary is None:
-        lines.append("every step was warm-up or probed: no timings; pass --steps 10 or more")
+        lines.append("every step was warm-up or checked: no timings; pass --steps 10 or more")
     for rank, result in enumerate(results):
         if result.summary is not None:
             # Of rank 0 each bucket too: size, time, stages, and what the hook loses.
@@ -206,5 +206,5 @@ def _read_batch(paths: list[Path]) -> Batch:
     return Batch(
         run=records.run,
         steps=tuple((step, tuple(buckets[step.model, step.step])) for step in records.steps),
-        records=(*records.layouts, *records.anomalies),
+        records=(*records.assignments, *records.anomalies),
     )

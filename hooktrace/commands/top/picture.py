@@ -18,7 +18,7 @@ from ...ranks.whole_job.snapshot import JobSnapshot, RankRow
 from ...records import StepSpread
 from ...records.units import milliseconds, ms
 
-SORTS = ("lag", "period", "exposed", "anomalies", "rank")
+SORTS = ("delay", "period", "exposed", "anomalies", "rank")
 """In the order in which the key s goes through them; all but the last with the most on top."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _KEYS = "q quit  s sort  m model  (stacks, detail: hooktrace ctl)"
@@ -40,8 +40,8 @@ class View:
 
 
 def sorted_ranks(ranks: tuple[RankRow, ...], sort: str) -> list[RankRow]:
-    """Return the rows in the order of a column; by lag they come."""
-    if sort == "lag":
+    """Return the rows in the order of a column; by delay they come."""
+    if sort == "delay":
         return list(ranks)
     if sort == "rank":
         return sorted(ranks, key=lambda row: row.line.rank)
@@ -135,12 +135,12 @@ def _exposed(step: StepSpread) -> str:
 
 def _arrival(step: StepSpread) -> str:
     """Say who came last only where the clocks can tell."""
-    if step.lag_ns is None:
-        return "lag unknown"
+    if step.arrival_delay_ns is None:
+        return "delay unknown"
     error = f"± {milliseconds(2 * step.uncertainty_ns)}"
     if step.last_rank is None:
-        return f"lag {ms(step.lag_ns)} {error}"
-    return f"lag {ms(step.lag_ns)} {error}, last rank {step.last_rank}"
+        return f"delay {ms(step.arrival_delay_ns)} {error}"
+    return f"delay {ms(step.arrival_delay_ns)} {error}, last rank {step.last_rank}"
 
 
 def _strips(steps: Sequence[StepSpread], width: int) -> list[Text]:
@@ -149,9 +149,9 @@ def _strips(steps: Sequence[StepSpread], width: int) -> list[Text]:
         return []
     room = max(width - 34, 8)
     last = steps[-room:]
-    lags = [step.lag_ns for step in last]
+    delays = [step.arrival_delay_ns for step in last]
     exposed = [None if step.exposed is None else step.exposed.most_ns for step in last]
-    return [_strip("lag", lags), _strip("exposed", exposed)]
+    return [_strip("delay", delays), _strip("exposed", exposed)]
 
 
 def _strip(name: str, ns: Sequence[int | None]) -> Text:
@@ -173,14 +173,14 @@ _COLUMNS = (
     ("rank", 6),
     ("step", 9),
     ("behind", 7),
-    ("lag ms", 9),
+    ("delay ms", 9),
     ("period ms", 10),
     ("exposed ms", 11),
     ("host", 0),
 )
 """Heading and width; the last column has the rest, and what is wrong with the rank."""
 _MEANS = "each rank, means of its last steps:"
-_SORTED = {"lag": "lag ms", "period": "period ms", "exposed": "exposed ms", "rank": "rank"}
+_SORTED = {"delay": "delay ms", "period": "period ms", "exposed": "exposed ms", "rank": "rank"}
 
 
 def _table(shown: JobSnapshot, view: View, count: int) -> list[Text]:
@@ -204,12 +204,16 @@ def _heading(view: View) -> Text:
 
 def _row(row: RankRow, shown: JobSnapshot) -> Text:
     told = row.line
-    is_unsure = row.lag_ns is not None and row.lag_ns < 2 * told.uncertainty_ns
+    is_unsure = row.arrival_delay_ns is not None and row.arrival_delay_ns < 2 * told.uncertainty_ns
     line = Text(f"{told.rank:>6}{told.step:>9}")
     line.append(f"{row.behind or '':>7}", style="red")
-    # What the clocks may be off by is no lag.
-    lag = f"<{milliseconds(2 * told.uncertainty_ns)}" if is_unsure else milliseconds(row.lag_ns)
-    line.append(f"{lag:>9}", style="dim" if is_unsure else "")
+    # What the clocks may be off by is no delay.
+    delay = (
+        f"<{milliseconds(2 * told.uncertainty_ns)}"
+        if is_unsure
+        else milliseconds(row.arrival_delay_ns)
+    )
+    line.append(f"{delay:>9}", style="dim" if is_unsure else "")
     line.append(f"{milliseconds(told.period_ns):>10}{milliseconds(told.exposed_ns):>11}")
     line.append(f"  {told.host}")
     if row.age_s > max(_SILENT_S, 3 * shown.interval_s):

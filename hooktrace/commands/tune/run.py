@@ -157,8 +157,8 @@ class Tuning:
         turns = self._turns(hooks, None, self._left() / 2).turns
         slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
         best = sorted(turns.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
-        for cap, seconds in self._others(start.first):
-            self._try(best, cap, seconds)
+        for other, seconds in self._others(start.first):
+            self._try(best, other, seconds)
         for _ in range(AGAIN):
             fastest = self.tuned().fastest
             if fastest is None or fastest.starts > 1 or self._left() < SECONDS:

@@ -20,7 +20,7 @@ _COLUMNS = [
     Column("hook", of="words"), Column("cap"), Column("step"),
     Column("against as it is", "against as it is: with its 95 % interval"), Column("exposed"),
     Column("sent", "sent by a rank, in MB"),
-    Column("error", "error: relative L2, the largest that was probed"),
+    Column("error", "error: relative L2, the largest that was checked"),
     Column("peak", "peak of a device's memory, in MB, with the states of all hooks", rank=1),
 ]  # fmt: skip
 

@@ -201,7 +201,7 @@ def _take_sharded(turns: Turns, model: nn.Module) -> None:
         traced.reduce_by(hooks[label])
 
     tracer = Tracer([Part(label, label_of) for label in hooks], error_every=TURN)
-    # Traced with a hook, so that it is probed, though its own collective begins.
+    # Traced with a hook, so that it is checked, though its own collective begins.
     *_, hook = hooks.values()
     traced = trace(model, tracer=tracer, name=name_of(model), reduce_scatter=hook)
     traced.in_forward(model)

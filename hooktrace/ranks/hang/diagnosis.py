@@ -79,7 +79,7 @@ RULES = (
     # All have come to the call, and it does not end.
     Rule("waits_in_callback", together.in_callbacks, ("the callback moves", "it calls no wait")),
     Rule("unknown", together.in_probes, ("the hook runs",)),
-    Rule("some_ranks_only", together.fewer_rounds, ("the hook is opaque", "as many on all ranks")),
+    Rule("some_ranks_only", together.fewer_rounds, ("the hook is plain", "as many on all ranks")),
     Rule("different_collectives", together.other_units, ("all are in the same one",)),
     Rule(
         "different_collectives",
@@ -154,7 +154,7 @@ def _concluded(seen: Snapshot, kind: str, found: Finding) -> Hang:
         ranks=tuple(sorted(found.ranks)),
         waiting=tuple(sorted(one.number for one in seen.waiting)),
         age_ns=seen.age_ns,
-        message=f"{seen.opening}{found.text}; {hang_kind(kind).remedy_of(front.unit)}",
+        message=f"{seen.opening}{found.text}; {hang_kind(kind).fix_of(front.unit)}",
         excused=kind == "busy" and all(rank in excused for rank in found.ranks),
         unit=front.unit,
         order=front.order,

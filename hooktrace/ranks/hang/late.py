@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...records.units import named_ranks
-from .sentences import at, counted, each, ended_step, excuse, have, lag
+from .sentences import at, counted, delay, each, ended_step, excuse, have
 from .snapshot import Finding, Rank, Snapshot
 from .status import CallInFlight, ModelStatus, RankStatus
 
@@ -68,7 +68,7 @@ def busy(rank: Rank, snapshot: Snapshot) -> str:
         return ""
     if "probe" in rank.doing:
         return f"is in a check of hooktrace's own {_place(rank, snapshot)}"
-    return f"is {at(rank.now)}{excuse(rank.now)}{lag(rank.now, snapshot.front)}"
+    return f"is {at(rank.now)}{excuse(rank.now)}{delay(rank.now, snapshot.front)}"
 
 
 def in_torchs_collective(rank: Rank, snapshot: Snapshot) -> str:
@@ -90,7 +90,7 @@ def in_other_model(rank: Rank, snapshot: Snapshot) -> str:
 
 
 def _place(rank: Rank, snapshot: Snapshot) -> str:
-    return at(rank.now) + lag(rank.now, snapshot.front)
+    return at(rank.now) + delay(rank.now, snapshot.front)
 
 
 def crossed(snapshot: Snapshot) -> Finding | None:

@@ -110,7 +110,7 @@ def excuse(status: RankStatus) -> str:
     return said + (" and has paused the watchdog" if status.paused else "")
 
 
-def lag(status: RankStatus, front: Placed) -> str:
+def delay(status: RankStatus, front: Placed) -> str:
     """Return how far a rank is behind a call: ", 1 step behind"; "" where it never began."""
     model = status.model(front.model)
     if front.bucket < 0 or model is None or model.step < 0:

@@ -87,8 +87,8 @@ def hub_is_gone(hub: Silent) -> str:
     """
     known = PROCESSES[hub.state]
     is_unknown = known.kind == "unknown"
-    remedy = "look at what rank 0 wrote last" if is_unknown else hang_kind(known.kind).remedy
+    fix = "look at what rank 0 wrote last" if is_unknown else hang_kind(known.kind).fix
     return (
         f"rank 0 is gone: its {hub.process} {_filled(known.of_hub, hub)}; DDP does not "
-        f"go on without it; {remedy}"
+        f"go on without it; {fix}"
     )

@@ -45,7 +45,7 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class CallInFlight(Placed, frozen=True, kw_only=True, gc=False):
     """A call of a hook whose result is not there.
 
-    ``stage``: ``hook`` and ``future`` of an opaque hook, which has not returned, or has and its
+    ``stage``: ``hook`` and ``future`` of a plain hook, which has not returned, or has and its
     future is awaited; else ``turn`` (it waits for that among multi-round hooks), ``compress``,
     ``wire`` or ``decompress``; ``meeting`` where hooktrace looks at the bucket, before the hook is
     called, and on a device ranks may wait for each other; ``probe`` where it looks at the result;
@@ -76,7 +76,7 @@ class ModelStatus(Placed, frozen=True, kw_only=True, gc=False):
     """Where a model stands on one rank: its hook's last call, of step -1 before the first.
 
     ``finished``: buckets of that step whose results are
-    there, with how many collectives were seen of each; -1 for an opaque hook.
+    there, with how many collectives were seen of each; -1 for a plain hook.
     ``last_call_age_ns``: since the last call; ``None`` before the first.
 
     Of a sharded model ``ended_step`` is the last step that has ended, ``ended_calls`` how many

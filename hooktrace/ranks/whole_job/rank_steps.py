@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 from ...records import (
     AnomalyRecord,
+    AssignmentRecord,
     Batch,
     HangRecord,
     JobStepRecord,
-    LayoutRecord,
     StepRecord,
     StepSpread,
 )
@@ -73,7 +73,7 @@ class RankSteps:
                 if step.step % self.plan.every == 0:
                     line.arrived(part, self.plan)
                     self._steps.append(((model, step.hook), part))
-            for layout in batch.of(LayoutRecord):
+            for layout in batch.of(AssignmentRecord):
                 found = {b.bucket: str(b.unit) for b in layout.buckets if b.unit is not None}
                 if found:
                     self._units.of(layout.model).update(found)

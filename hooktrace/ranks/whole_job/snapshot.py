@@ -33,17 +33,17 @@ _TOGETHER = 100
 class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One rank: its last ``line``, and what that says beside the others' lines.
 
-    ``lag_ns``: how long after the first rank its last bucket was ready, in the ``lag_steps`` last
-    steps of which that is known, to within twice the line's uncertainty.  ``behind``: steps that it
-    has told less than the foremost rank, but for those that it may have made since it told, by its
-    period: ranks tell at times of their own; ``age_s``: since it told.
+    ``arrival_delay_ns``: how long after the first rank its last bucket was ready, in the last
+    ``delay_steps`` steps of which that is known, to within twice the line's uncertainty.
+    ``behind``: steps that it has told less than the foremost rank, but for those that it may have
+    made since it told, by its period: ranks tell at times of their own; ``age_s``: since it told.
     """
 
     line: RankLine
     behind: int
     age_s: float
-    lag_ns: int | None
-    lag_steps: int
+    arrival_delay_ns: int | None
+    delay_steps: int
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -114,19 +114,23 @@ class _Front(NamedTuple):
 
 
 def _row(line: RankLine, age_s: float, front: _Front, firsts: Mapping[int, int]) -> RankRow:
-    lags = [ns - firsts[step] for step, ns in line.arrivals if step in firsts]
+    delays = [ns - firsts[step] for step, ns in line.arrivals if step in firsts]
     return RankRow(
         line,
         front.behind(line, age_s),
         age_s,
-        sum(lags) // len(lags) if lags else None,
-        len(lags),
+        sum(delays) // len(delays) if delays else None,
+        len(delays),
     )
 
 
 def _lateness(row: RankRow) -> tuple[int, int, int]:
-    """Sort those that are behind by whole steps first, then by lag; those without a lag last."""
-    return (-row.behind, -(-1 if row.lag_ns is None else row.lag_ns), row.line.rank)
+    """Sort those that are behind by whole steps first, then by delay; without one they are last."""
+    return (
+        -row.behind,
+        -(-1 if row.arrival_delay_ns is None else row.arrival_delay_ns),
+        row.line.rank,
+    )
 
 
 def giving_way(items: Iterable[T]) -> Iterator[T]:

@@ -171,7 +171,7 @@ def _silent(
         what += f"; its last words: {last}" if last and not whose else ""
         what += f"; {whose}{where(dump)}"
     is_alone = len(ranks) < context.size
-    return context.problem(kind, what, ranks[0] if is_alone else None, remedy="")
+    return context.problem(kind, what, ranks[0] if is_alone else None, fix="")
 
 
 def main() -> None:

@@ -44,12 +44,12 @@ _TURNED = 0.3
 class Flaw(NamedTuple):
     """What is wrong: a ``kind`` of ``records.anomalies``, and a sentence.
 
-    ``remedy``: that of the kind if there is none for this case.
+    ``fix``: that of the kind if there is none for this case.
     """
 
     kind: str
     what: str
-    remedy: str | None = None
+    fix: str | None = None
 
 
 Oracle = Callable[[Run, Sequence[Run]], Flaw | str | None]
@@ -83,8 +83,8 @@ def finite(run: Run, _: Sequence[Run]) -> Flaw | None:
         given, kind = _ODD.get(step.phase, ("finite gradients", "nonfinite_result"))
         count = int((~step.result.isfinite()).sum())
         what = f"{given} gave NaN or inf in {count} of {len(step.result)} elements"
-        remedy = None if step.average.any() else "look for a division by a norm or a range"
-        return Flaw(kind, f"{what} (step {step.number}, {run.name})", remedy)
+        fix = None if step.average.any() else "look for a division by a norm or a range"
+        return Flaw(kind, f"{what} (step {step.number}, {run.name})", fix)
     return None
 
 

@@ -66,18 +66,18 @@ class Context:
         return self.hook.new_state(dist.group.WORLD)
 
     def problem(
-        self, kind: str, what: str, rank: int | None = None, remedy: str | None = None
+        self, kind: str, what: str, rank: int | None = None, fix: str | None = None
     ) -> Problem:
-        """Return a problem; the table of anomalies has the remedy if none is given."""
-        if remedy is None:
-            remedy = anomaly_kind(kind).said(sharded=is_sharded(self.hook.hook)).remedy
-        message = f"{what}; {remedy}" if remedy else what
+        """Return a problem; the table of anomalies has the fix if none is given."""
+        if fix is None:
+            fix = anomaly_kind(kind).said(sharded=is_sharded(self.hook.hook)).fix
+        message = f"{what}; {fix}" if fix else what
         return Problem(case=self.result.case, kind=kind, message=message, rank=rank)
 
-    def find(self, kind: str, what: str, remedy: str | None = None) -> None:
+    def find(self, kind: str, what: str, fix: str | None = None) -> None:
         """Put a problem of this rank on record, the first one of a kind."""
         if kind not in self.result.kinds:
-            self.result.problems.append(self.problem(kind, what, self.rank, remedy))
+            self.result.problems.append(self.problem(kind, what, self.rank, fix))
 
     def judge(
         self, runs: Sequence[Run], oracles: Sequence[Oracle], *, of_this_rank: bool = False
@@ -155,4 +155,4 @@ def _find_exception(context: Context, error: Exception) -> None:
         kind, message = "not_supported", f"NaN is refused: {message}"
     elif "'NoneType'" in message and not (context.hook.make_state or is_sharded(context.hook.hook)):
         message += "; it may need a state: pass --state package.module:make_state"
-    context.find(kind, message, remedy="")
+    context.find(kind, message, fix="")

@@ -121,7 +121,7 @@ def _registration(context: Context) -> None:
     try:
         DdpCall(context, MANY)
     except (TypeError, ValueError) as error:
-        context.find("registration", f"{error}", remedy="")
+        context.find("registration", f"{error}", fix="")
         return
     if refusal is not None:
         reason = f"{type(refusal).__name__}: {refusal}"
@@ -151,7 +151,7 @@ def _join(context: Context) -> None:
 def _pickling(context: Context) -> None:
     """Pickle the hook, its state, and the trained model; train the model's copy."""
     run, call = _begin(context, 3)
-    for what, value, remedy in (
+    for what, value, fix in (
         ("hook", context.hook.hook, "define it at the top of a module"),
         ("state", context.new_state(), "leave out what belongs to a process"),
         ("model", call.ddp, "look at what the hook's state holds"),
@@ -161,7 +161,7 @@ def _pickling(context: Context) -> None:
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             both = "does not pickle; nor does a model that the hook is registered on"
-            context.find("not_picklable", f"the {what} {both} ({reason})", remedy=remedy)
+            context.find("not_picklable", f"the {what} {both} ({reason})", fix=fix)
             return
     # The last copy is the model's; torch pickled the hooks with it, and registers none of them.
     listed_hooks(copied).clear()

@@ -54,7 +54,7 @@ def test_all_against_the_first(runs: Path, tmp_path: Path) -> None:
 def test_json_is_for_programs(runs: Path) -> None:
     result = call("compare", runs / "a1", runs / "slow", "--json")
     content = msgspec.json.decode(result.output)
-    assert content["schema"] == 3
+    assert content["schema"] == 4
     (found,) = content["comparisons"]
     period = next(one for one in found["quantities"] if one["key"] == "period")
     assert period["difference"]["verdict"] == "differs"
@@ -68,7 +68,7 @@ def no(*arguments: object) -> str:
     return " ".join(result.stderr.split())
 
 
-def test_what_cannot_be_is_said_with_its_remedy(runs: Path) -> None:
+def test_what_cannot_be_is_said_with_its_fix(runs: Path) -> None:
     a, other = runs / "a1", runs / "else"
     assert no(a) == "hooktrace compare: one run alone is nothing to compare; pass two or more"
     assert no(a, other).endswith(

@@ -68,7 +68,7 @@ def doubts_of(other: Measures) -> str:
     ("fields", "words"),
     [
         ({"missing": ("rank 1: no record file",)}, "other: rank 1: no record file"),
-        ({"left_out": {"probed": 3}}, "left out of all times: 3 of 63 in other"),
+        ({"left_out": {"checked": 3}}, "left out of all times: 3 of 63 in other"),
         ({"least_wire_bytes": 0.0}, "steps are of several kinds: they send 32.00 MB at the median"),
         ({"steps": 600}, "60 steps of base and 600 of other are included"),
         ({"beside": ("a", "b")}, "other: a and b communicate within the steps of "),

@@ -29,13 +29,13 @@ def test_errors_of_steps_that_do_not_settle_are_left_out(tmp_path: Path) -> None
     assert counts == [2]  # of either rank
 
 
-def test_steps_whose_buckets_are_of_another_generation_have_no_parts(tmp_path: Path) -> None:
+def test_steps_whose_buckets_are_of_another_rebuild_have_no_parts(tmp_path: Path) -> None:
     """A damaged file: step times are compared all the same."""
     job = SyntheticJob(ranks=2, steps=6)
     write_job(job, tmp_path)
     for (path,) in find_records(tmp_path).values():
         lines = path.read_bytes().splitlines(keepends=True)
-        at = b'"generation":%d'
+        at = b'"rebuild":%d'
         damaged = [x.replace(at % 1, at % 2) if b'"kind":"step"' in x else x for x in lines]
         path.write_bytes(b"".join(damaged))
     found = measure(run_in(tmp_path), job.model, "a")

@@ -44,7 +44,7 @@ def test_what_is_not_shown_is_said_with_its_reason(step: Difference, said: str) 
 
 @pytest.mark.parametrize("a", [0.0, None])
 def test_what_gradients_lose_is_in_the_headline(a: float | None) -> None:
-    """Also where few steps were probed, and where one run has none; not where it is rounding."""
+    """Also where few steps were checked, and where one run has none; not where it is rounding."""
     lost = Difference(a=a, b=0.33, verdict="unknown", why="two are too few")
     error = Quantity(key="error", title="relative error", unit="error", difference=lost)
     one = "0" if a is not None else "unknown"

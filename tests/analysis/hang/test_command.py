@@ -75,7 +75,7 @@ def test_json_has_what_the_tracer_returns(tmp_path: Path) -> None:
         assert hang[name] == getattr(record, name)
     assert (hang["ranks"], hang["waiting"], hang["recorded_by"]) == ([2], [0, 1, 3], [0, 1, 3])
     assert (hang["ended"], hang["ended_after_ns"]) == (False, None)
-    assert hang["remedy"].startswith("look at the line")
+    assert hang["fix"].startswith("look at the line")
     assert [stacks["rank"] for stacks in hang["stacks"]] == [0, 1, 2, 3]
     assert [end["closed"] for end in content["ranks"]] == [True, True, False, True]
 

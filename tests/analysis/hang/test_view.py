@@ -50,7 +50,7 @@ def rows(hang: Hang, *ends: RankEnd) -> dict[str, str]:
             },
         ),
         (
-            # Nobody is named, and a kind of a newer hooktrace has no remedy here.
+            # Nobody is named, and a kind of a newer hooktrace has no fix here.
             {
                 "kind": "solar_flare", "model": "", "hook": "", "ranks": (), "waiting": (),
                 "bucket": -1, "stacks": (),

@@ -12,11 +12,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hooktrace.records import (
+    AssignmentRecord,
     BucketRecord,
     CompletedStep,
     DeviceSpan,
     ErrorRecord,
-    LayoutRecord,
     Stage,
     Unit,
 )
@@ -69,7 +69,7 @@ class ShardedJob(Replicated):
     def schedule(self) -> list[tuple[float, Unit]]:
         """Return the collectives of a step, and then what odd steps have beside."""
         found = [Unit(name=n, collective="all_gather", phase="forward") for n in self.units]
-        more = [replace(unit, turn=1) for unit in found] if self.odd else []
+        more = [replace(unit, repeat=1) for unit in found] if self.odd else []
         for name in reversed(self.units):
             if self.again and name != self.units[0]:
                 found.append(Unit(name=name, collective="all_gather", phase="backward"))
@@ -81,12 +81,12 @@ class ShardedJob(Replicated):
         """The number of collectives in a step that is not odd."""
         return len(self.slots()) - len(self.units) * bool(self.odd)
 
-    def layouts(self) -> list[LayoutRecord]:
+    def assignments(self) -> list[AssignmentRecord]:
         """Return the layout of the collectives, and the one that the first odd step begins."""
         every = self.layout()
         return [
             replace(every, buckets=every.buckets[: self.usual]),
-            *([replace(every, generation=1)] if self.odd else []),
+            *([replace(every, rebuild=1)] if self.odd else []),
         ]
 
     def completed(self) -> list[list[CompletedStep]]:
@@ -149,8 +149,8 @@ class ShardedJob(Replicated):
             call, ready_ns=ready, launched_ns=done, done_ns=done, stages=tuple(stages),
             wire_bytes=sent, bus_bytes=self._bus_bytes(unit), is_last=i == self.usual - 1,
             exposed_ns=None if is_unseen else int((done - ready) * (1 - self.hidden)),
-            generation=int(bool(self.odd) and number >= min(self.odd)), error=error,
-            probed=error is not None,
+            rebuild=int(bool(self.odd) and number >= min(self.odd)), error=error,
+            checked=error is not None,
         )  # fmt: skip
 
     def _seen(self, completed: CompletedStep) -> CompletedStep:
@@ -176,5 +176,5 @@ def _on_device(call: BucketRecord, first: int) -> BucketRecord:
 def write_sharded(job: ShardedJob, folder: Path, *, files: int | None = None) -> None:
     """Write the files of a job's first ranks."""
     for rank, steps in enumerate(job.completed()[:files]):
-        records = [job.run(rank), *job.layouts(), *job.clock_records(rank)]
+        records = [job.run(rank), *job.assignments(), *job.clock_records(rank)]
         write_ranks(folder, {rank: rank_file(records, steps).decode()})

@@ -17,7 +17,7 @@ from tests.analysis.perfetto.trace_events import read, validate
 from tests.analysis.run.files import Completed, moved, run_of, text_of, write_ranks
 from tests.analysis.runs import run_in
 from tests.analysis.shown import Page, page_of
-from tests.exporters.records_sample import make_step, on_device, opaque, probed
+from tests.exporters.records_sample import checked, make_step, on_device, plain
 
 CHANGES: tuple[Callable[[Completed], Completed], ...] = (
     lambda step: step,
@@ -25,14 +25,20 @@ CHANGES: tuple[Callable[[Completed], Completed], ...] = (
     lambda step: (step[0], step[1][:1]),
     on_device,
     lambda step: on_device(step, resolved=False),
-    lambda step: opaque(step, sent=None),
-    probed,
+    lambda step: plain(step, sent=None),
+    checked,
     lambda step: moved(step, lambda _: 10**9),  # all at once
     lambda step: (step[0], tuple(replace(b, done_ns=b.ready_ns - 5) for b in step[1])),
-    lambda step: (replace(step[0], busy_ns=None, exposed_ns=None, wire_busy_ns=None), step[1]),
-    lambda step: (replace(step[0], busy_ns=0, exposed_ns=0, previous_period_ns=0), step[1]),
+    lambda step: (
+        replace(step[0], communication_ns=None, exposed_ns=None, wire_in_flight_ns=None),
+        step[1],
+    ),
+    lambda step: (
+        replace(step[0], communication_ns=0, exposed_ns=0, previous_period_ns=0),
+        step[1],
+    ),
     lambda step: (replace(step[0], complete=False), step[1]),
-    lambda step: (replace(step[0], shadow=True), step[1]),
+    lambda step: (replace(step[0], join_dummy=True), step[1]),
     lambda step: (step[0], tuple(replace(b, exception="ValueError: no") for b in step[1])),
     lambda step: (step[0], tuple(replace(b, bucket=b.bucket + 7) for b in step[1])),
     lambda step: (step[0], tuple(replace(b, wire_bytes=0, bus_bytes=0.0) for b in step[1])),

@@ -40,7 +40,7 @@ def test_one_model_only(tmp_path: Path) -> None:
     "command", [["report", "--html"], ["export", "--out"], ["report", "--json"]]
 )
 @pytest.mark.parametrize(
-    ("file", "problem", "remedy"),
+    ("file", "problem", "fix"),
     [
         (None, "there is no record file in", "set HOOKTRACE_RECORD_DIR in the job"),
         ((RANK_0, "rubbish\n"), "no record file of hooktrace: no line of it is a record", ""),
@@ -49,7 +49,7 @@ def test_one_model_only(tmp_path: Path) -> None:
     ids=["no file", "rubbish", "no step"],
 )  # fmt: skip
 def test_what_cannot_be_read_is_named(
-    tmp_path: Path, command: list[str], file: tuple[str, str] | None, problem: str, remedy: str
+    tmp_path: Path, command: list[str], file: tuple[str, str] | None, problem: str, fix: str
 ) -> None:
     """One line on standard error, exit code 2, and nothing is printed or written."""
     if file is not None:
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_named(
     assert (result.exit_code, result.stdout) == (2, "")
     assert len(result.stderr.splitlines()) == 1
     assert problem in result.stderr
-    assert result.stderr.rstrip().endswith(remedy)
+    assert result.stderr.rstrip().endswith(fix)
     assert not out.exists()
 
 

@@ -20,7 +20,7 @@ from tests.analysis.told import TOLD
 
 def stall(rank: int, step: int) -> AnomalyRecord:
     return AnomalyRecord(
-        kind="stall", model="synthetic", hook="allreduce_hook", generation=1, step=step, bucket=-1,
+        kind="stall", model="synthetic", hook="allreduce_hook", rebuild=1, step=step, bucket=-1,
         stage="exposed", time_ns=step * 10**8, message="10 s, where 2 ms is usual", rank=rank,
     )  # fmt: skip
 
@@ -43,7 +43,7 @@ def test_a_hang_of_a_sharded_model_is_told_by_its_unit(tmp_path: Path) -> None:
     record = replace(hang.record, kind="uneven_inputs", unit=unit, message=told)
     found = hang_finding(like(hang, record=record))
     assert found.sentence == f"{told}."
-    assert found.remedy == "Give all ranks as many batches."
+    assert found.fix == "Give all ranks as many batches."
 
 
 def test_stalls_are_told_as_ranks_recorded_them(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hooktrace.analysis.report.rules_ranks import slow_steps_cost
 
 
 @pytest.mark.parametrize(
-    ("exposed", "said", "remedy"),
+    ("exposed", "said", "fix"),
     [
         (None, "in what is not known", "what else the machine does in these steps"),
         (0.6, "mostly in communication", "(hooktrace export)"),
@@ -20,10 +20,10 @@ from hooktrace.analysis.report.rules_ranks import slow_steps_cost
     ],
 )
 def test_the_largest_part_of_slow_steps_is_named(
-    exposed: float | None, said: str, remedy: str
+    exposed: float | None, said: str, fix: str
 ) -> None:
     slow = SlowSteps(steps=(3,), periods=30, slowest_ns=9e7, excess_ns=1e6, exposed_share=exposed)
     model: Any = SimpleNamespace(slow=slow, is_whole=True, beside=(), noun="bucket")
     (finding,) = slow_steps_cost(model)
     assert finding.sentence.endswith(f"1.00 ms a step, {said}.")
-    assert remedy in finding.remedy
+    assert fix in finding.fix

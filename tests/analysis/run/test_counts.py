@@ -14,7 +14,7 @@ from tests.analysis.report.jobs import write_changed
 from tests.analysis.runs import run_in
 
 JOB = SyntheticJob(ranks=2, steps=8, bucket_bytes=(1_000_000,) * 2)
-FLAGS = ("warmup", "shadow", "complete", "probed")
+FLAGS = ("warmup", "join_dummy", "complete", "checked")
 
 
 def why(folder: Path) -> list[list[str]]:
@@ -28,28 +28,28 @@ def test_of_several_reasons_the_first_stands(tmp_path: Path) -> None:
         step, buckets = completed
         return (
             replace(
-                step, warmup=step.step == 1, complete=step.step != 2, probed=step.step < 5,
-                generation=1 if step.step < 4 else 2,
+                step, warmup=step.step == 1, complete=step.step != 2, checked=step.step < 5,
+                rebuild=1 if step.step < 4 else 2,
             ),
             buckets,
         )  # fmt: skip
 
     write_changed(tmp_path, JOB, change)
-    expected = ["warmup", "incomplete", "generation", "probed", *["counts"] * 4]
+    expected = ["warmup", "incomplete", "rebuild", "checked", *["counts"] * 4]
     assert why(tmp_path) == [expected] * 2
 
 
-def test_a_generation_that_nothing_counts_of_leaves_none_out(tmp_path: Path) -> None:
-    """The last steps are of other buckets, and each of them was probed or broke off."""
+def test_a_rebuild_that_nothing_counts_of_leaves_none_out(tmp_path: Path) -> None:
+    """The last steps are of other buckets, and each of them was checked or broke off."""
 
     def change(rank: int, completed: CompletedStep) -> CompletedStep:
         step, buckets = completed
         if step.step < 7:
             return completed
-        return replace(step, generation=2, probed=step.step == 7, complete=step.step < 8), buckets
+        return replace(step, rebuild=2, checked=step.step == 7, complete=step.step < 8), buckets
 
     write_changed(tmp_path, JOB, change)
-    assert why(tmp_path) == [[*["counts"] * 6, "probed", "incomplete"]] * 2
+    assert why(tmp_path) == [[*["counts"] * 6, "checked", "incomplete"]] * 2
 
 
 def test_a_hang_takes_its_step_and_the_late_rank_s_one_before(tmp_path: Path) -> None:

@@ -17,7 +17,11 @@ def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
     assert (model.steps, model.clock, model.exposed_share) == (9, "host", 0.2)
     assert model.period is not None
     assert model.exposed is not None
-    assert (model.period.p50, model.exposed.p50, model.busy_ns) == (10 * MS, 2 * MS, 3 * MS)
+    assert (model.period.p50, model.exposed.p50, model.communication_ns) == (
+        10 * MS,
+        2 * MS,
+        3 * MS,
+    )
     assert model.overlap == pytest.approx(1 / 3)
     assert (model.gradient_bytes, model.wire_bytes) == (8_000, 4_000)
     first, last = model.buckets
@@ -26,5 +30,5 @@ def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
     }  # fmt: skip
     assert (first.ready_ns, last.ready_ns) == (0, 1 * MS)
     assert (first.is_last, last.is_last) == (False, True)
-    assert (first.tail_share, last.tail_share) == (0.5, 0.5)  # done 1 and 2 ms after backward
+    assert (first.exposed_share, last.exposed_share) == (0.5, 0.5)  # done 1 and 2 ms after backward
     assert first.busbw_bytes_per_second == pytest.approx(2_000 / 1e-3)

@@ -51,7 +51,7 @@ def without_step(folder: Path, record: HangRecord) -> None:
     """Rank 3 may have been stopped when the others had got their result."""
     drop(folder, EVERY, END)
     for step in range(12, 21):
-        drop(folder, [3], f'"generation":1,"step":{step},"clock"')
+        drop(folder, [3], f'"rebuild":1,"step":{step},"clock"')
 
 
 def broken_off(folder: Path, record: HangRecord) -> None:
@@ -151,11 +151,11 @@ def test_since_is_in_the_clock_of_who_recorded_it(tmp_path: Path) -> None:
     assert hang.start == pytest.approx(record.since_ns, abs=1_000_000)
 
 
-def test_the_remedy_of_its_kind_is_no_part_of_the_sentence(tmp_path: Path) -> None:
+def test_the_fix_of_its_kind_is_no_part_of_the_sentence(tmp_path: Path) -> None:
     """A message ends in it, and whoever shows the hang shows it apart."""
     record = write_hung_job(JOB, LASTS, tmp_path)
     drop(tmp_path, EVERY, HANG)
-    add(tmp_path, 0, replace(record, message=f"{record.message}; {hang_kind('busy').remedy}"))
+    add(tmp_path, 0, replace(record, message=f"{record.message}; {hang_kind('busy').fix}"))
     (hang,) = hangs_in(tmp_path)
     assert hang.record.sentence == record.message
 

@@ -42,7 +42,7 @@ def test_busy_is_no_sum(tmp_path: Path) -> None:
     arrays = arrays_of(job_run(job, tmp_path))
     parts = parts_of(job, tmp_path)
     busy = parts.busy_in[KINDS.index("transfer")]
-    wire = arrays.by_step("wire_busy").mean(axis=0)[:-1]
+    wire = arrays.by_step("wire_in_flight").mean(axis=0)[:-1]
     np.testing.assert_allclose(busy, wire, atol=2)
     assert busy.mean() < arrays.stages["wire"].sum(axis=2).mean()
 

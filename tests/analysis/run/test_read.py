@@ -16,7 +16,7 @@ from hooktrace.analysis.run.columns import UNKNOWN
 from hooktrace.analysis.run.read import ColumnBuilder, read_track
 from hooktrace.records import BucketRecord, StepRecord
 from tests.analysis.run.files import Completed, run_of, steps_of, text_of
-from tests.exporters.records_sample import make_step, on_device, probed
+from tests.exporters.records_sample import checked, make_step, on_device
 
 
 def track_of(text: str | bytes) -> RankTrack:
@@ -50,7 +50,7 @@ def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
     for name, value in (
         ("step", record.step),
         ("bucket", record.bucket),
-        ("generation", record.generation),
+        ("rebuild", record.rebuild),
         ("called", record.ready_ns),
         ("launched_after", record.launched_ns - record.ready_ns),
         ("ready", record.ready_ns),
@@ -62,7 +62,7 @@ def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
     ):
         assert getattr(columns, name)[row] == value, name
     flags = {name for name, bit in FLAGS.items() if columns.flags[row] & bit}
-    wanted = {n for n in ("is_last", "shadow", "warmup") if getattr(record, n)}
+    wanted = {n for n in ("is_last", "join_dummy", "warmup") if getattr(record, n)}
     assert flags == wanted | ({"exception"} if record.exception else set())
     assert track.exceptions.get(row) == record.exception
     assert track.errors.get(row) == record.error
@@ -78,13 +78,13 @@ def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
 def check_step(track: RankTrack, row: int, step: StepRecord) -> None:
     columns = track.steps
     assert track.models[columns.model[row]] == (step.model, step.hook)
-    for name in ("first_ready", "last_ready", "done", "busy", "exposed", "wire_busy"):
+    for name in ("first_ready", "last_ready", "done", "communication", "exposed", "wire_in_flight"):
         assert getattr(columns, name)[row] == or_unknown(getattr(step, f"{name}_ns")), name
     assert columns.previous_period[row] == or_unknown(step.previous_period_ns)
-    for name in ("step", "generation", "gradient_bytes", "wire_bytes", "bus_bytes", "bucket_count"):
+    for name in ("step", "rebuild", "gradient_bytes", "wire_bytes", "bus_bytes", "bucket_count"):
         assert getattr(columns, name)[row] == or_unknown(getattr(step, name)), name
     flags = {name for name, bit in FLAGS.items() if columns.flags[row] & bit}
-    wanted = {name for name in ("shadow", "warmup") if getattr(step, name)}
+    wanted = {name for name in ("join_dummy", "warmup") if getattr(step, name)}
     assert flags == wanted | (set() if step.complete else {"incomplete"})
 
 
@@ -92,13 +92,15 @@ def test_every_field_of_host_steps() -> None:
     """Ordinary ones, unknown numbers, marks, errors and an exception."""
     first, (a, b) = make_step(2)
     odd = (
-        replace(first, step=3, complete=False, wire_bytes=None, bus_bytes=None, busy_ns=None),
+        replace(
+            first, step=3, complete=False, wire_bytes=None, bus_bytes=None, communication_ns=None
+        ),
         (
-            replace(a, step=3, wire_bytes=None, bus_bytes=None, shadow=True, stages=()),
+            replace(a, step=3, wire_bytes=None, bus_bytes=None, join_dummy=True, stages=()),
             replace(b, step=3, warmup=True, exception="ValueError: no", model="other"),
         ),
     )
-    steps = [*steps_of(2), probed((first, (a, b))), odd]
+    steps = [*steps_of(2), checked((first, (a, b))), odd]
     check(track_of(text_of(run_of(1), steps)), steps)
 
 
@@ -190,7 +192,7 @@ DAMAGE = (
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from(DAMAGE)), max_size=4))
 def test_a_block_is_read_as_its_lines_are(damage: list[tuple[int, bytes]]) -> None:
     """Wherever lines that cannot be read stand in it, and each is named by its number."""
-    lines = text_of(run_of(0), [probed(make_step(i)) for i in range(6)]).encode().splitlines(True)
+    lines = text_of(run_of(0), [checked(make_step(i)) for i in range(6)]).encode().splitlines(True)
     for at, line in damage:
         lines.insert(1 + at % len(lines), line)
     singly = ColumnBuilder()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import RankClock, Run, lags, load
+from hooktrace.analysis.run import RankClock, Run, delays, load
 from hooktrace.analysis.run.columns import UNKNOWN
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
 from hooktrace.records.files import find_records, record_path
@@ -30,9 +30,9 @@ def clock(time_ns: int, offset_ns: int, uncertainty_ns: int = 20_000) -> ClockRe
     )
 
 
-def lags_in(run: Run) -> list[list[int]]:
+def delays_in(run: Run) -> list[list[int]]:
     """Return by how many ns the calls of each rank came after the first one."""
-    return [own.ns.tolist() for own in lags(run, MODEL)]
+    return [own.ns.tolist() for own in delays(run, MODEL)]
 
 
 def test_a_rank_that_is_seconds_away_and_drifts_is_put_in_its_place(tmp_path: Path) -> None:
@@ -54,13 +54,13 @@ def test_a_rank_that_is_seconds_away_and_drifts_is_put_in_its_place(tmp_path: Pa
     )
     run = run_in(tmp_path)
     assert run.unaligned == []
-    found = lags(run, MODEL)
+    found = delays(run, MODEL)
     assert [len(own.ns) for own in found] == [400, 400]
     assert {ns for own in found for ns in own.ns.tolist()} <= {0, 1, 2}  # of rounding
     assert {ns for own in found for ns in own.unsure.tolist()} <= {0, 20_000}
 
 
-def test_a_lag_is_off_by_what_both_clocks_are(tmp_path: Path) -> None:
+def test_a_delay_is_off_by_what_both_clocks_are(tmp_path: Path) -> None:
     """Rank 2 of 3 comes late, at bucket 1 of step 1 only, and rank 1 first there."""
     texts = {}
     for rank in range(3):
@@ -72,7 +72,7 @@ def test_a_lag_is_off_by_what_both_clocks_are(tmp_path: Path) -> None:
         clocks = [clock(HOST_ANCHOR_NS + i * S - rank * S, rank * S) for i in range(2)]
         texts[rank] = text_of(run_of(rank), steps, clocks=clocks if rank else ())
     write_ranks(tmp_path, texts)
-    found = lags(run_in(tmp_path), MODEL)
+    found = delays(run_in(tmp_path), MODEL)
     assert [own.ns.tolist() for own in found] == [
         [0, 0, 0, late, 0, 0] for late in (1000, 0, 50_000)
     ]
@@ -88,7 +88,7 @@ def test_a_clock_that_nobody_measured_is_said_to_be_unknown(tmp_path: Path) -> N
     assert run.unaligned == [1]
     ready = [clock.common(track.buckets.called) for track, clock in run.ranks]
     assert set(ready[1] - ready[0]) == {5 * MS}
-    assert lags_in(run) == [[UNKNOWN] * 4] * 2
+    assert delays_in(run) == [[UNKNOWN] * 4] * 2
 
 
 def test_uncertainty_grows_beyond_the_measurements() -> None:
@@ -121,7 +121,7 @@ def test_a_rank_is_after_none_that_lacks_the_bucket(tmp_path: Path) -> None:
             1: text_of(run_of(1), steps_of(2), clocks=clocks),
         },
     )
-    assert lags_in(run_in(tmp_path)) == [[0] * 4 + [UNKNOWN] * 2, [0] * 4]
+    assert delays_in(run_in(tmp_path)) == [[0] * 4 + [UNKNOWN] * 2, [0] * 4]
 
 
 def test_a_job_that_was_started_again_on_fewer_ranks(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_no_files_make_an_empty_timeline() -> None:
     run = load({})
     assert (run.tracks, run.model_names, run.unaligned) == ([], [], [])
     assert run.info is None
-    assert lags(run, "any") == []
+    assert delays(run, "any") == []
 
 
 @pytest.mark.slow

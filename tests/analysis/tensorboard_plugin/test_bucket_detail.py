@@ -16,11 +16,11 @@ from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
 from tests.analysis.run.files import Times, steps_of, text_of, write_ranks, write_times
 from tests.analysis.runs import job_run, run_in, tab_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
-from tests.exporters.records_sample import probed
+from tests.exporters.records_sample import checked
 
 
 def test_details_are_those_of_the_record(tmp_path: Path) -> None:
-    step, buckets = probed(steps_of(1)[0])
+    step, buckets = checked(steps_of(1)[0])
     failed = (buckets[0], replace(buckets[1], exception="ValueError: no"))
     made = scene(tmp_path, [(step, failed)])
     first = bucket_detail(made, 0, row=0)
@@ -70,8 +70,8 @@ def test_an_error_says_what_it_is_against(tmp_path: Path) -> None:
         relative_l2=0.1, cosine=1.0, max_absolute=0.1, flipped_share=0.0, reference_l2=1.0
     )
     step, calls = next(sharded_steps(job))[0]
-    probed = step, tuple(replace(call, error=error) for call in calls)
-    write_ranks(tmp_path, {0: text_of(job.run(0), [probed])})
+    checked = step, tuple(replace(call, error=error) for call in calls)
+    write_ranks(tmp_path, {0: text_of(job.run(0), [checked])})
     scene = tab_of(run_in(tmp_path))
     told = [dict(bucket_detail(scene, 0, row=row)["error"])["against"] for row in range(2)]
     assert told == ["the parameters", "a lossless reduce-scatter"]

@@ -34,9 +34,9 @@ def map_of(folder: Path, value: str, columns: int = 1000) -> tuple[dict[str, Any
 def test_a_bin_of_steps_shows_the_slowest_and_says_which(tmp_path: Path) -> None:
     job = SyntheticJob(ranks=2, steps=10, late_ms={1: 9.0}, late_every=7, jitter_ms=0.0)
     write_job(job, tmp_path)
-    found, lag = map_of(tmp_path, "lag", 4)
+    found, delay = map_of(tmp_path, "delay", 4)
     assert (found["bin_steps"], found["step"], found["steps"]) == (3, [1, 4, 7, 10], 10)
-    assert lag[1].tolist() == [9 * MS, 0, 9 * MS, 0]  # steps 1 and 8
+    assert delay[1].tolist() == [9 * MS, 0, 9 * MS, 0]  # steps 1 and 8
     assert np.array(found["at"]).reshape(2, 4)[1].tolist() == [0, 0, 1, 0]
 
 
@@ -46,10 +46,10 @@ def test_an_answer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "MAX_CELLS", 30)
     for value in VALUES:
         assert map_of(tmp_path, value, 10**6)[1].size <= 30
-    with pytest.raises(NotThereError, match="exposed, lag"):
+    with pytest.raises(NotThereError, match="exposed, delay"):
         map_of(tmp_path, "speed")
     with pytest.raises(ValueError, match="columns must be"):
-        map_of(tmp_path, "lag", 0)
+        map_of(tmp_path, "delay", 0)
 
 
 def test_unions_of_groups_are_the_unions_of_each() -> None:

@@ -72,9 +72,9 @@ def test_a_parameter_is_in_the_buckets_of_each_layout(tmp_path: Path) -> None:
     layout = make_layout()
     name = layout.buckets[0].parameters[0].name
     encoder = RecordEncoder()
-    first = replace(layout, model="net", generation=1, step=0)
+    first = replace(layout, model="net", rebuild=1, step=0)
     moved = tuple(replace(b, bucket=1 - b.bucket) for b in layout.buckets[:2])
-    second = replace(layout, model="net", generation=2, step=2, buckets=moved)
+    second = replace(layout, model="net", rebuild=2, step=2, buckets=moved)
     text = text_of(run_of(0), steps_of(4), ended=False)
     lines = [text, *(encoder.record(one).decode() for one in (first, second))]
     write_ranks(tmp_path, {0: "".join(lines)})

@@ -63,12 +63,12 @@ def press(top: Top, *keys: str) -> Top:
 @pytest.mark.parametrize(
     ("keys", "asked", "view", "goes_on"),
     [
-        (("", ""), ["", ""], ("", "lag"), True),
-        (("q",), [], ("", "lag"), False),
+        (("", ""), ["", ""], ("", "delay"), True),
+        (("q",), [], ("", "delay"), False),
         (("x", "s"), [], ("", "period"), True),
-        (("s", "s", "s", "s", "s"), [], ("", "lag"), True),
-        (("m",), ["critic"], ("critic", "lag"), True),
-        (("m", "m", ""), ["critic", "net", "net"], ("net", "lag"), True),
+        (("s", "s", "s", "s", "s"), [], ("", "delay"), True),
+        (("m",), ["critic"], ("critic", "delay"), True),
+        (("m", "m", ""), ["critic", "net", "net"], ("net", "delay"), True),
         (("sq",), [], ("", "period"), False),
     ],
 )

@@ -24,11 +24,11 @@ def test_a_small_job_at_80_by_24() -> None:
         "hooktrace top  runs/a  model net (fp16_compress_hook)",
         "4 of 4 ranks have told",
         "step 20, 4 ranks: period 100 ms (100 to 100); exposed 5.00 ms (5.00 to 5.00);",
-        "lag 7.00 ms ± 0.20, last rank 3",
-        "lag     ████████████████████  20 steps, up to 7.00 ms",
+        "delay 7.00 ms ± 0.20, last rank 3",
+        "delay   ████████████████████  20 steps, up to 7.00 ms",
         "exposed ████████████████████  20 steps, up to 5.00 ms",
         "each rank, means of its last steps:",
-        "  rank     step behind   lag ms period ms exposed ms  host",
+        "  rank     step behind   delay ms period ms exposed ms  host",
         "     3       20            7.00       100       5.00  node0",
         "     0       20           <0.20       100       5.00  node0",
         "     1       20           <0.20       100       5.00  node0",
@@ -42,7 +42,7 @@ def test_a_large_job_at_200_by_50() -> None:
     lines = screen(job(1000, late=700), width=200, height=50)
     assert len(lines) == 50
     assert lines[1] == "1,000 of 1,000 ranks have told, the latest 128 are shown"
-    assert lines[2].endswith("lag 7.00 ms ± 0.20, last rank 700")
+    assert lines[2].endswith("delay 7.00 ms ± 0.20, last rank 700")
     assert sum("node" in line for line in lines) == 50 - 8
 
 
@@ -55,7 +55,7 @@ def test_rows_are_sorted_with_the_most_on_top() -> None:
     )
     assert [row.line.rank for row in sorted_ranks(rows, "exposed")] == [0, 2, 3, 1]
     assert [row.line.rank for row in sorted_ranks(rows, "rank")] == [0, 1, 2, 3]
-    assert [row.line.rank for row in sorted_ranks(rows, "lag")] == [1, 3, 0, 2]
+    assert [row.line.rank for row in sorted_ranks(rows, "delay")] == [1, 3, 0, 2]
     shown = screen(job(200), View(sort="rank"))
     assert [line.split()[0] for line in shown if "node" in line][:2] == ["0", "1"]
 
@@ -64,11 +64,11 @@ def test_what_is_not_known_is_not_said() -> None:
     """Without clocks nobody is last; without steps there is nothing."""
     shown = job()
     steps = tuple(replace(s, arrival=None, exposed=None) for s in shown.steps)
-    ranks = tuple(replace(r, lag_ns=None) for r in shown.ranks)
+    ranks = tuple(replace(r, arrival_delay_ns=None) for r in shown.ranks)
     lines = screen(replace(shown, steps=steps, ranks=ranks))
-    assert "exposed unknown; lag unknown" in lines[2]
+    assert "exposed unknown; delay unknown" in lines[2]
     assert "last rank" not in "".join(lines)
-    assert lines[3] == f"lag     {'·' * 20}  20 steps"
+    assert lines[3] == f"delay     {'·' * 20}  20 steps"
     assert "no step yet" in screen(JobSteps(2).snapshot())[2]
 
 

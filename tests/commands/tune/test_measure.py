@@ -100,7 +100,7 @@ def test_settings_are_told_by_turns_and_record_files(
     steps = [sample.make_step(step) for step in (*range(1, 4), *range(10, 15))]
     steps[:2] = [(replace(x, warmup=True, exposed_ns=999), of_step) for x, of_step in steps[:2]]
     steps[-1] = (replace(steps[-1][0], complete=False, exposed_ns=999), steps[-1][1])
-    steps.append(sample.probed(sample.make_step(15)))
+    steps.append(sample.checked(sample.make_step(15)))
     for label, count in (("a", 3), (OWN, 6)):
         part = Part(label, lambda step: "a" if step < 10 else OWN)
         part.export(replace(sample.make_batch(0, steps=0), steps=tuple(steps)))

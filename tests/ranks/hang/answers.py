@@ -200,7 +200,7 @@ def in_barrier(where: str = "f") -> RankStatus:
 
 
 def in_group(rank: int, group: str, kind: str) -> RankStatus:
-    """A rank whose opaque hook has issued the first collective of a group of its own."""
+    """A rank whose plain hook has issued the first collective of a group of its own."""
     one = PendingCollective(group, group, 1, kind, 8, (rank, rank + 1, 1))
     return waiting(rank, FUTURE, pending=(one,), issued={group: 1})
 
@@ -255,7 +255,7 @@ JOBS = {
     "torch lists another, of two": job(*issued("all_reduce", "broadcast")),
     "torch lists none on one": job(*issued("all_reduce"), waiting(1, FUTURE, **NONE)),
     "torch lists none": job(waiting(0, FUTURE, **NONE), waiting(1, FUTURE, **NONE)),
-    "torch tells nothing of an opaque hook": job(waiting(0, FUTURE), waiting(1, FUTURE)),
+    "torch tells nothing of a plain hook": job(waiting(0, FUTURE), waiting(1, FUTURE)),
     "in the hook's code": job(
         waiting(0, FUTURE),
         waiting(2, HOOK, main=thread("h.py:1 q", doing=BACKWARD)),
@@ -359,7 +359,7 @@ NEARBY = {
     ),
     ("waits_in_callback", "it calls no wait"): job(calls_back(0, thread("b.py:1 f", foreign=True))),
     ("unknown", "the hook runs"): job(waiting(0, HOOK)),
-    ("some_ranks_only", "the hook is opaque"): job(waiting(0, call(5), call(6)), after_5(1, -1)),
+    ("some_ranks_only", "the hook is plain"): job(waiting(0, call(5), call(6)), after_5(1, -1)),
     ("some_ranks_only", "as many on all ranks"): job(waiting(0, call(5), call(6)), after_5(1, 1)),
     ("different_collectives", "all are in the same one"): job(
         in_unit(0), in_unit(1, unit(bucket=17))

@@ -50,7 +50,7 @@ def told(name: str) -> str:
 
 
 def test_what_is_told_of_each_job() -> None:
-    """The kind, which ranks, whether these may take long, and the sentence with its remedy."""
+    """The kind, which ranks, whether these may take long, and the sentence with its fix."""
     assert "".join(map(told, JOBS)) == GOLDEN.read_text()
 
 

@@ -68,7 +68,7 @@ def test_stages_of_a_staged_hook(model: ModelState) -> None:
     assert stage(model) == "probe"
 
 
-def test_stages_of_an_opaque_hook(model: ModelState) -> None:
+def test_stages_of_an_plain_hook(model: ModelState) -> None:
     """Whether it has returned is all that is known."""
     call = begin(model, 0)
     call.staged = False

@@ -13,7 +13,7 @@ MODEL = ("net", "fp16_compress_hook")
 MS = 1_000_000
 
 
-def part_of(rank: int, step: int, *, lag_ms: int = 0) -> StepSpread:
+def part_of(rank: int, step: int, *, delay_ms: int = 0) -> StepSpread:
     """Return one rank's part: 100 ms after the step before, 5 ms exposed, clocks true to 0.1 ms."""
     return StepSpread(
         step,
@@ -21,7 +21,7 @@ def part_of(rank: int, step: int, *, lag_ms: int = 0) -> StepSpread:
         period_total_ns=100 * MS,
         exposed=range_of(5 * MS, rank),
         exposed_total_ns=5 * MS,
-        arrival=range_of((step * 100 + lag_ms) * MS, rank),
+        arrival=range_of((step * 100 + delay_ms) * MS, rank),
         uncertainty_ns=MS // 10,
     )
 
@@ -40,7 +40,7 @@ def message_of(
     """Return what a host tells of steps of its ranks; rank ``late`` came 7 ms after the others."""
     gatherer = Gatherer()
     for rank in ranks:
-        parts = [part_of(rank, step, lag_ms=7 * (rank == late)) for step in steps]
+        parts = [part_of(rank, step, delay_ms=7 * (rank == late)) for step in steps]
         gatherer.add([(MODEL, part) for part in parts], [line_of(rank, parts, host=host)])
     message = gatherer.message()
     assert message is not None

@@ -28,7 +28,12 @@ def test_a_step_is_closed_when_all_ranks_have_told(clock: Seconds) -> None:
     (record,) = job.closed()
     spread = record.spread
     assert (record.model, record.hook, record.world_size) == (*MODEL, 4)
-    assert (spread.step, spread.ranks, spread.lag_ns, spread.last_rank) == (7, 4, 7 * MS, 3)
+    assert (spread.step, spread.ranks, spread.arrival_delay_ns, spread.last_rank) == (
+        7,
+        4,
+        7 * MS,
+        3,
+    )
     assert (spread.period_mean_ns, spread.exposed_mean_ns) == (100 * MS, 5 * MS)
     assert job.closed() == []
 
@@ -91,7 +96,9 @@ def test_a_look_shows_ranks_by_lateness(clock: Seconds) -> None:
     job.take(2, message_of([2], range(1, 9), host="b"))
     job.take(3, message_of([3], range(1, 11), host="b"))
     shown = job.snapshot()
-    assert [(r.line.rank, r.line.host, r.behind, r.lag_ns, r.age_s) for r in shown.ranks] == [
+    assert [
+        (r.line.rank, r.line.host, r.behind, r.arrival_delay_ns, r.age_s) for r in shown.ranks
+    ] == [
         (2, "b", 2, 0, 0.0),
         (1, "a", 0, 7 * MS, 3.0),
         (0, "a", 0, 0, 3.0),

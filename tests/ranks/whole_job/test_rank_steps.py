@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from hooktrace.ranks.whole_job.messages import Plan
 from hooktrace.ranks.whole_job.rank_steps import RankSteps
-from hooktrace.records import Batch, BucketLayout, LayoutRecord, StepSpread, Unit
+from hooktrace.records import AssignmentRecord, Batch, BucketLayout, StepSpread, Unit
 from hooktrace.records.job import Range
 from tests.exporters.records_sample import HOOK, MODEL, STEP_NS, make_anomaly, make_run, make_step
 
@@ -47,9 +47,9 @@ def test_a_step_is_told_once_in_the_clock_of_rank_0() -> None:
 
 
 def test_times_of_steps_that_do_not_count_are_not_told() -> None:
-    """Of a probed step that it was there."""
+    """Of a checked step that it was there."""
     steps = RankSteps(lambda _: OFFSET, print)
-    steps.add(batch(1, probed=True, previous_period_ns=None))
+    steps.add(batch(1, checked=True, previous_period_ns=None))
     steps.add(batch(2, complete=False, previous_period_ns=None))
     told, (line,) = steps.take()
     assert [part for _, part in told] == [StepSpread(1), StepSpread(2, incomplete=1)]
@@ -66,7 +66,7 @@ def test_an_arrival_needs_a_clock_that_is_known() -> None:
 
 
 def test_ranks_of_a_sharded_model_come_to_its_end_together() -> None:
-    """Which tells nothing of who was late before: no arrival, and no lag of it."""
+    """Which tells nothing of who was late before: no arrival, and no delay of it."""
     steps = RankSteps(lambda _: OFFSET, print)
     steps.add(batch(1, sharded=True))
     ((_, part),), (line,) = steps.take()
@@ -82,7 +82,9 @@ def test_an_anomaly_of_a_sharded_model_is_told_by_its_unit() -> None:
         bucket=0, dtype="float32", device_type="cpu", numel=1, gradient_bytes=4, parameters=(),
         unit=unit,
     )  # fmt: skip
-    layout = LayoutRecord(model=MODEL, hook=HOOK, generation=0, step=0, time_ns=0, buckets=(known,))
+    layout = AssignmentRecord(
+        model=MODEL, hook=HOOK, rebuild=0, step=0, time_ns=0, buckets=(known,)
+    )
     steps.add(Batch(run=make_run(1), records=(layout,)))
     steps.add(batch(2, sharded=True))
     _, (line,) = steps.take()

@@ -1,4 +1,4 @@
-"""Rows of ranks: one each, of its newest line, with lags of steps in which others are known."""
+"""Rows of ranks: one each, of its newest line, with delays of steps in which others are known."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def test_the_newest_line_of_a_rank_counts() -> None:
         assert (row.line.step, row.age_s, count) == (5, 1.0, 1)
 
 
-def test_a_lag_needs_another_rank() -> None:
+def test_a_delay_needs_another_rank() -> None:
     """Of the same step; otherwise it is not known, and not 0."""
-    parts = [part_of(1, 3, lag_ms=4), part_of(1, 4, lag_ms=6), part_of(1, 5)]
+    parts = [part_of(1, 3, delay_ms=4), part_of(1, 4, delay_ms=6), part_of(1, 5)]
     alone = {4: parts[1]}
     (row,), _ = rows_of(lambda: [(0.0, line_of(1, parts))], alone)
-    assert (row.lag_ns, row.lag_steps) == (None, 0)
+    assert (row.arrival_delay_ns, row.delay_steps) == (None, 0)
     both = {p.step: merged(p, part_of(0, p.step)) for p in parts[:2]}
     (row,), _ = rows_of(lambda: [(0.0, line_of(1, parts))], both)
-    assert (row.lag_ns, row.lag_steps, row.line.uncertainty_ns) == (5 * MS, 2, MS // 10)
+    assert (row.arrival_delay_ns, row.delay_steps, row.line.uncertainty_ns) == (5 * MS, 2, MS // 10)
 
 
 def test_all_ranks_of_a_small_job_are_shown() -> None:

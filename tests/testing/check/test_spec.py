@@ -50,7 +50,7 @@ def test_a_state_gets_the_group_where_it_asks_for_one(name: str, group: str | No
 
 
 @pytest.mark.parametrize(
-    ("hook", "state", "problem", "remedy"),
+    ("hook", "state", "problem", "fix"),
     [
         ("no.such:hook", None, "no.such:hook could not be imported", "a hook that is in it"),
         (f"{HOOKS}:missing", None, "has no attribute 'missing'", "a hook that is in it"),
@@ -63,36 +63,36 @@ def test_a_state_gets_the_group_where_it_asks_for_one(name: str, group: str | No
         (f"{HOOKS}:averages", f"{HOOKS}:not_callable", "is a int and no state", "needs its own"),
     ],
 )
-def test_what_cannot_be_loaded_is_told_with_a_remedy(
-    hook: str, state: str | None, problem: str, remedy: str
+def test_what_cannot_be_loaded_is_told_with_a_fix(
+    hook: str, state: str | None, problem: str, fix: str
 ) -> None:
     """In the process of the ranks, since no other one imports it."""
     with pytest.raises(UsageError) as caught:
         HookSpec(name="h", hook=hook, make_state=state).load()
     assert problem in str(caught.value)
-    assert str(caught.value).endswith(remedy)
+    assert str(caught.value).endswith(fix)
 
 
 @pytest.mark.parametrize(
-    ("hook", "error", "remedy"),
+    ("hook", "error", "fix"),
     [
         (f"{HOOKS}.averages", UsageError, r"write package\.module:attribute"),
         (lambda state, bucket: None, TypeError, r"pass its name as 'package\.module:attribute'"),
     ],
 )
 def test_what_cannot_get_to_another_process_is_told(
-    hook: Any, error: type[Exception], remedy: str
+    hook: Any, error: type[Exception], fix: str
 ) -> None:
     """Before any process starts."""
-    with pytest.raises(error, match=remedy):
+    with pytest.raises(error, match=fix):
         check_hook(hook)
 
 
 @pytest.mark.parametrize(
-    ("options", "remedy"),
+    ("options", "fix"),
     [({"ranks": 0}, "pass 1 or more"), ({"timeout_s": 0.0}, "pass a timeout above 0")],
 )
-def test_options_out_of_range_are_told(options: dict[str, Any], remedy: str) -> None:
+def test_options_out_of_range_are_told(options: dict[str, Any], fix: str) -> None:
     """Before any process starts."""
-    with pytest.raises(UsageError, match=remedy):
+    with pytest.raises(UsageError, match=fix):
         check([], **options)

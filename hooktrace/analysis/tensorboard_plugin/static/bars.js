@@ -5,7 +5,7 @@ import { FONT, plate, plateWidth } from "./shapes.js";
 import { fillOf } from "./waits.js";
 
 const WAIT = KINDS.indexOf("wait"), OTHER = KINDS.indexOf("other");
-const BELOW = ["other", "turn", "queue"];
+const BELOW = ["other", "serialization_wait", "queue"];
 // What is in no stage lies below the stages, and what waits below what works.
 const DRAWN = [...BELOW, ...KINDS.filter((k) => !BELOW.includes(k))].map((k) => KINDS.indexOf(k));
 const NARROW_PX = 10;
@@ -82,8 +82,8 @@ function markBar({ context: c, theme, rowHeight }, rank, i, { x, y, width, heigh
 
 // What a bar may be labelled, the longest first: of a unit's name the end tells the most.
 function labels(rank, i) {
-  const { name, turn } = rank.of[i];
+  const { name, repeat } = rank.of[i];
   if (name === null) return [`b${rank.bucket[i]}${rank.isLast[i] ? " last" : ""}`];
-  const parts = name.split("."), again = turn ? ` #${turn + 1}` : "";
+  const parts = name.split("."), again = repeat ? ` #${repeat + 1}` : "";
   return parts.map((_, from) => `${from ? "…" : ""}${parts.slice(from).join(".")}${again}`);
 }

@@ -211,7 +211,7 @@ export class HeatMap {
     const lines = [bin > 1 && `the largest of ${bin} steps`,
       isHost && `the largest of ${ranks.length} ranks of ${host}`, ns < 0 && unknown,
       "Click to see it in the timeline."].filter(Boolean);
-    const isNotBehind = value === "lag" && ns === 0;
+    const isNotBehind = value === "delay" && ns === 0;
     const said = isNotBehind ? `not ${this.name}`
       : `${this.name} ${ns < 0 ? "unknown" : formatTime(ns)}`;
     return { key: `heat/${value}/${rank}/${step}/${row}`, lines,

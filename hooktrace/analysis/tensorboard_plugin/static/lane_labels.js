@@ -51,12 +51,12 @@ function drawHost({ context: c, lanes, theme, left, width }, item, late) {
 }
 
 // What is to know of a rank, the most important first: [text, colour] each.
-function linesOf({ theme }, { height }, own, lag, hangs) {
+function linesOf({ theme }, { height }, own, delay, hangs) {
   const isWaitedFor = hangs.some((hang) => hang.isOpen && !hang.waits);
   return [
     own && !own.clock_known && ["clock unknown", theme.muted],
     isWaitedFor && ["waited for", theme.hang],
-    lag && [`last ${formatPercent(lag.share)} of steps`, theme.late],
+    delay && [`last ${formatPercent(delay.share)} of steps`, theme.late],
     own?.skipped && [`${own.skipped} lines unread`, theme.bad],
     own?.host && height > 60 && [clip(own.host, 18), theme.muted],
   ].filter(Boolean);

@@ -7,7 +7,7 @@ const LISTS = [
   ["pinned", "Pinned bucket", true],
   ["waiting", "Straggler wait", true], ["slowest", "Slowest steps", true],
   ["exposed", "Most exposed steps", false], ["late", "Late ranks", true],
-  ["anomalies", "Anomalies", true], ["rebuilds", "Bucket layouts", false],
+  ["anomalies", "Anomalies", true], ["rebuilds", "Bucket assignments", false],
   ["notes", "Notes", true],
 ];
 
@@ -44,7 +44,7 @@ export class Panel {
     const { data } = this.app;
     for (const [id, rows] of Object.entries(lists)) this.fill(id, rows.map((one) => this.row(one)));
     this.title("pinned", `Pinned ${data.noun}`);
-    this.title("rebuilds", data.isSharded ? "Units" : "Bucket layouts");
+    this.title("rebuilds", data.isSharded ? "Units" : "Bucket assignments");
   }
 
   // A row that leads somewhere is a button: reached by keyboard too.

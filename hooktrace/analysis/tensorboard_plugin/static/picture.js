@@ -19,7 +19,7 @@ export function prepare(answer, { width, strips }) {
 // `of`: what each bar is called, and in a sharded run the unit and which of its calls it is.
 function prepareRank({ rank, bars, bins, hangs, ...others }, t0, bin_ns, units) {
   const of = bars.unit.map((unit, i) =>
-    units[unit] ?? { name: null, turn: 0, call: `bucket ${bars.bucket[i]}` });
+    units[unit] ?? { name: null, repeat: 0, call: `bucket ${bars.bucket[i]}` });
   const having = (flag) => bars.flags.map((f) => (f & FLAGS[flag]) !== 0);
   return {
     rank, ...bars, of, ...others,
