@@ -28,7 +28,7 @@ def test_a_small_job_at_80_by_24() -> None:
         "delay   ████████████████████  20 steps, up to 7.00 ms",
         "exposed ████████████████████  20 steps, up to 5.00 ms",
         "each rank, means of its last steps:",
-        "  rank     step behind   delay ms period ms exposed ms  host",
+        "  rank     step behind delay ms period ms exposed ms  host",
         "     3       20            7.00       100       5.00  node0",
         "     0       20           <0.20       100       5.00  node0",
         "     1       20           <0.20       100       5.00  node0",
@@ -68,7 +68,7 @@ def test_what_is_not_known_is_not_said() -> None:
     lines = screen(replace(shown, steps=steps, ranks=ranks))
     assert "exposed unknown; delay unknown" in lines[2]
     assert "last rank" not in "".join(lines)
-    assert lines[3] == f"delay     {'·' * 20}  20 steps"
+    assert lines[3] == f"delay   {'·' * 20}  20 steps"
     assert "no step yet" in screen(JobSteps(2).snapshot())[2]
 
 
