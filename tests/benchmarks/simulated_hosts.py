@@ -17,8 +17,7 @@ from hooktrace.ranks.channel.clock import ClockOffset
 from hooktrace.ranks.channel.messages import Ask, Member, Place, Report
 from hooktrace.ranks.channel.node import Answers, Node
 from hooktrace.ranks.channel.upward import Upward
-from hooktrace.ranks.whole_job.gatherer import Gatherer
-from hooktrace.ranks.whole_job.messages import Plan, RankLine, decode_plan
+from hooktrace.ranks.whole_job.gatherer import Gatherer, RankLine, decode_plan
 from hooktrace.ranks.whole_job.view import PLAN, STEPS
 from hooktrace.records import StepSpread
 from hooktrace.records.job import Range
@@ -52,7 +51,6 @@ class SimulatedHost:
         self._node.notice_handlers[PLAN] = self._follow
         self._node.notice_handlers[OVER] = self._end
         self._gatherer = Gatherer()
-        self._plan = Plan()
 
     async def live(self, place: Place) -> None:
         """Join the hub and tell it of steps until it says that it is over."""
@@ -73,7 +71,7 @@ class SimulatedHost:
         return True
 
     def _follow(self, payload: bytes) -> None:
-        self._plan = decode_plan(payload)
+        self._gatherer.plan = decode_plan(payload)
 
     def _end(self, _: bytes) -> None:
         if self._upward.connection is not None:
@@ -81,15 +79,15 @@ class SimulatedHost:
 
     async def _tell(self) -> None:
         step = _step_now()
-        await asyncio.sleep(random.random() * self._plan.interval_s)
+        await asyncio.sleep(random.random() * self._gatherer.plan.interval_s)
         while True:
             before, step = step, _step_now()
-            steps = [n for n in range(before, step) if n % self._plan.every == 0]
+            steps = [n for n in range(before, step) if n % self._gatherer.plan.every == 0]
             self._gatherer.add(((_MODEL, self._part(n)) for n in steps), self._lines(step))
             message = self._gatherer.message()
             if message is not None:
                 self._upward.send(Report(STEPS, self._first, message))
-            await asyncio.sleep(self._plan.interval_s)
+            await asyncio.sleep(self._gatherer.plan.interval_s)
 
     def _part(self, step: int) -> StepSpread:
         first, last = self._first, self._first + RANKS_A_HOST - 1

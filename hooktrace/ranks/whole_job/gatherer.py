@@ -1,24 +1,96 @@
-"""What a node tells its parent: its own part and those of its children, as one message.
+"""What a node tells its parent of steps, its own part and those of its children; the hub's plan.
 
-own steps, messages of children --add--> StepTable, lines --message--> bytes
+own steps, messages of children --add--> StepTable, lines --message--> Part, one a message
+the hub --Plan--> all: how often they tell, and of which steps
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
+from math import ceil
 
 import msgspec
 
 from ...records import StepSpread
 from ...records.job import merged
 from ...records.last_used import LastUsed
-from .messages import MOST_STEPS, ModelSteps, Part, RankLine, decode_lines, decode_part, encode
 
 Model = tuple[str, str]
 """Its name and its hook's."""
 
+MOST_STEPS = 256
+"""Of a model in one message; of more, the oldest are lost."""
 _MODELS = 16
 """Told apart at once; a job may make new ones for as long as it runs."""
+_LINES = 4096
+"""Ranks times models of one host."""
+
+_MESSAGES_A_SECOND = 125
+_MERGES_A_SECOND = 625
+"""What the hub takes: half a hundredth of a core, most of which is what sockets cost."""
+_LONGEST_S = 20
+
+
+class RankLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where one rank is with one model.
+
+    ``step``: its last.  ``period_ns``, ``exposed_ns``: means of its last steps that were timed.
+    ``arrivals``: step and arrival in rank 0's clock, of the last of which it is known, to within
+    ``uncertainty_ns``.  ``anomalies``: how many it saw; ``anomaly``: the last one, in words.
+    """
+
+    rank: int
+    host: str
+    model: str
+    step: int
+    period_ns: int | None
+    exposed_ns: int | None
+    arrivals: tuple[tuple[int, int], ...]
+    uncertainty_ns: int
+    anomalies: int = 0
+    anomaly: str = ""
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a node and all below it have to tell since it last did.
+
+    ``steps``: of each model, over the ranks that the sender speaks for.  ``lines``: of all these
+    ranks, a list of ``RankLine`` which the hub keeps as it comes.  ``lost``: steps that had no
+    room, so far.
+    """
+
+    steps: list[tuple[Model, list[StepSpread]]]
+    lines: msgspec.Raw
+    lost: int = 0
+
+
+class Plan(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How often a node tells, and which steps: those whose number ``every`` divides."""
+
+    interval_s: float = 1.0
+    every: int = 1
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_part = msgspec.msgpack.Decoder(Part).decode
+decode_lines = msgspec.msgpack.Decoder(list[RankLine]).decode
+decode_plan = msgspec.msgpack.Decoder(Plan).decode
+
+
+def next_plan(now: Plan, senders: int, steps_a_second: float) -> Plan:
+    """Return the plan under which the hub can take what comes.
+
+    ``senders``: nodes that report to it.  ``steps_a_second``: that the job makes, of all models.
+    ``every`` goes down again only when half of what can be taken is left then.
+    """
+    most = _MERGES_A_SECOND / max(senders, 1)
+    every = now.every
+    while steps_a_second / every > most:
+        every *= 2
+    while every > 1 and steps_a_second / (every // 2) < most / 2:
+        every //= 2
+    return Plan(float(min(max(ceil(senders / _MESSAGES_A_SECOND), 1), _LONGEST_S)), every)
 
 
 class StepTable:
@@ -61,17 +133,15 @@ class StepTable:
         self._models.clear()
 
 
-_LINES = 4096
-"""Ranks times models of one host."""
-
-
 class Gatherer:
-    """Of one node; used in the channel's thread only.
+    """Of one node, safe from any thread; ``plan``: the one that it follows.
 
     It keeps what came since the last message, and the last line of each rank.
     """
 
     def __init__(self) -> None:
+        self.plan = Plan()
+        self._lock = threading.Lock()
         self._table = StepTable(MOST_STEPS)
         self._lines: dict[tuple[int, str], RankLine] = {}
         self._lost_below: dict[int, int] = {}
@@ -79,26 +149,28 @@ class Gatherer:
 
     def add(self, steps: Iterable[tuple[Model, StepSpread]], lines: Iterable[RankLine]) -> None:
         """Take parts of steps, and where their ranks are."""
-        for model, part in steps:
-            self._table.add(model, part)
-            self._has_news = True
-        for line in lines:
-            if len(self._lines) < _LINES or (line.rank, line.model) in self._lines:
-                self._lines[line.rank, line.model] = line
+        with self._lock:
+            for model, part in steps:
+                self._table.add(model, part)
+                self._has_news = True
+            for line in lines:
+                if len(self._lines) < _LINES or (line.rank, line.model) in self._lines:
+                    self._lines[line.rank, line.model] = line
 
     def take(self, child: int, payload: bytes) -> None:
         """Take a child's message.  Raises ``msgspec.DecodeError`` where it is none."""
         part = decode_part(payload)
-        of_models = ((m, s) for m in part.models for s in m.steps)
-        self.add((((m.model, m.hook), s) for m, s in of_models), decode_lines(part.lines))
+        steps = ((model, step) for model, of_model in part.steps for step in of_model)
+        self.add(steps, decode_lines(part.lines))
         self._lost_below[child] = part.lost
 
     def message(self) -> bytes | None:
         """Return what came since the last message; ``None`` where that is nothing."""
-        if not self._has_news:
-            return None
-        self._has_news = False
-        models = [ModelSteps(*model, list(of.values())) for model, of in self._table.models() if of]
-        self._table.clear()
-        lines = msgspec.Raw(encode(list(self._lines.values())))
-        return encode(Part(models, lines, self._table.lost + sum(self._lost_below.values())))
+        with self._lock:
+            if not self._has_news:
+                return None
+            self._has_news = False
+            steps = [(model, list(of.values())) for model, of in self._table.models() if of]
+            self._table.clear()
+            lines = msgspec.Raw(encode(list(self._lines.values())))
+            return encode(Part(steps, lines, self._table.lost + sum(self._lost_below.values())))

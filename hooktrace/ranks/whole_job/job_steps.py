@@ -15,8 +15,16 @@ from collections.abc import Callable, Iterator
 
 from ...records import JobStepRecord, StepSpread
 from ...records.last_used import LastUsed
-from .gatherer import Model, StepTable
-from .messages import Part, Plan, RankLine, decode_lines, decode_part, next_plan
+from .gatherer import (
+    Model,
+    Part,
+    Plan,
+    RankLine,
+    StepTable,
+    decode_lines,
+    decode_part,
+    next_plan,
+)
 from .snapshot import STEPS, JobSnapshot, giving_way, rows_of
 
 KEPT_STEPS = 512
@@ -53,10 +61,9 @@ class JobSteps:
         """Take a node's message.  Raises ``msgspec.DecodeError`` where it is none."""
         part = decode_part(payload)
         self._told[sender] = self._clock(), Part([], part.lines.copy(), part.lost)
-        for of in part.models:
-            model = of.model, of.hook
+        for model, steps in part.steps:
             expected = self._expects(model)
-            for step in of.steps:
+            for step in steps:
                 self._add(model, step, expected)
 
     def _add(self, model: Model, part: StepSpread, expected: int) -> None:

@@ -1,13 +1,12 @@
 """What this rank tells of its own steps.
 
-    drain's thread --Batch--> RankSteps --steps, lines--> channel's thread
+    drain's thread --Batch--> RankSteps --steps, lines--> Gatherer
 
 An exporter of its own kind: nothing of it is on the training thread.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -22,9 +21,8 @@ from ...records import (
 )
 from ...records.hang import called
 from ...records.job import range_of
-from ...records.last_used import LastUsed
-from .gatherer import Model
-from .messages import MOST_STEPS, Plan, RankLine
+from ...records.last_used import Bounded, LastUsed
+from .gatherer import Gatherer, Plan, RankLine
 
 ClockOffset = Callable[[int], tuple[int, int] | None]
 """Of a host time: the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
@@ -37,7 +35,7 @@ _LAST = 8
 
 
 class RankSteps:
-    """The steps of one tracer since they were last taken, and where it is with each model.
+    """The steps of one tracer, and where it is with each model.
 
     ``push``: takes what is known of its models over the job.  ``suffix``: of their names, where a
     process has several tracers.
@@ -45,61 +43,49 @@ class RankSteps:
 
     def __init__(
         self,
+        gatherer: Gatherer,
         clock_offset: ClockOffset,
         push: Callable[[JobStepRecord], None],
         suffix: str = "",
     ) -> None:
         self.push = push
+        self.hangs: tuple[str, ...] = ()
+        """The last ones, in words; of one that is over what was said last."""
+        self._gatherer = gatherer
         self._suffix = suffix
-        self._hangs: LastUsed[int, list[str]] = LastUsed(list, _HANGS)
+        self._said: Bounded[int, str] = Bounded(_HANGS)
         self._clock_offset = clock_offset
-        self._lock = threading.Lock()
-        self._steps: deque[tuple[Model, StepSpread]] = deque(maxlen=MOST_STEPS)
         self._lines: LastUsed[str, _Line] = LastUsed(_Line, _MODELS)
         self._units: LastUsed[str, dict[int, str]] = LastUsed(dict, _MODELS)
-        self.plan = Plan()
-        """The hub's: which steps are told, and how often."""
 
     def add(self, batch: Batch) -> None:
         """Take the steps of a batch."""
-        rank, host = batch.run.rank, batch.run.host
-        with self._lock:
-            for step, _ in batch.steps:
-                model = step.model + self._suffix
-                line = self._lines.of(model)
-                line.rank, line.host = rank, host
-                part = self._part(step, rank)
-                line.add(model, part)
-                if step.step % self.plan.every == 0:
-                    line.arrived(part, self.plan)
-                    self._steps.append(((model, step.hook), part))
-            for layout in batch.of(AssignmentRecord):
-                found = {b.bucket: str(b.unit) for b in layout.buckets if b.unit is not None}
-                if found:
-                    self._units.of(layout.model).update(found)
-            for anomaly in batch.of(AnomalyRecord):
-                if anomaly.model + self._suffix in self._lines:
-                    unit = self._units.of(anomaly.model).get(anomaly.bucket, "")
-                    self._lines.of(anomaly.model + self._suffix).saw(anomaly, unit)
-            for hang in batch.of(HangRecord):
-                self._hangs.of(hang.hang)[:] = [hang.message]
-
-    @property
-    def hangs(self) -> list[str]:
-        """The last ones, in words; of one that is over what was said last."""
-        with self._lock:
-            return [message for _, said in self._hangs.items() for message in said]
+        rank, host, plan = batch.run.rank, batch.run.host, self._gatherer.plan
+        parts = []
+        for step, _ in batch.steps:
+            model = step.model + self._suffix
+            line, part = self._lines.of(model), self._part(step, rank)
+            line.rank, line.host = rank, host
+            line.add(model, part)
+            if step.step % plan.every == 0:
+                line.arrived(part, plan)
+                parts.append(((model, step.hook), part))
+        for layout in batch.of(AssignmentRecord):
+            found = {b.bucket: str(b.unit) for b in layout.buckets if b.unit is not None}
+            if found:
+                self._units.of(layout.model).update(found)
+        for anomaly in batch.of(AnomalyRecord):
+            if anomaly.model + self._suffix in self._lines:
+                unit = self._units.of(anomaly.model).get(anomaly.bucket, "")
+                self._lines.of(anomaly.model + self._suffix).saw(anomaly, unit)
+        for hang in batch.of(HangRecord):
+            self._said[hang.hang] = hang.message
+            self.hangs = tuple(self._said.values())
+        self._gatherer.add(parts, [line.line() for line in self._lines.values()])
 
     def knows(self, model: str) -> bool:
         """Return whether a model, named with the suffix, is one of this tracer's."""
         return model in self._lines
-
-    def take(self) -> tuple[list[tuple[Model, StepSpread]], list[RankLine]]:
-        """Return the steps since the last call, and one line a model."""
-        with self._lock:
-            steps = list(self._steps)
-            self._steps.clear()
-            return steps, [line.line() for _, line in self._lines.items()]
 
     def _part(self, step: StepRecord, rank: int) -> StepSpread:
         exposed_ns = step.exposed_ns if step.counts else None

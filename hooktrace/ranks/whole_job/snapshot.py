@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from ...records import StepSpread
-from .messages import RankLine
+from .gatherer import RankLine
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """This process's part in the view of the whole job, over the channel.
 
-tracers --Batch--> RankSteps --each second--> Gatherer of the parent ... --> JobSteps of the hub
+tracers --Batch--> RankSteps --> Gatherer --each second--> that of the parent ... --> JobSteps
 hub --Plan--> all            hub --JobStepRecord--> its tracer            hub --look--> top
 """
 
@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...records import JobStepRecord
-from .gatherer import Gatherer
+from .gatherer import Gatherer, decode_plan, encode
 from .job_steps import JobSteps
-from .messages import Plan, decode_plan, encode
 from .rank_steps import ClockOffset, RankSteps
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ class JobView:
     def __init__(self, channel: Channel, clock: Callable[[], float] = time.monotonic) -> None:
         self._channel = channel
         self._clock = clock
-        self._plan = Plan()
         self._planned_s = self._told_s = clock()
         self._next_s = clock() + random.random() * _TICK_S  # not all hosts at once
         self._parts: dict[RankSteps, int] = {}
@@ -59,8 +57,8 @@ class JobView:
         """
         used = set(self._parts.values())
         number = next(n for n in range(1, len(used) + 2) if n not in used)
-        part = RankSteps(clock_offset, push, suffix="" if number == 1 else f" (tracer {number})")
-        part.plan = self._plan
+        suffix = "" if number == 1 else f" (tracer {number})"
+        part = RankSteps(self._gatherer, clock_offset, push, suffix)
         self._parts = {**self._parts, part: number}
         return part
 
@@ -78,7 +76,7 @@ class JobView:
 
     def _hub(self) -> JobSteps:
         if self._job is None:
-            self._job = JobSteps(self._channel.world_size, self._clock, self._plan)
+            self._job = JobSteps(self._channel.world_size, self._clock, self._gatherer.plan)
         return self._job
 
     def _take(self, rank: int, payload: bytes) -> bool:
@@ -91,17 +89,13 @@ class JobView:
         return True
 
     def _follow(self, payload: bytes) -> None:
-        self._plan = decode_plan(payload)
-        for part in self._parts:
-            part.plan = self._plan
+        self._gatherer.plan = decode_plan(payload)
 
     def _tick(self) -> None:
         now = self._clock()
         if now < self._next_s:
             return
-        self._next_s = now + self._plan.interval_s
-        for part in self._parts:
-            self._gatherer.add(*part.take())
+        self._next_s = now + self._gatherer.plan.interval_s
         message = self._gatherer.message()
         if message is not None:
             self._channel.report(STEPS, message)
@@ -120,6 +114,6 @@ class JobView:
             return
         self._planned_s = now
         plan = job.next_plan()
-        if plan != self._plan or now - self._told_s > _REMIND_S:
+        if plan != self._gatherer.plan or now - self._told_s > _REMIND_S:
             self._told_s = now
             self._channel.tell(PLAN, encode(plan))

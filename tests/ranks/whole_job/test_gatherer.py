@@ -1,12 +1,19 @@
-"""A node's message holds its own part and those of its children, once."""
+"""A node's message holds its own part and those of its children, once; the plan of them all."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hooktrace.ranks.whole_job.gatherer import Gatherer
-from hooktrace.ranks.whole_job.messages import decode_lines, decode_part
+from hooktrace.ranks.whole_job.gatherer import (
+    Gatherer,
+    Plan,
+    decode_lines,
+    decode_part,
+    next_plan,
+)
 
 from .parts import MODEL, line_of, message_of, part_of
 
@@ -31,7 +38,7 @@ def test_lines_are_kept_of_ranks_that_have_no_news() -> None:
     assert message is not None
     part = decode_part(message)
     assert [(line.rank, line.step) for line in decode_lines(part.lines)] == [(1, 4), (2, 5)]
-    assert [(m.model, m.hook, [s.step for s in m.steps]) for m in part.models] == [(*MODEL, [5])]
+    assert [(model, [s.step for s in steps]) for model, steps in part.steps] == [(MODEL, [5])]
 
 
 def test_what_had_no_room_is_counted_below_too() -> None:
@@ -50,3 +57,23 @@ def test_what_is_no_message_is_said() -> None:
     """The channel drops it."""
     with pytest.raises(msgspec.DecodeError):
         Gatherer().take(1, b"\x93garbage")
+
+
+def test_a_small_job_tells_every_step_each_second() -> None:
+    """Also at many steps a second."""
+    assert next_plan(Plan(), 8, 75.0) == Plan(1.0, 1)
+
+
+def test_a_large_job_tells_more_rarely() -> None:
+    """10,000 ranks on 1,250 hosts: every 10 s, and at two steps a second of every fourth."""
+    assert next_plan(Plan(), 1250, 0.5) == Plan(10.0, 1)
+    assert next_plan(Plan(), 1250, 2.0) == Plan(10.0, 4)
+
+
+@given(st.integers(1, 20_000), st.floats(0, 1e4), st.sampled_from([1, 2, 8, 1 << 20]))
+def test_the_hub_can_take_it_and_the_plan_stays(senders: int, rate: float, every: int) -> None:
+    """No more than 625 parts of steps a second, whatever was before; asked again it is kept."""
+    plan = next_plan(Plan(1.0, every), senders, rate)
+    assert senders * rate / plan.every <= 625
+    assert senders / plan.interval_s <= max(125, senders / 20)
+    assert next_plan(plan, senders, rate) == plan

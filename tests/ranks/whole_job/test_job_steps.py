@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hooktrace.ranks.whole_job.gatherer import Plan
 from hooktrace.ranks.whole_job.job_steps import KEPT_STEPS, WAIT_S, JobSteps
-from hooktrace.ranks.whole_job.messages import Plan
 
 from .parts import MODEL, MS, Seconds, message_of
 

@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hooktrace.ranks.whole_job.messages import Plan
-from hooktrace.ranks.whole_job.rank_steps import RankSteps
+from hooktrace.ranks.whole_job.gatherer import (
+    Gatherer,
+    Model,
+    Plan,
+    RankLine,
+    decode_lines,
+    decode_part,
+)
+from hooktrace.ranks.whole_job.rank_steps import ClockOffset, RankSteps
 from hooktrace.records import AssignmentRecord, Batch, BucketLayout, StepSpread, Unit
 from hooktrace.records.job import Range
 from tests.exporters.records_sample import HOOK, MODEL, STEP_NS, make_anomaly, make_run, make_step
 
 OFFSET = (1_000, 20)
+
+
+class Rank:
+    """One rank, of one tracer."""
+
+    def __init__(self, clock_offset: ClockOffset = lambda _: OFFSET) -> None:
+        self.gatherer = Gatherer()
+        self.add = RankSteps(self.gatherer, clock_offset, print).add
+
+    def tell(self) -> tuple[list[tuple[Model, StepSpread]], list[RankLine]]:
+        """Return the steps since this was asked last, and where the rank is."""
+        message = self.gatherer.message()
+        if message is None:
+            return [], []
+        part = decode_part(message)
+        steps = [(model, step) for model, of_model in part.steps for step in of_model]
+        return steps, decode_lines(part.lines)
 
 
 def batch(*steps: int, **changes: object) -> Batch:
@@ -25,10 +49,10 @@ def batch(*steps: int, **changes: object) -> Batch:
 
 def test_a_step_is_told_once_in_the_clock_of_rank_0() -> None:
     """With the period that it ended, its exposed time and when its last bucket was ready."""
-    steps = RankSteps(lambda _: OFFSET, print)
-    steps.plan = Plan(0.0)
+    steps = Rank()
+    steps.gatherer.plan = Plan(0.0)
     steps.add(batch(1, 2))
-    told, (line,) = steps.take()
+    told, (line,) = steps.tell()
     record, _ = make_step(2)
     assert record.exposed_ns is not None
     arrival_ns = record.last_ready_ns + 1_000
@@ -43,40 +67,40 @@ def test_a_step_is_told_once_in_the_clock_of_rank_0() -> None:
     assert (line.rank, line.host, line.step, line.period_ns) == (1, "host-a", 2, STEP_NS)
     assert line.arrivals[-1] == (2, arrival_ns)
     assert (line.anomalies, line.anomaly) == (1, "hook_exception step 2 bucket 0")
-    assert steps.take() == ([], [line])
+    assert steps.tell() == ([], [])
 
 
 def test_times_of_steps_that_do_not_count_are_not_told() -> None:
     """Of a checked step that it was there."""
-    steps = RankSteps(lambda _: OFFSET, print)
+    steps = Rank()
     steps.add(batch(1, checked=True, previous_period_ns=None))
     steps.add(batch(2, complete=False, previous_period_ns=None))
-    told, (line,) = steps.take()
+    told, (line,) = steps.tell()
     assert [part for _, part in told] == [StepSpread(1), StepSpread(2, incomplete=1)]
     assert (line.period_ns, line.exposed_ns, line.arrivals) == (None, None, ())
 
 
 def test_an_arrival_needs_a_clock_that_is_known() -> None:
     """Without one the rest is told."""
-    steps = RankSteps(lambda _: None, print)
+    steps = Rank(lambda _: None)
     steps.add(batch(1))
-    ((_, part),), _ = steps.take()
+    ((_, part),), _ = steps.tell()
     assert part.arrival is None
     assert part.exposed is not None
 
 
 def test_ranks_of_a_sharded_model_come_to_its_end_together() -> None:
     """Which tells nothing of who was late before: no arrival, and no delay of it."""
-    steps = RankSteps(lambda _: OFFSET, print)
+    steps = Rank()
     steps.add(batch(1, sharded=True))
-    ((_, part),), (line,) = steps.take()
+    ((_, part),), (line,) = steps.tell()
     assert (part.arrival, line.arrivals) == (None, ())
     assert part.exposed is not None
 
 
 def test_an_anomaly_of_a_sharded_model_is_told_by_its_unit() -> None:
     """Which its layout names, whenever that came."""
-    steps = RankSteps(lambda _: OFFSET, print)
+    steps = Rank()
     unit = Unit(name="blocks.2", collective="all_gather", phase="forward")
     known = BucketLayout(
         bucket=0, dtype="float32", device_type="cpu", numel=1, gradient_bytes=4, parameters=(),
@@ -87,25 +111,25 @@ def test_an_anomaly_of_a_sharded_model_is_told_by_its_unit() -> None:
     )
     steps.add(Batch(run=make_run(1), records=(layout,)))
     steps.add(batch(2, sharded=True))
-    _, (line,) = steps.take()
+    _, (line,) = steps.tell()
     assert line.anomaly == "hook_exception step 2 blocks.2 all-gather (forward)"
 
 
 def test_the_plan_says_which_steps() -> None:
     """By number, so that all ranks tell of the same."""
-    steps = RankSteps(lambda _: OFFSET, print)
-    steps.plan = Plan(0.0, 4)
+    steps = Rank()
+    steps.gatherer.plan = Plan(0.0, 4)
     steps.add(batch(*range(1, 11)))
-    told, (line,) = steps.take()
+    told, (line,) = steps.tell()
     assert [part.step for _, part in told] == [step for step, _ in line.arrivals] == [4, 8]
     assert line.step == 10
 
 
 def test_arrivals_reach_back_to_what_other_ranks_have_told() -> None:
     """However short the steps are, those of the last seconds are among them."""
-    steps = RankSteps(lambda _: OFFSET, print)
+    steps = Rank()
     steps.add(batch(*range(1, 501)))  # 5 s
-    _, (line,) = steps.take()
+    _, (line,) = steps.tell()
     first, last = line.arrivals[0], line.arrivals[-1]
     assert len(line.arrivals) == 8
     assert 1_500_000_000 <= last[1] - first[1] <= 2_000_000_000
@@ -113,8 +137,8 @@ def test_arrivals_reach_back_to_what_other_ranks_have_told() -> None:
 
 def test_memory_is_bounded_while_nobody_takes() -> None:
     """A channel that is gone costs nothing."""
-    steps = RankSteps(lambda _: OFFSET, print)
+    steps = Rank()
     for first in range(0, 1000, 50):
         steps.add(batch(*range(first, first + 50)))
-    told, _ = steps.take()
+    told, _ = steps.tell()
     assert [part.step for _, part in told] == list(range(744, 1000))

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from hooktrace.ranks.whole_job import messages
+from hooktrace.ranks.whole_job import gatherer
 from hooktrace.ranks.whole_job.snapshot import JobSnapshot
 from hooktrace.ranks.whole_job.view import JobView
 from hooktrace.records import Batch, JobStepRecord
@@ -103,7 +103,7 @@ def test_a_step_of_all_ranks_comes_to_the_hub_once() -> None:
 
 def test_the_hubs_plan_reaches_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """They then tell of the steps that it says, and all of the same."""
-    monkeypatch.setattr(messages, "_MERGES_A_SECOND", 10)  # of 3 senders
+    monkeypatch.setattr(gatherer, "_MERGES_A_SECOND", 10)  # of 3 senders
     tree = Tree(HOSTS)
     for second in range(12):
         tree.make(*range(6 * second, 6 * second + 6))
