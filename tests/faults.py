@@ -91,8 +91,8 @@ FAULTS = (
           'return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", text)', "return text",
           "exporters/test_tensorboard_tables.py"),
     # Ranks that are late, hang, or are no ranks.
-    Fault("a rank that was stopped is told to have died", "ranks/hang/silent.py",
-          '"stopped": Process(\n        "stopped",', '"stopped": Process(\n        "died",',
+    Fault("a rank that was stopped is told to have died", "ranks/hang/rules.py",
+          '"stopped": ("stopped",', '"stopped": ("died",',
           "ranks/hang distributed/test_hangs.py"),
     Fault("any token lets in", "ranks/channel/handshake.py",
           "if not hmac.compare_digest(proof, right):", "if False:",

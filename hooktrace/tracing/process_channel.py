@@ -23,9 +23,9 @@ from ..ranks.control.address import remove_address, write_address
 from ..ranks.control.hub import carry_out
 from ..ranks.control.messages import QUESTION, STACKS_AT_ONCE, Command, Done, decode_command, encode
 from ..ranks.hang.look import look
+from ..ranks.hang.messages import ModelStatus
 from ..ranks.hang.sentences import seconds
 from ..ranks.hang.service import HangService, stacks_text
-from ..ranks.hang.status import ModelStatus
 from ..ranks.native_calls import call_aside
 from ..ranks.whole_job.rank_steps import RankSteps
 from ..ranks.whole_job.view import JobView

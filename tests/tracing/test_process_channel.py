@@ -17,7 +17,7 @@ from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.meeting import aside
 from hooktrace.ranks.control.address import address_path
 from hooktrace.ranks.control.messages import Command, Done, decode_done, encode
-from hooktrace.ranks.hang.status import CallInFlight, ModelStatus
+from hooktrace.ranks.hang.messages import CallInFlight, ModelStatus
 from hooktrace.records import Batch, ClockRecord
 from hooktrace.tracing import process_channel
 from hooktrace.tracing.hangs import TracerHangs

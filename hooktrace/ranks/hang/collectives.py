@@ -1,25 +1,29 @@
-"""Which collectives this process has issued and waits for, as torch's Flight Recorder knows them.
+"""Which collectives each rank has issued and waits for, as torch's Flight Recorder knows them.
 
-    torch's Flight Recorder, of gloo and NCCL --active entries--> PendingCollective, one each
+    Flight Recorder, of gloo and NCCL --active entries--> Collectives, one a rank
+    those of all ranks, side by side --the first group that tells--> Comparison
 
-Where this torch has none, or it is switched off (``TORCH_FR_BUFFER_SIZE=0``), nothing is known.
-A process group goes by its name: each process numbers those that it is in by itself, so that one
-group's number may be another one's elsewhere.
+Where this torch has no recorder, or it is switched off (``TORCH_FR_BUFFER_SIZE=0``), nothing is
+known.  A process group goes by its name: each process numbers those that it is in by itself, so
+that one group's number may be another one's elsewhere.  Only ranks that are in a group have a part
+in its collectives.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import torch
 import torch.distributed as dist
 
 from ...records import Members
+from ...records.units import named_ranks
 from ...staging.groups import members_of
+from .sentences import grouped, have, parties
 
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 """Private functions of torch that write its recorders down, of all backends and of NCCL."""
@@ -105,3 +109,97 @@ def _pending(entry: dict[str, Any]) -> PendingCollective:
     kind = entry["profiling_name"].partition(":")[2]
     group, name = entry["process_group"]
     return PendingCollective(group, name, entry["collective_seq_id"], kind, numel, _members(group))
+
+
+Verdict = Literal["none", "same", "different", "not_issued", "completed"]
+
+
+class Comparison(NamedTuple):
+    """What the pending collectives say; ``ranks``: those that are not where the others are.
+
+    ``none``: no rank has one.  ``same``: all wait in the same one.  ``different``: in its place
+    some issued another.  ``not_issued``: some have not come to it.  ``completed``: some had its
+    result, others had not.
+    """
+
+    verdict: Verdict
+    ranks: tuple[int, ...] = ()
+    text: str = ""
+
+
+def compare(
+    of_ranks: Mapping[int, Collectives | None], waiting: Collection[int] = ()
+) -> Comparison | None:
+    """Compare the oldest pending collective of each group; ``None`` where a rank does not tell.
+
+    What ``waiting`` ranks wait in tells first: others may stand in other groups for them.
+    """
+    known = {rank: one for rank, one in of_ranks.items() if one is not None}
+    if len(known) < len(of_ranks):
+        return None
+    pending = {
+        (rank, one.group): one
+        for rank, of_rank in known.items()
+        for one in sorted(of_rank.pending, key=lambda one: -one.number)
+    }  # the lowest number of each rank and group
+    groups = sorted({group for _, group in pending})
+    found = {group: _compare_group(group, known, pending) for group in groups}
+    telling = ("different", "not_issued", "completed", "same")
+
+    def by_weight(group: str) -> tuple[bool, int]:
+        is_theirs = any((rank, group) in pending for rank in waiting)
+        return not is_theirs, telling.index(found[group].verdict)
+
+    return found[min(groups, key=by_weight)] if groups else Comparison("none")
+
+
+def _compare_group(
+    group: str,
+    known: Mapping[int, Collectives],
+    pending: Mapping[tuple[int, str], PendingCollective],
+) -> Comparison:
+    here = {rank: pending[rank, group] for rank in known if (rank, group) in pending}
+    lowest = min(one.number for one in here.values())
+    first = {rank: one for rank, one in here.items() if one.number == lowest}
+    kinds = grouped({rank: _said(one) for rank, one in first.items()})
+    issued = _issued(group, here, known)
+    late = tuple(rank for rank, number in issued.items() if number < lowest)
+    where = f"{parties(kinds)} of {_group(here)}, its collective {lowest}"
+    if len(kinds) > 1:
+        text = f"as collective {lowest} of {_group(here)} {parties(kinds)}"
+        return Comparison("different", tuple(outnumbered(kinds.values())), text)
+    if late:
+        text = f"{where}, which {named_ranks(late)} {have(late)} not issued"
+        return Comparison("not_issued", late, text)
+    others = tuple(rank for rank in issued if rank not in first)
+    return Comparison("completed" if others else "same", others, where)
+
+
+def outnumbered(parties: Iterable[list[int]]) -> list[int]:
+    """Return the party of the fewest ranks; nobody where two are as few, of which none is wrong."""
+    first, second, *_ = sorted(parties, key=len)
+    return first if len(first) < len(second) else []
+
+
+def _issued(
+    group: str, here: Mapping[int, PendingCollective], known: Mapping[int, Collectives]
+) -> dict[int, int]:
+    """Return what each rank of a group has issued last, -1 for nothing.
+
+    Where nobody knows its ranks: of those that have issued something there.
+    """
+    members = next((one.members for one in here.values() if one.members is not None), None)
+    told = {rank: of_rank.issued.get(group, -1) for rank, of_rank in known.items()}
+    if members is not None:
+        return {rank: told[rank] for rank in known if rank in range(*members)}
+    return {rank: number for rank, number in told.items() if number >= 0 or rank in here}
+
+
+def _said(one: PendingCollective) -> str:
+    # The ranks' payloads of other kinds may differ.
+    return f"{one.kind} of {one.numel:,} elements" if one.kind == "all_reduce" else one.kind
+
+
+def _group(here: Mapping[int, PendingCollective]) -> str:
+    name = next(iter(here.values())).name
+    return "the default group" if name == "default_pg" else f"group {name!r}"

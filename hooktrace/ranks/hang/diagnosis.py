@@ -10,17 +10,15 @@ A pure function of two rounds of answers.  What to do about a kind is in a table
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 from ...records.hang import hang_kind
 from ..channel.messages import Silent
-from . import late, together
-from .messages import Hang
-from .silent import of_process
-from .snapshot import Finding, Round, Snapshot, snapshot
-from .status import RankStatus
+from . import rules
+from .messages import Hang, RankStatus
+from .rules import Finding, Finds, of_each, of_process
+from .snapshot import Round, Snapshot, snapshot
 
 
 class Rule(NamedTuple):
@@ -31,7 +29,7 @@ class Rule(NamedTuple):
     """
 
     kind: str
-    finds: Callable[[Snapshot], Finding | None]
+    finds: Finds
     not_where: tuple[str, ...]
     outside: bool = False
 
@@ -50,59 +48,58 @@ RULES = (
     # Ranks that will not come to the call.
     Rule(
         "different_collectives",
-        late.ended_without,
+        rules.ended_without,
         ("its step goes on", "it has made the call", "the model is not sharded"),
     ),
     Rule(
         "missing_bucket",
-        late.of_each(late.left_buckets_out),
+        of_each(rules.left_buckets_out),
         (
             *("its backward pass runs", "that ran a moment ago", "it is in another call"),
             *("it has had no bucket of the step", "the model is sharded"),
         ),
     ),
-    Rule("raised", late.of_each(late.raised), ("it handles nothing",), outside=True),
-    Rule("uneven_inputs", late.of_each(late.ends), ("it trains",), outside=True),
+    Rule("raised", of_each(rules.raised), ("it handles nothing",), outside=True),
+    Rule("uneven_inputs", of_each(rules.ends), ("it trains",), outside=True),
     # Ranks that may still come: who waits itself is not what others wait for in the end.
-    Rule("busy", late.of_each(late.busy), ("all that are behind wait themselves",), outside=True),
+    Rule("busy", of_each(rules.busy), ("all that are behind wait themselves",), outside=True),
     Rule(
         "different_collectives",
-        late.of_each(late.in_torchs_collective),
+        of_each(rules.in_torchs_collective),
         ("its thread moves", "the collective is a sharded model's"),
         outside=True,
     ),
-    Rule("different_order", late.crossed, ("those who wait have come to the other model's call",)),
-    Rule("unknown", late.in_other_models, ("nobody is behind",)),
+    Rule("different_order", rules.crossed, ("those who wait have come to the other model's call",)),
+    Rule("unknown", rules.in_other_models, ("nobody is behind",)),
     # Nobody is behind.  A tracer may have been closed early, so these come after who is.
     Rule("uneven_inputs", of_process("uneven_inputs"), ("its process runs",)),
     Rule("unknown", of_process("unknown"), ("its process is known",)),
     # All have come to the call, and it does not end.
-    Rule("waits_in_callback", together.in_callbacks, ("the callback moves", "it calls no wait")),
-    Rule("unknown", together.in_probes, ("the hook runs",)),
-    Rule("some_ranks_only", together.fewer_rounds, ("the hook is plain", "as many on all ranks")),
-    Rule("different_collectives", together.other_units, ("all are in the same one",)),
+    Rule("waits_in_callback", rules.in_callbacks, ("the callback moves", "it calls no wait")),
+    Rule("unknown", rules.in_probes, ("the hook runs",)),
+    Rule("different_collectives", rules.other_units, ("all are in the same one",)),
     Rule(
         "different_collectives",
-        together.torch_lists_others,
+        rules.torch_lists_others,
         ("torch does not tell of a rank", "ranks are in different groups"),
         outside=True,
     ),
     Rule(
         "some_ranks_only",
-        together.torch_lists_fewer,
+        rules.torch_lists_fewer,
         ("torch does not tell of a rank", "it is not in the group"),
     ),
     Rule(
         "busy",
-        together.in_own_code,
+        rules.in_own_code,
         ("all ranks are in the hook's code", "the code waits in a collective"),
     ),
     Rule(
         "never_completed",
-        together.nothing_pending,
+        rules.nothing_pending,
         ("torch does not tell of a rank", "a hook has not returned"),
     ),
-    Rule("unknown", together.not_known, ()),
+    Rule("unknown", rules.not_known, ()),
 )
 """The first row that fits counts, and the rows below it rely on that."""
 

@@ -224,8 +224,6 @@ _DOING = (
     ("importing", f"{_TORCH}/", {"<module>"}),
     ("probe", f"{_HOOKTRACE}/probes/", None),
     ("probe", f"{_HOOKTRACE}/ranks/private_group.py", None),
-    ("join", f"{_TORCH}/distributed/algorithms/join.py", {"__exit__"}),
-    ("turn", f"{_HOOKTRACE}/staging/order.py", {"wait_until_idle"}),
 )
 """What a frame of a library says of what its thread does: file, or folder, and functions."""
 

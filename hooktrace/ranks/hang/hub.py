@@ -16,17 +16,15 @@ from msgspec.structs import replace
 
 from ...records.hang import RankStacks
 from ...records.units import named_ranks
-from ..channel.messages import Member, unheard
+from ..channel.messages import Member, Notice, unheard
 from .diagnosis import diagnose
-from .messages import MOST_CHARACTERS, NOTICE, STACKS, STATUS, Hang
+from .messages import NOTICE, STACKS, STATUS, Hang, RankStatus, Suspicion
 from .sentences import seconds
 from .snapshot import Round
-from .status import RankStatus
-from .watchdog import Suspicion
 
 if TYPE_CHECKING:
-    from ..channel.channel import Channel
     from ..channel.node import Answers
+    from .service import HangService
 
 logger = logging.getLogger("hooktrace")
 
@@ -42,26 +40,28 @@ _MOST_STACKS, _FEW_STACKS = 6, 2
 _LARGE = 64
 """Ranks.  Each of them writes the record: of a larger job it has stacks of two ranks."""
 
+_MOST_CHARACTERS = 16_384
+"""Of one rank's stacks."""
+
 _encode = msgspec.msgpack.encode
 
 
 class HangHub:
     """Finds out why ranks wait, where this rank is the hub; all in the channel's thread."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, service: HangService) -> None:
+        self._service = service
+        self._channel = service.channel
         self._suspicions: dict[tuple[int, str], Suspicion] = {}
         self._error = ""
         self._is_looking = False
         self._changed = asyncio.Event()
-        self._number = 0
-        self._open: tuple[Hang, float] | None = None
         self._excused: tuple[tuple[str, int, int], float] | None = None
         """The call whose missing ranks were excused, and since when they are not."""
 
     def hear(self, rank: int, suspicion: Suspicion) -> None:
         """Take a rank's suspicion, or that it is over."""
-        key = rank, suspicion.model
+        key = rank, suspicion.place[0]
         if suspicion.over:
             self._suspicions.pop(key, None)
             self._error = suspicion.error or self._error
@@ -82,7 +82,7 @@ class HangHub:
                     await self._find_out()
                 except Exception:  # an answer of another version
                     logger.debug("while a hang was looked at", exc_info=True)
-                is_told = self._open is not None
+                is_told = self._service.open is not None
                 await self._changes(next(pauses, _AGAIN_S[-1]) if is_told else _AGAIN_S[0])
             error, self._error = self._error, ""
             self._end(error)
@@ -107,8 +107,8 @@ class HangHub:
         limits = [one.threshold_ns for one in self._suspicions.values()]
         if found is None or not limits or not self._is_due(found, min(limits), begun):
             return
-        known = None if self._open is None else self._open[0]
-        number = self._number
+        known = None if self._service.open is None else self._service.open[0]
+        number = self._service.number
         if known is not None and known.place == found.place:
             if known.kind == found.kind:
                 return
@@ -136,15 +136,12 @@ class HangHub:
         return found.is_due(threshold_ns)
 
     def _tell(self, found: Hang) -> None:
-        self._number = found.hang + 1
-        self._open = found, time.monotonic()
-        self._channel.tell(NOTICE, _encode(found))
+        self._channel.notice(Notice(NOTICE, _encode(found)))
 
     def _end(self, error: str) -> None:
         """Tell that the hang is over which was told last."""
-        known, self._open = self._open, None
-        if known is not None:
-            self._channel.tell(NOTICE, _encode(over(*known, error)))
+        if self._service.open is not None:
+            self._tell(over(*self._service.open, error))
 
     async def _stacks(self, found: Hang, last: Round) -> tuple[RankStacks, ...]:
         """Return the stacks of those who are waited for, and of some who wait."""
@@ -182,7 +179,7 @@ def _lasts(told: Hang, now: Round) -> bool:
 
 def stacks_of(member: Member, state: str, text: str = "") -> RankStacks:
     """Return stacks of a rank, as much of them as is sent."""
-    text = text[:MOST_CHARACTERS]
+    text = text[:_MOST_CHARACTERS]
     return RankStacks(rank=member.rank, pid=member.pid, host=member.host, state=state, text=text)
 
 

@@ -20,12 +20,11 @@ from ...staging.devices import relax_capture_mode
 from ...staging.slots import Departure, ModelState
 from .collectives import collectives
 from .evidence import main_stack, stacks
-from .status import CallInFlight, ModelStatus, RankStatus
+from .messages import CallInFlight, ModelStatus, RankStatus
 
 _MOST_MODELS = 16
 _MOST_CALLS = 16
 """Of a model: the lowest buckets that are in flight, of which the first one tells most."""
-_MOST_BUCKETS = 256
 _MOST_CALLBACKS = 8
 _MOST_LEFT_OUT = 8
 
@@ -44,15 +43,13 @@ def rank_status(
     """
     threads = stacks(lasting)
     main = main_stack(threads, training_threads(models))
-    known = collectives()
     foreign = [thread for thread in threads if thread.foreign][:_MOST_CALLBACKS]
     return RankStatus(
         rank=rank,
         models=look(models, now_ns),
         main=None if main is None else replace(main, frames=()),
         callbacks=tuple(replace(thread, frames=()) for thread in foreign),
-        pending=None if known is None else known.pending,
-        issued={} if known is None else known.issued,
+        collectives=collectives(),
         paused=paused,
     )
 
@@ -111,7 +108,7 @@ def _is_on_device(call: BucketCall) -> bool:
 
 
 def _of_model(model: ModelState, now_ns: int) -> ModelStatus:
-    calls = sorted(_calls(model), key=_place_of)
+    calls = sorted(_calls(model), key=position_of)
     waiting = [call for call in calls if _is_awaited(call)]
     last = calls[-1] if calls else None
     unit = None if last is None else last.slot.unit
@@ -126,9 +123,7 @@ def _of_model(model: ModelState, now_ns: int) -> ModelStatus:
         last_call_age_ns=None if last is None else now_ns - last.ready,
     )
     if unit is None:
-        done = [call for call in calls if call not in waiting and call.step == step]
-        finished = [(call.slot.index, len(call.rounds) if call.staged else -1) for call in done]
-        return replace(status, finished=tuple(finished[:_MOST_BUCKETS]))
+        return status
     (ended, count), order = model.ended, model.position[1]
     left_out = [str(call.slot.unit) for call in calls if call.step == ended - 1]
     return replace(
@@ -142,7 +137,8 @@ def _of_model(model: ModelState, now_ns: int) -> ModelStatus:
     )
 
 
-def _place_of(call: BucketCall) -> tuple[int, int]:
+def position_of(call: BucketCall) -> tuple[int, int]:
+    """Return the step of a call, and its bucket or how many of a sharded step began before."""
     slot = call.slot
     return call.step, slot.index if slot.unit is None else call.order
 

@@ -1,7 +1,7 @@
-"""What the hub asks and tells of hangs, as it travels over the channel.
+"""What ranks and the hub tell each other of hangs, as it travels over the channel.
 
 Suspicion --report--> hub     STATUS, STACKS --ask--> RankStatus, RankStacks
-                              Hang --tell--> all ranks --> HangRecord
+Hang --tell--> all ranks --> HangRecord
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from ...records import HangRecord
-from ...records.hang import RankStacks
-from .status import Placed
-
-MOST_CHARACTERS = 16_384
-"""Of one rank's stacks."""
+from ...records.hang import RankStacks, called
+from .collectives import Collectives, PendingCollective
+from .evidence import ThreadStack
 
 SUSPICION, STATUS, STACKS, NOTICE = ("hang.suspicion", "hang.status", "hang.stacks", "hang.notice")
 """Names of the report, the questions and the notice.
@@ -21,8 +19,149 @@ SUSPICION, STATUS, STACKS, NOTICE = ("hang.suspicion", "hang.status", "hang.stac
 ``STACKS`` is asked with the ranks whose stacks are wanted; the others answer ``None``.
 """
 
-
 _EXCUSED_TIMES = 10
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A call of a model's hook.
+
+    Of a sharded model ``unit`` says which collective it is, and ``order`` how many of its step
+    began before.  Its buckets are numbered as each rank met them, which tells no order.
+    """
+
+    model: str
+    hook: str
+    step: int
+    bucket: int
+    unit: str = ""
+    order: int = -1
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """The model, and the position: the same on all ranks that are in this call."""
+        return self.model, *self.position
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The step, and the bucket or how many collectives of the step began before."""
+        return self.step, self.order if self.unit else self.bucket
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return called(self.bucket, self.unit)
+
+
+class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A call waits too long; ``over``: it no longer does, and ``error`` is what it ended with.
+
+    ``place``: of the call, as ``Placed`` has it; of a collective outside of hooks without a model.
+    ``threshold_ns``: what it passed.
+    """
+
+    place: tuple[str, int, int]
+    threshold_ns: int
+    over: bool = False
+    error: str = ""
+
+
+class CallInFlight(Placed, frozen=True, kw_only=True, gc=False):
+    """A call of a hook whose result is not there.
+
+    ``stage``: ``hook`` and ``future`` of a plain hook, which has not returned, or has and its
+    future is awaited; else ``turn`` (it waits for that among multi-round hooks), ``compress``,
+    ``wire`` or ``decompress``; ``meeting`` where hooktrace looks at the bucket, before the hook is
+    called, and on a device ranks may wait for each other; ``probe`` where it looks at the result;
+    ``device`` where the host has issued all of it.
+    ``collective``, ``group_size``: of the one on the wire; "" and 0 where none is known.
+    ``rounds``: collectives that have arrived.  ``age_ns``: since DDP called the hook.
+    ``members``: of a sharded model, the ranks of the job that are in the collective's group, as
+    ``range`` takes them.
+    """
+
+    stage: str
+    age_ns: int
+    rounds: int = 0
+    collective: str = ""
+    group_size: int = 0
+    members: tuple[int, int, int] | None = None
+
+
+class ModelStatus(Placed, frozen=True, kw_only=True, gc=False):
+    """Where a model stands on one rank: its hook's last call, of step -1 before the first.
+
+    ``last_call_age_ns``: since the last call; ``None`` before the first.
+
+    Of a sharded model ``ended_step`` is the last step that has ended, ``ended_calls`` how many
+    collectives it had, and ``left_out`` which ones, of those that the step before it had, it had
+    not.
+    ``departure``: the first collective of the step that is not the one of the step before, as text.
+    """
+
+    in_flight: tuple[CallInFlight, ...] = ()
+    last_call_age_ns: int | None = None
+    ended_step: int = -1
+    ended_calls: int = 0
+    left_out: tuple[str, ...] = ()
+    departure: str = ""
+
+    def ended_without(self, call: Placed) -> bool:
+        """Return whether a sharded model's step has ended before it came to a call."""
+        is_its_step = bool(self.unit) and self.ended_step == call.step
+        return is_its_step and self.ended_calls <= call.order
+
+
+EXCUSES = {
+    "saving": "saves",
+    "compiling": "compiles",
+    "importing": "imports parts of torch",  # as what compiles, at its first use
+}
+"""What a training thread may do for long, and how people call it."""
+
+
+class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one rank says of itself.
+
+    ``main``: the thread that trains, without its frames.  ``callbacks``: threads of native code,
+    likewise.  ``collectives``: what torch has issued; ``None`` where it does not tell.
+    ``paused``: the user has said that this may take long.
+    """
+
+    rank: int
+    models: tuple[ModelStatus, ...] = ()
+    main: ThreadStack | None = None
+    callbacks: tuple[ThreadStack, ...] = ()
+    collectives: Collectives | None = None
+    paused: bool = False
+
+    @property
+    def doing(self) -> tuple[str, ...]:
+        """What its training thread does, as far as that is known."""
+        return () if self.main is None else self.main.doing
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether it does what may take long: it saves, compiles, imports torch, or has said so."""
+        return self.paused or not EXCUSES.keys().isdisjoint(self.doing)
+
+    @property
+    def pending(self) -> tuple[PendingCollective, ...]:
+        """Collectives that have not completed, as far as torch tells."""
+        return () if self.collectives is None else self.collectives.pending
+
+    @property
+    def in_flight(self) -> list[CallInFlight]:
+        """All calls in flight, of all models."""
+        return [call for model in self.models for call in model.in_flight]
+
+    def model(self, name: str) -> ModelStatus | None:
+        """Return the status of a model, ``None`` where this rank has no such."""
+        return next((model for model in self.models if model.model == name), None)
+
+    def position(self, model: str) -> tuple[int, int] | None:
+        """Return where a model stands, ``None`` where this rank has no such."""
+        found = self.model(model)
+        return None if found is None else found.position
 
 
 class Hang(Placed, frozen=True, kw_only=True, gc=False):

@@ -6,10 +6,13 @@ A front, ranks, what each is at --> "bucket 5 of step 120 has waited 31 s on ran
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ...records.units import named_ranks
-from .status import EXCUSES, CallInFlight, ModelStatus, Placed, RankStatus
+
+if TYPE_CHECKING:
+    from .messages import RankStatus
 
 _MOST_LISTED = 4
 """Ranks of which each is told where it is; of more, how many."""
@@ -34,15 +37,6 @@ def stamped(rank: int, wall_ns: int, text: str) -> str:
     '[rank 1, 01:46:40 UTC] hang: ...'
     """
     return f"[rank {rank}, {time.strftime('%H:%M:%S', time.gmtime(wall_ns // 10**9))} UTC] {text}"
-
-
-def opening(front: CallInFlight, waiting: Iterable[int], names_model: bool) -> str:
-    """Return what waits, for how long and where."""
-    model = f" of {front.model}" if names_model else ""
-    return (
-        f"{front.name} of step {front.step}{model} has waited {seconds(front.age_ns)} "
-        f"on {named_ranks(waiting)}"
-    )
 
 
 def each(of: Sequence[int], what: Callable[[int], str]) -> str:
@@ -100,33 +94,3 @@ def _each_of(who: Sequence[int]) -> str:
 def at(status: RankStatus) -> str:
     """Return where a rank's training thread is."""
     return "at an unknown place" if status.main is None else f"in `{status.main.where}`"
-
-
-def excuse(status: RankStatus) -> str:
-    """Return why it may take long where a rank is: " and saves there"; "" where nothing says so."""
-    doing = () if status.main is None else status.main.doing
-    known = next((text for one, text in EXCUSES.items() if one in doing), "")
-    said = f" and {known} there" if known else ""
-    return said + (" and has paused the watchdog" if status.paused else "")
-
-
-def delay(status: RankStatus, front: Placed) -> str:
-    """Return how far a rank is behind a call: ", 1 step behind"; "" where it never began."""
-    model = status.model(front.model)
-    if front.bucket < 0 or model is None or model.step < 0:
-        return ""
-    (step, at), (own_step, own) = front.position, model.position
-    what = "collective" if front.unit else "bucket"
-    behind = (step - own_step, "step") if step != own_step else (at - own, what)
-    return f", {counted(*behind)} behind"
-
-
-def ended_step(model: ModelStatus) -> str:
-    """Return with how many collectives a rank has ended its last step of a sharded model.
-
-    Which ones it had not, that it had in the step before: the first two by name.
-    """
-    calls, missing = counted(model.ended_calls, "collective"), model.left_out
-    named = " and ".join(missing[:2]) + (" and others" if len(missing) > 2 else "")
-    without = f", without {named}, which its step before had," if missing else ""
-    return f"has ended step {model.ended_step} with {calls}{without}"

@@ -24,11 +24,10 @@ from .diagnosis import waits_without_hub
 from .evidence import LastingExceptions, stacks
 from .hub import HangHub, over, stacks_of
 from .look import rank_status
-from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang
+from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion
+from .rules import hub_is_gone
 from .sentences import stamped
-from .silent import hub_is_gone
-from .status import RankStatus
-from .watchdog import Suspicion, Watchdog
+from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from ...tracing.hangs import TracerHangs
@@ -45,15 +44,15 @@ class HangService:
     """Hangs of one process's tracers, over one channel."""
 
     def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+        self.channel = channel
         self._watchdogs: dict[TracerHangs, Watchdog] = {}
-        self._open: tuple[Hang, float] | None = None
+        self.open: tuple[Hang, float] | None = None
         """What was told last and is not over yet, and when by the monotonic clock."""
+        self.number = 0
+        """Of the next hang."""
         self._lock = threading.Lock()
         self._exceptions = LastingExceptions()
-        self._hub = HangHub(channel)
-        self._number = 0
-        """Of the next hang."""
+        self._hub = HangHub(self)
         self._is_alone = False
         """Whether what is open was told by this rank itself, without the hub."""
         self._said_gone = False
@@ -75,15 +74,15 @@ class HangService:
             watchdog = self._watchdogs.pop(user, None)
         news = None if watchdog is None else watchdog.close()
         if news is not None:
-            self._channel.report(SUSPICION, _encode(news))
+            self.channel.report(SUSPICION, _encode(news))
 
     def status(self) -> RankStatus:
         """Return what this rank knows of itself."""
         paused = any(user.paused for user in self._users())
         return rank_status(
-            self._channel.rank,
+            self.channel.rank,
             self._models(),
-            self._channel.clock(),
+            self.channel.clock(),
             paused=paused,
             lasting=self._exceptions.known,
         )
@@ -102,12 +101,13 @@ class HangService:
         for user, watchdog in watchdogs:
             news = None if user.paused else watchdog.look()
             if news is not None:
-                self._channel.report(SUSPICION, _encode(news))
-            if news is not None and news.over and self._is_alone:
-                self._end(news)
+                self.channel.report(SUSPICION, _encode(news))
+            if news is not None and news.over and self._is_alone and self.open is not None:
+                self._is_alone = False
+                self._take(over(*self.open, news.error))
 
     def _hear(self, rank: int, payload: bytes) -> bool:
-        if not self._channel.is_hub:
+        if not self.channel.is_hub:
             return False
         self._hub.hear(rank, msgspec.msgpack.decode(payload, type=Suspicion))
         return True
@@ -119,41 +119,34 @@ class HangService:
     def _hub_gone(self, payload: bytes) -> None:
         """Say so once a host; of a call that waits too long meanwhile, tell what is known here."""
         hub = msgspec.msgpack.decode(payload, type=Silent)
-        if self._channel.speaks_for_host and not self._said_gone:
+        if self.channel.speaks_for_host and not self._said_gone:
             self._said_gone = True
-            said = stamped(self._channel.rank, time.time_ns(), hub_is_gone(hub))
+            said = stamped(self.channel.rank, time.time_ns(), hub_is_gone(hub))
             # A log's lock, a disk may be what ranks wait for.
             call_aside(lambda: logger.warning("%s", said), "hooktrace-hang-warn")
         with self._lock:
             suspicions = [one.suspicion for one in self._watchdogs.values()]
-            is_told = self._open is not None
+            is_told = self.open is not None
         limits = [said.threshold_ns for said in suspicions if said is not None]
         if is_told or not limits:
             return
-        found = waits_without_hub(self.status(), hub, self._channel.world_size)
+        found = waits_without_hub(self.status(), hub, self.channel.world_size)
         # The hub may go on meanwhile, and the ranks to a call that nobody has suspected yet.
         if found is not None and found.is_due(min(limits)):
             self._is_alone = True
-            self._take(replace(found, hang=self._number))
-
-    def _end(self, news: Suspicion) -> None:
-        """Tell that a hang is over which the hub has not told."""
-        told = self._open
-        if told is not None:
-            self._is_alone = False
-            self._take(over(*told, news.error))
+            self._take(replace(found, hang=self.number))
 
     def _take(self, found: Hang) -> None:
-        self._number = max(self._number, found.hang + 1)
+        self.number = max(self.number, found.hang + 1)
         # Under the lock: a tracer that closes meanwhile has been told of the end, or says it.
         with self._lock:
-            self._open = None if found.ended_after_ns is not None else (found, time.monotonic())
+            self.open = None if found.ended_after_ns is not None else (found, time.monotonic())
             for user in self._watchdogs:
-                record = found.record(self._channel.rank, user.clock(), time.time_ns())
-                user.hear_of_hang(record, speaks=self._channel.speaks_for_host)
+                record = found.record(self.channel.rank, user.clock(), time.time_ns())
+                user.hear_of_hang(record, speaks=self.channel.speaks_for_host)
 
     def _answer_stacks(self, wanted: bytes) -> bytes:
-        me = self._channel.me
+        me = self.channel.me
         if me.rank not in msgspec.msgpack.decode(wanted, type=tuple[int, ...]):
             return _encode(None)
         return _encode(stacks_of(me, "running", stacks_text()))

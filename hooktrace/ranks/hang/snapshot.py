@@ -7,20 +7,17 @@ What moved from one round to the next is no hang.  The table of ``diagnosis.py``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from msgspec.structs import replace
-
 from ...records.units import named_ranks
 from ..channel.messages import Silent, unheard
-from .collectives import PendingCollective
+from .collectives import Comparison, PendingCollective, compare
 from .evidence import ThreadStack
-from .issued import Comparison, compare
-from .sentences import at, opening
-from .status import CallInFlight, ModelStatus, Placed, RankStatus
+from .messages import CallInFlight, ModelStatus, Placed, RankStatus
+from .sentences import at, seconds
 
 Place = Literal["waiting", "past", "behind"]
 """Of a rank that answered: it is in the call, had its result and went on, or has not come to it."""
@@ -51,11 +48,6 @@ class Rank(NamedTuple):
     call: CallInFlight | None = None
 
     @property
-    def doing(self) -> tuple[str, ...]:
-        """What its training thread does, as far as that is known."""
-        return () if self.now.main is None else self.now.main.doing
-
-    @property
     def did(self) -> ThreadStack | None:
         """Where its training thread was before."""
         return None if self.before is None else self.before.main
@@ -79,16 +71,6 @@ class Rank(NamedTuple):
         return [
             one for one in self.now.callbacks if one.waits and known.get(one.ident) == one.where
         ]
-
-
-class Finding(NamedTuple):
-    """What a rule finds: the ``ranks`` that are waited for, none where that is not known.
-
-    ``text`` goes on where the snapshot's ``opening`` ends.
-    """
-
-    ranks: Sequence[int]
-    text: str
 
 
 @dataclass(frozen=True)
@@ -141,7 +123,9 @@ class Snapshot:
     def comparison(self) -> Comparison | None:
         """What torch's own lists of the ranks' collectives show."""
         ranks = (*self.waiting, *self.past, *self.behind)
-        return compare({one.number: one.now for one in ranks}, [r.number for r in self.waiting])
+        return compare(
+            {one.number: one.now.collectives for one in ranks}, [r.number for r in self.waiting]
+        )
 
 
 def snapshot(first: Round, last: Round, world_size: int) -> Snapshot | None:
@@ -203,13 +187,15 @@ def _around_call(
     age_ns = max([front.age_ns, *(call.age_ns for call in calls.values())])
     models = {model.model for rank in ranks for model in rank.now.models}
     matching = [rank for rank in calls if rank not in _mismatched(front, calls)]
+    of_model = f" of {front.model}" if len(models) > 1 else ""
     return Snapshot(
         front,
         front,
         ranks,
         {rank: last.silent.get(rank, unheard(rank)) for rank in missing},
         age_ns,
-        opening(replace(front, age_ns=age_ns), matching, len(models) > 1),
+        f"{front.name} of step {front.step}{of_model} has waited {seconds(age_ns)} "
+        f"on {named_ranks(matching)}",
     )
 
 
@@ -241,7 +227,7 @@ def standing(before: RankStatus | None, now: RankStatus) -> PendingCollective | 
         return None
     if not now.main.collective or before.main.where != now.main.where:
         return None
-    same = [one for one in now.pending or () if one in (before.pending or ())]
+    same = [one for one in now.pending if one in before.pending]
     return min(same, key=lambda one: one.number, default=None)
 
 
@@ -253,7 +239,8 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
     """
     before, answered = first.statuses, last.statuses
     stand = {rank: standing(before.get(rank), now) for rank, now in answered.items()}
-    comparison = compare(answered, [rank for rank, one in stand.items() if one is not None])
+    issued = {rank: now.collectives for rank, now in answered.items()}
+    comparison = compare(issued, [rank for rank, one in stand.items() if one is not None])
     if comparison is None:
         return None
     late = comparison.ranks if comparison.verdict == "not_issued" else ()

@@ -10,7 +10,6 @@ others, which wait for it, do.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -20,9 +19,9 @@ import msgspec
 from ...staging.calls import BucketCall
 from ...staging.slots import ModelState
 from .collectives import PendingCollective
-from .look import oldest_call
+from .look import oldest_call, position_of
+from .messages import RankStatus, Suspicion
 from .snapshot import standing
-from .status import Placed, RankStatus
 
 if TYPE_CHECKING:
     from ...tracing.hangs import TracerHangs
@@ -40,41 +39,25 @@ _AGAIN_NS = 5_000_000_000
 """After which a suspicion is said again: the hub may not have been reached."""
 
 
-class Suspicion(Placed, frozen=True, kw_only=True, gc=False):
-    """A call waits too long; ``over``: it no longer does, and ``error`` is what it ended with.
-
-    ``age_ns``: of the call; ``threshold_ns``: what it passed.  In a collective outside of hooks it
-    has no model, and bucket -1.
-    """
-
-    age_ns: int
-    threshold_ns: int
-    over: bool = False
-    error: str = ""
-
-
 class Pauses:
     """Whether somebody has said that it may take long now; may be nested, in several threads."""
 
     def __init__(self) -> None:
-        self._count = 0
-        self._lock = threading.Lock()
+        self._open: list[None] = []
 
     @property
     def active(self) -> bool:
         """Whether one is open."""
-        return self._count > 0
+        return bool(self._open)
 
     @contextmanager
     def open(self) -> Iterator[None]:
         """Be paused until the end of the ``with`` block."""
-        with self._lock:
-            self._count += 1
+        self._open.append(None)
         try:
             yield
         finally:
-            with self._lock:
-                self._count -= 1
+            self._open.pop()
 
 
 class Watchdog:
@@ -93,34 +76,30 @@ class Watchdog:
     ) -> None:
         self._watched = watched
         self._portrait = portrait
-        self._fixed_ns = None if hang_after_s is None else int(hang_after_s * 1e9)
-        self._said: Suspicion | None = None
+        self._is_fixed = hang_after_s is not None
+        self._least_ns = LEAST_NS if hang_after_s is None else int(hang_after_s * 1e9)
+        self.suspicion: Suspicion | None = None
+        """What waits too long, as far as the last look told."""
         self._said_ns = 0
         self._call: BucketCall | None = None
         """The one that was suspected last: it has what it raised."""
-        self._usual: tuple[str, int, int] = ("", -1, 0)
         self._before: RankStatus | None = None
         self._stands: tuple[PendingCollective, int] | None = None
-
-    @property
-    def suspicion(self) -> Suspicion | None:
-        """What waits too long, as far as the last look told."""
-        return self._said
 
     def look(self) -> Suspicion | None:
         """Return what is new: a suspicion, the same one after some seconds, or that it is over."""
         now, oldest = self._watched.clock(), oldest_call(self._watched.model_states())
-        found, said = self._suspicion(now, oldest), self._said
+        found, said = self._suspicion(now, oldest), self.suspicion
         if said is not None and (found is None or found.place != said.place):
             return self._over(said)  # of another one the next look tells
         if found is None or (said is not None and now - self._said_ns < _AGAIN_NS):
             return None
-        self._said, self._said_ns, self._call = found, now, oldest
+        self.suspicion, self._said_ns, self._call = found, now, oldest
         return found
 
     def close(self) -> Suspicion | None:
         """Return that a suspicion is over, if there is one: nobody will know any more."""
-        said, call = self._said, self._call
+        said, call = self.suspicion, self._call
         if said is None:
             return None
         over = self._over(said)
@@ -132,36 +111,12 @@ class Watchdog:
         if oldest is None:
             return self._standing(now)
         self._before, self._stands = None, None
-        slot, step = oldest.slot, oldest.step
-        age = now - oldest.ready
-        if age <= self._least_ns:
-            return None
-        limit = self._limit_ns(slot.model.name, step)
+        slot, age, limit = oldest.slot, now - oldest.ready, self._least_ns
+        if age > limit and not self._is_fixed:
+            limit = max(limit, _TIMES_USUAL * (self._watched.usual_ns(slot.model.name) or 0))
         if age <= limit:
             return None
-        return Suspicion(
-            model=slot.model.name,
-            hook=slot.model.hook,
-            step=step,
-            bucket=slot.index,
-            unit="" if slot.unit is None else str(slot.unit),
-            order=oldest.order,
-            age_ns=age,
-            threshold_ns=limit,
-        )
-
-    @property
-    def _least_ns(self) -> int:
-        return LEAST_NS if self._fixed_ns is None else self._fixed_ns
-
-    def _limit_ns(self, model: str, step: int) -> int:
-        """Return how long a call may take; what is usual is asked for once a step."""
-        if self._fixed_ns is not None:
-            return self._fixed_ns
-        if self._usual[:2] != (model, step):
-            usual = self._watched.usual_ns(model) or 0
-            self._usual = model, step, max(LEAST_NS, _TIMES_USUAL * usual)
-        return self._usual[2]
+        return Suspicion(place=(slot.model.name, *position_of(oldest)), threshold_ns=limit)
 
     def _standing(self, now: int) -> Suspicion | None:
         """Suspect a collective of torch's own that the training thread stands in.
@@ -180,15 +135,12 @@ class Watchdog:
             return None
         if self._stands is None or self._stands[0] != stands:
             self._stands = stands, now
-        age = now - self._stands[1]
-        if age <= self._least_ns:
+        if now - self._stands[1] <= self._least_ns:
             return None
-        return Suspicion(
-            model="", hook="", step=-1, bucket=-1, age_ns=age, threshold_ns=self._least_ns
-        )
+        return Suspicion(place=("", -1, -1), threshold_ns=self._least_ns)
 
     def _over(self, said: Suspicion) -> Suspicion:
-        call, self._said, self._call = self._call, None, None
+        call, self.suspicion, self._call = self._call, None, None
         return msgspec.structs.replace(
             said,
             over=True,

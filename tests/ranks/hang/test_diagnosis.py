@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hooktrace.ranks.hang.collectives import PendingCollective
+from hooktrace.ranks.hang.collectives import Collectives, PendingCollective
 from hooktrace.ranks.hang.diagnosis import RULES, Rule, diagnose
+from hooktrace.ranks.hang.messages import RankStatus
 from hooktrace.ranks.hang.snapshot import Snapshot, snapshot
-from hooktrace.ranks.hang.status import RankStatus
 from tests.ranks.hang.answers import (
     BACKWARD,
     EVALUATES,
@@ -132,10 +132,9 @@ def test_a_rank_that_stands_in_another_group_s_collective_is_only_waited_for() -
         1,
         model(step=STEP, bucket=7),
         main=thread("g", collective="barrier"),
-        pending=(pair,),
-        issued={"0": 6, "tp": 3},
+        collectives=Collectives((pair,), {"0": 6, "tp": 3}),
     )
-    theirs = late(2, STEP, where="h", pending=(), issued={"0": 7, "tp": 2})
+    theirs = late(2, STEP, where="h", collectives=Collectives((), {"0": 7, "tp": 2}))
     found = diagnose(*job(at_barrier(0), in_pair, theirs).rounds())
     assert found is not None
     assert (found.ranks, found.waiting) == ((1,), (0,))

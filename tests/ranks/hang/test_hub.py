@@ -13,28 +13,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from hooktrace.ranks.channel.messages import Member, Silent
+from hooktrace.ranks.channel.messages import Member, Notice, Silent
 from hooktrace.ranks.hang import hub as module
 from hooktrace.ranks.hang.hub import HangHub, over
-from hooktrace.ranks.hang.messages import STACKS, Hang
-from hooktrace.ranks.hang.status import RankStatus
-from hooktrace.ranks.hang.watchdog import Suspicion
+from hooktrace.ranks.hang.messages import STACKS, Hang, RankStatus, Suspicion
 from hooktrace.records.hang import RankStacks
 from tests.ranks.hang.answers import BACKWARD, STEP, S, call, late, model, status, thread, waiting
 
-SUSPICION = Suspicion(
-    model="model0", hook="fp16", step=STEP, bucket=5, age_ns=11 * S, threshold_ns=10 * S
-)
+SUSPICION = Suspicion(place=("model0", STEP, 5), threshold_ns=10 * S)
 BETWEEN_S = module._BETWEEN_S
 OVER = msgspec.structs.replace(SUSPICION, over=True)
 
 
 class Ranks:
-    """A channel to ranks that say what the test wants."""
+    """A channel to ranks that say what the test wants, and what rank 0 knows of what was told."""
 
     world_size = 2
+    number = 0
+    open: tuple[Hang, float] | None = None
 
     def __init__(self) -> None:
+        self.channel = self
         self.statuses: list[RankStatus] = []
         self.silent: dict[int, Any] = {}
         self.asked: list[tuple[str, bytes]] = []
@@ -52,8 +51,11 @@ class Ranks:
         encoded = {rank: msgspec.msgpack.encode(one) for rank, one in answers.items()}
         return SimpleNamespace(answers=encoded, silent=self.silent)
 
-    def tell(self, name: str, payload: bytes) -> None:
-        self.notices.append(msgspec.msgpack.decode(payload, type=Hang))
+    def notice(self, notice: Notice) -> None:
+        found = msgspec.msgpack.decode(notice.payload, type=Hang)
+        self.notices.append(found)
+        self.number = found.hang + 1
+        self.open = None if found.ended_after_ns is not None else (found, module.time.monotonic())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.look = asyncio.get_running_loop().create_task(work)

@@ -63,7 +63,7 @@ def test_stages_of_a_staged_hook(model: ModelState) -> None:
     assert stage(model) == "decompress"
     call.finished()
     (status,) = look([model], 5)
-    assert (status.in_flight, status.finished) == ((), ((0, 1),))
+    assert status.in_flight == ()
     call.held = True
     assert stage(model) == "probe"
 
@@ -76,8 +76,7 @@ def test_stages_of_an_plain_hook(model: ModelState) -> None:
     call.launched = 3
     assert stage(model) == "future"
     call.finished()
-    (status,) = look([model], 5)
-    assert status.finished == ((0, -1),)
+    assert look([model], 5)[0].in_flight == ()
 
 
 def test_turn(model: ModelState) -> None:
@@ -159,7 +158,7 @@ def test_a_call_waits_until_its_device_has_passed_it(model: ModelState) -> None:
     events[-1].passed = False
     call.device_over = True
     (status,) = look([model], 5)
-    assert (status.in_flight, status.finished) == ((), ((0, 1),))
+    assert status.in_flight == ()
 
 
 def test_a_sharded_model_s_place_is_counted_in_its_step() -> None:

@@ -193,8 +193,8 @@ def test_one_rank_of_a_host_says_once_that_the_hub_is_gone(
         channel.notice_handlers[HUB_GONE](gone())
     said = [record.message for record in caplog.records]
     assert [line.partition("] ")[2] for line in said] == speaks * [
-        "rank 0 is gone: its process (pid 7 on a) is stopped by a signal; DDP does not "
-        "go on without it; let it go on: kill -CONT its pid"
+        "rank 0 stands still: its process (pid 7 on a) is stopped by a signal; DDP does not go on "
+        "without it; let it go on: kill -CONT its pid"
     ]
     assert all(re.match(r"\[rank 0, \d\d:\d\d:\d\d UTC\] ", line) for line in said)
 

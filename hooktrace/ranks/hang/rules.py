@@ -1,0 +1,365 @@
+"""What the rows of ``diagnosis.py`` ask: of ranks that are silent, late, or all there.
+
+    Snapshot --a rule--> Finding: the ranks that are waited for, and what is told of them; or None
+
+In the order of the table.  Each rule relies on that none above it fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...records.hang import hang_kind
+from ...records.units import named_ranks, ordinal
+from ..channel.messages import Silent, State
+from .collectives import outnumbered
+from .messages import EXCUSES, CallInFlight, ModelStatus, Placed, RankStatus
+from .sentences import at, counted, each, grouped, have, parties
+from .snapshot import Rank, Snapshot
+
+_MOST_TOLD = 2
+"""Ranks of which it is said where their step is another one than the step before."""
+
+
+class Finding(NamedTuple):
+    """The ``ranks`` that are waited for, none where that is not known.
+
+    ``text`` goes on where the snapshot's ``opening`` ends.
+    """
+
+    ranks: Sequence[int]
+    text: str
+
+
+Finds = Callable[[Snapshot], Finding | None]
+
+
+# Ranks that do not answer: what their processes tell.
+
+
+PROCESSES: dict[State, tuple[str, str]] = {
+    "gone": ("died", "is no more: its {process} is gone"),
+    "stopped": ("stopped", "stands still: its {process} is stopped by a signal"),
+    "unreachable": ("network", "cannot be reached{why}, nor can its {process}"),
+    "running": ("interpreter_held", "answers nothing, although its {process} is running"),
+    "ended": ("uneven_inputs", "has ended, or has closed its tracer, in order"),
+    "unknown": ("unknown", "does not answer{why}, and nothing more is known of it"),
+}
+"""By the state of a process whose rank does not answer: the kind of hang, and what is told."""
+
+
+def of_process(kind: str) -> Finds:
+    """Return what finds the silent ranks whose processes are in a state of that kind."""
+
+    def finds(snapshot: Snapshot) -> Finding | None:
+        silent = snapshot.silent
+        found = [rank for rank, one in silent.items() if PROCESSES[one.state][0] == kind]
+        return Finding(found, each(found, lambda rank: _told(silent[rank]))) if found else None
+
+    return finds
+
+
+def _told(silent: Silent) -> str:
+    why = f" ({silent.why})" if silent.why else ""
+    return PROCESSES[silent.state][1].format(process=silent.process, why=why)
+
+
+def hub_is_gone(hub: Silent) -> str:
+    """Return what is known of a hub on rank 0 that answers nothing any more, and what to do."""
+    kind, _ = PROCESSES[hub.state]
+    fix = "look at what rank 0 wrote last" if kind == "unknown" else hang_kind(kind).fix
+    return f"rank 0 {_told(hub)}; DDP does not go on without it; {fix}"
+
+
+# Ranks that have not come to the call: what each of them is at.
+
+
+def of_each(said: Callable[[Rank, Snapshot], str]) -> Finds:
+    """Return what finds the ranks behind of which ``said`` tells something."""
+
+    def finds(snapshot: Snapshot) -> Finding | None:
+        texts = {one.number: said(one, snapshot) for one in snapshot.behind}
+        found = [rank for rank, text in texts.items() if text]
+        if not found:
+            return None
+        text = each(found, texts.__getitem__) + _not_there(found, snapshot)
+        if snapshot.call is not None and snapshot.in_stage("meeting") == snapshot.waiting:
+            text += "; checks of hooktrace's own wait there, before the hook is called"
+        return Finding(found, text)
+
+    return finds
+
+
+def _not_there(told: Sequence[int], snapshot: Snapshot) -> str:
+    """Return who else is behind, in parentheses."""
+    others = [one.number for one in snapshot.behind if one.number not in told]
+    return f" ({named_ranks(others)} not there either)" if others else ""
+
+
+def ended_without(snapshot: Snapshot) -> Finding | None:
+    """Ranks have ended a sharded model's step without the call that the others wait in."""
+    models = {
+        one.number: (one, model)
+        for one in (*snapshot.past, *snapshot.behind)
+        if (model := one.now.model(snapshot.front.model)) is not None
+        and model.ended_without(snapshot.front)
+    }
+    if not models:
+        return None
+    text = each(list(models), lambda rank: _went_on(*models[rank]))
+    return Finding(list(models), text + _not_there(list(models), snapshot))
+
+
+def _went_on(rank: Rank, model: ModelStatus) -> str:
+    """Return with how many collectives a rank has ended its step, and where it is now.
+
+    Which ones it had not, that it had in the step before: the first two by name.
+    """
+    calls, missing = counted(model.ended_calls, "collective"), model.left_out
+    named = " and ".join(missing[:2]) + (" and others" if len(missing) > 2 else "")
+    without = f", without {named}, which its step before had," if missing else ""
+    now = f"and went on: it is {at(rank.now)}"
+    if model.in_flight:
+        now = f"and is in {model.name} of step {model.step}"
+    return f"has ended step {model.ended_step} with {calls}{without} {now}"
+
+
+def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank's backward pass has ended with a part of the buckets, or DDP says that one did."""
+    now, front = rank.now, snapshot.front
+    model = now.model(front.model)
+    if model is None or model.unit or now.main is None:
+        return ""
+    in_backward = rank.did is None or "backward" in (*now.doing, *rank.did.doing)
+    is_part = model.step == front.step and 0 <= model.bucket < front.bucket
+    if not now.main.unreduced and (not is_part or now.in_flight or in_backward):
+        return ""
+    had = f"has had {counted(model.bucket + 1, 'bucket')} in step {model.step}"
+    return f"{had} and went on: it is {at(now)}"
+
+
+def raised(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank handles an exception."""
+    main = rank.now.main
+    if main is None or not main.exception:
+        return ""
+    return f"raised {main.exception} and is now {_place(rank, snapshot)}"
+
+
+def ends(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank ends its training."""
+    return f"ends its training {_place(rank, snapshot)}" if "ending" in rank.now.doing else ""
+
+
+def busy(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank waits in nothing that is known."""
+    if in_torchs_collective(rank, snapshot) or in_other_model(rank, snapshot):
+        return ""
+    if "probe" in rank.now.doing:
+        return f"is in a check of hooktrace's own {_place(rank, snapshot)}"
+    return f"is {at(rank.now)}{_excuse(rank.now)}{_delay(rank.now, snapshot.front)}"
+
+
+def in_torchs_collective(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank stands in a collective of torch's own, which is none of a sharded model's."""
+    main = rank.now.main
+    if main is None or not main.collective or not rank.stands_still:
+        return ""
+    if any(call.unit for call in rank.now.in_flight):
+        return ""
+    return f"is in {main.collective}() {_place(rank, snapshot)}"
+
+
+def in_other_model(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank waits in a call of another model."""
+    others = [one for one in rank.now.in_flight if one.model != snapshot.front.model]
+    if snapshot.call is None or not others or not (others[0].unit or "backward" in rank.now.doing):
+        return ""
+    return f"waits in {others[0].name} of step {others[0].step} of {others[0].model}"
+
+
+def _place(rank: Rank, snapshot: Snapshot) -> str:
+    return at(rank.now) + _delay(rank.now, snapshot.front)
+
+
+def _excuse(status: RankStatus) -> str:
+    """Return why it may take long where a rank is: " and saves there"; "" where nothing says so."""
+    known = next((text for one, text in EXCUSES.items() if one in status.doing), "")
+    said = f" and {known} there" if known else ""
+    return said + (" and has paused the watchdog" if status.paused else "")
+
+
+def _delay(status: RankStatus, front: Placed) -> str:
+    """Return how far a rank is behind a call: ", 1 step behind"; "" where it never began."""
+    model = status.model(front.model)
+    if front.bucket < 0 or model is None or model.step < 0:
+        return ""
+    (step, at), (own_step, own) = front.position, model.position
+    what = "collective" if front.unit else "bucket"
+    behind = (step - own_step, "step") if step != own_step else (at - own, what)
+    return f", {counted(*behind)} behind"
+
+
+def crossed(snapshot: Snapshot) -> Finding | None:
+    """Ranks that wait have not come to the call in which a missing rank waits."""
+    for rank in snapshot.behind:
+        for call in rank.now.in_flight:
+            lacking = [one.number for one in snapshot.waiting if _lacks(one.now, call)]
+            if call.model != snapshot.front.model and lacking:
+                text = (
+                    f" for rank {rank.number}, which {in_other_model(rank, snapshot)}, "
+                    f"which {named_ranks(lacking)} {have(lacking)} not come to"
+                )
+                return Finding([one.number for one in snapshot.behind], text)
+    return None
+
+
+def _lacks(status: RankStatus, call: CallInFlight) -> bool:
+    position = status.position(call.model)
+    return position is None or position < call.position
+
+
+def in_other_models(snapshot: Snapshot) -> Finding | None:
+    """All ranks that are behind wait in other models' calls."""
+    behind = {one.number: one for one in snapshot.behind}
+    if not behind:
+        return None
+    text = each(list(behind), lambda rank: in_other_model(behind[rank], snapshot))
+    return Finding(list(behind), f"{text}; why that waits is not known")
+
+
+# All have come to the call, and it does not end.
+
+
+def in_callbacks(snapshot: Snapshot) -> Finding | None:
+    """Threads that have to complete collectives wait for one."""
+    ranks = (*snapshot.waiting, *snapshot.past)
+    rank = max(ranks, key=lambda one: len(one.waiting_callbacks), default=None)
+    if rank is None or not rank.waiting_callbacks:
+        return None
+    one_each = [f"{thread.name} in `{thread.where}`" for thread in rank.waiting_callbacks]
+    threads = "a callback waits" if len(one_each) == 1 else f"{len(one_each)} callbacks wait"
+    text = (
+        f": on rank {rank.number} {threads} for a collective, {', '.join(one_each)}, on threads "
+        "that have to complete collectives"
+    )
+    return Finding((), text)
+
+
+_OURS = {
+    "probe": ": its result is there, and hooktrace's own check of it does not end on",
+    "meeting": ": its hook has not been called, since hooktrace's own checks do not begin on",
+}
+
+
+def in_probes(snapshot: Snapshot) -> Finding | None:
+    """A probe of hooktrace's own holds the bucket up."""
+    for stage, what in _OURS.items():
+        ranks = [one.number for one in snapshot.in_stage(stage)]
+        if ranks:
+            said = f"{what} {named_ranks(ranks)}; pass error_every=0 and tell hooktrace's authors"
+            return Finding((), said)
+    return None
+
+
+def other_units(snapshot: Snapshot) -> Finding | None:
+    """At the same place of a sharded model's step ranks are in different collectives."""
+    others = grouped({rank: call.name for rank, call in snapshot.mismatched.items()})
+    if not others:
+        return None
+    said = ", ".join(
+        f"{named_ranks(who)} {'is' if len(who) == 1 else 'are'} in {name}"
+        for name, who in others.items()
+    )
+    number = ordinal(snapshot.front.order + 1)
+    text = f", while {said}: as the {number} collective of the step these do not match"
+    matching = [rank for rank in snapshot.calls if rank not in snapshot.mismatched]
+    return Finding(outnumbered([matching, *others.values()]), text + _departures(snapshot))
+
+
+def _departures(snapshot: Snapshot) -> str:
+    """Return which ranks do not make the collectives of their step before; "" where all do that."""
+    ranks = (*snapshot.waiting, *snapshot.past)
+    models = {one.number: one.now.model(snapshot.front.model) for one in ranks}
+    found = [
+        f"; rank {rank} made {model.departure}"
+        for rank, model in models.items()
+        if model is not None and model.departure and model.step == snapshot.front.step
+    ]
+    return "".join(found[:_MOST_TOLD]) if len(found) < len(models) else ""
+
+
+def torch_lists_others(snapshot: Snapshot) -> Finding | None:
+    """Ranks have issued different collectives; some have issued fewer, of a sharded model."""
+    found, unit = snapshot.comparison, snapshot.front.unit
+    told = ("different", "not_issued") if unit else ("different",)
+    if found is None or found.verdict not in told:
+        return None
+    return Finding(found.ranks, f": {found.text}{_departures(snapshot) if unit else ''}")
+
+
+def torch_lists_fewer(snapshot: Snapshot) -> Finding | None:
+    """Some ranks have not issued the collective that others wait in."""
+    found = snapshot.comparison
+    if found is None or found.verdict != "not_issued":
+        return None
+    return Finding(found.ranks, f": {found.text}")
+
+
+def in_own_code(snapshot: Snapshot) -> Finding | None:
+    """On some ranks the hook's own code still runs, while the others have come further."""
+    own = snapshot.in_stage("hook", "compress", "decompress")
+    busy = {one.number: one for one in own if one.now.main is None or not one.now.main.collective}
+    if not busy or len(own) == len(snapshot.waiting):
+        return None
+    return Finding(list(busy), each(list(busy), lambda rank: _in_hook(busy[rank])))
+
+
+def _in_hook(rank: Rank) -> str:
+    """Return where a hook's own code is: what follows a collective runs on a callback's thread."""
+    callbacks = rank.now.callbacks
+    if rank.call is not None and rank.call.stage == "decompress" and callbacks:
+        return f"is in its hook, in `{callbacks[0].where}`, after a collective"
+    return f"is in its hook, {at(rank.now)}{_excuse(rank.now)}"
+
+
+def nothing_pending(snapshot: Snapshot) -> Finding | None:
+    """All hooks have returned, and nothing is left to wait for."""
+    found = snapshot.comparison
+    stages = {call.stage for call in snapshot.calls.values()}
+    if found is None or found.verdict != "none" or stages != {"future"}:
+        return None
+    text = (
+        ": the hook has returned there, and torch lists no pending collective on any rank "
+        "(sends and receives it does not list)"
+    )
+    return Finding((), text)
+
+
+def not_known(snapshot: Snapshot) -> Finding:
+    """No difference between the ranks is known."""
+    return Finding((), f", and why is not known: {_what_is_known(snapshot)}")
+
+
+def _what_is_known(snapshot: Snapshot) -> str:
+    found, call = snapshot.comparison, snapshot.call
+    if found is not None and found.verdict == "completed":
+        return f"{found.text}, completed on {named_ranks(found.ranks)} and does not here"
+    if found is not None and found.text:
+        return f"all have issued the same, {found.text}, and it does not complete"
+    if call is not None and call.stage == "wire":
+        ranks = {one.number: one.call for one in snapshot.in_stage("wire") if one.call is not None}
+        kinds = grouped({rank: one.collective or "a collective" for rank, one in ranks.items()})
+        return f"{parties(kinds)}, which does not complete{_past(snapshot)}"
+    if found is None or call is None:
+        return "the hook is a plain one, and torch does not tell which collectives it waits for"
+    return f"it is in stage {call.stage!r}, and torch lists no pending collective on any rank"
+
+
+def _past(snapshot: Snapshot) -> str:
+    """Return who is past a bucket, or past a collective's place, where it may have met another."""
+    if not snapshot.past:
+        return ""
+    did = "went past that place of the step" if snapshot.front.unit else "had its result"
+    return f", {named_ranks([one.number for one in snapshot.past])} {did}"
