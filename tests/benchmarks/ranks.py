@@ -73,13 +73,13 @@ def _hub(hosts: int, seconds: int) -> Measured:
     _wait_for(lambda: bool(channel.children.places))
     (host, port), *_ = channel.children.places
     job_store().set("bench/hub", f"{host} {port} {channel.hub.token}")
-    _wait_for(lambda: channel.children.count == hosts - 1)
+    _wait_for(lambda: len(channel.children.connections()) == hosts - 1)
     time.sleep(seconds / 2)  # bursts of pings are more frequent at first
     percent = [_processor_percent(seconds / 6) for _ in range(6)]
     status_s = [_status_s(channel, world_size) for _ in range(_ROUNDS)]
     measured = Measured(percent, status_s, resident_mib() - before_mib)
     channel.tell(OVER, b"")
-    _wait_for(lambda: channel.children.count == 0)
+    _wait_for(lambda: len(channel.children.connections()) == 0)
     channel.close()
     return measured
 

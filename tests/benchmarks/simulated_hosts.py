@@ -1,6 +1,6 @@
 """Hosts of a large job that are not there: what each of them says to a hub, from one process.
 
-    SimulatedHost: the real Node and Upward, 8 made-up ranks below it --one connection--> the hub
+    SimulatedHost: the real Node and Parent, 8 made-up ranks below it --one connection--> the hub
 
 Beats, pings, turns and their pauses are the channel's own code; steps are made up: two a second.
 """
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from hooktrace.ranks.channel.clock import ClockOffset
 from hooktrace.ranks.channel.messages import Ask, Member, Place, Report
 from hooktrace.ranks.channel.node import Answers, Node
-from hooktrace.ranks.channel.upward import Upward
+from hooktrace.ranks.channel.parent import Parent
 from hooktrace.ranks.whole_job.gatherer import Gatherer, RankLine, decode_plan
 from hooktrace.ranks.whole_job.view import PLAN, STEPS
 from hooktrace.records import StepSpread
@@ -44,10 +44,7 @@ class SimulatedHost:
             Member(rank, os.getpid(), f"node{number}", f"host {number}")
             for rank in range(self._first, self._first + RANKS_A_HOST)
         ]
-        offset = ClockOffset(time.perf_counter_ns, lambda _: None)
-        self._node = _HostNode(self._members, world_size, offset)
-        self._upward = Upward(self._node, offset)
-        self._node.parent = self._upward
+        self._node = _HostNode(self._members, world_size)
         self._node.notice_handlers[PLAN] = self._follow
         self._node.notice_handlers[OVER] = self._end
         self._gatherer = Gatherer()
@@ -55,29 +52,30 @@ class SimulatedHost:
     async def live(self, place: Place) -> None:
         """Join the hub and tell it of steps until it says that it is over."""
         pause_s = _FIRST_PAUSE_S
-        while not await self._join(place):
+        while (parent := await self._join(place)) is None:
             await asyncio.sleep(pause_s * (1 + random.random()))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        telling = asyncio.ensure_future(self._tell())
-        await self._upward.stay()
+        telling = asyncio.ensure_future(self._tell(parent))
+        await parent.stay()
         telling.cancel()
 
-    async def _join(self, place: Place) -> bool:
+    async def _join(self, place: Place) -> Parent | None:
         """Join, as ``Membership`` does: the hub keeps few that have not proved the token."""
+        parent = Parent(self._node, self._token)
         try:
-            await self._upward.join(place, self._token)
-        except (OSError, TimeoutError):
-            return False
-        return True
+            await parent.join(place)
+        except OSError:
+            return None
+        return parent
 
     def _follow(self, payload: bytes) -> None:
         self._gatherer.plan = decode_plan(payload)
 
     def _end(self, _: bytes) -> None:
-        if self._upward.connection is not None:
-            self._upward.connection.leave("end")
+        if self._node.parent is not None:
+            self._node.parent.leave("end")
 
-    async def _tell(self) -> None:
+    async def _tell(self, parent: Parent) -> None:
         step = _step_now()
         await asyncio.sleep(random.random() * self._gatherer.plan.interval_s)
         while True:
@@ -86,7 +84,7 @@ class SimulatedHost:
             self._gatherer.add(((_MODEL, self._part(n)) for n in steps), self._lines(step))
             message = self._gatherer.message()
             if message is not None:
-                self._upward.send(Report(STEPS, self._first, message))
+                parent.send(Report(STEPS, self._first, message))
             await asyncio.sleep(self._gatherer.plan.interval_s)
 
     def _part(self, step: int) -> StepSpread:
@@ -112,8 +110,9 @@ class SimulatedHost:
 class _HostNode(Node):
     """A node that answers for ranks that are not there."""
 
-    def __init__(self, members: Sequence[Member], world_size: int, offset: ClockOffset) -> None:
-        super().__init__(members[0], world_size, time.perf_counter_ns, offset.offset_at)
+    def __init__(self, members: Sequence[Member], world_size: int) -> None:
+        offset = ClockOffset(time.perf_counter_ns, lambda _: None)
+        super().__init__(members[0], world_size, offset)
         self.roster = {member.rank: member for member in members}
 
     async def _gather(self, question: Ask) -> Answers:

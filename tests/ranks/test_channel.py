@@ -68,9 +68,9 @@ def test_one_that_left_in_order_has_ended_and_one_that_broke_off_is_lost() -> No
 
 def test_a_hub_that_was_only_silent_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread is held for longer than the others wait; nobody takes its place meanwhile."""
-    monkeypatch.setattr("hooktrace.ranks.channel.upward.SILENCE_S", 0.5)
+    monkeypatch.setattr("hooktrace.ranks.channel.parent.SILENCE_S", 0.5)
     monkeypatch.setattr("hooktrace.ranks.channel.children.LEAST_INTERVAL_S", 0.1)
-    monkeypatch.setattr("hooktrace.ranks.channel.upward._CONNECT_S", 0.5)
+    monkeypatch.setattr("hooktrace.ranks.channel.parent._CONNECT_S", 0.5)
     monkeypatch.setattr("hooktrace.ranks.channel.membership._LASTING_S", 0.5)
     go_on, told = threading.Event(), threading.Event()
     with Job(3) as job:

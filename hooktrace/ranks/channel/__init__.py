@@ -8,7 +8,7 @@ while collectives, the store and other threads are stuck; offsets of clocks.
     channel.py             this process's thread, and what others ask of it
       membership.py        stays in the tree: the hub, and one's own host
         meeting.py         where to find each other at first: the job's store, addresses
-        upward.py          the connection to the parent          clock.py   offsets by pings
+        parent.py          the connection to the parent          clock.py   offsets by pings
       node.py, children.py questions down, answers and news up, notices down
       connection.py        bounded messages                      messages.py  what they are
         handshake.py       before them: both ends know the token

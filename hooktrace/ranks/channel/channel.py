@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import selectors
 import socket
 import threading
 from collections.abc import Callable
@@ -52,12 +53,11 @@ class Channel(Node):
         clock: Clock,
         report_clock: Callable[[ClockRecord], None],
     ) -> None:
-        offset = ClockOffset(clock, report_clock)
-        super().__init__(me, world_size, clock, offset.offset_at)
-        self.membership = Membership(self, None if store is None else Meeting(store), offset)
-        self._loop = asyncio.SelectorEventLoop()
+        super().__init__(me, world_size, ClockOffset(clock, report_clock))
+        self.membership = Membership(self, None if store is None else Meeting(store))
+        self._selector = selectors.DefaultSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
         self._ended = asyncio.Event()
-        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
 
     def start(self) -> None:
@@ -98,7 +98,6 @@ class Channel(Node):
 
     def close(self) -> None:
         """Say goodbye, end the thread, and close all connections."""
-        self._is_closed = True
         self.run(self._ended.set)
         if self._thread.ident is not None and threading.current_thread() is not self._thread:
             self._thread.join(_END_S)
@@ -109,21 +108,22 @@ class Channel(Node):
         The loop stays: to end it would change what the parent waits for.
         """
         _of_the_parent.append(self)
-        for connection in self._connections():
-            connection.close_in_child()
-        self.children.close_in_child()
-
-    def _connections(self) -> list[Connection]:
-        above = self.membership.upward.connection
-        return [*self.children.connections(), *([] if above is None else [above])]
+        for key in list((self._selector.get_map() or {}).values()):
+            with suppress(OSError):
+                os.close(key.fd)
 
     def _run(self) -> None:
-        # What a connection raises, or accepting one where the process has no descriptors left.
+        # What a connection or a task raises, or accepting where there are no descriptors left.
         self._loop.set_exception_handler(lambda _, trouble: logger.debug("%s", trouble["message"]))
         try:
             self._loop.run_until_complete(self._serve())
         except Exception as error:  # of sockets, of torch's store: none of training's business
-            _warn_of(error)
+            logger.warning(
+                "this rank has no channel to the others (%s: %s): clocks are not compared, a view "
+                "of all ranks may be off by what they differ, and hangs are not explained",
+                type(error).__name__,
+                error,
+            )
         finally:
             self._loop.close()
 
@@ -131,13 +131,15 @@ class Channel(Node):
         staying = asyncio.ensure_future(self.membership.stay())
         ending = asyncio.ensure_future(self._ended.wait())
         await asyncio.wait([staying, ending], return_when=asyncio.FIRST_COMPLETED)
-        if not ending.done() and (error := staying.exception()) is not None:
-            _warn_of(error)
-        await ending
+        if staying.done():
+            await staying
+            await ending
         staying.cancel()
         await asyncio.gather(staying, return_exceptions=True)
-        self.cancel_all()
-        connections = self._connections()
+        for task in self.tasks:
+            task.cancel()
+        above = [] if self.parent is None else [self.parent]
+        connections: list[Connection] = [*self.children.connections(), *above]
         for connection in connections:
             connection.leave("end")
         self.children.close()
@@ -170,16 +172,6 @@ async def _repeat(period_s: float, work: Callable[[], None]) -> None:
         except Exception:
             logger.debug("in the channel between ranks", exc_info=True)
         await asyncio.sleep(period_s)
-
-
-def _warn_of(error: BaseException) -> None:
-    """Say what a channel that could not begin means."""
-    logger.warning(
-        "this rank has no channel to the others (%s: %s); a view of all ranks may be off by what "
-        "their clocks are, and hangs are not explained",
-        type(error).__name__,
-        error,
-    )
 
 
 _of_the_parent: list[object] = []

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ...records.last_used import Bounded
-from .connection import Connection, close_descriptor
+from .connection import Connection
 from .handshake import TOKEN_BYTES
 from .messages import (
     CONTROL,
@@ -59,11 +59,13 @@ _CHILDREN_A_SECOND = 125
 """Of more children each one pings less often."""
 
 
-class Child:
+class Child(Connection):
     """One connection from below; ``below`` are the ranks that it stands for, its own too."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, all_of_them: Children, above: Node) -> None:
+        super().__init__(all_of_them.token, above.clock)
+        self._all = all_of_them
+        self._above = above
         self.member: Member | None = None
         self.below: dict[int, Member] = {}
         self.asked: dict[int, asyncio.Future[Answered | None]] = {}
@@ -80,10 +82,15 @@ class Child:
         """Its host's; "" before it has said who it is."""
         return "" if self.member is None else self.member.host_id
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, and wait for its hello."""
+        self._all.opened(self)
+        super().connection_made(transport)
+
     def ask(self, number: int, body: bytes) -> asyncio.Future[Answered | None]:
         """Ask; the answer is ``None`` where the connection ended before."""
         future = self.asked[number] = asyncio.get_running_loop().create_future()
-        self.connection.send_body(body)
+        self.send_body(body)
         return future
 
     def answered(self, number: int, answer: Answered | None) -> None:
@@ -92,16 +99,50 @@ class Child:
         if future is not None and not future.done():
             future.set_result(answer)
 
+    def received(self, message: Up, arrived_ns: int) -> None:
+        """Take a message; whoever has not said hello says nothing else."""
+        if isinstance(message, Goodbye):
+            return  # its end says the rest
+        if (self.member is None) != isinstance(message, Hello):
+            self.end("out of turn")
+            return
+        if self.is_control and not isinstance(message, Ask | Ping):
+            self.end("not a rank")
+            return
+        match message:
+            case Ping():
+                self._all.pinged(self, message, arrived_ns)
+            case Report():
+                self._above.reported(message)
+            case Answered():
+                self.answered(message.number, message)
+            case Members():
+                self._all.changed(self, message)
+            case Hello():
+                self._all.greeted(self, message)
+            case Ask():
+                self._above.asked_by(self, message)
+
+    def disconnected(self) -> None:
+        """Say of all below how they went."""
+        for number in list(self.asked):
+            self.answered(number, None)
+        self._all.left(self)
+        ranks = tuple(self.below)
+        if ranks and not self.ending:
+            change = Members(lost=ranks) if self.goodbye is None else Members(ended=ranks)
+            self._all.changed(self, change)
+
 
 class Children:
-    """The children of a node, by connection; a ``Receiver``."""
+    """The children of a node, and where it listens for them."""
 
     def __init__(self, above: Node) -> None:
         self.token = secrets.token_bytes(TOKEN_BYTES)
         self._above = above
         self._servers: dict[Place, asyncio.Server] = {}
-        self._all: dict[Connection, Child] = {}
-        self._strangers: Bounded[Connection, Connection] = Bounded(_MOST_STRANGERS)
+        self._all: set[Child] = set()
+        self._strangers: Bounded[Child, Child] = Bounded(_MOST_STRANGERS)
         self._ranks: dict[Child, None] = {}
         """All that have said who they are, but control clients."""
         self._of_rank: dict[int, Child] = {}
@@ -132,33 +173,22 @@ class Children:
         for place in self.places:
             self.shut(place)
 
-    def close_in_child(self) -> None:
-        """In a forked child: let go of the descriptors."""
-        for listener in [one for server in self._servers.values() for one in server.sockets]:
-            close_descriptor(listener.fileno())
-
     async def _listen(self, host: str) -> asyncio.Server:
         loop = asyncio.get_running_loop()
         family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
             listener.bind(address)
-            server = await loop.create_server(self._connection, sock=listener, backlog=_AT_ONCE)
+            server = await loop.create_server(
+                lambda: Child(self, self._above), sock=listener, backlog=_AT_ONCE
+            )
             listener.listen(_WAITING)
         except BaseException:
             listener.close()
             raise
         return server
 
-    def _connection(self) -> Connection:
-        return Connection(self, self.token, self._above.clock)
-
-    @property
-    def count(self) -> int:
-        """How many stand for ranks."""
-        return len(self._ranks)
-
-    def connections(self) -> list[Connection]:
+    def connections(self) -> list[Child]:
         """Return all connections from below."""
         return list(self._all)
 
@@ -166,69 +196,36 @@ class Children:
         """Send a message to all."""
         body = encode(message)
         for child in list(self._ranks):
-            child.connection.send_body(body)
+            child.send_body(body)
 
-    def opened(self, connection: Connection) -> None:
-        """Wait for its hello."""
-        self._all[connection] = Child(connection)
-        oldest = self._strangers.put(connection, connection)
+    def opened(self, child: Child) -> None:
+        """Keep one that has not said who it is, as long as there are not too many of these."""
+        self._all.add(child)
+        oldest = self._strangers.put(child, child)
         if oldest is not None:
             oldest.transport.abort()
 
-    def received(self, connection: Connection, message: Up, arrived_ns: int) -> None:
-        """Take a message; whoever has not said hello says nothing else."""
-        child = self._all[connection]
-        if isinstance(message, Goodbye):
-            return  # its end says the rest
-        if (child.member is None) != isinstance(message, Hello):
-            connection.end("out of turn")
-            return
-        if child.is_control and not isinstance(message, Ask | Ping):
-            connection.end("not a rank")
-            return
-        match message:
-            case Ping():
-                self._ping(child, message, arrived_ns)
-            case Report():
-                self._above.reported(message)
-            case Answered():
-                child.answered(message.number, message)
-            case Members():
-                self._members(child, message)
-            case Hello():
-                self._hello(child, message)
-            case Ask():
-                self._above.asked_by(child, message)
-
-    def disconnected(self, connection: Connection) -> None:
-        """Say of all below the child how they went."""
-        child = self._all.pop(connection)
-        self._strangers.pop(connection, None)
+    def left(self, child: Child) -> None:
+        """Let go of one whose connection is over."""
+        self._all.discard(child)
+        self._strangers.pop(child, None)
         self._ranks.pop(child, None)
-        for number in list(child.asked):
-            child.answered(number, None)
         if self._firsts.get(child.host_id) is child:
             del self._firsts[child.host_id]
-        ranks = tuple(child.below)
-        if not ranks or connection.ending:
-            return
-        if connection.goodbye is None:
-            self._members(child, Members(lost=ranks))
-        else:
-            self._members(child, Members(ended=ranks))
 
-    def _hello(self, child: Child, hello: Hello) -> None:
+    def greeted(self, child: Child, hello: Hello) -> None:
+        """Take a child, or refuse it."""
         refusal = self._refusal(hello)
         if refusal is not None:
-            child.connection.send(Refused(refusal))
-            child.connection.leave("refused")
+            child.send(Refused(refusal))
+            child.leave("refused")
             return
         child.member = hello.member
-        self._strangers.pop(child.connection, None)
-        child.connection.send(Welcome(self._above.me, self._above.is_hub))
+        self._strangers.pop(child, None)
+        child.send(Welcome(self._above.me))
         if not child.is_control:
             self._ranks[child] = None
-            self._members(child, Members(joined=(hello.member,)))
+            self.changed(child, Members(joined=(hello.member,)))
 
     def _refusal(self, hello: Hello) -> str | None:
         if hello.protocol != PROTOCOL:
@@ -236,25 +233,24 @@ class Children:
         if hello.member.rank == CONTROL:
             if not self._above.is_hub:
                 return "this is not the hub"
-            busy = sum(child.is_control for child in self._all.values()) >= _MOST_CONTROL
+            busy = sum(child.is_control for child in self._all) >= _MOST_CONTROL
             return "too many clients" if busy else None
-        if not self._may_be_below(hello.member):
-            return "no rank of this job"
-        return self._above.refusal(hello.member)
+        return None if self._may_be_below(hello.member) else "no rank of this job"
 
     def _may_be_below(self, member: Member) -> bool:
         return 0 <= member.rank < self._above.world_size and member.rank != self._above.me.rank
 
-    def _members(self, child: Child, change: Members) -> None:
+    def changed(self, child: Child, change: Members) -> None:
+        """Take note of who came and went below a child."""
         if not all(map(self._may_be_below, change.joined)):
-            child.connection.end("no ranks of this job")
+            child.end("no ranks of this job")
             return
         for member in change.joined:
             before = self._of_rank.get(member.rank)
             if before is not None and before is not child:
                 before.below.pop(member.rank, None)
                 if not before.below:
-                    before.connection.leave("here again")
+                    before.leave("here again")
             child.below[member.rank] = member
             self._of_rank[member.rank] = child
         gone = Members(
@@ -272,12 +268,13 @@ class Children:
         del self._of_rank[rank]
         return True
 
-    def _ping(self, child: Child, ping: Ping, arrived_ns: int) -> None:
+    def pinged(self, child: Child, ping: Ping, arrived_ns: int) -> None:
+        """Answer a ping."""
         offset, uncertainty = self._above.offset_at(arrived_ns) or (None, 0)
-        interval_s = max(LEAST_INTERVAL_S, self.count / _CHILDREN_A_SECOND)
+        interval_s = max(LEAST_INTERVAL_S, len(self._ranks) / _CHILDREN_A_SECOND)
         is_first = not child.is_control and self._firsts.setdefault(child.host_id, child) is child
         answered = self._above.clock()
-        child.connection.send(
+        child.send(
             Pong(ping.number, arrived_ns, answered, offset, uncertainty, interval_s, is_first)
         )
 

@@ -29,7 +29,7 @@ class ClockOffset:
     """Measures while there is a parent; ``report`` gets each measurement."""
 
     def __init__(self, clock: Clock, report: Callable[[ClockRecord], None]) -> None:
-        self._clock = clock
+        self.clock = clock
         self._report = report
         self._last: ClockRecord | None = None
         self._send: Callable[[Up], None] | None = None
@@ -58,7 +58,7 @@ class ClockOffset:
         """Send one ping, which also says that this rank is there."""
         # A number for each: an answer to an earlier one must not be taken for this one's.
         self._number += 1
-        self._sent_ns = self._clock()
+        self._sent_ns = self.clock()
         send(Ping(self._number))
 
     def answered(self, pong: Pong, arrived_ns: int) -> None:

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -40,35 +40,16 @@ _PER_SECOND = 5_000
 _PATIENCE_S = 4.0
 
 
-class Receiver(Protocol):
-    """Whom a connection tells what comes; all in the channel's thread."""
-
-    def opened(self, connection: Connection) -> None:
-        """The connection stands; nobody has proved anything yet."""
-
-    def received(self, connection: Connection, message: Any, arrived_ns: int) -> None:
-        """A message; ``arrived_ns``: of the clock, when its last bytes came."""
-
-    def disconnected(self, connection: Connection) -> None:
-        """The connection is over; ``goodbye`` if that was meant."""
-
-
 class Connection(asyncio.Protocol):
-    """Nothing is said before both sides proved that they know the ``token``.
+    """One end: a parent's of a child, or a child's of its parent.
 
-    ``hello``: what is said then by the side that connected; ``None`` on the other side.
+    Nothing is said before both sides proved that they know the ``token``.  ``hello``: what is said
+    then by the side that connected; ``None`` on the other side.
     """
 
     transport: Any = None
 
-    def __init__(
-        self,
-        receiver: Receiver,
-        token: bytes,
-        clock: Clock,
-        hello: Hello | None = None,
-    ) -> None:
-        self._receiver = receiver
+    def __init__(self, token: bytes, clock: Clock, hello: Hello | None = None) -> None:
         self._hello = hello
         self._handshake = listen(token) if hello is None else connect(token)
         self._awaited = 0
@@ -86,20 +67,27 @@ class Connection(asyncio.Protocol):
         self._buffer = bytearray()
         self._allowance = _PER_SECOND * _PATIENCE_S
 
+    def received(self, message: Any, arrived_ns: int) -> None:
+        """Take a message; ``arrived_ns``: of the clock, when its last bytes came."""
+        raise NotImplementedError
+
+    def disconnected(self) -> None:
+        """Take note that the connection is over; ``goodbye`` if that was meant."""
+        raise NotImplementedError
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin with the proofs."""
         self.transport = transport
-        self._receiver.opened(self)
         opening, self._awaited = next(self._handshake)
         self.transport.write(opening)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the receiver."""
+        """Hear the rest, and say that it is over."""
         try:
             if self.known and isinstance(exc, OSError) and self.goodbye is None and not self.ending:
                 self._hear_rest()
         finally:
-            self._receiver.disconnected(self)
+            self.disconnected()
 
     def _hear_rest(self) -> None:
         """Hand on what nobody has read: what all are told of a hang, a goodbye.
@@ -175,7 +163,7 @@ class Connection(asyncio.Protocol):
             return
         if isinstance(message, Goodbye):
             self.goodbye = message.why
-        self._receiver.received(self, message, arrived)
+        self.received(message, arrived)
 
     def send(self, message: Message) -> None:
         """Send a message, or let go of an other side that does not read."""
@@ -194,10 +182,11 @@ class Connection(asyncio.Protocol):
             self.end("it does not read")
 
     def end(self, why: str) -> None:
-        """Break the connection off."""
+        """Break the connection off, if it has begun."""
         logger.debug("a connection of the channel is ended: %s", why)
         self._is_broken_off = True
-        self.transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def leave(self, why: str = "") -> None:
         """Say goodbye and close; to who has not proved the token not a word."""
@@ -207,16 +196,3 @@ class Connection(asyncio.Protocol):
             self.ending = True
             self.send(Goodbye(why))
             self.transport.close()
-
-    def close_in_child(self) -> None:
-        """In a forked child: let go of the descriptor, and of nothing that the parent has."""
-        raw = None if self.transport is None else self.transport.get_extra_info("socket")
-        if raw is not None:
-            close_descriptor(raw.fileno())
-
-
-def close_descriptor(descriptor: int) -> None:
-    """Close a descriptor that may be closed already."""
-    if descriptor >= 0:
-        with suppress(OSError):
-            os.close(descriptor)

@@ -20,11 +20,10 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ...staging.job import route_to
-from .clock import ClockOffset
 from .meeting import LOOPBACK, Meeting, aside, is_loopback
 from .messages import HUB_GONE, HubAddress, Notice, Place, Silent, State, encode
 from .node import Node
-from .upward import RefusedError, Upward
+from .parent import Parent
 
 logger = logging.getLogger("hooktrace")
 
@@ -40,27 +39,20 @@ _LASTING_S = 2.0
 _LATE_S = 30.0
 """After which a rank that was never in the tree says so: rank 0 may come late to its first step."""
 
-_REFUSALS = 7
-"""Of the first rank of this host, on its way into the tree; then this one turns to the hub."""
-
 
 class Membership:
     """Keeps ``node`` in the tree.  ``meeting`` is ``None`` where there is one process only."""
 
-    def __init__(self, node: Node, meeting: Meeting | None, offset: ClockOffset) -> None:
+    def __init__(self, node: Node, meeting: Meeting | None) -> None:
         self._node = node
         self._meeting = meeting
-        self._offset = offset
         self._children = node.children
-        self.upward = Upward(node, offset)
         self._hub: HubAddress | None = None
         """Where the hub is, once this rank has been in its tree."""
         self._has_left_in_order = False
         """Whether the parent, which is gone, had said so."""
         self._trouble: Exception | None = None
         self._is_said = False
-        self._refusals = 0
-        node.parent = self.upward
 
     @property
     def hub(self) -> HubAddress | None:
@@ -76,32 +68,28 @@ class Membership:
             await self._begin_as_hub()
             return
         while True:
-            await self._find_parent()
-            await self._be_child()
+            parent = await self._find_parent()
+            self._has_left_in_order = await parent.stay() is not None
 
-    async def _find_parent(self) -> None:
+    async def _find_parent(self) -> Parent:
         pause_s, begun = _FIRST_PAUSE_S, time.monotonic()
         longest_s = max(_LONGEST_PAUSE_S, self._node.world_size / _RANKS_A_SECOND)
         while True:
             before = self._hub_state()
-            if self._hub is not None and await self._join_hub(self._hub):
-                return
+            if self._hub is not None and (parent := await self._join_hub(self._hub)):
+                return parent
             # Before the store is asked, which may be the hub's process, too, and hang with it.
             self._tell_of_hub(time.monotonic() - begun, before)
-            if await self._meet():
-                return
+            if parent := await self._meet():
+                return parent
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
 
-    async def _be_child(self) -> None:
-        self._refusals = 0
-        self._has_left_in_order = await self.upward.stay() is not None
-
-    async def _join_hub(self, hub: HubAddress) -> bool:
+    async def _join_hub(self, hub: HubAddress) -> Parent | None:
         for place in self._reachable(hub):
-            if await self._join(place, hub):
-                return True
-        return False
+            if parent := await self._join(place, hub):
+                return parent
+        return None
 
     def _is_here(self, hub: HubAddress) -> bool:
         return hub.member.host_id == self._node.me.host_id
@@ -111,36 +99,37 @@ class Membership:
         here = self._is_here(hub)
         return tuple(place for place in hub.places if here or not is_loopback(place[0]))
 
-    async def _join(self, place: Place, hub: HubAddress) -> bool:
+    async def _join(self, place: Place, hub: HubAddress) -> Parent | None:
         """Join the tree of ``hub`` at a place."""
         token = bytes.fromhex(hub.token)
+        parent = Parent(self._node, token)
         try:
-            await self.upward.join(place, token)
-        except (OSError, TimeoutError, RefusedError) as error:
+            await parent.join(place)
+        except OSError as error:
             logger.debug("no parent at %s port %d: %s", *place, error)
             self._trouble = error
-            return False
+            return None
         self._children.token, self._hub = token, hub
-        return True
+        return parent
 
-    async def _meet(self) -> bool:
+    async def _meet(self) -> Parent | None:
         """Find the hub by what it left in the store, and join it or the first one of this host."""
         meeting = self._meeting
         if meeting is None:
-            return False
+            return None
         try:
             hub = await aside(meeting.hub)
-            return hub is not None and await self._join_found(meeting, hub)
+            return None if hub is None else await self._join_found(meeting, hub)
         except TimeoutError:
-            return False  # training has the store
+            return None  # training has the store
         except Exception as error:  # of torch's store
             if self._hub is None:
                 self._trouble = error
             else:
                 self._meeting = None  # it has gone with a rank, and would say so again and again
-            return False
+            return None
 
-    async def _join_found(self, meeting: Meeting, hub: HubAddress) -> bool:
+    async def _join_found(self, meeting: Meeting, hub: HubAddress) -> Parent | None:
         if self._is_here(hub):
             return await self._join_hub(hub)
         self._children.token = bytes.fromhex(hub.token)  # others come before this is in the tree
@@ -148,12 +137,8 @@ class Membership:
             own = await aside(meeting.own_address)
             await aside(lambda: meeting.leave_address(own))
         first = await self._first_of_host(meeting, hub)
-        if first is not None:
-            if await self._join(first, hub):
-                return True
-            if isinstance(self._trouble, RefusedError) and self._refusals < _REFUSALS:
-                self._refusals += 1
-                return False  # it will be in the tree soon: one connection a host is enough
+        if first is not None and (parent := await self._join(first, hub)):
+            return parent
         return await self._join_hub(hub)
 
     async def _first_of_host(self, meeting: Meeting, hub: HubAddress) -> Place | None:
@@ -169,7 +154,7 @@ class Membership:
     async def _begin_as_hub(self) -> None:
         own = LOOPBACK if self._meeting is None else await aside(self._meeting.own_address)
         await self._children.open(own)
-        self._offset.is_reference = True
+        self._node.offset.is_reference = True
         self._node.is_hub = True
         self._node.on_hub()
         if self._meeting is not None:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Nodes of another number do not talk to each other: hooktrace differs between hosts."""
 
 CONTROL = -1
@@ -33,7 +33,7 @@ MOST_PAYLOAD = 4 << 20
 Payload = Annotated[bytes, Meta(max_length=MOST_PAYLOAD)]
 Rank = Annotated[int, Meta(ge=-1, le=1 << 31)]
 
-State = Literal["running", "stopped", "zombie", "gone", "ended", "unreachable", "unknown"]
+State = Literal["running", "stopped", "gone", "ended", "unreachable", "unknown"]
 """Of a process that does not answer, as its host tells it.  ``stopped``: by a signal, as SIGSTOP.
 ``ended``: it has left the channel in order.  ``unreachable``: nobody on its host answers."""
 
@@ -169,13 +169,9 @@ class Notice(_Message, frozen=True, tag="notice"):
 
 
 class Welcome(_Message, frozen=True, tag="welcome"):
-    """A parent takes a child.
-
-    ``is_hub``: only a child of the hub may have children, or a circle could seem to be a tree.
-    """
+    """A parent takes a child; ``member``: who the parent is."""
 
     member: Member
-    is_hub: bool = False
 
 
 class Refused(_Message, frozen=True, tag="refused"):

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ...staging.calls import Clock
 from .children import Child, Children
+from .clock import ClockOffset
 from .messages import (
     MOST_PAYLOAD,
     Answered,
@@ -35,7 +35,7 @@ from .messages import (
 from .process import state_of
 
 if TYPE_CHECKING:
-    from .upward import Upward
+    from .parent import Parent
 
 logger = logging.getLogger("hooktrace")
 
@@ -68,31 +68,23 @@ Handler = Callable[[bytes], bytes | Awaitable[bytes]]
 
 
 class Node:
-    """``me``: this rank, one of ``world_size``.
-
-    ``offset_at``: returns the offset of ``clock`` to rank 0's at a time and its uncertainty, ns;
-    ``None`` if unknown.
-    """
+    """``me``: this rank, one of ``world_size``.  ``offset``: of its clock to rank 0's."""
 
     is_hub = False
 
-    def __init__(
-        self,
-        me: Member,
-        world_size: int,
-        clock: Clock,
-        offset_at: Callable[[int], tuple[int, int] | None],
-    ) -> None:
+    def __init__(self, me: Member, world_size: int, offset: ClockOffset) -> None:
         self.me = me
         self.world_size = world_size
-        self.clock = clock
-        self.offset_at = offset_at
+        self.clock = offset.clock
+        self.offset = offset
+        self.offset_at = offset.offset_at
         self.look: Callable[[Member], State] = state_of
         """Returns the state of a process of this host."""
         self._numbers = itertools.count()
         self.on_hub: Callable[[], object] = lambda: None
         """Called when this node is the hub, and when it listens elsewhere."""
-        self.parent: Upward | None = None
+        self.parent: Parent | None = None
+        """The one that took this node last."""
         self.children = Children(self)
         # By name, what this rank's users do; all in the channel's thread.
         self.handlers: dict[str, Handler] = {}
@@ -107,7 +99,7 @@ class Node:
         """Who is in this node and below it."""
         self.lost: dict[int, Member] = {}
         self.ended: dict[int, Member] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
 
     @property
     def speaks_for_host(self) -> bool:
@@ -118,18 +110,8 @@ class Node:
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine; what it raises is none of training's business."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._over)
-
-    def cancel_all(self) -> None:
-        """End what ``spawn`` began."""
-        for task in self._tasks:
-            task.cancel()
-
-    def _over(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.debug("in the channel between ranks", exc_info=task.exception())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     # Questions go down.
 
@@ -243,7 +225,7 @@ class Node:
         """Answer a control client: one question at a time."""
         handler = self.control_handlers.get(question.name)
         if handler is None or child.is_busy or not child.is_control:
-            child.connection.end("no such question, or not yet")
+            child.end("no such question, or not yet")
             return
         child.is_busy = True
         self.spawn(self._answer_client(child, question, handler(question.argument)))
@@ -251,22 +233,15 @@ class Node:
     async def _answer_client(self, child: Child, question: Ask, answer: Awaitable[bytes]) -> None:
         try:
             payload = _fitting(await answer)
-            child.connection.send(Answered(question.number, {self.me.rank: payload}))
+            child.send(Answered(question.number, {self.me.rank: payload}))
         except Exception as error:  # what the client asked cannot be done
             why = f"{type(error).__name__}: {error}"[:1024]
             silent = Silent(self.me, "running", why)
-            child.connection.send(Answered(question.number, {}, (silent,)))
+            child.send(Answered(question.number, {}, (silent,)))
         finally:
             child.is_busy = False
 
     # Who is there.
-
-    def refusal(self, member: Member) -> str | None:
-        """Return why a rank is not taken as a child, ``None`` if it is."""
-        leads = self.parent is not None and self.parent.is_hub
-        if self.is_hub or (leads and member.host_id == self.me.host_id):
-            return None
-        return "this is not the hub"
 
     def members_changed(self, change: Members) -> None:
         """Keep the roster, and tell the parent."""

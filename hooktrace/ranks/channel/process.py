@@ -22,11 +22,9 @@ def state_of(member: Member) -> State:
     if not member.began or member.pids != _pids():
         return "unknown"
     letter, began = _stat(member.pid) or ("X", 0)
-    if began != member.began or letter in "Xx":
+    if began != member.began or letter in "XxZ":  # of a zombie nothing but its number is left
         return "gone"
-    if letter in "Tt":
-        return "stopped"
-    return "zombie" if letter == "Z" else "running"
+    return "stopped" if letter in "Tt" else "running"
 
 
 def _pids() -> int:

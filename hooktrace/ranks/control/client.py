@@ -9,7 +9,6 @@ import itertools
 import os
 import socket
 from collections.abc import Iterable
-from types import TracebackType
 
 import msgspec
 
@@ -105,12 +104,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _prove(self, token: bytes) -> None:

@@ -41,6 +41,11 @@ def ask(channel: Channel, name: str, argument: bytes, timeout_s: float) -> Answe
     return asked.result(timeout_s + 1)
 
 
+def has_parent(channel: Channel) -> bool:
+    """Return whether a rank is below another one."""
+    return channel.parent is not None and channel.parent.is_there
+
+
 def member_of(pid: int) -> Member:
     """A rank whose process has that number on this host."""
     return Member(0, pid, "h", "h", *identity(pid))
@@ -76,10 +81,7 @@ class Job:
         """Return whether all ranks are below rank 0, and have been told so: then they report."""
         hub, *others = self.ranks
         return wait_for(
-            lambda: (
-                len(hub.roster) == self.size
-                and all(channel.membership.upward.is_there for channel in others)
-            )
+            lambda: len(hub.roster) == self.size and all(has_parent(channel) for channel in others)
         )
 
     def __enter__(self) -> Job:
@@ -111,8 +113,7 @@ class Job:
 
         def break_off() -> None:
             channel.children.close()
-            connections = channel.children.connections()
-            for connection in (*connections, channel.membership.upward.connection):
+            for connection in (*channel.children.connections(), channel.parent):
                 if connection is not None:
                     connection.transport.abort()
             if entirely or rank:

@@ -19,7 +19,7 @@ from torch.distributed import FileStore
 
 from hooktrace.ranks.channel.channel import THREAD_NAME, Channel
 from tests.ranks.channel import rank_process
-from tests.ranks.channel.jobs import DEADLINE_S, Job, ask, wait_for
+from tests.ranks.channel.jobs import DEADLINE_S, Job, ask, has_parent, wait_for
 from tests.ranks.channel.rank_process import HangingStore, channel_in
 from tests.ranks.channel.strangers import Stranger
 
@@ -111,7 +111,7 @@ def test_it_ends_where_the_hub_is_stopped_and_reads_nothing(
     with process("stay", tmp_path / "store", 0) as hub:
         printed_by(hub)
         channel = channel_in(FileStore(str(tmp_path / "store"), 2), 1, 2)
-        assert wait_for(lambda: channel.membership.upward.is_there)
+        assert wait_for(lambda: has_parent(channel))
         os.kill(hub.pid, signal.SIGSTOP)
         for _ in range(5):
             channel.report("much", bytes(4 << 20))

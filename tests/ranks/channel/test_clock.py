@@ -138,6 +138,6 @@ def test_offsets_add_up_over_two_levels() -> None:
 
 def parent_of(channel: Channel) -> int:
     """Return which rank a rank's parent is."""
-    member = channel.membership.upward.member
-    assert member is not None
-    return member.rank
+    assert channel.parent is not None
+    assert channel.parent.member is not None
+    return channel.parent.member.rank

@@ -258,27 +258,24 @@ def test_last_words_are_heard_although_sending_fails_before_they_are_read() -> N
     """Whoever leaves does not read what comes meanwhile: its end resets the connection."""
     news = Notice("news", b"of a hang")
 
-    class Child:
-        """Hears how its parent left."""
+    class Hears(Connection):
+        """What its parent says, and how it left."""
 
         def __init__(self) -> None:
+            hello = Hello(PROTOCOL, Member(1, 0, "", ""))
+            super().__init__(b"", time.perf_counter_ns, hello)
             self.over: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
             self.heard: list[object] = []
 
-        def opened(self, connection: Connection) -> None:
-            """Nothing is proved yet."""
-
-        def received(self, connection: Connection, message: object, arrived_ns: int) -> None:
+        def received(self, message: object, arrived_ns: int) -> None:
             self.heard.append(message)
 
-        def disconnected(self, connection: Connection) -> None:
-            self.over.set_result(connection.goodbye)
+        def disconnected(self) -> None:
+            self.over.set_result(self.goodbye)
 
     async def part() -> tuple[str | None, list[object]]:
         ours, theirs = connected()
-        child = Child()
-        hello = Hello(PROTOCOL, Member(1, 0, "", ""))
-        connection = Connection(child, b"", time.perf_counter_ns, hello)
+        connection = Hears()
         await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)
         await asyncio.to_thread(prove_as_listener, theirs, b"")
         while not connection.known:
@@ -291,7 +288,7 @@ def test_last_words_are_heard_although_sending_fails_before_they_are_read() -> N
         ended.register(ours, 0)
         assert ended.poll(10_000), "the reset has not come"
         connection.send(Report("to one that", 0, b"is gone"))
-        return await asyncio.wait_for(child.over, 10), child.heard
+        return await asyncio.wait_for(connection.over, 10), connection.heard
 
     assert asyncio.run(part()) == ("end", [news, Goodbye("end")])
 

@@ -15,13 +15,13 @@ from hooktrace.ranks.channel.meeting import Meeting
 from hooktrace.ranks.channel.messages import Ask, HubAddress, Member, Notice, Welcome
 from hooktrace.ranks.control.client import Client
 from hooktrace.records.errors import UsageError
-from tests.ranks.channel.jobs import Job, wait_for
+from tests.ranks.channel.jobs import Job, has_parent, wait_for
 from tests.ranks.channel.strangers import framed
 
 AS_THE_HUB = b"".join(
     framed(message)
     for message in (
-        Welcome(Member(0, 1, "a host", "h"), is_hub=True),
+        Welcome(Member(0, 1, "a host", "h")),
         Notice("said", b"the job is over"),
         Ask(0, "who", b"", 5.0),
     )
@@ -132,7 +132,7 @@ def test_who_takes_a_dead_hubs_port_learns_nothing_and_is_no_hub(
             rank.notice_handlers["said"] = told.append
             rank.handlers["who"] = lambda argument: asked.append(argument) or b"1"
             assert wait_for(lambda: len(other.heard) >= 2)
-            assert not rank.membership.upward.is_there
+            assert not has_parent(rank)
         finally:
             rank.close()
     assert all(token not in said and b"hello" not in said for said in other.heard)
