@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from hooktrace import Tracer
 from hooktrace.probes.wire import FlightRecorder, UnknownError
-from hooktrace.staging import backward, groups, job, layout, slots
+from hooktrace.staging import backward, groups, job, slots
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job
 
@@ -23,7 +23,7 @@ HOMES = {
     "_all_gather_comm": "fsdp/torch_groups.py",
     "_all_reduce_hook": "fsdp/torch_groups.py",
     "_comm_hooks": "tracing/hookless.py",
-    "_current_autograd_node": "staging/layout.py",
+    "_current_autograd_node": "staging/slots.py",
     "_current_graph_task_id": "staging/backward.py",
     "_dump_fr_trace": "probes/wire.py",
     "_dump_fr_trace_json": "ranks/hang/collectives.py",
@@ -91,15 +91,15 @@ def test_without_the_engines_names_nothing_is_known_of_backward(
 ) -> None:
     """Calls count as those of a backward pass whose end is not seen, and buckets as they say."""
     bucket = FakeBucket([torch.zeros(1)], is_last=False)
-    monkeypatch.setattr(layout, "current_node", None)
-    assert not layout.is_unnumbered(bucket)
+    monkeypatch.setattr(slots, "current_node", None)
+    assert not slots.is_unnumbered(bucket)
     monkeypatch.setattr(backward, "queue_callback", None)
     assert not backward.watch(list, list)
-    monkeypatch.setattr(layout, "current_pass", lambda: -1)
+    monkeypatch.setattr(slots, "current_pass", lambda: -1)
     for module in (backward, slots):
         monkeypatch.setattr(module, "graph_task_id", None)
     assert not backward.watch(list, list)
-    assert not layout.is_unnumbered(bucket)
+    assert not slots.is_unnumbered(bucket)
     assert slots.in_backward(bucket)
     with Tracer() as tracer:
         Job(tracer).step()

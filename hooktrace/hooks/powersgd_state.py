@@ -19,8 +19,7 @@ from typing import Any
 
 import torch
 
-from ..staging.layout import kind_of
-from ..staging.slots import GradBucketLike
+from ..staging.slots import GradBucketLike, kind_of
 from .powersgd_factors import Factors, Shape, cut, does_not_fit, restart_like
 from .powersgd_saved import from_plain, refuse_others, to_plain
 from .powersgd_settings import PowerSGDSettings
@@ -62,7 +61,7 @@ class ParameterOrder:
     def _place(self, bucket: GradBucketLike) -> int:
         """Return which bucket of the first pass an unknown one is.
 
-        Of a static graph all say 0 (``staging/layout.py``).  Which pass it is cannot be asked
+        Of a static graph all say 0 (``staging/slots.py``).  Which pass it is cannot be asked
         here: of several rounds, the calls after the first run on another thread than backward's.
         """
         index, kind = bucket.index(), kind_of(bucket)

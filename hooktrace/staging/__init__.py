@@ -1,6 +1,6 @@
 """One call of a hook: how a hook is written, what runs it, and what is stamped on the way.
 
-    GradBucket --layout.py--> BucketSlot (slots.py)      which model, rebuild and bucket
+    GradBucket --slots.py--> BucketSlot                  which model, rebuild and bucket
                                  |                       (a unit's: units.py)
     DDP --> StagedHook (hook.py) --> generator --yield--> Operation (collectives.py)
                  |                       ^                    |

@@ -411,6 +411,6 @@ def raise_for(
         call.failed(stage, error)
     if not isinstance(error, Exception):
         raise error
-    # The call knows better than a bucket of a static graph's first pass (``layout.py``).
+    # The call knows better than a bucket of a static graph's first pass (``slots.py``).
     index = bucket.index() if call is None else call.slot.index
     raise HookError(name, index, stage, f"{type(error).__name__}: {error}") from error

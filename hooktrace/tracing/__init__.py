@@ -1,10 +1,10 @@
 """The pipeline of a process: from a traced hook's calls to records in memory and in exporters.
 
     trace(hook) --calls, records--> ring --> drain.py --records--> memory: tracer.steps()
-      trace.py, traced_hook.py             assembler.py, steps.py, +--> export.py: exporters, losses
+      trace.py, traced_hook.py             assembler.py            +--> export.py: exporters, losses
       sampling_plan.py, hook_notices.py    stage_times.py, call_records.py
     Tracer: tracer.py, models.py, settings.py, options.py
-    its job: job_control.py, process_channel.py, hangs.py
+    its job: process_channel.py
 
 What enters are hooks and their calls; what leaves are records.
 """

@@ -1,26 +1,39 @@
 """What is in the ring becomes records: calls the ones of their step, other entries go with them.
 
-    BucketCall --steps.py--> whole steps --stage_times.py--> StepRecord, BucketRecords ---+--take-->
+    BucketCall --StepGatherer--> steps --stage_times.py--> StepRecord, BucketRecords -----+--take-->
     ProbeResult, DebugResult --once their device has passed, in their order--> numbers    |
     in the records of their step, skews, anomalies; WireSample: what plain hooks sent ---+
     AnomalyRecord --the first of its kind and bucket--------------------------------------+
     any other record --as it is-----------------------------------------------------------+
+
+A step that stays incomplete (its backward pass failed, or a call was lost) is closed before the
+next complete one, when the model is two steps further, or at the end.
+
+A stall is a step that waited for its communication far longer than usual.  One rank sees that it
+waited and for how long, not for whom: the report puts the ranks together.
 
 Runs in the drain thread only.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from ..probes.anomalies import anomaly_of
 from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import Found, ProbeResult, error_record, mismatch, skew_record
 from ..probes.skipped_steps import SkippedSteps
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
-from ..records.last_used import Bounded
+from ..records.anomalies import anomaly_kind
+from ..records.last_used import Bounded, LastUsed
+from ..records.running_median import RunningMedian
+from ..records.stall import ENOUGH_STEPS, is_stall
+from ..records.units import ms
 from ..staging.calls import NOT_YET, BucketCall, StepCalls, give_back
+from ..staging.slots import BucketSlot
 from .call_records import bucket_record, step_record
 from .export import LossLedger
 from .stage_times import (
@@ -34,7 +47,126 @@ from .stage_times import (
     host_times,
     is_backward_over,
 )
-from .steps import StallWatch, StepGatherer
+
+_OPEN_STEPS = 2
+
+_BY_BUCKET = attrgetter("slot.index")
+
+
+class _OpenStep(list[BucketCall]):
+    """The calls of a step in the making; ``expected``: its buckets, once the last one is there."""
+
+    expected: int | None = None
+
+    def add(self, call: BucketCall) -> bool:
+        """Take a call; return whether no other one is missing."""
+        self.append(call)
+        if call.slot.is_last:
+            self.expected = call.slot.index + 1
+        return len(self) == self.expected
+
+    def close(self) -> StepCalls:
+        """Return the step as it is; one is complete where no call is missing, and none failed."""
+        self.sort(key=_BY_BUCKET)
+        last = self[-1].slot  # one of a static graph's first pass knows by now that it is the last
+        whole = last.is_last and len(self) == last.index + 1
+        rebuild = max([call.slot.rebuild for call in self])
+        failed = any(call.error is not None for call in self)
+        return StepCalls(self, rebuild, complete=whole and not failed)
+
+
+class _OpenSteps(dict[int, _OpenStep]):
+    """Those of one model; ``closed_to`` is the last step that takes no more calls."""
+
+    closed_to = -1
+
+    def close_to(self, last: int) -> list[StepCalls]:
+        """End the steps up to ``last``, oldest first."""
+        ended = [step for step in sorted(self) if step <= last]
+        self.closed_to = max(self.closed_to, *ended[-1:], -1)
+        return [self.pop(step).close() for step in ended]
+
+
+class StepGatherer:
+    """Gathers the calls of all models."""
+
+    def __init__(self) -> None:
+        self._models: Bounded[str, _OpenSteps] = Bounded()
+
+    def add(self, call: BucketCall) -> list[StepCalls] | None:
+        """Take a call; return the steps that it ends, oldest first, ``None`` if it came too late.
+
+        DDP ends a backward pass before the next one begins: once a step is complete, nothing more
+        can come for those before it.
+        """
+        name, step = call.slot.model.name, call.step
+        model = self._models.get(name)
+        if model is None:
+            model = _OpenSteps()
+        if step <= model.closed_to:
+            return None
+        ended: list[StepCalls] = []
+        opened = model.get(step)
+        if opened is None:
+            opened = model[step] = _OpenStep()
+            forgotten = self._models.put(name, model)
+            ended = [] if forgotten is None else forgotten.close_to(sys.maxsize)
+            ended += model.close_to(step - _OPEN_STEPS)
+        if opened.add(call):
+            ended += model.close_to(step)
+        return ended
+
+    def close_all(self) -> Iterator[StepCalls]:
+        """End every open step, complete or not."""
+        for model in self._models.values():
+            yield from model.close_to(sys.maxsize)
+
+
+_USUAL = 64
+"""Steps of a model that say what is usual."""
+
+
+class StallWatch:
+    """Knows what is usual of each model: exposed time and period of its last steps."""
+
+    def __init__(self) -> None:
+        self._usual: LastUsed[str, tuple[RunningMedian, RunningMedian]] = LastUsed(
+            lambda: (
+                RunningMedian(_USUAL, ENOUGH_STEPS),
+                RunningMedian(_USUAL, ENOUGH_STEPS - 1),
+            )
+        )
+
+    def of_step(self, slot: BucketSlot, step: StepRecord) -> AnomalyRecord | None:
+        """Return the mark of a step that stalled; ``slot``: of one of its buckets."""
+        if not step.settled or step.exposed_ns is None:
+            return None
+        exposed, period = self._usual.of(step.model)
+        usual_exposed, usual_period = exposed.median, period.median
+        if step.counts:
+            exposed.add(step.exposed_ns)
+            if step.previous_period_ns is not None:
+                period.add(step.previous_period_ns)
+        if usual_exposed is None or usual_period is None:
+            return None
+        if not is_stall(step.exposed_ns, usual_exposed, usual_period):
+            return None
+        checked = "; hooktrace sampled the step, which may be a part of it" if step.checked else ""
+        return AnomalyRecord(
+            kind="stall",
+            model=step.model,
+            hook=step.hook,
+            rebuild=step.rebuild,
+            step=step.step,
+            bucket=-1,
+            stage="exposed",
+            time_ns=step.last_ready_ns,
+            message=f"hook {step.hook!r}, step {step.step}: {ms(step.exposed_ns)} of exposed "
+            f"communication, where {ms(usual_exposed)} is usual{checked}; this rank waited, and "
+            f"cannot tell for whom: {anomaly_kind('stall').fix}",
+            rank=slot.model.rank,
+        )
+
 
 _WARMUP_STEPS = 2
 """Rebuild 0 is left after one step, or two under ``static_graph``.  Where it is never left

@@ -19,8 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
 from ..staging.job import current_rank
-from ..staging.layout import LayoutTracker
 from ..staging.ring import Loss
+from ..staging.slots import LayoutTracker
 from .tracer import Tracer
 
 _PASSES = 100

@@ -42,13 +42,12 @@ from ..staging.backward import ENGINE, current_pass, waits_later, watch_after
 from ..staging.calls import NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
 from ..staging.job import new_lock
-from ..staging.layout import current_node
 from ..staging.ring import Loss
+from ..staging.slots import current_node
 from .tracer import RECORDING, Tracer
 
 if TYPE_CHECKING:
-    from ..staging.layout import LayoutTracker
-    from ..staging.slots import BucketSlot
+    from ..staging.slots import BucketSlot, LayoutTracker
     from .hook_notices import HookNotices
 
 logger = logging.getLogger("hooktrace")

@@ -6,8 +6,7 @@ import threading
 import weakref
 
 from ..records.last_used import Bounded
-from ..staging.layout import LayoutTracker
-from ..staging.slots import ModelState
+from ..staging.slots import LayoutTracker, ModelState
 from ..staging.units import ShardedModel
 
 

@@ -1,39 +1,105 @@
-"""The channel to the other ranks that the tracers of this process share, and what it is asked.
+"""A tracer as one of its job's: the channel to the other ranks, commands, and hangs.
 
-first tracer that starts --> Channel --ClockRecord--> the tracers that have its clock
-JobView <--steps-- all tracers
-HangService <--calls in flight-- all tracers
-last one that closes --> its end
-hooktrace ctl --Command--> all tracers, on a thread of its own, since it may wait --> Done
+    first tracer that starts --join--> Channel --ClockRecord--> the tracers that have its clock
+                                       JobView <--steps-- all tracers
+                                       HangService <--TracerHangs: calls in flight-- all tracers
+    last one that closes --leave--> its end        --HangRecord--> ring; log, dump or abort
+
+    tracer.job.pause(), hooktrace ctl --Command--> the hub --> TracerControl of all ranks --Done-->
+
+A command is carried out on a thread of its own, since it may wait.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ranks.channel.channel import Channel, channel_of_this_process
 from ..ranks.channel.meeting import aside
+from ..ranks.channel.messages import HubAddress
 from ..ranks.control.address import remove_address, write_address
+from ..ranks.control.client import Client
 from ..ranks.control.hub import carry_out
-from ..ranks.control.messages import QUESTION, STACKS_AT_ONCE, Command, Done, decode_command, encode
+from ..ranks.control.messages import (
+    QUESTION,
+    STACKS_AT_ONCE,
+    Command,
+    CommandResult,
+    Done,
+    decode_command,
+    encode,
+)
+from ..ranks.hang.collectives import collectives
 from ..ranks.hang.look import look
 from ..ranks.hang.messages import ModelStatus
-from ..ranks.hang.sentences import seconds
+from ..ranks.hang.sentences import seconds, stamped
 from ..ranks.hang.service import HangService, stacks_text
+from ..ranks.hang.watchdog import Pauses
 from ..ranks.native_calls import call_aside
 from ..ranks.whole_job.rank_steps import RankSteps
 from ..ranks.whole_job.view import JobView
-from ..records import ClockRecord
+from ..records import ClockRecord, HangRecord
+from ..records.files import record_path
 from ..staging.slots import ModelState
+from .options import OnHang
 
 if TYPE_CHECKING:
     from .tracer import Tracer
+
+logger = logging.getLogger("hooktrace")
+
+
+class JobControl:
+    """Each call returns a ``CommandResult``: by rank what was done, and which did not answer.
+
+    It waits for the ranks for 2 s at most (``flush``: 25 s; ``stacks``: 2 s for each 128 ranks),
+    and not for a collective.  Raises ``UsageError`` where rank 0 is not reached.  ``address``:
+    asked for the hub's.
+    """
+
+    def __init__(self, address: Callable[[], HubAddress]) -> None:
+        self._address = address
+
+    def status(self) -> CommandResult:
+        """Ask where each rank is."""
+        return self._command(Command(verb="status"))
+
+    def stacks(self, rank: int = -1) -> CommandResult:
+        """Ask where the threads of a rank are, or of all ranks."""
+        return self._command(Command(verb="stacks", rank=rank))
+
+    def detail(self, steps: int) -> CommandResult:
+        """Keep the next steps whole in the record files, on all ranks the same ones."""
+        return self._command(Command(verb="detail", number=steps))
+
+    def probe(self, steps: int) -> CommandResult:
+        """Measure the compression error in the next steps, on all ranks the same ones."""
+        return self._command(Command(verb="probe", number=steps))
+
+    def pause(self) -> CommandResult:
+        """Stop recording on all ranks, until ``resume``."""
+        return self._command(Command(verb="pause"))
+
+    def resume(self) -> CommandResult:
+        """Record again."""
+        return self._command(Command(verb="resume"))
+
+    def flush(self) -> CommandResult:
+        """Have all that was recorded so far exported."""
+        return self._command(Command(verb="flush"))
+
+    def _command(self, command: Command) -> CommandResult:
+        with Client(self._address()) as client:
+            return client.command(command)
 
 
 _FLUSH_S = 8.0
@@ -145,9 +211,6 @@ def _where(status: ModelStatus) -> str:
     return f"{text}, {oldest.name} in {what} for {seconds(oldest.age_ns)}"
 
 
-logger = logging.getLogger("hooktrace")
-
-
 class _Shared:
     """One process's channel, and who uses it."""
 
@@ -247,3 +310,106 @@ def _begin_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_in_child)
+
+
+EXIT_CODE = 75
+"""Of a process that ``on_hang="abort"`` ends: a failure that may pass when it is tried again."""
+
+_LAST_FLUSH_S = 5.0
+"""What was recorded has that long to reach the exporters before a process is ended."""
+
+_ENOUGH = 20
+"""Buckets of a model that say what is usual."""
+
+
+class TracerHangs:
+    """A tracer among those that are watched, with the options of ``Tracer``."""
+
+    def __init__(self, tracer: Tracer, hang_after_s: float | None, on_hang: OnHang) -> None:
+        self.hang_after_s = hang_after_s
+        self.clock = tracer.clock
+        self._tracer = tracer
+        self._on_hang = on_hang
+        self.pauses = Pauses()
+        """Open where somebody has said that it may take long now."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether somebody has said that it may take long now."""
+        return self.pauses.active
+
+    def model_states(self) -> list[ModelState]:
+        """Return the tracer's models."""
+        return self._tracer.models.all()
+
+    def usual_ns(self, model: str) -> int | None:
+        """Return the 99th percentile of a model's bucket durations, ``None`` where unknown."""
+        durations = sorted(self._tracer.bucket_durations(model))
+        return durations[len(durations) * 99 // 100] if len(durations) >= _ENOUGH else None
+
+    def hear_of_hang(self, record: HangRecord, *, speaks: bool) -> None:
+        """Take a record: into the ring, and on as ``on_hang`` says.
+
+        ``speaks``: of the ranks of this host it is the one to log it; all are told the same.
+        """
+        self._tracer.push(record)
+        said = f"hang: {record.message}"
+        if record.ended_after_ns is None:
+            said += f"; see {record.docs}"
+        line = stamped(record.rank, time.time_ns(), said) if speaks else ""
+        if self._on_hang != "record":
+            # A log's lock, a disk may be what ranks wait for: not on the thread that answers here.
+            call_aside(partial(self._act, record, line), "hooktrace-hang-" + self._on_hang)
+
+    def _act(self, record: HangRecord, line: str) -> None:
+        is_new = record.ended_after_ns is None
+        if is_new and self._on_hang == "abort":
+            self._abort(record)
+        if line:
+            logger.warning("%s", line)
+        if is_new and self._on_hang == "dump":
+            self._dump(record)
+
+    def _dump(self, record: HangRecord) -> None:
+        text = dump_text(record, self.model_states(), self.clock())
+        folders = [record_path(logdir, 0).parent for logdir in self._tracer.logdirs]
+        for folder in folders or [Path.cwd()]:
+            path = folder / f"hang{record.hang:03}-rank{record.rank:05}.txt"
+            try:
+                path.write_text(text)
+            except OSError as error:
+                logger.warning("the hang's stacks could not be written (%s): %s", path, error)
+            else:
+                logger.warning("the hang's stacks of this rank are in %s", path)
+
+    def _abort(self, record: HangRecord) -> None:
+        try:
+            self._tracer.flush(_LAST_FLUSH_S)
+        finally:
+            # Not through logging: what handles it may be what hangs.
+            said = f"hooktrace ends rank {record.rank} (on_hang='abort'): {record.message}\n"
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, said.encode())
+            os._exit(EXIT_CODE)
+
+
+def dump_text(record: HangRecord, models: list[ModelState], now_ns: int) -> str:
+    """Return what this rank knows: the sentence, its calls, torch's collectives, its stacks."""
+    lines = [record.message, ""]
+    for model in look(models, now_ns):
+        lines.append(f"{model.model}: step {model.step}, {model.name}")
+        lines += [
+            f"  {call.name} of step {call.step} for {call.age_ns / 1e9:.1f} s: "
+            f"{call.stage} {call.collective}".rstrip()
+            for call in model.in_flight
+        ]
+    known = collectives()
+    lines.append("")
+    if known is None:
+        lines.append("torch's Flight Recorder tells nothing")
+    else:
+        lines.append(f"torch's Flight Recorder: {len(known.pending)} pending collective(s)")
+        lines += [
+            f"  {one.kind} of {one.numel:,} elements, number {one.number} of group {one.name!r}"
+            for one in known.pending
+        ]
+    return "\n".join([*lines, "", stacks_text(), ""])

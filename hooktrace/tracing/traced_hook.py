@@ -29,9 +29,8 @@ from ..staging.devices import refuse_captured_stream
 from ..staging.driver import Future, PlainRun, StagedRun, launch_plain
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from ..staging.hook_checks import compiled_reducer
-from ..staging.layout import LayoutTracker
 from ..staging.ring import Loss
-from ..staging.slots import BucketSlot
+from ..staging.slots import BucketSlot, LayoutTracker
 from . import hookless
 from .hook_notices import HookNotices
 from .sampling_plan import SamplingPlan

@@ -50,13 +50,12 @@ from ..staging.ring import Ring
 from ..staging.units import UnitWaits
 from .drain import Drain, Pipeline, RecentRecords
 from .export import LeftWithParent, redirected
-from .job_control import JobControl
 from .models import TracedModels
 from .options import OnAnomaly, OnHang, check_arguments
 
 if TYPE_CHECKING:
     from ..ranks.channel.channel import Channel
-    from .hangs import TracerHangs
+    from .process_channel import JobControl, TracerHangs
 
 logger = logging.getLogger("hooktrace")
 
@@ -228,7 +227,7 @@ class Tracer:
     @cached_property
     def hang_watch(self) -> TracerHangs:
         """What is watched of this tracer, and what it does about hangs."""
-        from .hangs import TracerHangs
+        from .process_channel import TracerHangs
 
         return TracerHangs(self, *self._hang_options)
 
@@ -385,6 +384,8 @@ class Tracer:
     @property
     def job(self) -> JobControl:
         """Commands to all ranks of the job, while it runs."""
+        from .process_channel import JobControl
+
         return JobControl(self._hub_address)
 
     def _hub_address(self) -> HubAddress:

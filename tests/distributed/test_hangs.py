@@ -29,7 +29,7 @@ from hooktrace import AllGather, AllReduce, Tracer, hooks, trace
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.records import HangRecord
 from hooktrace.staging.job import job_store
-from hooktrace.tracing.hangs import EXIT_CODE
+from hooktrace.tracing.process_channel import EXIT_CODE
 from hooktrace.tracing.tracer import open_tracers
 from tests.distributed.harness import Group, here, name_of
 from tests.distributed.models import backward, make_ddp

@@ -10,7 +10,7 @@ import pytest
 from hooktrace import hooks
 from hooktrace.hooks import DDPCommHookType, HookEntry, catalogue
 from hooktrace.hooks.catalogue import candidates
-from hooktrace.staging.layout import options_of
+from hooktrace.staging.slots import options_of
 
 
 @pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry.name)

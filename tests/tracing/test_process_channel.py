@@ -19,10 +19,10 @@ from hooktrace.ranks.control.address import address_path
 from hooktrace.ranks.control.messages import Command, Done, decode_done, encode
 from hooktrace.ranks.hang.messages import CallInFlight, ModelStatus
 from hooktrace.records import Batch, ClockRecord
+from hooktrace.records.errors import UsageError
 from hooktrace.tracing import process_channel
-from hooktrace.tracing.hangs import TracerHangs
 from hooktrace.tracing.models import TracedModels
-from hooktrace.tracing.process_channel import TracerControl, _where
+from hooktrace.tracing.process_channel import TracerControl, TracerHangs, _where
 from tests.exporters.records_sample import make_run, make_step
 from tests.fakes import Job
 from tests.ranks.channel.jobs import ask, wait_for
@@ -212,3 +212,11 @@ def test_a_rank_that_is_asked_late_says_what_is_left(first: int, said: str, tmp_
             job.step()
         command = Command(verb="detail", number=3, first={"model0": first})
         assert control.do(command).text == said
+
+
+def test_without_a_channel_each_call_says_why() -> None:
+    """Nothing was traced yet."""
+    with Tracer() as tracer:
+        for call in (tracer.job.status, tracer.job.pause, tracer.job.stacks):
+            with pytest.raises(UsageError, match="begins with the first backward pass"):
+                call()

@@ -30,7 +30,7 @@ from .sentences import stamped
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from ...tracing.hangs import TracerHangs
+    from ...tracing.process_channel import TracerHangs
     from ..channel.channel import Channel
 
 logger = logging.getLogger("hooktrace")

@@ -24,7 +24,7 @@ from .messages import RankStatus, Suspicion
 from .snapshot import standing
 
 if TYPE_CHECKING:
-    from ...tracing.hangs import TracerHangs
+    from ...tracing.process_channel import TracerHangs
 
 LEAST_NS = 10_000_000_000
 """A call that is not older is never suspected, unless the user has set another limit."""

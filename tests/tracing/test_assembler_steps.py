@@ -12,7 +12,7 @@ from hooktrace import Tracer, trace
 from hooktrace.records import AnomalyRecord, StepRecord
 from hooktrace.records.last_used import MOST_MODELS
 from hooktrace.staging.slots import ModelState
-from hooktrace.tracing.steps import StallWatch, StepGatherer
+from hooktrace.tracing.assembler import StallWatch, StepGatherer
 from tests.exporters.records_sample import make_step
 from tests.fakes import FakeOperation, Job, buckets_of, hook_of
 

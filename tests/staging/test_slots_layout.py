@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from hooktrace import Tracer, hooks, trace
 from hooktrace.hooks import PowerSGDState
 from hooktrace.records import AssignmentRecord
-from hooktrace.staging.layout import LayoutTracker, options_of
+from hooktrace.staging.slots import LayoutTracker, options_of
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job, plain
 
