@@ -36,7 +36,7 @@ import torch
 from ..records import Unit
 from ..records.bucket import UnitCollective
 from .backward import current_pass, is_checkpointed, watch_after
-from .calls import NOT_YET, BucketCall, Collective, Recorder, StepCalls
+from .calls import NOT_YET, BucketCall, Collective, StepCalls
 from .devices import EventPool, current_stream, refuse_captured_stream, which
 from .groups import group_info, members_of
 from .ring import Loss
@@ -68,10 +68,17 @@ class UnitPlace:
 class UnitCall(BucketCall):
     """A unit's call, with slots for what each of them sets beside a bucket's stamps.
 
-    ``ShardedModel.begin`` sets all of them: a constructor would be a function call more.
+    ``ShardedModel.begin`` sets all of them: a constructor would be a function call more.  Its step
+    keeps it until that is over.
     """
 
     __slots__ = ("bare", "exposed", "order")
+
+    def finished(self) -> None:
+        """Stamp that the result is there."""
+        if self.on_device:
+            self.record()
+        self.stamp("done")
 
 
 MOST_SIZES = 16
@@ -87,18 +94,6 @@ class UnitInfo(NamedTuple):
 
     name: str
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
-
-
-class _Collecting(Recorder):
-    """The recorder of calls that their step keeps until it is over."""
-
-    def __init__(self, sink: Tracer) -> None:
-        self.clock = sink.clock
-        self.event_pool = sink.event_pool
-
-    @staticmethod
-    def push(call: BucketCall) -> None:
-        """Leave the call where it is."""
 
 
 class UnitWaits:
@@ -213,7 +208,6 @@ class ShardedModel:
         self._waits_for_script = waits_for_script
         self.is_finalizing = False
         """Whether FSDP is reducing what is left of the passes so far: no pass runs then."""
-        self._recorder = _Collecting(sink)
         self._places: dict[tuple[str, UnitCollective, Phase], UnitPlace] = {}
         self._numbers: dict[Unit, list[int]] = {}
         self._calls: list[BucketCall] = []
@@ -316,7 +310,7 @@ class ShardedModel:
             if len(self._numbers[kind]) <= MOST_SIZES:
                 place.slots[key] = slot
         order = self.state.last_index
-        call = UnitCall(slot, self.state.step, ready, self._recorder)
+        call = UnitCall(slot, self.state.step, ready, self._sink)
         call.order, call.bare, call.exposed = order, False, None
         if slot.has_events:
             call.begin_on_device()
@@ -340,7 +334,7 @@ class ShardedModel:
 
     def expect(self, slot: BucketSlot, ready: int) -> BucketCall:
         """Return what stands for a collective while FSDP is in it, which is recorded afterwards."""
-        call = BucketCall(slot, self.state.step, ready, self._recorder)
+        call = BucketCall(slot, self.state.step, ready, self._sink)
         call.order = self.state.last_index + 1
         self.state.beside = call
         return call
