@@ -16,15 +16,11 @@ until the last of the calls that it is for has ended.  A call exposes the time i
 way during its wait; where several are under way, that time is of the one that ends first.  So no
 time of a step is counted twice, and a step's sum is at most what its computing stream stood still
 for.  The rest of a wait is of no call: FSDP copies and divides around its collectives.
-
-*Sent.*  That it is not known is logged once for a hook and a reason, and stands in each step's
-record.
 """
 
 from __future__ import annotations
 
 import itertools
-import logging
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -273,10 +269,8 @@ def derive_device_starts(calls: Sequence[CallTimes]) -> None:
     model.derive_starts(collectives)
 
 
-logger = logging.getLogger("hooktrace")
-
 _KEPT = 4096
-"""Samples whose steps have not come, of which more are of steps that were lost; and reasons."""
+"""Samples whose steps have not come, of which more are of steps that were lost."""
 
 _UNLISTED = (
     "torch's Flight Recorder lists no collective of the hook; it does not list sends and receives "
@@ -321,7 +315,6 @@ class SentLookUp:
     def __init__(self) -> None:
         self._recorder = FlightRecorder()
         self._samples: Bounded[tuple[str, int], WireSample] = Bounded(_KEPT)
-        self._told: Bounded[tuple[str, str], None] = Bounded(_KEPT)
 
     def add(self, sample: WireSample) -> None:
         """Take note that a step is to be looked up."""
@@ -329,8 +322,7 @@ class SentLookUp:
 
     def of_step(self, calls: Sequence[BucketCall]) -> Attribution:
         """Return what each call of a step sent, and all of them, where it is known."""
-        slot, step = calls[0].slot, calls[0].step
-        sample = self._samples.pop((slot.model.name, step), None)
+        sample = self._samples.pop((calls[0].slot.model.name, calls[0].step), None)
         nothing = Attribution([None] * len(calls), None)
         if all(call.staged for call in calls):
             return nothing
@@ -338,18 +330,9 @@ class SentLookUp:
         if sample is None and not is_watched:
             return nothing
         try:
-            found = _seen(calls) if sample is None else self._look_up(calls, sample)
+            return _seen(calls) if sample is None else self._look_up(calls, sample)
         except UnknownError as error:
-            found = nothing._replace(why=str(error))
-        key = slot.model.hook, found.why or ""
-        if found.why is not None and key not in self._told:  # not by model: a job may make many
-            self._told[key] = None
-            logger.warning(
-                "what hook %r of %s sends is not known in step %d: %s; further steps say so in "
-                "their records",
-                *(slot.model.hook, slot.model.name, step, found.why),
-            )
-        return found
+            return nothing._replace(why=str(error))
 
     def _look_up(self, calls: Sequence[BucketCall], sample: WireSample) -> Attribution:
         windows = [CallWindow(call.ready, launched(call), call.done) for call in calls]

@@ -319,9 +319,9 @@ def test_one_that_ended_late_is_found_behind_others() -> None:
 
 
 def test_a_step_says_why_it_is_not_known_what_was_sent(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And the log, once for all models of a hook; steps that were not sampled say nothing."""
+    """Steps that were not sampled say nothing."""
     monkeypatch.setattr(group_hooks, "available", False)
     (bucket,) = buckets_of(1)
     with Tracer(clock=fake_clock(), error_every=2) as tracer:
@@ -330,11 +330,6 @@ def test_a_step_says_why_it_is_not_known_what_was_sent(
         for _ in range(5):
             traced(None, bucket)
         steps = tracer.steps()
-        for bucket in (buckets_of(1)[0], buckets_of(1)[0]):
-            for _ in range(3):
-                traced(None, bucket)
     why = "this torch has no Flight Recorder for the hook's backend"
     assert [step.sent_unknown for step in steps] == [None, None, why, None, why]
     assert [step.sent for step in steps] == [None] * 5
-    (message,) = (r.getMessage() for r in caplog.records if "sends is not known" in r.getMessage())
-    assert message.startswith(f"what hook 'plain' of net sends is not known in step 2: {why}; f")
