@@ -3,7 +3,6 @@
     whole gradients --clone--> reference --all ranks are here--> reduce-scatter, FSDP's group and op
          +--> hook --> this rank's part --compare-------------------------+
     own parameters --clone--> compared with what the hook has decoded of them: nothing is sent
-    local: the hook on trial, on copies, each collective answered by an echo: nothing is sent
 
                          all --> ProbeResult, of this rank's part --> ring
 
@@ -14,7 +13,7 @@ probe takes is stamped: the call is ``checked``, and its step counts in no timin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +21,6 @@ import torch.distributed as dist
 
 from ..probes.compare import compared, wide_copy
 from ..probes.device_group import trouble_with
-from ..probes.local import tried
 from ..probes.plan import ProbePlan, Ranks
 from ..probes.probe_result import ProbeResult
 from ..staging.calls import BucketCall
@@ -53,12 +51,8 @@ class UnitProbe:
 
         ``call``: ``None`` where this rank records none.
         """
-        plan, group = self.plan, asked.group
+        group = asked.group
         if not self._is_due() or (call is not None and _comes_again(call)):
-            return None
-        if plan.scope == "local":
-            if call is not None:
-                self._try_alone(hook, call, asked)
             return None
         if call is None:
             why = "recorded no call of a step that others probe; trace the same steps on all ranks"
@@ -95,26 +89,6 @@ class UnitProbe:
         told = f"rank {current_rank()}: {why}"
         self.plan.refuse(self.plan.model.step, self.number, Ranks.of(group), told)
 
-    def _try_alone(self, hook: ScatterHook, call: BucketCall, asked: Reduction) -> None:
-        """Measure what the hook does to this rank's own gradients, without sending them."""
-        group = asked.group
-        try:
-            checked = self._checked(call, group, asked.part)
-            trial = replace(
-                asked,
-                gradients=asked.gradients.detach().clone(),
-                part=torch.empty_like(asked.part),
-            )
-            device = asked.gradients.device
-            result = tried(lambda own, given: own.steps(given), hook, trial, device)
-            own = wide_copy(asked.gradients.view(group.size(), -1)[group.rank()])
-            own *= group.size() / asked.divisor  # as if all ranks had the same
-            given = checked.finite_of(asked.gradients, group.size())
-            checked.compare(self.plan.sink, result, own, given, hook.residual(asked.unit))
-        except Exception as error:
-            self.plan.end(_trouble(error))
-        call.stamp("entered")
-
     def _checked(
         self, call: BucketCall, group: dist.ProcessGroup, part: torch.Tensor
     ) -> PartResult:
@@ -125,7 +99,6 @@ class UnitProbe:
             rank=group.rank(),
             ranks=tuple(dist.get_process_group_ranks(group)),
             local=False,
-            scope=self.plan.scope,
             ready=call.ready,
             parts=tuple((piece.name, piece.numel) for piece in pieces),
             pieces=pieces,

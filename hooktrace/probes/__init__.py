@@ -12,7 +12,6 @@ bytes and anomalies.
           probe.py           clone -> lossless average on a group of its own --+
                              the hook itself ----------------------------------+--> compare.py
                              DDP gets the hook's result when both are there <--+
-        local.py           the error without other ranks: compress -> decompress
         wire_sampler.py    which steps of a plain hook are looked up
           wire.py          which collectives it issues
         other_sampler.py   in which steps the job's other collectives are seen

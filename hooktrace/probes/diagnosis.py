@@ -122,9 +122,8 @@ def _not_finite(checked: ProbeResult) -> Iterator[AnomalyRecord]:
             return
     if checked.overflow is not None:
         name, largest = checked.overflow
-        of = "average" if checked.scope == "global" else "gradient"
-        if checked.slot.unit is not None:  # FSDP asks for a sum as well, or gathers parameters
-            of = "lossless result"
+        # FSDP asks for a sum as well, or gathers parameters.
+        of = "average" if checked.slot.unit is None else "lossless result"
         what = f"the hook made NaN or inf of {name}, where the {of} is {largest:.6g} at most"
         yield checked.anomaly("nonfinite_result", what, parameter=name)
 

@@ -70,7 +70,6 @@ class ProbePlan(Part):
         every, all_buckets = tracer.error_every, tracer.error_all_buckets
         self.model = model
         self.sink = tracer
-        self.scope = tracer.error
         self._schedule = Schedule.after(model.first_step, every, all_buckets)
         self._key = key
         self._over = self._is_told = False
@@ -80,7 +79,7 @@ class ProbePlan(Part):
         self._store: Any = None
         self._consents: dict[Ranks, Consent] = {}
         wish = (
-            f"error_every={every}, error_all_buckets={all_buckets}, error={self.scope!r}, "
+            f"error_every={every}, error_all_buckets={all_buckets}, "
             f"first_step={model.first_step}{wish}"
         )
         self._wish = wish
@@ -198,9 +197,9 @@ class ProbePlan(Part):
         self._over = True
         with suppress(Exception):  # of the store: the others wait until their timeout
             why = first_word(self._connection(), _WHY, why)
-        what = "local" if self.scope == "local" else "compression"
         logger.warning(
-            "%s error of %s is no longer measured: %s; training goes on", what, self.model.name, why
+            "compression error of %s is no longer measured: %s; training goes on",
+            *(self.model.name, why),
         )
 
     def leave(self) -> None:

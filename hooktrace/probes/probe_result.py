@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from msgspec.structs import replace
 
-from ..records import AnomalyRecord, ErrorRecord, ParameterError, Scope, SkewRecord
+from ..records import AnomalyRecord, ErrorRecord, ParameterError, SkewRecord
 from ..staging.backward import is_loss_scaled
 from ..staging.devices import EventPool, HostCopy
 from ..staging.slots import BucketSlot
@@ -103,7 +103,7 @@ class ProbeResult(Found):
     ``sums``: of ``measure``, shape (parameters, 7).  ``finite``: whether each parameter's own
     gradient was, on this rank.  ``samples``: (ranks, k), of all ranks' own gradients.
     ``rank``: this one's place in the group, whose ``ranks`` these are in the job (none: the same).
-    ``local``: whether results differ between ranks by design.  ``scope``: as in ``ErrorRecord``.
+    ``local``: whether results differ between ranks by design.
     ``result_sample``: (k,), of the result at the same places.  ``residual_square``: the square of
     what error feedback keeps.  ``before``: the step checked before, and ``checksums`` its results'
     on each rank, (ranks, 2), where all of them have some of the same buckets.  ``ready``: host ns
@@ -116,7 +116,6 @@ class ProbeResult(Found):
 
     rank: int
     local: bool
-    scope: Scope = "global"
     ranks: tuple[int, ...] = ()
     ready: int = 0
     sums: torch.Tensor | None = None
@@ -218,8 +217,7 @@ def error_record(checked: ProbeResult) -> ErrorRecord | None:
     return replace(
         numbers(rows, sum(length for _, length in checked.parts)),
         residual_l2=None if checked.residual_square is None else math.sqrt(checked.residual_square),
-        scope=checked.scope,
-        by_design=checked.local and checked.scope == "global",
+        by_design=checked.local,
         worst=tuple(
             ParameterError(
                 name=name,

@@ -1,7 +1,7 @@
 """What is looked at on some steps of a model only, behind one comparison for each hook call.
 
     TracedHook --step >= model.sample_step--> StepSampler.enter --CallStart--> parts that are due
-                                                |-- model.py or local.py    how lossy is it?
+                                                |-- model.py                how lossy is it?
                                                 |-- wire.py                 what is sent?
                                                 +-- debug_checks.py         on every step
     call    <--- SampledCall, its recorder, which keeps it from the ring until DDP has its result

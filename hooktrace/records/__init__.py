@@ -44,7 +44,6 @@ from .bucket import Transfer as Transfer
 from .bucket import Unit as Unit
 from .compression_error import ErrorRecord as ErrorRecord
 from .compression_error import ParameterError as ParameterError
-from .compression_error import Scope as Scope
 from .hang import HangRecord as HangRecord
 from .hang import RankStacks as RankStacks
 from .job import JobStepRecord as JobStepRecord

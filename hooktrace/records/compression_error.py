@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import msgspec
 from msgspec.structs import force_setattr
-
-Scope = Literal["global", "local"]
-"""What a result is compared with: the average of all ranks' gradients, or, for the local error, the
-rank's own, which compress and decompress would give back if they lost nothing."""
 
 
 class ParameterError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -33,8 +28,8 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     of elements with x r < 0, and ``reference_l2`` is |r|.  ``None``: NaN or inf made it
     meaningless.  ``residual_l2``: the norm of what error feedback keeps of the bucket, where the
     hook's state has an ``error_dict`` as PowerSGD's.  ``worst``: the parameters with the largest
-    relative errors, worst first.  ``scope``: ``local`` where r is the rank's own gradients.
-    ``by_design``: the hook's results are not meant to be the average of all ranks (``local=True``).
+    relative errors, worst first.  ``by_design``: the hook's results are not meant to be the average
+    of all ranks (``local=True``).
 
     JSON has no word for infinity: a file says null, and where ``max_absolute`` is known a
     ``relative_l2`` that is not is infinite.
@@ -47,7 +42,6 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     reference_l2: float | None
     residual_l2: float | None = None
     worst: tuple[ParameterError, ...] = ()
-    scope: Scope = "global"
     by_design: bool = False
 
     def __post_init__(self) -> None:

@@ -2,8 +2,8 @@
 
 Each operation knows its payload, so wire bytes are measured and nothing has to be declared.
 ``start()`` issues it asynchronously and returns a future; ``result(future)`` gives the tensor that
-the hook gets back from its ``yield``; ``echo()`` answers it without sending.  ``HookCall`` is a
-whole plain hook as one operation, inside another hook.
+the hook gets back from its ``yield``.  ``HookCall`` is a whole plain hook as one operation, inside
+another hook.
 
 Sizes follow nccl-tests: the payload of an all-gather is one rank's share, and its bus bandwidth
 counts the whole output.
@@ -46,13 +46,6 @@ class Operation:
         """Return the collective's result, here in the payload; raises what the backend raised."""
         future.value()
         return self.tensor
-
-    def echo(self) -> Any:
-        """Return what ``result`` would, if every rank had given this rank's payload; sends nothing.
-
-        Raises ``TypeError`` where this rank alone cannot know that.
-        """
-        raise TypeError(f"what a {self.kind or 'collective'} gives cannot be told without sending")
 
     @property
     def info(self) -> GroupInfo:
@@ -115,7 +108,6 @@ reduce_scatter_flat: Any = (
 )
 
 _SUM = dist.ReduceOp.SUM
-_IDEMPOTENT = (dist.ReduceOp.AVG, dist.ReduceOp.MIN, dist.ReduceOp.MAX)
 _SUM_OPTIONS: Any = dist.AllreduceOptions()
 _SUM_OPTIONS.reduceOp = _SUM
 if hasattr(_SUM_OPTIONS, "asyncOp"):  # not in older versions of torch
@@ -146,12 +138,6 @@ class AllReduce(Operation):
             return work.get_future()
         # What `dist.all_reduce` comes down to, without its checks: a third of the cost of a call.
         return self.group.allreduce([self.tensor], _SUM_OPTIONS).get_future()
-
-    def echo(self) -> Any:
-        """Return the tensor, multiplied where ``op`` is a sum."""
-        if self.op == _SUM:
-            return self.tensor.mul_(self.group.size())
-        return self.tensor if self.op in _IDEMPOTENT else super().echo()
 
 
 class _IntoOutput(Operation):
@@ -198,14 +184,6 @@ class AllGather(_IntoOutput):
         self._output = tensor.new_empty((group.size(), *tensor.shape))
         flat, payload = self._output.flatten(), tensor.flatten()
         return all_gather_flat(flat, payload, group=group, async_op=True).get_future()
-
-    def echo(self) -> Any:
-        """Return as many copies of the tensor as there are ranks."""
-        if self.into is None:
-            return torch.stack([self.tensor] * self.group.size())
-        for row in self.into:
-            row.copy_(self.tensor)
-        return self.into
 
 
 class AllToAll(_IntoOutput):
@@ -257,14 +235,6 @@ class AllToAll(_IntoOutput):
         )
         return work.get_future()
 
-    def echo(self) -> Any:
-        """Return this rank's own part of the tensor, once for each rank."""
-        if self.input_splits is not None or self.output_splits is not None:
-            return super().echo()  # it raises
-        ranks = self.group.size()
-        own = self.tensor.chunk(ranks)[self.group.rank()]
-        return torch.cat([own] * ranks)
-
 
 class ReduceScatter(_IntoOutput):
     """Sum ``tensor`` over all ranks and give rank i the i-th of equal parts (first dimension).
@@ -302,11 +272,6 @@ class ReduceScatter(_IntoOutput):
             return received.view(self.group.size(), -1, *self.tensor.shape[1:]).sum(0)
         return super().result(future)
 
-    def echo(self) -> Any:
-        """Return this rank's part, times the number of ranks."""
-        ranks = self.group.size()
-        return self.tensor.chunk(ranks)[self.group.rank()] * ranks
-
 
 class Broadcast(Operation):
     """Copy ``tensor`` of global rank ``source`` to all ranks, in place.
@@ -334,7 +299,3 @@ class Broadcast(Operation):
             options.asyncOp = True
         tensor = torch.view_as_real(self.tensor) if self.tensor.is_complex() else self.tensor
         return self.group.broadcast([tensor], options).get_future()
-
-    def echo(self) -> Any:
-        """Return the tensor."""
-        return self.tensor

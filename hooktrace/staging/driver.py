@@ -4,7 +4,6 @@
     take_turns        --advance, issue, arrive, and again-->      several, in turn (``order.py``)
     launch_plain     --> the hook's own future --then--> PlainRun.finish
     run_synchronously --advance, issue, wait, and again-->        FSDP's: nobody gets a future
-    run_answered      --send, answer, and again-->                on trial, compiled: no future
 
 A run is the very call that its stamps are written on; one without a recorder belongs to an untraced
 hook and has no stamps.  Each object and each function call costs a microsecond or two here, since
@@ -368,23 +367,6 @@ def run_synchronously(  # noqa: PLR0917  # what a run holds
         wrong = TypeError(f"the hook returned {got}; return a tensor of {expected} elements")
         raise_for(name, place, call, stage, wrong)
     return result
-
-
-def run_answered(generator: Steps, answer: Callable[[Operation], Any]) -> torch.Tensor:
-    """Run a hook to its end, with ``answer`` in place of each collective; returns its result.
-
-    Raises what the hook or ``answer`` raised, and ``TypeError`` for a result that is no tensor.
-    """
-    given: Any = None
-    while True:
-        try:
-            asked = generator.send(given)
-        except StopIteration as stop:
-            wrong = wrong_result(stop.value, None)
-            if wrong is not None:
-                raise wrong from None
-            return stop.value  # type: ignore[no-any-return]  # checked
-        given = answer(asked)
 
 
 def completed(result: torch.Tensor) -> Future:

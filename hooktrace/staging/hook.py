@@ -265,8 +265,8 @@ def staged(
     times; all ranks must answer alike.  ``floating``: refuse gradients that are not dense, real
     and floating-point, with an error that says so.  ``local``: the ranks' results differ by
     design, which is then no anomaly.  ``has_effects``: the hook changes more than its state and the
-    bucket, so that it is not run on trial for the local error: parameters, a global.  Of what its
-    closure holds hooktrace sees it.
+    bucket, so that ``hooktrace tune`` tries no other one in its place: parameters, a global.  Of
+    what its closure holds hooktrace sees it.
     ``check``: called with the state by ``instrument`` and
     ``register_ddp_comm_hook``; raises where the hook cannot work with it.
     ``ddp_name``: the ``__name__`` that DDP sees, where it refuses the function's own.

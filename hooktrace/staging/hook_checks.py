@@ -1,7 +1,7 @@
 """What a hook may be given, what it may keep, and what it may give back.
 
 a bucket, a model --> refuse_bucket, refuse_model   dense, real, floating-point, where it says so
-its closure       --> keeps_something               then it is not run on trial
+its closure       --> keeps_something               then it may do more than average
 its result        --> wrong_result                  the bucket's length and dtype, or an error
 """
 

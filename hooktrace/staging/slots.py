@@ -1,7 +1,7 @@
 """Which model, rebuild and bucket a hook call belongs to.
 
     bucket --buffer--> BucketSlot                        fast: every call
-           --parameters--> model, rebuild, slot     slow: first calls, rebuilds, join() dummy calls
+           --parameters--> ModelState, rebuild, slot  slow: first calls, rebuilds, join() dummies
     state  --options_of--> numbers and words that it was made with, for the layout's record
 
 DDP tells a hook nothing of the model, and rebuilds its buckets after the first backward pass.  A

@@ -95,11 +95,6 @@ def _attributes(state: object) -> Iterator[object]:
         yield from list(own.values()) if part is own and own is not None else [part]
 
 
-def tensors_in(value: object) -> list[torch.Tensor]:
-    """Return the tensors that a plain object, or a container, holds a few levels down."""
-    return _tensors([value], _DEPTH, set())
-
-
 def _tensors(values: Iterable[Any], depth: int, seen: set[int]) -> list[torch.Tensor]:
     """Return the tensors in some values, each object once, ``depth`` levels down.
 

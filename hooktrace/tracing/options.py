@@ -87,7 +87,6 @@ TRACER = (
     Setting("keep_buckets", int, 8192),
     Setting("error_every", int, 100, "HOOKTRACE_ERROR_EVERY"),
     Setting("error_all_buckets", bool, False),
-    Setting("error", Literal["global", "local"], "global"),
     Setting("debug", bool, False, "HOOKTRACE_DEBUG"),
     Setting("align_clocks", bool, True),
     Setting("channel", bool, True, "HOOKTRACE_CHANNEL"),

@@ -2,7 +2,7 @@
 
 tracer's options, the hook, the bucket --begin--> model.sampling
 
-error  against all ranks' lossless average (ModelProbes), or on this rank's own (LocalProbes)
+error  against all ranks' lossless average (ModelProbes)
 wire   what a plain hook sends, where torch's process groups do not tell (WireSampler)
 other  the job's other collectives, where they tell of a plain hook's (OtherSampler)
 debug  every step (DebugChecks)
@@ -18,12 +18,10 @@ import torch.distributed as dist
 
 from ..probes.debug_checks import DebugChecks
 from ..probes.device_group import trouble_with
-from ..probes.local import LocalProbes
 from ..probes.model import ModelProbes
 from ..probes.other_sampler import OtherSampler
 from ..probes.step_sampler import Part, StepSampler
 from ..probes.wire_sampler import WireSampler
-from ..records.hook_names import how_to_see
 from ..staging import group_hooks
 from ..staging.groups import group_of, only_default_group
 from ..staging.hook import StagedHook
@@ -79,8 +77,6 @@ class SamplingPlan:
         # A complex gradient is two real numbers in its bucket, a sparse one has no flat form.
         if not (slot.is_dense and whole):
             return None
-        if tracer.error == "local":
-            return self._local_probes(slot)
         trouble = None
         try:
             group = self._model_group(state)
@@ -99,23 +95,6 @@ class SamplingPlan:
         """Warn of the first of a hook's models of which something is so, in the place of ``%s``."""
         if self._tracer.models.is_new(f"{self._name}: {what}"):
             logger.warning("%s", what.replace("%s", slot.model.name, 1))
-
-    def _local_probes(self, slot: BucketSlot) -> LocalProbes | None:
-        staged, tracer = self._staged, self._tracer
-        if staged is None or staged.has_plain:
-            cure = how_to_see(self._name if staged is None else "")
-            why = f"is a plain hook, and where it compresses cannot be seen; {cure}, or"
-        elif staged.has_effects:
-            why = "changes more than its state and the bucket, so it cannot be run on trial;"
-        else:
-            return LocalProbes(
-                staged.steps, tracer.error_every, all_buckets=tracer.error_all_buckets
-            )
-        self._say(
-            f"local error of %s is not measured: hook {self._name!r} {why} use error='global'",
-            slot,
-        )
-        return None
 
     def _model_group(self, state: Any) -> dist.ProcessGroup | None:
         """Return the group that the model's gradients are averaged over, ``None`` if unknown."""

@@ -35,7 +35,6 @@ from ..records import (
     CompletedStep,
     HangRecord,
     RunInfo,
-    Scope,
     SkewRecord,
     StepRecord,
 )
@@ -98,8 +97,6 @@ class Tracer:
     - ``error_every``: steps between two samples, of the compression error and of what plain hooks
       send; 0 for none, and the same on all ranks.
     - ``error_all_buckets``: sample all buckets of such a step, not one in turn.
-    - ``error``: ``global`` compares results with the lossless average of all ranks; ``local`` has
-      a staged hook compress and decompress this rank's gradients alone, and sends nothing.
     - ``debug``: look at every bucket of every step for NaN and inf, and for results that change
       after they were given; every call then takes much longer.
     - ``align_clocks``: compare the ranks' clocks now and then, over the channel.
@@ -130,7 +127,6 @@ class Tracer:
         keep_buckets: int = 8192,
         error_every: int = 100,
         error_all_buckets: bool = False,
-        error: Scope = "global",
         debug: bool = False,
         align_clocks: bool = True,
         channel: bool = True,
@@ -152,7 +148,6 @@ class Tracer:
         """Read when a model makes its first step."""
         self.error_every = error_every
         self.error_all_buckets = error_all_buckets
-        self.error: Scope = error
         self.debug = debug
         self.models = TracedModels()
         """The models whose hooks report here."""

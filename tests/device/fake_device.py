@@ -26,7 +26,6 @@ from hooktrace.fsdp import replicas
 from hooktrace.probes import (
     debug_checks,
     device_group,
-    local,
     plan,
     probe,
     step_sampler,
@@ -206,9 +205,6 @@ class FakeDevice(StreamOracle):
         patch.setattr(device_group, "collectives_issued", lambda group, device: self.collectives)
         # Where nothing computes, the step that a rank says it is at is not known.
         patch.setattr(assembler, "mismatch", lambda checked: None)
-        # Of a device's generators a build without it has none.
-        kept = local.random_state_kept
-        patch.setattr(local, "random_state_kept", lambda device: kept(torch.device("cpu")))
 
     def _new_event(self, device: torch.device) -> FakeEvent:
         assert not self.captured, "an event was made under capture"

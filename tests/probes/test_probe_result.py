@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from hooktrace.probes.probe_result import ProbeResult, StepChecksums, error_record, mismatch
-from hooktrace.records import Scope
 from tests.probes.fakes import Sink, bucket_of, slot_of
 from tests.probes.test_probe import Probed
 
@@ -67,17 +66,16 @@ def test_ranks_that_checked_different_calls_are_not_compared() -> None:
     )
 
 
-@pytest.mark.parametrize(("local", "scope"), [(True, "global"), (False, "global"), (True, "local")])
-def test_the_error_of_a_local_hook_is_by_design(local: bool, scope: Scope) -> None:
-    """Its results are not meant to be the average; what it loses on its own rank is lost."""
+@pytest.mark.parametrize("local", [True, False])
+def test_the_error_of_a_local_hook_is_by_design(local: bool) -> None:
+    """Its results are not meant to be the average."""
     checked = Probed(torch.ones(6), local=local)
     checked.complete()
     found = checked.found
     assert found is not None
-    found.scope = scope
     error = error_record(found)
     assert error is not None
-    assert error.by_design == (local and scope == "global")
+    assert error.by_design == local
 
 
 def test_checksums_of_different_buckets_are_not_compared() -> None:

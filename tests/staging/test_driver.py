@@ -1,4 +1,4 @@
-"""The one driver: hooks on trial, hooks of FSDP, and calls whose stamps fail."""
+"""The one driver: hooks of FSDP, and calls whose stamps fail."""
 
 from __future__ import annotations
 
@@ -14,29 +14,10 @@ import torch
 from hooktrace import Tracer, staged, trace
 from hooktrace.records.errors import HookError
 from hooktrace.staging.collectives import Operation
-from hooktrace.staging.driver import run_answered, run_synchronously
+from hooktrace.staging.driver import run_synchronously
 from hooktrace.staging.order import sequencer_of
 from hooktrace.testing import FakeBucket, FakeClock
 from tests.fakes import FakeOperation, plain
-
-
-def test_a_hook_on_trial() -> None:
-    """Each operation is answered at once; what the hook raises stays as it is."""
-    seen = []
-
-    def hook(fails: bool) -> Iterator[Any]:
-        seen.append((yield "first"))
-        seen.append((yield "second"))
-        if fails:
-            raise LookupError("mine")
-        return torch.ones(2)
-
-    steps: Any = hook
-    answer: Any = str.upper
-    assert torch.equal(run_answered(steps(False), answer), torch.ones(2))
-    assert seen == ["FIRST", "SECOND"]
-    with pytest.raises(LookupError, match="mine"):
-        run_answered(steps(True), answer)
 
 
 class Doubled(FakeOperation):

@@ -34,7 +34,6 @@ def test_signatures_follow_the_table() -> None:
         ("hang_after_s", (0.0, float("inf"), 1e300), "a number of seconds above 0"),
         ("on_anomaly", ("shout", None), "one of record, warn, raise"),
         ("on_hang", ("explode",), "one of record, warn, dump, abort"),
-        ("error", ("lokal",), "one of global, local"),
     ],
 )
 def test_bad_arguments_of_a_tracer_are_named(option: str, values: Any, wanted: str) -> None:

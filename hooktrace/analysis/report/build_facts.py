@@ -136,7 +136,6 @@ def _error(errors: list[ErrorRecord]) -> BucketError | None:
         count=len(found),
         worst=record.worst[0].name if record.worst else None,
         has_feedback=any(e.residual_l2 is not None for e in errors),
-        is_local=record.scope == "local",
         by_design=record.by_design,
     )
 

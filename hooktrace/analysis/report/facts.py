@@ -31,7 +31,6 @@ class BucketError(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     worst: str | None
     has_feedback: bool
-    is_local: bool
     by_design: bool
 
 

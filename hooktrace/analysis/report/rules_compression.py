@@ -138,7 +138,7 @@ def error_is_large(model: ModelFacts) -> Iterator[Finding]:
     if not bad:
         return
     error, bucket = max(bad, key=lambda one: one[0].p50)
-    what = "this rank's own gradients" if error.is_local else "the lossless average"
+    what = "the lossless average"
     whose, noun = f"bucket {bucket.bucket}'s gradients", "buckets"
     if bucket.unit is not None:
         is_gather = bucket.unit.collective == "all_gather"

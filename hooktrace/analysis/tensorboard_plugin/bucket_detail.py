@@ -210,7 +210,7 @@ def _mark(flag: str) -> str:
 
 
 def _error(error: ErrorRecord, unit: Unit | None) -> Rows:
-    against = "the rank's own gradients" if error.scope == "local" else "the lossless average"
+    against = "the lossless average"
     if unit is not None:
         lossless = {"all_gather": "the parameters", "reduce_scatter": "a lossless reduce-scatter"}
         against = lossless.get(unit.collective, "a lossless all-reduce")
