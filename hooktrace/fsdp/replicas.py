@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..staging.devices import DeviceEvent, has_events
+from ..staging.devices import has_events
 from ..staging.slots import BucketSlot
 from .stamps import Stamps
 from .torch_groups import AllReduceHook
@@ -41,7 +41,7 @@ class ReplicaReduction:
         self._is_due = is_due
         self._slot: BucketSlot | None = None
         self._began: int | None = None
-        self._event: DeviceEvent | None = None
+        self._event: torch.Event | None = None
 
     def begins(self, device: torch.device) -> None:
         """Take note that the reduce-scatter is over, on its stream.

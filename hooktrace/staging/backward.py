@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+import torch.autograd.graph
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointFunction
@@ -36,6 +37,8 @@ queue_callback = getattr(_engine, "queue_callback", None)
 """Runs a function at the end of this thread's backward pass; ``None``: torch does not."""
 ENGINE = "_engine_run_backward"
 """What torch calls the function in ``torch.autograd.graph`` that runs a backward pass."""
+engine_code: Any = getattr(getattr(torch.autograd.graph, ENGINE, None), "__code__", None)
+"""Its code, which is on the stack below what DDP's reducer calls; ``None``: torch has none."""
 
 
 current_pass: Callable[[], int] = graph_task_id or (lambda: -1)

@@ -31,7 +31,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .backward import waits_later, watch
-from .devices import DeviceEvent, EventPool, refuse_captured_stream
+from .devices import EventPool, refuse_captured_stream
 
 if TYPE_CHECKING:
     import torch
@@ -179,7 +179,7 @@ class BucketCall:
     error_stage = ""
     unknown: str | None = None
     """Why a stamp failed, if one did."""
-    events: list[DeviceEvent] | None = None
+    events: list[torch.Event] | None = None
     """On a device one event for each of ready, the rounds' stamps, and done."""
     device_over = False
     """There: nobody reads the events any more; others may record them again."""
@@ -187,12 +187,12 @@ class BucketCall:
     """Of a unit: all of the call is one collective, as torch runs it, with nothing around it."""
     exposed: int | None = None
     """On a CPU, of a unit: how long training waited for it, ns."""
-    before_wait: tuple[DeviceEvent, ...] | None = None
+    before_wait: tuple[torch.Event, ...] | None = None
     """On a device, of a unit: where the computing stream came to wait for it; empty of a call that
     this stream ran itself, ``None`` where it is not known."""
     order = 0
     """Of a unit: how many collectives of its step began before."""
-    around_backward: tuple[DeviceEvent, ...] = ()
+    around_backward: tuple[torch.Event, ...] = ()
     """On a device, of the last bucket: its hook has returned, backward has ended."""
     stream: Hashable = None
     """On a device, of a unit whose waits are watched: the stream that it began on."""
@@ -383,7 +383,7 @@ class BucketCall:
         self.earlier = ()
 
 
-def events_of(call: BucketCall) -> tuple[DeviceEvent, ...]:
+def events_of(call: BucketCall) -> tuple[torch.Event, ...]:
     """Return all events of a call."""
     return (*(call.events or ()), *call.around_backward, *(call.before_wait or ()))
 
@@ -393,7 +393,7 @@ def give_back(calls: Iterable[BucketCall]) -> None:
 
     The device need not have passed them.
     """
-    used: dict[int, tuple[EventPool, torch.device, DeviceEvent]] = {}  # calls may share one
+    used: dict[int, tuple[EventPool, torch.device, torch.Event]] = {}  # calls may share one
     for call in calls:
         if call.events and not call.device_over:
             call.device_over = True

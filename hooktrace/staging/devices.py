@@ -24,22 +24,9 @@ from __future__ import annotations
 import ctypes
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-
-
-class DeviceEvent(Protocol):
-    """What hooktrace needs of ``torch.Event(device, enable_timing=True)``."""
-
-    def record(self, stream: Any) -> None:
-        """Record on a stream."""
-
-    def query(self) -> bool:
-        """Whether the device has passed the event."""
-
-    def elapsed_time(self, end_event: Any) -> float:
-        """Milliseconds from this event to a later one of the same device."""
 
 
 def accelerator() -> torch.device | None:
@@ -76,7 +63,7 @@ def which(stream: Any) -> Hashable:
     return stream.device, stream.stream_id
 
 
-def new_event(device: torch.device) -> DeviceEvent:
+def new_event(device: torch.device) -> torch.Event:
     """Return an event of a device that knows the time."""
     return torch.Event(device, enable_timing=True)
 
@@ -88,12 +75,12 @@ class EventPool:
     ``give`` are safe from several threads.
     """
 
-    def __init__(self, make: Callable[[torch.device], DeviceEvent] | None = None) -> None:
+    def __init__(self, make: Callable[[torch.device], torch.Event] | None = None) -> None:
         self._make = make or new_event
-        self._free: defaultdict[torch.device, deque[DeviceEvent]] = defaultdict(deque)
+        self._free: defaultdict[torch.device, deque[torch.Event]] = defaultdict(deque)
         self.created = 0
 
-    def record(self, device: torch.device) -> DeviceEvent:
+    def record(self, device: torch.device) -> torch.Event:
         """Return an event that has just been recorded on the device's current stream.
 
         Raises what the device raises.
@@ -106,7 +93,7 @@ class EventPool:
         event.record(stream_of(device.index))
         return event
 
-    def give(self, device: torch.device, event: DeviceEvent) -> None:
+    def give(self, device: torch.device, event: torch.Event) -> None:
         """Take back an event that nobody reads any more."""
         self._free[device].append(event)
 
@@ -156,7 +143,7 @@ class HostCopy:
         packed = torch.cat([_bytes_of(tensor) for tensor in tensors.values()])
         self._pool, self._device = pool, packed.device
         self._host = packed
-        self._event: DeviceEvent | None = None
+        self._event: torch.Event | None = None
         if packed.device.type != "cpu":
             self._host = new_pinned(packed.numel())
             self._host.copy_(packed, non_blocking=True)

@@ -20,12 +20,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.autograd.graph
 import torch.distributed.algorithms.join
 import torch.nn.parallel.distributed
 
 from ..records.other import OtherCollective, OtherCollectives
-from .backward import ENGINE
+from .backward import engine_code
 from .calls import Clock
 from .ring import Loss
 
@@ -41,8 +40,6 @@ _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _OF_HOOKS = tuple(_OURS + name + os.sep for name in ("staging", "tracing", "probes", "fsdp"))
 _MODULES = os.path.dirname(torch.nn.modules.__file__) + os.sep
 _OF_DDP = (torch.nn.parallel.distributed.__file__, torch.distributed.algorithms.join.__file__)
-_engine: Any = getattr(torch.autograd.graph, ENGINE, None)
-_ENGINE = getattr(_engine, "__code__", None)
 
 
 class OtherCall:
@@ -178,7 +175,7 @@ def _issuer(frame: FrameType | None) -> tuple[str, bool] | None:
 
     ``frame``: what torch's function was called from.
     """
-    if frame is None or frame.f_code is _ENGINE:
+    if frame is None or frame.f_code is engine_code:
         return None
     where, of_ddp, in_module = "", False, False
     while frame is not None:

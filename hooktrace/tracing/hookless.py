@@ -30,7 +30,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.autograd.graph
 from torch.nn.parallel import DistributedDataParallel
 
 from ..probes.compare import finite_parts, lengths_of
@@ -38,7 +37,7 @@ from ..probes.debug_result import DebugResult
 from ..probes.other_sampler import OtherSampler
 from ..probes.schedule import OFF, Schedule
 from ..staging import group_hooks, other_collectives
-from ..staging.backward import ENGINE, current_pass, waits_later, watch_after
+from ..staging.backward import current_pass, engine_code, waits_later, watch_after
 from ..staging.calls import NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
 from ..staging.job import new_lock
@@ -53,15 +52,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("hooktrace")
 
 
-def _code_of(owner: Any, name: str) -> Any:
-    """Return the code of a function that torch calls private, ``None`` where it has none."""
-    return getattr(getattr(owner, name, None), "__code__", None)
-
-
-_ENGINE = _code_of(torch.autograd.graph, ENGINE)
-"""What calls the engine, and so what the reducer is called from."""
-
-_ZEROS = _code_of(DistributedDataParallel, "_match_all_reduce_for_bwd_pass")
+_matching: Any = getattr(DistributedDataParallel, "_match_all_reduce_for_bwd_pass", None)
+_ZEROS = getattr(_matching, "__code__", None)
 """Of ``join()``: all-reduces zeros in the place of gradients."""
 
 _OF_A_MODEL = ("reducer", "_join_config", "_has_rebuilt_buckets")
@@ -170,7 +162,7 @@ class HooklessModel:
         """Take note of a collective that is about to be issued; return the call, if it is one."""
         try:
             ready = self._clock()
-            if sys._getframe(2).f_code is not _ENGINE:  # below ``GroupHooks``
+            if sys._getframe(2).f_code is not engine_code:  # below ``GroupHooks``
                 return self._meet_pythons(args, ready)
             tensors = args.input_tensors
             if len(tensors) != 1:
@@ -405,7 +397,7 @@ def can_watch(ddp: DistributedDataParallel, tracer: Tracer) -> bool:
     return (
         group_hooks.available
         and current_node is not None
-        and None not in (_ENGINE, _ZEROS)
+        and None not in (engine_code, _ZEROS)
         and not tracer.needs_hook
         and not listed_hooks(ddp)
         and has_buckets(ddp)

@@ -41,7 +41,6 @@ from ..records import Transfer
 from ..records.intervals import fifo_starts
 from ..records.last_used import Bounded, LastUsed
 from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective, events_of
-from ..staging.devices import DeviceEvent
 from ..staging.driver import PlainRun
 
 
@@ -181,7 +180,7 @@ def device_times(calls: Sequence[BucketCall]) -> list[CallTimes | None]:
     return times
 
 
-def _origin(begun: BucketCall, first: BucketCall) -> Callable[[DeviceEvent], int]:
+def _origin(begun: BucketCall, first: BucketCall) -> Callable[[torch.Event], int]:
     origin, later = (begun.events or [])[0], begun.ready - first.ready
     return lambda event: later + round(origin.elapsed_time(event) * 1e6)
 
@@ -189,7 +188,7 @@ def _origin(begun: BucketCall, first: BucketCall) -> Callable[[DeviceEvent], int
 def _expose(
     calls: Sequence[BucketCall],
     times: Sequence[CallTimes | None],
-    origins: dict[torch.device, Callable[[DeviceEvent], int]],
+    origins: dict[torch.device, Callable[[torch.Event], int]],
 ) -> None:
     """Find what is exposed of units whose waits were seen."""
     waits: dict[int, tuple[int, list[CallTimes]]] = {}
@@ -206,7 +205,7 @@ def _expose(
             own.exposed = exposed
 
 
-def _on_device(call: BucketCall, at: Callable[[DeviceEvent], int]) -> CallTimes:
+def _on_device(call: BucketCall, at: Callable[[torch.Event], int]) -> CallTimes:
     ready, *marks, done = map(at, call.events or ())
     if not call.staged:  # what was recorded before that was known is of no round
         marks = []
