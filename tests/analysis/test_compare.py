@@ -41,7 +41,7 @@ def test_without_buckets_step_times_are_compared() -> None:
 
 def test_wire_is_whole_where_waits_are_unknown_in_one() -> None:
     """Rather than to compare a wait with what may have one in it."""
-    other = as_facts(measures("other", seed=1), wait_unknown=ONE_RANK)
+    other = as_facts(measures("other", seed=1), split_unknown=ONE_RANK)
     found = compare_runs(measures("base"), other)
     keys = [one.key for one in found.parts]
     assert "wire" in keys

@@ -282,7 +282,7 @@ def test_comparison_has_the_reports_numbers(answers: Answers) -> None:
     """Each step is one number there, the mean of its ranks; bytes are the report's."""
     for model in answers.models:
         measured, facts = answers.compared(model.facts.model), model.facts
-        assert measured.facts.wait_unknown == facts.wait_unknown or facts.wait_unknown is None
+        assert measured.facts.split_unknown == facts.split_unknown
         assert measured.facts.gradient_bytes == facts.gradient_bytes
         sent = measured.facts.least_wire_bytes
         assert sent == facts.least_wire_bytes

@@ -19,9 +19,8 @@ class RunFacts(ModelSource, frozen=True, kw_only=True):
     """One model of one run, which the user called ``name``.
 
     ``world_size``: 0 where no file tells.  ``largest_bytes``: of a bucket.  ``shapes``: of its
-    parameters, in order.  ``is_plain``: no stage of the hook is seen, only its
-    call and its future.  ``wait_unknown``: why wire is not told apart into wait and transfer.
-    ``missing``: what the files do not say, in sentences.
+    parameters, in order.  ``is_plain``: no stage of the hook is seen, only its call and its
+    future.  ``missing``: what the files do not say, in sentences.
     """
 
     name: str

@@ -29,7 +29,7 @@ def is_same_model(a: RunFacts, b: RunFacts) -> bool:
 def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
     """Yield how far two runs are compared, where not all of it can be."""
     alone = "step times are compared and nothing else"
-    unknown = [one for one in (a, b) if one.wait_unknown is not None]
+    unknown = [one for one in (a, b) if one.split_unknown is not None]
     if a.is_sharded != b.is_sharded:
         ours, theirs = (a, b) if a.is_sharded else (b, a)
         yield (
@@ -41,10 +41,10 @@ def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
             f"{a.model} of {mb(a.gradient_bytes)} and {b.model} of {mb(b.gradient_bytes)} of "
             f"gradients are not the same model, so {alone}"
         )
-    elif unknown and not a.wait_unknown == b.wait_unknown == ONE_RANK:
+    elif unknown and not a.split_unknown == b.split_unknown == ONE_RANK:
         yield (
             "wire is not split into straggler wait and transfer, because in "
-            f"{unknown[0].name} {unknown[0].wait_unknown}"
+            f"{unknown[0].name} {unknown[0].split_unknown}"
         )
     for hook in sorted({one.hook for one in (a, b) if one.is_plain}):
         yield (

@@ -21,9 +21,6 @@ from ..run.parts import KINDS, StepParts, step_parts
 from ..run.source import model_source, of_step
 from .comparison import RunFacts
 
-MOST_UNKNOWN = 0.05
-"""Share of wire stages whose wait may be unknown where wire is told apart all the same."""
-
 
 @dataclass(frozen=True, slots=True)
 class Measures:
@@ -80,9 +77,8 @@ def _has(parts: StepParts, kind: str) -> bool:
 
 def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFacts:
     info, every = run.info, _parameters(arrays)
-    source = asdict(model_source(run, arrays)) | {"wait_unknown": _why_unknown(arrays)}
     return RunFacts(
-        **source,
+        **asdict(model_source(run, arrays)),
         name=name,
         run_id=info.run_id if info else "",
         ranks=tuple(arrays.ranks),
@@ -102,15 +98,6 @@ def _parameters(arrays: StepArrays) -> list[tuple[str, tuple[int, ...]]]:
     """Return names and shapes; units communicate the same parameters repeatedly."""
     entries = filter(None, map(arrays.entries.get, arrays.buckets.tolist()))
     return [(one.name, one.shape) for entry in entries for one in entry.parameters]
-
-
-def _why_unknown(arrays: StepArrays) -> str | None:
-    """Return why it is not known what of the wire is waiting, a clause."""
-    if arrays.wait_unknown is not None:
-        return arrays.wait_unknown
-    arrays = arrays.detailed
-    is_unknown = np.isnan(arrays.waited[arrays.stages["wire"] > 0])
-    return "not all ranks are in each collective" if is_unknown.mean() > MOST_UNKNOWN else None
 
 
 TITLES = {
@@ -139,7 +126,7 @@ def grouping(a: Measures, b: Measures) -> Grouping:
     if a.facts.is_plain != b.facts.is_plain:
         return {"exposed": KINDS}
     found: Grouping = {x: (x,) for x in KINDS if _has(a.parts, x) or _has(b.parts, x)}
-    if a.facts.wait_unknown is not None or b.facts.wait_unknown is not None:
+    if a.facts.split_unknown is not None or b.facts.split_unknown is not None:
         for kind in ("wait", "transfer"):
             found.pop(kind, None)
         found["wire"] = ("wait", "transfer")

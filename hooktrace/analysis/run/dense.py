@@ -33,6 +33,9 @@ from .waits import Waits, waits
 
 Floats = npt.NDArray[np.float64]
 
+MOST_UNKNOWN = 0.05
+"""Share of buckets whose wait may be unknown where wire is told apart all the same."""
+
 
 def middle(values: Floats, share: float = 0.5) -> float:
     """Return a percentile of what is known among ``values``, of any shape; NaN where nothing is."""
@@ -406,9 +409,26 @@ class StepArrays:
     @property
     def wait_unknown(self) -> str | None:
         """Why no bucket's wait is known, a clause; ``None`` where one is."""
-        if self.waits.why_unknown is None and np.isnan(self.waited).all():
+        if self.waits.why_unknown is None and not self._unknown_waits < 1:
             return "no collective had all ranks in it at once"
         return self.waits.why_unknown
+
+    @property
+    def split_unknown(self) -> str | None:
+        """Why wire is not told apart into wait and transfer in what steps are made of, a clause."""
+        if self.wait_unknown is None and self._unknown_waits > MOST_UNKNOWN:
+            return "not all ranks are in each collective"
+        return self.wait_unknown
+
+    @cached_property
+    def _unknown_waits(self) -> float:
+        """Of the buckets that were on the wire, the share whose wait is not known."""
+        known, unknown = 0, 0
+        for own in self._rows:
+            is_known = own.table.waited.ns[own.buckets] != UNKNOWN
+            known += np.count_nonzero(is_known)
+            unknown += np.count_nonzero(~is_known & (own.table.wire_ns[own.buckets] > 0))
+        return unknown / (known + unknown) if known else 1.0
 
     @cached_property
     def _waited_for(self) -> Floats:

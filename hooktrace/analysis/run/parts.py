@@ -16,8 +16,10 @@ many ns of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from functools import reduce
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,7 +35,7 @@ KINDS = (*(name for name in STAGES if name != "wire"), "wait", "transfer", "betw
 
 Where nobody knows what of a wire stage is waiting, all of it is transfer."""
 
-_WAIT, _TRANSFER, _BETWEEN = (KINDS.index(name) for name in ("wait", "transfer", "between"))
+_T = TypeVar("_T")
 _KIND_OF_PIECE = np.array([KINDS.index("transfer" if x == "wire" else x) for x in PIECES])
 
 
@@ -64,7 +66,7 @@ class StepParts(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """Stages of one rank, wire split in two: kind, place (steps, buckets), ns after ready."""
+    """``waits.Pieces`` of one rank, by place (steps, buckets), of ``KINDS``; ns after ready."""
 
     kind: Ints
     step: Ints
@@ -72,9 +74,9 @@ class _Pieces(NamedTuple):
     start: Ints
     end: Ints
 
-    def of_kind(self, kind: int) -> _Pieces:
+    def of_kind(self, kind: str) -> _Pieces:
         """Return those of one kind."""
-        own = self.kind == kind
+        own = self.kind == KINDS.index(kind)
         return _Pieces(*(values[own] for values in self))
 
 
@@ -129,26 +131,37 @@ class Exposure(NamedTuple):
     transfer_busy: Floats
 
 
+def _of_each_rank(
+    arrays: StepArrays, added: Floats, of: Callable[[int, _Pieces, Floats], _T]
+) -> Iterator[_T]:
+    """Yield what ``of`` makes of each rank: its place, pieces, and what they are of ``added``."""
+    until = _until_last_rank(arrays)
+
+    def of_rank(i: int) -> _T:
+        pieces = _pieces(arrays, i)
+        return of(i, pieces, _inside_tails(arrays, i, pieces, added[i], until[i]))
+
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy works outside of the interpreter lock
+        yield from pool.map(of_rank, range(len(arrays.ranks)))
+
+
 def exposure(arrays: StepArrays) -> Exposure:
     """Return what is exposed of a model's settled steps."""
-    every, until = tails(arrays), _until_last_rank(arrays)
-    added, is_wait_known = np.nan_to_num(every), arrays.wait_unknown is None
+    every, is_wait_known = tails(arrays), arrays.wait_unknown is None
+    added = np.nan_to_num(every)
     known = _is_known(arrays, added)
 
-    def of_rank(i: int) -> tuple[Floats, Floats | float]:
-        pieces = _pieces(arrays, i)
-        inside = _inside_tails(arrays, i, pieces, added[i], until[i])
+    def of_rank(i: int, pieces: _Pieces, inside: Floats) -> tuple[Floats, Floats | float]:
         ns = inside[:, known[i]].sum(axis=(1, 2))
         if not is_wait_known:
             return ns, np.nan
-        busy = _busy(pieces.of_kind(_TRANSFER), arrays.ready[i])[_TRANSFER]
-        return ns, np.where(np.isnan(arrays.waited[i]).all(axis=1), np.nan, busy)
+        transfers = _busy(pieces.of_kind("transfer"), arrays.ready[i])[KINDS.index("transfer")]
+        return ns, np.where(np.isnan(arrays.waited[i]).all(axis=1), np.nan, transfers)
 
     ns, busy = np.zeros(len(KINDS)), np.full(arrays.exposed.shape, np.nan)
-    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy works outside of the interpreter lock
-        for i, (own_ns, own_busy) in enumerate(pool.map(of_rank, range(len(arrays.ranks)))):
-            ns += own_ns
-            busy[i] = own_busy
+    for i, (own_ns, own_busy) in enumerate(_of_each_rank(arrays, added, of_rank)):
+        ns += own_ns
+        busy[i] = own_busy
     count = max(1, int(np.count_nonzero(known)))
     kinds = {kind: one / count for kind, one in zip(KINDS, ns.tolist(), strict=True) if one > 0}
     return Exposure(kinds, _shares(every), busy)
@@ -156,18 +169,18 @@ def exposure(arrays: StepArrays) -> Exposure:
 
 def step_parts(arrays: StepArrays) -> StepParts:
     """Return the parts of a model's settled steps."""
-    shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
-    added, until = np.nan_to_num(tails(arrays)), _until_last_rank(arrays)
+    added, call = np.nan_to_num(tails(arrays)), _calls(arrays)
     known = _is_known(arrays, added) & ~np.isnan(arrays.period)
-    call = _calls(arrays)
-    exposed_in, busy_in = np.zeros(shape), np.zeros(shape[:2])
-    compress = np.zeros(shape[1])
-    for i in range(len(arrays.ranks)):
-        pieces, of_rank = _pieces(arrays, i), known[i].astype(float)
-        inside = _inside_tails(arrays, i, pieces, added[i], until[i])
-        exposed_in += inside * of_rank[:, None]
-        busy_in += _busy(pieces, arrays.ready[i]) * of_rank
-        compress += _compress_in_calls(pieces, call[i]) * of_rank
+
+    def of_rank(i: int, pieces: _Pieces, inside: Floats) -> tuple[Floats, Floats, Floats]:
+        own = known[i].astype(float)
+        busy = _busy(pieces, arrays.ready[i])
+        return inside * own[:, None], busy * own, _compress_in_calls(pieces, call[i]) * own
+
+    exposed_in, busy_in, compress = reduce(
+        lambda sums, own: (sums[0] + own[0], sums[1] + own[1], sums[2] + own[2]),
+        _of_each_rank(arrays, added, of_rank),
+    )
     count = known.sum(axis=0)
     share = np.where(count > 0, 1 / np.maximum(count, 1), np.nan)
 
@@ -198,8 +211,9 @@ def _pieces(arrays: StepArrays, i: int) -> _Pieces:
     track, rows, step, bucket = arrays.rows_of_rank(i)
     timed = ~track.buckets.having("untimed")[rows]
     rows, step, bucket = rows[timed], step[timed], bucket[timed]
-    kind, of, _, start, end = pieces_of(track, rows, arrays.waits.waited[i].ns)
-    return _Pieces(_KIND_OF_PIECE[kind], step[of], bucket[of], start, end)
+    found = pieces_of(track, rows, arrays.waits.waited[i])
+    kind, of = _KIND_OF_PIECE[found.kind], found.of
+    return _Pieces(kind, step[of], bucket[of], found.start, found.end)
 
 
 def _until_last_rank(arrays: StepArrays) -> Floats:
@@ -228,8 +242,8 @@ def _inside_tails(
     inside = np.clip(np.minimum(pieces.end, done) - np.maximum(pieces.start, since), 0, None)
     place = np.ravel_multi_index((pieces.kind, pieces.step, pieces.bucket), shape)
     found = _sums(place, inside, int(np.prod(shape))).reshape(shape)
-    found[_WAIT] += waited
-    found[_BETWEEN] = np.clip(added - found.sum(axis=0), 0, None)
+    found[KINDS.index("wait")] += waited
+    found[KINDS.index("between")] = np.clip(added - found.sum(axis=0), 0, None)
     return found
 
 
@@ -246,7 +260,7 @@ def _busy(pieces: _Pieces, ready: Floats) -> Floats:
 
 def _compress_in_calls(pieces: _Pieces, call: Floats) -> Floats:
     """Return the ns of compress in the calls of a rank, (S,)."""
-    own = pieces.of_kind(KINDS.index("compress"))
+    own = pieces.of_kind("compress")
     inside = np.minimum(own.end, call[own.step, own.bucket]) - own.start
     return _sums(own.step, np.clip(inside, 0, None), len(call))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from .order import is_order_known
 from .placed import placed
 from .run import Run
 from .spans import MAX_ROWS, Bars, Spans, Steps, lanes_of
-from .waits import PIECES, pieces_of
+from .waits import PIECES, Pieces, pieces_of
 from .waits import waits as waits_of
 
 LATE = 1 << 16
@@ -47,27 +47,6 @@ _OPEN_NS = 1_000_000_000
 
 Floats = npt.NDArray[np.float64]
 _Record = TypeVar("_Record", AnomalyRecord, AssignmentRecord)
-
-
-class Pieces(NamedTuple):
-    """Stages of some bars, as ``run/waits.py`` cuts them; times in ns since the origin.
-
-    ``kind``: of ``PIECES``.  ``of``: the place of the bar, ascending.  ``row``: the stage's in the
-    rank's columns.  ``waited``: ns of the stage, ``UNKNOWN`` where nobody knows.  ``last``: which
-    rank it waited for.
-    """
-
-    kind: Ints
-    of: Ints
-    row: Ints
-    start: Ints
-    end: Ints
-    waited: Ints
-    last: Ints
-
-    def at(self, places: Any) -> Pieces:
-        """Return some of them."""
-        return Pieces(*(column[places] for column in self))
 
 
 class Scene:
@@ -192,15 +171,14 @@ class Scene:
         return found
 
     def pieces(self, bars: Bars) -> Pieces:
-        """Return the stages of some bars."""
+        """Return the stages of some bars; ``of``: the place of the bar; times since the origin."""
         parts = []
         for i in np.unique(bars.rank).tolist() or [0]:
-            own, waited = bars.of_rank(i), self.waits.waited[i]
-            kind, of, row, start, end = pieces_of(self.tracks[i], bars.row[own], waited.ns)
-            of = of + own.start
-            ready = bars.start[of]
-            last = waited.last[row]
-            parts.append((kind, of, row, ready + start, ready + end, waited.ns[row], last))
+            own = bars.of_rank(i)
+            found = pieces_of(self.tracks[i], bars.row[own], self.waits.waited[i])
+            of = found.of + own.start
+            start, end = (bars.start[of] + times for times in (found.start, found.end))
+            parts.append(found._replace(of=of, start=start, end=end))
         return Pieces(*map(np.concatenate, zip(*parts, strict=True)))
 
     @cached_property

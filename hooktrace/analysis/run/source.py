@@ -42,8 +42,9 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     what of them are gradients that a sharded model reduces.  ``wire_bytes`` is the median of all
     steps, ``least_wire_bytes`` of the one which sends least, and ``often_wire_bytes`` what one in
     twenty sends, or more.
-    Ranks: ``wait_unknown`` says why no bucket's wait is known; ``beside``: other models that
-    communicate within the steps.
+    Ranks: ``wait_unknown`` says why no bucket's wait is known, ``split_unknown`` why too few are to
+    tell wait and transfer apart in a step's parts; ``beside``: other models that communicate within
+    the steps.
     """
 
     model: str
@@ -65,6 +66,7 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     least_wire_bytes: float | None
     often_wire_bytes: float | None
     wait_unknown: str | None
+    split_unknown: str | None
     late: tuple[LateRank, ...]
     beside: tuple[str, ...] = ()
     is_sharded: bool = False
@@ -127,6 +129,7 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         least_wire_bytes=known_middle(sent, 0.0),
         often_wire_bytes=known_middle(sent, 0.95),
         wait_unknown=wait_unknown,
+        split_unknown=arrays.sample.split_unknown,
         late=late_ranks(arrays.sample),
         beside=models_beside(run, arrays.model),
         is_sharded=is_sharded,

@@ -16,7 +16,7 @@ time.  Of a sharded model's unit that a part of the ranks communicates nothing i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,7 +86,8 @@ class Pieces(NamedTuple):
     """Stages of some buckets, in their order; a wire stage whose wait is known is two pieces.
 
     ``kind``: an index into ``PIECES``.  ``of``: the place of the bucket; ``row``: of the stage in
-    the rank's ``stages``.  ``start``, ``end``: ns after the bucket's ready.
+    the rank's ``stages``.  ``start``, ``end``: ns after the bucket's ready.  ``waited``, ``last``:
+    the stage's, as in ``Waited``.
     """
 
     kind: Ints
@@ -94,24 +95,30 @@ class Pieces(NamedTuple):
     row: Ints
     start: Ints
     end: Ints
+    waited: Ints
+    last: Ints
+
+    def at(self, places: Any) -> Pieces:
+        """Return some of them."""
+        return Pieces(*(column[places] for column in self))
 
 
 PIECES = (*STAGE_NAMES, "wait")
 """What a piece is: a stage, ``wait`` and then the transfer, which is ``wire``."""
 
 
-def pieces_of(track: RankTrack, rows: Ints, waited: Ints) -> Pieces:
-    """Return the pieces of some rows in ``buckets``; ``waited``: ns of each row in ``stages``."""
+def pieces_of(track: RankTrack, rows: Ints, waited: Waited) -> Pieces:
+    """Return the pieces of some rows in ``buckets``; ``waited``: of each row in ``stages``."""
     stages = track.stages
     row, of = track.stages_of(rows)
-    start = stages.start[row].astype(np.int64)
-    end = np.maximum(stages.end[row], start)
-    split = waited[row] != UNKNOWN
-    at = np.repeat(np.arange(len(row)), 1 + split)
-    found = Pieces(stages.name[row[at]].astype(np.int64), of[at], row[at], start[at], end[at])
+    start, kind = stages.start[row].astype(np.int64), stages.name[row].astype(np.int64)
+    end, (ns, last) = np.maximum(stages.end[row], start), (one[row] for one in waited)
+    split = ns != UNKNOWN
+    twice = np.repeat(np.arange(len(row)), 1 + split)
+    found = Pieces(kind, of, row, start, end, ns, last).at(twice)
     first = np.flatnonzero(split) + np.arange(np.count_nonzero(split))
     found.kind[first] = PIECES.index("wait")
-    turn = np.minimum(start + waited[row], end)[split]
+    turn = np.minimum(start + ns, end)[split]
     found.end[first] = found.start[first + 1] = turn
     return found
 

@@ -21,9 +21,9 @@ import numpy as np
 
 from ...records.units import size
 from ..run import Ints
-from ..run.scene import LATE, Pieces, Scene
+from ..run.scene import LATE, Scene
 from ..run.spans import Bars, Spans
-from ..run.waits import PIECES
+from ..run.waits import PIECES, Pieces
 from .run_summary import assignment_text, time_text
 
 MAX_BARS = 2500
