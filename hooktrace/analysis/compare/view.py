@@ -73,10 +73,9 @@ def _row(title: str, found: Difference, unit: Unit) -> list[str]:
 def _quantities(one: Comparison) -> Table:
     noun = one.noun
     return Table(
-        "Medians of a step", _columns("", "of A"),
+        "The median step, ranks averaged", _columns("", "of A"),
         [_row(f"{q.title}{_UNITS.get(q.unit, '')}", q.difference, q.unit) for q in one.quantities],
-        f"of each the mean of its ranks; in a stage: with at least one {noun} in it; {noun}s "
-        "overlap, so stages do not add up",
+        f"in a stage: with at least one {noun} in it; {noun}s overlap, so stages do not add up",
         tones=[_TONES[q.difference.verdict] for q in one.quantities],
     )  # fmt: skip
 

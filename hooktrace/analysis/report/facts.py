@@ -183,6 +183,11 @@ class ModelFacts(ModelSource, frozen=True, kw_only=True):
         return "unit" if self.is_sharded else "bucket"
 
     @property
+    def median_step(self) -> str:
+        """What a number of a step is: that of the median step."""
+        return "median step" + (", ranks averaged" if len(self.ranks) > 1 else "")
+
+    @property
     def on_ranks(self) -> str:
         """How many ranks the numbers are of, in words."""
         return "1 rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"

@@ -58,8 +58,8 @@ def communication_is_exposed(model: ModelFacts) -> Iterator[Finding]:
         sentence=sentence,
         gain_ns=model.exposed.p50,
         evidence=(
-            f"median of {model.steps} steps on {model.on_ranks}; 95 % of them are below "
-            f"{ms(model.exposed.p95)}{checked}",
+            f"that is the {model.median_step}, of {model.steps} steps on {model.on_ranks}; 95 % "
+            f"of them are below {ms(model.exposed.p95)}{checked}",
             f"{what} are in flight for {ms(model.communication_ns)} of the step, "
             f"{percent(model.overlap)} of it overlapped with {beside}",
             *what_is_exposed(model),

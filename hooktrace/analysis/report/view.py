@@ -66,8 +66,7 @@ def _small(one: Finding) -> str:
 
 
 def _tiles(facts: ModelFacts) -> Iterator[tuple[str, str]]:
-    of_ranks = " of the mean of its ranks" if len(facts.ranks) > 1 else ""
-    yield ms(facts.period.p50 if facts.period else None), f"a step, median{of_ranks}"
+    yield ms(facts.period.p50 if facts.period else None), f"in the {facts.median_step}"
     share = percent(facts.exposed_share)
     yield ms(facts.exposed.p50 if facts.exposed else None), f"exposed, {share} of the step"
     beside = "computing" if facts.is_sharded else "backward"
