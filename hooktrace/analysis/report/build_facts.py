@@ -24,8 +24,7 @@ from ..run.dense import (
     spread,
     sums,
 )
-from ..run.late import late_in
-from ..run.order import is_order_known, often
+from ..run.order import is_order_known, late_in, often
 from ..run.parts import exposure
 from ..run.source import model_source, of_step
 from .facts import BucketError, BucketFacts, ModelFacts, RankFacts, SlowSteps, WaitsFor

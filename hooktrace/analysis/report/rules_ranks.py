@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...records.units import listed, ms, named_ranks, percent
-from ..run.late import LateRank, why_nobody
+from ..run.order import LateRank, why_nobody
 from .build_facts import SLOW
 from .facts import Finding, ModelFacts
 

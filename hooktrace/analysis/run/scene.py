@@ -12,22 +12,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...records import AnomalyRecord, AssignmentRecord, Unit
 from ...records.other import OtherCollective, OtherCollectives
-from .columns import STAGE_NAMES, UNKNOWN, Ints, bucket_keys
+from .clock import RankClock
+from .columns import STAGE_NAMES, UNKNOWN, Ints, RankTrack, bucket_keys
 from .counts import COUNTS, reasons
 from .dense import settled_steps
 from .hangs import Hang
 from .hangs import hangs as hangs_of
-from .late import LateRank, late_calls, late_ranks, why_nobody
-from .order import is_order_known
-from .placed import placed
-from .run import Run
+from .order import LateRank, is_order_known, late_calls, late_ranks, why_nobody
+from .run import Run, once
 from .spans import MAX_ROWS, Bars, Spans, Steps, lanes_of
 from .waits import PIECES, Pieces, pieces_of
 from .waits import waits as waits_of
@@ -47,6 +46,43 @@ _OPEN_NS = 1_000_000_000
 
 Floats = npt.NDArray[np.float64]
 _Record = TypeVar("_Record", AnomalyRecord, AssignmentRecord)
+
+
+class Placed(NamedTuple):
+    """Times of one rank, ns of rank 0's host clock.
+
+    ``ready``, ``done``: by row in ``buckets``; of ``untimed`` ones the host's.  ``first_ready``,
+    ``last_ready``, ``ended``: by row in ``steps``.
+    """
+
+    ready: Ints
+    done: Ints
+    first_ready: Ints
+    last_ready: Ints
+    ended: Ints
+
+
+@once
+def placed(run: Run) -> list[Placed]:
+    """Return the times of each rank."""
+    return [_placed(track, clock) for track, clock in run.ranks]
+
+
+def _placed(track: RankTrack, clock: RankClock) -> Placed:
+    buckets, steps = track.buckets, track.steps
+    ready = clock.common(buckets.ready)
+    done = ready + np.maximum(buckets.done_after - buckets.ready_after, 0)
+    first = clock.common(steps.first_ready)
+    last = first + (steps.last_ready - steps.first_ready)
+    ended = np.maximum(first + (steps.done - steps.first_ready), first)
+    # The host does not see when a step on a device was ready, or done: its buckets tell.
+    row = np.flatnonzero(buckets.having("device"))
+    of = steps.rows_of(buckets.model[row], buckets.step[row])
+    row, of = row[of != UNKNOWN], of[of != UNKNOWN]
+    for found, moments in ((last, ready), (ended, done)):
+        found[of] = first[of]
+        np.maximum.at(found, of, moments[row])
+    return Placed(ready, done, first, last, ended)
 
 
 class Scene:

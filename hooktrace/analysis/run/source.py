@@ -21,7 +21,7 @@ from ...records import Options
 from ...records.units import mb
 from .counts import steps_left_out
 from .dense import Floats, StepArrays, known_middle, sums
-from .late import LateRank, late_ranks
+from .order import LateRank, late_ranks
 from .others import models_beside
 from .run import Run
 

@@ -16,7 +16,7 @@ from ...records.units import named_ranks, percent
 from ..run import UNKNOWN, Ints
 from ..run.columns import KEY_BITS
 from ..run.dense import settled_steps
-from ..run.late import LateRank
+from ..run.order import LateRank
 from ..run.scene import KINDS, Scene
 from .bucket_detail import call_name
 from .runs import NotThereError
