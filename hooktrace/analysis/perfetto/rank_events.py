@@ -233,7 +233,7 @@ class RankEvents:
         """Emit the rank's part in each hang.
 
         One of which no end is known begins and does not end: Perfetto draws it to the end of the
-        trace.
+        trace, which a mark sets where the tab draws it to.
         """
         row, rank = self._tid(len(self._scenes)), self._track.rank
         for hang in sorted(hangs(self._run), key=lambda one: one.start):
@@ -251,6 +251,8 @@ class RankEvents:
             fields: Event = {"cat": "hang", "name": f"hang: {' and '.join(own)}", "args": args}
             if hang.end is None:
                 self._event("B", hang.start, tid=tid, **fields)
+                shown = max(scene.origin + scene.extent for scene in self._scenes)
+                self._mark(tid, shown, cat="mark", name="no end of it is recorded")
             else:
                 self._slice(tid, hang.start, hang.end, **fields)
 

@@ -112,8 +112,12 @@ def test_a_hang_without_end_begins_and_does_not_end(tmp_path: Path) -> None:
     assert events[0]["args"]["outcome"] == "no end of it is recorded"
 
 
-def test_a_hang_in_the_first_step_is_where_the_trace_begins(tmp_path: Path) -> None:
-    assert [e["ts"] for e in events_of(tmp_path, SyntheticHang(step=1))] == [0.0] * 4
+def test_a_hang_in_the_first_step_is_all_of_the_trace(tmp_path: Path) -> None:
+    """It begins there, and a mark gives it a length: nothing else has happened."""
+    write_hung_job(HUNG, SyntheticHang(step=1), tmp_path)
+    _, events, _ = exported(tmp_path)
+    found = [(e["cat"], e["ts"]) for e in events if e["ph"] != "M"]
+    assert found == [("hang", 0.0), ("mark", 1e6)] * 4
 
 
 def test_hangs_that_overlap_have_rows_of_their_own(
