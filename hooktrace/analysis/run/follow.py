@@ -34,17 +34,14 @@ class _File:
 class TrackFollower:
     """Reads the files of one rank, oldest first, in portions.
 
-    ``errors``: what the last ``look`` could not open, by file name, with the reason.  ``epoch``
-    counts how often the files began anew.
+    ``errors``: what the last ``look`` could not open, by file name, with the reason.
     """
 
     def __init__(self) -> None:
         self.errors: dict[str, str] = {}
-        self.epoch = -1
         self._restart()
 
     def _restart(self) -> None:
-        self.epoch += 1
         self._builder = ColumnBuilder()
         self._files: dict[Path, _File] = {}
         self._track: RankTrack | None = None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
-from ..run import Run, TrackFollower, read_in_turns, run_of
+from ..run import RankTrack, Run, TrackFollower, read_in_turns, run_of
 from ..run.run import once
 from ..run.scene import Scene
 from .runs import NotThereError
@@ -62,7 +62,7 @@ class RunReader:
         self._lock = threading.Lock()
         self._ranks: dict[int, TrackFollower] = {}
         self._reading_s = 0.0
-        self._state: object = None
+        self._tracks: dict[int, RankTrack] = {}
         self._snapshot: Snapshot | None = None
 
     def latest(self, budget_s: float) -> Snapshot:
@@ -93,12 +93,13 @@ class RunReader:
         followers = self._ranks.values()
         errors = {name: why for one in followers for name, why in one.errors.items()}
         total = sum(one.total_bytes for one in followers)
-        state = [(one, one.read_bytes, one.epoch) for one in followers]
-        if self._snapshot is None or state != self._state:
+        # A follower's track is the same until it has read more.
+        tracks = {id(track): track for track in (one.track() for one in followers)}
+        if self._snapshot is None or tracks.keys() != self._tracks.keys():
             version = 1 + (self._snapshot.version if self._snapshot else 0)
             read = sum(one.read_bytes for one in followers)
-            run = run_of([one.track() for one in followers])
-            self._state, self._snapshot = state, Snapshot(run, version, read, total, errors)
+            run = run_of([*tracks.values()])
+            self._tracks, self._snapshot = tracks, Snapshot(run, version, read, total, errors)
         self._snapshot.total_bytes, self._snapshot.errors = total, errors
         return self._snapshot
 

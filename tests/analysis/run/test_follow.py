@@ -77,7 +77,7 @@ def test_a_replaced_file_begins_anew(tmp_path: Path) -> None:
     while follower.read(1 << 20):
         pass
     track = follower.track()
-    assert (len(track.steps), follower.epoch) == (5, 1)
+    assert len(track.steps) == 5
     assert track.records.run is not None
     assert track.records.run.run_id == "second"
 
