@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from ...records import ErrorRecord
-from ..run import UNKNOWN, Run
+from ..run import UNKNOWN, Run, delays
 from ..run.bootstrap import LEVEL, MEDIAN, block_length, draws_for, resampled
 from ..run.bucket_table import SHOWN
 from ..run.dense import (
@@ -20,6 +20,7 @@ from ..run.dense import (
     StepArrays,
     known,
     known_middle,
+    medians,
     middle,
     spread,
     sums,
@@ -88,6 +89,9 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
     ready = arrays.ready - arrays.first_ready[..., None]
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
     on_bus, transfer = arrays.column("bus_bytes"), wire - arrays.waited
+    errors: dict[int, list[ErrorRecord]] = {}
+    for _, bucket, error in arrays.probes():
+        errors.setdefault(bucket, []).append(error)
     there = ~np.isnan(arrays.called)
     times, steps = there.any(axis=0).sum(axis=0), max(1, int(there.any(axis=(0, 2)).sum()))
     for b, index in enumerate(arrays.buckets.tolist()):
@@ -108,7 +112,7 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
             waits_for=_waits_for(arrays, b),
             busbw_bytes_per_second=_rate(on_bus[..., b], transfer[..., b], wire[..., b]),
             exposed_share=known(float(shares[b])),
-            error=_error(arrays.errors.get(index, [])),
+            error=_error(errors.get(index, [])),
             unit=arrays.units.get(index),
             share_of_steps=float(times[b] / steps) if arrays.is_sharded else 1.0,
         )
@@ -157,7 +161,8 @@ def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
     """
     of, steps = arrays.sample, np.count_nonzero(~np.isnan(arrays.by_step("step")), axis=1)
     waited_for = (of.buckets == of.last) | of.is_sharded
-    delays = np.fmax.reduce(of.delays[:, waited_for], axis=1, initial=np.nan)
+    after_first = of.by_row([one.ns for one in delays(run, arrays.model)])[..., waited_for]
+    most = np.fmax.reduce(medians(after_first, axis=1), axis=1, initial=np.nan)
     compress = of.stages.get("compress", np.full_like(of.done, np.nan))[..., of.buckets == of.last]
     for i, track in enumerate(run.tracks):
         yield RankFacts(
@@ -167,7 +172,7 @@ def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
             period_ns=known_middle(arrays.period[i]),
             exposed_ns=known_middle(arrays.exposed[i]),
             overlap=known_middle(arrays.overlap[i]),
-            arrival_delay_ns=known(float(delays[i])),
+            arrival_delay_ns=known(float(most[i])),
             compress_ns=known_middle(compress[i]),
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...records import RunInfo
 from ..document.output import json_text
-from ..run import CHECKED, Run, reasons, units_by_number
+from ..run import CHECKED, Run, reasons
 from ..run.dense import StepArrays, settled_steps
 from ..run.missing import missing
 from .build_facts import model_facts
@@ -146,7 +146,7 @@ def _why_unmeasured(run: Run, model: str) -> str:
     keeps = "DDP keeps its buckets from the second step on"
     if any((rows & track.steps.having("sharded")).any() for track, rows in own):
         keeps = "the first two steps warm up"
-        units = [units_by_number(t, t.is_of(t.buckets, model)).values() for t in run.tracks]
+        units = [t.units_of(t.is_of(t.buckets, model)).values() for t in run.tracks]
         if all(unit.collective == "all_gather" for each in units for unit in each):
             return (
                 "parameters were gathered and no gradients reduced, so that no step has ended; "

@@ -8,10 +8,10 @@ Timeline, Perfetto file and data frames are views.
     follow.py   the same while files grow
     clock.py    a rank's host times in rank 0's; the only place that adds offsets
     run.py      the tracks of one run side by side: Run
-    groups.py   which ranks are together in a collective; what a sharded model's units are
     hangs.py    who waited for whom, and whether it went on
     counts.py   which steps count, and why the others do not
-    waits.py    what of a collective was waiting for its last rank, and what is transfer
+    waits.py    what of a collective was waiting for its last rank, and what is transfer; which
+                ranks are together in one
     tables.py   a run as tables, handed out as data frames; bucket_table.py: the columns of buckets,
                 which the report shows too
     others.py   what else communicates: other models, and what is of no traced model
@@ -42,8 +42,6 @@ from .counts import REASONS as REASONS
 from .counts import reasons as reasons
 from .follow import TrackFollower as TrackFollower
 from .follow import read_in_turns as read_in_turns
-from .groups import process_groups as process_groups
-from .groups import units_by_number as units_by_number
 from .hangs import Hang as Hang
 from .hangs import hangs as hangs
 from .order import delays as delays
@@ -54,4 +52,5 @@ from .run import Run as Run
 from .run import load as load
 from .run import run_of as run_of
 from .waits import Waits as Waits
+from .waits import process_groups as process_groups
 from .waits import waits as waits

@@ -26,7 +26,6 @@ from ...records import AssignmentRecord, BucketLayout, ErrorRecord, Unit
 from .clock import RankClock
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
 from .counts import CHECKED, COUNTS, HANG, reasons
-from .groups import units_by_number
 from .run import Run, once
 from .tables import BucketRows, Column, Values
 from .waits import Waits, waits
@@ -237,6 +236,10 @@ class StepArrays:
         """Return a column of the buckets, (R, S, B)."""
         return self._buckets(lambda _, own: _known(own.of_buckets(name)))
 
+    def by_row(self, of_ranks: Sequence[Ints]) -> Floats:
+        """Return what each rank has by row in its ``buckets``, (R, S, B)."""
+        return self._buckets(lambda i, own: _known(of_ranks[i][own.buckets]))
+
     def of_each_bucket(self, column: Column, *, with_checked: bool) -> list[Floats]:
         """Return a column of the bucket table, of each bucket on all ranks and steps, flat."""
         every = (replace(x, steps=x.all_steps, buckets=x.all_buckets) for x in self._rows)
@@ -276,7 +279,7 @@ class StepArrays:
         """Which collective of which unit a bucket is, of a sharded model."""
         found: dict[int, Unit] = {}
         for own in self._rows:
-            found |= units_by_number(own.track, own.all_buckets)
+            found |= own.track.units_of(own.all_buckets)
         return found
 
     def _assignments(self) -> Iterator[AssignmentRecord]:
@@ -344,18 +347,6 @@ class StepArrays:
     def uncertainty(self) -> Floats:
         """By how much ``called`` may be off beside another rank's, (R, S, B)."""
         return self._buckets(lambda _, own: _known(own.clock.uncertainty(own.of_buckets("called"))))
-
-    @cached_property
-    def delays(self) -> Floats:
-        """Median ns by which each rank has a bucket ready after the first one, (R, B).
-
-        NaN for a rank whose clock nobody measured, and for all where fewer than two are left: a
-        rank that is alone in a step, as where the others have run out of data, is after nobody.
-        """
-        called = np.where(np.isnan(self.uncertainty), np.nan, self.called)
-        alone = np.count_nonzero(~np.isnan(called), axis=0) < 2
-        called = np.where(alone, np.nan, called)
-        return medians(called - np.fmin.reduce(called, axis=0), axis=1)
 
     @cached_property
     def ready(self) -> Floats:
@@ -475,29 +466,13 @@ class StepArrays:
         found = [own.track.steps.wire_bytes[own.all_steps] for own in self._rows]
         return _known(np.concatenate(found))
 
-    def _probes(self) -> Iterator[tuple[int, int, ErrorRecord]]:
-        """Yield what each probe found, with its step and bucket."""
+    def probes(self) -> Iterator[tuple[int, int, ErrorRecord]]:
+        """Yield step and bucket of each probe, and what it found."""
         for own in self._rows:
             columns = own.track.buckets
             for row, error in sorted(own.track.errors.items()):
                 if own.all_buckets[row]:
                     yield int(columns.step[row]), int(columns.bucket[row]), error
-
-    @cached_property
-    def errors(self) -> dict[int, list[ErrorRecord]]:
-        """What was found by each probe, by bucket."""
-        found: dict[int, list[ErrorRecord]] = {}
-        for _, bucket, error in self._probes():
-            found.setdefault(bucket, []).append(error)
-        return found
-
-    def errors_by_step(self) -> dict[int, list[float]]:
-        """Return the relative L2 errors of the same probes, by step."""
-        found: dict[int, list[float]] = {}
-        for step, _, error in self._probes():
-            if error.relative_l2 is not None:
-                found.setdefault(step, []).append(error.relative_l2)
-        return found
 
     def rows_of_rank(self, i: int) -> tuple[RankTrack, Ints, Ints, Ints]:
         """Return the track of the ``i``-th rank, rows in its ``buckets``, their place (S, B)."""

@@ -28,8 +28,8 @@ from ...records.units import percent
 from .clock import last_rank
 from .columns import UNKNOWN, Bools, Ints, bucket_keys
 from .dense import Floats, StepArrays, medians, middle, sums
-from .groups import process_groups
 from .run import Run, once
+from .waits import process_groups
 
 
 class Delays(NamedTuple):

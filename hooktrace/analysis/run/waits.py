@@ -2,6 +2,7 @@
 
     Run, model --waits--> Waits: of each stage ns of waiting, and for whom
     Waits.by_bucket--> the same of a rank's buckets
+    Run --process_groups--> of each row in each rank's ``buckets`` the group that it is in
 
 A collective cannot end before its last rank has begun it.  So a rank's wire stage is *wait* until
 the last rank begins its own, and *transfer* from then on.  The k-th wire stage of a bucket is the
@@ -9,21 +10,22 @@ same collective on all ranks that have as many of them.  Where clocks do not tel
 the wait is what a rank's stage is longer than the shortest one of the same collective, since a
 collective ends on all ranks at once; nobody is named then.  So it is on devices: their times are
 placed where the host called a step's first hook, and each host runs ahead of its device by another
-time.  Of a sharded model's unit that a part of the ranks communicates nothing is known
-(``groups.py``).
+time.  Only ranks of one process group wait for each other: a unit's layout says which ranks it has,
+if these are a range, and of another one nothing is known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...records import Members
 from ...records.units import named_ranks
 from .clock import RankClock, last_rank
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, bucket_keys, packed
-from .groups import process_groups, ranks_within
 from .run import Run, once
 
 _WIRE = STAGE_NAMES.index("wire")
@@ -31,6 +33,42 @@ _ROUND_BITS = 6
 _MAX_ROUNDS = (1 << _ROUND_BITS) - 1
 _AT_ONCE = 4096
 """Collectives that are worked on together, so that what is in between stays small."""
+
+
+class Groups(NamedTuple):
+    """``of``: of each row in each rank's ``buckets`` a place in ``members``, or ``UNKNOWN``.
+
+    ``members``: groups that have a part of the ranks, behind ``None`` for all of them.
+    """
+
+    of: list[Ints]
+    members: list[Members | None]
+
+
+@once
+def process_groups(run: Run) -> Groups:
+    """Return which group each collective is of.
+
+    DDP's buckets are all ranks', whose process group nobody splits without saying so.
+    """
+    found = Groups([], [None])
+    for track in run.tracks:
+        of_facts = np.zeros(len(track.facts), np.int64)
+        for i, facts in enumerate(track.facts):
+            one = facts.members
+            if (one is None and facts.unit is not None) or (one and track.rank not in range(*one)):
+                of_facts[i] = UNKNOWN
+            elif one is not None and len(range(*one)) != run.world_size:
+                if one not in found.members:
+                    found.members.append(one)
+                of_facts[i] = found.members.index(one)
+        found.of.append(of_facts[track.buckets.facts])
+    return found
+
+
+def ranks_within(tracks: Sequence[RankTrack], members: Members | None) -> list[int]:
+    """Return the rows of those tracks whose ranks are in a group; ``None``: of all."""
+    return [i for i, t in enumerate(tracks) if members is None or t.rank in range(*members)]
 
 
 ONE_RANK = "one rank waits for nobody"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..run import UNKNOWN, Ints, delays
-from ..run.intervals import union_of_groups
+from ..run.parts import union_of_groups
 from ..run.scene import Scene
 from ..run.waits import PIECES
 from .run_summary import merged_steps, time_text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hooktrace.analysis.run import process_groups
 from hooktrace.analysis.run.columns import UNKNOWN
-from hooktrace.analysis.run.groups import ranks_within
+from hooktrace.analysis.run.waits import ranks_within
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
 from hooktrace.testing.synthetic_shards import write_sharded_job

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hooktrace.analysis.run.parts import union_of_groups
 from hooktrace.analysis.tensorboard_plugin import heat_map as module
 from hooktrace.analysis.tensorboard_plugin.heat_map import (
     MAX_BINS,
     VALUES,
     heat_map,
     run_bands,
-    union_of_groups,
 )
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.records.intervals import union_ns
