@@ -285,7 +285,7 @@ def export(
     rank: Annotated[int | None, typer.Option(help="Only this rank, not all.")] = None,
 ) -> None:
     """Write one trace of all ranks for Perfetto, with arrows between the ranks of a bucket."""
-    from ..analysis.perfetto.command import run_export
+    from ..analysis.perfetto.export import run_export
 
     run_export(run, out=out, rank=rank)
 

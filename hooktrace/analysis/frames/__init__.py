@@ -3,15 +3,11 @@
 In go the record files of one run; out come tables, which pandas, Polars and Arrow take.
 
     Run --columns.py, run/bucket_table.py: each column and how it is made--> numpy columns and where
-                  each is known --table.py--> Table
-             --report--> facts and findings
-                 +--run.py: Run, what a user has in hand
-
-pandas, Polars and pyarrow are imported when a frame is asked for, and torch never.
+                  each is known --run.py--> Run, what a user has in hand: Tables, and the report
 """
 
 from __future__ import annotations
 
 from .run import Run as Run
+from .run import Table as Table
 from .run import load as load
-from .table import Table as Table

@@ -1,6 +1,6 @@
 """The columns of a run's other tables, and all tables by name; docs follow them.
 
-``dtype`` is pandas's name; ``table.py`` knows what others call it.
+``dtype`` is pandas's name; ``Table`` knows what others call it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ In go the record files under TensorBoard's logdir; out come JSON answers that th
 
     browser (static/)                TensorBoard's process, without torch
     main.js: view, keys, canvas <--- plugin.py           routes, JSON
-                                       runs.py             which runs there are; files are inside
-                                       cache.py            a run's files -> Run -> Scene (run/)
+                                       runs.py             the runs' files -> Run -> Scene (run/)
                                        level_of_detail.py  a stretch and a width -> what to draw
                                        bucket_detail.py    all numbers of one bucket
                                        search.py           what a text finds

@@ -25,11 +25,10 @@ from ..run import FLAGS
 from ..run.missing import missing
 from ..run.scene import KINDS, LATE, Scene
 from .bucket_detail import bucket_detail
-from .cache import Snapshot, readers
 from .heat_map import VALUES, heat_map, run_bands
 from .level_of_detail import Look, picture
 from .run_summary import step_of, summary
-from .runs import NotThereError, Runs
+from .runs import NotThereError, Runs, Snapshot, readers
 from .search import search
 
 _STATIC = Path(__file__).parent / "static"

@@ -1,9 +1,15 @@
-"""Which runs lie under the logdir, and the files of one: never a file outside of it.
+"""The runs under the logdir, and each in memory: read as far as time allows, then as files grow.
 
     logdir --walk--> <run>/plugins/hooktrace/rank*.jsonl --resolve--> {run's name: folder}
+    "what is there?" --> RunReader.refresh(budget) --read--> Snapshot
+    all other requests --> RunReader.latest() --> the same Snapshot --scene(model)--> Scene
 
-A request names a run; the name is looked up in what the walk found and never joined to a path.
-Folders that are links are not walked: what they lead to inside the logdir has a name of its own.
+A request names a run; the name is looked up in what the walk found and never joined to a path, so
+that no file outside of the logdir is read.  Folders that are links are not walked: what they lead
+to inside the logdir has a name of its own.
+
+Reading takes a bounded time, all ranks in turns, so that the first picture of a large run comes
+early, has all ranks, and grows with the requests that follow.  Only what is new is read.
 """
 
 from __future__ import annotations
@@ -12,9 +18,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 
 from ...records.files import find_records
+from ..run import RankTrack, Run, TrackFollower, read_in_turns, run_of
+from ..run.run import once
+from ..run.scene import Scene
 
 _FRESH_S = 5.0
 """How long a walk of the logdir is good for: TensorBoard itself looks every 5 s."""
@@ -78,3 +89,91 @@ def _walked(root: Path) -> Iterator[tuple[str, Path]]:
 def _is_inside(path: str | Path, real_root: str) -> bool:
     real = os.path.realpath(path)
     return real == real_root or real.startswith(real_root.rstrip(os.sep) + os.sep)
+
+
+_LONGEST_S = 3.0
+_TIMES_BEFORE = 8
+_KEPT = 4
+"""Runs that stay in memory."""
+
+
+@dataclass
+class Snapshot:
+    """A run as far as it was read.
+
+    ``version`` changes with what was read.  ``read_bytes`` of ``total_bytes`` are in it.
+    ``errors``: files that cannot be read, with the reason.
+    """
+
+    run: Run
+    version: int
+    read_bytes: int
+    total_bytes: int
+    errors: dict[str, str]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def scene(self, model: str) -> Scene:
+        """Return a model's scene; raises ``NotThereError`` where the run has no such model."""
+        if model not in self.run.model_names:
+            raise NotThereError("the run has no such model")
+        with self._lock:  # once, whatever is asked for at once
+            return _scene(self.run, model)
+
+
+_scene = once(Scene)
+
+
+class RunReader:
+    """Reads one run.  ``files`` tells what it consists of now; raises as that does."""
+
+    def __init__(self, files: Callable[[], dict[int, list[Path]]]) -> None:
+        files()
+        self._files = files
+        self._lock = threading.Lock()
+        self._ranks: dict[int, TrackFollower] = {}
+        self._reading_s = 0.0
+        self._tracks: dict[int, RankTrack] = {}
+        self._snapshot: Snapshot | None = None
+
+    def latest(self, budget_s: float) -> Snapshot:
+        """Return what ``refresh`` returned last."""
+        return self._snapshot or self.refresh(budget_s)
+
+    def refresh(self, budget_s: float) -> Snapshot:
+        """Read what is new for about ``budget_s`` at first, at least a portion of each rank.
+
+        While there is more, each call takes ``_TIMES_BEFORE`` times as long as all before, up to
+        ``_LONGEST_S``: a picture of what was read costs time too.
+        """
+        with self._lock:
+            found = self._files()
+            self._ranks = {rank: self._ranks.get(rank) or TrackFollower() for rank in sorted(found)}
+            for rank, follower in self._ranks.items():
+                follower.look(found[rank])
+            self._read(budget_s)
+            return self._current()
+
+    def _read(self, budget_s: float) -> None:
+        began = time.monotonic()
+        longest = min(max(budget_s, _TIMES_BEFORE * self._reading_s), _LONGEST_S)
+        is_at_end = read_in_turns(self._ranks.values(), longest)
+        self._reading_s = 0.0 if is_at_end else self._reading_s + time.monotonic() - began
+
+    def _current(self) -> Snapshot:
+        followers = self._ranks.values()
+        errors = {name: why for one in followers for name, why in one.errors.items()}
+        total = sum(one.total_bytes for one in followers)
+        # A follower's track is the same until it has read more.
+        tracks = {id(track): track for track in (one.track() for one in followers)}
+        if self._snapshot is None or tracks.keys() != self._tracks.keys():
+            version = 1 + (self._snapshot.version if self._snapshot else 0)
+            read = sum(one.read_bytes for one in followers)
+            run = run_of([*tracks.values()])
+            self._tracks, self._snapshot = tracks, Snapshot(run, version, read, total, errors)
+        self._snapshot.total_bytes, self._snapshot.errors = total, errors
+        return self._snapshot
+
+
+def readers(files: Callable[[str], dict[int, list[Path]]]) -> Callable[[str], RunReader]:
+    """Return what gives a run's reader, and keeps those of the runs that were asked for last."""
+    return lru_cache(_KEPT)(lambda run: RunReader(partial(files, run)))

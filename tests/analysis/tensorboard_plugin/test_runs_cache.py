@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.analysis.tensorboard_plugin.cache import readers
-from hooktrace.analysis.tensorboard_plugin.runs import Runs
+from hooktrace.analysis.tensorboard_plugin.runs import Runs, readers
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 
 
@@ -30,7 +29,7 @@ def test_a_large_run_is_read_in_turns(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_only_some_runs_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abc":
         write_ranks(tmp_path / name, {0: text_of(run_of(0), steps_of(1))})
-    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.cache._KEPT", 2)
+    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.runs._KEPT", 2)
     reader = readers(Runs(tmp_path).files)
     a, b = reader("a"), reader("b")
     assert reader("a") is a
