@@ -14,8 +14,8 @@ import numpy as np
 
 from ...records.units import ms
 from ..document.svg import WIDTH, Scale, Svg, box
-from ..run import STAGE_NAMES
 from ..run.dense import Floats, StepArrays
+from ..run.waits import PIECES, pieces_of
 
 MOST_RANKS = 64
 """In the picture of a step."""
@@ -23,6 +23,7 @@ _MOST_LANES = 4
 _HEIGHT = 720.0
 _LEFT = 76.0
 """Where bars begin, after their names."""
+_WAIT = PIECES.index("wait")
 
 
 def step_pictures(arrays: StepArrays) -> list[tuple[str, Callable[[], Svg]]]:
@@ -109,18 +110,15 @@ def _draw_rank(svg: Svg, arrays: StepArrays, where: _Where) -> None:
         over, hidden = across(np.nanmax(done)), across(np.nanmax(done) - arrays.exposed[at])
         svg.add("rect", "exposed", x=hidden, y=y, width=over - hidden, height=below - y)
     boxes: dict[str, list[tuple[float, float, float]]] = {}
-    track, pairs = arrays.rows_of_step(*at)
-    stages, of = track.stages_of(np.array([row for row, _ in pairs], np.int64))
-    waited = np.maximum(arrays.waits.waited[at[0]].ns[stages], 0)
-    for k, j, waits in zip(stages.tolist(), of.tolist(), waited.tolist(), strict=True):
-        b = pairs[j][1]
-        begin, end = (ready[b] + x[k] for x in (track.stages.start, track.stages.end))
-        name = STAGE_NAMES[track.stages.name[k]]
-        parts = (("wait", begin, begin + waits), (name, begin + waits, end))
-        for cls, start, stop in parts if waits else parts[1:]:
-            if not isnan(start):
-                width = max(across(stop) - across(start), 0.1)
-                boxes.setdefault(cls, []).append((across(start), tops[b], width))
+    track, rows, step, bucket = arrays.rows_of_rank(at[0])
+    rows, bucket = rows[step == at[1]], bucket[step == at[1]]
+    pieces = pieces_of(track, rows, arrays.waits.waited[at[0]])
+    b = bucket[pieces.of]
+    ends = (ready[b] + pieces.start, ready[b] + pieces.end)
+    for kind, top, *spans in zip(pieces.kind.tolist(), tops[b], *ends, strict=True):
+        start, stop = map(across, spans)
+        if not isnan(start) and (stop > start or kind != _WAIT):
+            boxes.setdefault(PIECES[kind], []).append((start, top, max(stop - start, 0.1)))
     for name, own in boxes.items():
         if name == "wait":
             svg.hatched(own, thick)

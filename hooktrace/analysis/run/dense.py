@@ -480,12 +480,6 @@ class StepArrays:
         count = len(self.steps)
         return self._rows[i].track, rows, at % count, at // (count * len(self.ranks))
 
-    def rows_of_step(self, i: int, s: int) -> tuple[RankTrack, list[tuple[int, int]]]:
-        """Return the track of the ``i``-th rank, and row and place of each bucket of a step."""
-        track, rows, step, place = self.rows_of_rank(i)
-        own = step == s
-        return track, list(zip(rows[own].tolist(), place[own].tolist(), strict=True))
-
 
 def _floats(values: Values) -> Floats:
     found: Floats = np.ma.filled(values.astype(np.float64), np.nan)
