@@ -46,10 +46,9 @@ def measure(run: Run, model: str, name: str) -> Measures | None:
     arrays = settled_steps(run, model)
     if arrays is None:
         return None
-    every = step_parts(arrays.sample)
-    communication = zip(KINDS, every.busy_in, strict=True)
-    in_kinds = {kind: values for kind, values in communication if np.nansum(values)}
-    series, parts = _series(arrays) | in_kinds, every.of_known()
+    parts = step_parts(arrays.sample).of_known()
+    communication = zip(KINDS, parts.busy_in, strict=True)
+    series = _series(arrays) | {kind: values for kind, values in communication if values.any()}
     known = {key: values[~np.isnan(values)] for key, values in series.items()}
     return Measures(_facts(run, arrays, parts, name), known, parts)
 

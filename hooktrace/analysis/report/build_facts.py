@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from ...records import ErrorRecord
-from ..run import UNKNOWN, Run, delays
+from ..run import UNKNOWN, Run
 from ..run.bootstrap import LEVEL, MEDIAN, block_length, draws_for, resampled
 from ..run.bucket_table import SHOWN
 from ..run.dense import (
@@ -20,13 +20,12 @@ from ..run.dense import (
     StepArrays,
     known,
     known_middle,
-    medians,
     middle,
     spread,
     sums,
 )
 from ..run.order import is_order_known, late_in, often
-from ..run.parts import exposure
+from ..run.parts import KINDS, step_parts
 from ..run.source import model_source, of_step
 from .facts import BucketError, BucketFacts, ModelFacts, RankFacts, SlowSteps, WaitsFor
 
@@ -48,7 +47,9 @@ def model_facts(run: Run, arrays: StepArrays) -> ModelFacts:
     if np.isnan(known_waits).all():  # as of one rank
         known_waits[:] = 0.0
     net_exposed = np.maximum(arrays.exposed - known_waits, 0.0)
-    parts = exposure(sample)
+    parts = step_parts(sample, busy_of=("transfer",))
+    transfer = parts.busy_in[KINDS.index("transfer")]
+    transfer[np.isnan(waited).all(axis=(0, 2))] = np.nan
     entries = (item for track in run.tracks for item in track.entries.items())
     widths = {
         b.gradient_bytes / b.numel for (of, _, _), b in entries if of == arrays.model and b.numel
@@ -65,9 +66,11 @@ def model_facts(run: Run, arrays: StepArrays) -> ModelFacts:
         communication_ns=known_middle(of_step(arrays.communication)),
         wait_ns=known_middle(np.fmax.reduce(waits, axis=0)),
         exposed_wait_ns=known_middle(np.fmax.reduce(np.minimum(waits, sample.exposed), axis=0)),
-        exposed_kinds=parts.kinds,
+        exposed_kinds=parts.exposed_kinds,
         busbw_bytes_per_second=_rate(
-            sample.by_step("bus_bytes"), parts.transfer_busy, sample.by_step("wire_in_flight")
+            of_step(sample.by_step("bus_bytes")),
+            transfer,
+            of_step(sample.by_step("wire_in_flight")),
         ),
         is_32_bit=widths == {4.0},
         is_whole=run.is_whole,
@@ -161,8 +164,7 @@ def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
     """
     of, steps = arrays.sample, np.count_nonzero(~np.isnan(arrays.by_step("step")), axis=1)
     waited_for = (of.buckets == of.last) | of.is_sharded
-    after_first = of.by_row([one.ns for one in delays(run, arrays.model)])[..., waited_for]
-    most = np.fmax.reduce(medians(after_first, axis=1), axis=1, initial=np.nan)
+    delays = np.fmax.reduce(of.delays[:, waited_for], axis=1, initial=np.nan)
     compress = of.stages.get("compress", np.full_like(of.done, np.nan))[..., of.buckets == of.last]
     for i, track in enumerate(run.tracks):
         yield RankFacts(
@@ -172,7 +174,7 @@ def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
             period_ns=known_middle(arrays.period[i]),
             exposed_ns=known_middle(arrays.exposed[i]),
             overlap=known_middle(arrays.overlap[i]),
-            arrival_delay_ns=known(float(most[i])),
+            arrival_delay_ns=known(float(delays[i])),
             compress_ns=known_middle(compress[i]),
         )
 

@@ -236,10 +236,6 @@ class StepArrays:
         """Return a column of the buckets, (R, S, B)."""
         return self._buckets(lambda _, own: _known(own.of_buckets(name)))
 
-    def by_row(self, of_ranks: Sequence[Ints]) -> Floats:
-        """Return what each rank has by row in its ``buckets``, (R, S, B)."""
-        return self._buckets(lambda i, own: _known(of_ranks[i][own.buckets]))
-
     def of_each_bucket(self, column: Column, *, with_checked: bool) -> list[Floats]:
         """Return a column of the bucket table, of each bucket on all ranks and steps, flat."""
         every = (replace(x, steps=x.all_steps, buckets=x.all_buckets) for x in self._rows)
@@ -348,6 +344,18 @@ class StepArrays:
         """By how much ``called`` may be off beside another rank's, (R, S, B)."""
         return self._buckets(lambda _, own: _known(own.clock.uncertainty(own.of_buckets("called"))))
 
+    @property
+    def delays(self) -> Floats:
+        """Median ns by which each rank has a bucket ready after the first one, (R, B).
+
+        NaN for a rank whose clock nobody measured, and for all where fewer than two are left: a
+        rank that is alone in a step, as where the others have run out of data, is after nobody.
+        """
+        called = np.where(np.isnan(self.uncertainty), np.nan, self.called)
+        alone = np.count_nonzero(~np.isnan(called), axis=0) < 2
+        called[:, alone] = np.nan
+        return medians(called - np.fmin.reduce(called, axis=0), axis=1)
+
     @cached_property
     def ready(self) -> Floats:
         """When the gradients were there, in the clock that tells the truth of them, (R, S, B)."""
@@ -417,8 +425,8 @@ class StepArrays:
         known, unknown = 0, 0
         for own in self._rows:
             is_known = own.table.waited.ns[own.buckets] != UNKNOWN
-            known += np.count_nonzero(is_known)
-            unknown += np.count_nonzero(~is_known & (own.table.wire_ns[own.buckets] > 0))
+            known += int(is_known.sum())
+            unknown += int((~is_known & (own.table.wire_ns[own.buckets] > 0)).sum())
         return unknown / (known + unknown) if known else 1.0
 
     @cached_property

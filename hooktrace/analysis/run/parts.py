@@ -1,6 +1,6 @@
 """Where the time of each step goes, in parts that add up to it.
 
-    StepArrays --each rank--> StepParts: the mean of the ranks; or what is exposed, by kind
+    StepArrays --each rank--> StepParts: the mean of the ranks
 
 A step's period is what is exposed, what the hook's calls take of the training thread before, and
 the rest.  What is exposed is told apart by bucket as ``tails`` does: the time until a
@@ -16,16 +16,17 @@ many ns of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
-from typing import NamedTuple, TypeVar
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ...records import STAGES
 from ...records.cores import usable_cores
-from .columns import Bools, Ints
+from .columns import Ints
 from .dense import Floats, StepArrays, middle, sums
 from .waits import PIECES, pieces_of
 
@@ -34,17 +35,16 @@ KINDS = (*(name for name in STAGES if name != "wire"), "wait", "transfer", "betw
 
 Where nobody knows what of a wire stage is waiting, all of it is transfer."""
 
-_T = TypeVar("_T")
 _KIND_OF_PIECE = np.array([KINDS.index("transfer" if x == "wire" else x) for x in PIECES])
 
 
 class StepParts(NamedTuple):
-    """Means over the ranks that know them, ns; K kinds, S steps, B buckets.
+    """Means over the ranks that know them, ns, NaN of steps of which none does; K kinds, B buckets.
 
     ``period``, ``exposed``: (S,).  ``exposed_in``: what is exposed, (K, S, B).  ``compress``,
     ``calls``: of the training thread before its last bucket is ready, what the hook's calls take in
     compress, and in all else; 0 on a device, where calls only enqueue.  ``busy_in``: with at least
-    one bucket in each kind, (K, S).  ``known``: of which steps all of it is known, (S,).
+    one bucket in each kind, (K, S).  ``tails``: of each rank, (R, S, B).
     """
 
     period: Floats
@@ -53,15 +53,34 @@ class StepParts(NamedTuple):
     compress: Floats
     calls: Floats
     busy_in: Floats
-    known: Bools
+    tails: Floats
 
     def of_known(self) -> StepParts:
         """Return the same of the steps of which all is known."""
-        at = self.known
+        at = ~np.isnan(self.period + self.exposed)
         return StepParts(
             self.period[at], self.exposed[at], self.exposed_in[:, at], self.compress[at],
-            self.calls[at], self.busy_in[:, at], at[at],
+            self.calls[at], self.busy_in[:, at], self.tails[:, at],
         )  # fmt: skip
+
+    @property
+    def exposed_kinds(self) -> dict[str, float]:
+        """What is exposed of a step in each kind that occurs, ns, the mean over steps."""
+        known = ~np.isnan(self.exposed)
+        ns = self.exposed_in[:, known].sum(axis=(1, 2)) / max(1, np.count_nonzero(known))
+        return {kind: one for kind, one in zip(KINDS, ns.tolist(), strict=True) if one > 0}
+
+    @property
+    def shares(self) -> Floats:
+        """Each bucket's share of what is exposed in ordinary steps, (B,).
+
+        Ordinary is the middle half of those that tell, of all ranks, by exposed time: the tail of a
+        slow step has causes of its own.  Zeros where nothing is exposed, NaN where no step tells.
+        """
+        exposed = sums(self.tails)
+        low, high = middle(exposed, 0.25), middle(exposed, 0.75)
+        of_bucket = sums(self.tails[(exposed >= low) & (exposed <= high)].T)
+        return of_bucket / (np.nansum(of_bucket) or 1.0)
 
 
 class _Pieces(NamedTuple):
@@ -72,18 +91,6 @@ class _Pieces(NamedTuple):
     bucket: Ints
     start: Ints
     end: Ints
-
-    def of_kind(self, kind: str) -> _Pieces:
-        """Return those of one kind."""
-        own = self.kind == KINDS.index(kind)
-        return _Pieces(*(values[own] for values in self))
-
-
-def _is_known(arrays: StepArrays, added: Floats) -> Bools:
-    """Return of which steps it is known what buckets add, (R, S)."""
-    is_there = ~np.isnan(arrays.done).all(axis=2)
-    found: Bools = is_there & (np.abs(added.sum(axis=2) - arrays.exposed) < 1)
-    return found
 
 
 def tails(arrays: StepArrays) -> Floats:
@@ -105,82 +112,31 @@ def tails(arrays: StepArrays) -> Floats:
     return found
 
 
-def _shares(added: Floats) -> Floats:
-    """Return each bucket's share of what buckets add in ordinary steps, (buckets,).
+def step_parts(arrays: StepArrays, *, busy_of: Sequence[str] = KINDS) -> StepParts:
+    """Return the parts of a model's settled steps; ``busy_of``: of which kinds ``busy_in`` is."""
+    every, call, until = tails(arrays), _calls(arrays), _until_last_rank(arrays)
+    added = np.nan_to_num(every)
+    is_there = ~np.isnan(arrays.done).all(axis=2)
+    known = is_there & (np.abs(added.sum(axis=2) - arrays.exposed) < 1)
+    # Of the last step no rank knows the period; else those that do are meant.
+    known &= ~np.isnan(arrays.period) | np.isnan(arrays.period).all(axis=0)
 
-    Ordinary is the middle half of those that tell, by exposed time: the tail of a slow step has
-    causes of its own.  Zeros where nothing is exposed, NaN where no step tells.
-    """
-    exposed = sums(added)
-    low, high = middle(exposed, 0.25), middle(exposed, 0.75)
-    of_bucket = sums(added[(exposed >= low) & (exposed <= high)].T)
-    return of_bucket / (np.nansum(of_bucket) or 1.0)
+    shape, kinds, lock = (len(KINDS), *added.shape[1:]), [*map(KINDS.index, busy_of)], Lock()
+    totals: list[Floats] = [np.zeros(shape), np.zeros(shape[:2]), np.zeros(shape[1])]
 
-
-class Exposure(NamedTuple):
-    """What is exposed, and when something was transferred.
-
-    ``kinds``: what is exposed of a step in each kind that occurs, ns, the mean over ranks and
-    steps; empty where no step tells.  ``shares``: each bucket's of the exposed time, (B,).
-    ``transfer_busy``: ns with at least one transfer under way, (R, S); NaN where waits are unknown.
-    """
-
-    kinds: dict[str, float]
-    shares: Floats
-    transfer_busy: Floats
-
-
-def _of_each_rank(
-    arrays: StepArrays, added: Floats, of: Callable[[int, _Pieces, Floats], _T]
-) -> Iterator[_T]:
-    """Yield what ``of`` makes of each rank: its place, pieces, and what they are of ``added``."""
-    until = _until_last_rank(arrays)
-
-    def of_rank(i: int) -> _T:
-        pieces = _pieces(arrays, i)
-        return of(i, pieces, _inside_tails(arrays, i, pieces, added[i], until[i]))
+    def add(i: int) -> None:
+        pieces, own = _pieces(arrays, i), known[i].astype(float)
+        inside = _inside_tails(arrays, i, pieces, added[i], until[i]) * own[:, None]
+        busy = _busy(pieces, arrays.ready[i], kinds)
+        compress = _compress_in_calls(pieces, call[i]) * own
+        with lock:
+            for total, of_rank in zip(totals, (inside, busy, compress), strict=True):
+                np.add(total, of_rank, out=total)
 
     with ThreadPoolExecutor(usable_cores()) as pool:  # numpy works outside of the interpreter lock
-        yield from pool.map(of_rank, range(len(arrays.ranks)))
-
-
-def exposure(arrays: StepArrays) -> Exposure:
-    """Return what is exposed of a model's settled steps."""
-    every, is_wait_known = tails(arrays), arrays.wait_unknown is None
-    added = np.nan_to_num(every)
-    known = _is_known(arrays, added)
-
-    def of_rank(i: int, pieces: _Pieces, inside: Floats) -> tuple[Floats, Floats | float]:
-        ns = inside[:, known[i]].sum(axis=(1, 2))
-        if not is_wait_known:
-            return ns, np.nan
-        transfers = _busy(pieces.of_kind("transfer"), arrays.ready[i])[KINDS.index("transfer")]
-        return ns, np.where(np.isnan(arrays.waited[i]).all(axis=1), np.nan, transfers)
-
-    ns, busy = np.zeros(len(KINDS)), np.full(arrays.exposed.shape, np.nan)
-    for i, (own_ns, own_busy) in enumerate(_of_each_rank(arrays, added, of_rank)):
-        ns += own_ns
-        busy[i] = own_busy
-    count = max(1, int(np.count_nonzero(known)))
-    kinds = {kind: one / count for kind, one in zip(KINDS, ns.tolist(), strict=True) if one > 0}
-    return Exposure(kinds, _shares(every), busy)
-
-
-def step_parts(arrays: StepArrays) -> StepParts:
-    """Return the parts of a model's settled steps."""
-    added, call = np.nan_to_num(tails(arrays)), _calls(arrays)
-    known = _is_known(arrays, added) & ~np.isnan(arrays.period)
-
-    def of_rank(i: int, pieces: _Pieces, inside: Floats) -> tuple[Floats, Floats, Floats]:
-        own = known[i].astype(float)
-        busy = _busy(pieces, arrays.ready[i])
-        return inside * own[:, None], busy * own, _compress_in_calls(pieces, call[i]) * own
-
-    exposed_in, busy_in, compress = reduce(
-        lambda sums, own: (sums[0] + own[0], sums[1] + own[1], sums[2] + own[2]),
-        _of_each_rank(arrays, added, of_rank),
-    )
-    count = known.sum(axis=0)
+        [*pool.map(add, range(len(arrays.ranks)))]
+    exposed_in, busy_in, compress = totals
+    count, there = known.sum(axis=0), is_there.sum(axis=0)
     share = np.where(count > 0, 1 / np.maximum(count, 1), np.nan)
 
     def mean(values: Floats) -> Floats:
@@ -193,8 +149,8 @@ def step_parts(arrays: StepArrays) -> StepParts:
         exposed_in=exposed_in * share[:, None],
         compress=compress * share,
         calls=mean(call.sum(axis=2)) - compress * share,
-        busy_in=np.where(count > 0, busy_in * share, np.nan),
-        known=count > 0,
+        busy_in=busy_in / np.where(there > 0, there, np.nan),
+        tails=every,
     )
 
 
@@ -203,7 +159,7 @@ def _calls(arrays: StepArrays) -> Floats:
     if arrays.is_on_device or arrays.is_sharded:  # whose calls are exposed themselves
         return np.zeros_like(arrays.ready)
     before = arrays.ready < arrays.last_ready[..., None]
-    return np.nan_to_num(np.where(before, arrays.column("launched_after"), 0.0))
+    return np.nan_to_num(np.where(before, arrays.column("launched_after"), 0.0), copy=False)
 
 
 def _pieces(arrays: StepArrays, i: int) -> _Pieces:
@@ -246,18 +202,20 @@ def _inside_tails(
     return found
 
 
-def _busy(pieces: _Pieces, ready: Floats) -> Floats:
-    """Return the ns in which at least one bucket is in a kind, (K, S): lengths of unions."""
+def _busy(pieces: _Pieces, ready: Floats, kinds: list[int]) -> Floats:
+    """Return the ns in which at least one bucket is in each of some kinds, (K, S): of unions."""
     steps = len(ready)
     origin = np.fmin.reduce(ready, axis=1, initial=np.nan)
     at = (ready - origin[:, None])[pieces.step, pieces.bucket]
-    known = ~np.isnan(at)
+    known = ~np.isnan(at) & np.isin(pieces.kind, kinds)
     start, end = ((at + times)[known] for times in (pieces.start, pieces.end))
     group = (pieces.kind * steps + pieces.step)[known]
     return union_of_groups(group, start, end, len(KINDS) * steps).reshape(len(KINDS), steps)
 
 
-def union_of_groups(group: Ints, start: Floats | Ints, end: Floats | Ints, groups: int) -> Floats:
+def union_of_groups(
+    group: Ints, start: npt.NDArray[Any], end: npt.NDArray[Any], groups: int
+) -> Floats:
     """Return the length of the union of the intervals of each of ``groups`` groups, (groups,).
 
     ``group``, ``start``, ``end``: of each interval, in whatever order; one that ends before it
@@ -285,9 +243,10 @@ def union_of_groups(group: Ints, start: Floats | Ints, end: Floats | Ints, group
 
 def _compress_in_calls(pieces: _Pieces, call: Floats) -> Floats:
     """Return the ns of compress in the calls of a rank, (S,)."""
-    own = pieces.of_kind("compress")
-    inside = np.minimum(own.end, call[own.step, own.bucket]) - own.start
-    return _sums(own.step, np.clip(inside, 0, None), len(call))
+    own = pieces.kind == KINDS.index("compress")
+    step, bucket = pieces.step[own], pieces.bucket[own]
+    inside = np.minimum(pieces.end[own], call[step, bucket]) - pieces.start[own]
+    return _sums(step, np.clip(inside, 0, None), len(call))
 
 
 def _sums(place: Ints, values: Floats, count: int) -> Floats:
