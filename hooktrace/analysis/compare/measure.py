@@ -55,10 +55,7 @@ def measure(run: Run, model: str, name: str) -> Measures | None:
 
 def _series(arrays: StepArrays) -> dict[str, Floats]:
     exposed, communication = of_step(arrays.exposed), of_step(arrays.communication)
-    sent, errors = of_step(arrays.by_step("wire_bytes")), dict[int, list[float]]()
-    for step, _, error in arrays.probes():
-        if error.relative_l2 is not None:
-            errors.setdefault(step, []).append(error.relative_l2)
+    sent, errors = of_step(arrays.by_step("wire_bytes")), arrays.errors_by_step()
     return {
         "period": of_step(arrays.period),
         "exposed": exposed,

@@ -482,6 +482,14 @@ class StepArrays:
                 if own.all_buckets[row]:
                     yield int(columns.step[row]), int(columns.bucket[row]), error
 
+    def errors_by_step(self) -> dict[int, list[float]]:
+        """Return the relative L2 errors that probes found, by step."""
+        found: dict[int, list[float]] = {}
+        for step, _, error in self.probes():
+            if error.relative_l2 is not None:
+                found.setdefault(step, []).append(error.relative_l2)
+        return found
+
     def rows_of_rank(self, i: int) -> tuple[RankTrack, Ints, Ints, Ints]:
         """Return the track of the ``i``-th rank, rows in its ``buckets``, their place (S, B)."""
         rows, at = np.flatnonzero(self._rows[i].buckets), self._bucket_at[i]
