@@ -10,6 +10,10 @@ to inside the logdir has a name of its own.
 
 Reading takes a bounded time, all ranks in turns, so that the first picture of a large run comes
 early, has all ranks, and grows with the requests that follow.  Only what is new is read.
+
+A scene is made anew when there is more: that takes 0.3 s of 10^6 stages, and the page rests five
+times as long.  Little of it could stay: ranks' files grow at different times, so that the waits of
+a step come late, and which ranks are late is marked in all steps.
 """
 
 from __future__ import annotations

@@ -10,12 +10,7 @@ import pytest
 
 from hooktrace.analysis.run.parts import union_of_groups
 from hooktrace.analysis.tensorboard_plugin import heat_map as module
-from hooktrace.analysis.tensorboard_plugin.heat_map import (
-    MAX_BINS,
-    VALUES,
-    heat_map,
-    run_bands,
-)
+from hooktrace.analysis.tensorboard_plugin.heat_map import MAX_BINS, VALUES, heat_map, run_bands
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.records.intervals import union_ns
 from hooktrace.testing.synthetic import SyntheticJob, write_job
