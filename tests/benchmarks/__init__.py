@@ -8,7 +8,6 @@ Processes and tables are those of ``hooktrace bench``.
 Each number is a ratio or a difference of two things measured side by side in one run.  A row is
 printed as soon as it is measured.  A benchmark reports; it never fails a build.
 
-    training_thread.py   added to the training thread of two ranks
     drain.py        processor time of the drain and of each exporter (``backends.py``)
     whole_step.py   a training step on two ranks, traced over untraced; or checked
     sharded.py      a sharded model (FSDP2): a unit's collective, and a whole step
