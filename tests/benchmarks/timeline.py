@@ -18,7 +18,6 @@ from hooktrace.commands.bench.table import Row
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.browser.page import Timeline
 from tests.browser.servers import tensorboard
-from tests.distributed.harness import REPOSITORY
 
 _RANKS = 8
 _JOB = SyntheticJob(
@@ -40,7 +39,7 @@ def timeline(*, quick: bool) -> Iterator[Row]:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         first, whole = [], []
         for _ in range(3 if quick else 9):
-            with tensorboard(REPOSITORY, logs, log) as address:
+            with tensorboard(logs, log) as address:
                 page, _ = _opened(browser, address)
                 first.append(page.state()["firstPictureMs"])
                 whole.append(page.state()["wholePictureMs"])
@@ -48,7 +47,7 @@ def timeline(*, quick: bool) -> Iterator[Row]:
         note = f"{count} stages, {_RANKS} ranks"
         yield Row("Comm Timeline: first picture", first, "ms", budget=1000, note=note)
         yield Row("the same: the whole run is read and shown", whole, "ms", budget=2000)
-        with tensorboard(REPOSITORY, logs, log) as address:
+        with tensorboard(logs, log) as address:
             yield _redraws(*_opened(browser, address), 30 if quick else 120)
         browser.close()
 

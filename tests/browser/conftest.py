@@ -1,4 +1,4 @@
-"""What all browser tests share: one wheel and one real run of all processes, a browser a file."""
+"""What all browser tests share: a logdir of all runs and its server; a browser and page a file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ..analysis.run.files import run_of, steps_of, text_of, write_ranks
 from ..once import made_once
 from .page import Timeline
-from .servers import build_site, real_run, tensorboard
+from .runs import write_runs
+from .servers import tensorboard
 
 CHROMIUM = shutil.which("chromium")
 
@@ -36,46 +36,27 @@ def browser(api: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def site(api: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_once(tmp_path_factory, "wheel", build_site) / "site"
-
-
-@pytest.fixture(scope="session")
 def logdir(api: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Many runs; ``real`` is the real one."""
-
-    def write(folder: Path) -> None:
-        real_run(folder / "real")
-        for i in range(40):
-            write_ranks(folder / f"sweep/lr{i:02d}", {0: text_of(run_of(0), steps_of(2))})
-
-    return made_once(tmp_path_factory, "logs", write)
+    return made_once(tmp_path_factory, "logs", write_runs)
 
 
 @pytest.fixture(scope="session")
-def server(site: Path, logdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    log = tmp_path_factory.mktemp("tensorboard") / "log"
-    with tensorboard(site, logdir, log) as address:
+def server(logdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a TensorBoard with all runs."""
+    with tensorboard(logdir, tmp_path_factory.mktemp("tensorboard") / "log") as address:
         yield address
 
 
-@pytest.fixture
-def open_timeline(browser: Any) -> Iterator[Any]:
-    """Return a function that opens the tab of a server's address and gives a ``Timeline``."""
-    contexts = []
-    opened = []
+@pytest.fixture(scope="module")
+def page(browser: Any) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": 1300, "height": 800})
+    yield context.new_page()
+    context.close()
 
-    def open_(address: str, *, run: str | None = None, **options: Any) -> Timeline:
-        context = browser.new_context(viewport={"width": 1300, "height": 800}, **options)
-        contexts.append(context)
-        timeline = Timeline(context.new_page(), address)
-        opened.append(timeline)
-        if run is not None:
-            timeline.choose(run)
-        return timeline
 
-    yield open_
-    for timeline in opened:
-        assert timeline.page_errors == []
-    for context in contexts:
-        context.close()
+@pytest.fixture(scope="module")
+def timeline(page: Any, server: str) -> Iterator[Timeline]:
+    """The tab, for all tests of a file: each chooses its run, and leaves nothing pinned."""
+    shown = Timeline(page, server)
+    yield shown
+    assert shown.page_errors == []

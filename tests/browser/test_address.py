@@ -1,52 +1,23 @@
-"""Comm Timeline's address in Chromium: what it keeps, and that whoever opens it sees the same.
-
-One TensorBoard and one page serve all tests, which say where they begin.
-"""
+"""Comm Timeline's address in Chromium: what it keeps, and that whoever opens it sees the same."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hooktrace.testing.synthetic import SyntheticJob, write_job
-
 from .page import Timeline
-from .servers import tensorboard
 
 pytestmark = pytest.mark.browser
 
 KEPT = ("run", "model", "mode", "scroll")
 
 
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("address")
-    write_job(SyntheticJob(steps=60, late_ms={2: 6.0}, anomaly_rank=1), folder / "a/late")
-    write_job(SyntheticJob(steps=30, jitter_ms=3.0), folder / "b")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def address(site: Path, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with tensorboard(site, logs, tmp_path_factory.mktemp("tensorboard") / "log") as at:
-        yield at
-
-
-@pytest.fixture(scope="module")
-def page(browser: Any, address: str) -> Iterator[Any]:
-    context = browser.new_context(viewport={"width": 1300, "height": 800})
-    yield context.new_page()
-    context.close()
-
-
-def opened(page: Any, address: str, state: str = "") -> Timeline:
+def opened(page: Any, server: str, state: str = "") -> Timeline:
     """Open the tab anew, at a state of the address."""
     page.goto("about:blank")
-    return Timeline(page, address, state=state)
+    return Timeline(page, server, state=state)
 
 
 def kept(timeline: Timeline) -> dict[str, Any]:
@@ -58,9 +29,9 @@ def kept(timeline: Timeline) -> dict[str, Any]:
     return {**{name: state[name] for name in KEPT}, **times, "pinned": pinned}
 
 
-def test_a_reload_and_a_link_show_the_same(page: Any, address: str) -> None:
+def test_a_reload_and_a_link_show_the_same(page: Any, server: str) -> None:
     """Run, zoom and pinned bucket; a change of the tab leads no entry into the history."""
-    timeline = opened(page, address)
+    timeline = opened(page, server)
     timeline.choose("b")
     timeline.step(7)
     entries = page.evaluate("history.length")
@@ -75,10 +46,10 @@ def test_a_reload_and_a_link_show_the_same(page: Any, address: str) -> None:
     assert kept(again) == before
     assert "bucket 3, step 7, rank 1" in again.text("#pinned")
     link = page.url.partition("#hooktrace")[2]
-    assert kept(opened(page, address, link)) == before
+    assert kept(opened(page, server, link)) == before
 
 
-def test_an_address_that_names_what_is_not_there_says_so(page: Any, address: str) -> None:
+def test_an_address_that_names_what_is_not_there_says_so(page: Any, server: str) -> None:
     """And shows what is there: another run, the nearest step, all of a run."""
     for state, told, run in (
         ("run=gone", "There is no run “gone” under this logdir; “a/late” is shown.", "a/late"),
@@ -88,14 +59,14 @@ def test_an_address_that_names_what_is_not_there_says_so(page: Any, address: str
         ("run=b&p.hooktrace.pinned=1/7/33", "rank 1 has no bucket 33 in step 7", "b"),
         ("run=/elsewhere/b&p.hooktrace.id=x", "The link is of run x; under this name", "b"),
     ):
-        timeline = opened(page, address, f"&p.hooktrace.{state}")
+        timeline = opened(page, server, f"&p.hooktrace.{state}")
         assert timeline.wait("s.told && s.drawn.ranks")["run"] == run
         assert told in timeline.text("#told")
 
 
-def test_the_whole_run_is_kept_and_another_run_opens_on_a_step(page: Any, address: str) -> None:
+def test_the_whole_run_is_kept_and_another_run_opens_on_a_step(page: Any, server: str) -> None:
     """By a reload and by the run's list."""
-    timeline = opened(page, address, "&p.hooktrace.run=a/late")
+    timeline = opened(page, server, "&p.hooktrace.run=a/late")
     assert timeline.settle("a/late")["mode"] == "free"
     timeline.whole()
     assert page.url.endswith("&p.hooktrace.whole=1")
@@ -107,9 +78,9 @@ def test_the_whole_run_is_kept_and_another_run_opens_on_a_step(page: Any, addres
     assert "whole" not in page.url
 
 
-def test_back_leads_to_what_was_there(page: Any, address: str) -> None:
+def test_back_leads_to_what_was_there(page: Any, server: str) -> None:
     """A link that is pasted while the tab is open is followed, and back undoes that."""
-    timeline = opened(page, address, "&p.hooktrace.run=b&p.hooktrace.step=7")
+    timeline = opened(page, server, "&p.hooktrace.run=b&p.hooktrace.step=7")
     before = kept(timeline)
     page.evaluate("location.hash = '#hooktrace&p.hooktrace.run=a/late&p.hooktrace.step=50'")
     timeline.wait("s.run === 'a/late' && s.mode === 'free'")
@@ -119,9 +90,9 @@ def test_back_leads_to_what_was_there(page: Any, address: str) -> None:
     assert kept(timeline) == before
 
 
-def test_jumps_arrive_and_the_step_box_follows(page: Any, address: str) -> None:
+def test_jumps_arrive_and_the_step_box_follows(page: Any, server: str) -> None:
     """At the step, with the lane in the window, and never far beyond the run's ends."""
-    timeline = opened(page, address, "&p.hooktrace.run=a/late")
+    timeline = opened(page, server, "&p.hooktrace.run=a/late")
     whole = timeline.whole("a/late")
     timeline.frame.locator("#anomalies .row").first.click()
     timeline.wait("s.mode === 'free'")
@@ -151,10 +122,10 @@ def test_jumps_arrive_and_the_step_box_follows(page: Any, address: str) -> None:
     assert timeline.place(2, int(timeline.frame.input_value("#step")), 0)
 
 
-def test_everything_is_in_a_small_window(page: Any, address: str) -> None:
+def test_everything_is_in_a_small_window(page: Any, server: str) -> None:
     """The lists are below the plot, and a tooltip is inside in all four corners."""
     page.set_viewport_size({"width": 800, "height": 600})
-    timeline = opened(page, address, "&p.hooktrace.run=a/late&p.hooktrace.step=10")
+    timeline = opened(page, server, "&p.hooktrace.run=a/late&p.hooktrace.step=10")
     timeline.settle("a/late")
     plot, side = (timeline.frame.locator(name).bounding_box() for name in ("#main", "#side"))
     assert plot["y"] + plot["height"] <= side["y"] + 1
@@ -173,9 +144,9 @@ def test_everything_is_in_a_small_window(page: Any, address: str) -> None:
     page.set_viewport_size({"width": 1300, "height": 800})
 
 
-def test_search_lights_a_bucket_on_all_ranks(page: Any, address: str) -> None:
+def test_search_lights_a_bucket_on_all_ranks(page: Any, server: str) -> None:
     """By its parameter: in a step, the others dimmed; a link has it, Escape puts it out."""
-    timeline = opened(page, address, "&p.hooktrace.run=a/late")
+    timeline = opened(page, server, "&p.hooktrace.run=a/late")
     timeline.settle("a/late")
     timeline.page.keyboard.press("/")
     timeline.page.keyboard.type("layers.5")
@@ -189,7 +160,7 @@ def test_search_lights_a_bucket_on_all_ranks(page: Any, address: str) -> None:
     link = page.url.partition("#hooktrace")[2]
     timeline.press("Escape")
     assert timeline.state()["drawn"]["dimmed"] == 0
-    again = opened(page, address, link)
+    again = opened(page, server, link)
     assert again.settle("a/late")["drawn"]["lit"] == 4
     assert again.frame.input_value("#search") == "layers.5"
     again.page.keyboard.press("/")
@@ -200,9 +171,9 @@ def test_search_lights_a_bucket_on_all_ranks(page: Any, address: str) -> None:
     assert again.frame.input_value("#step") == "3"
 
 
-def test_bars_are_reached_by_keyboard_and_spoken(page: Any, address: str) -> None:
+def test_bars_are_reached_by_keyboard_and_spoken(page: Any, server: str) -> None:
     """Alt and the arrows go from bucket to bucket and from rank to rank; ? lists the keys."""
-    timeline = opened(page, address, "&p.hooktrace.run=a/late&p.hooktrace.step=10")
+    timeline = opened(page, server, "&p.hooktrace.run=a/late&p.hooktrace.step=10")
     timeline.settle("a/late")
     said = "(text) => document.getElementById('spoken').textContent.startsWith(text)"
     for key, who in (
@@ -225,10 +196,10 @@ def test_bars_are_reached_by_keyboard_and_spoken(page: Any, address: str) -> Non
     assert timeline.state()["pinned"] is None
 
 
-def test_legend_entries_filter(page: Any, address: str) -> None:
+def test_legend_entries_filter(page: Any, server: str) -> None:
     """A click hides a stage, a click with Alt shows nothing else, a reload has it as it was."""
     wire = "#0072b2"
-    timeline = opened(page, address, "&p.hooktrace.run=a/late&p.hooktrace.step=10")
+    timeline = opened(page, server, "&p.hooktrace.run=a/late&p.hooktrace.step=10")
     all_of = timeline.settle("a/late")["drawn"]
     assert wire in timeline.colors(2, 10, 1)
     entry = timeline.frame.locator("#legend button", has_text="wire")

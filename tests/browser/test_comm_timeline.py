@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,21 @@ import pytest
 import hooktrace
 from hooktrace.analysis.run import COUNTS, load, reasons
 from hooktrace.analysis.run import Run as Ranks
-from hooktrace.records import Parameter
+from hooktrace.records import HangRecord
 from hooktrace.records.files import find_records
-from hooktrace.testing.synthetic import SyntheticJob
-from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from hooktrace.records.reader import read_parts
 
 from ..analysis.run.files import run_of, steps_of, text_of, write_ranks
-from ..exporters.records_sample import make_anomaly, make_layout
-from .servers import RANKS, STEPS, tensorboard
+from .page import Timeline
+from .runs import HARM, HARMFUL, JOBS, SWEEP
+from .servers import tensorboard
 
 pytestmark = pytest.mark.browser
 
 WIRE = "#0072b2"
 BACKGROUND = "#ffffff"
-EVIL = "<script>window.top.harm=1</script><img src=x onerror='window.top.harm=1'>"
+RANKS, STEPS = 2, 24
+"""Of the recorded run."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def real(logdir: Path) -> Ranks:
 
 @pytest.fixture(scope="module")
 def clear(real: Ranks) -> int:
-    """The step whose narrowest bucket is the widest: a busy machine may stretch any other one."""
+    """The step whose narrowest bucket is the widest."""
 
     def narrowest(step: int) -> float:
         of_step = [track.buckets.step == step for track in real.tracks]
@@ -73,9 +75,17 @@ def assert_bars(ranks: Ranks, state: dict[str, Any]) -> None:
     assert drawn["bars"] > len(widths) / 2
 
 
-def test_it_opens_on_a_typical_step(server: str, open_timeline: Any, real: Ranks) -> None:
+@pytest.fixture
+def another_page(browser: Any) -> Iterator[Any]:
+    """One that is not the ``timeline``'s."""
+    made = browser.new_page(viewport={"width": 1300, "height": 800})
+    yield made
+    made.close()
+
+
+def test_it_opens_on_a_typical_step(another_page: Any, server: str, real: Ranks) -> None:
     """One step in bars of its own, its number in the box; one key away the run, without one."""
-    timeline = open_timeline(server)
+    timeline = Timeline(another_page, server, state="&p.hooktrace.run=real")
     state = timeline.settle("real")
     assert state["mode"] == "free"
     assert_bars(real, state)
@@ -88,11 +98,9 @@ def test_it_opens_on_a_typical_step(server: str, open_timeline: Any, real: Ranks
     assert timeline.frame.input_value("#step") == ""
 
 
-def test_the_whole_run_has_all_ranks_steps_and_marks(
-    server: str, open_timeline: Any, real: Ranks
-) -> None:
+def test_the_whole_run_has_all_ranks_steps_and_marks(timeline: Timeline, real: Ranks) -> None:
     """Every step of every rank, exposed time and the marks of DDP's rebuild."""
-    state = open_timeline(server).whole("real")
+    state = timeline.choose("real")
     drawn = state["drawn"]
     assert (drawn["ranks"], drawn["steps"]) == (RANKS, RANKS * STEPS)
     assert drawn["exposed"] > 0
@@ -103,11 +111,10 @@ def test_the_whole_run_has_all_ranks_steps_and_marks(
 
 
 def test_a_step_shows_each_bucket_with_its_stages(
-    server: str, open_timeline: Any, real: Ranks, clear: int
+    timeline: Timeline, real: Ranks, clear: int
 ) -> None:
     """As many bars as buckets overlap the view; the wire stage has its colour."""
-    timeline = open_timeline(server)
-    timeline.settle("real")
+    timeline.choose("real")
     state = timeline.step(clear)
     assert_bars(real, state)
     assert state["drawn"]["stages"] > 2 * state["drawn"]["bars"]
@@ -119,29 +126,28 @@ def test_a_step_shows_each_bucket_with_its_stages(
 
 
 def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(
-    server: str, open_timeline: Any, real: Ranks, clear: int
+    timeline: Timeline, real: Ranks, clear: int
 ) -> None:
     """As the file has them; pinned stays when the pointer goes, Escape unpins."""
-    timeline = open_timeline(server)
-    timeline.settle("real")
+    timeline.choose("real")
     timeline.step(clear)
-    timeline.page.mouse.move(*timeline.place(2, clear, 3))
+    timeline.page.mouse.move(*timeline.place(1, clear, 1))
     timeline.frame.wait_for_selector("#tooltip .names")
     text = timeline.text("#tooltip")
-    buckets = real.tracks[2].buckets
-    row = int(np.flatnonzero((buckets.step == clear) & (buckets.bucket == 3))[0])
-    assert f"bucket 3, step {clear}, rank 2" in text
+    buckets = real.tracks[1].buckets
+    row = int(np.flatnonzero((buckets.step == clear) & (buckets.bucket == 1))[0])
+    assert f"bucket 1, step {clear}, rank 1" in text
     assert f"{(buckets.done[row] - buckets.ready[row]) / 1e6:,.3f} ms" in text
-    assert f"{real.tracks[2].facts[buckets.facts[row]].numel:,} float32" in text
-    layout = real.tracks[2].records.assignments[-1].buckets[3]
-    assert all(one.name in text for one in layout.parameters)
+    assert f"{real.tracks[1].facts[buckets.facts[row]].numel:,} float32" in text
+    layout = real.tracks[1].records.assignments[-1].buckets[1]
+    assert all(one.name in text for one in layout.parameters[:3])
     assert "wire" in text
     assert timeline.state()["pinned"] is None
     timeline.page.mouse.down()
     timeline.page.mouse.up()
     timeline.page.mouse.move(5, 5)
     timeline.wait("s.pinned && !s.hovered")
-    assert f"bucket 3, step {clear}, rank 2" in timeline.text("#pinned")
+    assert f"bucket 1, step {clear}, rank 1" in timeline.text("#pinned")
     assert timeline.frame.locator("#tooltip").is_hidden()
     timeline.press("Escape")
     assert timeline.state()["pinned"] is None
@@ -151,10 +157,9 @@ def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(
         timeline.page.screenshot(path=os.environ["HOOKTRACE_TEST_SCREENSHOT"])
 
 
-def test_keys_zoom_pan_and_step(server: str, open_timeline: Any) -> None:
+def test_keys_zoom_pan_and_step(timeline: Timeline) -> None:
     """W and s are inverse, a and d and the arrows too; [ and ] go by steps, 0 shows all."""
-    timeline = open_timeline(server)
-    whole = timeline.whole("real")
+    whole = timeline.choose("real")
     near = timeline.press("w")
     assert near["t1"] - near["t0"] == pytest.approx(0.7 * (whole["t1"] - whole["t0"]))
     right = timeline.press("d")
@@ -172,14 +177,11 @@ def test_keys_zoom_pan_and_step(server: str, open_timeline: Any) -> None:
     assert timeline.press("0")["t1"] == pytest.approx(whole["t1"])
 
 
-def test_drag_pans_and_the_wheel_zooms_at_the_pointer(
-    server: str, open_timeline: Any, clear: int
-) -> None:
+def test_drag_pans_and_the_wheel_zooms_at_the_pointer(timeline: Timeline, clear: int) -> None:
     """What is under the pointer stays under it."""
-    timeline = open_timeline(server)
-    timeline.settle("real")
+    timeline.choose("real")
     before = timeline.step(clear)
-    x, y = timeline.place(1, clear, 2)
+    x, y = timeline.place(1, clear, 1)
     mouse = timeline.page.mouse
     mouse.move(x, y)
     mouse.down()
@@ -188,16 +190,15 @@ def test_drag_pans_and_the_wheel_zooms_at_the_pointer(
     dragged = timeline.settle()
     assert dragged["t0"] > before["t0"]
     assert dragged["pinned"] is None
-    assert timeline.place(1, clear, 2)[0] == pytest.approx(x - 100, abs=1)
+    assert timeline.place(1, clear, 1)[0] == pytest.approx(x - 100, abs=1)
     mouse.wheel(0, -200)
     zoomed = timeline.settle()
     assert zoomed["t1"] - zoomed["t0"] < 0.6 * (dragged["t1"] - dragged["t0"])
 
 
-def test_slowest_steps_jump(server: str, open_timeline: Any, real: Ranks) -> None:
+def test_slowest_steps_jump(timeline: Timeline, real: Ranks) -> None:
     """The list begins with the longest period of any rank, and a click shows that step."""
-    timeline = open_timeline(server)
-    whole = timeline.whole("real")
+    whole = timeline.choose("real")
     periods: dict[int, int] = {}
     for track, why in zip(real.tracks, reasons(real), strict=True):
         steps, counts = track.steps, why == COUNTS
@@ -213,44 +214,28 @@ def test_slowest_steps_jump(server: str, open_timeline: Any, real: Ranks) -> Non
     assert timeline.frame.input_value("#step") == str(slowest)
 
 
-def test_resizing_draws_anew(server: str, open_timeline: Any) -> None:
-    timeline = open_timeline(server)
-    before = timeline.whole("real")
-    size = "() => document.getElementById('lanes').width"
-    wide = timeline.frame.evaluate(size)
-    timeline.page.set_viewport_size({"width": 800, "height": 600})
-    timeline.frame.wait_for_function(f"(w) => ({size})() !== w", arg=wide)
-    after = timeline.settle()
-    assert after["drawn"]["ranks"] == before["drawn"]["ranks"]
-    assert after["drawn"]["steps"] == before["drawn"]["steps"]
-
-
-def test_every_run_can_be_chosen(
-    site: Path, logdir: Path, open_timeline: Any, tmp_path: Path
-) -> None:
-    """With TensorBoard's fast loader; other tests are without."""
-    with tensorboard(site, logdir, tmp_path / "log", load_fast=True) as address:
-        timeline = open_timeline(address)
-        timeline.settle("real")
+def test_the_fast_loader_has_all_runs_too(another_page: Any, logdir: Path, tmp_path: Path) -> None:
+    """TensorBoard's; other tests are without."""
+    with tensorboard(logdir, tmp_path / "log", load_fast=True) as address:
+        timeline = Timeline(another_page, address)
+        timeline.settle()
         names = timeline.frame.locator("#run option").all_inner_texts()
-        assert names == ["real", *(f"sweep/lr{i:02d}" for i in range(40))]
-        state = timeline.choose("sweep/lr07")
+        assert set(names) >= {*JOBS, *SWEEP, HARMFUL}
+        state = timeline.choose(SWEEP[7])
         assert (state["drawn"]["ranks"], state["model"]) == (1, "net")
-        tab = timeline.page.locator("text=Comm Timeline").first
-        assert tab.is_visible()
+        assert timeline.page.locator("text=Comm Timeline").first.is_visible()
 
 
-def test_a_running_job_is_followed(site: Path, open_timeline: Any, tmp_path: Path) -> None:
+def test_a_running_job_is_followed(another_page: Any, tmp_path: Path) -> None:
     """A logdir that was empty gets a run, and the run grows: both appear by themselves."""
     logs = tmp_path / "logs"
     logs.mkdir()
-    steps = steps_of(40)
-    text = text_of(run_of(0), steps, ended=False)
+    text = text_of(run_of(0), steps_of(40), ended=False)
     lines = text.splitlines(keepends=True)
     tenth = next(line for line in lines if '"kind":"step"' in line and '"step":9,' in line)
     cut = text.index(tenth) + 20  # in the middle of a line
-    with tensorboard(site, logs, tmp_path / "log") as address:
-        timeline = open_timeline(address)
+    with tensorboard(logs, tmp_path / "log") as address:
+        timeline = Timeline(another_page, address)
         timeline.wait("s.notice.includes('no record file')")
         write_ranks(logs / "job", {0: text[:cut]})
         state = timeline.whole("job")
@@ -264,119 +249,84 @@ def test_a_running_job_is_followed(site: Path, open_timeline: Any, tmp_path: Pat
         assert timeline.press("0")["drawn"]["steps"] == 40
 
 
-def test_names_do_no_harm_and_broken_files_are_named(
-    site: Path, open_timeline: Any, tmp_path: Path
-) -> None:
+def test_names_do_no_harm_and_broken_files_are_named(timeline: Timeline) -> None:
     """Markup in names is text; what cannot be read is told beside what can."""
-    from msgspec.structs import replace
-
-    from hooktrace.records.codec import RecordEncoder
-
-    run = EVIL.replace("/", "")
-    name = EVIL
-    steps = [
-        (replace(s, model=name), tuple(replace(b, model=name, exception=name) for b in bs))
-        for s, bs in steps_of(4)
-    ]
-    layout = make_layout()
-    bucket = replace(layout.buckets[0], parameters=(Parameter(name, (1, 2)),))
-    encoder = RecordEncoder()
-    text = "".join(
-        [
-            text_of(run_of(0), steps, ended=False),
-            encoder.record(replace(layout, model=name, buckets=(bucket,))).decode(),
-            encoder.record(replace(make_anomaly(2), model=name, kind=name, message=name)).decode(),
-            "rubbish\n",
-        ]
-    )
-    logs = tmp_path / "logs"
-    write_ranks(logs / run, {0: text, 1: "\x00\x01 not a trace\n" * 50})
-    (logs / run / "plugins/hooktrace/rank00002.jsonl").mkdir()
-    with tensorboard(site, logs, tmp_path / "log") as address:
-        timeline = open_timeline(address)
-        state = timeline.whole(run)
-        assert state["model"] == name
-        assert state["drawn"]["bars"] == 8
-        timeline.page.mouse.move(*timeline.place(0, 2, 0))
-        timeline.frame.wait_for_selector("#tooltip .names")
-        assert name in timeline.text("#tooltip .names")
-        assert name in timeline.text("#tooltip .bad")
-        assert name in timeline.text("#anomalies")
-        notes = timeline.text("#notes")
-        assert re.search(r"rank 0: line \d+ could not be read", notes)
-        assert "rank00002.jsonl cannot be read: not a regular file" in notes
-        # TensorBoard's policy would stop the script of markup, but there must be no markup at all.
-        assert timeline.frame.locator("img").count() == 0
-        assert timeline.page.evaluate("window.harm") is None
+    state = timeline.choose(HARMFUL)
+    assert state["model"] == HARM
+    assert state["drawn"]["bars"] == 8
+    timeline.page.mouse.move(*timeline.place(0, 2, 0))
+    timeline.frame.wait_for_selector("#tooltip .names")
+    assert HARM in timeline.text("#tooltip .names")
+    assert HARM in timeline.text("#tooltip .bad")
+    assert HARM in timeline.text("#anomalies")
+    notes = timeline.text("#notes")
+    assert re.search(r"rank 0: line \d+ could not be read", notes)
+    assert "rank00002.jsonl cannot be read: not a regular file" in notes
+    # TensorBoard's policy would stop the script of markup, but there must be no markup at all.
+    assert timeline.frame.locator("img").count() == 0
+    assert timeline.page.evaluate("window.harm") is None
 
 
-def colors_of(timeline: Any, box: dict[str, Any], *, inset: float = 3.0) -> set[str]:
+def colors_of(timeline: Timeline, box: dict[str, Any], *, inset: float = 3.0) -> set[str]:
     width, height = box["width"] - 2 * inset, box["height"] - 2
     return set(timeline.pixels(box["x"] + inset, box["y"] + 1, width, height))
 
 
-HANGS = {
-    "lasts": SyntheticHang(step=12, killed=(2,)),
-    "went on": SyntheticHang(step=6, went_on_after_s=42),
-}
+def hang_of(folder: Path) -> HangRecord:
+    """Return the first record of a hang that rank 0 has."""
+    return read_parts(find_records(folder)[0]).hangs[0]
 
 
-def test_hangs_are_drawn_open_or_to_their_end(
-    site: Path, open_timeline: Any, tmp_path: Path
-) -> None:
-    """Hatched on the ranks that wait, torn off at the edge; the missing rank's lane is marked.
+def test_a_hang_that_lasts_is_drawn_open(timeline: Timeline, logdir: Path) -> None:
+    """Hatched on the ranks that wait, torn off at the edge; the missing rank's lane is marked."""
+    state, record = timeline.choose("lasts"), hang_of(logdir / "lasts")
+    assert {k: state["drawn"][k] for k in ("hangs", "missing", "open")} == {
+        "hangs": 3, "missing": 1, "open": 4
+    }  # fmt: skip
+    width = timeline.frame.evaluate("() => document.getElementById('lanes').clientWidth")
+    boxes = {box["rank"]: box for box in state["hangs"]}
+    rows = {rank: box["height"] for rank, box in boxes.items()}
+    assert all(box["x"] + box["width"] == pytest.approx(width) for box in boxes.values())
+    assert rows[2] > 5 * rows[0]
+    for box in boxes.values():
+        plain = {**box, "x": box["x"] + 0.6 * box["width"], "width": 0.3 * box["width"]}
+        assert len(colors_of(timeline, plain)) > 3  # hatched, right of the label
+    torn = {"x": width - 3, "y": boxes[2]["y"], "width": 3, "height": boxes[2]["height"]}
+    assert BACKGROUND in colors_of(timeline, torn, inset=0)
+    if "HOOKTRACE_TEST_HANG_SCREENSHOT" in os.environ:
+        timeline.page.screenshot(path=os.environ["HOOKTRACE_TEST_HANG_SCREENSHOT"])
+    frame = timeline.frame.locator("#lanes").bounding_box()
+    for rank, part in ((0, "waits"), (2, "is waited for")):
+        box = boxes[rank]
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        timeline.page.mouse.move(frame["x"] + x, frame["y"] + y)
+        timeline.frame.wait_for_selector("#tooltip .bad")
+        text = timeline.text("#tooltip")
+        assert f"hang, step 12: rank {rank} {part}" in text
+        assert f"{record.message}; no end of it is recorded" in text
+    row = timeline.frame.locator("#anomalies .row").first
+    assert "hang, step 12, for rank 2" in row.inner_text()
+    timeline.press("w")
+    row.click()
+    timeline.wait("s.mode === 'free'")
+    shown = timeline.settle()
+    start = min(box["start"] for box in shown["hangs"])
+    assert (shown["t0"] + shown["t1"]) / 2 == pytest.approx(start, rel=0.01)
 
-    Over the bucket's own bar, whose tooltip has the sentence, where it went on.
-    """
-    logs, job = tmp_path / "logs", SyntheticJob(steps=12)
-    records = {name: write_hung_job(job, hang, logs / name) for name, hang in HANGS.items()}
-    with tensorboard(site, logs, tmp_path / "log") as address:
-        timeline = open_timeline(address)
-        timeline.choose("lasts")
-        state, record = timeline.whole("lasts"), records["lasts"]
-        assert {k: state["drawn"][k] for k in ("hangs", "missing", "open")} == {
-            "hangs": 3, "missing": 1, "open": 4
-        }  # fmt: skip
-        width = timeline.frame.evaluate("() => document.getElementById('lanes').clientWidth")
-        boxes = {box["rank"]: box for box in state["hangs"]}
-        rows = {rank: box["height"] for rank, box in boxes.items()}
-        assert all(box["x"] + box["width"] == pytest.approx(width) for box in boxes.values())
-        assert rows[2] > 5 * rows[0]
-        for box in boxes.values():
-            plain = {**box, "x": box["x"] + 0.6 * box["width"], "width": 0.3 * box["width"]}
-            assert len(colors_of(timeline, plain)) > 3  # hatched, right of the label
-        torn = {"x": width - 3, "y": boxes[2]["y"], "width": 3, "height": boxes[2]["height"]}
-        assert BACKGROUND in colors_of(timeline, torn, inset=0)
-        if "HOOKTRACE_TEST_HANG_SCREENSHOT" in os.environ:
-            timeline.page.screenshot(path=os.environ["HOOKTRACE_TEST_HANG_SCREENSHOT"])
-        frame = timeline.frame.locator("#lanes").bounding_box()
-        for rank, part in ((0, "waits"), (2, "is waited for")):
-            box = boxes[rank]
-            x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-            timeline.page.mouse.move(frame["x"] + x, frame["y"] + y)
-            timeline.frame.wait_for_selector("#tooltip .bad")
-            text = timeline.text("#tooltip")
-            assert f"hang, step 12: rank {rank} {part}" in text
-            assert f"{record.message}; no end of it is recorded" in text
-        row = timeline.frame.locator("#anomalies .row").first
-        assert "hang, step 12, for rank 2" in row.inner_text()
-        timeline.press("w")
-        row.click()
-        timeline.wait("s.mode === 'free'")
-        shown = timeline.settle()
-        start = min(box["start"] for box in shown["hangs"])
-        assert (shown["t0"] + shown["t1"]) / 2 == pytest.approx(start, rel=0.01)
-        timeline.choose("went on")
-        state = timeline.step(6)
-        assert {k: state["drawn"][k] for k in ("hangs", "missing", "open")} == {
-            "hangs": 3, "missing": 1, "open": 0
-        }  # fmt: skip
-        record, frames = records["went on"], hooktrace.load(logs / "went on")
-        (box,) = [box for box in state["hangs"] if box["rank"] == 0]
-        assert (box["start"], box["end"] - box["start"]) == (
-            pytest.approx(record.since_ns - frames.buckets["ready_ns"].min()),
-            42_000_000_000,
-        )
-        timeline.page.mouse.move(*timeline.place(0, 6, 5))
-        timeline.frame.wait_for_selector("#tooltip .names")
-        assert f"{record.message}; it went on after at most 42 s" in timeline.text("#tooltip")
+
+def test_a_hang_that_went_on_is_drawn_to_its_end(timeline: Timeline, logdir: Path) -> None:
+    """Over the bucket's own bar, whose tooltip has the sentence."""
+    timeline.choose("went on")
+    state = timeline.step(6)
+    assert {k: state["drawn"][k] for k in ("hangs", "missing", "open")} == {
+        "hangs": 3, "missing": 1, "open": 0
+    }  # fmt: skip
+    record, frames = hang_of(logdir / "went on"), hooktrace.load(logdir / "went on")
+    (box,) = [box for box in state["hangs"] if box["rank"] == 0]
+    assert (box["start"], box["end"] - box["start"]) == (
+        pytest.approx(record.since_ns - frames.buckets["ready_ns"].min()),
+        42_000_000_000,
+    )
+    timeline.page.mouse.move(*timeline.place(0, 6, 5))
+    timeline.frame.wait_for_selector("#tooltip .names")
+    assert f"{record.message}; it went on after at most 42 s" in timeline.text("#tooltip")

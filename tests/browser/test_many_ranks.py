@@ -1,42 +1,22 @@
-"""64 ranks in the tab, one of them late: heat map, lanes, strip of the whole run.
-
-One page serves all tests, and each leaves it as it found it.
-"""
+"""64 ranks in the tab, one of them late: heat map, lanes, strip of the whole run."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hooktrace.testing.synthetic import SyntheticJob, write_job
-
 from .page import Timeline
-from .servers import one_page
+from .runs import LATE_OF_MANY as LATE
 
 pytestmark = pytest.mark.browser
 
-LATE = 37
-JOB = SyntheticJob(
-    ranks=64, steps=12, late_ms={LATE: 12.0}, bucket_bytes=(1_000_000,) * 6, jitter_ms=0.1
-)
 
-
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("logs")
-    write_job(JOB, folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def timeline(site: Path, browser: Any, logs: Path) -> Iterator[Timeline]:
-    with one_page(site, browser, logs, ".") as page:
-        yield page
+@pytest.fixture(autouse=True)
+def _many(timeline: Timeline) -> None:
+    timeline.choose("many")
 
 
 def choose(timeline: Timeline, selector: str, value: str) -> dict[str, Any]:

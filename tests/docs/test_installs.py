@@ -22,7 +22,6 @@ import pytest
 from hooktrace.records.reader import read_parts
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
-from ..browser.servers import copy_source
 from ..distributed.harness import REPOSITORY
 from .test_commands import assert_tab
 
@@ -103,7 +102,11 @@ def installation(
 ) -> Iterator[Callable[[str], Installation]]:
     """Make an environment with an extra; they are large, and removed at the end."""
     made: list[Path] = []
-    source = copy_source(tmp_path_factory.mktemp("source"))
+    source = tmp_path_factory.mktemp("source")  # as building leaves files beside it
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(REPOSITORY / "hooktrace", source / "hooktrace", ignore=ignore)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(REPOSITORY / name, source)
 
     def make(extra: str) -> Installation:
         made.append(tmp_path_factory.mktemp("installed"))
