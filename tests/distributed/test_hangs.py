@@ -1,4 +1,4 @@
-"""Real ranks that wait for ever: each kind of hang is told by its name, with who is waited for.
+"""Real ranks that wait for ever: what only they show; each kind of hang is in ``tests/ranks/hang``.
 
 a scenario, in the main thread of every rank --> records of hangs, which another thread of each
 rank writes to a file --> the test, which kills the processes
@@ -25,11 +25,10 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
-from hooktrace import AllGather, AllReduce, Tracer, hooks, trace
+from hooktrace import AllReduce, Tracer, hooks, trace
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.records import HangRecord
 from hooktrace.staging.job import job_store
-from hooktrace.tracing.process_channel import EXIT_CODE
 from hooktrace.tracing.tracer import open_tracers
 from tests.distributed.harness import Group, here, name_of
 from tests.distributed.models import backward, make_ddp
@@ -141,26 +140,9 @@ def hub_stopped(rank: int) -> None:
     hang(rank, stop, who=0)
 
 
-def raise_and_stay() -> None:
-    try:
-        raise ValueError("a bad batch")
-    except ValueError:
-        for_ever()
-
-
-def raised(rank: int) -> None:
-    """Rank 1 raises, and stays in its except."""
-    hang(rank, raise_and_stay)
-
-
 def interpreter_held(rank: int) -> None:
     """Rank 1 is in native code that keeps the interpreter lock: a search of exponential time."""
     hang(rank, lambda: re.match(r"(a+)+$", "a" * 60 + "b"))
-
-
-def barrier_on_one(rank: int) -> None:
-    """Rank 1 waits at a barrier that the others do not come to."""
-    hang(rank, dist.barrier)
 
 
 def slow(rank: int) -> None:
@@ -173,14 +155,6 @@ def slow(rank: int) -> None:
             time.sleep(0.05)
 
     hang(rank, until_told)
-
-
-def evaluation_on_one(rank: int) -> None:
-    """Rank 1 is in its data loader, the others wait for it at a barrier."""
-    steps_until(rank, registered(rank))
-    if rank == LATE:
-        next_batch()
-    dist.barrier()
 
 
 def uneven_inputs(rank: int) -> None:
@@ -218,18 +192,6 @@ def missing_bucket(rank: int) -> None:
             meet(rank)
         ddp(torch.randn(4, 32), with_extra=not leaves_out).sum().backward()
     for_ever()
-
-
-def different_order(rank: int) -> None:
-    """Rank 1 runs the second model's backward pass first."""
-    models = [make_ddp(process_group=dist.new_group()) for _ in range(2)]
-    tracer = observed(rank)
-    for model in models:
-        model.register_comm_hook(model.process_group, trace(hooks.allreduce_hook, tracer=tracer))
-    for model in models:
-        steps_until(rank, model)
-    for model in models[:: -1 if rank == LATE else 1]:
-        backward(model, rank, HANGS_AT)
 
 
 # --- a hook does something else after some calls --------------------------------------------------
@@ -310,33 +272,6 @@ def some_ranks_of_a_group_only(rank: int) -> None:
     hooked(rank, on_some_ranks, Calls(pairs[rank // 2]))
 
 
-@hooktrace.staged
-def other_collective(state: Calls, bucket: Any) -> Iterator[Any]:
-    """Gather on one rank where the others reduce."""
-    tensor = bucket.buffer()
-    is_other = state.is_due() and dist.get_rank() == LATE
-    yield AllGather(tensor) if is_other else AllReduce(tensor)
-    return tensor
-
-
-def different_collectives(rank: int) -> None:
-    """The hook gathers on rank 1 and reduces on the others."""
-    hooked(rank, other_collective)
-
-
-def never_ends(state: Calls, bucket: Any) -> Any:
-    """Return a future that nobody completes, at some time."""
-    future: Any = torch.futures.Future()
-    if not state.is_due():
-        future.set_result(bucket.buffer())
-    return future
-
-
-def never_completed(rank: int) -> None:
-    """The hook's future has no result."""
-    hooked(rank, never_ends)
-
-
 def waits_in_callback(rank: int) -> None:
     """Torch's own PowerSGD, with several buckets, on gloo."""
     state = powerSGD_hook.PowerSGDState(
@@ -359,13 +294,13 @@ def begun(scenario: Scenario, folder: Path, ranks: int = 2) -> Iterator[Group]:
         group.kill()
 
 
-def until(true: Callable[[], bool], group: Group | None) -> None:
-    """Wait until something is true; ``group``: of which no rank may end before."""
+def until(true: Callable[[], bool], group: Group) -> None:
+    """Wait until something is true; no rank of the group may end before."""
     end = time.monotonic() + DEADLINE_S
     while not true():
-        ended = [] if group is None else group.outcomes()
-        assert not ended, (ended, group and group.output())
-        assert time.monotonic() < end, group and group.output()
+        ended = group.outcomes()
+        assert not ended, (ended, group.output())
+        assert time.monotonic() < end, group.output()
         time.sleep(0.1)
 
 
@@ -424,16 +359,10 @@ class Kind(NamedTuple):
 KINDS: dict[Scenario, Kind] = {
     died: Kind("died", "for rank 1, which is no more: its process (pid "),
     stopped: Kind("stopped", "for rank 1, which stands still: its process (pid "),
-    raised: Kind("raised", "which raised ValueError: a bad batch at test_hangs.py:"),
     missing_bucket: Kind("missing_bucket", "has had 1 bucket in step 3 and went on"),
-    barrier_on_one: Kind("different_collectives", "is in barrier() in `test_hangs"),
     uneven_inputs: Kind("uneven_inputs", "which ends its training in `test_hangs"),
     interpreter_held: Kind("interpreter_held", "answers nothing, although its process"),
-    evaluation_on_one: Kind("busy", "rank 0 waits in barrier in `test_hangs.py:"),
     some_ranks_only: Kind("some_ranks_only", "which rank 1 has not issued", None),
-    different_collectives: Kind("different_collectives", "in all_reduce of", None),
-    never_completed: Kind("never_completed", "torch lists no pending collective", None),
-    different_order: Kind("different_order", "not come to; run the models in the same order", None),
     # Whatever number torch gives the group in the processes of the others.
     some_ranks_of_a_group_only: Kind("some_ranks_only", "", ((LATE,), (0,)), 4),
     # The threads whose callbacks wait are named, by where in torch's hook they do.
@@ -455,9 +384,6 @@ def test_each_kind_is_told(seen: dict[Scenario, HangRecord], scenario: Scenario)
     assert expected.said in record.message
     if expected.who is not None:
         assert (record.ranks, record.waiting) == expected.who, record.message
-    if scenario is evaluation_on_one:
-        assert record.bucket == -1
-    elif expected.who is not None:
         begins = f"bucket {record.bucket} of step {record.step} has waited "
         assert record.message.startswith(begins)
 
@@ -487,26 +413,16 @@ def test_stopped_hub(tmp_path: Path) -> None:
         assert "for rank 0, which stands still: its process (pid " in record.message
 
 
-def _recorded(rank: int, on_hang: str) -> None:
-    """Rank 1 is in its data loader; there are record files."""
-    folder = os.environ[FOLDER]
-    tracer = observed(rank, on_hang=on_hang, exporters=[RecordFileExporter(logdir=folder)])
+def dumps(rank: int) -> None:
+    """Rank 1 is in its data loader; all write down what they know, beside their records."""
+    exporter = RecordFileExporter(logdir=os.environ[FOLDER])
+    tracer = observed(rank, on_hang="dump", exporters=[exporter])
     ddp = make_ddp()
     ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
     steps_until(rank, ddp)
     if rank == LATE:
         next_batch()
     backward(ddp, rank, HANGS_AT)
-
-
-def dumps(rank: int) -> None:
-    """All write down what they know, beside their records."""
-    _recorded(rank, "dump")
-
-
-def aborts(rank: int) -> None:
-    """All end, and their records are written."""
-    _recorded(rank, "abort")
 
 
 def dumped(scenario: Scenario, folder: Path) -> list[str]:
@@ -526,16 +442,3 @@ def test_dump(tmp_path: Path) -> None:
     assert "all_reduce of " in waits
     assert " _engine_run_backward" in waits
     assert " next_batch" in late
-
-
-def test_abort(tmp_path: Path) -> None:
-    """All ranks end with the code that torchrun's restart follows, and their files have why."""
-    with begun(aborts, tmp_path) as group:
-        until(lambda: all(process.poll() is not None for process in group.processes), None)
-        assert [process.poll() for process in group.processes] == [EXIT_CODE, EXIT_CODE]
-        said = group.output()
-        for rank in range(2):
-            assert f"hooktrace ends rank {rank} (on_hang='abort'): bucket 0 of step 3 has" in said
-    for rank in range(2):
-        lines = (tmp_path / f"plugins/hooktrace/rank0000{rank}.jsonl").read_text()
-        assert '"kind":"hang"' in lines
