@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.staging.job import loopback
-
 from ..distributed.harness import REPOSITORY
+from ..distributed.programs import clean_environment
 from ..docs.pages import Page
 from ..exporters.processes import Prometheus, prometheus, until
 from . import panels, rules
@@ -30,15 +28,11 @@ QUERIES = [
 def job(folder: Path) -> Iterator[None]:
     """Train on two ranks while the block runs; its ranks end by themselves."""
     end, log = folder / "end", folder / "job.log"
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("HOOKTRACE_", "OTEL_"))}
-    environment |= {
-        "PYTHONPATH": str(REPOSITORY),
-        "GLOO_SOCKET_IFNAME": loopback(),
-        "OMP_NUM_THREADS": "1",
-        "HOOKTRACE_PROMETHEUS_PORT": "0",
-        "HOOKTRACE_PROMETHEUS_FILE_SD": str(folder / "targets"),
-        "HOOKTRACE_ERROR_EVERY": "5",
-    }
+    environment = clean_environment(
+        HOOKTRACE_PROMETHEUS_PORT="0",
+        HOOKTRACE_PROMETHEUS_FILE_SD=str(folder / "targets"),
+        HOOKTRACE_ERROR_EVERY="5",
+    )
     launch = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     script = Path(__file__).with_name("job.py")
     with (

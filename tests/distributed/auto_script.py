@@ -2,13 +2,12 @@
 
 Under torchrun it is one rank; with ``spawn`` or ``fork`` it starts two itself.  Rank 0 writes the
 last parameters' bits into OUT.  With ``exit`` each ends with code 7; with ``children`` too, once it
-has started two that import torch and train nothing, as loaders' workers and tools do.
+has started one that imports torch and trains nothing, as loaders' workers do.
 """
 
 import gc
 import multiprocessing
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -42,7 +41,6 @@ def train(rank: int, store: str | None) -> None:
         worker = multiprocessing.get_context("spawn").Process(target=__import__, args=("torch",))
         worker.start()
         worker.join(100)
-        subprocess.run([sys.executable, "-c", "import torch"], check=True)
     dist.barrier()
     del ddp
     gc.collect()  # or gloo may abort at the end

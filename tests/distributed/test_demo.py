@@ -19,7 +19,7 @@ from hooktrace.records.reader import read_parts
 
 from ..exporters.processes import get, until
 from ..versions import HOOKS_SHARDS
-from .harness import REPOSITORY
+from .harness import environment
 
 pytestmark = pytest.mark.slow
 
@@ -73,11 +73,10 @@ class Job:
 def demo(out: Path, *arguments: str) -> Iterator[Job]:
     log = out.with_name("output.txt")
     command = [sys.executable, "-m", "hooktrace", "demo", "--out", str(out), "--port", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, *arguments],
-            stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
+            stdout=output, stderr=subprocess.STDOUT, env=environment(), start_new_session=True,
         )  # fmt: skip
     try:
         yield Job(process, out, log)
@@ -139,7 +138,7 @@ def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
     (command,) = re.findall(r"^  Report +\S*hooktrace (report .*)$", printed, re.M)
     report = subprocess.run(
         [sys.executable, "-m", "hooktrace", *shlex.split(command)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env=environment(),
         capture_output=True, text=True, timeout=DEADLINE_S, check=True,
     )  # fmt: skip
     assert re.search(r"bf16_compress_hook, \d+ steps on 2 ranks", report.stdout)

@@ -9,7 +9,7 @@ import pytest
 
 from hooktrace.records.reader import read_parts
 from tests.distributed.harness import REPOSITORY
-from tests.distributed.test_run import TORCHRUN, finished
+from tests.distributed.programs import TORCHRUN, finished
 from tests.versions import HOOKS_SHARDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]

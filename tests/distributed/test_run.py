@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from hooktrace.staging.job import loopback
-from tests.distributed.harness import REPOSITORY
+from tests.distributed.programs import TORCHRUN, call
 from tests.integrations.rows import Framework, shows
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = str(Path(__file__).with_name("auto_script.py"))
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
 RUN = ["-m", "hooktrace", "run"]
 ANY = Framework("any", "`torchrun ... -m hooktrace run train.py`", "torch")
-
-
-def call(arguments: Sequence[str], folder: Path, **environment: str) -> tuple[int, str]:
-    """Return a Python process's exit code and standard error; no process outlives it."""
-    code, _, said = finished(arguments, folder, **environment)
-    return code, said
-
-
-def finished(arguments: Sequence[str], folder: Path, **environment: str) -> tuple[int, str, str]:
-    """Return the same with standard output before standard error."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HOOKTRACE_", "OTEL_"))}
-    kept |= {
-        "PYTHONPATH": str(REPOSITORY),
-        "GLOO_SOCKET_IFNAME": loopback(),
-        "OMP_NUM_THREADS": "1",
-    }
-    with subprocess.Popen(
-        [sys.executable, *arguments], cwd=folder, env=kept | environment,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    ) as process:  # fmt: skip
-        try:
-            printed, said = process.communicate(timeout=150)
-        finally:
-            if process.poll() is None:
-                _end(process)
-    return process.returncode, printed, said
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End a launcher, which ends its ranks: they have sessions of their own."""
-    os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(40)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def lines_of_hooktrace(said: str) -> list[str]:

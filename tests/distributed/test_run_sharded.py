@@ -9,7 +9,8 @@ import pytest
 
 from hooktrace.records import StepRecord
 from hooktrace.records.codec import decode_line
-from tests.distributed.test_run import RUN, TORCHRUN, call, lines_of_hooktrace
+from tests.distributed.programs import TORCHRUN, call
+from tests.distributed.test_run import RUN, lines_of_hooktrace
 
 pytestmark = pytest.mark.slow
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from hooktrace.staging.job import loopback
 from tests.distributed.harness import REPOSITORY
+from tests.distributed.programs import TORCHRUN, finished
 from tests.integrations.rows import PYTHON
 
-DEADLINE_S = 300
-TWO_RANKS = (
-    "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
-    "--nproc-per-node", "2",
-)  # fmt: skip
+TWO_RANKS = (*TORCHRUN, "--nproc-per-node", "2")
 
 needs_frameworks = pytest.mark.skipif(
     not PYTHON,
@@ -40,36 +34,18 @@ def check_namespaces() -> None:
         pytest.skip("no network namespace can be made")
 
 
-def run(arguments: Sequence[str | Path], folder: Path, *, within: Sequence[str] = ()) -> str:
-    """Return what a script says on standard output; no process outlives it.
-
-    ``within``: the command that starts Python.
-    """
-    return call(arguments, folder, within=within)[0]
-
-
 def call(
     arguments: Sequence[str | Path], folder: Path, *, within: Sequence[str] = ()
 ) -> tuple[str, str]:
-    """Return what a script says on standard output, and on standard error, as ``run`` does."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("HOOKTRACE_", "OTEL_"))}
-    environment |= {
-        "PYTHONPATH": str(REPOSITORY),
-        "GLOO_SOCKET_IFNAME": loopback(),
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
-    with subprocess.Popen(
-        [*within, PYTHON, *map(str, arguments)], cwd=folder, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    ) as process:  # fmt: skip
-        try:
-            said, errors = process.communicate(timeout=DEADLINE_S)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, errors[-6000:]
+    """Return what a script says on standard output and error; ``within``: what starts Python."""
+    code, said, errors = finished(arguments, folder, python=(*within, PYTHON), HF_HUB_OFFLINE="1")
+    assert code == 0, errors[-6000:]
     return said, errors
+
+
+def run(arguments: Sequence[str | Path], folder: Path, *, within: Sequence[str] = ()) -> str:
+    """Return what a script says on standard output."""
+    return call(arguments, folder, within=within)[0]
 
 
 def on_two_ranks(script: str | Path, folder: Path, *arguments: str | Path) -> str:
