@@ -25,7 +25,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -49,20 +49,7 @@ launchers: set[int] = set()
 """Processes that the running groups were started by."""
 
 
-class Launched(Protocol):
-    """What a group needs of a process that it started; ``subprocess.Popen`` has it."""
-
-    @property
-    def pid(self) -> int:
-        """The process."""
-
-    def poll(self) -> int | None:
-        """Return the exit code once there is one."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the exit code; raises ``subprocess.TimeoutExpired``."""
-
-
+Launched = Fork | subprocess.Popen[bytes]
 Start = Callable[[Path, Path], Launched]
 """Starts a process whose ranks connect to a socket, the first, and print into a file, the second.
 """
