@@ -55,13 +55,13 @@ class Writer:
     """Writes the rows of frameworks of which all tests that were asked for have passed."""
 
     def __init__(self) -> None:
-        self._declared: dict[str, tuple[Framework, tuple[str, ...]]] = {}
+        self._declared: list[tuple[str, Framework, tuple[str, ...]]] = []
         self._passed: set[str] = set()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             for mark in item.iter_markers("shows"):
-                self._declared[item.nodeid] = mark.args
+                self._declared.append((item.nodeid, *mark.args))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
@@ -69,10 +69,10 @@ class Writer:
 
     def pytest_sessionfinish(self) -> None:
         """Put rows in the place of those of the same name; by name, after that of any framework."""
-        tried = {f.name for f, _ in self._declared.values()}
-        tried -= {f.name for test, (f, _) in self._declared.items() if test not in self._passed}
+        tried = {f.name for _, f, _ in self._declared}
+        tried -= {f.name for test, f, _ in self._declared if test not in self._passed}
         kept = {row["name"]: row for row in json.loads(FILE.read_text())}
-        for row in rows(list(self._declared.values())):
+        for row in rows([(framework, works) for _, framework, works in self._declared]):
             if row["name"] in tried:
                 kept[row["name"]] = row | {"version": version(row["package"])}
         ordered = [kept[name] for name in sorted(kept, key=lambda n: (n != "any", n.lower()))]

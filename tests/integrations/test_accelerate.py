@@ -11,7 +11,6 @@ from hooktrace.records.reader import read_parts
 from tests.distributed.harness import REPOSITORY
 from tests.integrations.frameworks import PYTHON, needs_frameworks, on_two_ranks, run
 from tests.integrations.rows import Framework, shows
-from tests.integrations.sharded_runs import traced_as_without
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, needs_frameworks]
 ACCELERATE = Framework(
@@ -60,27 +59,3 @@ def test_a_script_that_does_not_know_hooktrace(tmp_path: Path) -> None:
         assert (found.run.rank, found.run.world_size, found.closed) == (rank, 2, True)
         assert {step.hook for step in found.steps} == {"ddp_allreduce"}
         assert [step.step for step in found.steps] == list(range(10))
-
-
-@shows(ACCELERATE, "sharded by its FSDP2, without a line and by `fsdp.trace` (see below)")
-def test_a_model_that_it_shards(tmp_path: Path) -> None:
-    """A step is two batches; evaluations, a checkpoint and state dicts between are none.
-
-    Without a device its plugin has no effect: what it makes then is a DDP model, which is traced.
-    """
-    ran = traced_as_without("accelerate_sharded.py", tmp_path, "by-hand", "as-it-is")
-    steps = ran.steps("Net")
-    assert ran.units("Net") == {"<root>", "blocks.0", "blocks.1", "blocks.2"}
-    # Gathered in forward and backward for both batches; the root not after an evaluation.
-    assert [step.bucket_count for step in steps] == [18, 18, 17, 18, 17, 18]
-    assert {step.hook for step in steps} == {"fully_shard"}
-    assert {step.hook for step in ran.steps("by hand")} == {"bf16_reduce_scatter"}
-    assert len(ran.steps("by hand")) == 6
-    plainly, by_hand, as_it_is, *others = ran.lines
-    assert plainly.startswith("hooktrace: Net: fully_shard, medians of 4 steps of ")
-    assert by_hand.startswith("hooktrace: by hand: bf16_reduce_scatter, medians of 4 steps of ")
-    assert as_it_is.startswith("hooktrace: Net#2: ddp_allreduce, medians of ")
-    assert len(others) == 2, others
-    report = ran.report()
-    assert "sharded by fully_shard (FSDP2): units take the place of buckets" in report
-    assert "4 of 6 are included; left out: 2 of the first two" in report

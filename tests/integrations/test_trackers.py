@@ -85,6 +85,7 @@ def test_what_is_not_known_is_left_out() -> None:
 @shows(TRACKERS, "MLflow's file store")
 @needs_frameworks
 @pytest.mark.slow
+@pytest.mark.long
 def test_mlflow(tmp_path: Path) -> None:
     """Its file store has a history of each number, at the steps of the job."""
     facts = json.loads(run([SCRIPTS / "mlflow_store.py", tmp_path], tmp_path).splitlines()[-1])

@@ -11,6 +11,7 @@ import pytest
 from tests.integrations.frameworks import needs_frameworks, on_two_ranks
 from tests.integrations.rows import Framework, shows
 from tests.integrations.sharded_runs import traced_as_without
+from tests.integrations.test_accelerate import ACCELERATE
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, needs_frameworks]
 TRANSFORMERS = Framework("transformers", "`trace(trainer, hook)`", "transformers")
@@ -40,9 +41,13 @@ def test_a_second_train(tmp_path: Path) -> None:
     assert facts == {"counts": [12, 24], "hook": "ddp_allreduce", "anomalies": [], "losses": 2}
 
 
+@shows(ACCELERATE, "sharded by its FSDP2, without a line and by `fsdp.trace` (see below)")
 @shows(TRANSFORMERS, "sharded by FSDP2, without a line and by `fsdp.trace` (see below)")
 def test_a_model_that_it_shards(tmp_path: Path) -> None:
-    """A step is the Trainer's, of two batches; evaluations and checkpoints between are none."""
+    """By Accelerate's plugin, under which a step is the Trainer's, of two batches.
+
+    Evaluations and checkpoints between are none.
+    """
     ran = traced_as_without("trainer_sharded.py", tmp_path, "by-hand")
     steps = ran.steps("GPT2LMHeadModel")
     assert len(steps) == ran.facts["optimizer steps"] == 12
