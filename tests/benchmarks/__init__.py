@@ -12,7 +12,7 @@ printed as soon as it is measured.  A benchmark reports; it never fails a build.
     whole_step.py   a training step on two ranks, traced over untraced; or checked
     sharded.py      a sharded model (FSDP2): a unit's collective, and a whole step
     wire.py         wire stages against torch.profiler
-    long_run.py     a tracer and record files that are left on
+    long_run.py     a tracer that is left on
     programs.py     the import, the commands that answer at once, a large report
     hooks.py        each standard hook beside torch's own
     timeline.py     Comm Timeline on a million stages, in Chromium

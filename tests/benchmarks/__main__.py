@@ -17,7 +17,7 @@ from hooktrace.commands.bench.table import HEADING, Row, line_of, machine_facts
 
 from .drain import drain
 from .hooks import hooks_beside_torchs
-from .long_run import memory, record_files
+from .long_run import memory
 from .programs import large_report, start_up
 from .ranks import ranks
 from .sharded import sharded
@@ -49,7 +49,6 @@ GROUPS = {
     "wire": Group(wire, "all-reduces of 8 MB, against torch.profiler"),
     "probes": Group(probes, "a probe of the error, an 8 MB bucket, 2 ranks"),
     "memory": Group(memory, "a tracer that is left on"),
-    "record-file": Group(record_files, "record files that are left on"),
     "start-up": Group(start_up, "import and commands, new interpreters"),
     "hooks": Group(
         hooks_beside_torchs, "step time with a standard hook / with torch's own", is_default=False
