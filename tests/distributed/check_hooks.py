@@ -73,22 +73,11 @@ def never_done(state, bucket):  # type: ignore[no-untyped-def]
     return torch.futures.Future()
 
 
-def leaves_one_behind(state, bucket):  # type: ignore[no-untyped-def]
-    """End the process of rank 1, while rank 0 does not even listen."""
-    if _is_due("leaves_one_behind", 1):
-        os._exit(3)
-    time.sleep(1000)
-
-
 def raises_on_one_rank(state, bucket):  # type: ignore[no-untyped-def]
     """Raise on rank 1, while rank 0 waits for it."""
     if _is_due("raises_on_one_rank"):
         raise ValueError("boom")
     return averages(state, bucket)
-
-
-def gives_none(state, bucket):  # type: ignore[no-untyped-def]
-    """Return what ends a process whose hook is not traced."""
 
 
 def sums(state, bucket):  # type: ignore[no-untyped-def]
@@ -133,21 +122,6 @@ def remembers(state, bucket):  # type: ignore[no-untyped-def]
 def differs(state, bucket):  # type: ignore[no-untyped-def]
     """Give each rank other bits."""
     return _then(bucket, lambda t: t.mul_(1 + 1e-6 * dist.get_rank()))
-
-
-def mixes_up(state, bucket):  # type: ignore[no-untyped-def]
-    """Give every bucket the average of another step now and then."""
-    _calls["mixes_up"] += 1
-    if _calls["mixes_up"] % 50 == 0:
-        return _then(bucket, lambda t: t.roll(1))
-    return averages(state, bucket)
-
-
-def noise(state, bucket):  # type: ignore[no-untyped-def]
-    """Give nothing of the average."""
-    generator = torch.Generator().manual_seed(_calls["noise"])
-    _calls["noise"] += 1
-    return _then(bucket, lambda t: torch.randn(t.shape, generator=generator))
 
 
 def float32_only(state, bucket):  # type: ignore[no-untyped-def]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from hooktrace.testing.check import CheckResult
 from hooktrace.testing.check.launch import check
 from hooktrace.testing.check.spec import HookSpec
 from tests.distributed import check_hooks
-from tests.distributed.harness import REPOSITORY
+from tests.distributed.harness import REPOSITORY, environment
 from tests.ranks.channel.jobs import wait_for
 from tests.versions import REFUSES_BF16
 
@@ -31,13 +30,9 @@ UNHURRIED_S = 120.0
 IN_TRAINING = {
     "averages": None,
     "aborts_in_pairs": ("crash", 1, "rank 1: killed by SIGABRT; in aborts_in_pairs (check_hooks"),
-    "leaves_one_behind": ("crash", 1, "rank 1: it ended with exit code 3"),
     "raises_on_one_rank": ("hook_exception", 1, "ValueError: boom, in raises_on_one_rank (check"),
-    "gives_none": ("hook_exception", None, "the hook returned None and not a future; return a"),
     "sums": ("not_averaged", None, "The hook returns the sum of the gradients, not their av"),
     "differs": ("replicas_diverge", None, "the results are not the same on all ranks"),
-    "mixes_up": ("wrong_gradients", None, "of the gradients' norm, where float32 of every"),
-    "noise": ("wrong_gradients", None, "of the gradients' norm, where float32 of every"),
 }
 """Kind, rank and a part of the message of the only failure under delays.
 
@@ -163,10 +158,9 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 def run(*arguments: str, directory: Path) -> subprocess.Popen[str]:
     """Start the command, with its temporary files in a directory that names its processes."""
-    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
     return subprocess.Popen(
         [sys.executable, "-c", _HEARS_CTRL_C, "-m", "hooktrace", "check", *arguments],
-        env=os.environ | {"TMPDIR": str(directory), "PYTHONPATH": os.pathsep.join(paths)},
+        env=environment(TMPDIR=directory),
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -220,13 +214,9 @@ def test_an_ended_check_takes_its_ranks_with_it(
     assert wait_for(lambda: not (processes_of(tmp_path) or left_in(tmp_path)), 120)
 
 
-def test_arithmetic_is_judged_by_what_is_known_to_be_sent() -> None:
-    """More hooks, right and wrong ones: ``tests/testing/check/test_oracles.py``."""
-    specs = [HookSpec(name=n, hook=f"{HOOKS}:{n}") for n in ("sums", "noise", "in_pairs")]
-    specs.append(HookSpec(name="bytes", hook="hooktrace.hooks:quantization_pertensor_hook"))
-    results = {r.hook: r for r in check(specs, cases=["arithmetic"], timeout_s=UNHURRIED_S)}
-    failed = {name: result.problems[0].kind for name, result in results.items() if result.failed}
-    assert failed == {"sums": "not_averaged", "noise": "wrong_gradients"}
-    # One whose sends nothing lists may lose as much as it likes.
-    (case,) = results["in_pairs"].cases
+def test_how_much_may_be_lost_is_not_judged_where_nothing_lists_what_is_sent() -> None:
+    """Arithmetic, right and wrong: ``tests/testing/check/test_oracles.py``."""
+    result = checked(["in_pairs"], "arithmetic")["in_pairs"]
+    (case,) = result.cases
+    assert (case.status, result.problems) == ("pass", ())
     assert case.note == "what it sends is unknown, so how much it may lose is not judged"
