@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hooktrace import AnomalyRecord, Tracer
+from hooktrace import AnomalyRecord, Tracer, instrument
 
 
 def make_model(layers: int = 6, width: int = 32, seed: int = 0) -> nn.Sequential:
@@ -62,6 +62,32 @@ def train(
         seen.append(gradients(ddp).clone())
         each_step()
     return torch.stack(seen)
+
+
+def traced(
+    hook: Callable[..., Any],
+    rank: int,
+    state: object = None,
+    *,
+    steps: int,
+    model: dict[str, Any] | None = None,
+    **options: Any,
+) -> tuple[Tracer, torch.Tensor]:
+    """Train with a traced hook, a bucket a layer; return the tracer, closed, and all gradients.
+
+    ``model``: options of ``make_ddp``; ``options``: of the tracer.
+    """
+    ddp = make_ddp(**{"bucket_cap_mb": 0.004, **(model or {})})
+    seen = []
+    with Tracer(**options) as tracer:
+        instrument(ddp, hook, state, tracer=tracer)
+        for step in range(steps):
+            ddp.zero_grad(set_to_none=step % 2 == 0)
+            backward(ddp, rank, step)
+            seen.append(gradients(ddp).clone())
+            dist.barrier()  # hooks that do not communicate would let the ranks drift apart
+        tracer.flush()
+    return tracer, torch.stack(seen)
 
 
 def of_all_ranks(value: Any) -> list[Any]:

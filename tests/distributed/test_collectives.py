@@ -1,8 +1,9 @@
-"""Every kind of collective, in hooks of many rounds."""
+"""Every kind of collective, in hooks of many rounds, beside what else goes on in a job."""
 
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,12 +13,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import AllGather, AllToAll, Broadcast, ReduceScatter, Tracer, hooks, trace
-from tests.distributed.harness import on
-from tests.distributed.models import gradients, make_ddp, train
+from hooktrace.staging.groups import group_of
+from tests.distributed.harness import on, scenario
+from tests.distributed.models import Summed, backward, gradients, make_ddp, train
 from tests.distributed.test_training import MODES
+
+pytestmark = pytest.mark.slow
 
 
 def _nap(seed: int) -> None:
@@ -28,15 +33,16 @@ def _nap(seed: int) -> None:
 @hooktrace.staged(multi_round=True)
 def every_collective(state: Any, bucket: Any) -> Iterator[Any]:
     """Average through a reduce-scatter and an all-gather, and check the others on the way."""
-    ranks, rank = dist.get_world_size(), dist.get_rank()
+    group = group_of(state)
+    ranks, rank = group.size(), group.rank()
     buffer = bucket.buffer()
     padded = nn.functional.pad(buffer / ranks, (0, -buffer.numel() % ranks))
-    part = yield ReduceScatter(padded)
+    part = yield ReduceScatter(padded, group)
     _nap(rank * 7 + bucket.index())
-    parts = yield AllGather(part)
+    parts = yield AllGather(part, group)
     # A size that depends on the bucket: pairing two buckets' collectives up wrongly shows.
     sent = torch.arange(float(ranks * (bucket.index() + 1))) + 100 * rank
-    received = yield AllToAll(sent)
+    received = yield AllToAll(sent, group)
     expected = [
         100 * other + rank * (bucket.index() + 1) + i
         for other in range(ranks)
@@ -44,12 +50,11 @@ def every_collective(state: Any, bucket: Any) -> Iterator[Any]:
     ]
     assert received.tolist() == expected, (received, expected)
     _nap(rank * 13 + bucket.index())
-    copied = yield Broadcast(torch.full((bucket.index() + 1,), float(rank)), ranks - 1)
+    copied = yield Broadcast(torch.full((bucket.index() + 1,), float(rank)), ranks - 1, group)
     assert copied.tolist() == [ranks - 1.0] * (bucket.index() + 1)
     return parts.flatten()[: buffer.numel()]
 
 
-@pytest.mark.slow
 @on(2, 4)
 def test_multi_round_hooks_keep_their_order(rank: int) -> None:
     """Four rounds, random delays, more buckets than gloo has workers; right in every mode."""
@@ -78,3 +83,57 @@ def test_multi_round_hooks_keep_their_order(rank: int) -> None:
         data = torch.randn(4, 32)
         (first(data).square().sum() + second(data).square().sum()).backward()
     assert (gradients(first) - gradients(second)).abs().max() <= bound
+
+
+class Expert(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        summed: torch.Tensor = Summed.apply(torch.relu(self.layer(value)))  # type: ignore[no-untyped-call]
+        return summed
+
+
+@on(2)
+@scenario(apart=True)  # where rounds pair up wrongly gloo ends the process
+def test_rounds_do_not_pair_up_with_what_else_goes_on(rank: int) -> None:
+    """With collectives in the model's backward, or with another thread's on another group."""
+    seen = []
+    for hook in (default_hooks.allreduce_hook, every_collective):
+        torch.manual_seed(0)
+        model = nn.Sequential(*[Expert() for _ in range(8)])
+        ddp = DistributedDataParallel(model, bucket_cap_mb=0.005)
+        ddp.register_comm_hook(None, hook)
+        steps = []
+        for step in range(10):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+            steps.append(gradients(ddp).clone())
+        seen.append(torch.stack(steps))
+    assert (seen[1] - seen[0]).abs().max().item() == 0.0
+    two_models_in_two_threads(rank)
+
+
+def two_models_in_two_threads(rank: int) -> None:
+    """Neither waits for the other's turn, which on the other rank would come first."""
+    groups = [dist.new_group(list(range(dist.get_world_size()))) for _ in range(2)]
+    models = [make_ddp(process_group=group) for group in groups]
+    for group, ddp in zip(groups, models, strict=True):
+        ddp.register_comm_hook(group, every_collective)
+    moved = [False, False]
+
+    def train(which: int) -> None:
+        for step in range(10):
+            if (which + rank) % 2:
+                time.sleep(0.002)
+            models[which].zero_grad()
+            backward(models[which], rank, step)
+        moved[which] = bool(gradients(models[which]).abs().sum() > 0)
+
+    threads = [threading.Thread(target=train, args=(which,)) for which in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert moved == [True, True]

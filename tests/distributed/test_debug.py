@@ -20,7 +20,7 @@ from hooktrace import Tracer, hooks
 from hooktrace.probes import debug_checks
 from tests.distributed.comparison import serialised
 from tests.distributed.harness import on
-from tests.distributed.models import anomalies, backward, gradients, make_ddp, make_model, train
+from tests.distributed.models import anomalies, backward, make_ddp, make_model, traced, train
 
 pytestmark = pytest.mark.slow
 
@@ -31,20 +31,11 @@ BUCKETS = 6
 Hook = Callable[..., Any]
 
 
-def _run(hook: Hook, rank: int, state: object = None, **options: Any) -> tuple[list[Any], Any]:
+def _run(hook: Hook, rank: int, state: object = None, **model: Any) -> tuple[list[Any], Any]:
     """Return the anomalies that debug mode alone found, and the gradients of all steps."""
-    ddp = make_ddp(CAP_MB, **options)
-    seen = []
-    with Tracer(debug=True, error_every=0) as tracer:
-        hooktrace.instrument(ddp, hook, state, tracer=tracer)
-        for step in range(STEPS):
-            ddp.zero_grad(set_to_none=step % 2 == 0)
-            backward(ddp, rank, step)
-            seen.append(gradients(ddp).clone())
-        tracer.flush()
-        found = tracer.anomalies()
-    dist.barrier()
-    return found, torch.stack(seen)
+    options: dict[str, Any] = {"debug": True, "error_every": 0, "steps": STEPS}
+    tracer, seen = traced(hook, rank, state, model=model, **options)
+    return tracer.anomalies(), seen
 
 
 def _early(change: Callable[[torch.Tensor], None], when: str) -> Hook:

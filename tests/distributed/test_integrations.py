@@ -23,7 +23,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.join import Join
 from torch.distributed.optim import _apply_optimizer_in_backward
 from torch.nn.parallel import DistributedDataParallel
@@ -435,24 +435,6 @@ def _train_copy(how: str) -> torch.Tensor:
         other(inputs(step)).square().mean().backward()
         seen += [p.grad.flatten().clone() for p in other.parameters() if p.grad is not None]
     return torch.cat(seen)
-
-
-@on(2)
-def test_what_would_help_is_in_the_records(rank: int) -> None:
-    """For the report of a run that hung; the hook itself may not have come to it."""
-    found = []
-    for hook, state in (
-        (powerSGD_hook.powerSGD_hook, powerSGD_hook.PowerSGDState(None, 1, 100)),
-        (default_hooks.fp16_compress_hook, None),
-    ):
-        with traced():
-            train(None, prepare=_first(hook, state))
-            found.append([a.message for a in hooktrace.default_tracer().anomalies()])
-    told, good = found
-    (message,) = told
-    assert "powerSGD_hook of torch hangs with two or more buckets on gloo" in message
-    assert message.endswith("register hooktrace's hook of the same name, which works on gloo")
-    assert good == []
 
 
 def _first(hook: Any, state: Any) -> Callable[[DistributedDataParallel, int], None]:

@@ -163,15 +163,6 @@ def groups_and_schedules(ours: bool, rank: int) -> list[torch.Tensor]:
     return run(ddp, rank, lambda: [step(), *[part.step() for part in parts]])
 
 
-def learning_rate(ours: bool, rank: int) -> list[torch.Tensor]:
-    """Set the learning rate of all parameters in the middle."""
-    ddp, owner, step = overlap_or_not(ours, several_buckets())
-    seen = run(ddp, rank, step, range(STEPS // 2))
-    for group in owner.param_groups:
-        group["lr"] = 0.0005
-    return seen + run(ddp, rank, step, range(STEPS // 2, STEPS))
-
-
 def accumulation(ours: bool, rank: int) -> list[torch.Tensor]:
     """Accumulate two passes under no_sync before each third, which move nothing."""
     ddp, _, step = overlap_or_not(ours, several_buckets())
@@ -225,7 +216,6 @@ def channels_last(ours: bool, rank: int, *, view: bool = False) -> list[torch.Te
 
 WAYS: dict[str, Callable[[bool, int], list[torch.Tensor]]] = {
     "groups and schedulers": groups_and_schedules,
-    "learning rate": learning_rate,
     "accumulated gradients": accumulation,
     "a rank without data": out_of_data,
     "channels last, views": functools.partial(channels_last, view=True),

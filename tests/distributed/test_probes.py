@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import hooktrace
 from hooktrace import Tracer, hooks
 from tests.distributed.comparison import serialised
 from tests.distributed.harness import on
-from tests.distributed.models import anomalies, backward, gradients, make_ddp, train
+from tests.distributed.models import anomalies, backward, gradients, make_ddp, traced, train
 
 pytestmark = pytest.mark.slow
 
@@ -30,18 +31,8 @@ Probed = list[tuple[int, int]]
 def _train(
     hook: Callable[..., Any], rank: int, state: object = None, **options: Any
 ) -> tuple[Tracer, torch.Tensor]:
-    """Train with a probe at every step that can be checked; the tracer is closed."""
-    ddp = make_ddp(CAP_MB)
-    seen = []
-    with Tracer(error_every=1, **options) as tracer:
-        hooktrace.instrument(ddp, hook, state, tracer=tracer)
-        for step in range(STEPS):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-            seen.append(gradients(ddp).clone())
-            dist.barrier()  # hooks that do not communicate would let the ranks drift apart
-        tracer.flush()
-    return tracer, torch.stack(seen)
+    """Train with a probe at every step that can be checked."""
+    return traced(hook, rank, state, steps=STEPS, error_every=1, **options)
 
 
 def checked_of(tracer: Tracer, model: str = "model0") -> Probed:
@@ -189,18 +180,13 @@ WRONG: dict[str, tuple[Callable[[torch.Tensor, int], torch.Tensor], str]] = {
         "were not the same on ranks [0] and [1] and [2] and [3]; give",
     ),
 }
-"""Kinds, a hook of each, and a part of what is said; more: ``tests/probes/test_weights.py``."""
-
-RIGHT: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
-    "clipped by norm": lambda t, n: torch.nn.functional.normalize(_summed(t / n), dim=0),
-    "signs": lambda t, n: _summed(t.sign()).div_(n).mul_(0.01),
-    "sparse": lambda t, n: _summed(t * (t.abs() >= t.abs().median()) / n),
-}
+"""Kinds, a hook of each, and a part of what is said; right hooks, and more wrong ones:
+``tests/probes/test_weights.py``."""
 
 
 @on(4)
 def test_a_wrong_hook_is_named(rank: int) -> None:
-    """By what it does, once a bucket; lossy and clipped results are a hook's own business."""
+    """By what it does, once a bucket."""
     for kind, (function, said) in WRONG.items():
         found = anomalies(_train(_hook(function), rank)[0])
         # A hook that does not communicate makes the replicas diverge too.
@@ -211,8 +197,6 @@ def test_a_wrong_hook_is_named(rank: int) -> None:
         assert (1 if kind == "nonfinite_result" else buckets) <= count <= buckets
         assert "hook 'made', bucket " in found[0].message
         assert said in found[0].message
-    for name, function in RIGHT.items():
-        assert anomalies(_train(_hook(function), rank)[0]) == [], name
 
 
 @on(2)
@@ -235,3 +219,52 @@ def test_a_bad_gradient_is_no_fault_of_the_hook(rank: int) -> None:
     for one in found:
         assert (one.kind, one.parameter, one.rank) == ("nonfinite_gradient", "2.bias", 1)
         assert "the gradient of 2.bias had NaN or inf before the hook" in one.message
+
+
+@on(2)
+def test_a_checked_step_gives_no_times(rank: int) -> None:
+    """Nor does a model's first step; errors are those of checked steps.
+
+    A local trial is a probe too: it runs before the hook, on the thread that computes the
+    gradients.  Debug mode looks at every step, so none shows how long training takes without it.
+    """
+    for name, hook, state, options in (
+        ("staged", hooks.allreduce_hook, None, {}),
+        ("plain", default_hooks.allreduce_hook, None, {}),
+        ("rounds", hooks.powerSGD_hook, hooks.PowerSGDState(None, 1, 2), {}),
+        ("local", hooks.fp16_compress_hook, None, {"error": "local"}),
+        ("debug", hooks.allreduce_hook, None, {"error_every": 0, "debug": True}),
+    ):
+        ddp = make_ddp(0.004)
+        with Tracer(**{"error_every": 5, **options}) as tracer:  # type: ignore[arg-type]
+            hooktrace.instrument(ddp, hook, state, tracer=tracer)
+            for step in range(24):
+                backward(ddp, rank, step)
+            steps, buckets = tracer.steps(), tracer.buckets()
+            summaries = tracer.summary()
+        compared = sorted({b.step for b in buckets if b.error is not None})
+        checked = [s.step for s in steps if s.checked]
+        counted = [s.step for s in steps if s.counts]
+        if name == "debug":
+            assert (compared, checked, counted) == ([], list(range(24)), [])
+        else:
+            assert compared == list(range(5, 24, 5))
+            assert checked == [0, *compared]
+        if name not in {"local", "debug"}:
+            assert summaries[0].steps == len(counted)
+            assert sum(b.error_count for b in summaries[0].buckets) == len(compared)
+        assert set(counted).isdisjoint(checked)
+        # With a probe in exactly the buckets that are marked; turns are stamped, and no queue.
+        assert all(map(_has_whole_stages, buckets))
+        assert {b.checked for b in buckets if b.stage_ns("check")} == {True}
+        assert {b.checked for b in buckets if not b.stage_ns("check")} <= {False}
+        turns = [s for b in buckets for s in b.stages if s.name == "serialization_wait"]
+        assert any(s.end_ns > s.start_ns for s in turns) == (name == "rounds")
+        assert not any(s.derived for s in turns)
+
+
+def _has_whole_stages(bucket: hooktrace.BucketRecord) -> bool:
+    """Whether a bucket's stages follow each other from ready to done."""
+    ends = [(s.start_ns, s.end_ns) for s in bucket.stages]
+    follow = all(one[1] == other[0] for one, other in pairwise(ends))
+    return follow and (ends[0][0], ends[-1][1]) == (bucket.ready_ns, bucket.done_ns)

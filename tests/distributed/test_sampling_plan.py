@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
-import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -91,7 +88,7 @@ def test_ranks_agree_on_what_is_checked(two: Ranks) -> None:
             assert message.endswith("on rank 1; give all the same; training goes on")
 
 
-PAUSES = {(14, 1), (160, 0)}
+PAUSES = {(14, 1), (110, 0)}
 """Steps at which a rank pauses for longer than probes wait."""
 
 
@@ -101,10 +98,10 @@ def paused(rank: int) -> tuple[Probed, int, list[str]]:
     ddp = make_ddp(CAP_MB)
     with (
         heard("probe") as said,
-        Tracer(error_every=1, error_all_buckets=True, align_clocks=False) as tracer,
+        Tracer(error_every=1, align_clocks=False) as tracer,
     ):
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
-        for step in range(320):
+        for step in range(180):
             if (step, rank) in PAUSES:
                 time.sleep(4)
             ddp.zero_grad()
@@ -126,73 +123,13 @@ def test_ranks_meet_again_after_a_pause(two: Ranks) -> None:
     assert {11, 12, 13} <= steps
     for paused_at, _ in PAUSES:
         assert paused_at not in steps
-        assert {*range(paused_at + 100, paused_at + 110)} <= steps
+        assert {*range(paused_at + 60, paused_at + 70)} <= steps
     assert min(failed for _, failed, _ in ranks) >= len(PAUSES)
     why = "not all ranks came to the same place of step 14 within 2 s"
     for _, _, (once, lost) in ranks:
         assert f"is not measured at step 14: {why}" in once
         assert lost.startswith(f"1 record(s) lost (check_failed: {why}")
         assert "all are asked again at the next one" in lost
-
-
-def _pausing(tracer: Tracer, off: range) -> Callable[..., Any]:
-    """Return a hook that has the tracer paused after so many of its calls."""
-    calls = itertools.count()
-
-    def pausing(state: Any, bucket: Any) -> Any:
-        tracer.recording = next(calls) not in off
-        return default_hooks.allreduce_hook(state, bucket)
-
-    return pausing
-
-
-@on(2)
-def test_ranks_that_pause_some_calls_apart_agree_on_numbers(rank: int) -> None:
-    """Also from before the first step, while DDP rebuilds its buckets, and of join()'s steps.
-
-    In a static graph's first pass buckets do not tell which they are.
-    """
-    for name, off, options in (
-        ("first", range(-1, 9 + rank), {}),
-        ("rebuilt", range(1 + rank, 12 + 3 * rank), {}),
-        ("static", range(rank, 12 - rank), {"static_graph": True}),
-        ("joined", range(60 + 9 * rank, 100 - 3 * rank), {}),
-    ):
-        ddp = make_ddp(CAP_MB, **options)
-        with Tracer(error_every=0, align_clocks=False) as tracer:
-            tracer.recording = -1 not in off
-            hooktrace.instrument(ddp, _pausing(tracer, off), tracer=tracer)
-            with ddp.join(enable=name == "joined"):
-                for step in range(7 if (name, rank) == ("joined", 1) else 40):
-                    backward(ddp, rank, step)
-            tracer.flush()
-            found = [step.step for step in tracer.steps() if step.complete][-10:]
-            assert found == [*range(30, 40)], name
-
-
-@on(2)
-def test_probes_leave_nothing_to_the_garbage_collector(rank: int) -> None:
-    """50 of them, of 4 MiB each, may keep what a few buckets take, which is the allocator's."""
-    ddp = DistributedDataParallel(nn.Linear(1024, 1024, bias=False))
-
-    def copied(state: Any, bucket: Any) -> Any:
-        return default_hooks.allreduce_hook(state, bucket).then(lambda f: f.value().clone())
-
-    gc.disable()
-    try:
-        with Tracer(error_every=1, align_clocks=False) as tracer:
-            hooktrace.instrument(ddp, copied, tracer=tracer)
-            resident = []
-            for step in range(75):
-                ddp.zero_grad()
-                backward(ddp, rank, step, width=1024)
-                if step in {24, 74}:
-                    tracer.flush()
-                    resident.append(int(Path("/proc/self/statm").read_text().split()[1]))
-            assert len(checked_of(tracer)) == 75 - FIRST
-    finally:
-        gc.enable()
-    assert (resident[1] - resident[0]) * os.sysconf("SC_PAGE_SIZE") < 60 * 2**20
 
 
 @on(2)
@@ -272,7 +209,7 @@ def test_gradients_that_cannot_be_checked_are_left_alone(rank: int) -> None:
             assert anomalies(tracer) == []
 
 
-LONG = 60
+LONG = 40
 PATIENCE_S = 60
 """For which a probe waits for a rank that does not come."""
 

@@ -234,38 +234,15 @@ def test_units_take_turns(rank: int) -> None:
     assert named == [(2, "<root>"), (4, "blocks.0"), (6, "blocks.1")]
 
 
-@on(2)
-def test_steps_that_are_asked_for_are_checked_too(rank: int) -> None:
-    """From the step on that all ranks are told."""
-
-    def asked(tracer: Tracer, step: int) -> None:
-        (model,) = tracer.models.all()
-        if step == 0:
-            assert model.sampling is not None
-            assert model.sampling.replan(2, 2)
-
-    found = run(rank, made()["fp16"], every=100, before=asked)
-    assert sorted({step for step, _ in found.errors}) == [2, 3]
-
-
 WHY = {
     "pauses once": "recorded no call of a step that others probe",
-    "closes": "has closed its tracer",
     "fails": "MemoryError: no room",
-    "counts": "one rank has issued more collectives than another",
     "is silent": "not all ranks came to the same place",
-    "wants none": "offer no checks of it; trace it on all ranks",
 }
 """What the last rank does, and what is said of it.
 
-The last one comes last: models that are alike go by their order, and of these a rank has none.
+The last one never will come again.
 """
-
-CHECKED = {"pauses once": [1, 3], "closes": [1]}
-"""The steps whose errors are measured; none of the other ways."""
-
-ENDS = {"closes", "is silent"}
-"""Where a rank never will come again."""
 
 
 @on(4)
@@ -280,24 +257,14 @@ def test_ranks_that_disagree_issue_no_reference(rank: int) -> None:
         if is_last:
             tracer.recording = step != 2
 
-    def closes(tracer: Tracer, step: int) -> None:
-        if is_last and step == 2:
-            tracer.close()
-
-    def issued(group: Any, device: torch.device) -> int:
-        return collectives_issued(group, device) + 1
-
     hasty = dist.new_group(timeout=timedelta(seconds=4 * PATIENCE_S))
     room = mock.Mock(side_effect=MemoryError("no room"))
     does: dict[str, Options] = {
         "pauses once": {"before": pauses_once},
-        "closes": {"before": closes},
-        "wants none": {"every": int(not is_last)},
         "is silent": {"model": _over(hasty), "group": hasty},
     }
     patches = {
         "fails": mock.patch.object(probe, "wide_copy", room),
-        "counts": mock.patch.object(probe, "collectives_issued", issued),
         "is silent": mock.patch.object(plan.ProbePlan, "takes", return_value=False),
     }
     plain = run(rank, made()["8 bit"], every=0)
@@ -305,20 +272,16 @@ def test_ranks_that_disagree_issue_no_reference(rank: int) -> None:
         with patches[way] if is_last and way in patches else nullcontext():
             ended = run(rank, made()["8 bit"], **does.get(way, {}))
         assert ended.same_as(plain) == [True] * STEPS, way
-        steps = CHECKED.get(way, [])
-        said = [] if way == "closes" else [f"is not measured at step {2 if steps else 1}"]
-        said += ["is no longer measured"] if way in ENDS else []
-        if is_last and way in {"closes", "wants none", "is silent"}:
-            said = []
+        steps = [1, 3] if way == "pauses once" else []
+        said = [f"is not measured at step {2 if steps else 1}"]
+        if way == "is silent":
+            said = [] if is_last else [*said, "is no longer measured"]
+            assert is_last or ended.facts["losses"]["check_failed"] >= 1
         assert len(ended.warnings) == len(said), way
-        if way == "is silent" and not is_last:
-            assert ended.facts["losses"]["check_failed"] >= 1, way
         for warning, begins in zip(ended.warnings, said, strict=True):
             assert warning.startswith(f"compression error of net {begins}")
             assert why in warning
         assert ended.issued - plain.issued == len(steps) * len(UNITS), way
-        # What a rank that does not record any more has seen is not looked at.
-        steps = [] if is_last and way == "closes" else steps
         assert sorted({step for step, _ in ended.errors}) == steps, way
         # The root has five rows, of which a fourth rank has none.
         assert len(ended.errors) == len(steps) * (len(UNITS) - is_last), way
