@@ -45,13 +45,6 @@ class Averages(Adds):
         return parts.mean(0)
 
 
-class ForgetsARank(Adds):
-    """Adds all parts but the last one, and scales for it."""
-
-    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
-        return parts[:-1].sum(0) * len(parts) / (len(parts) - 1) / reduction.divisor
-
-
 class DropsTheTail(Adds):
     """Leaves out what does not fill a channel of eight."""
 
@@ -93,16 +86,6 @@ class SharesResiduals(Feeds):
         return "all"
 
 
-class KeepsMemory(Adds):
-    """Uses gradients of an earlier call, which it has not copied."""
-
-    kept: torch.Tensor | None = None
-
-    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
-        self.kept = reduction.gradients if self.kept is None else self.kept
-        return parts.sum(0) / reduction.divisor + 0 * self.kept.sum()
-
-
 class GivesTheWhole(Adds):
     """Returns more than a part."""
 
@@ -134,24 +117,8 @@ class KeepsItsOwn(Gathers):
         whole[dist.get_rank()] = own
 
 
-class Swaps(Gathers):
-    """Writes rows in another order."""
-
-    def write(self, rows: torch.Tensor, whole: torch.Tensor, own: torch.Tensor) -> None:
-        whole.copy_(rows.flip(0))
-
-
 class LeavesOneOut(Gathers):
     """Does not write the last row."""
 
     def write(self, rows: torch.Tensor, whole: torch.Tensor, own: torch.Tensor) -> None:
         whole[:-1] = rows[:-1]
-
-
-class DropsParameters(Gathers):
-    """Leaves out the last element of an odd number."""
-
-    def write(self, rows: torch.Tensor, whole: torch.Tensor, own: torch.Tensor) -> None:
-        whole.copy_(rows)
-        if whole.shape[1] % 2:
-            whole[:, -1] = 0

@@ -25,23 +25,15 @@ HOOKS = "tests.distributed.check_units"
 WRONG = {
     "Sums": ("arithmetic", "not_averaged", "The hook returns the sum of the gradients"),
     "Averages": ("arithmetic", "wrong_scale", "The hook returns the average times a factor"),
-    "ForgetsARank": ("arithmetic", "ranks_missing", "rank {last} alone, parts of 2048: the result"),
     "DropsTheTail": (
         "odd-sizes",
         "wrong_gradients",
         "where float32 of every element explains 1e-05",
     ),
     "SharesResiduals": ("arithmetic", "wrong_gradients", "the ranks' gradients do not weigh 1/n"),
-    "KeepsMemory": ("arithmetic", "nonfinite_result", "gave NaN or inf in 2048 of 2048 elements"),
     "GivesTheWhole": ("arithmetic", "hook_exception", "return a tensor of 2048 elements"),
     "KeepsItsOwn": ("arithmetic", "replicas_diverge", "the results are not the same on all ranks"),
-    "Swaps": ("arithmetic", "wrong_parameters", "nothing of a step's own gradients is in its"),
     "LeavesOneOut": ("arithmetic", "nonfinite_result", "gave NaN or inf in 2048 of 6144 elements"),
-    "DropsParameters": (
-        "odd-sizes",
-        "wrong_parameters",
-        "where bfloat16 of every element explains",
-    ),
 }
 """The case that finds it, the kind, and a part of the message."""
 
@@ -72,7 +64,7 @@ def test_a_wrong_hook_is_named(results: dict[str, CheckResult], name: str) -> No
     (case,) = results[name].cases
     found = [problem for problem in case.problems if problem.kind == kind]
     assert found, case
-    assert message.format(last=RANKS - 1) in found[0].message
+    assert message in found[0].message
 
 
 def test_right_hooks_pass(results: dict[str, CheckResult]) -> None:
