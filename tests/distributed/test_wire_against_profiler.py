@@ -21,22 +21,15 @@ def compared() -> Compared:
 
 
 @pytest.mark.parametrize("hook", BARE)
-def test_wire_stages_match_the_profiler(
-    compared: Compared, hook: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wire_stages_match_the_profiler(compared: Compared, hook: str) -> None:
     """They end with the profiler's events, and begin when a worker is free for them.
 
     A woken worker may wait for a core before its event begins, milliseconds where other tests run
     beside this one: no stamp shows that, and it is in the wire stage.  What it comes to on a quiet
     machine the benchmark measures.
     """
-    for rank, comparison in enumerate(compared[hook]):
-        event = comparison.event_ns
-        wire, naive = (abs(ns - event) for ns in (comparison.wire_ns, comparison.naive_ns))
-        medians = (f"{np.median(ns) / 1e3:.0f} µs" for ns in (event, wire, naive))
-        with capsys.disabled():
-            print("\nrank {}: {}, off by {}, launch -> done by {}".format(rank, *medians))  # noqa: T201  # medians are reported
-        assert len(event) >= 45
+    for comparison in compared[hook]:
+        assert len(comparison.event_ns) >= 45
         ended = abs(comparison.arrived - comparison.released)
         assert np.median(ended) <= comparison.allowed_ns
         # Between launch and event: what the queue model takes off is never too much.
@@ -45,13 +38,7 @@ def test_wire_stages_match_the_profiler(
 
 
 @pytest.mark.parametrize("hook", ALL)
-def test_workers_are_free_when_their_callback_ends(
-    compared: Compared, hook: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_workers_are_free_when_their_callback_ends(compared: Compared, hook: str) -> None:
     """The sum of wire stages is that of the same model with the profiler's own release times."""
-    for rank, comparison in enumerate(compared[hook]):
-        over = comparison.wire_sum_over(comparison.modelled)
-        with capsys.disabled():
-            true = comparison.wire_sum_over(comparison.began)
-            print(f"\n{hook}, rank {rank}: {over:.3f} of the model's, {true:.3f} of the true sum")  # noqa: T201  # ratios are reported
-        assert over == pytest.approx(1, abs=0.02)
+    for comparison in compared[hook]:
+        assert comparison.wire_sum_over(comparison.modelled) == pytest.approx(1, abs=0.02)
