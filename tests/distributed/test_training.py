@@ -254,6 +254,7 @@ TWO_DTYPES: dict[str, dict[str, Any]] = {
 """First backward passes, in which DDP says least of its buckets."""
 
 
+@pytest.mark.slow
 @on(2)
 def test_two_dtypes_are_one_model_in_every_mode(rank: int) -> None:
     """Each bucket once a step, all steps whole and timed, and the averages right."""
