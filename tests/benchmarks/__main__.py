@@ -18,10 +18,12 @@ from hooktrace.commands.bench.table import HEADING, Row, line_of, machine_facts
 from .drain import drain
 from .hooks import hooks_beside_torchs
 from .long_run import memory
+from .other_calls import other_calls
 from .programs import large_report, start_up
 from .ranks import ranks
 from .sharded import sharded
 from .timeline import timeline
+from .tune import tune
 from .whole_step import probes, whole_step, without_a_hook
 from .wire import wire
 
@@ -40,6 +42,7 @@ class Group(NamedTuple):
 
 GROUPS = {
     "per-bucket": Group(per_bucket, "added by tracing to a step of 40 small buckets"),
+    "other-calls": Group(other_calls, "added to calls of large buckets, and on a device"),
     "drain": Group(drain, "processor time of the drain, 25 buckets a step"),
     "whole-step": Group(whole_step, "a step of 12.6 M parameters, 2 ranks, all exporters"),
     "without-a-hook": Group(
@@ -55,6 +58,7 @@ GROUPS = {
     ),
     "timeline": Group(timeline, "Comm Timeline of a million stages, in Chromium", is_default=False),
     "ranks": Group(ranks, "a hub with 10,000 simulated ranks on 1,250 hosts", is_default=False),
+    "tune": Group(tune, "what tune names, beside each setting alone, 2 ranks", is_default=False),
     "report": Group(large_report, "a report on a large job's files", is_default=False),
 }
 """By the name that ``--only`` takes, in the order of the table."""

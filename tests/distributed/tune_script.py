@@ -1,13 +1,17 @@
 """A training that ``hooktrace tune`` is tried on: ``tune_script.py FOLDER [--own-hook fp16] ...``.
 
-Writes how many steps each start made, by rank, and what its learning rate was at the end.
+Writes how many steps each start made, by rank, the median step, and what its learning rate was at
+the end.
 """
 
 import argparse
 import json
 import os
+import time
 from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -15,6 +19,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+
+from hooktrace.hooks.catalogue import catalogue
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
@@ -29,6 +35,9 @@ parser.add_argument("--go-on", action="store_true")
 parser.add_argument("--raise-at", type=int, default=-1)
 parser.add_argument("--layers", type=int, default=6)
 parser.add_argument("--width", type=int, default=256)
+parser.add_argument("--batch", type=int, default=16)
+parser.add_argument("--hook", help="One of hooktrace's, by name.")
+parser.add_argument("--cap", type=float)
 options = parser.parse_args()
 
 torch.set_num_threads(1)
@@ -42,13 +51,15 @@ if options.kind != "none":
     small = DistributedDataParallel(small)  # which nobody tunes
 if options.kind == "ddp":
     teacher = DistributedDataParallel(nn.Linear(options.width, 8 * options.width))  # never trained
-    ddp = DistributedDataParallel(model)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=options.cap)
 elif options.kind == "fsdp2":
     for part in model[::2]:
         fully_shard(part)
     ddp = model if options.no_root else fully_shard(model)
 else:
     ddp = model
+for entry in (one for one in catalogue() if one.name == options.hook):
+    ddp.register_comm_hook(entry.make_state(None, **entry.check_options), entry.hook)
 if rank == options.no_half_on:
     to = torch.Tensor.to
 
@@ -62,7 +73,7 @@ if rank == options.no_half_on:
 optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=50)
 torch.manual_seed(rank)
-step = 0
+step, begins = 0, [time.perf_counter_ns()]
 
 
 def forward(x: torch.Tensor) -> torch.Tensor:
@@ -84,13 +95,15 @@ try:
             if step == options.register_at and options.own_hook == "fp16":
                 ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
             small(torch.randn(2, 4)).sum().backward()
-            loss = forward(torch.randn(16, options.width)).square().mean()
+            loss = forward(torch.randn(options.batch, options.width)).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
+            begins.append(time.perf_counter_ns())
             if rank == 0 and step % 50 == 49:
                 torch.save(model.state_dict(), options.folder / "checkpoint.pt")
 finally:
     told = {"steps": step, "lr": schedule.get_last_lr()[0], "rank": rank}
+    told["step_ns"] = median(b - a for a, b in pairwise(begins)) if step else None
     (options.folder / f"{os.getpid()}.json").write_text(json.dumps(told))
