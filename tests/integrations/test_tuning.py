@@ -106,7 +106,7 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
     seen = json.loads((tmp_path / "start-rank00000.json").read_text())
     assert len(seen["begins"]) == 5 * TURN + 1
     assert seen["turns"] == [[label, TURN * i] for i, label in enumerate(had)]
-    assert (seen["bytes"], seen["peaks"]) == (80, {OWN: 5, "a": 8})
+    assert (sum(seen["sizes"]), seen["peaks"]) == (80, {OWN: 5, "a": 8})
 
 
 def test_a_hook_that_does_more_than_average_is_refused(
