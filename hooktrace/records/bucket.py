@@ -20,10 +20,10 @@ StageName = Literal[
 ]
 STAGES: tuple[str, ...] = get_args(StageName)
 """Stage names, in the order in which they begin.  A staged hook has compress, queue, wire,
-decompress; of a plain hook only the call itself (hook) and the wait for its future (pending) can
-be seen.  A call of several rounds waits for its turn after the calls before it (turn).  What
+decompress; of a plain hook only the call itself (hook) and the wait for its future (future_wait)
+can be seen.  A call of several rounds waits for the calls before it (serialization_wait).  What
 hooktrace does of its own on a sampled step, before the hook is called and before DDP gets its
-result, is probe."""
+result, is check."""
 
 
 ClockKind = Literal["host", "device"]
@@ -142,7 +142,7 @@ class BucketRecord(BucketFacts, frozen=True, kw_only=True, tag_field="kind", tag
     times nccl-tests' bus factor.
     ``join_dummy`` marks a call that DDP made under ``join()`` for a rank that has run out of data.
     ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
-    ``checked`` marks a call in which hooktrace did work of its own that takes time (stage probe).
+    ``checked`` marks a call in which hooktrace did work of its own that takes time (stage check).
     ``exception`` is what the hook raised, if it did.  ``error`` is there for checked calls only.
     ``exposed_ns``: of a sharded model's unit, how long training waited for it, on a device its
     computing stream; ``None`` where that is not known, and for buckets, which do not wait one by

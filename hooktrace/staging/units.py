@@ -52,7 +52,7 @@ Phase = Literal["forward", "backward"]
 class UnitPlace:
     """Where in a step a unit has collectives of a kind, and the slots of those that it had there.
 
-    ``turn``: of the last one in ``step``.
+    ``repeat``: of the last one in ``step``.
     """
 
     __slots__ = ("collective", "phase", "repeat", "slots", "step")

@@ -279,7 +279,7 @@ class TracedHook:
         return sampled
 
     def _identify(self, state: Any, bucket: Any) -> tuple[BucketSlot, bool, bool]:
-        """Return the bucket's slot, whether the call is a join_dummy, and whether a model begins.
+        """Return the bucket's slot, whether it is a dummy call, and whether a model begins.
 
         A model that was paused begins with a step, at whose first bucket the other ranks know it.
         """
