@@ -186,7 +186,7 @@ class ProbePlan(Part):
             self._is_told = True
             logger.warning(
                 "compression error of %s is not measured at step %d: %s; training goes on, and "
-                "the ranks are asked again at the next probe",
+                "the ranks are asked again at the next sampled check",
                 *(self.model.name, step, why),
             )
 

@@ -97,7 +97,7 @@ PAUSES = {(14, 1), (110, 0)}
 def paused(rank: int) -> tuple[Probed, int, list[str]]:
     ddp = make_ddp(CAP_MB)
     with (
-        heard("probe") as said,
+        heard("check") as said,
         Tracer(error_every=1, align_clocks=False) as tracer,
     ):
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
@@ -134,7 +134,7 @@ def test_ranks_meet_again_after_a_pause(two: Ranks) -> None:
 
 @on(2)
 def test_a_rank_without_data_is_checked_with_the_others(rank: int) -> None:
-    """Under join() it join_dummy the same steps and buckets."""
+    """Under join() its dummy steps have the same steps and buckets."""
     ddp = make_ddp(CAP_MB)
     with Tracer(error_every=1) as tracer:
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
