@@ -7,7 +7,7 @@
     call    <--- SampledCall, its recorder, which keeps it from the ring until DDP has its result
     future  <--- SampledCall.join: the very same result, a little later
 
-What all this takes is stamped: it is the call's stage *probe*, and the step counts in no timings.
+What all this takes is stamped: it is the call's stage *check*, and the step counts in no timings.
 A part that fails ends itself, and says so; training goes on.
 """
 

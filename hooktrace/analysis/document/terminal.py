@@ -37,6 +37,8 @@ _SHORT = {
     "gradients": "grad",
     "compress": "comp",
     "decompress": "decomp",
+    "serialization_wait": "serial",
+    "future_wait": "future",
     "all-gather (forward)": "gather fwd",
     "all-gather (backward)": "gather bwd",
 }

@@ -126,7 +126,8 @@ def what_is_exposed(model: ModelFacts) -> Iterator[str]:
         return
     shares = [(sum(found.get(kind, 0.0) for kind in of) / total, what) for what, of in _PARTS]
     if model.split_unknown is not None:
-        what = "" if model.is_alone else ", of which nobody knows what is waiting"
+        nobody = "it is not known" if model.wait_unknown is None else "nobody knows"
+        what = "" if model.is_alone else f", of which {nobody} what is waiting"
         shares[:2] = [(shares[0][0] + shares[1][0], f"on the wire{what}")]
     shares.sort(reverse=True)
     said = [f"{percent(share)} {what}" for share, what in shares if share >= LEAST_SHARE]

@@ -416,7 +416,7 @@ class StepArrays:
     def split_unknown(self) -> str | None:
         """Why wire is not told apart into wait and transfer in what steps are made of, a clause."""
         if self.wait_unknown is None and self._unknown_waits > MOST_UNKNOWN:
-            return "not all ranks are in each collective"
+            return "the files do not have all ranks of each collective"
         return self.wait_unknown
 
     @cached_property

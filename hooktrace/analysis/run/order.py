@@ -154,8 +154,8 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     there.  ``waiting``: the ranks that never have the bucket's result before it has it ready.
     ``margin_ns``: by how much it is later than the next one of them, the mean over all steps, those
     in which it is not last counting as 0: what they wait for.  ``uncertainty_ns``: of
-    the difference of two ranks' times.  ``arrival_delay_ns``: after the median rank, at the bucket
-    ``since``, at which it falls behind; the first one where it comes late already.
+    the difference of two ranks' times.  ``arrival_delay_ns``: after the median rank, at that
+    bucket.  ``since``: the bucket at which it falls behind; the first if it comes late already.
     ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
     """
 

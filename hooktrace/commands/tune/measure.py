@@ -8,7 +8,7 @@ record files of a hook --recorded--> exposed time, bytes, error
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ...analysis.run import bootstrap, load
 from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, block_length, ratio_interval
 from ...analysis.run.dense import known_middle, settled_steps
+from ...analysis.run.source import of_step
 from ...integrations.tuning.turns import OWN, folder_of, turn_times
 from ...records.files import find_records
 
@@ -96,7 +97,7 @@ def together(found: Iterable[Setting]) -> list[Setting]:
     """Return each hook and limit once, the fastest first.
 
     Of more starts: their mean, and an interval that holds those of all, since starts differ by more
-    than the turns of one show.
+    than the turns of one show; of errors and peaks the largest.
     """
     by_setting = dict[tuple[str, float | None], list[Setting]]()
     for one in found:
@@ -105,10 +106,19 @@ def together(found: Iterable[Setting]) -> list[Setting]:
         msgspec.structs.replace(
             of_it[0], starts=len(of_it), ratio=fmean(one.ratio for one in of_it),
             low=min(one.low for one in of_it), high=max(one.high for one in of_it),
+            exposed_ns=_of_known(fmean, [one.exposed_ns for one in of_it]),
+            wire_bytes=_of_known(fmean, [one.wire_bytes for one in of_it]),
+            error=_of_known(max, [one.error for one in of_it]),
+            peak_bytes=_of_known(max, [one.peak_bytes for one in of_it]),
         )
         for of_it in by_setting.values()
     )  # fmt: skip
     return sorted(merged, key=lambda one: one.ratio)
+
+
+def _of_known(what: Callable[[Sequence[Any]], Any], values: Sequence[float | None]) -> Any:
+    known = [one for one in values if one is not None]
+    return what(known) if known else None
 
 
 def against(hook: Floats, own: Floats, plain: Sequence[Floats]) -> tuple[float, float, float]:
@@ -137,4 +147,4 @@ def recorded(folder: Path) -> tuple[float | None, float | None, float | None]:
     if steps is None:
         return None, None, None
     error = max((max(of_step) for of_step in steps.errors_by_step().values()), default=None)
-    return known_middle(steps.exposed), known_middle(steps.sent()), error
+    return known_middle(of_step(steps.exposed)), known_middle(steps.sent()), error

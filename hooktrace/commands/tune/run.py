@@ -158,14 +158,14 @@ class Tuning:
         slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
         best = sorted(turns.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
         for other, seconds in self._others(start.first):
-            self._try(best, other, seconds)
+            self._try(f"bucket_cap_mb={other:g}", best, other, seconds)
         for _ in range(AGAIN):
             fastest = self.tuned().fastest
             if fastest is None or fastest.starts > 1 or self._left() < SECONDS:
                 break
             cap = None if fastest.cap == own else fastest.cap
             hooks = [one for one in {*best, fastest.hook} if one != OWN]
-            self._try(hooks, cap, self._left() / 2)
+            self._try("The start of the fastest, once more,", hooks, cap, self._left() / 2)
         last = self.start("the job as it is, once more", max(self._left(), SECONDS), is_last=True)
         self.plain.append(self._enough(last))
         return True
@@ -186,12 +186,11 @@ class Tuning:
             # As long as what comes after it: the fastest once more, and the job as it is.
             yield cap, self._left() / (len(found) - done + 2)
 
-    def _try(self, hooks: Sequence[str], cap: float | None, seconds: float) -> None:
+    def _try(self, what: str, hooks: Sequence[str], cap: float | None, seconds: float) -> None:
         try:
             self._turns(hooks, cap, seconds)
         except UsageError as error:
-            at = "The second start" if cap is None else f"bucket_cap_mb={cap:g}"
-            self.notes.append(f"{at} was not measured: {error}")
+            self.notes.append(f"{what} was not measured: {error}")
 
     def _left(self) -> float:
         return self.end_s - time.monotonic()

@@ -51,12 +51,15 @@ class Tuned(msgspec.Struct, frozen=True):
     @property
     def fastest(self) -> Setting | None:
         """What may be faster than the job as it is: the fastest, by more than the noise."""
-        return next((one for one in self.others if 1 - one.ratio > self.noise(one)), None)
+        return next(filter(self._is_faster, self.others), None)
 
     @property
     def winners(self) -> list[Setting]:
         """What makes the step shorter than the job's by more than the noise, in two starts."""
-        return [x for x in self.others if 1 - x.ratio > self.noise(x) and x.starts > 1]
+        return [one for one in self.others if self._is_faster(one) and one.starts > 1]
+
+    def _is_faster(self, one: Setting) -> bool:
+        return 1 - one.ratio > self.noise(one) and one.hook not in self.refused
 
     def noise(self, one: Setting) -> float:
         """Return what a setting's gain has to be above, a share of the step.
@@ -120,7 +123,7 @@ def sentence(tuned: Tuned) -> str:
         gain = 100 * (1 - tuned.fastest.ratio)
         return (
             f"With {tuned.name(tuned.fastest)} steps were {gain:.0f} % shorter in one start of the "
-            "job. Starts differ, and it was not started again; pass more --minutes."
+            "job; starts differ, and no second one of it was measured."
         )
     if not tuned.winners:
         noise = 100 * tuned.noise(tuned.others[0])
@@ -144,6 +147,8 @@ def _remarks(tuned: Tuned) -> Iterator[str]:
         )
         for one in [one for one in tuned.winners if tuned.is_lossless(one)][:1]:
             yield f"Nothing is lost with {tuned.name(one)}: {_against(one)}."
+    if tuned.winners and tuned.fastest not in (None, tuned.winners[0]):
+        yield f"{tuned.name(tuned.fastest)} was faster in one start, and has no second one."
     if tuned.drift is None:
         yield "How far the job as it is drifts is not known: it ran once."
     for hook, why in tuned.refused.items():

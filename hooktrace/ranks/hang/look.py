@@ -192,11 +192,11 @@ def _stage(call: BucketCall, on_the_wire: bool, has_turn: bool) -> str:
     if not call.hook_called:
         return "meeting"
     if call.done != NOT_YET:
-        return "probe" if call.in_flight else "device"
+        return "check" if call.in_flight else "device"
     if not call.staged:
-        return "hook" if call.launched is None else "future"
+        return "hook" if call.launched is None else "future_wait"
     if on_the_wire:
         return "wire"
     if call.rounds:
         return "decompress"
-    return "turn" if has_turn and call.started is None else "compress"
+    return "serialization_wait" if has_turn and call.started is None else "compress"

@@ -68,11 +68,11 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class CallInFlight(Placed, frozen=True, kw_only=True, gc=False):
     """A call of a hook whose result is not there.
 
-    ``stage``: ``hook`` and ``future`` of a plain hook, which has not returned, or has and its
-    future is awaited; else ``turn`` (it waits for that among multi-round hooks), ``compress``,
-    ``wire`` or ``decompress``; ``meeting`` where hooktrace looks at the bucket, before the hook is
-    called, and on a device ranks may wait for each other; ``probe`` where it looks at the result;
-    ``device`` where the host has issued all of it.
+    ``stage``: ``hook`` and ``future_wait`` of a plain hook, which has not returned, or has and
+    its future is awaited; else ``serialization_wait`` (for other calls of multi-round hooks),
+    ``compress``, ``wire`` or ``decompress``; ``meeting`` where hooktrace looks at the bucket,
+    before the hook is called, and on a device ranks may wait for each other; ``check`` where it
+    looks at the result; ``device`` where the host has issued all of it.
     ``collective``, ``group_size``: of the one on the wire; "" and 0 where none is known.
     ``rounds``: collectives that have arrived.  ``age_ns``: since DDP called the hook.
     ``members``: of a sharded model, the ranks of the job that are in the collective's group, as

@@ -248,7 +248,7 @@ def in_callbacks(snapshot: Snapshot) -> Finding | None:
 
 
 _OURS = {
-    "probe": ": its result is there, and hooktrace's own check of it does not end on",
+    "check": ": its result is there, and hooktrace's own check of it does not end on",
     "meeting": ": its hook has not been called, since hooktrace's own checks do not begin on",
 }
 
@@ -328,7 +328,7 @@ def nothing_pending(snapshot: Snapshot) -> Finding | None:
     """All hooks have returned, and nothing is left to wait for."""
     found = snapshot.comparison
     stages = {call.stage for call in snapshot.calls.values()}
-    if found is None or found.verdict != "none" or stages != {"future"}:
+    if found is None or found.verdict != "none" or stages != {"future_wait"}:
         return None
     text = (
         ": the hook has returned there, and torch lists no pending collective on any rank "

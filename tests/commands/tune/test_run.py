@@ -72,7 +72,7 @@ def test_a_job_that_cannot_be_tuned(
     [
         (10.0, "Nothing beats the job as it is by more than the noise"),
         (8.8, "With the plain average at 1 MB steps are 13 % (12 to 14) shorter"),
-        (None, "With the plain average at 1 MB steps were 14 % shorter in one start of the job."),
+        (None, "With the plain average at 1 MB steps were 14 % shorter in one start of the job;"),
     ],
 )
 def test_what_is_faster_in_one_start_has_to_be_so_in_a_second(

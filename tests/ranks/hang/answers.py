@@ -77,7 +77,7 @@ def at_barrier(rank: int, where: str = "eval.py:3 run") -> RankStatus:
     return status(rank, model(step=STEP, bucket=7), main=main, **pending(7, "barrier"))
 
 
-FUTURE = call(stage="future")
+FUTURE = call(stage="future_wait")
 MEETING = call(stage="meeting")
 NONE: dict[str, Any] = {"collectives": Collectives((), {"0": 6})}
 EVALUATES = late(1, STEP, **NONE)
@@ -209,7 +209,7 @@ OTHER_UNIT = unit(name=SCATTER, collective="reduce_scatter")
 HOOK = call(stage="hook")
 IN_BACKWARD = late_here("f", doing=BACKWARD)
 WAITS = (waiting(0), waiting(1))
-PROBES = [waiting(rank, call(stage="probe")) for rank in (0, 1)]
+PROBES = [waiting(rank, call(stage="check")) for rank in (0, 1)]
 ELSEWHERE = status(2, model(step=5, bucket=0, model="other"))
 
 JOBS = {

@@ -65,7 +65,7 @@ def test_stages_of_a_staged_hook(model: ModelState) -> None:
     (status,) = look([model], 5)
     assert status.in_flight == ()
     call.held = True
-    assert stage(model) == "probe"
+    assert stage(model) == "check"
 
 
 def test_stages_of_an_plain_hook(model: ModelState) -> None:
@@ -74,7 +74,7 @@ def test_stages_of_an_plain_hook(model: ModelState) -> None:
     call.staged = False
     assert stage(model) == "hook"
     call.launched = 3
-    assert stage(model) == "future"
+    assert stage(model) == "future_wait"
     call.finished()
     assert look([model], 5)[0].in_flight == ()
 
@@ -83,7 +83,7 @@ def test_turn(model: ModelState) -> None:
     """A call of several rounds waits for the one that has begun."""
     begin(model, 0).stamp("started")
     begin(model, 1)
-    assert stage(model, 1) == "turn"
+    assert stage(model, 1) == "serialization_wait"
 
 
 def test_operation_that_cannot_say(model: ModelState) -> None:
