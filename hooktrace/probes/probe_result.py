@@ -1,6 +1,6 @@
 """What was found of a call: tensors, which nobody has looked at yet; in the drain, records.
 
-probe.py, local.py --ProbeResult, copied to the host--> ring --> drain: has_arrived()?
+probe.py --ProbeResult, copied to the host--> ring --> drain: has_arrived()?
 --> read() --compare.numbers--> ErrorRecord, --arrivals--> SkewRecord, --diagnosis.py--> anomalies
 
 debug_checks.py --DebugResult (debug_result.py)--> the same way --> anomalies

@@ -1,6 +1,6 @@
 """Records to lines of a record file, and lines to records.
 
-    records --RecordEncoder--> {"kind":"run","schema":6,...}
+    records --RecordEncoder--> {"kind":"run","schema":7,...}
                                {"kind":"assignment",...}          a rebuild's parameters
                                {"kind":"shared",...}          what many calls share
                                {"kind":"buckets",...}         the rest of the calls of a step

@@ -82,7 +82,7 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
 
     @property
     def overlap_ratio(self) -> float | None:
-        """``1 - exposed / busy``; ``None`` when unresolved."""
+        """``1 - exposed / communication time``; ``None`` when unresolved."""
         if self.exposed_ns is None or self.communication_ns is None:
             return None
         return overlap_ratio(self.exposed_ns, self.communication_ns)

@@ -174,7 +174,7 @@ _WARMUP_STEPS = 2
 sharded model, whose rebuilds begin with each step that has a collective more."""
 
 _KEPT = 4096
-"""Probed errors whose steps have not come, of which more are of steps that were lost; and anomalies
+"""Errors whose steps have not come, of which more are of steps that were lost; and anomalies
 that were told already."""
 
 _MOST_AWAITED = 4096

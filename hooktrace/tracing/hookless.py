@@ -108,7 +108,7 @@ _new = object.__new__
 
 
 class HooklessModel:
-    """Records what DDP sends for one model, whose names ``assignment`` knows."""
+    """Records what DDP sends for one model, whose names ``layout`` knows."""
 
     def __init__(
         self,

@@ -132,7 +132,12 @@ class Channel(Node):
         ending = asyncio.ensure_future(self._ended.wait())
         await asyncio.wait([staying, ending], return_when=asyncio.FIRST_COMPLETED)
         if staying.done():
-            await staying
+            try:
+                await staying
+            except BaseException:
+                self.children.close()  # nobody would serve who comes
+                self.is_hub = False
+                raise
             await ending
         staying.cancel()
         await asyncio.gather(staying, return_exceptions=True)

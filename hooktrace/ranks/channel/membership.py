@@ -49,6 +49,8 @@ class Membership:
         self._children = node.children
         self._hub: HubAddress | None = None
         """Where the hub is, once this rank has been in its tree."""
+        self._found: HubAddress | None = None
+        """Where the store says that it is."""
         self._has_left_in_order = False
         """Whether the parent, which is gone, had said so."""
         self._trouble: Exception | None = None
@@ -76,7 +78,9 @@ class Membership:
         longest_s = max(_LONGEST_PAUSE_S, self._node.world_size / _RANKS_A_SECOND)
         while True:
             before = self._hub_state()
-            if self._hub is not None and (parent := await self._join_hub(self._hub)):
+            # One that was only found too: training may have the store from then on.
+            hub = self._hub or self._found
+            if hub is not None and (parent := await self._join_hub(hub)):
                 return parent
             # Before the store is asked, which may be the hub's process, too, and hang with it.
             self._tell_of_hub(time.monotonic() - begun, before)
@@ -132,7 +136,8 @@ class Membership:
     async def _join_found(self, meeting: Meeting, hub: HubAddress) -> Parent | None:
         if self._is_here(hub):
             return await self._join_hub(hub)
-        self._children.token = bytes.fromhex(hub.token)  # others come before this is in the tree
+        # Others come before this is in the tree.
+        self._found, self._children.token = hub, bytes.fromhex(hub.token)
         if not self._reachable(hub):
             own = await aside(meeting.own_address)
             await aside(lambda: meeting.leave_address(own))

@@ -2,7 +2,7 @@
 
     watchdogs, each second --Suspicion--> hub.py, at the hub
     questions --> status, stacks          notice --> HangRecord --> each tracer
-    the hub is gone --silent.py--> a line in the log; a notice of this rank's own
+    the hub is gone --rules.py--> a line in the log; a notice of this rank's own
 
 All of it runs in the channel's thread, and briefly.
 """

@@ -112,11 +112,14 @@ class Watchdog:
             return self._standing(now)
         self._before, self._stands = None, None
         slot, age, limit = oldest.slot, now - oldest.ready, self._least_ns
+        place = (slot.model.name, *position_of(oldest))
+        if self.suspicion is not None and self.suspicion.place == place:
+            return self.suspicion  # it waits still, whatever has become usual meanwhile
         if age > limit and not self._is_fixed:
             limit = max(limit, _TIMES_USUAL * (self._watched.usual_ns(slot.model.name) or 0))
         if age <= limit:
             return None
-        return Suspicion(place=(slot.model.name, *position_of(oldest)), threshold_ns=limit)
+        return Suspicion(place=place, threshold_ns=limit)
 
     def _standing(self, now: int) -> Suspicion | None:
         """Suspect a collective of torch's own that the training thread stands in.
