@@ -311,7 +311,7 @@ def test_a_tuning_on_two_hosts_is_told_by_rank_0s(hosts: list[str], tmp_path: Pa
             subprocess.Popen(
                 [
                     *("ip", "netns", "exec", name, sys.executable, "-m", "hooktrace", "tune"),
-                    *("--hooks", "fp16,allreduce", "--caps", "0.5"),
+                    *("--hooks", "fp16,allreduce", "--caps", "0.002"),
                     *("--steps", "40", "--minutes", "4"),
                     *("--out", str(folder), "--json", str(folder / "tuned.json"), "--"),
                     *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
@@ -337,7 +337,7 @@ def test_a_tuning_on_two_hosts_is_told_by_rank_0s(hosts: list[str], tmp_path: Pa
     assert "the machine of rank 0 says what was found" in other
     told = json.loads((tmp_path / hosts[0] / "tuned.json").read_text())
     assert told["ranks"] == 2
-    assert {one["cap"] for one in told["settings"]} == {25.0, 0.5}
+    assert {one["cap"] for one in told["settings"]} == {25.0, 0.002}
     assert {one["hook"] for one in told["settings"]} == {"as it is", "allreduce"}
     assert told["refused"].keys() == {"fp16"}
     assert told["refused"]["fp16"].startswith("the job failed in its turn. Start 1 ended with ")

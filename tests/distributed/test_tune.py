@@ -174,7 +174,7 @@ def test_ctrl_c_ends_the_job_and_says_what_is_known(tmp_path: Path) -> None:
     """In the second start with hooks: the first one is told, and nothing runs on."""
     # What is started in the background may ignore the signal, and so do its children.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = tuning(tmp_path, command(tmp_path, *SMALL))
+    process = tuning(tmp_path, command(tmp_path, *SMALL), "--caps", "0.002")
     signal.signal(signal.SIGINT, before)
     third = tmp_path / "out" / "start2"
     end = time.monotonic() + DEADLINE_S

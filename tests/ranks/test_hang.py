@@ -154,6 +154,19 @@ def test_usual_durations_count() -> None:
     assert job.suspicions[0].threshold_ns == 40 * S
 
 
+def test_what_becomes_usual_meanwhile_ends_no_wait() -> None:
+    """As where another model goes on: a call that is suspected is so until it is done."""
+    job = Job(2)
+    rank = job.ranks[0]
+    rank.launch(job.clock())
+    job.clock.advance(11 * S)
+    suspected = rank.watchdog.look()
+    assert suspected is not None
+    rank.usual = S
+    job.clock.advance(6 * S)
+    assert rank.watchdog.look() == suspected
+
+
 def test_own_limit() -> None:
     """The user's number is taken as it is."""
     job = Job(2, hang_after_s=2.0)
