@@ -323,6 +323,7 @@ def test_a_step_says_why_it_is_not_known_what_was_sent(
 ) -> None:
     """Steps that were not sampled say nothing."""
     monkeypatch.setattr(group_hooks, "available", False)
+    monkeypatch.setattr(group_hooks, "watched", {})  # of other tests' groups
     (bucket,) = buckets_of(1)
     with Tracer(clock=fake_clock(), error_every=2) as tracer:
         tracer._pipeline._assembler.sent._recorder = FlightRecorder({})
