@@ -89,9 +89,7 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
         for column, how in SHOWN
         if how.summed is not None
     }
-    ready = arrays.ready - arrays.first_ready[..., None]
-    wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
-    on_bus, transfer = arrays.column("bus_bytes"), wire - arrays.waited
+    on_bus, unknown = arrays.column("bus_bytes"), np.full_like(arrays.first_ready, np.nan)
     errors: dict[int, list[ErrorRecord]] = {}
     for _, bucket, error in arrays.probes():
         errors.setdefault(bucket, []).append(error)
@@ -103,17 +101,19 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
         entry = arrays.entries.get(index)
         sizes = [(prod(one.shape), one.name) for one in (entry.parameters if entry else ())]
         size, name = max(sizes, default=(0, ""))
-        stages = {name: known_middle(values[..., b]) for name, values in arrays.stages.items()}
+        stages = {name: values[..., b] for name, values in arrays.stages.items()}
+        middles = {name: known_middle(ns) for name, ns in stages.items()}
+        wire = stages.get("wire", unknown)
         yield BucketFacts(
             **{fact: values[b] for fact, values in summed.items()},
             bucket=index,
             is_last=index == arrays.last,
             parameters=len(sizes),
             largest=(name, size / max(1, sum(one for one, _ in sizes))) if sizes else None,
-            ready_ns=known_middle(ready[..., b]),
-            stages={name: ns for name, ns in stages.items() if ns is not None},
+            ready_ns=known_middle(arrays.ready[..., b] - arrays.first_ready),
+            stages={name: ns for name, ns in middles.items() if ns is not None},
             waits_for=_waits_for(arrays, b),
-            busbw_bytes_per_second=_rate(on_bus[..., b], transfer[..., b], wire[..., b]),
+            busbw_bytes_per_second=_rate(on_bus[..., b], wire - arrays.waited[..., b], wire),
             exposed_share=known(float(shares[b])),
             error=_error(errors.get(index, [])),
             unit=arrays.units.get(index),
@@ -163,9 +163,9 @@ def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
     last bucket's, which one rank alone does not know.
     """
     of, steps = arrays.sample, np.count_nonzero(~np.isnan(arrays.by_step("step")), axis=1)
-    waited_for = (of.buckets == of.last) | of.is_sharded
-    delays = np.fmax.reduce(of.delays[:, waited_for], axis=1, initial=np.nan)
-    compress = of.stages.get("compress", np.full_like(of.done, np.nan))[..., of.buckets == of.last]
+    is_last = of.buckets == of.last
+    delays = np.fmax.reduce(of.delays(is_last | of.is_sharded), axis=1, initial=np.nan)
+    compress = of.stages["compress"][..., is_last] if "compress" in of.stages else of.done[..., :0]
     for i, track in enumerate(run.tracks):
         yield RankFacts(
             rank=track.rank,

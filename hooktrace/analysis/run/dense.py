@@ -344,14 +344,14 @@ class StepArrays:
         """By how much ``called`` may be off beside another rank's, (R, S, B)."""
         return self._buckets(lambda _, own: _known(own.clock.uncertainty(own.of_buckets("called"))))
 
-    @property
-    def delays(self) -> Floats:
-        """Median ns by which each rank has a bucket ready after the first one, (R, B).
+    def delays(self, of: Bools) -> Floats:
+        """Return the median ns by which each rank has a bucket ready after the first one, (R, B).
 
-        NaN for a rank whose clock nobody measured, and for all where fewer than two are left: a
-        rank that is alone in a step, as where the others have run out of data, is after nobody.
+        B: the buckets that ``of`` tells.  NaN for a rank whose clock nobody measured, and for all
+        where fewer than two are left: a rank that is alone in a step, as where the others have run
+        out of data, is after nobody.
         """
-        called = np.where(np.isnan(self.uncertainty), np.nan, self.called)
+        called = np.where(np.isnan(self.uncertainty[..., of]), np.nan, self.called[..., of])
         alone = np.count_nonzero(~np.isnan(called), axis=0) < 2
         called[:, alone] = np.nan
         return medians(called - np.fmin.reduce(called, axis=0), axis=1)

@@ -44,7 +44,8 @@ class StepParts(NamedTuple):
     ``period``, ``exposed``: (S,).  ``exposed_in``: what is exposed, (K, S, B).  ``compress``,
     ``calls``: of the training thread before its last bucket is ready, what the hook's calls take in
     compress, and in all else; 0 on a device, where calls only enqueue.  ``busy_in``: with at least
-    one bucket in each kind, (K, S).  ``tails``: of each rank, (R, S, B).
+    one bucket in each kind, (K, S).  ``shares``: each bucket's share of what is exposed in ordinary
+    steps, (B,): zeros where nothing is exposed, NaN where no step tells.
     """
 
     period: Floats
@@ -53,14 +54,14 @@ class StepParts(NamedTuple):
     compress: Floats
     calls: Floats
     busy_in: Floats
-    tails: Floats
+    shares: Floats
 
     def of_known(self) -> StepParts:
         """Return the same of the steps of which all is known."""
         at = ~np.isnan(self.period + self.exposed)
         return StepParts(
             self.period[at], self.exposed[at], self.exposed_in[:, at], self.compress[at],
-            self.calls[at], self.busy_in[:, at], self.tails[:, at],
+            self.calls[at], self.busy_in[:, at], self.shares,
         )  # fmt: skip
 
     @property
@@ -69,18 +70,6 @@ class StepParts(NamedTuple):
         known = ~np.isnan(self.exposed)
         ns = self.exposed_in[:, known].sum(axis=(1, 2)) / max(1, np.count_nonzero(known))
         return {kind: one for kind, one in zip(KINDS, ns.tolist(), strict=True) if one > 0}
-
-    @property
-    def shares(self) -> Floats:
-        """Each bucket's share of what is exposed in ordinary steps, (B,).
-
-        Ordinary is the middle half of those that tell, of all ranks, by exposed time: the tail of a
-        slow step has causes of its own.  Zeros where nothing is exposed, NaN where no step tells.
-        """
-        exposed = sums(self.tails)
-        low, high = middle(exposed, 0.25), middle(exposed, 0.75)
-        of_bucket = sums(self.tails[(exposed >= low) & (exposed <= high)].T)
-        return of_bucket / (np.nansum(of_bucket) or 1.0)
 
 
 class _Pieces(NamedTuple):
@@ -112,10 +101,23 @@ def tails(arrays: StepArrays) -> Floats:
     return found
 
 
+def _shares(every: Floats) -> Floats:
+    """Return ``StepParts.shares`` by what each bucket adds, (R, S, B).
+
+    Ordinary is the middle half of those steps that tell, of all ranks, by exposed time: the tail of
+    a slow step has causes of its own.
+    """
+    exposed = sums(every)
+    low, high = middle(exposed, 0.25), middle(exposed, 0.75)
+    of_bucket = sums(every[(exposed >= low) & (exposed <= high)].T)
+    return of_bucket / (np.nansum(of_bucket) or 1.0)
+
+
 def step_parts(arrays: StepArrays, *, busy_of: Sequence[str] = KINDS) -> StepParts:
     """Return the parts of a model's settled steps; ``busy_of``: of which kinds ``busy_in`` is."""
-    every, call, until = tails(arrays), _calls(arrays), _until_last_rank(arrays)
-    added = np.nan_to_num(every)
+    added, call, until = tails(arrays), _calls(arrays), _until_last_rank(arrays)
+    shares = _shares(added)
+    np.nan_to_num(added, copy=False)
     is_there = ~np.isnan(arrays.done).all(axis=2)
     known = is_there & (np.abs(added.sum(axis=2) - arrays.exposed) < 1)
     # Of the last step no rank knows the period; else those that do are meant.
@@ -150,7 +152,7 @@ def step_parts(arrays: StepArrays, *, busy_of: Sequence[str] = KINDS) -> StepPar
         compress=compress * share,
         calls=mean(call.sum(axis=2)) - compress * share,
         busy_in=busy_in / np.where(there > 0, there, np.nan),
-        tails=every,
+        shares=shares,
     )
 
 
