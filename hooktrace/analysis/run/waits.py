@@ -244,8 +244,10 @@ def _why_unknown(run: Run, ours: list[int]) -> str | None:
     if size is not None and size > len(run.tracks):
         count = f"{len(run.tracks)} of {size} ranks"
         return f"{count} have a file here, and the last one may be among the others"
+    if size == 1:
+        return ONE_RANK
     if len(ours) < 2:
-        return ONE_RANK if size == 1 else "there is one rank"
+        return f"the files have buckets of {'one rank alone' if ours else 'no rank'}"
     if not all((run.tracks[i].stages.name == _WIRE).any() for i in ours):
         return "the collectives of a plain hook are not seen"
     return None
