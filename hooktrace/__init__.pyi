@@ -25,10 +25,10 @@ from .staging.groups import group_of as group_of
 from .staging.hook import StagedHook as StagedHook
 from .staging.hook import staged as staged
 from .staging.job import shutdown as shutdown
-from .tracing.settings import default_tracer as default_tracer
 from .tracing.trace import instrument as instrument
 from .tracing.trace import trace as trace
 from .tracing.traced_hook import TracedHook as TracedHook
 from .tracing.tracer import Tracer as Tracer
+from .tracing.tracer import default_tracer as default_tracer
 
 __version__: str

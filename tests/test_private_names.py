@@ -94,11 +94,11 @@ def test_without_the_engines_names_nothing_is_known_of_backward(
     monkeypatch.setattr(slots, "current_node", None)
     assert not slots.is_unnumbered(bucket)
     monkeypatch.setattr(backward, "queue_callback", None)
-    assert not backward.watch(list, list)
+    assert not backward.watch(bool)
     monkeypatch.setattr(slots, "current_pass", lambda: -1)
     for module in (backward, slots):
         monkeypatch.setattr(module, "graph_task_id", None)
-    assert not backward.watch(list, list)
+    assert not backward.watch(bool)
     assert not slots.is_unnumbered(bucket)
     assert slots.in_backward(bucket)
     with Tracer() as tracer:

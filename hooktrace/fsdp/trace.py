@@ -20,9 +20,8 @@ from ..probes.step_sampler import StepSampler
 from ..staging.job import current_rank
 from ..staging.slots import ModelState
 from ..staging.units import ShardedModel
-from ..tracing.settings import default_tracer
 from ..tracing.trace import sharding_of, unwrapped
-from ..tracing.tracer import Tracer
+from ..tracing.tracer import Tracer, default_tracer
 from .comms import TracedAllGather
 from .finalization import hear_of_finalization
 from .hooks import GatherHook, ScatterHook

@@ -72,7 +72,7 @@ def model_seen() -> None:
     from multiprocessing.util import Finalize
 
     from ..staging.job import current_rank
-    from ..tracing.settings import default_tracer
+    from ..tracing.tracer import default_tracer
 
     choose_folder()
     _here.tracer, _here.rank, _here.pid = default_tracer(), current_rank(), os.getpid()

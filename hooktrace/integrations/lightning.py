@@ -14,10 +14,9 @@ from typing import Any
 from lightning.pytorch import Callback
 from torch.nn.parallel import DistributedDataParallel
 
-from ..tracing.settings import default_tracer
 from ..tracing.trace import instrument, sharding_of
 from ..tracing.traced_hook import Hook, TracedHook
-from ..tracing.tracer import Tracer
+from ..tracing.tracer import Tracer, default_tracer
 from .checkpoints import gathered, restore
 
 logger = logging.getLogger("hooktrace")

@@ -28,9 +28,9 @@ from ..staging.hook import StagedHook
 from ..tracing import hookless
 from ..tracing.ddp_average import DDPAverage, ddp_allreduce
 from ..tracing.options import HOOK
-from ..tracing.settings import default_tracer
 from ..tracing.trace import instrument, trace
 from ..tracing.traced_hook import Hook, TracedHook
+from ..tracing.tracer import default_tracer
 from . import ending
 from .failing_hooks import failure
 from .patches import replace

@@ -14,10 +14,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-from ..tracing.settings import default_tracer
 from ..tracing.trace import instrument, sharding_of
 from ..tracing.traced_hook import Hook, TracedHook
-from ..tracing.tracer import Tracer
+from ..tracing.tracer import Tracer, default_tracer
 from .trackers import numbers_of
 
 logger = logging.getLogger("hooktrace")

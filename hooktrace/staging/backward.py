@@ -1,6 +1,6 @@
 """The backward pass that runs: which one, when it has ended, and whether its loss is scaled.
 
-    last bucket's call --watch--> one callback a pass --the engine, at its end--> ended()
+    last bucket's call --watch--> one callback a pass --the engine, at its end--> over(failed)
     scaler.scale(loss) --> scaled --> backward, where hooks are called --> scaler.update() --> not
 
 DDP waits for its buckets in a callback of the same pass, which it queues when its last hook has
@@ -45,10 +45,10 @@ current_pass: Callable[[], int] = graph_task_id or (lambda: -1)
 """Returns which backward pass runs on this thread, -1 where none does or torch tells none."""
 
 
-def watch(ended: Callable[[], object], failed: Callable[[], object]) -> bool:
-    """Have one called when the backward pass ends that runs here; false where none does.
+def watch(over: Callable[[bool], object]) -> bool:
+    """Have ``over(failed)`` called when the backward pass ends that runs here; false: none does.
 
-    ``ended``: it has nothing left to compute.  ``failed``: it raised before.  Neither may raise.
+    It has nothing left to compute then, or has raised before.  ``over`` may not raise.
     """
     task = current_pass()
     if task == -1 or queue_callback is None:
@@ -59,12 +59,12 @@ def watch(ended: Callable[[], object], failed: Callable[[], object]) -> bool:
         under_way = _Pass(task)
         _passes[task] = weakref.ref(under_way)
         queue_callback(under_way)
-    under_way.watching.append((ended, failed))
+    under_way.watching.append(over)
     return True
 
 
-def watch_after(then: Callable[..., None]) -> bool:
-    """Have ``then(failed=...)`` called when other parts' callbacks at the pass's end are over too.
+def watch_after(over: Callable[[bool], None]) -> bool:
+    """Have ``over(failed)`` called when other parts' callbacks at the pass's end are over too.
 
     FSDP reduces its last gradients in such callbacks, one of each root, some of which may have been
     queued after this was; what is queued at the end comes after all of them.
@@ -72,7 +72,7 @@ def watch_after(then: Callable[..., None]) -> bool:
     queue = queue_callback
     if queue is None:
         return False
-    return watch(lambda: queue(partial(then, failed=False)), partial(then, failed=True))
+    return watch(lambda failed: over(True) if failed else queue(partial(over, False)))
 
 
 def waits_later(ddp: weakref.ref[Any] | None) -> bool:
@@ -111,20 +111,20 @@ class _Pass:
 
     def __init__(self, task: int) -> None:
         self.task = task
-        self.watching: list[tuple[Callable[[], object], Callable[[], object]]] = []
+        self.watching: list[Callable[[bool], object]] = []
 
     def __call__(self) -> None:
         # Hooks may still come, from other callbacks: under a static graph all of the first pass do.
         _passes.pop(self.task, None)
         watching, self.watching = self.watching, []
-        for ended, _ in watching:
-            ended()
+        for over in watching:
+            over(False)
 
     def __del__(self) -> None:
         if self.watching:
             _passes.pop(self.task, None)
-        for _, failed in self.watching:
-            failed()
+        for over in self.watching:
+            over(True)
 
 
 # Not a ``WeakValueDictionary``, which is written in Python: 2.8 µs a step in place of 5.2.

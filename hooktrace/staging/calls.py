@@ -3,7 +3,7 @@
     traced hook: a BucketCall      driver: issued / arrived / finished or failed
                                                       |               traced hook: launched
                                                       +--> pushed to the ring
-                                                                      engine: backward_ended
+                                                                      engine: backward_over
 
 A hook's call is driven by the object that takes its stamps (``staging/driver.py``, a subclass),
 which writes those of the usual call itself; all others are written by the methods here.
@@ -262,20 +262,17 @@ class BucketCall:
         self.backward_end = NOT_YET
         if waits_later(self.slot.model.ddp):
             self.backward_end = NEVER
-        elif not watch(self.backward_ended, self.backward_failed):
+        elif not watch(self.backward_over):
             self.backward_end = None
 
-    def backward_ended(self) -> None:
-        """Stamp that the backward pass has nothing left to compute."""
-        self.record_around_backward()
-        try:
-            self.backward_end = self.recorder.clock()
-        except Exception:  # of a clock: the call's own stamps were read by then
-            self.backward_end = NEVER
-
-    def backward_failed(self) -> None:
-        """Take note that there will be no end."""
-        self.backward_end = NEVER
+    def backward_over(self, failed: bool) -> None:
+        """Stamp that the backward pass has nothing left to compute, or that there is no end."""
+        end = NEVER
+        if not failed:
+            self.record_around_backward()
+            with suppress(Exception):  # of a clock: the call's own stamps were read by then
+                end = self.recorder.clock()
+        self.backward_end = end
 
     def release(self) -> None:
         """Stamp that DDP is given the result now: it was looked at before."""

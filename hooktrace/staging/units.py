@@ -366,7 +366,7 @@ class ShardedModel:
             self._lacks = True
             self.end_step()
 
-    def end_pass(self, task: int, *, failed: bool) -> None:
+    def end_pass(self, task: int, failed: bool) -> None:
         """Take note that a backward pass is over; the step is, if gradients were reduced in it."""
         if task in self._passes:
             self._passes.remove(task)

@@ -2,8 +2,8 @@
 
     trace(hook) --calls, records--> ring --> drain.py --records--> memory: tracer.steps()
       trace.py, traced_hook.py             assembler.py            +--> export.py: exporters, losses
-      sampling_plan.py, hook_notices.py    stage_times.py, call_records.py
-    Tracer: tracer.py, models.py, settings.py, options.py
+      hookless.py, hook_notices.py         stage_times.py, call_records.py
+    Tracer: tracer.py, models.py, options.py
     its job: process_channel.py
 
 What enters are hooks and their calls; what leaves are records.

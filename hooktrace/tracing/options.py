@@ -1,6 +1,7 @@
 """Every setting, declared once: ``Tracer``'s arguments and ``HOOKTRACE_*`` environment variables.
 
 The tracer's checks, the default tracer, integrations, commands and docs/exporters.md follow it.
+What cannot work is left out of the environment's with a warning, and an error as an argument.
 Nothing here imports torch or msgspec: ``hooktrace run`` reads it in every child process.
 """
 
@@ -10,10 +11,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, get_args
+
+from .. import exporters  # whose exporters are imported when one is asked for
 
 logger = logging.getLogger("hooktrace")
 
@@ -135,3 +138,35 @@ DOCS_URL = Setting("", str, None, "HOOKTRACE_DOCS_URL", "where the site of these
 
 OUTSIDE = (*sum(EXPORTERS.values(), ()), HOOK, BUCKET_CAP_MB, CHANNEL_TOKEN, TUNING, DOCS_URL)
 """The settings that are no arguments of ``Tracer``: of the environment alone."""
+
+
+def from_environment() -> dict[str, Any]:
+    """Return the arguments of ``Tracer`` that the environment sets; warns of unknown variables."""
+    known = sorted(filter(None, (setting.variable for setting in (*TRACER, *OUTSIDE))))
+    for name in sorted(os.environ):
+        if name.startswith("HOOKTRACE_") and name not in known and "_TEST_" not in name:
+            logger.warning(
+                "%s is not a setting of hooktrace; the settings are %s", name, ", ".join(known)
+            )
+    made = [_exporter(name, *options) for name, options in EXPORTERS.items()]
+    return {"exporters": [one for one in made if one is not None], **_read_all(TRACER)}
+
+
+def _exporter(name: str, asking: Setting, *others: Setting) -> Any:
+    """Return the exporter that the environment asks for, ``None`` where it does not or cannot."""
+    text = os.environ.get(asking.variable)
+    for setting in others:
+        if not text and os.environ.get(setting.variable):
+            logger.warning("%s has no effect: set %s too", setting.variable, asking.variable)
+    value = asking.read()
+    if value is None or value is False:  # 0 is a port
+        return None
+    try:
+        return getattr(exporters, name)(**_read_all((asking, *others)))
+    except Exception as error:  # whatever a backend raises, training goes on
+        logger.warning("%s=%s has no effect: %s", asking.variable, text, error)
+        return None
+
+
+def _read_all(settings: Iterable[Setting]) -> dict[str, Any]:
+    return {s.name: value for s in settings if s.name and (value := s.read()) is not None}

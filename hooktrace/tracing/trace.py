@@ -19,9 +19,8 @@ from ..staging.hook import StagedHook
 from ..staging.hook_checks import compiled_reducer
 from . import hookless
 from .ddp_average import DDPAverage, ddp_allreduce
-from .settings import default_tracer
 from .traced_hook import Hook, TracedHook
-from .tracer import Tracer
+from .tracer import Tracer, default_tracer
 
 logger = logging.getLogger("hooktrace")
 

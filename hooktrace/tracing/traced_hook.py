@@ -17,28 +17,38 @@ from __future__ import annotations
 
 import copy
 import functools
+import logging
+import math
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..probes.step_sampler import CallStart, SampledCall
+import torch.distributed as dist
+
+from ..probes.debug_checks import DebugChecks
+from ..probes.device_group import trouble_with
+from ..probes.model import ModelProbes
+from ..probes.other_sampler import OtherSampler
+from ..probes.step_sampler import CallStart, Part, SampledCall, StepSampler
+from ..probes.wire_sampler import WireSampler
 from ..staging import group_hooks
 from ..staging.calls import NOT_YET, BucketCall, Recorder
 from ..staging.devices import refuse_captured_stream
 from ..staging.driver import Future, PlainRun, StagedRun, launch_plain
+from ..staging.groups import group_of, only_default_group
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from ..staging.hook_checks import compiled_reducer
 from ..staging.ring import Loss
 from ..staging.slots import BucketSlot, LayoutTracker
 from . import hookless
 from .hook_notices import HookNotices
-from .sampling_plan import SamplingPlan
-from .settings import default_tracer
-from .tracer import ALARMED, RECORDING, State, Tracer
+from .tracer import ALARMED, RECORDING, State, Tracer, default_tracer
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
+
+logger = logging.getLogger("hooktrace")
 
 Hook = Callable[..., Any]
 
@@ -71,7 +81,8 @@ class TracedHook:
         label = self.__qualname__.split("<locals>.")[-1]
         self._layout = LayoutTracker(label, self._name_model, tracer)
         tracer.models.register_layout(self._layout)
-        self._plan = SamplingPlan(tracer, self._staged, self.__qualname__, local)
+        self._group: dist.ProcessGroup | None = None
+        """The model's, where it is known."""
         self.notices = HookNotices(tracer, self._layout, self._first_name)
         """What is to be said of the hook as a whole."""
 
@@ -93,7 +104,7 @@ class TracedHook:
     def learn(self, ddp: DistributedDataParallel) -> None:
         """Take a model's parameter names and process group, before its first backward pass."""
         self._layout.learn_names(ddp.module.named_parameters())
-        self._plan.group = ddp.process_group
+        self._group = ddp.process_group
         # Under a list of limits (torch 2.15) it would be the largest of them.
         if not getattr(ddp, "bucket_bytes_cap_list", None):
             self._layout.bucket_cap_bytes = getattr(ddp, "bucket_bytes_cap", None)
@@ -291,8 +302,69 @@ class TracedHook:
             slot.model.is_planned = True
             if self._staged is None:
                 group_hooks.watch()
-            self._plan.begin(state, slot, bucket)
+            self._plan(state, slot, bucket)
         return slot, join_dummy, begins
+
+    def _plan(self, state: Any, slot: BucketSlot, bucket: Any) -> None:
+        """Arrange for what is to be looked at on some steps of a new model."""
+        every, debug = self._tracer.error_every, self._tracer.debug
+        parts: list[Part | None] = []
+        # Of the collectives of a hook inside another one torch's groups do not tell whose they are.
+        if every and (self._staged.has_plain if self._staged else not group_hooks.available):
+            parts.append(WireSampler(every))
+        if every and self._staged is None and group_hooks.available:
+            parts.append(OtherSampler(every))
+        # Numbers come from a device without waiting for it where it has events.
+        if slot.device_type == "cpu" or slot.has_events:
+            parts.append(self._comparison(state, slot, bucket) if every else None)
+            parts.append(DebugChecks() if debug else None)
+        elif every or debug:
+            self._say(
+                f"buckets of %s are not looked at: torch.accelerator knows no events of a "
+                f"{slot.device_type} device, without which the numbers could not be read without "
+                "waiting for it",
+                slot,
+            )
+        wanted = [part for part in parts if part is not None]
+        if wanted:
+            slot.model.sampling = StepSampler(wanted)
+            slot.model.sample_step = slot.model.sampling.next_step
+
+    def _comparison(self, state: Any, slot: BucketSlot, bucket: Any) -> Part | None:
+        """Offer the other ranks to probe a new model, if that can be done."""
+        tracer = self._tracer
+        whole = sum(math.prod(shape) for _, shape in slot.parameters) == slot.numel
+        # A complex gradient is two real numbers in its bucket, a sparse one has no flat form.
+        if not (slot.is_dense and whole):
+            return None
+        trouble = None
+        try:
+            group = self._model_group(state)
+            if group is None:
+                return None
+            if slot.device_type != "cpu":
+                trouble = trouble_with(group, slot.device)
+            if trouble is None:
+                return ModelProbes(group, slot, bucket.parameters(), tracer, local=self._local)
+        except Exception as error:  # of torch's store or of a state's attributes
+            trouble = f"{type(error).__name__}: {error}"
+        self._say(f"compression error of %s is not measured: {trouble}; training goes on", slot)
+        return None
+
+    def _say(self, what: str, slot: BucketSlot) -> None:
+        """Warn of the first of a hook's models of which something is so, in the place of ``%s``."""
+        if self._tracer.models.is_new(f"{self.__qualname__}: {what}"):
+            logger.warning("%s", what.replace("%s", slot.model.name, 1))
+
+    def _model_group(self, state: Any) -> dist.ProcessGroup | None:
+        """Return the group that the model's gradients are averaged over, ``None`` if unknown."""
+        if self._group is not None or not dist.is_initialized():
+            return self._group
+        named = state if state is None else getattr(state, "process_group", state)
+        if isinstance(named, dist.ProcessGroup):
+            return named
+        # Without a group in its state, a hook means the default one, unless it has its own.
+        return group_of(None) if self._staged is not None or only_default_group() else None
 
     def _name_model(self, position: int) -> str:
         # The first model's name was given by trace(), so that names follow the order in the code.

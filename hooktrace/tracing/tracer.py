@@ -44,13 +44,13 @@ from ..staging import other_collectives
 from ..staging.backward import hear_of_finalization, hear_of_scalers
 from ..staging.calls import Clock, clock_anchor
 from ..staging.devices import EventPool
-from ..staging.job import describe_run
+from ..staging.job import current_rank, describe_run, new_lock
 from ..staging.ring import Ring
 from ..staging.units import UnitWaits
 from .drain import Drain, Pipeline, RecentRecords
 from .export import LeftWithParent, redirected
 from .models import TracedModels
-from .options import OnAnomaly, OnHang, check_arguments
+from .options import ASKING, OnAnomaly, OnHang, check_arguments, from_environment
 
 if TYPE_CHECKING:
     from ..ranks.channel.channel import Channel
@@ -441,3 +441,38 @@ def _begin_all_in_child() -> None:
 
 atexit.register(_close_all)
 os.register_at_fork(after_in_child=_begin_all_in_child)
+
+
+class DefaultTracer(Tracer):
+    """The tracer of a process that made none itself, and may not know that nothing is kept."""
+
+    def close(self, timeout_s: float | None = None) -> bool:
+        """Close, and log once on rank 0 what was seen where nothing says who keeps it."""
+        is_first = self.state is not State.CLOSED
+        is_closed = super().close(timeout_s)
+        is_unasked = not self._exporters and os.environ.keys().isdisjoint(ASKING)
+        if is_first and is_unasked and current_rank() == 0 and (steps := len(self.steps())):
+            seen = [summary.headline for summary in self.summary()]
+            logger.warning(
+                "nothing keeps what the default tracer saw: %s; to keep the next run, set "
+                "HOOKTRACE_RECORD_DIR=runs/mine, then: hooktrace report runs/mine",
+                "; ".join(seen) or f"{steps} step{'s'[: steps > 1]}, too few for medians",
+            )
+        return is_closed
+
+
+_default: Tracer | None = None
+_making = new_lock()
+
+
+def default_tracer() -> Tracer:
+    """Return the tracer that ``trace()`` uses when it is given none.
+
+    It is made on first use, set up from ``HOOKTRACE_*`` environment variables, and made anew when
+    it was closed.
+    """
+    global _default  # noqa: PLW0603  # the one process-wide tracer
+    with _making:
+        if _default is None or _default.state is State.CLOSED:
+            _default = DefaultTracer(**from_environment())
+        return _default

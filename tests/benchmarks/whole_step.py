@@ -31,9 +31,8 @@ from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack, round
 from hooktrace.commands.bench.table import Row
 from hooktrace.integrations import ending, models
 from hooktrace.testing.ranks import run_ranks
-from hooktrace.tracing.settings import default_tracer
 from hooktrace.tracing.trace import trace
-from hooktrace.tracing.tracer import Tracer
+from hooktrace.tracing.tracer import Tracer, default_tracer
 
 from .backends import all_exporters, otlp_sink
 from .harness import BATCH, LAYERS, WIDTH, Block, step_s, warm, whole_step_rows

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch.amp import GradScaler
 from torch.utils.checkpoint import checkpoint
 
-from hooktrace.staging.backward import (
-    current_pass,
-    hear_of_scalers,
-    is_checkpointed,
-    is_loss_scaled,
-    watch,
-    watch_after,
-)
+from hooktrace.staging import backward
+
+ENGINE: Any = torch.autograd.Variable._execution_engine
+Work = Callable[[], object]
 
 
-def watching(name: str, said: list[str]) -> bool:
-    """Watch the pass; it is said what is told."""
-    return watch(lambda: said.append(f"{name} ended"), lambda: said.append(f"{name} failed"))
-
-
-def do(work: Callable[[], object], gradient: torch.Tensor) -> None:
+def do(work: Work, gradient: torch.Tensor) -> None:
     """Work in a backward pass."""
     work()
 
 
 @torch.enable_grad()  # also inside of a pass
-def chain(*works: Callable[[], object]) -> torch.Tensor:
+def chain(*works: Work) -> torch.Tensor:
     """Return a tensor whose backward pass does these works, one after another."""
     at = torch.ones(1, requires_grad=True)
     for work in reversed(works):
@@ -40,76 +32,67 @@ def chain(*works: Callable[[], object]) -> torch.Tensor:
     return at
 
 
-def later(what: str, said: list[str]) -> None:
-    """Queue what DDP queues: its wait for the buckets."""
-    torch.autograd.Variable._execution_engine.queue_callback(lambda: said.append(what))
+@pytest.fixture
+def said() -> list[str]:
+    """What is told, in its order."""
+    return []
 
 
-def test_all_calls_are_told_before_anything_waits() -> None:
+@pytest.fixture
+def watch(said: list[str]) -> Callable[[str], Work]:
+    """Return what watches the pass, and says how it ended."""
+
+    def watching(name: str, how: Any = backward.watch) -> Work:
+        return lambda: how(lambda failed: said.append(f"{name}, {failed=}"))
+
+    return watching
+
+
+def test_all_calls_are_told_before_anything_waits(watch: Any, said: list[str]) -> None:
     """Of two models in one pass: DDP queues its waits after the hooks that watch."""
-    said: list[str] = []
-    chain(
-        lambda: watching("a", said),
-        lambda: later("a waits", said),
-        lambda: watching("b", said),
-        lambda: later("b waits", said),
-        lambda: said.append("last work"),
-    ).backward()
-    assert said == ["last work", "a ended", "b ended", "a waits", "b waits"]
+    waits = [partial(ENGINE.queue_callback, partial(said.append, f"{one} waits")) for one in "ab"]
+    works = (watch("a"), waits[0], watch("b"), waits[1])
+    chain(*works, lambda: said.append("last work")).backward()
+    assert said == ["last work", "a, failed=False", "b, failed=False", "a waits", "b waits"]
 
 
-def test_outside_of_a_pass_nothing_is_told() -> None:
-    """As for the calls that DDP makes under join()."""
-    said: list[str] = []
-    assert not watching("a", said)
-    chain(lambda: None).backward()
-    assert said == []
+def test_a_pass_that_raises_has_no_end(watch: Any, said: list[str]) -> None:
+    """Its calls are told so at once; the next pass is one of its own; outside there is none."""
+    with pytest.raises(ZeroDivisionError):
+        chain(watch("a"), watch("after", backward.watch_after), lambda: 1 // 0).backward()
+    assert said == ["a, failed=True", "after, failed=True"]
+    assert not watch("outside")()
+    chain(watch("b")).backward()
+    assert said[2:] == ["b, failed=False"]
 
 
-def test_a_pass_that_raises_has_no_end() -> None:
-    """Its calls are told so at once, and the next pass is one of its own."""
-    said: list[str] = []
-
-    def fail() -> None:
-        raise ValueError("boom")
-
-    with pytest.raises(ValueError, match="boom"):
-        chain(
-            lambda: watching("a", said),
-            lambda: watch_after(lambda *, failed: said.append(f"after, {failed=}")),
-            fail,
-        ).backward()
-    assert said == ["a failed", "after, failed=True"]
-    chain(lambda: watching("b", said)).backward()
-    assert said[2:] == ["b ended"]
-
-
-def test_a_pass_inside_another_has_its_own_end() -> None:
+def test_a_pass_inside_another_has_its_own_end(watch: Any, said: list[str]) -> None:
     """Re-entrant checkpoints run hooks in one, at whose end DDP waits."""
-    said: list[str] = []
-    inner = lambda: chain(lambda: watching("inner", said)).backward()  # noqa: E731
-    chain(lambda: watching("outer", said), inner, lambda: said.append("work")).backward()
-    assert said == ["inner ended", "work", "outer ended"]
+    inner = lambda: chain(watch("inner")).backward()  # noqa: E731
+    chain(watch("outer"), inner, lambda: said.append("work")).backward()
+    assert said == ["inner, failed=False", "work", "outer, failed=False"]
 
 
-def test_hooks_in_a_callback_are_told_too() -> None:
-    """Under a static graph all hooks of the first pass run at its end."""
-    said: list[str] = []
+@pytest.mark.parametrize(
+    ("how", "ends"),
+    [
+        # Under a static graph all hooks of the first pass run at its end.
+        (backward.watch, ["a, failed=False", "queued", "b, failed=False"]),
+        # FSDP's roots queue callbacks of their own, in which they reduce their last gradients.
+        (backward.watch_after, ["queued", "a, failed=False", "b, failed=False"]),
+    ],
+)
+def test_callbacks_that_are_queued_later(
+    how: Any, ends: list[str], watch: Any, said: list[str]
+) -> None:
+    """They are told too; what watches after them is told after them."""
 
-    def at_the_end() -> None:
-        watching("b", said)
+    def queued() -> None:
+        said.append("queued")
+        watch("b")()
 
-    engine = torch.autograd.Variable._execution_engine
-    chain(lambda: watching("a", said), lambda: engine.queue_callback(at_the_end)).backward()
-    assert said == ["a ended", "b ended"]
-
-
-def test_after_a_pass_is_after_callbacks_that_were_queued_later() -> None:
-    """FSDP's roots each queue one, in which they reduce their last gradients."""
-    said: list[str] = []
-    after = lambda: watch_after(lambda *, failed: said.append(f"after, {failed=}"))  # noqa: E731
-    chain(after, lambda: later("root reduces", said)).backward()
-    assert said == ["root reduces", "after, failed=False"]
+    chain(watch("a", how), lambda: ENGINE.queue_callback(queued)).backward()
+    assert said == ends
 
 
 def test_what_a_reentrant_checkpoint_calls() -> None:
@@ -117,33 +100,29 @@ def test_what_a_reentrant_checkpoint_calls() -> None:
     seen: list[tuple[bool, bool]] = []
 
     def block(at: torch.Tensor) -> torch.Tensor:
-        seen.append((is_checkpointed(), current_pass() != -1))
+        seen.append((backward.is_checkpointed(), backward.current_pass() != -1))
         return at * 2
 
     at = torch.ones(1, requires_grad=True)
     checkpoint(block, at, use_reentrant=True).backward()
-    assert seen == [(True, False), (False, True)]
     block(at)
-    assert seen[2:] == [(False, False)]
+    assert seen == [(True, False), (False, True), (False, False)]
 
 
 def test_from_scaling_to_the_update() -> None:
-    """However often it is asked for; results are the scaler's own."""
+    """However often it is asked for; a scaler that is off changes nothing."""
     for _ in range(2):
-        hear_of_scalers()
+        backward.hear_of_scalers()
     scaler, off = GradScaler("cpu", init_scale=8.0), GradScaler("cpu", enabled=False)
     loss = torch.tensor(2.0, requires_grad=True)
-    assert not is_loss_scaled()
     assert off.scale(loss) is loss
-    assert not is_loss_scaled()
-    assert scaler.scale(loss).item() == 16.0
-    assert is_loss_scaled()
+    assert not backward.is_loss_scaled()
+    scaled = scaler.scale(loss)
     off.scale(loss)
-    assert is_loss_scaled()
-    optimizer = torch.optim.SGD([loss], lr=1.0)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    assert is_loss_scaled()
+    assert backward.is_loss_scaled()
+    scaled.backward()
+    scaler.step(torch.optim.SGD([loss], lr=1.0))
+    assert backward.is_loss_scaled()
     scaler.update()
-    assert not is_loss_scaled()
-    assert loss.item() == 1.0
+    assert not backward.is_loss_scaled()
+    assert (scaled.item(), loss.item()) == (16.0, 1.0)
