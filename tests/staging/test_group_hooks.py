@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hooktrace.staging import group_hooks
-from hooktrace.staging.calls import NOT_YET, Collective, Round, joined, one_after_another
+from hooktrace.staging.calls import NOT_YET, Collective, Round, one_after_another
 from hooktrace.staging.groups import GroupInfo
 
 GROUP = object.__new__(GroupInfo)
+WORDS = {
+    "all_reduce": ("ALLREDUCE", "ALLREDUCE_COALESCED"),
+    "all_gather": ("ALLGATHER_BASE",),
+    "reduce_scatter": ("REDUCE_SCATTER_TENSOR_COALESCED",),
+    "reduce": ("REDUCE",),
+    "send": ("SEND",),
+}
+"""torch's, those of 2.14 and those that 2.15 tells apart."""
+
+
+@pytest.mark.parametrize("ours", WORDS)
+def test_torchs_words(ours: str) -> None:
+    assert {group_hooks._kind_of(word) for word in WORDS[ours]} == {ours}
 
 
 def made(kind: str, size: int, issued: int, arrived: int | None, dtype: str = "float32") -> Round:
@@ -14,42 +29,20 @@ def made(kind: str, size: int, issued: int, arrived: int | None, dtype: str = "f
     return Round(Collective(kind, size, dtype, GROUP), issued, arrived)
 
 
-def test_torchs_words() -> None:
-    """Those of 2.14 and those that 2.15 tells apart."""
-    words = {
-        "all_reduce": ("ALLREDUCE", "ALLREDUCE_COALESCED"),
-        "all_gather": ("ALLGATHER_BASE",),
-        "reduce_scatter": ("REDUCE_SCATTER_TENSOR_COALESCED",),
-        "all_to_all": ("ALLTOALL_BASE",),
-        "reduce": ("REDUCE",),
-        "broadcast": ("BROADCAST",),
-        "send": ("SEND",),
-    }
-    for ours, theirs in words.items():
-        assert {group_hooks._kind_of(word) for word in theirs} == {ours}
+A, B, C = made("all_reduce", 4, 10, 20), made("all_gather", 8, 20, 30), made("send", 1, 40, 50)
+LONG, INSIDE = made("all_reduce", 4, 10, 40), made("all_gather", 8, 20, 30, "uint8")
+BOTH = made("all_gather+all_reduce", 12, 10, 40, "float32+uint8")
 
 
-def test_rounds_that_follow_each_other_stay() -> None:
-    """One may begin at the very moment at which the one before it ended."""
-    rounds = [made("all_reduce", 4, 10, 20), made("all_gather", 8, 20, 30)]
-    assert one_after_another(rounds, 40) == tuple(rounds)
-
-
-def test_rounds_that_are_under_way_at_once_are_one() -> None:
-    """With all that they send; the third begins when the longer one of the first two has ended."""
-    rounds = [
-        made("all_reduce", 4, 10, 40),
-        made("all_gather", 8, 20, 30, "uint8"),
-        made("all_reduce", 1, 40, 50),
-    ]
-    both = Round(Collective("all_gather+all_reduce", 12, "float32+uint8", GROUP), 10, 40)
-    assert one_after_another(rounds, 60) == (both, rounds[2])
-    assert joined(["float32+uint8", "torch.float32", "bool"]) == "bool+float32+uint8"
-
-
-def test_no_round_ends_after_its_call() -> None:
-    """Of one that has not arrived, or that arrives later, the rest is none of the call's."""
-    rounds = [made("all_reduce", 4, 10, 20), made("all_reduce", 4, 30, 90)]
-    assert one_after_another(rounds, 50)[-1].arrived_ns == 50
-    assert one_after_another([made("all_reduce", 4, 10, None)], 50)[0].arrived_ns == 50
-    assert one_after_another([made("all_reduce", 4, 10, None)], NOT_YET)[0].arrived_ns is None
+@pytest.mark.parametrize(
+    ("rounds", "done", "apart"),
+    [
+        ([A, B], 40, [A, B]),  # one may begin at the very moment at which the one before has ended
+        ([LONG, INSIDE, C], 60, [BOTH, C]),  # those that are under way at once are one
+        ([A, B, C], 45, [A, B, C._replace(arrived_ns=45)]),  # none ends after its call
+        ([A._replace(arrived_ns=None)], 50, [A._replace(arrived_ns=50)]),
+        ([A._replace(arrived_ns=None)], NOT_YET, [A._replace(arrived_ns=None)]),
+    ],
+)
+def test_rounds_one_after_another(rounds: list[Round], done: int, apart: list[Round]) -> None:
+    assert one_after_another(rounds, done) == tuple(apart)

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
-from hooktrace import Tracer, hooks, staged, trace
+from hooktrace import Tracer, hooks, trace
 from hooktrace.staging.hook import StagedHook, composed, hook_name, steps_of
-from hooktrace.testing import FakeBucket
-from tests.fakes import FakeOperation
 
 
 def around(hook: Any) -> StagedHook:
@@ -21,26 +18,6 @@ def around(hook: Any) -> StagedHook:
         return (yield from steps_of(hook, state, bucket))
 
     return composed(outer, hook, name=f"around({hook_name(hook)})", made_by=(around, (hook,)))
-
-
-def test_the_inner_hooks_operations_are_seen() -> None:
-    """One by one, and its result is the outer one's."""
-    first, second = FakeOperation(wire_bytes=1), FakeOperation(wire_bytes=2)
-
-    @staged(multi_round=True)
-    def inner(state: Any, bucket: Any) -> Iterator[Any]:
-        assert (yield first) == "one"
-        assert (yield second) == "two"
-        return torch.ones(1)
-
-    outer = around(inner)
-    steps = outer.steps(None, FakeBucket([torch.zeros(1)]))
-    assert [next(steps), steps.send("one")] == [first, second]
-    with pytest.raises(StopIteration) as ended:
-        steps.send("two")
-    assert torch.equal(ended.value.value, torch.ones(1))
-    assert outer.multi_round
-    assert not outer.has_plain
 
 
 def test_it_is_as_local_and_as_checked_as_the_inner_one() -> None:

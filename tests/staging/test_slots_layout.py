@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState as Theirs
 
-from hooktrace import Tracer, hooks, trace
+from hooktrace import Tracer, trace
 from hooktrace.hooks import PowerSGDState
-from hooktrace.records import AssignmentRecord
 from hooktrace.staging.slots import LayoutTracker, options_of
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job, plain
 
 
-def layout_for(push: Callable[[AssignmentRecord], None]) -> LayoutTracker:
-    """Return what finds the slots of one hook."""
-    sink: Any = SimpleNamespace(push=push, clock=lambda: 0, first_step=0)
+@pytest.fixture
+def layout() -> LayoutTracker:
+    """What finds the slots of one hook."""
+    sink: Any = SimpleNamespace(push=lambda _: None, clock=lambda: 0, first_step=0)
     return LayoutTracker("hook", str, sink)
 
 
@@ -57,27 +57,14 @@ def test_models_that_follow_each_other_are_kept_apart() -> None:
         assert len(job.hook._layout.models) <= 2
 
 
-def test_names_go_with_their_parameters() -> None:
+def test_names_go_with_their_parameters(layout: LayoutTracker) -> None:
     """A later parameter may get the id of one that is gone."""
-    layout = layout_for([].append)
     weight, bias = torch.zeros(2), torch.zeros(1)
     layout.learn_names([("weight", weight), ("bias", bias)])
     del weight
     slot, _ = layout.identify(FakeBucket([bias, torch.zeros(3)]))
     assert slot.parameters == (("bias", (1,)), ("0.1", (3,)))
     assert list(layout._names.values()) == ["bias"]
-
-
-def test_a_layout_says_what_the_hook_and_ddp_were_told() -> None:
-    assignments: list[AssignmentRecord] = []
-    layout = layout_for(assignments.append)
-    layout.bucket_cap_bytes = 1 << 20
-    parameter = torch.zeros(2)
-    layout.identify(FakeBucket([parameter]), 0.25)
-    layout.identify(FakeBucket([parameter, torch.zeros(3)]), 0.25)
-    assert [(r.hook_options, r.bucket_cap_bytes) for r in assignments] == [
-        ((("state", 0.25),), 1 << 20)
-    ] * 2
 
 
 def at_the_end_of_a_pass(work: Callable[[], object]) -> None:
@@ -145,22 +132,6 @@ def test_a_finished_model_is_not_taken_for_one_in_its_first_pass() -> None:
         ]
 
 
-def test_a_powersgd_state_knows_its_model_in_a_static_graph() -> None:
-    """And another one's, in the same pass or later, is refused."""
-    state = hooks.PowerSGDState(None)
-    (first, later), (other, _) = (model_of(torch.float32, torch.float64) for _ in range(2))
-    owned: list[bool] = []
-
-    def claim(buckets: list[FakeBucket]) -> None:
-        owned.extend(map(state._model.owns, buckets))
-
-    at_the_end_of_a_pass(lambda: claim([*first, *other]))
-    claim(later)
-    at_the_end_of_a_pass(lambda: claim(other))
-    claim(later)
-    assert owned == [True, True, False, False, True, True, False, False, True, True]
-
-
 @pytest.mark.parametrize("state", [PowerSGDState, Theirs])
 def test_a_state_is_what_it_was_made_with(state: Any) -> None:
     """Ours and torch's: the arguments, and not the counters nor the tensors."""
@@ -177,25 +148,24 @@ class _Odd:
         self.rate, self.name, self.weights = rate, name, weights
 
 
-class _Broken(_Odd):
-    @property
-    def kind(self) -> str:  # type: ignore[override]
-        raise RuntimeError
-
-
-def test_what_is_no_option_is_left_out() -> None:
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        (None, ()),
+        (0.5, (("state", 0.5),)),
+        (_Odd(0.5, "a", torch.zeros(3)), (("rate", 0.5), ("name", "a"))),
+        (_Odd(math.nan, "a" * 201, None), ()),
+        (_Odd(1 << 70, "", None), (("name", ""),)),
+        (type("Broken", (_Odd,), {"kind": property(lambda _: 1 // 0)})(0.5, "a", None), ()),
+    ],
+)
+def test_what_is_no_option_is_left_out(state: Any, found: tuple[Any, ...]) -> None:
     """Tensors, NaN, texts without end; a state that raises tells nothing, and raises nothing."""
-    assert options_of(None) == ()
-    assert options_of(0.5) == (("state", 0.5),)
-    assert options_of(_Broken(0.5, "a", None)) == ()
-    assert options_of(_Odd(0.5, "a", torch.zeros(3))) == (("rate", 0.5), ("name", "a"))
-    assert options_of(_Odd(math.nan, "a" * 201, None)) == ()
-    assert options_of(_Odd(1 << 70, "", None)) == (("name", ""),)
+    assert options_of(state) == found
 
 
-def test_buffers_that_are_new_in_each_step_are_not_kept() -> None:
+def test_buffers_that_are_new_in_each_step_are_not_kept(layout: LayoutTracker) -> None:
     """As under ``lazy_bucket_allocation``: each is identified, and old ones are forgotten."""
-    layout = layout_for([].append)
     parameters = [[torch.zeros(2)], [torch.zeros(3)]]
     for _ in range(5):
         for i, one in enumerate(parameters):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from msgspec.structs import replace
 
@@ -37,48 +38,29 @@ def test_a_step_that_fails_is_closed_before_the_next() -> None:
         assert tracer.summary()[0].steps == 3
 
 
-class CountedSlot:
-    """One of ``count`` buckets, which notes how often it is asked whether it is the last."""
+class Slot(NamedTuple):
+    """One bucket of a model."""
 
-    asked = 0
-
-    def __init__(self, index: int, count: int, model: str = "net") -> None:
-        self.index = index
-        self.count = count
-        self.model = ModelState(model, "hook", {}, 0)
-        self.rebuild = 0
-
-    @property
-    def is_last(self) -> bool:
-        CountedSlot.asked += 1
-        return self.index == self.count - 1
+    index: int
+    is_last: bool
+    model: ModelState
+    rebuild: int = 0
 
 
 class Call(NamedTuple):
     """What the gatherer reads of a call."""
 
-    slot: CountedSlot
+    slot: Slot
     step: int
     error: str | None = None
-
-
-def test_gathering_asks_of_each_bucket_once() -> None:
-    """However many buckets a step has: thousands of them took a quarter of a second."""
-    gatherer, count = StepGatherer(), 500
-    calls: list[Any] = [Call(CountedSlot(index, count), 0) for index in range(count)]
-    before = CountedSlot.asked
-    ended = [gatherer.add(call) for call in calls]
-    assert CountedSlot.asked - before == count + 1
-    assert ended[:-1] == [[]] * (count - 1)
-    assert ended[-1] == [calls]
 
 
 def test_models_that_keep_being_made_are_forgotten() -> None:
     """The one without a step for longest, whose open step is ended; one that goes on stays."""
     gatherer = StepGatherer()
-    whole: Any = CountedSlot(0, 1, "kept")
+    whole = Slot(0, True, ModelState("kept", "hook", {}, 0))
     for n in range(MOST_MODELS + 50):
-        begun: Any = Call(CountedSlot(0, 2, f"net#{n}"), 0)
+        begun: Any = Call(Slot(0, False, ModelState(f"net#{n}", "hook", {}, 0)), 0)
         ended = gatherer.add(begun)
         forgotten = n - MOST_MODELS + 1
         assert ended is not None
@@ -133,31 +115,20 @@ def marks(made: list[StepRecord]) -> list[AnomalyRecord]:
     return [mark for step in made if (mark := watch.of_step(SLOT, step)) is not None]
 
 
-def test_a_stalled_step_is_named_with_its_number_and_nobody_is_blamed() -> None:
-    """This rank waited; for whom, it cannot tell."""
-    (mark,) = marks(steps())
+def test_each_stalled_step_is_named_and_nobody_is_blamed() -> None:
+    """This rank waited, for whom it cannot tell; ordinary steps are not named."""
+    made = steps()
+    made[15] = replace(made[15], exposed_ns=3 * SECOND, checked=True)
+    made[17] = replace(made[17], exposed_ns=SECOND)
+    mark, sampled = marks(made)
     assert (mark.kind, mark.step, mark.bucket, mark.rank) == ("stall", 12, -1, 3)
     assert "step 12: 10,000 ms of exposed communication, where 2.00 ms is usual" in mark.message
     assert "; this rank waited, and cannot tell for whom" in mark.message
+    assert sampled.step == 15
+    assert "hooktrace sampled the step, which may be a part of it" in sampled.message
 
 
-def test_each_stall_is_said_and_ordinary_steps_are_not() -> None:
-    """Another one later is another step's."""
-    made = steps()
-    made[15] = replace(made[15], exposed_ns=3 * SECOND)
-    made[17] = replace(made[17], exposed_ns=SECOND)
-    assert [mark.step for mark in marks(made)] == [12, 15]
-
-
-def test_steps_that_do_not_count_are_no_stalls() -> None:
+@pytest.mark.parametrize("changes", [{"warmup": True}, {"join_dummy": True}, {"complete": False}])
+def test_steps_that_do_not_count_are_no_stalls(changes: dict[str, bool]) -> None:
     """DDP's first steps connect and wait; a step without data, or without a bucket, is no step."""
-    for changes in ({"warmup": True}, {"join_dummy": True}, {"complete": False}):
-        assert marks(steps(**changes)) == []
-
-
-def test_a_checked_step_may_be_long_by_the_probe() -> None:
-    """It is said that it was checked, and does not count for what is usual."""
-    made = steps()
-    made[12] = replace(made[12], checked=True)
-    (mark,) = marks(made)
-    assert "hooktrace sampled the step, which may be a part of it" in mark.message
+    assert marks(steps(**changes)) == []

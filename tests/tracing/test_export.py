@@ -5,26 +5,24 @@ from __future__ import annotations
 import threading
 
 import pytest
-import torch
 
 from hooktrace import Tracer, trace
 from hooktrace.records import Batch
-from hooktrace.testing import FakeBucket
 from hooktrace.tracing import export
 from hooktrace.tracing.export import redirected
-from tests.fakes import FakeExporter, FakeOperation, Job, hook_of
+from tests.fakes import FakeExporter, FakeOperation, Job, buckets_of, hook_of
 
 
 def test_an_overflowing_ring_counts_and_reports_once(caplog: pytest.LogCaptureFixture) -> None:
     """Calls that do not fit are lost, counted and reported once; training sees nothing of it."""
     release = threading.Event()
 
-    class Blocking(FakeExporter):
+    class Slow(FakeExporter):
         def export(self, batch: object) -> None:
             release.wait(30)
             super().export(batch)
 
-    slow = Blocking()
+    slow = Slow()
     with Tracer([slow], ring_capacity=8, interval_s=0.01) as tracer:
         job = Job(tracer)
         for _ in range(100):
@@ -34,11 +32,9 @@ def test_an_overflowing_ring_counts_and_reports_once(caplog: pytest.LogCaptureFi
         lost = tracer.losses()["ring_full"]
         assert lost >= 100 - 8 - 50  # one drain cycle may have emptied the ring in between
         assert len(tracer.steps()) + lost == 100
-        for _ in range(3):
-            job.step()
-    told = [r.getMessage() for r in caplog.records if "ring_full" in r.getMessage()]
-    assert len(told) == 1
-    assert "pass Tracer(ring_capacity=...)" in told[0]
+        job.step()
+    (told,) = [message for message in caplog.messages if "ring_full" in message]
+    assert "pass Tracer(ring_capacity=...)" in told
     assert slow.batches[-1].losses == {"ring_full": lost}
 
 
@@ -47,8 +43,8 @@ def test_calls_in_flight_at_close_are_counted(caplog: pytest.LogCaptureFixture) 
     operations = [FakeOperation(wire_bytes=4), FakeOperation(wire_bytes=4)]
     tracer = Tracer()
     hook = trace(hook_of(operations), tracer=tracer)
-    hook(None, FakeBucket([torch.zeros(4)], index=0, is_last=False))
-    hook(None, FakeBucket([torch.zeros(4)], index=1, is_last=True))
+    for bucket in buckets_of(2):
+        hook(None, bucket)
     operations[0].complete()
     tracer.close()
     assert tracer.losses() == {"unfinished": 1}
@@ -72,40 +68,38 @@ def test_an_exporter_that_raises_is_disabled_once(
         assert tracer.losses() == {"not_exported": 3}
     assert good.steps == [0, 1, 2]
     assert (bad.closed, good.closed) == (1, 1)
-    told = [r.getMessage() for r in caplog.records if "bad exporter" in r.getMessage()]
-    assert len(told) == 1
-    assert f"{type(error).__name__}: {error}" in told[0]
-    assert told[0].endswith("fix the cause and restart to have it back")
+    (told,) = [message for message in caplog.messages if "bad exporter" in message]
+    assert f"{type(error).__name__}: {error}" in told
+    assert told.endswith("fix the cause and restart to have it back")
     assert good.batches[-1].failures == {"bad": 1, "good": 0}
 
 
-def test_an_exporter_that_cannot_close_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """The others are closed all the same."""
-
-    class Stuck(FakeExporter):
-        def close(self) -> None:
-            raise OSError("gone")
-
-    good = FakeExporter("good")
-    tracer = Tracer([Stuck("stuck"), good])
-    Job(tracer).step()
-    tracer.close()
-    assert good.closed == 1
-    assert tracer.failures() == {"stuck": 1}
-    assert "the stuck exporter could not close: OSError: gone" in caplog.text
-
-
 class Foreign:
-    """An exporter of somebody else's, with the two methods that are asked for, and no name."""
+    """Somebody else's exporter, with the two methods that are asked for, no name, and a defect."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
+        self.closed = False
 
     def export(self, batch: Batch) -> None:
         self.steps += [step.step for step, _ in batch.steps]
 
     def close(self) -> None:
-        """Do nothing."""
+        """Take note of it, and fail as others may."""
+        self.closed = True
+        raise OSError("gone")
+
+
+def test_an_exporter_without_a_name_goes_by_its_class(caplog: pytest.LogCaptureFixture) -> None:
+    """It and the others get their records; where it cannot close, they are closed all the same."""
+    foreign, other = Foreign(), FakeExporter("other")
+    tracer = Tracer([foreign, other])
+    Job(tracer).step()
+    tracer.close()
+    assert foreign.steps == other.steps == [0]
+    assert other.batches[0].failures == {"Foreign": 0, "other": 0}
+    assert (other.closed, tracer.failures()) == (1, {"Foreign": 1})
+    assert "the Foreign exporter could not close: OSError: gone" in caplog.text
 
 
 def test_an_exporters_own_losses_are_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -124,15 +118,6 @@ def test_an_exporters_own_losses_are_counted(caplog: pytest.LogCaptureFixture) -
     assert caplog.text == ""
 
 
-def test_an_exporter_without_a_name_goes_by_its_class() -> None:
-    """It and the others get their records."""
-    foreign, other = Foreign(), FakeExporter("other")
-    with Tracer([foreign, other]) as tracer:
-        Job(tracer).step()
-    assert foreign.steps == other.steps == [0]
-    assert other.batches[0].failures == {"Foreign": 0, "other": 0}
-
-
 def test_what_is_no_exporter_is_refused() -> None:
     """When it is given, with what to pass."""
     wanted = "pass a list of exporters, such as"
@@ -144,40 +129,20 @@ def test_what_is_no_exporter_is_refused() -> None:
             Tracer(exporters=wrong)  # type: ignore[arg-type]
 
 
-class Given:
-    """An exporter that says whether it was closed."""
-
-    name = "given"
-    closed = False
-
-    def export(self, batch: object) -> None:
-        raise AssertionError
-
-    def close(self) -> None:
-        """Take note of it, and fail as others may."""
-        self.closed = True
-        raise OSError("gone")
-
-
-class Measuring(Given):
+class Measuring(Foreign):
     """What hooktrace measures a job with."""
 
     measures_the_job = True
 
 
-def test_a_job_as_users_start_it_exports_to_what_it_says() -> None:
-    given = Given()
-    assert redirected([given]) == (given,)
-    assert not given.closed
-
-
 def test_a_measured_job_exports_nothing_that_its_script_asks(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it was given is closed; hooktrace's own stays."""
+    """What it was given is closed; hooktrace's own stays, and all in a job as users start it."""
+    given, own = Foreign(), Measuring()
+    assert redirected([own, given]) == (own, given)
+    assert not given.closed
     monkeypatch.setattr(export, "is_measured", True)
-    given, own = Given(), Measuring()
     assert redirected([own, given]) == (own,)
-    assert redirected([given]) == ()
     assert (given.closed, own.closed) == (True, False)
     assert "could not be closed" in caplog.text

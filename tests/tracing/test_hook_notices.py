@@ -9,35 +9,25 @@ import torch
 
 from hooktrace import Tracer, trace
 from hooktrace.tracing.hook_notices import _PASSES, _PassCounter
-from tests.fakes import Job
-
-
-class Model:
-    """What is watched of a DDP model."""
-
-    require_backward_grad_sync = True
+from tests.fakes import Job, plain
 
 
 def test_a_clock_that_fails_does_not_fail_backward() -> None:
     """In which the pass is counted; that nothing can be said of the hook is."""
     with Tracer(error_every=0, align_clocks=False) as tracer:
-        hook = trace(lambda state, bucket: None, tracer=tracer)
-        model: Any = Model()
-        counter = _PassCounter(model, hook.notices)
+        model: Any = mock.Mock(require_backward_grad_sync=True)
+        counter = _PassCounter(model, trace(plain, tracer=tracer).notices)
         counter.handle = mock.Mock()
-        parameter = torch.zeros(1)
         with mock.patch.object(tracer, "clock", mock.Mock(side_effect=OSError("no clock"))):
             for _ in range(_PASSES + 1):
-                counter(parameter)
+                counter(torch.zeros(1))
         counter.handle.remove.assert_called_once_with()
-        tracer.flush()
-        assert tracer.losses() == {"stamp_failed": 1}
         assert tracer.anomalies() == []
+        assert tracer.losses() == {"stamp_failed": 1}
 
 
 def test_a_notice_of_a_resumed_job_stands_at_its_first_step() -> None:
     """Also before there is a model: step 0 is an earlier job's."""
     with Tracer(error_every=0, first_step=100) as tracer:
-        job = Job(tracer)
-        job.hook.notices.fails_on_gloo("hangs")
+        Job(tracer).hook.notices.fails_on_gloo("hangs")
         assert [anomaly.step for anomaly in tracer.anomalies()] == [100]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 import torch
 
@@ -25,11 +23,8 @@ def test_names_are_unique() -> None:
 
 def test_what_is_so_of_many_models_is_said_of_the_first(caplog: pytest.LogCaptureFixture) -> None:
     """A job that makes models for as long as it runs must not fill its log."""
-    with (
-        caplog.at_level(logging.WARNING, "hooktrace"),
-        Tracer(align_clocks=False) as tracer,
-    ):
-        for _ in range(300):
+    with Tracer(align_clocks=False) as tracer:
+        for _ in range(3):
             trace(plain, tracer=tracer)(None, FakeBucket([torch.zeros(3, device="meta")]))
-    (message,) = [r.getMessage() for r in caplog.records if "not looked at" in r.getMessage()]
+    (message,) = caplog.messages
     assert message.startswith("buckets of model0 are not looked at: torch.accelerator knows no ")

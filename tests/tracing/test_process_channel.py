@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from msgspec.structs import replace
@@ -45,19 +46,22 @@ class Tracing:
         self.models = TracedModels()
         self.hang_watch = TracerHangs(self, None, "record")
 
-    def bucket_durations(self, model: str) -> list[int]:
-        return []
-
-    def flush(self, timeout_s: float) -> bool:
-        return True
-
     def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
         return 0, 0
 
 
-def test_it_lasts_from_the_first_tracer_to_the_last() -> None:
+@pytest.fixture
+def users() -> Iterator[list[Tracing]]:
+    """Three tracers, which have left in the end."""
+    made = [Tracing() for _ in range(3)]
+    yield made
+    for user in made:
+        process_channel.leave(user)
+
+
+def test_it_lasts_from_the_first_tracer_to_the_last(users: list[Tracing]) -> None:
     """Closing one twice ends nothing of the other's."""
-    first, second = Tracing(), Tracing()
+    first, second, _ = users
     channel = process_channel.join(first)
     assert channel is not None
     assert process_channel.join(second) is channel
@@ -66,14 +70,12 @@ def test_it_lasts_from_the_first_tracer_to_the_last() -> None:
     assert ask(channel, "nobody", b"", 20.0).answers == {}
     process_channel.leave(second)
     assert wait_for(lambda: not channel._thread.is_alive())
-    another = process_channel.join(first)
-    assert another is not channel
-    process_channel.leave(first)
+    assert process_channel.join(first) is not channel
 
 
-def test_each_tracer_tells_the_job_of_its_steps() -> None:
+def test_each_tracer_tells_the_job_of_its_steps(users: list[Tracing]) -> None:
     """Those of two are told apart; one that has left tells no more, and its number is free."""
-    first, second = Tracing(), Tracing()
+    first, second, _ = users
     for one in (first, second):
         process_channel.join(one)
         one.listeners[0](Batch(run=make_run(), steps=(make_step(3),)))
@@ -85,31 +87,26 @@ def test_each_tracer_tells_the_job_of_its_steps() -> None:
     process_channel.join(first)
     first.listeners[-1](Batch(run=make_run(), steps=(make_step(4),)))
     assert [part.knows("net") for part in view._parts] == [False, True]
-    process_channel.leave(first)
-    process_channel.leave(second)
-    assert process_channel._shared.view is None
 
 
-def test_measurements_go_to_tracers_with_that_clock() -> None:
+def test_measurements_go_to_tracers_with_that_clock(users: list[Tracing]) -> None:
     """A clock of one's own is compared with nobody's, unless it is the first one here."""
-    first, other, unaligned = Tracing(), Tracing(), Tracing()
+    first, other, unaligned = users
     other.clock = time.monotonic_ns
     unaligned.align_clocks = False
-    for one in (first, other, unaligned):
+    for one in users:
         process_channel.join(one)
     process_channel._shared.take(CLOCK)
-    for one in (first, other, unaligned):
-        process_channel.leave(one)
     assert (first.records, other.records, unaligned.records) == ([CLOCK], [], [])
 
 
 def test_where_the_hub_is_is_not_written_once_it_has_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    users: list[Tracing], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writing is on a thread of its own, which may be late; the file would stay for ever."""
     late: list[Callable[[], None]] = []
     monkeypatch.setattr(process_channel, "call_aside", lambda work, _: late.append(work))
-    user = Tracing()
+    user = users[0]
     user.logdirs = [tmp_path]
     for is_there in (True, False):
         process_channel.join(user)
@@ -123,17 +120,12 @@ def test_where_the_hub_is_is_not_written_once_it_has_gone(
 
 
 def test_one_that_cannot_begin_is_said_and_training_goes_on(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    users: list[Tracing], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where the system gives no thread."""
-
-    def fail(_: Channel) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(Channel, "start", fail)
-    user = Tracing()
-    assert process_channel.join(user) is None
-    process_channel.leave(user)
+    error = RuntimeError("can't start new thread")
+    with mock.patch.object(Channel, "start", side_effect=error):
+        assert process_channel.join(users[0]) is None
     assert "no channel to the others (RuntimeError: can't start new thread)" in caplog.text
 
 
@@ -182,18 +174,25 @@ def test_a_store_that_hangs_keeps_no_rank_from_answering() -> None:
     assert asyncio.run(answered()) == Done(text="paused")
 
 
-def test_a_rank_that_is_paused_knows_its_step(tmp_path: Path) -> None:
-    """By which all ranks begin what they are asked for at the same one."""
+@pytest.fixture
+def control(tmp_path: Path) -> Iterator[tuple[Job, TracerControl]]:
+    """A job that has made four steps and keeps records, and what commands its rank."""
     with Tracer([RecordFileExporter(tmp_path)], error_every=0, align_clocks=False) as tracer:
-        job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
+        job = Job(tracer, 2)
         for _ in range(4):
             job.step()
-        assert control.do(Command(verb="pause")).steps == {"model0": 3}
-        for _ in range(10):
-            job.step()
-        done = control.do(Command(verb="status"))
-        assert (done.text, done.steps) == ("paused, model0 (local) at step 13", {"model0": 13})
-        assert control.do(Command(verb="detail", number=5)).text == "model0: steps 14 to 18"
+        yield job, TracerControl(lambda: [tracer], 0)
+
+
+def test_a_rank_that_is_paused_knows_its_step(control: tuple[Job, TracerControl]) -> None:
+    """By which all ranks begin what they are asked for at the same one."""
+    job, own = control
+    assert own.do(Command(verb="pause")).steps == {"model0": 3}
+    for _ in range(10):
+        job.step()
+    done = own.do(Command(verb="status"))
+    assert (done.text, done.steps) == ("paused, model0 (local) at step 13", {"model0": 13})
+    assert own.do(Command(verb="detail", number=5)).text == "model0: steps 14 to 18"
 
 
 @pytest.mark.parametrize(
@@ -204,19 +203,16 @@ def test_a_rank_that_is_paused_knows_its_step(tmp_path: Path) -> None:
         (1, "model0: none, this rank is past steps 1 to 3; ask once more"),
     ],
 )
-def test_a_rank_that_is_asked_late_says_what_is_left(first: int, said: str, tmp_path: Path) -> None:
+def test_a_rank_that_is_asked_late_says_what_is_left(
+    first: int, said: str, control: tuple[Job, TracerControl]
+) -> None:
     """All ranks are told from which step on, and one that is busy may be past it when it hears."""
-    with Tracer([RecordFileExporter(tmp_path)], error_every=0, align_clocks=False) as tracer:
-        job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
-        for _ in range(4):
-            job.step()
-        command = Command(verb="detail", number=3, first={"model0": first})
-        assert control.do(command).text == said
+    command = Command(verb="detail", number=3, first={"model0": first})
+    assert control[1].do(command).text == said
 
 
-def test_without_a_channel_each_call_says_why() -> None:
+def test_without_a_channel_a_command_says_why() -> None:
     """Nothing was traced yet."""
-    with Tracer() as tracer:
-        for call in (tracer.job.status, tracer.job.pause, tracer.job.stacks):
-            with pytest.raises(UsageError, match="begins with the first backward pass"):
-                call()
+    wanted = pytest.raises(UsageError, match="begins with the first backward pass")
+    with Tracer() as tracer, wanted:
+        tracer.job.status()

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace import BucketRecord, Tracer, staged, trace
+from hooktrace import Tracer, staged, trace
 from hooktrace.probes.wire import FlightRecorder
 from hooktrace.records.intervals import union_ns
 from hooktrace.staging import devices, group_hooks, slots
-from hooktrace.staging.calls import BucketCall, Collective, Round, give_back
+from hooktrace.staging.calls import BucketCall, Collective, give_back
 from hooktrace.staging.order import Sequencer
 from hooktrace.testing import FakeBucket
 from hooktrace.tracing import stage_times
@@ -23,9 +23,9 @@ from hooktrace.tracing.stage_times import (
     TimedCollective,
     device_times,
     exposed_of,
-    host_times,
 )
 from tests.fakes import FakeGroup, FakeOperation, buckets_of, fake_clock, hook_of, plain
+from tests.staging.test_backward import chain
 from tests.tracing.test_assembler import spans
 
 
@@ -50,21 +50,14 @@ class FakeEvent:
         return (end_event.at_ns - self.at_ns) / 1e6
 
 
-def use_fake_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tensors on the meta device pass for ones on a device with events."""
+@pytest.fixture
+def on_device(monkeypatch: pytest.MonkeyPatch) -> list[FakeBucket]:
+    """Buckets on the meta device, which passes for one with events; the device is nowhere yet."""
+    FakeEvent.now_ns, FakeEvent.reached_ns = 0, -1
     monkeypatch.setattr(slots, "has_events", lambda device: device.type == "meta")
     monkeypatch.setattr(devices, "new_event", FakeEvent)
     monkeypatch.setattr(devices, "stream_of", lambda index: index)
-
-
-def test_a_worker_is_free_from_round_to_round() -> None:
-    """The callback of a round ends where the next one is issued, the last one with the hook."""
-    what = Collective("all_reduce", 4, torch.float32, FakeGroup())
-    call: Any = BucketCall(SimpleNamespace(), 0, 0, SimpleNamespace())
-    call.earlier = (Round(what, 0, 100), Round(what, 130, 200))
-    call.collective, call.issued_at, call.arrived_at = what, 210, 300
-    call.done = 350
-    assert [one.freed for one in host_times(call).collectives] == [130, 210, 350]
+    return [FakeBucket([torch.zeros(8, device="meta")], index=i, is_last=i == 1) for i in range(2)]
 
 
 def test_a_result_is_not_done_before_its_hook_has_returned(
@@ -96,57 +89,43 @@ def test_a_result_is_not_done_before_its_hook_has_returned(
     assert record.stage_totals_ns() == {"compress": 5, "wire": 0, "decompress": 37}
 
 
-def test_device_times_come_from_events_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_times_come_from_events_alone(on_device: list[FakeBucket]) -> None:
     """A bucket on a device has no host stages; its spans resolve when the device is there."""
-    use_fake_events(monkeypatch)
-    clock = fake_clock()
     operations = [FakeOperation(wire_bytes=4, info=FakeGroup(workers=1)) for _ in range(4)]
-    with Tracer(clock=clock) as tracer:
+    waiting = iter(operations)
+    with Tracer(clock=fake_clock()) as tracer:
         hook = trace(hook_of(operations), tracer=tracer)
-        buckets = [
-            FakeBucket([torch.zeros(8, device="meta")], index=i, is_last=i == 1) for i in range(2)
-        ]
         for step in range(2):
             FakeEvent.reached_ns = -1
             FakeEvent.now_ns = 7_000_000 * step
-            for i, bucket in enumerate(buckets):
-                operation = operations[2 * step + i]
+            for bucket in on_device:
                 hook(None, bucket)
                 FakeEvent.now_ns += 3000
-                operation.complete()  # the host is done long before the device
+                next(waiting).complete()  # the host is done long before the device
                 FakeEvent.now_ns += 500
             assert len(tracer.steps()) == step  # not resolved yet
             FakeEvent.reached_ns = FakeEvent.now_ns
             assert len(tracer.steps()) == step + 1
-        records = tracer.buckets()
-        steps = tracer.steps()
+        records, steps = tracer.buckets(), tracer.steps()
         assert tracer.event_pool.created == 8  # two steps, but the second used the first's events
-    for record in records:
-        assert record.clock == "device"
-        assert record.stages == ()
-        assert record.device is not None
-    first, second = records[:2]
-    assert (first.device.ready_ns, first.device.done_ns) == (0, 3000)
-    assert (second.device.ready_ns, second.device.done_ns) == (3500, 6500)
-    assert [(s.name, s.start_ns, s.end_ns) for s in second.timed_stages] == [
+    assert {(record.clock, record.stages) for record in records} == {("device", ())}
+    spans = [(record.device.ready_ns, record.device.done_ns) for record in records]
+    assert spans == [(0, 3000), (3500, 6500)] * 2
+    assert [(s.name, s.start_ns, s.end_ns) for s in records[1].timed_stages] == [
         ("compress", 3500, 3500),
         ("wire", 3500, 6500),
         ("decompress", 6500, 6500),
     ]
-    assert records[2].device == first.device
     assert [(s.clock, s.communication_ns, s.exposed_ns) for s in steps] == [
         ("device", 6000, 3000)
     ] * 2
 
 
-def test_device_times_that_never_come_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_times_that_never_come_are_counted(on_device: list[FakeBucket]) -> None:
     """At close, a bucket whose events did not pass has no times, and never the host's."""
-    use_fake_events(monkeypatch)
-    FakeEvent.now_ns, FakeEvent.reached_ns = 10, 5
     operation = FakeOperation(wire_bytes=4)
     with Tracer(clock=fake_clock()) as tracer:
-        bucket = FakeBucket([torch.zeros(8, device="meta")])
-        trace(hook_of([operation]), tracer=tracer)(None, bucket)
+        trace(hook_of([operation]), tracer=tracer)(None, on_device[0])
         operation.complete()
         tracer.close()
         ((step, (record,)),) = tracer._recent.steps()
@@ -155,47 +134,36 @@ def test_device_times_that_never_come_are_counted(monkeypatch: pytest.MonkeyPatc
     assert tracer.losses() == {"device_unresolved": 1}
 
 
-class Returned:
-    """Takes events back, and remembers of which device each was."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[torch.device, FakeEvent]] = []
-
-    def give(self, device: torch.device, event: FakeEvent) -> None:
-        self.events.append((device, event))
-
-
 def test_each_bucket_is_timed_on_its_own_device() -> None:
     """A model over two devices: events are compared with their own device's only.
 
     The second device's times begin where the host called its first hook.
     """
     devices = [torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cuda", 1)]
-    pool: Any = Returned()
+    given: list[tuple[torch.device, FakeEvent]] = []
+    pool = SimpleNamespace(give=lambda device, event: given.append((device, event)))
     recorder: Any = SimpleNamespace(event_pool=pool)
     calls: list[Any] = []
     for i, device in enumerate(devices):
-        events = [FakeEvent(device), FakeEvent(device)]
-        for event, at_ns in zip(events, (100 + 7000 * i, 3100 + 7000 * i), strict=True):
-            event.at_ns = at_ns
         call: Any = BucketCall(SimpleNamespace(device=device), 0, 50_000 + 5000 * i, recorder)
-        call.events = events
+        call.events = [FakeEvent(device), FakeEvent(device)]
+        for event, at_ns in zip(call.events, (100 + 7000 * i, 3100 + 7000 * i), strict=True):
+            event.at_ns = at_ns
         calls.append(call)
     times = [t for t in device_times(calls) if t is not None]
     give_back(calls)
     give_back(calls)  # which are over: others may have recorded their events by then
     assert [(t.ready, t.done) for t in times] == [(0, 3000), (5000, 8000), (12_000, 15_000)]
-    assert all(event.device == device for device, event in pool.events)
-    assert len(pool.events) == 6
+    assert all(event.device == device for device, event in given)
+    assert len(given) == 6
 
 
 @pytest.mark.parametrize(("done", "exposed"), [(60_000, 0), (130_000, 40_000)])
 def test_a_device_knows_its_own_end_of_backward(
-    monkeypatch: pytest.MonkeyPatch, done: int, exposed: int
+    on_device: list[FakeBucket], done: int, exposed: int
 ) -> None:
     """Its kernels end at 100 us, 10 of them the hook's own; the host is long through."""
-    use_fake_events(monkeypatch)
-    clock, operation = fake_clock(), FakeOperation(wire_bytes=4, info=FakeGroup(workers=1))
+    operation = FakeOperation(wire_bytes=4, info=FakeGroup(workers=1))
 
     def hook(state: object, bucket: Any) -> Any:
         FakeEvent.now_ns = 10_000
@@ -203,21 +171,14 @@ def test_a_device_knows_its_own_end_of_backward(
         FakeEvent.now_ns = done
         return bucket.buffer()
 
-    def end_backward(gradient: torch.Tensor) -> None:
+    def end_backward() -> None:
         operation.complete()  # inline at launch, its kernel later
         FakeEvent.now_ns = 100_000
 
-    with Tracer(clock=clock) as tracer:
-        traced, bucket = (
-            trace(staged(hook), tracer=tracer),
-            FakeBucket([torch.zeros(8, device="meta")]),
-        )
-        FakeEvent.now_ns, FakeEvent.reached_ns = 0, -1
-        x = torch.ones(1, requires_grad=True)
-        x.register_hook(end_backward)
-        y = 2 * x
-        y.register_hook(lambda gradient: traced(None, bucket) and None)
-        y.backward()
+    bucket = FakeBucket([torch.zeros(8, device="meta")])
+    with Tracer(clock=fake_clock()) as tracer:
+        traced = trace(staged(hook), tracer=tracer)
+        chain(lambda: traced(None, bucket), end_backward).backward()
         assert tracer.steps() == []
         FakeEvent.reached_ns = 200_000
         (step,) = tracer.steps()
@@ -225,13 +186,9 @@ def test_a_device_knows_its_own_end_of_backward(
     assert (step.clock, step.communication_ns, step.exposed_ns) == ("device", done, exposed)
 
 
-def test_the_examples_are_right() -> None:
-    """As they stand in the docstring."""
-    assert doctest.testmod(stage_times).failed == 0
-
-
 def test_the_sum_is_the_time_with_a_call_under_way() -> None:
-    """Since the wait began; and nobody has more than was under way."""
+    """Since the wait began; and nobody has more than was under way.  First the docstring's."""
+    assert doctest.testmod(stage_times).failed == 0
     source = random.Random(0)
     for _ in range(300):
         begins = [source.randrange(50) for _ in range(source.randrange(6))]
@@ -244,37 +201,32 @@ def test_the_sum_is_the_time_with_a_call_under_way() -> None:
             assert 0 <= exposed <= end - begin
 
 
-def run_queue(workers: int) -> list[BucketRecord]:
-    """Issue three collectives at 0, 10, 20 that arrive at 100, 110, 150."""
-    clock = fake_clock()
-    group = FakeGroup(workers=workers)
+@pytest.mark.parametrize(
+    ("workers", "starts"),
+    [(1, [0, 100, 110]), (2, [0, 10, 100]), (3, [0, 10, 20]), (0, [0, 10, 20])],
+)
+def test_the_queue_is_told_from_the_wire(workers: int, starts: list[int]) -> None:
+    """Three collectives are issued at 0, 10, 20, and arrive at 100, 110, 150.
+
+    With W workers one waits until fewer than W earlier ones are unfinished; where their number is
+    unknown, wire is launch to arrival, and not called derived.
+    """
+    clock, group = fake_clock(), FakeGroup(workers=workers)
     operations = [FakeOperation(wire_bytes=4, info=group) for _ in range(3)]
     with Tracer(clock=clock) as tracer:
         hook = trace(hook_of(operations), tracer=tracer)
         for bucket in buckets_of(3):
             hook(None, bucket)
             clock.advance(10)
-        clock.now_ns = 100
-        operations[0].complete()
-        clock.now_ns = 110
-        operations[1].complete()
-        clock.now_ns = 150
-        operations[2].complete()
-        (step,) = tracer.steps()
-        assert (step.exposed_ns, step.communication_ns, step.wire_in_flight_ns) == (130, 150, 150)
-        return tracer.buckets()
-
-
-@pytest.mark.parametrize(
-    ("workers", "starts"), [(1, [0, 100, 110]), (2, [0, 10, 100]), (3, [0, 10, 20])]
-)
-def test_the_queue_is_told_from_the_wire(workers: int, starts: list[int]) -> None:
-    """With W workers a collective waits until fewer than W earlier ones are unfinished."""
-    records = run_queue(workers)
+        for operation, clock.now_ns in zip(operations, (100, 110, 150), strict=True):
+            operation.complete()
+        (step,), records = tracer.steps(), tracer.buckets()
+    assert (step.exposed_ns, step.communication_ns, step.wire_in_flight_ns) == (130, 150, 150)
     assert [r.stages[-2].start_ns for r in records] == starts
     for record, issued, start in zip(records, (0, 10, 20), starts, strict=True):
         expected = [("queue", issued, start)] if start > issued else []
         assert [s for s in spans(record) if s[0] == "queue"] == expected
+        assert any(s.derived for s in record.stages) == (workers > 0)
 
 
 def test_a_callback_holds_its_worker() -> None:
@@ -291,20 +243,11 @@ def test_a_callback_holds_its_worker() -> None:
         traced = trace(staged(hook), tracer=tracer)
         for bucket in buckets_of(2):
             traced(None, bucket)
-        clock.now_ns = 100
-        operations[0].complete()
-        clock.now_ns = 150
-        operations[1].complete()
+        for operation, clock.now_ns in zip(operations, (100, 150), strict=True):
+            operation.complete()
         first, second = tracer.buckets()
     assert spans(first)[1:] == [("wire", 0, 100), ("decompress", 100, 130)]
     assert spans(second)[1:] == [("queue", 0, 130), ("wire", 130, 150), ("decompress", 150, 180)]
-
-
-def test_an_unknown_backend_has_no_queue() -> None:
-    """Where the number of workers is unknown, wire is launch to arrival, and not called derived."""
-    for record in run_queue(0):
-        assert [s.name for s in record.stages] == ["compress", "wire", "decompress"]
-        assert not any(s.derived for s in record.stages)
 
 
 def test_one_that_ended_late_is_found_behind_others() -> None:

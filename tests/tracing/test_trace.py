@@ -15,15 +15,6 @@ from hooktrace.tracing.trace import ddp_of
 pytestmark = pytest.mark.usefixtures("alone")
 
 
-def test_nothing_to_trace_is_said() -> None:
-    """A call in place of the hook itself is the common mistake."""
-    with (
-        Tracer() as tracer,
-        pytest.raises(TypeError, match=r"cannot trace a NoneType; pass the hook itself"),
-    ):
-        trace(None, tracer=tracer)  # type: ignore[arg-type]
-
-
 class Holder(nn.Module):
     """Keeps a module under some name, as wrappers do."""
 
@@ -68,9 +59,11 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 
 @pytest.mark.parametrize(("make", "why"), REFUSED)
 def test_other_models_are_refused(make: Callable[[], Any], why: str) -> None:
-    """With what to do in their place."""
+    """With what to do in their place; so is a call in place of the hook itself."""
     with pytest.raises(TypeError, match=why):
         instrument(make(), hooks.allreduce_hook)
+    with pytest.raises(TypeError, match="cannot trace a NoneType; pass the hook itself"):
+        trace(None)  # type: ignore[arg-type]
 
 
 def test_a_refused_call_burns_no_name() -> None:

@@ -46,9 +46,9 @@ def test_a_call_that_could_not_be_recorded_is_not_in_flight_and_lets_go_of_its_p
         look.abandon.assert_called_once_with("MemoryError: of hooktrace's own")
 
 
-@pytest.mark.parametrize("buckets", [1, 2, 3])
-@pytest.mark.parametrize("begins", [0, 1, 4, 9])
-@pytest.mark.parametrize("calls", [1, 5, 30])
+@pytest.mark.parametrize("buckets", [1, 3])
+@pytest.mark.parametrize("begins", [0, 1, 4])
+@pytest.mark.parametrize("calls", [1, 5])
 def test_steps_have_their_numbers_after_a_pause(buckets: int, begins: int, calls: int) -> None:
     """Wherever it began and ended, as on a rank that paused some calls earlier, or not at all."""
     resumed, end = begins + calls, begins + calls + 3 * buckets
