@@ -41,18 +41,6 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "stream_of", lambda index: f"stream of meta:{index}")
 
 
-def test_an_event_is_reused_on_its_own_device() -> None:
-    """Given back, it comes again for the device that it was made for, and for no other."""
-    pool = EventPool(Event)
-    event: Any = pool.record(FIRST)
-    assert event.stream == "stream of meta:0"
-    pool.give(FIRST, event)
-    other: Any = pool.record(SECOND)
-    assert (other.device, other.stream) == (SECOND, "stream of meta:1")
-    assert pool.record(FIRST) is event
-    assert pool.created == 2
-
-
 def test_a_captured_hook_runs_untraced(monkeypatch: pytest.MonkeyPatch) -> None:
     """No event is recorded into the graph; the call is counted, with the reason."""
     made: list[Any] = []
@@ -179,29 +167,3 @@ def test_what_arrives_is_what_was_sent() -> None:
     for name, tensor in found.items():
         assert tensor.dtype == sent[name].dtype
         assert torch.equal(tensor, expected[name])
-
-
-def test_of_a_device_it_has_arrived_when_its_event_has_passed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The copy goes to pinned memory without blocking, and the event is used again."""
-    copies: list[tuple[str, bool]] = []
-    pinned = torch.zeros(16, dtype=torch.uint8)
-    monkeypatch.setattr(devices, "new_pinned", lambda size: pinned[:size])
-
-    def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> None:
-        copies.append((source.device.type, non_blocking))
-
-    events = EventPool(Event)
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.Tensor, "copy_", copy_)
-        sent = {"two": torch.zeros(2, dtype=torch.float64, device="meta")}
-        copy = HostCopy(sent, events)
-    assert copies == [("meta", True)]
-    event: Any = copy._event
-    assert not copy.has_arrived()
-    event.passed = True
-    assert copy.has_arrived()
-    pinned.view(torch.float64).copy_(torch.tensor([3.0, 4.0]))
-    assert copy.read()["two"].tolist() == [3.0, 4.0]
-    assert events.record(torch.device("meta")) is event

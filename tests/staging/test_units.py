@@ -11,7 +11,7 @@ from hooktrace.records import AssignmentRecord, Parameter
 from hooktrace.records.bucket import UnitCollective
 from hooktrace.staging import units
 from hooktrace.staging.backward import queue_callback
-from hooktrace.staging.calls import BucketCall, StepCalls
+from hooktrace.staging.calls import StepCalls
 from hooktrace.staging.devices import EventPool
 from hooktrace.staging.slots import ModelState
 from hooktrace.staging.units import ShardedModel, UnitInfo
@@ -130,49 +130,3 @@ def test_a_pass_that_was_left_keeps_no_step_open(model: ShardedModel, sink: Sink
     model.forward_ended(1)
     backward(lambda: call(model, "reduce_scatter"))
     assert [len(step) for step in sink.steps()] == [2]
-
-
-def test_positions_count_the_collectives_of_a_step(model: ShardedModel) -> None:
-    """Whether they are recorded or not; a slot's index tells no order."""
-    call(model, "all_gather")
-    assert model.takes(UNIT, "all_gather")
-    backward(lambda: call(model, "reduce_scatter"))
-    assert (model.state.position, model.state.ended) == ((0, 2), (0, 3))
-    last = [slot.last_call for slot in model.state.slots.values()]
-    assert [one.order for one in last if isinstance(one, BucketCall)] == [0, 2]
-    call(model, "all_gather")
-    assert (model.state.position, model.state.ended) == ((1, 0), (0, 3))
-
-
-def test_where_a_step_leaves_the_way_of_the_one_before(model: ShardedModel) -> None:
-    """The first collective that is another one."""
-    step(model, 4, 4)
-    step(model, 4, 4)
-    assert model.state.departure is None
-    step(model, 4)
-    found = model.state.departure
-    assert found is not None
-    assert (found.step, found.order) == (2, 1)
-    assert str(found.now) == "block reduce-scatter (backward)"
-    assert str(found.before) == "block all-gather (forward) #2"
-    step(model, 8)  # of another size, and the same one
-    assert model.state.departure is found
-
-
-def test_what_is_recorded_afterwards_is_known_while_it_lasts(model: ShardedModel) -> None:
-    """As an all-reduce that FSDP itself issues, until it or another one is recorded."""
-    backward(lambda: call(model, "reduce_scatter"))
-    (slot,) = model.state.slots.values()
-    expected = []
-
-    def reduces() -> None:
-        call(model, "reduce_scatter")
-        expected.append(model.expect(slot, 5))
-        assert model.state.beside is expected[0]
-        call(model, "all_reduce")
-        assert model.state.beside is None
-        model.expect(slot, 5)
-
-    backward(reduces)
-    assert (expected[0].step, expected[0].order) == (1, 1)
-    assert model.state.beside is None

@@ -1,36 +1,25 @@
-"""Record times against an integer clock: every number is exact."""
+"""Calls become steps, against an integer clock: every number is exact."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from hooktrace import BucketRecord, Tracer, staged, trace
-from hooktrace.records import AnomalyRecord, Stage
-from hooktrace.staging.calls import BucketCall
+from hooktrace.records import AnomalyRecord, Stage, StepRecord
+from hooktrace.records.last_used import MOST_MODELS
 from hooktrace.staging.slots import ModelState
 from hooktrace.staging.units import ShardedModel
 from hooktrace.tracing import assembler as module
-from hooktrace.tracing.assembler import Assembler
+from hooktrace.tracing.assembler import Assembler, StallWatch, StepGatherer
 from hooktrace.tracing.export import LossLedger
-from tests.fakes import FakeOperation, Job, buckets_of, fake_clock
-from tests.staging.test_units import UNIT, Sink, step
-
-
-@pytest.fixture
-def assembler() -> Assembler:
-    """What nothing was lost of."""
-    return Assembler(LossLedger(dict))
-
-
-@pytest.fixture
-def sharded() -> tuple[ShardedModel, Sink]:
-    """A sharded model that has made no step, and what it pushes."""
-    sink = Sink()
-    return ShardedModel(ModelState("net", "fully_shard", {}, 0), sink), sink
+from tests.exporters.records_sample import make_step
+from tests.fakes import FakeOperation, Job, buckets_of, fake_clock, hook_of
+from tests.staging.test_units import Sink, step
 
 
 def spans(record: BucketRecord) -> list[tuple[str, int, int]]:
@@ -57,17 +46,10 @@ def test_a_staged_bucket_step_by_step() -> None:
         (record,) = tracer.buckets()
         (step,) = tracer.steps()
     assert (record.ready_ns, record.launched_ns, record.done_ns) == (100, 105, 142)
+    payload: Any = {"collective": "all_reduce", "wire_bytes": 16, "dtype": "float16"}
     assert record.stages == (
         Stage(name="compress", start_ns=100, end_ns=105),
-        Stage(
-            name="wire",
-            start_ns=105,
-            end_ns=135,
-            derived=True,
-            collective="all_reduce",
-            wire_bytes=16,
-            dtype="float16",
-        ),
+        Stage(name="wire", start_ns=105, end_ns=135, derived=True, **payload),
         Stage(name="decompress", start_ns=135, end_ns=142),
     )
     assert (record.gradient_bytes, record.wire_bytes, record.bus_bytes) == (32, 16, 16.0)
@@ -94,62 +76,16 @@ def test_a_plain_bucket_step_by_step() -> None:
     assert (record.wire_bytes, record.bus_bytes, record.done_ns) == (None, None, 54)
 
 
-class WaitingEvent:
-    """An event that the device has not passed, and that counts how often it is asked."""
-
-    asked = 0
-
-    def query(self) -> bool:
-        WaitingEvent.asked += 1
-        return False
-
-
-def test_the_device_is_asked_once_a_step_and_drain(assembler: Assembler) -> None:
-    """Not for each call that ends while a step waits for it: of 4,000 buckets that took seconds."""
-    with Tracer() as tracer:
-        job = Job(tracer, buckets=50)
-        job.step()
-        for step in range(2):
-            for slot in job.hook._layout.models[0].slots.values():
-                call = BucketCall(slot, step, 0, tracer)
-                call.events, call.done = [WaitingEvent()], 1
-                assembler.add(call)
-    assembler.take()
-    assert WaitingEvent.asked == 3
-
-
-def test_a_sharded_model_warms_up_for_two_steps_whatever_it_gathers(
-    assembler: Assembler, sharded: tuple[ShardedModel, Sink]
-) -> None:
+def test_a_sharded_model_warms_up_for_two_steps_whatever_it_gathers() -> None:
     """The second one has a collective more, and so begins a rebuild."""
-    model, sink = sharded
+    sink, assembler = Sink(), Assembler(LossLedger(dict))
+    model = ShardedModel(ModelState("net", "fully_shard", {}, 0), sink)
     for numel in (4, 8, 4):
         step(model, numel)
     for made in sink.steps():
         assembler.add(made)
     completed, _ = assembler.take()
     assert [(s.rebuild, s.warmup) for s, _ in completed] == [(0, True), (1, True), (1, False)]
-
-
-def test_a_collective_that_raised_is_not_called_a_hook_of_ddp_s(
-    assembler: Assembler, sharded: tuple[ShardedModel, Sink]
-) -> None:
-    """Of a unit it is FSDP's own, unless a hook's code raised; there is no DDP model to make."""
-    model, sink = sharded
-    for stage in ("wire", "compress"):
-        model.takes(UNIT, "all_gather")
-        begun = model.begin(UNIT, torch.zeros(4 if stage == "wire" else 8), 0)
-        assert begun is not None
-        begun.failed(stage, RuntimeError("connection closed"))
-        model.miss()
-        model.end_step()
-    for made in sink.steps():
-        assembler.add(made)
-    _, anomalies = assembler.take()
-    wire, compress = (one.message for one in anomalies if isinstance(one, AnomalyRecord))
-    assert "the collective raised: RuntimeError: connection closed" in wire
-    assert "the hook raised in stage compress" in compress
-    assert "DDP" not in wire + compress
 
 
 class Result:
@@ -173,10 +109,11 @@ class Result:
         self.has.append("let go")
 
 
-def test_results_come_in_their_order(assembler: Assembler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that has not come holds back those after it; of too many, the oldest go."""
     monkeypatch.setattr(module, "_MOST_AWAITED", 4)
     found: list[Any] = [Result() for _ in range(5)]
+    assembler = Assembler(LossLedger(dict))
     found[0].come = found[2].come = True
     for result in found:
         assembler.add_result(result)
@@ -186,3 +123,112 @@ def test_results_come_in_their_order(assembler: Assembler, monkeypatch: pytest.M
     assembler.finish()
     assert [one.has[1:] for one in found[3:]] == [["let go"]] * 2
     assert assembler.losses.totals() == {"device_unresolved": 4}
+
+
+def test_a_step_that_fails_is_closed_before_the_next() -> None:
+    """A backward pass that stops after its first bucket gives an incomplete step, not timed."""
+    with Tracer() as tracer:
+        job = Job(tracer, buckets=2)
+        job.step()
+        job.hook(None, job.buckets[0])
+        for _ in range(3):
+            job.step()
+        steps = tracer.steps()
+        found = [(s.step, s.complete, s.bucket_count) for s in steps]
+        assert found == [(0, True, 2), (1, False, 1), (2, True, 2), (3, True, 2), (4, True, 2)]
+        assert [s.step for s in steps if s.previous_period_ns is not None] == [3, 4]
+        assert tracer.summary()[0].steps == 3
+
+
+class Slot(NamedTuple):
+    """One bucket of a model."""
+
+    index: int
+    is_last: bool
+    model: ModelState
+    rebuild: int = 0
+
+
+class Call(NamedTuple):
+    """What the gatherer reads of a call."""
+
+    slot: Slot
+    step: int
+    error: str | None = None
+
+
+def test_models_that_keep_being_made_are_forgotten() -> None:
+    """The one without a step for longest, whose open step is ended; one that goes on stays."""
+    gatherer = StepGatherer()
+    whole = Slot(0, True, ModelState("kept", "hook", {}, 0))
+    for n in range(MOST_MODELS + 50):
+        begun: Any = Call(Slot(0, False, ModelState(f"net#{n}", "hook", {}, 0)), 0)
+        ended = gatherer.add(begun)
+        forgotten = n - MOST_MODELS + 1
+        assert ended is not None
+        assert [c.slot.model.name for calls in ended for c in calls] == (
+            [f"net#{forgotten}"] if forgotten >= 0 else []
+        )
+        kept: Any = Call(whole, n)
+        assert gatherer.add(kept) == [[kept]]
+    assert len(gatherer._models) == MOST_MODELS
+    assert gatherer.add(kept) is None
+
+
+class Broken(FakeOperation):
+    """A collective whose connection has broken."""
+
+    def result(self, future: Any) -> torch.Tensor:
+        raise ConnectionError("reset by peer")
+
+
+def test_a_step_whose_collective_failed_is_not_complete() -> None:
+    """All buckets are there, and yet it was no step: nothing of it enters statistics."""
+    with Tracer(error_every=0) as tracer:
+        operations = [FakeOperation(8), FakeOperation(8), Broken(8), FakeOperation(8)]
+        hook = trace(hook_of(operations), tracer=tracer)
+        for bucket in 2 * buckets_of(2):
+            hook(None, bucket)
+        for operation in operations:
+            operation.complete()
+        steps = tracer.steps()
+        found = [(s.step, s.complete, s.bucket_count) for s in steps]
+        assert found == [(0, True, 2), (1, False, 2)]
+        (anomaly,) = tracer.anomalies()
+        assert "the collective raised: ConnectionError: reset by peer" in anomaly.message
+
+
+SECOND = 10**9
+SLOT: Any = SimpleNamespace(model=SimpleNamespace(rank=3))
+
+
+def steps(count: int = 20, **changes: Any) -> list[StepRecord]:
+    """Return sample steps, of which 12 waits for 10 s."""
+    made = [replace(make_step(i)[0], **changes) for i in range(count)]
+    made[12] = replace(made[12], exposed_ns=10 * SECOND)
+    return made
+
+
+def marks(made: list[StepRecord]) -> list[AnomalyRecord]:
+    """Return what is said of steps."""
+    watch = StallWatch()
+    return [mark for step in made if (mark := watch.of_step(SLOT, step)) is not None]
+
+
+def test_each_stalled_step_is_named_and_nobody_is_blamed() -> None:
+    """This rank waited, for whom it cannot tell; ordinary steps are not named."""
+    made = steps()
+    made[15] = replace(made[15], exposed_ns=3 * SECOND, checked=True)
+    made[17] = replace(made[17], exposed_ns=SECOND)
+    mark, sampled = marks(made)
+    assert (mark.kind, mark.step, mark.bucket, mark.rank) == ("stall", 12, -1, 3)
+    assert "step 12: 10,000 ms of exposed communication, where 2.00 ms is usual" in mark.message
+    assert "; this rank waited, and cannot tell for whom" in mark.message
+    assert sampled.step == 15
+    assert "hooktrace sampled the step, which may be a part of it" in sampled.message
+
+
+@pytest.mark.parametrize("changes", [{"warmup": True}, {"join_dummy": True}, {"complete": False}])
+def test_steps_that_do_not_count_are_no_stalls(changes: dict[str, bool]) -> None:
+    """DDP's first steps connect and wait; a step without data, or without a bucket, is no step."""
+    assert marks(steps(**changes)) == []

@@ -18,14 +18,10 @@ def test_overlap_of_two_buckets() -> None:
     operations = [FakeOperation(wire_bytes=4) for _ in range(2)]
     with Tracer(clock=clock) as tracer:
         hook = trace(hook_of(operations), tracer=tracer)
-        buckets = buckets_of(2)
-        hook(None, buckets[0])
-        clock.now_ns = 60
-        hook(None, buckets[1])
-        clock.now_ns = 80
-        operations[1].complete()
-        clock.now_ns = 90
-        operations[0].complete()
+        for bucket, clock.now_ns in zip(buckets_of(2), (0, 60), strict=True):
+            hook(None, bucket)
+        for operation, clock.now_ns in zip(reversed(operations), (80, 90), strict=True):
+            operation.complete()
         (step,) = tracer.steps()
     assert (step.first_ready_ns, step.last_ready_ns, step.done_ns) == (0, 60, 90)
     assert (step.communication_ns, step.exposed_ns) == (90, 30)
@@ -37,10 +33,9 @@ def test_period_is_from_first_ready_to_first_ready() -> None:
     operations = [FakeOperation(wire_bytes=4) for _ in range(10)]
     with Tracer(clock=clock) as tracer:
         hook = trace(hook_of(operations), tracer=tracer)
-        buckets = buckets_of(2)
-        for step, start in enumerate((1000, 1500, 2500, 2900, 3900)):
-            clock.now_ns = start
-            for bucket, operation in zip(buckets, operations[2 * step :], strict=False):
+        buckets, waiting = buckets_of(2), iter(operations)
+        for clock.now_ns in (1000, 1500, 2500, 2900, 3900):
+            for bucket, operation in zip(buckets, waiting, strict=False):
                 hook(None, bucket)
                 clock.advance(100)
                 operation.complete()

@@ -6,14 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-import msgspec
 import pytest
 
 from hooktrace import Tracer, trace
 from hooktrace.records import AnomalyRecord, Batch
 from hooktrace.records.errors import HookError
 from hooktrace.testing import FakeBucket
-from hooktrace.tracing.drain import Drain
 from tests.fakes import FakeExporter, Job, plain
 
 
@@ -85,22 +83,6 @@ def test_a_defect_in_the_drain_is_counted(
     assert caplog.text.count("please report this with the traceback") == 1
 
 
-class CoffeeRecord(msgspec.Struct, frozen=True):
-    """A kind of record that hooktrace knows nothing of."""
-
-    cups: int
-
-
-def test_a_new_kind_of_record_needs_its_declaration_only() -> None:
-    """From the ring to exporters and memory, without a line about it in between."""
-    exporter = FakeExporter()
-    with Tracer([exporter]) as tracer:
-        tracer.start()
-        tracer.push(CoffeeRecord(2))
-        assert tracer.records(CoffeeRecord) == [CoffeeRecord(2)]
-    assert [*exporter.batches[0].of(CoffeeRecord)] == [CoffeeRecord(2)]
-
-
 def test_a_hanging_exporter_cannot_hold_up_close(
     blocking: Blocking, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -128,21 +110,3 @@ def test_an_exporter_may_ask_the_tracer() -> None:
         assert tracer.flush(60)
     assert answers
     assert not any(answers)  # of one batch, or of two
-
-
-def test_two_that_stop_it_at_once_have_one_last_cycle() -> None:
-    """The second waits for the first; within the last cycle nobody waits for himself."""
-    cycles: list[bool] = []
-    answers: list[bool] = []
-
-    def cycle(last: bool) -> None:
-        cycles.append(last)
-        second = threading.Thread(target=lambda: answers.append(drain.stop(0.05)))
-        second.start()
-        second.join(60)
-        answers.append(drain.stop(600))
-
-    drain = Drain(cycle, 60)
-    assert drain.stop(60)
-    assert cycles == [True]
-    assert answers == [False, False]

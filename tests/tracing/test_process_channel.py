@@ -1,8 +1,9 @@
-"""The channel that a process's tracers share: from the first to the last, and by whose clock."""
+"""The channel that a process shares, from its first tracer to the last; commands, and hangs."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +24,9 @@ from hooktrace.records import Batch, ClockRecord
 from hooktrace.records.errors import UsageError
 from hooktrace.tracing import process_channel
 from hooktrace.tracing.models import TracedModels
+from hooktrace.tracing.options import OnHang
 from hooktrace.tracing.process_channel import TracerControl, TracerHangs, _where
-from tests.exporters.records_sample import make_run, make_step
+from tests.exporters.records_sample import make_hang
 from tests.fakes import Job
 from tests.ranks.channel.jobs import ask, wait_for
 
@@ -73,22 +75,6 @@ def test_it_lasts_from_the_first_tracer_to_the_last(users: list[Tracing]) -> Non
     assert process_channel.join(first) is not channel
 
 
-def test_each_tracer_tells_the_job_of_its_steps(users: list[Tracing]) -> None:
-    """Those of two are told apart; one that has left tells no more, and its number is free."""
-    first, second, _ = users
-    for one in (first, second):
-        process_channel.join(one)
-        one.listeners[0](Batch(run=make_run(), steps=(make_step(3),)))
-    view = process_channel._shared.view
-    assert view is not None
-    assert [part.knows("net") for part in view._parts] == [True, False]
-    process_channel.leave(first)
-    assert [part.knows("net (tracer 2)") for part in view._parts] == [True]
-    process_channel.join(first)
-    first.listeners[-1](Batch(run=make_run(), steps=(make_step(4),)))
-    assert [part.knows("net") for part in view._parts] == [False, True]
-
-
 def test_measurements_go_to_tracers_with_that_clock(users: list[Tracing]) -> None:
     """A clock of one's own is compared with nobody's, unless it is the first one here."""
     first, other, unaligned = users
@@ -133,21 +119,15 @@ S = 1_000_000_000
 CALL = CallInFlight(
     model="net", hook="fp16", step=7, bucket=1, stage="wire", age_ns=31 * S, collective="all_gather"
 )  # fmt: skip
+SHORT, UNIT = replace(CALL, age_ns=S - 1), replace(CALL, unit="blocks.2 all-gather (forward)")
 
 
 @pytest.mark.parametrize(
     ("calls", "said"),
     [
-        ((), ""),
-        ((replace(CALL, age_ns=S - 1),), ""),  # a collective is in flight most of the time
-        (
-            (replace(CALL, bucket=0, age_ns=2 * S), CALL),
-            ", bucket 1 in wire all_gather for 31 s",
-        ),
-        (
-            (replace(CALL, unit="blocks.2 all-gather (forward)"),),
-            ", blocks.2 all-gather (forward) in wire all_gather for 31 s",
-        ),
+        ((SHORT,), ""),  # a collective is in flight most of the time
+        ((replace(CALL, bucket=0, age_ns=2 * S), CALL), ", bucket 1 in wire all_gather for 31 s"),
+        ((UNIT,), ", blocks.2 all-gather (forward) in wire all_gather for 31 s"),
     ],
 )
 def test_where_a_model_is(calls: tuple[CallInFlight, ...], said: str) -> None:
@@ -216,3 +196,44 @@ def test_without_a_channel_a_command_says_why() -> None:
     wanted = pytest.raises(UsageError, match="begins with the first backward pass")
     with Tracer() as tracer, wanted:
         tracer.job.status()
+
+
+HANG = replace(make_hang(7), hang=3, stacks=())
+
+
+@pytest.mark.parametrize(
+    ("on_hang", "speaks", "said"),
+    [("record", True, 0), ("warn", True, 1), ("warn", False, 0)],
+)
+def test_record_and_log(
+    on_hang: OnHang, speaks: bool, said: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is recorded in any case, and logged by default, by one rank of a host."""
+    with Tracer(on_hang=on_hang) as tracer:
+        tracer.start()
+        tracer.hang_watch.hear_of_hang(HANG, speaks=speaks)
+        assert tracer.hangs() == [HANG]
+        names = lambda: {thread.name for thread in threading.enumerate()}  # noqa: E731
+        assert wait_for(lambda: len(caplog.messages) == said)
+        assert wait_for(lambda: "hooktrace-hang-warn" not in names())
+    assert len(caplog.messages) == said
+    for line in caplog.messages:
+        assert re.fullmatch(
+            r"\[rank 0, \d\d:\d\d:\d\d UTC\] hang: bucket 0 of step 7 .*; see docs/hangs.md#\w+",
+            line,
+        )
+
+
+def test_dump_without_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing writes records: it goes to where the process is, and the log says so."""
+    monkeypatch.chdir(tmp_path)
+    with Tracer(on_hang="dump") as tracer:
+        tracer.hang_watch.hear_of_hang(HANG, speaks=False)
+        path = tmp_path / "hang003-rank00000.txt"
+        assert wait_for(lambda: str(path) in caplog.text)
+    text = path.read_text()
+    assert text.startswith(f"{HANG.message}\n")
+    assert "torch's Flight Recorder" in text
+    assert "test_dump_without_records" in text

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from hooktrace import Tracer, staged, trace
-from hooktrace.probes.wire import FlightRecorder
 from hooktrace.records.intervals import union_ns
-from hooktrace.staging import devices, group_hooks, slots
+from hooktrace.staging import devices, slots
 from hooktrace.staging.calls import BucketCall, Collective, give_back
 from hooktrace.staging.order import Sequencer
 from hooktrace.testing import FakeBucket
@@ -24,7 +23,7 @@ from hooktrace.tracing.stage_times import (
     device_times,
     exposed_of,
 )
-from tests.fakes import FakeGroup, FakeOperation, buckets_of, fake_clock, hook_of, plain
+from tests.fakes import FakeGroup, FakeOperation, buckets_of, fake_clock, hook_of
 from tests.staging.test_backward import chain
 from tests.tracing.test_assembler import spans
 
@@ -259,21 +258,3 @@ def test_one_that_ended_late_is_found_behind_others() -> None:
     model.add([TimedCollective(what, 0, 500, 500), *others, last])
     model.derive_starts([last])
     assert last.start == 500
-
-
-def test_a_step_says_why_it_is_not_known_what_was_sent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Steps that were not sampled say nothing."""
-    monkeypatch.setattr(group_hooks, "available", False)
-    monkeypatch.setattr(group_hooks, "watched", {})  # of other tests' groups
-    (bucket,) = buckets_of(1)
-    with Tracer(clock=fake_clock(), error_every=2) as tracer:
-        tracer._pipeline._assembler.sent._recorder = FlightRecorder({})
-        traced = trace(plain, tracer=tracer, model="net")
-        for _ in range(5):
-            traced(None, bucket)
-        steps = tracer.steps()
-    why = "this torch has no Flight Recorder for the hook's backend"
-    assert [step.sent_unknown for step in steps] == [None, None, why, None, why]
-    assert [step.sent for step in steps] == [None] * 5

@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hooktrace import Tracer, hooks, instrument, trace
+from hooktrace import hooks, instrument, trace
 from hooktrace.tracing.trace import ddp_of
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -64,21 +64,3 @@ def test_other_models_are_refused(make: Callable[[], Any], why: str) -> None:
         instrument(make(), hooks.allreduce_hook)
     with pytest.raises(TypeError, match="cannot trace a NoneType; pass the hook itself"):
         trace(None)  # type: ignore[arg-type]
-
-
-def test_a_refused_call_burns_no_name() -> None:
-    """Whether the model, the state or DDP refuses; names that are in use stay so."""
-    ddp = DistributedDataParallel(nn.Linear(2, 2))
-    with Tracer() as tracer:
-        for wrong in (3, nn.Linear(1, 1)):
-            with pytest.raises(TypeError):
-                instrument(wrong, hooks.allreduce_hook, tracer=tracer)  # type: ignore[arg-type]
-        for model in (None, "net"):
-            with pytest.raises(TypeError):
-                instrument(ddp, hooks.powerSGD_hook, 3, tracer=tracer, model=model)
-        assert instrument(ddp, hooks.allreduce_hook, tracer=tracer)._first_name == "model0"
-        with pytest.raises(RuntimeError, match="only be called once"):
-            instrument(ddp, hooks.allreduce_hook, tracer=tracer)
-        other = DistributedDataParallel(nn.Linear(2, 2))
-        assert instrument(other, hooks.allreduce_hook, tracer=tracer)._first_name == "model1"
-        assert tracer.models.name("net") == "net"
