@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import suppress
 from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed.algorithms.join
 import torch.nn.parallel.distributed
+from msgspec.structs import replace
 
 from ..records.other import OtherCollective, OtherCollectives
 from .backward import engine_code
@@ -43,39 +45,31 @@ _OF_DDP = (torch.nn.parallel.distributed.__file__, torch.distributed.algorithms.
 
 
 class OtherCall:
-    """One collective, until its window becomes a record; called when its future is complete."""
+    """One collective, until its window becomes a record; called when its future is complete.
 
-    __slots__ = ("clock", "done_ns", "has_end", "issued_ns", "name", "of_ddp", "size", "thread",
-                 "where")  # fmt: skip
+    ``has_end``: whether anybody tells when it ends.
+    """
 
-    def __init__(
-        self, clock: Clock, name: str, tensors: list[torch.Tensor], where: str, of_ddp: bool
-    ) -> None:
-        self.clock, self.name, self.where, self.of_ddp = clock, name, where, of_ddp
-        self.size = _size_of(tensors)
-        self.thread = _thread_name()
+    __slots__ = ("_clock", "_done_ns", "_known", "has_end")
+
+    def __init__(self, known: OtherCollective, tensors: list[torch.Tensor], clock: Clock) -> None:
+        self._known, self._clock = known, clock
+        self._done_ns: int | None = None
         # On a device the host does not know when it ends, and a callback would have a stream.
         is_on_cpu = bool(tensors) or not torch.accelerator.is_available()
         self.has_end = is_on_cpu and all(one.is_cpu for one in tensors)
-        self.done_ns: int | None = None
-        self.issued_ns = clock()
 
     def __call__(self, _future: object) -> None:
         """Stamp that it has arrived."""
-        try:
-            self.done_ns = self.clock()
-        except Exception:  # of a clock: when it ended is not known
-            return
+        with suppress(Exception):  # of a clock: when it ended is not known
+            self._done_ns = self._clock()
 
     def has_no_future(self, _error: Exception) -> None:
         """Leave it: when it ends is not known."""
 
     def record(self) -> OtherCollective:
         """Return what is known of it."""
-        return OtherCollective(
-            name=self.name, wire_bytes=self.size, issued_ns=self.issued_ns, done_ns=self.done_ns,
-            thread=self.thread, where=self.where, of_ddp=self.of_ddp,
-        )  # fmt: skip
+        return replace(self._known, done_ns=self._done_ns)
 
 
 class Window:
@@ -86,11 +80,9 @@ class Window:
         self.tracer = tracer
         self.refused: list[object] = []
         """Who wanted one meanwhile: if one does again, this one's step does not end."""
-        self._clock = tracer.clock
-        self._of = (model, step, time_ns)
+        self._of: dict[str, Any] = {"model": model, "step": step, "time_ns": time_ns}
         self._calls: list[OtherCall] = []
         self._more = self._more_bytes = self._ddp_bytes = 0
-        self._ends = self._unseen_groups = 0
 
     def before(self, name: str, args: Any) -> OtherCall | None:
         """Take note of a collective that is about to be issued, if it is no bucket's.
@@ -100,40 +92,39 @@ class Window:
         try:
             # Below what torch calls; none on a thread of the engine's own.
             issuer = _issuer(sys._getframe(1).f_back)
-            return None if issuer is None else self._call(name, args.input_tensors, *issuer)
+            return None if issuer is None else self._take(name, args.input_tensors, *issuer)
         except Exception as error:
             self.tracer.push(Loss.of_stamps(error))
             return None
 
-    def _call(
+    def _take(
         self, name: str, tensors: list[torch.Tensor], where: str, of_ddp: bool
     ) -> OtherCall | None:
-        if of_ddp:
-            self._ddp_bytes += _size_of(tensors) or 0
-        if len(self._calls) < MOST:
-            self._calls.append(call := OtherCall(self._clock, name, tensors, where, of_ddp))
-            return call
-        if not of_ddp:
-            self._more += 1
-            self._more_bytes += _size_of(tensors) or 0
-        return None
+        size = _size_of(tensors)
+        self._ddp_bytes += (size or 0) * of_ddp
+        if len(self._calls) >= MOST:
+            self._more += not of_ddp
+            self._more_bytes += (size or 0) * (not of_ddp)
+            return None
+        known = OtherCollective(
+            name=name, wire_bytes=size, issued_ns=self.tracer.clock(), thread=_thread_name(),
+            where=where, of_ddp=of_ddp,
+        )  # fmt: skip
+        self._calls.append(call := OtherCall(known, tensors, self.tracer.clock))
+        return call
 
     def end(self, until_ns: int, unseen_groups: int) -> None:
         """Hand over what was seen: its step ended with the next one's first bucket."""
-        self._ends, self._unseen_groups = until_ns, unseen_groups
+        self._of |= {"until_ns": until_ns, "unseen_groups": unseen_groups}
         self.tracer.push(self)
 
     def assemble(self, into: Assembler) -> None:
         """Become a record."""
-        model, step, time_ns = self._of
-        into.add(
-            OtherCollectives(
-                model=model, step=step, time_ns=time_ns, until_ns=self._ends,
-                collectives=tuple([call.record() for call in self._calls]),
-                more=self._more, more_bytes=self._more_bytes, ddp_bytes=self._ddp_bytes,
-                unseen_groups=self._unseen_groups,
-            )
+        made = OtherCollectives(
+            collectives=tuple([call.record() for call in self._calls]), more=self._more,
+            more_bytes=self._more_bytes, ddp_bytes=self._ddp_bytes, **self._of,
         )  # fmt: skip
+        into.add(made)
 
 
 window: Window | None = None
