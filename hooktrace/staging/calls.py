@@ -16,9 +16,6 @@ has not returned, and ``backward_end`` is ``NOT_YET`` while backward goes on.  I
 slot and (on a device) events.  It holds the operation that it waits for from ``issued`` to
 ``arrived`` only.
 
-The training thread comes here straight from the backward pass, with cold caches: what counts is how
-much code and memory a stamp touches.
-
 No stamp raises: what fails in one (a clock, a device event, an operation of the user's own) leaves
 the call ``unknown``, which the drain counts, and the hook goes on.
 """
@@ -80,7 +77,7 @@ class Round(NamedTuple):
     arrived_ns: int | None
 
 
-def joined(names: Iterable[object]) -> str:
+def joined(*names: object) -> str:
     """Return names, of dtypes say, as one: ``float16+float32``."""
     parts = "+".join(str(name).removeprefix("torch.") for name in names).split("+")
     return "+".join(sorted(set(parts)))
@@ -101,12 +98,9 @@ def one_after_another(rounds: Sequence[Round], done_ns: int) -> tuple[Round, ...
         if before is None or issued >= before:
             apart.append(Round(more, issued, end))
             continue
-        both = Collective(
-            joined((what.kind, more.kind)),
-            what.wire_bytes + more.wire_bytes,
-            what.dtype if what.dtype == more.dtype else joined((what.dtype, more.dtype)),
-            what.group,
-        )
+        dtype = what.dtype if what.dtype == more.dtype else joined(what.dtype, more.dtype)
+        sent = what.wire_bytes + more.wire_bytes
+        both = Collective(joined(what.kind, more.kind), sent, dtype, what.group)
         apart[-1] = Round(both, first, None if end is None else max(before, end))
     return tuple(apart)
 

@@ -70,6 +70,7 @@ def _kind_of(name: str) -> str:
 
 
 _operations: Any = getattr(torch._C._distributed_c10d, "HookOpName", None)
+ALL_REDUCE = getattr(_operations, "ALLREDUCE", None)
 _kinds: dict[Any, str] = {
     operation: _kind_of(name)
     for name, operation in getattr(_operations, "__members__", {}).items()
@@ -257,7 +258,7 @@ class GroupHooks:
             group: Any = self._group()  # it is there: it calls this
             self._infos[device] = group_info(group, device)
         dtypes = {tensor.dtype for tensor in tensors}
-        dtype: object = dtypes.pop() if len(dtypes) == 1 else joined(dtypes)
+        dtype: object = dtypes.pop() if len(dtypes) == 1 else joined(*dtypes)
         return Collective(kind, sum(t.nbytes for t in tensors), dtype, self._infos[device])
 
 

@@ -350,8 +350,8 @@ class LayoutTracker:
         self._sink = sink
         self.by_buffer: dict[int, BucketSlot] = {}
         """By ``id`` of a buffer, which may be gone: the slot's own is the one that counts."""
-        self._owners: dict[int, tuple[weakref.ref[torch.Tensor], ModelState]] = {}
         # By weak reference: a later parameter may get the id of one that is gone.
+        self._owners: MutableMapping[torch.Tensor, ModelState] = WeakIdKeyDictionary()
         self._names: MutableMapping[torch.Tensor, str] = WeakIdKeyDictionary()
         self._met = 0
         self.bucket_cap_bytes: int | None = None
@@ -418,7 +418,8 @@ class LayoutTracker:
         self.by_buffer[slot.buffer_id] = slot
 
     def _model_of(self, parameters: list[torch.Tensor], index: int) -> ModelState:
-        owner = next((o for p in parameters if (o := self._owner(p)) is not None), None)
+        known = map(self._owners.get, parameters)
+        owner = next((one for one in known if one is not None), None)
         if owner is None and index > 0:
             # Unknown parameters in a later bucket: a model in its first backward pass, which has
             # more than one bucket when DDP looks for unused parameters, or has several dtypes.
@@ -431,18 +432,12 @@ class LayoutTracker:
             self._met += 1
             self.models = [*self.models, owner]
         for parameter in parameters:
-            self._owners[id(parameter)] = (weakref.ref(parameter), owner)
+            self._owners[parameter] = owner
         return owner
-
-    def _owner(self, parameter: torch.Tensor) -> ModelState | None:
-        known = self._owners.get(id(parameter))
-        # The id alone may be that of a parameter which is gone.
-        return known[1] if known is not None and known[0]() is parameter else None
 
     def _forget_the_dead(self) -> None:
         """Let go of models whose parameters are gone; called when a new one is met."""
-        self._owners = {k: o for k, o in self._owners.items() if o[0]() is not None}
-        alive = {id(model) for _, model in self._owners.values()}
+        alive = {id(model) for model in self._owners.values()}
         self.models = [m for m in self.models if id(m) in alive]
         self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.buffer() is not None}
 

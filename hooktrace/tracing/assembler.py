@@ -20,13 +20,14 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from operator import attrgetter
 
 from ..probes.anomalies import anomaly_of
 from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import Found, ProbeResult, error_record, mismatch, skew_record
 from ..probes.skipped_steps import SkippedSteps
-from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
+from ..records import AnomalyRecord, BucketRecord, CompletedStep, ErrorRecord, StepRecord
 from ..records.anomalies import anomaly_kind
 from ..records.last_used import Bounded, LastUsed
 from ..records.running_median import RunningMedian
@@ -58,13 +59,6 @@ class _OpenStep(list[BucketCall]):
 
     expected: int | None = None
 
-    def add(self, call: BucketCall) -> bool:
-        """Take a call; return whether no other one is missing."""
-        self.append(call)
-        if call.slot.is_last:
-            self.expected = call.slot.index + 1
-        return len(self) == self.expected
-
     def close(self) -> StepCalls:
         """Return the step as it is; one is complete where no call is missing, and none failed."""
         self.sort(key=_BY_BUCKET)
@@ -88,7 +82,7 @@ class _OpenSteps(dict[int, _OpenStep]):
 
 
 class StepGatherer:
-    """Gathers the calls of all models."""
+    """Gathers the calls of all models into steps."""
 
     def __init__(self) -> None:
         self._models: Bounded[str, _OpenSteps] = Bounded()
@@ -112,9 +106,10 @@ class StepGatherer:
             forgotten = self._models.put(name, model)
             ended = [] if forgotten is None else forgotten.close_to(sys.maxsize)
             ended += model.close_to(step - _OPEN_STEPS)
-        if opened.add(call):
-            ended += model.close_to(step)
-        return ended
+        opened.append(call)
+        if call.slot.is_last:
+            opened.expected = call.slot.index + 1
+        return ended + model.close_to(step) if len(opened) == opened.expected else ended
 
     def close_all(self) -> Iterator[StepCalls]:
         """End every open step, complete or not."""
@@ -130,18 +125,14 @@ class StallWatch:
     """Knows what is usual of each model: exposed time and period of its last steps."""
 
     def __init__(self) -> None:
-        self._usual: LastUsed[str, tuple[RunningMedian, RunningMedian]] = LastUsed(
-            lambda: (
-                RunningMedian(_USUAL, ENOUGH_STEPS),
-                RunningMedian(_USUAL, ENOUGH_STEPS - 1),
-            )
-        )
+        self._exposed = LastUsed[str, RunningMedian](lambda: RunningMedian(_USUAL, ENOUGH_STEPS))
+        self._period = LastUsed[str, RunningMedian](lambda: RunningMedian(_USUAL, ENOUGH_STEPS - 1))
 
     def of_step(self, slot: BucketSlot, step: StepRecord) -> AnomalyRecord | None:
         """Return the mark of a step that stalled; ``slot``: of one of its buckets."""
         if not step.settled or step.exposed_ns is None:
             return None
-        exposed, period = self._usual.of(step.model)
+        exposed, period = self._exposed.of(step.model), self._period.of(step.model)
         usual_exposed, usual_period = exposed.median, period.median
         if step.counts:
             exposed.add(step.exposed_ns)
@@ -153,19 +144,12 @@ class StallWatch:
             return None
         checked = "; hooktrace sampled the step, which may be a part of it" if step.checked else ""
         return AnomalyRecord(
-            kind="stall",
-            model=step.model,
-            hook=step.hook,
-            rebuild=step.rebuild,
-            step=step.step,
-            bucket=-1,
-            stage="exposed",
-            time_ns=step.last_ready_ns,
+            kind="stall", model=step.model, hook=step.hook, rebuild=step.rebuild, step=step.step,
+            bucket=-1, stage="exposed", time_ns=step.last_ready_ns, rank=slot.model.rank,
             message=f"hook {step.hook!r}, step {step.step}: {ms(step.exposed_ns)} of exposed "
             f"communication, where {ms(usual_exposed)} is usual{checked}; this rank waited, and "
             f"cannot tell for whom: {anomaly_kind('stall').fix}",
-            rank=slot.model.rank,
-        )
+        )  # fmt: skip
 
 
 _WARMUP_STEPS = 2
@@ -239,16 +223,17 @@ class Assembler:
         while self._waiting:
             self._complete(self._waiting.popleft())
 
-    def _note_trouble(self, call: BucketCall) -> None:
+    def _has_ended(self, call: BucketCall) -> bool:
+        """Take note of what went wrong in a call; return whether its end is known."""
         if call.unknown is not None:
             self.losses.add("stamp_failed", why=call.unknown)
         if call.error is not None:
             self.add_anomaly(_hook_exception(call))
+        return call.done != NOT_YET
 
     def add_call(self, call: BucketCall) -> None:
         """Take a call that has ended; steps that it completes wait for their device."""
-        self._note_trouble(call)
-        if call.done == NOT_YET:  # its clock failed: not even its end is known
+        if not self._has_ended(call):  # its clock failed
             call.let_go()
             return
         if call.events is None:
@@ -266,8 +251,7 @@ class Assembler:
         """Take a step of a sharded model, which comes as a whole."""
         known = []
         for call in calls:
-            self._note_trouble(call)
-            if call.done != NOT_YET:
+            if self._has_ended(call):
                 known.append(call)
                 continue
             self.losses.add("unfinished")  # nothing says when, or whether, it ended
@@ -340,26 +324,17 @@ class Assembler:
     def _complete(self, calls: StepCalls) -> None:
         """Make the records of a step."""
         host, device = self._times(calls)
-        model, number = calls[0].slot.model.name, calls[0].step
-        rebuild = calls.rebuild
-        first = calls[0].slot.model.first_step
-        is_first = number - first < _WARMUP_STEPS
-        warmup = is_first and (rebuild == 0 or calls[0].slot.unit is not None)
+        slot, number, rebuild = calls[0].slot, calls[0].step, calls.rebuild
+        model = slot.model.name
+        is_first = number - slot.model.first_step < _WARMUP_STEPS
+        warmup = is_first and (rebuild == 0 or slot.unit is not None)
         sent, errors = self.sent.of_step(calls), self._errors
-        buckets = tuple(
-            [
-                bucket_record(
-                    call,
-                    host[i],
-                    device[i],
-                    rebuild=rebuild,
-                    warmup=warmup,
-                    error=errors.pop((model, number, call.slot.index), None) if errors else None,
-                    sent=sent.of_calls[i],
-                )
-                for i, call in enumerate(calls)
-            ]
-        )
+        record_of = partial(bucket_record, rebuild=rebuild, warmup=warmup)
+        made: list[BucketRecord] = []
+        for i, call in enumerate(calls):
+            error = errors.pop((model, number, call.slot.index), None) if errors else None
+            made.append(record_of(call, host[i], device[i], error=error, sent=sent.of_calls[i]))
+        buckets = tuple(made)
         record = step_record(
             buckets,
             self._previous.get(model),
@@ -404,11 +379,7 @@ def _hook_exception(call: BucketCall) -> AnomalyRecord:
     what = f"the hook raised in stage {call.error_stage}: {call.error}"
     if call.error_stage == "wire":
         what = f"the collective raised: {call.error}"
+    at = max(call.done, call.ready)
     return anomaly_of(
-        call.slot,
-        "hook_exception",
-        what,
-        step=call.step,
-        time_ns=max(call.done, call.ready),
-        stage=call.error_stage,
+        call.slot, "hook_exception", what, step=call.step, time_ns=at, stage=call.error_stage
     )

@@ -174,7 +174,7 @@ class HooklessModel:
                 or slot.numel != tensor.numel()
                 or (slot.index == 0 and not self._is_as_before())
             ):
-                return self._meet(tensor, ready) if args.name == _ALL_REDUCE else None
+                return self._meet(tensor, ready) if args.name == group_hooks.ALL_REDUCE else None
             return self._begin(slot, tensor, ready)
         except Exception as error:
             self._tracer.push(Loss.of_stamps(error))
@@ -247,7 +247,7 @@ class HooklessModel:
         if ddp is None:
             return None
         if current_pass() != -1:
-            if args.name == _ALL_REDUCE:  # of a compiled backward pass, it may be DDP's
+            if args.name == group_hooks.ALL_REDUCE:  # of a compiled backward pass, it may be DDP's
                 self._notices.called_untraced()
             return None
         if not ddp._join_config.enable:
@@ -361,10 +361,6 @@ class HooklessModel:
             slot.collective = Collective(
                 "all_reduce", slot.gradient_bytes, slot.torch_dtype, self._info
             )
-
-
-_operations: Any = getattr(torch._C._distributed_c10d, "HookOpName", None)
-_ALL_REDUCE = getattr(_operations, "ALLREDUCE", None)
 
 
 def listed_hooks(ddp: DistributedDataParallel) -> list[tuple[Callable[..., Any], Any]]:

@@ -33,12 +33,6 @@ class TracedModels:
             self._uses[unique] = 1
             return unique
 
-    def give_back(self, name: str) -> None:
-        """Let the next model have a name that was given last and not used."""
-        with self._lock:
-            self._uses.pop(name, None)
-            self._number -= name == f"model{self._number - 1}"
-
     def is_new(self, what: str) -> bool:
         """Return whether something is said for the first time; a job may make many models alike."""
         with self._lock:

@@ -40,7 +40,7 @@ from ..probes.wire import (
 from ..records import Transfer
 from ..records.intervals import fifo_starts
 from ..records.last_used import Bounded, LastUsed
-from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective, events_of
+from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective, events_of, joined
 from ..staging.driver import PlainRun
 
 
@@ -82,11 +82,6 @@ class TimedCollective(msgspec.Struct, gc=False):
     arrived: int
     freed: int
     start: int | None = None
-
-    @property
-    def span(self) -> tuple[int, int, int]:
-        """What the queue model needs of it."""
-        return self.issued, self.arrived, self.freed
 
 
 class CallTimes(msgspec.Struct, gc=False):
@@ -247,7 +242,8 @@ class QueueModel:
             if one.what.group.workers:
                 by_backend[one.what.group.key].append(one)
         for queue, queued in by_backend.items():
-            own, first = [one.span for one in queued], min([one.issued for one in queued])
+            own = [(one.issued, one.arrived, one.freed) for one in queued]
+            first = min([issued for issued, _, _ in own])
             seen = self._seen.of(queue)
             later = seen[bisect_left(seen, (first + 1,)) :]
             relevant = sorted(
@@ -286,21 +282,16 @@ def _seen(calls: Sequence[BucketCall]) -> Attribution:
 
     Raises ``UnknownError`` where they have not told all of one.
     """
-    runs: list[PlainRun] = [call for call in calls if isinstance(call, PlainRun)]
-    for run in runs:
+    transfers: list[list[Transfer]] = []
+    for run in [call for call in calls if isinstance(call, PlainRun)]:
         if run.in_doubt or not run.seen:
             raise UnknownError(run.in_doubt or _UNSEEN)
-    transfers = [
-        [
-            Transfer(
-                collective=what.kind,
-                dtype=str(what.dtype).removeprefix("torch."),
-                wire_bytes=what.wire_bytes,
-            )
-            for what in [one.collective for one in run.seen]
-        ]
-        for run in runs
-    ]
+        transfers.append(
+            [
+                Transfer(collective=what.kind, dtype=joined(what.dtype), wire_bytes=what.wire_bytes)
+                for what in [one.collective for one in run.seen]
+            ]
+        )
     whole = summed(itertools.chain.from_iterable(transfers))
     return Attribution([summed(of_call) for of_call in transfers], whole)
 

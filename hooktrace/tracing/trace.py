@@ -163,16 +163,12 @@ def instrument(
 
 def _registered(ddp: DistributedDataParallel, traced: TracedHook, state: object) -> TracedHook:
     """Return a traced hook that is a model's from here on."""
-    try:
-        if not hookless.has_buckets(ddp):
-            raise compiled_reducer(traced.__qualname__)
-        if isinstance(traced.__wrapped__, StagedHook):
-            traced.__wrapped__.check_state(state)
-            traced.__wrapped__.check_model(ddp.module)
-        ddp.register_comm_hook(state, traced)
-    except Exception:
-        traced.withdraw()
-        raise
+    if not hookless.has_buckets(ddp):
+        raise compiled_reducer(traced.__qualname__)
+    if isinstance(traced.__wrapped__, StagedHook):
+        traced.__wrapped__.check_state(state)
+        traced.__wrapped__.check_model(ddp.module)
+    ddp.register_comm_hook(state, traced)
     # Of a model that has refused the hook there is nothing to watch.
     traced.learn(ddp)
     return traced
@@ -188,14 +184,11 @@ def _traced_average(
     if hookless.can_watch(ddp, default_tracer() if tracer is None else tracer):
         try:
             traced.record_without(ddp)
+            return traced
         except RuntimeError as error:  # of the reducer, which is asked for its buckets
             logger.warning(
                 "a model is traced with a hook, since its reducer does not list its buckets: %s",
                 error,
             )
             traced.notices.rest()
-            traced.withdraw()
-            traced = trace(ddp_allreduce, tracer=tracer, model=model)
-        else:
-            return traced
     return _registered(ddp, traced, DDPAverage(ddp))

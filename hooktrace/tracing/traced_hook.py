@@ -118,10 +118,6 @@ class TracedHook:
         self.learn(ddp)
         hookless.watch_model(ddp, self._tracer, self._layout, self.notices)
 
-    def withdraw(self) -> None:
-        """Give the model's name back: no model has taken the hook."""
-        self._tracer.models.give_back(self._first_name)
-
     def __call__(  # noqa: PLR0912, PLR0915  # a function that is called costs a microsecond here
         self, state: Any, bucket: Any
     ) -> Future:
@@ -238,24 +234,23 @@ class TracedHook:
         self.notices.called_untraced()
         if tracer.state is not State.CLOSED:
             try:
-                slot = self._slot_of(state, bucket)
-                self._miss(slot, slot.model.enter(slot.index))
+                self._count(state, bucket)
             except Exception as error:
                 tracer.push(Loss.of_stamps(error))
         return self._hook(state, bucket)
 
-    def _miss(self, slot: BucketSlot, step: int) -> None:
-        """Let the other ranks know that a call is not looked at, for which they may wait."""
+    def _count(self, state: Any, bucket: Any, step: int = -1) -> None:
+        """Count a call that is not recorded, unless it has its ``step``.
+
+        Other ranks may wait for it: they are to know that it is not looked at.
+        """
+        slot = self._layout.find(bucket) or self._layout.identify(bucket, state)[0]
         model = slot.model
+        if not model.is_planned:  # so that the first call that is recorded begins the model
+            self._layout.recheck()
+        step = model.enter(slot.index) if step < 0 else step
         if model.sampling is not None and step >= model.sample_step:
             model.sampling.miss(slot, step, self._tracer)
-
-    def _slot_of(self, state: Any, bucket: Any) -> BucketSlot:
-        """Return the slot of a call that is not recorded."""
-        slot = self._layout.find(bucket) or self._layout.identify(bucket, state)[0]
-        if not slot.model.is_planned:  # so that the first call that is recorded begins the model
-            self._layout.recheck()
-        return slot
 
     def _give_up(
         self, failure: Loss, state: Any, bucket: Any, step: int, sampled: SampledCall | None
@@ -264,12 +259,10 @@ class TracedHook:
         self._tracer.push(failure)
         self.notices.called_untraced()
         with suppress(Exception):  # it may be this that failed
-            slot = self._slot_of(state, bucket)
-            step = slot.model.enter(slot.index) if step < 0 else step
             if sampled is not None:
                 sampled.abandon(failure.why)
             else:
-                self._miss(slot, step)
+                self._count(state, bucket, step)
 
     def _sample(self, start: CallStart) -> SampledCall | None:
         model = start.slot.model

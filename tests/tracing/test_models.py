@@ -12,13 +12,11 @@ from tests.fakes import plain
 
 
 def test_names_are_unique() -> None:
-    """Whether they are asked for or given; one that was not used is given again."""
+    """Whether they are asked for or given."""
     known = TracedModels()
     asked = (None, "net", "net", "net#2", "net", None)
     names = [known.name(wanted) for wanted in asked]
     assert names == ["model0", "net", "net#2", "net#2#2", "net#3", "model1"]
-    known.give_back("model1")
-    assert known.name(None) == "model1"
 
 
 def test_what_is_so_of_many_models_is_said_of_the_first(caplog: pytest.LogCaptureFixture) -> None:
