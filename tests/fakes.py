@@ -55,15 +55,19 @@ def plain(state: Any, bucket: Any) -> Any:
     return future
 
 
-def hook_of(operations: list[FakeOperation]) -> StagedHook:
-    """Return a single-round hook that yields the given operations, one a call."""
-    waiting = iter(operations)
+def hook_of(
+    operations: list[FakeOperation], clock: Any = None, before: int = 0, after: int = 0, **more: Any
+) -> StagedHook:
+    """Return a hook that yields the given operations, one a call, and takes time around each."""
+    waiting, clock = iter(operations), clock or fake_clock()
 
     def fake_hook(state: Any, bucket: Any) -> Iterator[Any]:
+        clock.advance(before)
         yield next(waiting)
+        clock.advance(after)
         return bucket.buffer()
 
-    return staged(fake_hook)
+    return staged(**more)(fake_hook)
 
 
 class FakeExporter:

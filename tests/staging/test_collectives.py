@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from hooktrace import Tracer, staged, trace
-from hooktrace.staging.collectives import HookCall
 from hooktrace.testing import FakeBucket
 from tests.fakes import FakeOperation, fake_clock
 
@@ -39,8 +38,3 @@ def test_an_operation_that_cannot_be_described(multi_round: bool) -> None:
         assert [s.name for s in record.stages] == ["hook", "future_wait"]
         assert record.wire_bytes is None
         assert tracer.losses() == {"stamp_failed": 1}
-
-
-def test_a_hook_inside_another_needs_a_future() -> None:
-    with pytest.raises(TypeError, match="returned None and not a future"):
-        HookCall(lambda state, bucket: None, None, None).start()

@@ -15,7 +15,7 @@ from hooktrace.testing import FakeBucket
 
 
 def test_chains_run_one_at_a_time_in_order() -> None:
-    """A chain starts when the one before it has ended, in the order of submission."""
+    """In the order of submission."""
     lane, events = Sequencer(), []
     for name in "abc":
         lane.submit(lambda name=name: events.append(name))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import weakref
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +18,7 @@ from hooktrace.records import Parameter
 from hooktrace.staging.slots import BucketSlot, LayoutTracker, ModelState, options_of
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job
+from tests.staging.test_backward import ENGINE, chain
 
 
 def test_an_index_that_does_not_ascend_begins_a_step() -> None:
@@ -89,37 +89,17 @@ def test_names_go_with_their_parameters(layout: LayoutTracker) -> None:
     assert list(layout._names.values()) == ["bias"]
 
 
-def at_the_end_of_a_pass(work: Callable[[], object]) -> None:
-    """Run ``work`` where DDP runs a static graph's first hooks."""
-    engine: Any = torch.autograd.Variable._execution_engine
-    leaf = torch.zeros(1, requires_grad=True)
-    leaf.register_hook(lambda _: engine.queue_callback(work))
-    leaf.sum().backward()
-
-
-def model_of(*dtypes: torch.dtype) -> tuple[list[FakeBucket], list[FakeBucket]]:
-    """Return a model's buckets as the first pass shows them, and as later ones do."""
-    parameters = [[torch.zeros(4, dtype=dtype)] for dtype in dtypes]
-    last = len(dtypes) - 1
-    first = [FakeBucket(p, 0, is_last=False) for p in parameters]
-    later = [FakeBucket(p, i, is_last=i == last) for i, p in enumerate(parameters)]
-    for one, other in zip(first, later, strict=True):
-        other._buffer = one._buffer
-    return first, later
-
-
-def test_two_static_models_in_one_pass_are_kept_apart() -> None:
-    """By their dtypes: of one model no two dense buckets are alike in that."""
-    models = [model_of(torch.float32, torch.float64) for _ in range(2)]
+def test_all_buckets_of_a_static_graphs_first_pass_say_that_they_are_the_first() -> None:
+    """Where there are several: they come in their order, and say it from the second pass on."""
+    parts = [[torch.zeros(4)], [torch.zeros(4, dtype=torch.float64)]]
     with Tracer() as tracer:
         job = Job(tracer)
-        job.buckets = [bucket for first, _ in models for bucket in first]
-        at_the_end_of_a_pass(job.step)
-        job.buckets = [bucket for _, later in models for bucket in later]
+        job.buckets = [FakeBucket(part, 0, is_last=False) for part in parts]
+        chain(lambda: ENGINE.queue_callback(job.step)).backward()
+        job.buckets = [FakeBucket(part, i, is_last=i == 1) for i, part in enumerate(parts)]
         job.step()
-        assert {(s.model, s.step, s.bucket_count) for s in tracer.steps()} == {
-            (name, step, 2) for name in ("model0", "model0#2") for step in range(2)
-        }
+        found = [(s.model, s.step, s.bucket_count) for s in tracer.steps()]
+        assert found == [("model0", 0, 2), ("model0", 1, 2)]
 
 
 def test_a_finished_model_is_not_taken_for_one_in_its_first_pass() -> None:

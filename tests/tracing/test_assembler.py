@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from hooktrace import BucketRecord, Tracer, staged, trace
+from hooktrace import BucketRecord, Tracer, trace
 from hooktrace.records import AnomalyRecord, Stage, StepRecord
 from hooktrace.records.last_used import MOST_MODELS
 from hooktrace.staging.slots import ModelState
@@ -30,17 +30,9 @@ def test_a_staged_bucket_step_by_step() -> None:
     """Each stamp lands where it belongs; wire bytes are the payload's."""
     clock = fake_clock()
     operation = FakeOperation(wire_bytes=16)
-
-    @staged
-    def hook(state: Any, bucket: Any) -> Any:
-        clock.advance(5)
-        yield operation
-        clock.advance(7)
-        return bucket.buffer()
-
     with Tracer(clock=clock) as tracer:
         clock.advance(100)
-        trace(hook, tracer=tracer, model="net")(None, buckets_of(1)[0])
+        trace(hook_of([operation], clock, 5, 7), tracer=tracer, model="net")(None, buckets_of(1)[0])
         clock.advance(30)
         operation.complete()
         (record,) = tracer.buckets()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
-from hooktrace import Tracer, staged, trace
+from hooktrace import Tracer, trace
 from tests.fakes import FakeOperation, Job, buckets_of, fake_clock, hook_of
 from tests.staging.test_backward import chain
 
@@ -48,18 +45,13 @@ def test_backward_that_goes_on_hides_communication(done: int, exposed: int) -> N
     """To its end at 100, less the 5 that the hook's own call took; no record comes before."""
     clock, operation = fake_clock(), FakeOperation(wire_bytes=4)
 
-    def hook(state: object, bucket: Any) -> Any:
-        clock.now_ns = 15
-        yield operation
-        return bucket.buffer()
-
     def arrive() -> None:
         clock.now_ns = done
         operation.complete()
 
     seen = []
     with Tracer(clock=clock) as tracer:
-        traced, (bucket,) = trace(staged(hook), tracer=tracer), buckets_of(1)
+        traced, (bucket,) = trace(hook_of([operation], clock, 5), tracer=tracer), buckets_of(1)
         clock.now_ns = 10
         chain(
             lambda: traced(None, bucket),
@@ -89,14 +81,7 @@ def test_the_wait_for_a_turn_is_a_stage_of_its_own() -> None:
     """From the hook's call to its turn, by stamps: no queue of the backend, and not derived."""
     clock = fake_clock()
     operations = [FakeOperation(wire_bytes=4) for _ in range(3)]
-    waiting = iter(operations)
-
-    @staged(multi_round=True)
-    def hook(state: Any, bucket: Any) -> Iterator[Any]:
-        clock.advance(5)
-        yield next(waiting)
-        return bucket.buffer()
-
+    hook = hook_of(operations, clock, 5, multi_round=True)
     with Tracer(clock=clock) as tracer:
         traced = trace(hook, tracer=tracer)
         first, second, last = buckets_of(3)

@@ -20,12 +20,11 @@ from hooktrace.ranks.channel.meeting import aside
 from hooktrace.ranks.control.address import address_path
 from hooktrace.ranks.control.messages import Command, Done, decode_done, encode
 from hooktrace.ranks.hang.messages import CallInFlight, ModelStatus
-from hooktrace.records import Batch, ClockRecord
+from hooktrace.records import ClockRecord
 from hooktrace.records.errors import UsageError
 from hooktrace.tracing import process_channel
-from hooktrace.tracing.models import TracedModels
 from hooktrace.tracing.options import OnHang
-from hooktrace.tracing.process_channel import TracerControl, TracerHangs, _where
+from hooktrace.tracing.process_channel import TracerControl, _where
 from tests.exporters.records_sample import make_hang
 from tests.fakes import Job
 from tests.ranks.channel.jobs import ask, wait_for
@@ -33,85 +32,59 @@ from tests.ranks.channel.jobs import ask, wait_for
 CLOCK = ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=1)
 
 
-class Tracing:
-    """What the channel needs of a tracer."""
-
-    align_clocks = True
-
-    def __init__(self) -> None:
-        self.clock = time.perf_counter_ns
-        self.logdirs: list[Path] = []
-        self.records: list[object] = []
-        self.push = self.records.append
-        self.listeners: list[Callable[[Batch], None]] = []
-        self.hear = self.listeners.append
-        self.models = TracedModels()
-        self.hang_watch = TracerHangs(self, None, "record")
-
-    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
-        return 0, 0
-
-
-@pytest.fixture
-def users() -> Iterator[list[Tracing]]:
-    """Three tracers, which have left in the end."""
-    made = [Tracing() for _ in range(3)]
-    yield made
-    for user in made:
-        process_channel.leave(user)
-
-
-def test_it_lasts_from_the_first_tracer_to_the_last(users: list[Tracing]) -> None:
+def test_it_lasts_from_the_first_tracer_to_the_last() -> None:
     """Closing one twice ends nothing of the other's."""
-    first, second, _ = users
-    channel = process_channel.join(first)
-    assert channel is not None
-    assert process_channel.join(second) is channel
-    process_channel.leave(first)
-    process_channel.leave(first)
-    assert ask(channel, "nobody", b"", 20.0).answers == {}
-    process_channel.leave(second)
-    assert wait_for(lambda: not channel._thread.is_alive())
-    assert process_channel.join(first) is not channel
+    with Tracer() as third:
+        with Tracer() as second:
+            with Tracer() as first:
+                first.start()
+                second.start()
+                channel = first._channel
+                assert channel is not None
+                assert second._channel is channel
+            first.close()
+            assert ask(channel, "nobody", b"", 20.0).answers == {}
+        assert wait_for(lambda: not channel._thread.is_alive())
+        third.start()
+        assert third._channel is not channel
 
 
-def test_measurements_go_to_tracers_with_that_clock(users: list[Tracing]) -> None:
+def test_measurements_go_to_tracers_with_that_clock() -> None:
     """A clock of one's own is compared with nobody's, unless it is the first one here."""
-    first, other, unaligned = users
-    other.clock = time.monotonic_ns
-    unaligned.align_clocks = False
-    for one in users:
-        process_channel.join(one)
-    process_channel._shared.take(CLOCK)
-    assert (first.records, other.records, unaligned.records) == ([CLOCK], [], [])
+    own = Tracer(clock=time.monotonic_ns)
+    with Tracer() as first, own as other, Tracer(align_clocks=False) as unaligned:
+        users = first, other, unaligned
+        for one in users:
+            one.start()
+        process_channel._shared.take(CLOCK)
+        assert [CLOCK in one.clocks() for one in users] == [True, False, False]
 
 
 def test_where_the_hub_is_is_not_written_once_it_has_gone(
-    users: list[Tracing], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writing is on a thread of its own, which may be late; the file would stay for ever."""
     late: list[Callable[[], None]] = []
     monkeypatch.setattr(process_channel, "call_aside", lambda work, _: late.append(work))
-    user = users[0]
-    user.logdirs = [tmp_path]
     for is_there in (True, False):
-        process_channel.join(user)
-        assert wait_for(lambda: late)
-        if not is_there:
-            process_channel.leave(user)
-        late.pop()()
-        assert address_path(tmp_path).exists() == is_there
-        process_channel.leave(user)
+        with Tracer([RecordFileExporter(tmp_path)]) as user:
+            user.start()
+            assert wait_for(lambda: late)
+            if not is_there:
+                user.close()
+            late.pop()()
+            assert address_path(tmp_path).exists() == is_there
         late.clear()
 
 
 def test_one_that_cannot_begin_is_said_and_training_goes_on(
-    users: list[Tracing], caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Where the system gives no thread."""
     error = RuntimeError("can't start new thread")
-    with mock.patch.object(Channel, "start", side_effect=error):
-        assert process_channel.join(users[0]) is None
+    with Tracer() as user, mock.patch.object(Channel, "start", side_effect=error):
+        user.start()
+        assert user._channel is None
     assert "no channel to the others (RuntimeError: can't start new thread)" in caplog.text
 
 

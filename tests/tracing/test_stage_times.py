@@ -71,15 +71,9 @@ def test_a_result_is_not_done_before_its_hook_has_returned(
 
     monkeypatch.setattr(Sequencer, "wait_until_idle", wait)
 
-    @staged(multi_round=True)
-    def hook(state: object, bucket: Any) -> Any:
-        clock.advance(5)
-        operation = FakeOperation(wire_bytes=4)
-        operation.complete()
-        yield operation
-        clock.advance(7)
-        return bucket.buffer()
-
+    operation = FakeOperation(wire_bytes=4)
+    operation.complete()
+    hook = hook_of([operation], clock, 5, 7, multi_round=True)
     with Tracer(clock=clock, error_every=0) as tracer:
         trace(hook, tracer=tracer)(None, FakeBucket([torch.zeros(8)]))
         ((record,), (step,)) = tracer.buckets(), tracer.steps()
@@ -232,14 +226,8 @@ def test_a_callback_holds_its_worker() -> None:
     """What decompresses runs on the worker: the next collective starts at its end, at 130."""
     clock, group = fake_clock(), FakeGroup(workers=1)
     operations = [FakeOperation(wire_bytes=4, info=group) for _ in range(2)]
-
-    def hook(state: object, bucket: Any) -> Any:
-        yield operations[bucket.index()]
-        clock.advance(30)
-        return bucket.buffer()
-
     with Tracer(clock=clock) as tracer:
-        traced = trace(staged(hook), tracer=tracer)
+        traced = trace(hook_of(operations, clock, after=30), tracer=tracer)
         for bucket in buckets_of(2):
             traced(None, bucket)
         for operation, clock.now_ns in zip(operations, (100, 150), strict=True):

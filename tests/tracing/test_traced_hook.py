@@ -82,19 +82,3 @@ def test_what_is_sampled_of_a_model_is_decided_once_it_is_recorded(
         assert (model.step, model.sampling) == (1, None)
         job.hook(None, job.buckets[0])
         assert (model.step, model.sampling is None) == (2, False)
-
-
-def test_a_model_whose_first_call_cannot_be_stamped_is_one_model() -> None:
-    """Its later buckets are not another's."""
-    with Tracer(error_every=0, align_clocks=False) as tracer:
-        job = Job(tracer, 2)
-        with mock.patch.object(job.hook, "_clock", raising):
-            job.hook(None, job.buckets[0])
-        job.hook(None, job.buckets[1])
-        for _ in range(2):
-            job.step()
-        tracer.flush()
-        assert [(s.model, s.step, s.complete) for s in tracer.steps()] == [
-            *(("model0", 0, False), ("model0", 1, True), ("model0", 2, True)),
-        ]
-        assert tracer.losses() == {"stamp_failed": 1}
