@@ -36,8 +36,7 @@ class Drain:
         self._interval_s = interval_s
         self._stopping = False
         self._ended = False
-        self._woken = True
-        self._requested = 0
+        self._requested = 1
         self._served = 0
         self._turn = threading.Condition()
         self._worker: threading.Thread | None = None
@@ -47,11 +46,12 @@ class Drain:
         """Start the thread; raises ``RuntimeError`` where the system gives none."""
         self._thread.start()
 
-    def wake(self) -> None:
-        """Let the thread work now and not at its next interval; does not wait."""
+    def wake(self) -> int:
+        """Let the thread work now, not at its next interval; return how often it was asked."""
         with self._turn:
-            self._woken = True
+            self._requested += 1
             self._turn.notify_all()
+            return self._requested
 
     def flush(self, timeout_s: float) -> bool:
         """Have everything pushed so far handled; false when that took longer than the timeout.
@@ -60,10 +60,8 @@ class Drain:
         """
         if threading.current_thread() is self._thread:
             return False
+        ticket = self.wake()
         with self._turn:
-            self._requested += 1
-            ticket = self._requested
-            self._turn.notify_all()
             return self._turn.wait_for(lambda: self._ended or self._served >= ticket, timeout_s)
 
     def stop(self, timeout_s: float) -> bool:
@@ -95,7 +93,6 @@ class Drain:
                 with self._turn:
                     self._turn.wait_for(self._wanted, self._interval_s)
                     stopping, ticket = self._stopping, self._requested
-                    self._woken = False
                 self._cycle(stopping)
                 with self._turn:
                     self._served = ticket
@@ -106,7 +103,7 @@ class Drain:
                 self._turn.notify_all()
 
     def _wanted(self) -> bool:
-        return self._stopping or self._woken or self._requested > self._served
+        return self._stopping or self._requested > self._served
 
 
 R = TypeVar("R")

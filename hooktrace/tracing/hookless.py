@@ -153,7 +153,8 @@ class HooklessModel:
         hooks = self._group_hooks
         hooks.models = tuple(one for one in hooks.models if one is not self)
         other_collectives.forget(self._others)
-        self._forget()
+        self._by_place.clear()
+        self._slots = []
         self._forget_gradients()
         self._parameters.clear()
         self._notices.rest()
@@ -335,10 +336,6 @@ class HooklessModel:
     def _forget_gradients(self) -> None:
         while self._handles:
             self._handles.pop().remove()
-
-    def _forget(self) -> None:
-        self._by_place.clear()
-        self._slots = []
 
     def _ask(self, ddp: Any) -> None:
         """Ask the reducer for its buckets: their parameters, in the order in which they are sent.

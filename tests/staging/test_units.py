@@ -101,7 +101,6 @@ def test_a_step_ends_with_the_pass_that_reduced(model: ShardedModel, sink: Sink)
     assert [c.step for step in sink.steps() for c in step] == [0, 0, 1, 1]
     assert all(step.complete for step in sink.steps())
     assert isinstance(sink.pushed[0], AssignmentRecord)
-    assert len(sink.assignments()) == 1
     assert [b.unit.phase for b in sink.assignments()[0].buckets] == ["forward", "backward"]
     assert sink.assignments()[0].buckets[0].parameters == (Parameter("block.weight", (2, 2)),)
 
@@ -111,7 +110,6 @@ def test_a_step_with_new_calls_begins_a_rebuild(model: ShardedModel, sink: Sink)
     for numel in (4, 4, 8):
         step(model, numel)
     assert [layout.rebuild for layout in sink.assignments()] == [0, 1]
-    assert [len(layout.buckets) for layout in sink.assignments()] == [2, 3]
     assert [step.rebuild for step in sink.steps()] == [0, 0, 1]
     assert [c.slot.index for c in sink.steps()[-1]] == [2, 1]
 
