@@ -8,13 +8,11 @@
 A hook's call is driven by the object that takes its stamps (``staging/driver.py``, a subclass),
 which writes those of the usual call itself; all others are written by the methods here.
 
-On a device each stamp is an event too, on the device's current stream (``devices.py``).
-
 A call is written by the training thread and then by one callback thread, never by both at once.
 After it was pushed it is not touched, but for two stamps: ``launched`` is ``None`` while the hook
 has not returned, and ``backward_end`` is ``NOT_YET`` while backward goes on.  It holds numbers, a
-slot and (on a device) events.  It holds the operation that it waits for from ``issued`` to
-``arrived`` only.
+slot and (on a device) an event for each stamp (``devices.py``); the operation that it waits for
+from ``issued`` to ``arrived`` only.
 
 No stamp raises: what fails in one (a clock, a device event, an operation of the user's own) leaves
 the call ``unknown``, which the drain counts, and the hook goes on.
@@ -244,12 +242,17 @@ class BucketCall:
         return bool(self.events) and self.unknown is None
 
     @property
+    def returned(self) -> int:
+        """When the hook of an ended call had returned; where it is about to, when it ended."""
+        return self.done if self.launched is None else self.launched
+
+    @property
     def available(self) -> int:
         """When DDP could have the result of an ended call: it was there, and the hook had returned.
 
         The last bucket's call of a hook of several rounds returns when all of them have ended.
         """
-        return self.done if self.launched is None else max(self.done, self.launched)
+        return max(self.done, self.returned)
 
     def watch_backward(self) -> None:
         """Have it stamped when DDP begins to wait, at the end of the backward pass as a rule."""

@@ -4,16 +4,15 @@
                  --group_info--> facts, looked up once a group
     operation of a round --round_group(its group)--> the same ranks, other connections
 
-Facts are kept under a group's identity with a weak reference, so that a destroyed group is neither
-kept alive nor confused with a later one at the same address.
+A group is known by a weak reference: a destroyed one is neither kept alive nor confused with a
+later one at the same address.
 
 *Round groups.*  Where callbacks run on worker threads (gloo), a round is issued whenever the round
 before it has arrived, and the training thread issues collectives of its own meanwhile, as a mixture
-of experts does in backward.  On one group they would pair up differently on each rank, which ends
-in wrong data or in SIGABRT.  On a group of their own the rounds need an order only among
-themselves, which the sequencer gives them (``order.py``).  It is made at the first round: a
-rendezvous in the job's store, no collective.  It is not registered with torch.distributed, so that
-its name follows from that of the hook's group, whichever thread makes it first.
+of experts does in backward.  On one group they would pair up differently on each rank: wrong data,
+or SIGABRT.  On a group of their own the rounds need an order only among themselves (``order.py``).
+It is made at the first round by a rendezvous in the job's store, and not registered with
+torch.distributed: its name follows from that of the hook's group, whichever thread makes it first.
 """
 
 from __future__ import annotations

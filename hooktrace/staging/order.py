@@ -6,11 +6,11 @@
                         |                       |         a turn: advance, issue, arrive, and again
                      release() ------------> next one
 
-On a backend whose callbacks run on worker threads, collectives that are issued from callbacks
-would pair up differently on each rank.  So a call with several rounds starts only when the one
-before it has ended.  Calls come from the training thread in bucket order, so the order of all their
-collectives is the same on every rank.  There is one sequencer a group: models that share it keep
-their order too, and models on two groups, trained by two threads, do not wait for each other.
+Where callbacks run on worker threads, collectives that are issued from them would pair up
+differently on each rank.  So a call with several rounds starts only when the one before it has
+ended: calls come from the training thread in bucket order, the same on every rank.  There is one
+sequencer a group: models that share it keep their order too, and models on two groups, trained by
+two threads, do not wait for each other.
 
 DDP gets a future of the call's own.  No callback waits.  Where callbacks run inline (NCCL), a call
 has ended before ``submit`` returns, and the sequencer is never busy.

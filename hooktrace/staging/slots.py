@@ -8,16 +8,14 @@ DDP tells a hook nothing of the model, and rebuilds its buckets after the first 
 bucket that is met for the first time is identified by its parameters; from then on its buffer, the
 same tensor object in every step until a rebuild, leads to its slot with one dictionary look-up.
 Under ``lazy_bucket_allocation`` (torch 2.15) buffers are new in each step, and identified so.
-Parameters are known by ``id``, names and buffers by weak reference: nothing here keeps a tensor
-alive, and a buffer that is gone is not taken for a new one in its place.
+Nothing here keeps a tensor alive, and one that is gone is not taken for a new one in its place.
 
 With ``static_graph=True`` DDP calls the hooks of the first backward pass at its end, outside any
 node of the graph.  Each bucket then has index 0 and, where there are several (parameters of several
 dtypes or devices, sparse gradients), none is the last.  They come in their order, and from the
 second pass on they tell.
 
-``FlatBucket`` is all that a hook asks of a bucket: ``torch.distributed.GradBucket`` has no
-constructor.
+``FlatBucket`` is all that a hook asks of a bucket: torch's ``GradBucket`` has no constructor.
 """
 
 from __future__ import annotations

@@ -12,16 +12,11 @@ the gathers of micro-steps without a reduction, and of a forward pass that raise
 none.  A pass inside another one, as of a re-entrant checkpoint, ends no step.  A model that the
 script finalises by hand (torch 2.15) has a step end there, and no pass ends one.
 
-What is exposed on a device (``UnitWaits``):
-
-    FSDP, about to wait --before--> an event on the computing stream --before_wait--> each call
-    that it is waited for in; drain: tracing/stage_times.py has the arithmetic
-
-FSDP's collectives run on streams of their own, in the order in which they were called there.  Who
-waits for one of them waits for all that its stream has run before; so each call is waited for
-once.  The wait begins at an event that is recorded on the computing stream just before, and lasts
-to the ends of the calls' own events.  What is exposed of a call that nothing has waited for when
-its step ends is not known.  Nothing here waits; what fails is counted and leaves calls unknown.
+On a device FSDP's collectives run on streams of their own, in the order in which they were called
+there.  Who waits for one of them waits for all that its stream has run before; so each call is
+waited for once (``UnitWaits``), from an event that is recorded on the computing stream just before,
+to its own end (``tracing/stage_times.py``).  What is exposed of a call that nothing has waited for
+when its step ends is not known.  Nothing here waits; what fails is counted.
 """
 
 from __future__ import annotations

@@ -42,11 +42,9 @@ from .stage_times import (
     QueueModel,
     SentLookUp,
     collectives_of,
-    derive_device_starts,
     device_times,
     have_passed,
     host_times,
-    is_backward_over,
 )
 
 _OPEN_STEPS = 2
@@ -319,7 +317,8 @@ class Assembler:
     def _is_over(self, calls: StepCalls) -> bool:
         model, step = calls[0].slot.model, calls[0].step
         awaits = any(one.step == step and one.slot.model is model for one in self._awaited)
-        return is_backward_over(calls) and have_passed(calls) and not awaits
+        in_backward = any(call.backward_end == NOT_YET for call in calls)
+        return not in_backward and have_passed(calls) and not awaits
 
     def _complete(self, calls: StepCalls) -> None:
         """Make the records of a step."""
@@ -371,7 +370,10 @@ class Assembler:
             device = device_times(calls)
         finally:
             give_back(calls)
-        derive_device_starts([times for times in device if times is not None])
+        collectives = [one for times in device if times for one in times.collectives]
+        queues = QueueModel()  # no others are known there
+        queues.add(collectives)
+        queues.derive_starts(collectives)
         return host, device
 
 

@@ -7,15 +7,13 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ..records import BucketRecord, DeviceSpan, ErrorRecord, Stage, StepRecord, Transfer
+from ..probes.wire import Sent
+from ..records import BucketRecord, DeviceSpan, ErrorRecord, Stage, StepRecord
 from ..records.intervals import bus_bytes, exposed_ns, union_ns
 from ..staging.calls import BucketCall, Collective
-from .stage_times import CallTimes, launched
+from .stage_times import CallTimes
 
 N = TypeVar("N", int, float)
-
-Sent = tuple[Transfer, ...] | None
-"""What was sent, by collective and dtype; ``None`` where it is not known."""
 
 
 def _stages(call: BucketCall, times: CallTimes) -> tuple[Stage, ...]:
@@ -106,7 +104,7 @@ def bucket_record(
         rebuild=rebuild,
         step=call.step,
         ready_ns=host.ready,
-        launched_ns=launched(call) if host.launched is None else host.launched,
+        launched_ns=call.returned if host.launched is None else host.launched,
         done_ns=host.released,
         # On a device the host's stamps only say when work was enqueued: they are not stages.
         stages=_stages(call, host) if slot.device_type == "cpu" else (),

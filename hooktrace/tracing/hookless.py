@@ -5,17 +5,16 @@
     an address that is new --> the slot that is next, of the layout that the reducer has told
     the first gradient after DDP has rebuilt its buckets --> the reducer is asked again
 
-Nothing is registered at the reducer, which goes its own way: any hook there costs a pass over the
-buckets.  The average's division by the number of ranks is over when an all-reduce is issued, so a
-bucket's stages are the wait in the backend's queue, and the wire.
+Nothing is registered at the reducer: any hook there costs a pass over the buckets.  Gradients are
+divided when an all-reduce is issued, so a bucket's stages are the wait in the backend's queue, and
+the wire.
 
 It is certain which model an all-reduce belongs to.  The engine itself has called: a script's own
 collectives in backward come from a function of Python's.  And its tensor is where a bucket of this
 model was before, or the node of the graph that runs accumulates a gradient of this model.  Outside
 of backward DDP all-reduces zeros for a rank whose data has ended, in ``join()``; the function that
-does so is on the stack.  The reducer must not be asked inside a group's hook: it holds its mutex
-there.  It has rebuilt its buckets by the time that a step's first gradient is there, and none is
-sent before.
+does so is on the stack.  The reducer must not be asked inside a group's hook, where it holds its
+mutex; by a step's first gradient it has rebuilt its buckets, and sent none.
 
 Nothing here raises into training, or holds the model or its group.
 """

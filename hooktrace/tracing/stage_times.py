@@ -13,9 +13,8 @@ other.
 
 *Exposed, of a unit on a device.*  A wait begins where the computing stream comes to it, and lasts
 until the last of the calls that it is for has ended.  A call exposes the time in which it was under
-way during its wait; where several are under way, that time is of the one that ends first.  So no
-time of a step is counted twice, and a step's sum is at most what its computing stream stood still
-for.  The rest of a wait is of no call: FSDP copies and divides around its collectives.
+way during its wait; where several are, that time is of the one that ends first.  So no time is
+counted twice.  The rest of a wait is of no call: FSDP copies and divides around its collectives.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ def host_times(call: BucketCall) -> CallTimes:
     started = entered if call.started is None else call.started
     released = done if call.released is None else call.released
     # The hook may return just now: it is then stamped between two looks.
-    ready, returned, end = call.ready, min(launched(call), done), call.backward_end
+    ready, returned, end = call.ready, min(call.returned, done), call.backward_end
     hidden_to = None if end in (NOT_YET, NEVER) else _hidden_to(ready, returned, end)
     return CallTimes(
         *(ready, entered, started, returned, collectives_of(call), done, released, hidden_to)
@@ -136,17 +135,6 @@ def host_times(call: BucketCall) -> CallTimes:
 
 def _hidden_to(ready: int, returned: int, backward_end: int | None) -> int:
     return ready if backward_end is None else max(ready, backward_end - (returned - ready))
-
-
-def launched(call: BucketCall) -> int:
-    """Return when the hook had returned, host ns."""
-    # Without the stamp, the result was there first, and the hook is about to return.
-    return call.done if call.launched is None else call.launched
-
-
-def is_backward_over(calls: Iterable[BucketCall]) -> bool:
-    """Whether no call of some waits for the end of its backward pass."""
-    return all(call.backward_end != NOT_YET for call in calls)
 
 
 def have_passed(calls: Iterable[BucketCall]) -> bool:
@@ -256,14 +244,6 @@ class QueueModel:
                 one.start = start_of[span]
 
 
-def derive_device_starts(calls: Sequence[CallTimes]) -> None:
-    """Set the starts of one step's collectives on a device, where no others are known."""
-    collectives = [one for times in calls for one in times.collectives]
-    model = QueueModel()
-    model.add(collectives)
-    model.derive_starts(collectives)
-
-
 _KEPT = 4096
 """Samples whose steps have not come, of which more are of steps that were lost."""
 
@@ -325,7 +305,7 @@ class SentLookUp:
             return nothing._replace(why=str(error))
 
     def _look_up(self, calls: Sequence[BucketCall], sample: WireSample) -> Attribution:
-        windows = [CallWindow(call.ready, launched(call), call.done) for call in calls]
+        windows = [CallWindow(call.ready, call.returned, call.done) for call in calls]
         to_wall = sample.wall_ns - sample.host_ns
         begin, end = min(w.ready for w in windows), max(w.done for w in windows)
         device = calls[0].slot.device_type
