@@ -14,23 +14,11 @@ from hooktrace.staging.job import job_store
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_prefix_keeps_keys_apart() -> None:
-    """The same key under two prefixes is two keys."""
-    job_store("a").set("key", "1")
-    assert job_store("a").check(["key"])
-    assert not job_store("b").check(["key"])
-    assert not job_store().check(["key"])
-
-
-def test_without_a_job_there_is_no_store() -> None:
-    """Torch says that a process group is missing."""
-    with pytest.raises(ValueError, match="process group"):
-        job_store()
-
-
-@pytest.mark.usefixtures("alone")
 def test_a_private_group_is_not_torchs() -> None:
-    """It computes, and torch.distributed does not list it."""
+    """It computes, and torch.distributed does not list it; a prefix keeps keys apart."""
+    job_store("a").set("key", "1")
+    stores = job_store("a"), job_store("b"), job_store()
+    assert [store.check(["key"]) for store in stores] == [True, False, False]
     known: Any = dist.distributed_c10d._world.pg_map
     before = len(known)
     group = PrivateGroup("ours", 0, 1, timedelta(seconds=10))

@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from torch.distributed import HashStore
@@ -77,30 +76,15 @@ class Job:
         channel.start()
         return channel
 
-    def gathered(self) -> bool:
-        """Return whether all ranks are below rank 0, and have been told so: then they report."""
-        hub, *others = self.ranks
-        return wait_for(
-            lambda: len(hub.roster) == self.size and all(has_parent(channel) for channel in others)
-        )
-
     def __enter__(self) -> Job:
-        assert self.gathered()
+        """Wait until all ranks are below rank 0, and have been told so: then they report."""
+        hub, *others = self.ranks
+        assert wait_for(lambda: len(hub.roster) == self.size and all(map(has_parent, others)))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for channel in reversed(self.ranks):
             channel.close()
-
-    def tell_all(self, rank: int, payload: bytes) -> bool:
-        """At the hub: take a report, and tell everybody."""
-        self.ranks[0].tell("said", b"%d saw %b" % (rank, payload))
-        return True
 
     def measured(self, rank: int) -> list[ClockRecord]:
         """Return what a rank measured by the pings to a new parent, not by one beat."""

@@ -1,4 +1,4 @@
-"""Offsets by pings to a new parent and with each beat: in whole ticks, and over connections."""
+"""Offsets by pings to a new parent and with each beat, in whole ticks; over hosts: test_channel."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from hooktrace.ranks.channel import clock
-from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.clock import ClockOffset
 from hooktrace.ranks.channel.messages import Pong
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
-from tests.ranks.channel.jobs import Job, S, wait_for
+from tests.ranks.channel.jobs import S
 
 AHEAD_NS = 1_000_000
 """How far the parent's clock is ahead."""
@@ -95,49 +94,16 @@ def test_the_shortest_round_trip_to_a_new_parent_counts(link: Link) -> None:
     assert [message.number for message in link.sent] == [1, 2, 3]
 
 
-def test_an_answer_to_an_earlier_ping_is_none_to_this_one(link: Link) -> None:
-    """It would seem to come at once, and a clock off by seconds to be exact."""
+@pytest.mark.parametrize("answer", [{"ping": 0}, {"parents": None}], ids=str)
+def test_answers_that_say_nothing(link: Link, answer: Any) -> None:
+    """To an earlier ping, which seems to come at once; of a parent that does not know its own."""
     link.offset.joined(link.sent.append)
     link.now_ns += 5 * S
     link.offset.ping(link.sent.append)
-    link.answer(ping=0)
-    assert link.records == []
+    link.answer(**answer)
+    assert (link.records, link.offset.offset_at(link.now_ns)) == ([], None)
+    link.offset.ping(link.sent.append)
     for _ in range(3):
         link.answer()
     (record,) = link.records
     assert abs(record.offset_ns - AHEAD_NS) <= record.uncertainty_ns < 100_000
-
-
-def test_pings_before_the_parent_knows_its_own_offset_do_not_count(link: Link) -> None:
-    """They would come without its uncertainty."""
-    link.offset.joined(link.sent.append)
-    link.answer(parents=None)
-    assert len(link.sent) == 1  # the next one goes an interval later
-    assert link.offset.offset_at(link.now_ns) is None
-    link.offset.ping(link.sent.append)
-    for _ in range(3):
-        link.answer()
-    assert [record.pings for record in link.records] == [3]
-
-
-@pytest.mark.usefixtures("loopback_reaches_all")
-def test_offsets_add_up_over_two_levels() -> None:
-    """From a rank by the first one of its host to the hub, and so do the uncertainties."""
-    with Job(4, ahead_ns=7 * S, hosts="aabb") as job:
-        assert wait_for(lambda: all(job.measured(rank) for rank in (1, 2, 3)))
-        below = [rank for rank in (2, 3) if parent_of(job.ranks[rank]) != 0]
-        assert len(below) == 1
-        for rank in (1, 2, 3):
-            record = job.measured(rank)[0]
-            assert abs(record.offset_ns + rank * 7 * S) <= record.uncertainty_ns < S
-            assert record.pings == clock.PINGS
-        assert job.clocks[0] == []
-        deep = job.measured(below[0])[0]
-        assert deep.uncertainty_ns > -(-deep.round_trip_ns // 2)
-
-
-def parent_of(channel: Channel) -> int:
-    """Return which rank a rank's parent is."""
-    assert channel.parent is not None
-    assert channel.parent.member is not None
-    return channel.parent.member.rank

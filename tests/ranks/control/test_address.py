@@ -22,27 +22,21 @@ ADDRESS = HubAddress(
 )
 
 
-def test_it_is_readable_by_its_owner_only_whatever_was_there(tmp_path: Path) -> None:
+def test_it_is_its_owners_whatever_was_there_and_is_removed_by_who_wrote_it(tmp_path: Path) -> None:
     """Also where a file of another mode, or an earlier job's, has its name."""
     path = address_path(tmp_path)
     path.parent.mkdir(parents=True)
     path.write_text("{}")
     path.chmod(0o666)
-    write_address(tmp_path, ADDRESS)
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert read_address(tmp_path) == ADDRESS
-    assert [file.name for file in path.parent.iterdir()] == ["channel.json"]
-
-
-def test_only_the_process_that_wrote_it_removes_it(tmp_path: Path) -> None:
-    """Another one has taken over."""
     write_address(tmp_path, replace(ADDRESS, member=replace(ADDRESS.member, pid=1)))
     remove_address(tmp_path)
-    assert address_path(tmp_path).exists()
+    assert path.stat().st_mode & 0o777 == 0o600
     write_address(tmp_path, ADDRESS)
+    assert read_address(tmp_path) == ADDRESS
+    assert [file.name for file in path.parent.iterdir()] == ["channel.json"]
     remove_address(tmp_path)
     remove_address(tmp_path)
-    assert not address_path(tmp_path).exists()
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(("content", "said"), [(None, "is not there"), ("{", "cannot be read")])

@@ -147,10 +147,10 @@ class Job(NamedTuple):
 
     def rounds(self) -> tuple[Round, Round, int]:
         """Return what two looks show, and how many ranks there are."""
-        size = len(self.said) + len(self.silent)
         missing = [rank for rank in range(9) if rank not in {one.rank for one in self.said}]
         quiet = [silent(rank, one) for rank, one in zip(missing, self.silent, strict=False)]
         first = {one.rank: one for one in (*self.said, *self.before)}
+        size = 1 + max(one.rank for one in (*self.said, *quiet))
         return Round.of(first.values(), quiet), Round.of(self.said, quiet), max(size, 2)
 
 
@@ -199,6 +199,13 @@ def in_group(rank: int, group: str, kind: str) -> RankStatus:
     return waiting(rank, FUTURE, collectives=Collectives((one,), {group: 1}))
 
 
+def of_pair(rank: int, last: int, *, pends: bool = False, known: bool = True) -> RankStatus:
+    """A rank that has issued so many collectives of the group of ranks 0 and 1."""
+    one = PendingCollective("1", "tp", 7, "all_reduce", 1024, (0, 2, 1) if known else None)
+    issued = {"0": 5} | ({"1": last} if last else {})
+    return waiting(rank, FUTURE, collectives=Collectives((one,) * pends, issued))
+
+
 def calls_back(rank: int, *threads: Any) -> RankStatus:
     return waiting(rank, FUTURE, callbacks=threads)
 
@@ -211,6 +218,30 @@ IN_BACKWARD = late_here("f", doing=BACKWARD)
 WAITS = (waiting(0), waiting(1))
 PROBES = [waiting(rank, call(stage="check")) for rank in (0, 1)]
 ELSEWHERE = status(2, model(step=5, bucket=0, model="other"))
+TRAINS_ANOTHER = [
+    status(
+        1,
+        model(step=STEP, bucket=7),
+        model(call(bucket, model="b")),
+        main=thread("f", doing=BACKWARD),
+        **NONE,
+    )
+    for bucket in (0, 1)
+]
+AT_PAIRS_BARRIER = status(
+    1,
+    model(step=STEP, bucket=7),
+    main=thread("g", collective="barrier"),
+    collectives=Collectives(
+        (PendingCollective("tp", "tp", 3, "barrier", 1, (1, 3, 1)),), {"0": 6, "tp": 3}
+    ),
+)
+# Hybrid sharding: each replica gathers in a group of its own.
+REPLICAS = (
+    in_unit(0, unit(12)),
+    past_units(1, order=4),
+    in_unit(2, unit(members=(2, 4, 1), group_size=2)),
+)
 
 JOBS = {
     "late": job(*others(2), late(2)),
@@ -220,13 +251,11 @@ JOBS = {
         status(0, model(call(0)), model(model="model1", step=STEP, bucket=0)),
         in_second(1, STEP - 1),
     ),
-    "late in its backward pass": job(*others(2), late_here("f.py:1 f", doing=BACKWARD)),
     "left a bucket out": job(*others(2), late_here("f")),
     "left a bucket out, as DDP finds in the next forward pass": job(
         *others(2), late_here("f.py:1 f", exception=UNREDUCED, unreduced=True)
     ),
     "raised": job(*others(2), late_in("a:3", exception=BOOM)),
-    "raised, and another is late": job(*others(1, 2), late(1), late_in("f", exception=BOOM)),
     "ends": job(*others(2), late_in("main", doing=("ending",))),
     "at a barrier": job(*others(2), late_in("f", collective="barrier")),
     "at a barrier, perhaps for one that is late": job(
@@ -284,25 +313,55 @@ JOBS = {
     ),
     "stopped before a barrier": job(at_barrier(0), silent="stopped"),
     "saves": job(*others(2), late(2, thread={"doing": ("saving",)})),
-    "compiles": job(*others(2), late(2, thread={"doing": ("compiling",)})),
     "pauses": job(*others(2), late(2, paused=True)),
     "pauses, and another is late": job(*others(1, 2), late(1), late(2, paused=True)),
     "many": job(*(waiting(rank) for rank in range(63)), late(63), late(64)),
     "compiles in the hook": job(
         waiting(0, FUTURE), waiting(1, HOOK, main=thread(doing=("compiling",)))
     ),
-    "pauses in the hook": job(waiting(0, FUTURE), waiting(1, HOOK, paused=True)),
     "pauses in a probe": job(waiting(0), late(1, thread={"doing": ("probe",)}, paused=True)),
     "pauses, and nothing else is known": job(
         waiting(0), status(1, model(step=STEP - 1, bucket=7), paused=True)
     ),
-    "raised, and pauses": job(waiting(0), late(1, thread={"exception": BOOM}, paused=True)),
-    "ends, saves and pauses": job(
-        waiting(0), late(1, thread={"doing": ("ending", "saving")}, paused=True)
+    "one that nobody knows": job(waiting(0), waiting(1), waiting(3)),
+    "one that has not issued it": job(waiting(0, **pending(7)), waiting(1, FUTURE, **NONE)),
+    "at a barrier, of another group": job(
+        at_barrier(0),
+        AT_PAIRS_BARRIER,
+        late(2, STEP, where="h", collectives=Collectives((), {"0": 7, "tp": 2})),
+    ),
+    "trains another model while others wait at a barrier": job(
+        at_barrier(0), TRAINS_ANOTHER[1], before=TRAINS_ANOTHER[:1]
+    ),
+    "stopped, of a unit's group": job(*REPLICAS, silent="stopped"),
+    "late, of a unit's group": job(*REPLICAS, past_units(3, order=8)),
+    "a group of two, both of which wait": job(
+        of_pair(0, 7, pends=True), of_pair(1, 7, pends=True), of_pair(2, 0)
+    ),
+    "a group of two, of which one has not issued it": job(
+        of_pair(0, 7, pends=True), of_pair(1, 6), of_pair(2, 0)
+    ),
+    "a group of two, of which one has its result": job(
+        of_pair(0, 7, pends=True), of_pair(1, 7), of_pair(2, 0)
+    ),
+    "a group whose ranks are not known": job(
+        of_pair(0, 7, pends=True, known=False), of_pair(1, 6), of_pair(2, 0)
     ),
     "saved a moment ago": job(waiting(0), late(1), before=[late(1, thread={"doing": ("saving",)})]),
 }
 """One or more for each row of the table; what is told of them is in ``hangs.txt``."""
+
+CALMS = {
+    "moves": job(waiting(0), waiting(1), before=[waiting(rank, call(4)) for rank in (0, 1)]),
+    "comes": job(waiting(0), late(1, STEP, 2, thread={"doing": BACKWARD}), before=[late(1)]),
+    "has come, and has not issued it yet": job(
+        waiting(0, **pending(7)), waiting(1, FUTURE, **NONE), before=[late(1, **NONE)]
+    ),
+    "nothing waits": job(late(0), late(1)),
+    "another barrier": job(at_barrier(0), EVALUATES, before=[at_barrier(0, "a.py:1 f")]),
+    "a barrier with all": job(at_barrier(0), at_barrier(1)),
+}
+"""What is no hang: who goes on is slow, and of who waits for whom nothing is known."""
 
 NEARBY = {
     ("died", "its process is there"): job(*WAITS, silent="stopped"),

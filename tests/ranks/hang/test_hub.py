@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.ranks.channel.messages import Member, Notice, Silent
 from hooktrace.ranks.hang import hub as module
@@ -22,7 +23,7 @@ from tests.ranks.hang.answers import BACKWARD, STEP, S, call, late, model, statu
 
 SUSPICION = Suspicion(place=("model0", STEP, 5), threshold_ns=10 * S)
 BETWEEN_S = module._BETWEEN_S
-OVER = msgspec.structs.replace(SUSPICION, over=True)
+OVER = replace(SUSPICION, over=True)
 
 
 class Ranks:
@@ -34,14 +35,21 @@ class Ranks:
 
     def __init__(self) -> None:
         self.channel = self
-        self.statuses: list[RankStatus] = []
+        self.statuses = [waiting(0), late(1)]
         self.silent: dict[int, Any] = {}
-        self.asked: list[tuple[str, bytes]] = []
+        self.asked: list[str] = []
         self.notices: list[Hang] = []
+        self.now_s: float | None = None
+        """If it is to stand still."""
+        self._readings = itertools.count()
         self.hub = HangHub(self)
 
+    def monotonic(self) -> float:
+        # A test that takes a second has no hang last a second longer.
+        return next(self._readings) / 1e6 if self.now_s is None else self.now_s
+
     async def gather(self, name: str, argument: bytes, timeout_s: float) -> Any:
-        self.asked.append((name, argument))
+        self.asked.append(name)
         answers: dict[int, Any] = {one.rank: one for one in self.statuses}
         if name == STACKS:
             answers = {
@@ -55,17 +63,22 @@ class Ranks:
         found = msgspec.msgpack.decode(notice.payload, type=Hang)
         self.notices.append(found)
         self.number = found.hang + 1
-        self.open = None if found.ended_after_ns is not None else (found, module.time.monotonic())
+        self.open = None if found.ended_after_ns is not None else (found, self.monotonic())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.look = asyncio.get_running_loop().create_task(work)
 
-    async def wait(self, count: int) -> list[Hang]:
-        """Return what was told, once it is so much."""
-        await self.wait_for(lambda: len(self.notices) >= count)
-        return self.notices
+    async def told(self, count: int) -> Hang:
+        """Return what was told last, once that is so much."""
+        await self.until(lambda: len(self.notices) >= count)
+        return self.notices[-1]
 
-    async def wait_for(self, true: Callable[[], bool]) -> None:
+    async def look_again(self) -> None:
+        """Let two more rounds pass."""
+        asked = len(self.asked)
+        await self.until(lambda: len(self.asked) > asked + 4)
+
+    async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
             while not true():
                 await asyncio.sleep(0.005)
@@ -84,49 +97,45 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 @pytest.fixture
 def ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     """Two ranks, of which one is late; rounds follow at once."""
+    made = Ranks()
     monkeypatch.setattr(module, "_BETWEEN_S", 0.0)
     monkeypatch.setattr(module, "_AGAIN_S", (0.02,))
-    readings = itertools.count()  # a test that takes a second has no hang last a second longer
-    clock = SimpleNamespace(monotonic=lambda: next(readings) / 1e6)
-    monkeypatch.setattr(module, "time", clock)
-    made = Ranks()
-    made.statuses = [waiting(0), late(1)]
+    monkeypatch.setattr(module, "time", made)
     return made
 
 
 @in_loop
 async def test_told_once_and_over(ranks: Ranks) -> None:
-    """However many suspect it, and however long it lasts."""
+    """However many suspect it, and however long it lasts; of another kind under its number."""
     for rank in range(2):
         ranks.hub.hear(rank, SUSPICION)
-    (begun,) = await ranks.wait(1)
+    begun = await ranks.told(1)
     assert (begun.hang, begun.kind, begun.ranks) == (0, "busy", (1,))
     assert [stack.rank for stack in begun.stacks] == [1, 0]
-    questions = len(ranks.asked)
-    await ranks.wait_for(lambda: len(ranks.asked) > questions + 4)
+    await ranks.look_again()
     assert len(ranks.notices) == 1
+    ranks.statuses = [waiting(0), late(1, thread={"exception": "E: x at a.py:1"})]
+    again = await ranks.told(2)
+    assert (again.hang, again.kind, again.ended_after_ns) == (0, "raised", None)
     ranks.hub.hear(0, OVER)
-    assert len(ranks.notices) == 1
+    assert len(ranks.notices) == 2
     ranks.hub.hear(1, OVER)
-    _, ended = await ranks.wait(2)
-    assert (ended.hang, ended.stacks) == (0, ())
-    assert ended.ended_after_ns is not None
-    assert ended.ended_after_ns >= 31 * S
-    assert ended.message == (
-        "it went on after at most 31 s: bucket 5 of step 120, which had waited for rank 1 (busy)"
-    )
+    ended = await ranks.told(3)
+    assert (ended.hang, ended.stacks, (ended.ended_after_ns or 0) // S) == (0, (), 31)
     ranks.hub.hear(0, SUSPICION)
-    assert (await ranks.wait(3))[2].hang == 1
+    assert (await ranks.told(4)).hang == 1
 
 
 @in_loop
 async def test_an_end_is_told_at_once(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not after the pause before the next look, of a minute."""
+    """Not after the pause before the next look, of a minute; with what the call raised."""
     monkeypatch.setattr(module, "_AGAIN_S", (1000.0,))
     ranks.hub.hear(0, SUSPICION)
-    await ranks.wait(1)
-    ranks.hub.hear(0, OVER)
-    assert (await ranks.wait(2))[1].ended_after_ns is not None
+    await ranks.told(1)
+    ranks.hub.hear(0, replace(OVER, error="RuntimeError: timed out"))
+    ended = await ranks.told(2)
+    assert ended.failed
+    assert "failed after at most 31 s: RuntimeError: timed out" in ended.message
 
 
 @in_loop
@@ -143,33 +152,7 @@ async def test_an_end_that_is_heard_while_the_hang_is_told_is_told_too(
 
     monkeypatch.setattr(ranks, "gather", asked)
     ranks.hub.hear(0, SUSPICION)
-    begun, ended = await ranks.wait(2)
-    assert (begun.ended_after_ns, ended.hang) == (None, begun.hang)
-    assert ended.ended_after_ns is not None
-
-
-@in_loop
-async def test_it_failed(ranks: Ranks) -> None:
-    """What the call raised is told instead."""
-    ranks.hub.hear(0, SUSPICION)
-    await ranks.wait(1)
-    ranks.hub.hear(0, msgspec.structs.replace(OVER, error="RuntimeError: timed out"))
-    _, ended = await ranks.wait(2)
-    assert ended.failed
-    assert ended.message == (
-        "bucket 5 of step 120, which had waited for rank 1, failed after at most 31 s: "
-        "RuntimeError: timed out"
-    )
-
-
-@in_loop
-async def test_another_kind(ranks: Ranks) -> None:
-    """It is told again, under its number."""
-    ranks.hub.hear(0, SUSPICION)
-    await ranks.wait(1)
-    ranks.statuses = [waiting(0), late(1, thread={"exception": "E: x at a.py:1"})]
-    _, again = await ranks.wait(2)
-    assert (again.hang, again.kind, again.ended_after_ns) == (0, "raised", None)
+    assert (await ranks.told(2)).ended_after_ns is not None
 
 
 @in_loop
@@ -184,36 +167,25 @@ async def test_of_two_that_wait_for_each_other_none_has_ended(ranks: Ranks) -> N
     for age_s in (31, 29):
         ranks.statuses = [stands(0, "a", "b", age_s), stands(1, "b", "a", 30)]
         ranks.hub.hear(0, SUSPICION)
-        await ranks.wait(1)
-        questions = len(ranks.asked)
-        await ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
-    ((begun),) = ranks.notices
+        await ranks.told(1)
+        await ranks.look_again()
+    (begun,) = ranks.notices
     assert (begun.kind, begun.model) == ("different_order", "a")
 
 
+@pytest.mark.parametrize("said", [[], [waiting(0, call(age_ns=S // 10)), late(1)]])
 @in_loop
 async def test_it_is_asked_again_until_it_is_told(
-    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch, said: list[RankStatus]
 ) -> None:
-    """What moved at first may stand still later, and is then told soon."""
+    """What moves, or a call that is young: a suspicion of an earlier one is not over yet."""
     monkeypatch.setattr(module, "_AGAIN_S", (0.02, 1000.0))
-    statuses, ranks.statuses = ranks.statuses, []
+    statuses, ranks.statuses = ranks.statuses, said
     ranks.hub.hear(0, SUSPICION)
-    await ranks.wait_for(lambda: len(ranks.asked) > 8)
+    await ranks.look_again()
     assert ranks.notices == []
     ranks.statuses = statuses
-    await ranks.wait(1)
-
-
-@in_loop
-async def test_nothing_is_told_of_a_call_that_is_young(ranks: Ranks) -> None:
-    """A suspicion of an earlier one is not over yet when all ranks are in the next one."""
-    young = [msgspec.structs.replace(c, age_ns=S // 10) for c in waiting(0).models[0].in_flight]
-    model = msgspec.structs.replace(waiting(0).models[0], in_flight=tuple(young))
-    ranks.statuses = [msgspec.structs.replace(waiting(0), models=(model,)), late(1)]
-    ranks.hub.hear(0, SUSPICION)
-    await ranks.wait_for(lambda: len(ranks.asked) > 6)
-    assert ranks.notices == []
+    await ranks.told(1)
 
 
 @in_loop
@@ -222,11 +194,11 @@ async def test_two_rounds_at_once_say_nothing(
 ) -> None:
     """A rank that goes on between them does not hurry the second one."""
     monkeypatch.setattr(module, "_BETWEEN_S", 1000.0)
-    ranks.hub.hear(0, SUSPICION)
-    ranks.hub.hear(1, SUSPICION)
-    await ranks.wait_for(lambda: len(ranks.asked) == 1)
+    for rank in range(2):
+        ranks.hub.hear(rank, SUSPICION)
+    await ranks.until(lambda: len(ranks.asked) == 1)
     ranks.hub.hear(1, OVER)
-    await ranks.wait_for(lambda: len(ranks.asked) > 1)
+    await ranks.until(lambda: len(ranks.asked) > 1)
     assert ranks.notices == []
 
 
@@ -236,50 +208,38 @@ def test_a_hang_is_told_four_seconds_after_the_suspicion() -> None:
 
 
 @in_loop
-async def test_what_may_take_long(ranks: Ranks) -> None:
-    """Ten times as long, and then it is told."""
-    ranks.statuses = [waiting(0), late(1, paused=True)]
-    ranks.hub.hear(0, SUSPICION)
-    await ranks.wait_for(lambda: len(ranks.asked) > 4)
-    assert ranks.notices == []
-    ranks.hub.hear(0, msgspec.structs.replace(SUSPICION, threshold_ns=3 * S))
-    assert (await ranks.wait(1))[0].excused
-
-
-@in_loop
-async def test_a_rank_that_has_saved_has_the_usual_time_from_then_on(
-    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others have waited for long when it goes on; in its next step it is no hang yet."""
-    now_s = [0.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+async def test_what_may_take_long_and_then_has_the_usual_time(ranks: Ranks) -> None:
+    """Ten times as long; when it goes on, the others have waited long, which is no hang yet."""
+    ranks.now_s = 0.0
     ranks.statuses = [waiting(0), late(1, thread={"doing": ("saving",)})]
     ranks.hub.hear(0, SUSPICION)
-    await ranks.wait_for(lambda: len(ranks.asked) > 4)
-    now_s[0] = 20.0
+    await ranks.look_again()
     ranks.statuses = [waiting(0), late(1)]
-    for now_s[0] in (20.0, 29.9):
-        questions = len(ranks.asked)
-        await ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
+    for ranks.now_s in (20.0, 29.9):
+        await ranks.look_again()
         assert ranks.notices == []
-    now_s[0] = 30.1
-    assert not (await ranks.wait(1))[0].excused
+    ranks.now_s = 30.1
+    assert not (await ranks.told(1)).excused
 
 
 @in_loop
-async def test_of_a_silent_rank_the_state_of_its_process_is_told(
-    ranks: Ranks,
-) -> None:
+async def test_what_may_take_long_is_told_in_the_end(ranks: Ranks) -> None:
+    """Three seconds are a tenth of what it has waited."""
+    ranks.statuses = [waiting(0), late(1, paused=True)]
+    ranks.hub.hear(0, replace(SUSPICION, threshold_ns=3 * S))
+    assert (await ranks.told(1)).excused
+
+
+@in_loop
+async def test_of_a_silent_rank_the_state_of_its_process_is_told(ranks: Ranks) -> None:
     """It has no stacks that it could tell."""
     ranks.silent = {1: Silent(Member(1, 77, "node1", "node1#boot"), "running")}
     ranks.statuses = [waiting(0)]
     ranks.hub.hear(0, SUSPICION)
-    (begun,) = await ranks.wait(1)
+    begun = await ranks.told(1)
     assert begun.kind == "interpreter_held"
-    assert [(one.rank, one.state, one.text) for one in begun.stacks] == [
-        (1, "running", ""),
-        (0, "running", "a stack"),
-    ]
+    stacks = [(one.rank, one.state, one.text) for one in begun.stacks]
+    assert stacks == [(1, "running", ""), (0, "running", "a stack")]
 
 
 FOUND = Hang(
@@ -289,13 +249,12 @@ FOUND = Hang(
 
 
 def test_each_rank_records_it_in_its_own_clock() -> None:
-    """And for how long it had lasted."""
+    """And for how long it had lasted; a sharded model's by its unit."""
     record = FOUND.record(1, 102 * S, 1002 * S)
     assert (record.rank, record.since_ns, record.since_wall_ns) == (1, 69 * S, 969 * S)
     assert (record.kind, record.step, record.unit) == ("busy", 3, FOUND.unit)
-
-
-def test_the_end_of_a_hang_of_a_sharded_model_names_the_unit() -> None:
-    """As its beginning did."""
-    said = over(FOUND, time.monotonic()).message
-    assert said.startswith("it went on after at most 33 s: blocks.2 all-gather (forward) of step 3")
+    name = "blocks.2 all-gather (forward) of step 3, which had waited for rank 1"
+    said = f"it went on after at most 33 s: {name} (busy)"
+    assert over(FOUND, time.monotonic()).message == said
+    failed = f"{name}, failed after at most 33 s: E: x"
+    assert over(FOUND, time.monotonic(), "E: x").message == failed

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from msgspec.structs import replace
 
 from hooktrace.ranks.whole_job.gatherer import (
@@ -70,32 +73,27 @@ def test_a_step_is_told_once_in_the_clock_of_rank_0() -> None:
     assert steps.tell() == ([], [])
 
 
-def test_times_of_steps_that_do_not_count_are_not_told() -> None:
-    """Of a checked step that it was there."""
-    steps = Rank()
-    steps.add(batch(1, checked=True, previous_period_ns=None))
-    steps.add(batch(2, complete=False, previous_period_ns=None))
-    told, (line,) = steps.tell()
-    assert [part for _, part in told] == [StepSpread(1), StepSpread(2, incomplete=1)]
-    assert (line.period_ns, line.exposed_ns, line.arrivals) == (None, None, ())
-
-
-def test_an_arrival_needs_a_clock_that_is_known() -> None:
-    """Without one the rest is told."""
-    steps = Rank(lambda _: None)
-    steps.add(batch(1))
-    ((_, part),), _ = steps.tell()
-    assert part.arrival is None
-    assert part.exposed is not None
-
-
-def test_ranks_of_a_sharded_model_come_to_its_end_together() -> None:
-    """Which tells nothing of who was late before: no arrival, and no delay of it."""
-    steps = Rank()
-    steps.add(batch(1, sharded=True))
+@pytest.mark.parametrize(
+    ("changes", "offset", "known"),
+    [
+        ({"checked": True, "previous_period_ns": None}, OFFSET, (None, False, False)),
+        ({"complete": False, "previous_period_ns": None}, OFFSET, (None, False, False)),
+        ({}, None, (STEP_NS, True, False)),
+        # Its ranks come to its end together, which tells nothing of who was late before.
+        ({"sharded": True}, OFFSET, (STEP_NS, True, False)),
+    ],
+    ids=["checked", "incomplete", "no clock", "sharded"],
+)
+def test_what_is_not_known_is_not_told(
+    changes: dict[str, Any], offset: tuple[int, int] | None, known: tuple[object, ...]
+) -> None:
+    """Of a step that does not count, that it was there; of one without a clock, no arrival."""
+    steps = Rank(lambda _: offset)
+    steps.add(batch(1, **changes))
     ((_, part),), (line,) = steps.tell()
-    assert (part.arrival, line.arrivals) == (None, ())
-    assert part.exposed is not None
+    assert (line.period_ns, part.exposed is not None, part.arrival is not None) == known
+    assert (line.exposed_ns is not None, line.arrivals) == (known[1], ())
+    assert (part.step, part.incomplete) == (1, int(changes.get("complete") is False))
 
 
 def test_an_anomaly_of_a_sharded_model_is_told_by_its_unit() -> None:
