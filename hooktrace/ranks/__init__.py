@@ -1,12 +1,9 @@
 """This process among the job's ranks: what it tells the others, how its clock stands.
 
-In: torch's process group, calls in flight, steps.  Out: ``ClockRecord``, ``HangRecord``,
-``JobStepRecord``, answers to commands.
-
-    native_calls.py    calls that may take long, on threads of their own
-    private_group.py   a process group that no hook meets --> probes, the check of a hook
-    channel/           one connection a host between the ranks: clocks, questions, news
-      hang/              why ranks wait for others --> HangRecord, told to all of them
-      control/           a command to all ranks --> what each of them did
-      whole_job/         the steps of all ranks as one --> JobStepRecord, what one looks at
+native_calls.py    calls that may take long, on threads of their own
+private_group.py   a process group that no hook meets --> probes, the check of a hook
+channel/           one connection a host between the ranks: clocks, questions, news
+  hang/              why ranks wait for others --> HangRecord, told to all of them
+  control/           a command to all ranks --> what each of them did
+  whole_job/         the steps of all ranks as one --> JobStepRecord, hooktrace top
 """

@@ -1,8 +1,5 @@
 """One token-guarded channel between the ranks, beside collectives and torch's store.
 
-In: questions, news and commands of hooktrace's own parts.  Out: their answers from all ranks, also
-while collectives, the store and other threads are stuck; offsets of clocks.
-
     hub (rank 0) <--one connection a host-- first rank of a host <-- the other ranks there
 
     channel.py             this process's thread, and what others ask of it
@@ -13,7 +10,6 @@ while collectives, the store and other threads are stuck; offsets of clocks.
       connection.py        bounded messages                      messages.py  what they are
         handshake.py       before them: both ends know the token
 
-The transport is asyncio's, messages are msgspec's.  pyzmq and gRPC were not taken: the number of
-descriptors must be bounded whoever connects, a fork (a data loader's workers) must be harmless, and
-pings need a stamp at arrival.
+The transport is asyncio's: with pyzmq or gRPC descriptors were not bounded whoever connects, a fork
+were not harmless, and pings had no stamp at arrival.
 """

@@ -24,7 +24,6 @@ from ...records import ClockRecord
 from ...staging.calls import Clock
 from ...staging.job import current_rank, job_store
 from .clock import ClockOffset
-from .connection import Connection
 from .meeting import Meeting, host_id
 from .membership import Membership
 from .messages import HubAddress, Member, Notice, Report
@@ -54,7 +53,7 @@ class Channel(Node):
         report_clock: Callable[[ClockRecord], None],
     ) -> None:
         super().__init__(me, world_size, ClockOffset(clock, report_clock))
-        self.membership = Membership(self, None if store is None else Meeting(store))
+        self._membership = Membership(self, None if store is None else Meeting(store))
         self._selector = selectors.DefaultSelector()
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._ended = asyncio.Event()
@@ -62,11 +61,7 @@ class Channel(Node):
 
     def start(self) -> None:
         """Start the thread.  Raises ``RuntimeError`` where the system gives none."""
-        try:
-            self._thread.start()
-        except RuntimeError:
-            self._loop.close()
-            raise
+        self._thread.start()
 
     @property
     def rank(self) -> int:
@@ -76,7 +71,7 @@ class Channel(Node):
     @property
     def hub(self) -> HubAddress | None:
         """Where the hub is, as far as it is reached from this host; ``None`` if unknown."""
-        return self.membership.hub
+        return self._membership.hub
 
     def tell(self, name: str, payload: bytes) -> None:
         """Tell this rank and all below it: at the hub, all ranks."""
@@ -117,34 +112,16 @@ class Channel(Node):
         self._loop.set_exception_handler(lambda _, trouble: logger.debug("%s", trouble["message"]))
         try:
             self._loop.run_until_complete(self._serve())
-        except Exception as error:  # of sockets, of torch's store: none of training's business
-            logger.warning(
-                "this rank has no channel to the others (%s: %s): clocks are not compared, a view "
-                "of all ranks may be off by what they differ, and hangs are not explained",
-                type(error).__name__,
-                error,
-            )
         finally:
             self._loop.close()
 
     async def _serve(self) -> None:
-        staying = asyncio.ensure_future(self.membership.stay())
-        ending = asyncio.ensure_future(self._ended.wait())
-        await asyncio.wait([staying, ending], return_when=asyncio.FIRST_COMPLETED)
-        if staying.done():
-            try:
-                await staying
-            except BaseException:
-                self.children.close()  # nobody would serve who comes
-                self.is_hub = False
-                raise
-            await ending
-        staying.cancel()
-        await asyncio.gather(staying, return_exceptions=True)
+        self.spawn(self._stay())
+        await self._ended.wait()
         for task in self.tasks:
             task.cancel()
         above = [] if self.parent is None else [self.parent]
-        connections: list[Connection] = [*self.children.connections(), *above]
+        connections = [*self.children.connections(), *above]
         for connection in connections:
             connection.leave("end")
         self.children.close()
@@ -152,6 +129,19 @@ class Channel(Node):
         for connection in connections:
             connection.transport.abort()  # of whom the other side reads nothing
         await _some_rounds()
+
+    async def _stay(self) -> None:
+        try:
+            await self._membership.stay()
+        except Exception as error:  # of sockets, of torch's store: none of training's business
+            self.children.close()  # nobody would serve who comes
+            self.is_hub = False
+            logger.warning(
+                "this rank has no channel to the others (%s: %s): clocks are not compared, a view "
+                "of all ranks may be off by what they differ, and hangs are not explained",
+                type(error).__name__,
+                error,
+            )
 
 
 def channel_of_this_process(clock: Clock, report_clock: Callable[[ClockRecord], None]) -> Channel:

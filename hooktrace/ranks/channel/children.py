@@ -1,21 +1,14 @@
-"""Those who connect to this node: where, who they are, what they are asked, what time it is.
+"""Those who connect to this node: who they are, what they are asked, what time it is.
 
-    open(host) --> a server, on a port that the system chooses --> Connection
-    Hello --> Welcome           Members, Report --> the node
-    Ask --> ... --> Answered    Ping --> Pong
-
-A child stands for all ranks below it.
+Hello --> Welcome           Members, Report --> the node
+Ask --> ... --> Answered    Ping --> Pong
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from ...records.last_used import Bounded
 from .connection import Connection
@@ -33,7 +26,6 @@ from .messages import (
     Ping,
     Place,
     Pong,
-    Refused,
     Report,
     Up,
     Welcome,
@@ -48,10 +40,8 @@ _MOST_CONTROL = 32
 _MOST_STRANGERS = 64
 """Connections whose other side has not said who it is; of more, the oldest must go."""
 
-_AT_ONCE = 16
-"""Connections taken in one go of the loop: strangers by the thousand do not hold it up."""
 _WAITING = 1024
-"""Connections that the kernel holds meanwhile: all hosts of a large job come at once."""
+"""Connections that wait to be taken: all hosts of a large job come at once."""
 
 LEAST_INTERVAL_S = 1.0
 """Between two pings of a child."""
@@ -159,7 +149,9 @@ class Children:
         known = next((place for place in self._servers if place[0] == host), None)
         if known is not None:
             return known
-        server = await self._listen(host)
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Child(self, self._above), host, 0, backlog=_WAITING
+        )
         place = host, int(server.sockets[0].getsockname()[1])
         self._servers[place] = server
         return place
@@ -172,21 +164,6 @@ class Children:
         """Listen nowhere."""
         for place in self.places:
             self.shut(place)
-
-    async def _listen(self, host: str) -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.bind(address)
-            server = await loop.create_server(
-                lambda: Child(self, self._above), sock=listener, backlog=_AT_ONCE
-            )
-            listener.listen(_WAITING)
-        except BaseException:
-            listener.close()
-            raise
-        return server
 
     def connections(self) -> list[Child]:
         """Return all connections from below."""
@@ -217,8 +194,7 @@ class Children:
         """Take a child, or refuse it."""
         refusal = self._refusal(hello)
         if refusal is not None:
-            child.send(Refused(refusal))
-            child.leave("refused")
+            child.leave(refusal)
             return
         child.member = hello.member
         self._strangers.pop(child, None)
@@ -280,22 +256,10 @@ class Children:
 
     async def ask(self, question: Ask) -> list[tuple[Child, Answered | None]]:
         """Ask all, and return what came in time."""
-        asked = {
-            child: child.ask(question.number, body) for child, body in self._questions(question)
-        }
+        body = encode(question)
+        asked = {child: child.ask(question.number, body) for child in list(self._ranks)}
         if asked:
             await asyncio.wait(asked.values(), timeout=question.timeout_s)
         for child in asked:
             child.asked.pop(question.number, None)
         return [(c, future.result() if future.done() else None) for c, future in asked.items()]
-
-    def _questions(self, question: Ask) -> Iterator[tuple[Child, bytes]]:
-        """Yield whom to ask, and what is sent: each host looks at its own missing ranks only."""
-        missing: dict[str, list[Member]] = {}
-        for member in question.missing:
-            missing.setdefault(member.host_id, []).append(member)
-        missing.pop(self._above.me.host_id, None)
-        common = encode(replace(question, missing=()))
-        for child in list(self._ranks):
-            theirs = missing.get(child.host_id)
-            yield child, encode(replace(question, missing=tuple(theirs))) if theirs else common

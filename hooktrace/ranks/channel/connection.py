@@ -41,11 +41,7 @@ _PATIENCE_S = 4.0
 
 
 class Connection(asyncio.Protocol):
-    """One end: a parent's of a child, or a child's of its parent.
-
-    Nothing is said before both sides proved that they know the ``token``.  ``hello``: what is said
-    then by the side that connected; ``None`` on the other side.
-    """
+    """One end.  ``hello``: what the side that connected says first; ``None`` on the other side."""
 
     transport: Any = None
 
@@ -53,7 +49,6 @@ class Connection(asyncio.Protocol):
         self._hello = hello
         self._handshake = listen(token) if hello is None else connect(token)
         self._awaited = 0
-        """Bytes of the other side's part in it."""
         self._decode = decode_up if hello is None else decode_down
         self._clock = clock
         self.known = False
@@ -72,11 +67,11 @@ class Connection(asyncio.Protocol):
         raise NotImplementedError
 
     def disconnected(self) -> None:
-        """Take note that the connection is over; ``goodbye`` if that was meant."""
+        """Take note that the connection is over."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with the proofs."""
+        """Begin."""
         self.transport = transport
         opening, self._awaited = next(self._handshake)
         self.transport.write(opening)
@@ -166,11 +161,11 @@ class Connection(asyncio.Protocol):
         self.received(message, arrived)
 
     def send(self, message: Message) -> None:
-        """Send a message, or let go of an other side that does not read."""
+        """Send a message."""
         self.send_body(encode(message))
 
     def send_body(self, *bodies: bytes) -> None:
-        """Send what ``encode`` made of a message, perhaps of one for many; several go together."""
+        """Send what ``encode`` made of messages, or let go of a side that does not read."""
         if self.transport.is_closing():
             return
         too_long = max(map(len, bodies))

@@ -4,10 +4,8 @@
                   <--nonce, proof--
                   --proof-->
 
-A proof is the HMAC-SHA256 of both nonces and of who gives it, keyed by the token, as in
-``multiprocessing.connection``.  A process that listens in the hub's place learns nothing from it,
-cannot give it back, and cannot give an earlier one again.  Who connects proves first: a stranger
-gets no proof.
+A proof is the HMAC-SHA256 of both nonces and of who gives it, keyed by the token: whoever listens
+in the hub's place learns nothing from it, and cannot give it back, nor an earlier one again.
 """
 
 from __future__ import annotations

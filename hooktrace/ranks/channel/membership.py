@@ -48,9 +48,7 @@ class Membership:
         self._meeting = meeting
         self._children = node.children
         self._hub: HubAddress | None = None
-        """Where the hub is, once this rank has been in its tree."""
-        self._found: HubAddress | None = None
-        """Where the store says that it is."""
+        """Kept from the store's first answer on: later training may have the store."""
         self._has_left_in_order = False
         """Whether the parent, which is gone, had said so."""
         self._trouble: Exception | None = None
@@ -65,22 +63,23 @@ class Membership:
         return None if self._hub is None else replace(self._hub, places=self._reachable(self._hub))
 
     async def stay(self) -> None:
-        """Be in the tree until this is cancelled; a hub is there once this returns."""
+        """Be in the tree until this is cancelled."""
         if self._node.me.rank == 0 or self._meeting is None:
             await self._begin_as_hub()
-            return
+            await asyncio.Event().wait()
         while True:
             parent = await self._find_parent()
             self._has_left_in_order = await parent.stay() is not None
+            if parent.member is not None and not self._has_left_in_order:
+                # Nobody else of its host may know of it but those that were below it.
+                self._node.lost[parent.member.rank] = parent.member
 
     async def _find_parent(self) -> Parent:
         pause_s, begun = _FIRST_PAUSE_S, time.monotonic()
         longest_s = max(_LONGEST_PAUSE_S, self._node.world_size / _RANKS_A_SECOND)
         while True:
             before = self._hub_state()
-            # One that was only found too: training may have the store from then on.
-            hub = self._hub or self._found
-            if hub is not None and (parent := await self._join_hub(hub)):
+            if self._hub is not None and (parent := await self._join_hub(self._hub)):
                 return parent
             # Before the store is asked, which may be the hub's process, too, and hang with it.
             self._tell_of_hub(time.monotonic() - begun, before)
@@ -88,12 +87,6 @@ class Membership:
                 return parent
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
-
-    async def _join_hub(self, hub: HubAddress) -> Parent | None:
-        for place in self._reachable(hub):
-            if parent := await self._join(place, hub):
-                return parent
-        return None
 
     def _is_here(self, hub: HubAddress) -> bool:
         return hub.member.host_id == self._node.me.host_id
@@ -103,51 +96,50 @@ class Membership:
         here = self._is_here(hub)
         return tuple(place for place in hub.places if here or not is_loopback(place[0]))
 
-    async def _join(self, place: Place, hub: HubAddress) -> Parent | None:
-        """Join the tree of ``hub`` at a place."""
-        token = bytes.fromhex(hub.token)
-        parent = Parent(self._node, token)
+    async def _join_hub(self, hub: HubAddress) -> Parent | None:
+        for place in self._reachable(hub):
+            if parent := await self._join(place):
+                return parent
+        return None
+
+    async def _join(self, place: Place) -> Parent | None:
+        parent = Parent(self._node, self._children.token)
         try:
             await parent.join(place)
         except OSError as error:
             logger.debug("no parent at %s port %d: %s", *place, error)
             self._trouble = error
             return None
-        self._children.token, self._hub = token, hub
         return parent
 
     async def _meet(self) -> Parent | None:
         """Find the hub by what it left in the store, and join it or the first one of this host."""
-        meeting = self._meeting
-        if meeting is None:
+        if self._meeting is None:
             return None
         try:
-            hub = await aside(meeting.hub)
-            return None if hub is None else await self._join_found(meeting, hub)
+            hub = await aside(self._meeting.hub)
+            if hub is None:
+                return None
+            # Others may come before this is in the tree.
+            self._hub, self._children.token = hub, bytes.fromhex(hub.token)
+            first = None if self._is_here(hub) else await self._first_of_host(self._meeting, hub)
         except TimeoutError:
             return None  # training has the store
         except Exception as error:  # of torch's store
-            if self._hub is None:
+            if self._node.parent is None:
                 self._trouble = error
             else:
                 self._meeting = None  # it has gone with a rank, and would say so again and again
             return None
-
-    async def _join_found(self, meeting: Meeting, hub: HubAddress) -> Parent | None:
-        if self._is_here(hub):
-            return await self._join_hub(hub)
-        # Others come before this is in the tree.
-        self._found, self._children.token = hub, bytes.fromhex(hub.token)
-        if not self._reachable(hub):
-            own = await aside(meeting.own_address)
-            await aside(lambda: meeting.leave_address(own))
-        first = await self._first_of_host(meeting, hub)
-        if first is not None and (parent := await self._join(first, hub)):
+        if first is not None and (parent := await self._join(first)):
             return parent
         return await self._join_hub(hub)
 
     async def _first_of_host(self, meeting: Meeting, hub: HubAddress) -> Place | None:
         """Return where another rank of this host listens for the others, ``None`` if this does."""
+        if not self._reachable(hub):
+            own_address = await aside(meeting.own_address)
+            await aside(lambda: meeting.leave_address(own_address))
         own = await self._children.open(LOOPBACK)
         host_id = self._node.me.host_id
         first = await aside(lambda: meeting.first_of_host(hub, host_id, own))
@@ -192,36 +184,30 @@ class Membership:
         ``before``: the state of its process before the last try; if that has changed, the try says
         nothing of the process as it is now.
         """
-        state, trouble = self._hub_state(), self._trouble
-        if self._hub is None:
-            if alone_s > _LATE_S:
-                self._say_alone()
+        trouble = self._trouble
+        why = "" if trouble is None else f"{type(trouble).__name__}: {trouble}".rstrip(": ")
+        if self._hub is None or self._node.parent is None:
+            if alone_s > _LATE_S and why and not self._is_said:
+                self._is_said = True
+                logger.warning(
+                    "rank 0 is not reached (%s): this rank's clock is not compared with the "
+                    "others', and a hang of it is not explained; let this host reach rank 0's over "
+                    "TCP, or pass Tracer(channel=False)",
+                    why,
+                )
             return
+        state = self._hub_state()
         if alone_s <= _LASTING_S or self._has_left_in_order or state != before:
             return
         if state is None:
             is_silent = isinstance(trouble, OSError) and not isinstance(trouble, ConnectionError)
             state = "unreachable" if is_silent else "unknown"
-        why = "" if trouble is None else f"{type(trouble).__name__}: {trouble}".rstrip(": ")
         self._node.notice(Notice(HUB_GONE, encode(Silent(self._hub.member, state, why[:1024]))))
 
     def _hub_state(self) -> State | None:
         """Return the state of the hub's process, ``None`` where that is not seen from here."""
         hub = self._hub
         return self._node.look(hub.member) if hub is not None and self._is_here(hub) else None
-
-    def _say_alone(self) -> None:
-        """Say once that nobody is reached."""
-        if self._is_said or self._trouble is None:
-            return
-        self._is_said = True
-        logger.warning(
-            "rank 0 is not reached (%s: %s): this rank's clock is not compared with the others', "
-            "and a hang of it is not explained; let this host reach rank 0's over TCP, or pass "
-            "Tracer(channel=False)",
-            type(self._trouble).__name__,
-            self._trouble,
-        )
 
 
 async def _at_last(work: Callable[[], T]) -> T:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL = 8
+PROTOCOL = 9
 """Nodes of another number do not talk to each other: hooktrace differs between hosts."""
 
 CONTROL = -1
@@ -136,13 +136,12 @@ class Pong(_Message, frozen=True, tag="pong"):
 
 
 class Ask(_Message, frozen=True, tag="ask"):
-    """A question to everybody below; ``missing``: ranks that their host may look at."""
+    """A question to everybody below."""
 
     number: int
     name: Name
     argument: Payload
     timeout_s: float
-    missing: tuple[Member, ...] = ()
 
 
 class Answered(_Message, frozen=True, tag="answered"):
@@ -174,20 +173,14 @@ class Welcome(_Message, frozen=True, tag="welcome"):
     member: Member
 
 
-class Refused(_Message, frozen=True, tag="refused"):
-    """A parent does not take a child, and why."""
-
-    why: Text
-
-
 class Goodbye(_Message, frozen=True, tag="goodbye"):
-    """The end of this connection was meant."""
+    """The end of this connection was meant; before a ``Welcome``, this child is not taken."""
 
     why: Text = ""
 
 
 Up = Hello | Members | Ping | Ask | Answered | Report | Goodbye
-Down = Welcome | Refused | Pong | Ask | Answered | Notice | Goodbye
+Down = Welcome | Pong | Ask | Answered | Notice | Goodbye
 
 Message = Up | Down
 

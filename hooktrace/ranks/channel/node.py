@@ -3,8 +3,8 @@
     parent --Ask, Notice--> node --> children (children.py)      itself: the handlers of its users
     parent <--Answered, Report, Members-- node <-- children
 
-The hub is the node without a parent.  On every other host one node stands for the others there.
-Everything here runs in the channel's thread and waits for nothing but messages.
+The hub is the node without a parent.  Everything here runs in the channel's thread and waits for
+nothing but messages.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from .messages import (
     Silent,
     State,
     Up,
+    unheard,
 )
 from .process import state_of
 
@@ -50,17 +51,11 @@ class Answers:
     answers: dict[int, bytes] = field(default_factory=dict)
     silent: dict[int, Silent] = field(default_factory=dict)
 
-    def add(self, answered: Answered) -> None:
-        """Take what a child says of all below it."""
-        self.answers.update(answered.answers)
-        for silent in answered.silent:
-            self.miss(silent)
-
     def miss(self, silent: Silent) -> None:
         """Take note of a rank that did not answer; whoever knows its state knows best."""
-        known = self.silent.get(silent.member.rank)
+        known = self.silent.get(silent.rank)
         if known is None or known.state in {"unknown", "unreachable"}:
-            self.silent[silent.member.rank] = silent
+            self.silent[silent.rank] = silent
 
 
 Handler = Callable[[bytes], bytes | Awaitable[bytes]]
@@ -88,7 +83,7 @@ class Node:
         self.children = Children(self)
         # By name, what this rank's users do; all in the channel's thread.
         self.handlers: dict[str, Handler] = {}
-        """Answer a question: at once, and briefly."""
+        """Answer a question."""
         self.notice_handlers: dict[str, Callable[[bytes], None]] = {}
         """Take news that the hub has for all ranks."""
         self.report_handlers: dict[str, Callable[[int, bytes], bool]] = {}
@@ -98,6 +93,7 @@ class Node:
         self.roster: dict[int, Member] = {me.rank: me}
         """Who is in this node and below it."""
         self.lost: dict[int, Member] = {}
+        """Who is there no more: at the hub of all ranks, elsewhere a parent too that was lost."""
         self.ended: dict[int, Member] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -117,28 +113,31 @@ class Node:
 
     async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
         """Ask this rank and all below it."""
-        missing = (*self.lost.values(),) if self.is_hub else ()
-        question = Ask(next(self._numbers), name, argument, timeout_s, missing)
-        found = await self._gather(question)
+        found = await self._gather(Ask(next(self._numbers), name, argument, timeout_s))
         if self.is_hub:
             self._name_the_rest(found)
         return found
 
     def _name_the_rest(self, found: Answers) -> None:
         """Say something of each rank that no answer is of."""
-        hosts = {member.host_id for member in self.roster.values()} if self.lost else set()
+        hosts = {member.host_id for member in self.roster.values()}
         for member in self.lost.values():
             state: State = "unknown" if member.host_id in hosts else "unreachable"
             found.miss(Silent(member, state, "its connection ended"))
         for member in self.ended.values():
-            found.miss(Silent(member, "ended"))
-        for rank in self._never_joined():
-            why = "it has not joined the channel"
-            found.miss(Silent(Member(rank, 0, "", ""), "unknown", why))
+            found.silent[member.rank] = Silent(member, "ended")
         for rank in found.silent.keys() & found.answers.keys() & self.roster.keys():
             del found.silent[rank]
-        for rank in self.roster.keys() - found.answers.keys() - found.silent.keys():
-            found.miss(Silent(self.roster[rank], "unknown", "it is between two parents"))
+        known = found.answers.keys() | found.silent.keys()
+        if len(known) < self.world_size:
+            for rank in set(range(self.world_size)) - known:
+                why = "it is between two parents"
+                if rank not in self.roster:
+                    why = "it has not joined the channel"
+                found.miss(Silent(self._member(rank), "unknown", why))
+
+    def _member(self, rank: int) -> Member:
+        return self.roster.get(rank) or unheard(rank).member
 
     async def _gather(self, question: Ask) -> Answers:
         found = Answers()
@@ -146,12 +145,14 @@ class Node:
             self.children.ask(question), self._answer_myself(question, found)
         )
         for child, answered in of_children:
-            if answered is not None:
-                found.add(answered)
-                continue
-            for member in child.below.values():
-                found.miss(self._silent(member))
-        for member in question.missing:
+            if answered is None:
+                silent = [self._silent(member) for member in child.below.values()]
+            else:
+                found.answers.update(answered.answers)
+                silent = [*answered.silent]
+            for one in silent:
+                found.miss(one)
+        for member in self.lost.values():
             if member.host_id == self.me.host_id:
                 found.miss(self._silent(member))
         return found
@@ -164,37 +165,29 @@ class Node:
                     answer = await answer
             found.answers[self.me.rank] = _fitting(answer)
         except Exception as error:  # of a user of the channel
-            why = f"{type(error).__name__}: {error}"
-            found.miss(Silent(self.me, "running", why[:1024]))
+            found.miss(self._failed(error))
+
+    def _failed(self, error: Exception) -> Silent:
+        return Silent(self.me, "running", f"{type(error).__name__}: {error}"[:1024])
 
     def _silent(self, member: Member) -> Silent:
         if member.host_id != self.me.host_id:
             return Silent(member, "unreachable")
         return Silent(member, self.look(member))
 
-    def _never_joined(self) -> list[int]:
-        known = self.roster.keys() | self.lost.keys() | self.ended.keys()
-        if len(known) >= self.world_size:
-            return []
-        return [rank for rank in range(self.world_size) if rank not in known]
-
     async def answer_parent(self, question: Ask) -> None:
-        """Ask all below, and answer for them."""
+        """Ask all below, and answer for them; who is too long beside the others is named."""
         share = question.timeout_s * _SHARE
         found = await self._gather(replace(question, number=next(self._numbers), timeout_s=share))
-        self._leave_out_what_does_not_fit(found)
-        self._send_up(Answered(question.number, found.answers, tuple(found.silent.values())))
-
-    def _leave_out_what_does_not_fit(self, found: Answers) -> None:
-        """Name the ranks whose answers are too long to go up in one message with the others."""
         room = MOST_PAYLOAD
         for rank, answer in sorted(found.answers.items()):
             if len(answer) <= room:
                 room -= len(answer)
-            else:
-                del found.answers[rank]
-                member = self.roster.get(rank) or Member(rank, 0, "", "")
-                found.miss(Silent(member, "running", "its answer is too long beside its host's"))
+                continue
+            del found.answers[rank]
+            why = "its answer is too long beside its host's"
+            found.miss(Silent(self._member(rank), "running", why))
+        self._send_up(Answered(question.number, found.answers, tuple(found.silent.values())))
 
     # News go up, and down again.
 
@@ -235,9 +228,7 @@ class Node:
             payload = _fitting(await answer)
             child.send(Answered(question.number, {self.me.rank: payload}))
         except Exception as error:  # what the client asked cannot be done
-            why = f"{type(error).__name__}: {error}"[:1024]
-            silent = Silent(self.me, "running", why)
-            child.send(Answered(question.number, {}, (silent,)))
+            child.send(Answered(question.number, {}, (self._failed(error),)))
         finally:
             child.is_busy = False
 
@@ -255,11 +246,13 @@ class Node:
                     kept[rank] = self.roster.pop(rank)
         self._send_up(change)
 
-    def joined_parent(self) -> None:
+    def joined_parent(self, parent: Parent) -> None:
         """Tell a new parent who is below."""
+        self.parent = parent
+        self.offset.joined(parent.send)
         below = tuple(member for member in self.roster.values() if member is not self.me)
         if below:
-            self._send_up(Members(joined=below))
+            parent.send(Members(joined=below))
 
 
 def _fitting(answer: bytes) -> bytes:

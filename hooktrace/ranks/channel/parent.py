@@ -1,9 +1,6 @@
 """The connection to the parent: who takes this node, what it is told, when it is over.
 
-connect, proofs --Hello--> Welcome | Refused       Ask, Notice --> the node       pings --> clock.py
-a ping each interval, answered; silence means that the parent is lost
-
-The ping goes with a report, if there is one in that interval: a parent of many takes both at once.
+connect, proofs --Hello--> Welcome | Goodbye       Ask, Notice --> the node       pings --> clock.py
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from .messages import (
     Notice,
     Place,
     Pong,
-    Refused,
     Report,
     Welcome,
     encode,
@@ -40,7 +36,10 @@ SILENCE_S = 6.0
 
 
 class Parent(Connection):
-    """One that may take ``node``, and what is known of it: also once the connection is over."""
+    """One that may take ``node``, and what is known of it: also once the connection is over.
+
+    A ping goes each interval, with a report if there is one: a parent of many takes both at once.
+    """
 
     def __init__(self, node: Node, token: bytes) -> None:
         super().__init__(token, node.clock, Hello(PROTOCOL, node.me))
@@ -64,14 +63,13 @@ class Parent(Connection):
     @property
     def is_here(self) -> bool:
         """Whether it is there, on this host."""
-        host_id = self._node.me.host_id
-        return self.is_there and self.member is not None and self.member.host_id == host_id
+        member, host_id = self.member, self._node.me.host_id
+        return self.is_there and member is not None and member.host_id == host_id
 
     async def join(self, place: Place) -> None:
         """Become a child of whoever listens there.
 
-        Raises ``OSError`` where nobody does, or nobody of this job, or where that does not take
-        this node; ``TimeoutError`` where it says nothing.
+        Raises ``OSError`` where nobody of this job does, or does not take this node.
         """
         try:
             async with asyncio.timeout(_CONNECT_S):
@@ -81,9 +79,7 @@ class Parent(Connection):
             self._welcomed.cancel()
             self.end("no parent")
             raise
-        self._node.parent = self
-        self._node.offset.joined(self.send)
-        self._node.joined_parent()
+        self._node.joined_parent(self)
 
     async def stay(self) -> str | None:
         """Return once the parent is gone, what it said at the end; ``None`` where it did not."""
@@ -120,14 +116,11 @@ class Parent(Connection):
             case Welcome():
                 if not self._welcomed.done():
                     self._welcomed.set_result(message.member)
-            case Refused():
-                if not self._welcomed.done():
-                    self._welcomed.set_exception(ConnectionRefusedError(message.why))
 
     def disconnected(self) -> None:
         """Let another parent be looked for."""
         if not self._welcomed.done():
-            why = "the connection ended" if self.known else _NO_PROOF
+            why = (self.goodbye or "the connection ended") if self.known else _NO_PROOF
             self._welcomed.set_exception(ConnectionError(why))
         if not self._over.done():
             self._over.set_result(self.goodbye)

@@ -1,6 +1,6 @@
 """A client of the hub, for a terminal: one connection, one question after another.
 
-proofs of the token --> Hello, as nobody's rank --> Welcome | Refused       Ask --> Answered
+proofs of the token --> Hello, as nobody's rank --> Welcome | Goodbye       Ask --> Answered
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from ..channel.messages import (
     Answered,
     Ask,
     Down,
+    Goodbye,
     Hello,
     HubAddress,
     Member,
     Message,
-    Refused,
-    Welcome,
     decode_down,
     encode,
 )
@@ -59,7 +58,8 @@ class Client:
             self._prove(bytes.fromhex(address.token))
             me = Member(CONTROL, os.getpid(), socket.gethostname()[:256], "")
             self._send(Hello(PROTOCOL, me))
-            self._expect_welcome()
+            if isinstance(said := self._receive(), Goodbye):
+                raise UsageError(f"rank 0 refuses: {said.why}; try again in a while")
         except BaseException as error:
             self.close()
             if isinstance(error, EOFError | ConnectionError):  # to a wrong token it says no word
@@ -116,11 +116,6 @@ class Client:
                 self._socket.sendall(answer)
         except StopIteration:
             return
-
-    def _expect_welcome(self) -> None:
-        while not isinstance(message := self._receive(), Welcome):
-            if isinstance(message, Refused):
-                raise UsageError(f"rank 0 refuses: {message.why}; try again in a while")
 
     def _send(self, message: Message) -> None:
         body = encode(message)

@@ -2,11 +2,9 @@
 
     watchdog.py      calls in flight --too old--> Suspicion --> the hub
     look.py          every rank, asked twice --> RankStatus (messages.py)
-      evidence.py      stacks and exceptions of its threads
-      collectives.py   what torch has issued and waits for, of one rank and side by side
+      evidence.py, collectives.py   its threads; what torch has issued and waits for
     diagnosis.py     two rounds of answers --> Hang, by a table: the first row that fits says why
-      snapshot.py      the call in which ranks wait, and each rank's part in it
-      rules.py         what the rows ask, and what is told
+      snapshot.py, rules.py         where ranks wait; what the rows ask, and what is told
     hub.py           suspicions --> rounds --> diagnosis --> HangRecord, told to all ranks; its end
     service.py       every process's part: it looks, answers, hears
 

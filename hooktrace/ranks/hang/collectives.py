@@ -3,10 +3,7 @@
     Flight Recorder, of gloo and NCCL --active entries--> Collectives, one a rank
     those of all ranks, side by side --the first group that tells--> Comparison
 
-Where this torch has no recorder, or it is switched off (``TORCH_FR_BUFFER_SIZE=0``), nothing is
-known.  A process group goes by its name: each process numbers those that it is in by itself, so
-that one group's number may be another one's elsewhere.  Only ranks that are in a group have a part
-in its collectives.
+A process group goes by its name: its number may be another group's in other processes.
 """
 
 from __future__ import annotations
@@ -33,10 +30,9 @@ _MOST = 32
 class PendingCollective(msgspec.Struct, frozen=True, gc=False):
     """A collective that was issued and has not completed.
 
-    ``group``: the process group's name, the same on all its ranks, "0" of the default one;
-    ``name``: what it was described as; ``number``: the collective's place among that group's;
-    ``kind``: as torch calls it, ``all_reduce``; ``numel``: elements of this rank's payload;
-    ``members``: the ranks of the job that are in the group, ``None`` where that is not known.
+    ``group``: the process group's name, "0" of the default one; ``name``: its description;
+    ``number``: the collective's place among that group's; ``numel``: elements of this rank's
+    payload; ``members``: the group's ranks, ``None`` where that is not known.
     """
 
     group: str
@@ -48,10 +44,7 @@ class PendingCollective(msgspec.Struct, frozen=True, gc=False):
 
 
 class Collectives(msgspec.Struct, frozen=True, gc=False):
-    """What is pending, and the number of the last collective of each group by the group's name.
-
-    Of groups of which the recorder has no collective there is no number.
-    """
+    """What is pending, and the number of the last collective of each group by the group's name."""
 
     pending: tuple[PendingCollective, ...]
     issued: dict[str, int]
@@ -96,7 +89,7 @@ def _read(dumps: list[dict[str, Any]]) -> Collectives | None:
 
 
 def _members(name: str) -> Members | None:
-    """Return the ranks of a process group that this process is in; ``None``: they are not known."""
+    """Return the ranks of a process group; ``None`` where they are not known."""
     torchs: Any = dist.distributed_c10d
     try:
         return members_of(torchs._resolve_process_group(name))

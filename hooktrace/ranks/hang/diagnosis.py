@@ -1,11 +1,6 @@
 """Why ranks wait, from what all of them said twice: one table of rules, the first that fits counts.
 
-    two Rounds --snapshot.py--> Snapshot
-    Snapshot --RULES--> a kind, and a Finding: which ranks are waited for, and what is told of them
-    both --> Hang
-
-A pure function of two rounds of answers.  What to do about a kind is in a table of its own
-(``records/hang.py``).
+two Rounds --snapshot.py--> Snapshot --RULES--> a kind and a Finding --records/hang.py--> Hang
 """
 
 from __future__ import annotations
@@ -24,8 +19,7 @@ from .snapshot import Round, Snapshot, snapshot
 class Rule(NamedTuple):
     """``finds`` returns what is the case; ``None`` where the row does not fit.
 
-    ``not_where``: the runs that come near, and in which it must not fit.  ``outside``: the row is
-    for collectives outside of hooks, too.
+    ``not_where``: runs in which it must not fit.  ``outside``: also outside of hooks.
     """
 
     kind: str
@@ -39,12 +33,7 @@ RULES = (
     Rule("died", of_process("died"), ("its process is there",), outside=True),
     Rule("stopped", of_process("stopped"), ("its process runs",), outside=True),
     Rule("network", of_process("network"), ("its host answers",), outside=True),
-    Rule(
-        "interpreter_held",
-        of_process("interpreter_held"),
-        ("nobody looks at its process",),
-        outside=True,
-    ),
+    Rule("interpreter_held", of_process("interpreter_held"), ("nobody looks at it",), outside=True),
     # Ranks that will not come to the call.
     Rule(
         "different_collectives",
@@ -105,21 +94,14 @@ RULES = (
 
 
 def diagnose(first: Round, last: Round, world_size: int) -> Hang | None:
-    """Return why ranks wait; ``None`` where none does, or what they wait for moves.
-
-    ``first``, ``last``: about a second apart; what moved between them is no hang.
-    """
+    """Return why ranks wait, by two rounds about a second apart; ``None`` where none does."""
     seen = snapshot(first, last, world_size)
     found = None if seen is None else _first_that_fits(seen)
     return None if seen is None or found is None else _concluded(seen, *found)
 
 
 def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> Hang | None:
-    """Return why this rank's call waits, as far as it knows alone; ``None`` where none does.
-
-    Or where the hub has no part in the call.  Nobody asks all ranks while the hub is gone, nor
-    needs to: DDP does not go on without rank 0.
-    """
+    """Return why this rank's call waits, as far as it knows alone, if the hub has a part in it."""
     here = Round.of([own], [hub])
     seen = snapshot(here, here, world_size)
     if seen is None or seen.call is None or hub.rank not in seen.silent:

@@ -2,10 +2,9 @@
 
     sys._current_frames, sys._current_exceptions, bytecode --> ThreadStack, one a thread
 
-Nothing is imported, read from a disk or waited for here: whatever the threads wait for, a file
-system or a lock, must not stop the thread that looks at them.  Nor is ``frame.f_locals`` read: on
-Python up to 3.12 it leaves a copy in the frame, and what a function lets go of, a batch or the
-model, lives on until it returns.  All that is returned is text, and bounded.
+Nothing is imported, read from a disk or waited for here: what the threads wait for must not stop
+the one that looks.  Nor is ``frame.f_locals`` read: on Python up to 3.12 it leaves a copy in the
+frame, which keeps a batch or the model alive.  All that is returned is text, and bounded.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ import dis
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterable, Iterator
+import traceback
+from collections.abc import Iterable
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any
 
 import msgspec
@@ -27,13 +27,14 @@ from ...staging.backward import ENGINE
 MOST_THREADS = 64
 _MOST_FRAMES = 48
 _OUTERMOST = 8
-"""Of a stack that is deeper than ``_MOST_FRAMES``, so many of its outer frames are shown."""
+"""Of a stack that is deeper, so many of its outer frames are shown."""
 _MOST_CHARACTERS = 200
 
 _HOOKTRACE = str(Path(__file__).parents[2])
 _TORCH = str(Path(torch.__file__).parent)  # as frames name it, not where links lead
 _STANDARD = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
-_INSTALLED = ("/site-packages/", "/dist-packages/")
+_INSTALLED = "-packages/"
+"""In the paths of all libraries: site-packages, dist-packages."""
 
 _BOOTSTRAP = "_bootstrap"
 """The outermost frame of a thread that Python started."""
@@ -49,13 +50,11 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where one thread is.
 
     ``frames``: "file:line function", the innermost last.  ``where``: the innermost one of the
-    user's own code, by its file's name alone; of any code where none is the user's.  ``doing``:
-    what torch and hooktrace do for that thread, see ``_DOING``.  ``collective``: the one of torch's
-    that it is in before all, "" where it is in none.  ``exception``: what it raised and handles
-    now, "" where it handles nothing or what is none of the user's; ``unreduced``: by that DDP says
-    that a bucket of the step before never came.  ``foreign``: it was not started by Python, as the
-    threads of gloo's callbacks; ``waits``: the line that such a thread is at calls something's
-    ``wait``.
+    user's own code, if there is one, by its file's name alone.  ``doing``: see ``_DOING``.
+    ``collective``: the one of torch's that it is in, or "".  ``exception``: what the user's code
+    raised and handles now, or ""; ``unreduced``: by that DDP says that a bucket of the step before
+    never came.  ``foreign``: it was not started by Python, as the threads of gloo's callbacks;
+    ``waits``: the line that such a thread is at calls something's ``wait``.
     """
 
     name: str
@@ -100,10 +99,7 @@ class LastingExceptions:
 
 
 def stacks(lasting: frozenset[int] = frozenset()) -> list[ThreadStack]:
-    """Return the stacks of all threads of this process but the one that asks.
-
-    ``lasting``: exceptions that are not told, by ``id``.
-    """
+    """Return the stacks of all threads but the one that asks; ``lasting`` exceptions not told."""
     own = threading.get_ident()
     names = {thread.ident: thread.name for thread in list(threading.enumerate())}
     handled = {i: _error(one) for i, one in sys._current_exceptions().items()}
@@ -119,8 +115,8 @@ def stacks(lasting: frozenset[int] = frozenset()) -> list[ThreadStack]:
 def main_stack(threads: Iterable[ThreadStack], training: Iterable[int] = ()) -> ThreadStack | None:
     """Return the stack of the thread that trains.
 
-    ``training``: the threads that hooks were called on.  On a device these are the engine's, which
-    are nothing without a backward pass; the main thread is the one then.
+    ``training``: those that hooks were called on; on a device these are the engine's, which tell
+    nothing: it is the main thread then.
     """
     by_ident = {thread.ident: thread for thread in threads if not thread.foreign}
     main = threading.main_thread().ident or 0
@@ -128,7 +124,7 @@ def main_stack(threads: Iterable[ThreadStack], training: Iterable[int] = ()) -> 
 
 
 def _stack(ident: int, frame: FrameType, exception: str, name: str | None) -> ThreadStack:
-    inner_first = list(_outwards(frame))
+    inner_first = [one for one, _ in traceback.walk_stack(frame)]
     outermost = inner_first[-1].f_code
     foreign = ident != threading.main_thread().ident and outermost.co_name != _BOOTSTRAP
     doing, collective = _doings(inner_first)
@@ -162,17 +158,12 @@ def _calls_wait(frame: FrameType) -> bool:
     )
 
 
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def _shown(inner_first: list[FrameType]) -> list[str]:
     """Return the frames as text, the outermost first, and how many were left out."""
     shown = [
-        _cut(f"{_short(frame.f_code.co_filename)}:{frame.f_lineno} {frame.f_code.co_name}")
+        _cut(f"{code.co_filename.rpartition(_INSTALLED)[2]}:{frame.f_lineno} {code.co_name}")
         for frame in reversed(inner_first)
+        for code in [frame.f_code]
     ]
     left_out = len(shown) - _MOST_FRAMES
     if left_out > 0:
@@ -182,7 +173,8 @@ def _shown(inner_first: list[FrameType]) -> list[str]:
 
 def where(frame: FrameType) -> str:
     """Return where a thread is: its innermost frame that is neither a library's nor hooktrace's."""
-    users = next((f for f in _outwards(frame) if is_users(f.f_code.co_filename)), frame)
+    frames = (one for one, _ in traceback.walk_stack(frame))
+    users = next((one for one in frames if is_users(one.f_code.co_filename)), frame)
     code = users.f_code
     return _cut(f"{Path(code.co_filename).name}:{users.f_lineno} {code.co_name}")
 
@@ -193,19 +185,7 @@ def is_users(filename: str) -> bool:
         return False
     if filename.startswith((_TORCH + "/", _HOOKTRACE + "/")):
         return False
-    installed = any(part in filename for part in _INSTALLED)
-    return installed or not filename.startswith(_STANDARD)
-
-
-def _short(filename: str) -> str:
-    """Return a file's name without where libraries are installed."""
-    for part in _INSTALLED:
-        if part in filename:
-            return filename.rpartition(part)[2]
-    for path in _STANDARD:
-        if filename.startswith(path + "/"):
-            return filename[len(path) + 1 :]
-    return filename
+    return _INSTALLED in filename or not filename.startswith(_STANDARD)
 
 
 def _cut(text: str) -> str:
@@ -277,17 +257,11 @@ def _raised(error: Any) -> str:
     trace = error.__traceback__
     if trace is None or not is_users(trace.tb_frame.f_code.co_filename):
         return ""  # a library's own try: none of the user's
-    last = [one for one in _inwards(trace) if is_users(one.tb_frame.f_code.co_filename)][-1]
-    file = Path(last.tb_frame.f_code.co_filename).name
+    files = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(trace))
+    *_, (file, line) = [one for one in files if is_users(one[0])]
     try:
         said = str(error).partition("\n")[0]
     except Exception:  # of the user's own exception
         said = ""
     named = type(error).__name__ + (f": {said}" if said else "")
-    return f"{_cut(named)} at {file}:{last.tb_lineno}"
-
-
-def _inwards(trace: TracebackType | None) -> Iterator[TracebackType]:
-    while trace is not None:
-        yield trace
-        trace = trace.tb_next
+    return f"{_cut(named)} at {Path(file).name}:{line}"

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("hooktrace")
 
 _FIRST_S, _SECOND_S, _STACKS_S = 1.0, 1.5, 0.5
-"""How long ranks have to answer.  One that answers none of these is silent."""
+"""How long ranks have to answer."""
 _RANKS_A_SECOND = 2000
-"""Whose answers the hub reads; of more ranks it waits longer for all of these."""
+"""Whose answers the hub reads; with more ranks it waits longer."""
 _BETWEEN_S = 1.0
 """From one question to the next: what moves meanwhile is no hang."""
 _AGAIN_S = (2.0, 5.0, 15.0, 60.0)
 """Between two looks at the same hang: it may turn out to be of another kind."""
 _MOST_STACKS, _FEW_STACKS = 6, 2
 _LARGE = 64
-"""Ranks.  Each of them writes the record: of a larger job it has stacks of two ranks."""
+"""Ranks: in a larger job, each of which writes the record, it has stacks of few."""
 
 _MOST_CHARACTERS = 16_384
 """Of one rank's stacks."""
@@ -122,7 +122,7 @@ class HangHub:
         self._tell(replace(found, hang=number, stacks=stacks, age_ns=age_ns))
 
     def _is_due(self, found: Hang, threshold_ns: int, looked: float) -> bool:
-        """Return whether a hang is to be told, whose ranks were looked at first at that time.
+        """Return whether a hang is to be told that was looked at first at that time.
 
         Ranks that were excused have as long from their excuse's end on as others from the start.
         """

@@ -3,8 +3,7 @@
     ModelState.slots[*].last_call --> CallInFlight, one a bucket --> ModelStatus --+
     evidence.py: stacks;  collectives.py: what torch has issued -------------------+--> RankStatus
 
-Read from outside, while the training thread goes on: nothing is added to a call for it, and no
-lock is taken.  Numbers of one look may be a few microseconds apart.
+Read from outside, while the training thread goes on, without a lock.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ def rank_status(
     paused: bool,
     lasting: frozenset[int] = frozenset(),
 ) -> RankStatus:
-    """Return what this rank knows of itself; the thread that asks is left out.
-
-    ``lasting``: exceptions that are not told, by ``id``.
-    """
+    """Return what this rank knows of itself; ``lasting`` exceptions are not told."""
     threads = stacks(lasting)
     main = main_stack(threads, training_threads(models))
     foreign = [thread for thread in threads if thread.foreign][:_MOST_CALLBACKS]
@@ -95,8 +91,7 @@ def _is_awaited(call: BucketCall) -> bool:
 def _is_on_device(call: BucketCall) -> bool:
     """Return whether a device has still to do what the host has issued.
 
-    An event that the drain gives back meanwhile, and another call records, may answer for that one:
-    whoever asks asks again later.
+    An event that another call records meanwhile answers for that one: whoever asks asks again.
     """
     if call.done == NOT_YET or call.device_over or call.unknown or not call.events:
         return False
@@ -151,10 +146,9 @@ def _departed(found: Departure | None, step: int) -> str:
 
 
 def _position(model: ModelState, last: BucketCall | None) -> tuple[int, int]:
-    """Return the last call's step and bucket, or those that were counted, but not recorded since.
+    """Return the last call's step and bucket, or those that were counted and not recorded since.
 
-    A call that hooktrace still looks at has been counted, and has not begun.  Of a sharded model
-    the steps are counted, and its last call may not have been recorded.
+    A call that hooktrace still looks at has been counted, and has not begun.
     """
     counted = model.position
     if last is None:

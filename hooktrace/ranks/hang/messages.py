@@ -14,10 +14,7 @@ from .collectives import Collectives, PendingCollective
 from .evidence import ThreadStack
 
 SUSPICION, STATUS, STACKS, NOTICE = ("hang.suspicion", "hang.status", "hang.stacks", "hang.notice")
-"""Names of the report, the questions and the notice.
-
-``STACKS`` is asked with the ranks whose stacks are wanted; the others answer ``None``.
-"""
+"""Names of the report, the two questions and the notice."""
 
 _EXCUSED_TIMES = 10
 
@@ -25,8 +22,8 @@ _EXCUSED_TIMES = 10
 class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call of a model's hook.
 
-    Of a sharded model ``unit`` says which collective it is, and ``order`` how many of its step
-    began before.  Its buckets are numbered as each rank met them, which tells no order.
+    ``unit``: of a sharded model, which collective it is, and ``order`` how many of its step began
+    before; its buckets are numbered as each rank met them, which tells no order.
     """
 
     model: str
@@ -38,7 +35,7 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """The model, and the position: the same on all ranks that are in this call."""
+        """The same on all ranks that are in this call."""
         return self.model, *self.position
 
     @property
@@ -55,8 +52,7 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call waits too long; ``over``: it no longer does, and ``error`` is what it ended with.
 
-    ``place``: of the call, as ``Placed`` has it; of a collective outside of hooks without a model.
-    ``threshold_ns``: what it passed.
+    ``place``: as ``Placed`` has it; of a collective outside of hooks without a model.
     """
 
     place: tuple[str, int, int]
@@ -68,15 +64,13 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class CallInFlight(Placed, frozen=True, kw_only=True, gc=False):
     """A call of a hook whose result is not there.
 
-    ``stage``: ``hook`` and ``future_wait`` of a plain hook, which has not returned, or has and
-    its future is awaited; else ``serialization_wait`` (for other calls of multi-round hooks),
-    ``compress``, ``wire`` or ``decompress``; ``meeting`` where hooktrace looks at the bucket,
-    before the hook is called, and on a device ranks may wait for each other; ``check`` where it
-    looks at the result; ``device`` where the host has issued all of it.
+    ``stage``: ``hook`` and ``future_wait`` of a plain hook, before and after it has returned; else
+    ``serialization_wait`` (for other calls of multi-round hooks), ``compress``, ``wire`` or
+    ``decompress``; ``meeting`` and ``check`` where hooktrace looks at the bucket or the result;
+    ``device`` where the host has issued all of it.
     ``collective``, ``group_size``: of the one on the wire; "" and 0 where none is known.
     ``rounds``: collectives that have arrived.  ``age_ns``: since DDP called the hook.
-    ``members``: of a sharded model, the ranks of the job that are in the collective's group, as
-    ``range`` takes them.
+    ``members``: of a sharded model, the ranks in the collective's group, as ``range`` takes them.
     """
 
     stage: str
@@ -90,12 +84,9 @@ class CallInFlight(Placed, frozen=True, kw_only=True, gc=False):
 class ModelStatus(Placed, frozen=True, kw_only=True, gc=False):
     """Where a model stands on one rank: its hook's last call, of step -1 before the first.
 
-    ``last_call_age_ns``: since the last call; ``None`` before the first.
-
     Of a sharded model ``ended_step`` is the last step that has ended, ``ended_calls`` how many
-    collectives it had, and ``left_out`` which ones, of those that the step before it had, it had
-    not.
-    ``departure``: the first collective of the step that is not the one of the step before, as text.
+    collectives it had, ``left_out`` those of the step before that it had not, and ``departure`` the
+    first collective of the step that is not the one of the step before, as text.
     """
 
     in_flight: tuple[CallInFlight, ...] = ()
@@ -122,9 +113,8 @@ EXCUSES = {
 class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one rank says of itself.
 
-    ``main``: the thread that trains, without its frames.  ``callbacks``: threads of native code,
-    likewise.  ``collectives``: what torch has issued; ``None`` where it does not tell.
-    ``paused``: the user has said that this may take long.
+    ``main``: the thread that trains.  ``callbacks``: threads of native code.  ``collectives``: what
+    torch has issued; ``None`` where it does not tell.  ``paused``: the user says it may take long.
     """
 
     rank: int
@@ -136,17 +126,17 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def doing(self) -> tuple[str, ...]:
-        """What its training thread does, as far as that is known."""
+        """What its training thread does."""
         return () if self.main is None else self.main.doing
 
     @property
     def is_excused(self) -> bool:
-        """Whether it does what may take long: it saves, compiles, imports torch, or has said so."""
+        """Whether it does what may take long."""
         return self.paused or not EXCUSES.keys().isdisjoint(self.doing)
 
     @property
     def pending(self) -> tuple[PendingCollective, ...]:
-        """Collectives that have not completed, as far as torch tells."""
+        """Collectives that have not completed."""
         return () if self.collectives is None else self.collectives.pending
 
     @property
@@ -167,10 +157,8 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Hang(Placed, frozen=True, kw_only=True, gc=False):
     """Why ranks wait, and in which call; as long as its ``place`` is the same, so is the hang.
 
-    ``message``: one sentence, and what to do.  ``excused``: the ranks that are waited for are, or
-    were a moment ago, paused, compile or save, which may take long.  ``age_ns``: how long the call
-    has waited on the rank where that is longest, when this was sent.  The rest is as in
-    ``HangRecord``.
+    ``excused``: those that are waited for do, or did a moment ago, what may take long.
+    ``age_ns``: how long the call has waited, at most.  The rest is as in ``HangRecord``.
     """
 
     kind: str

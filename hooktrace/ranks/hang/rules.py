@@ -1,8 +1,6 @@
-"""What the rows of ``diagnosis.py`` ask: of ranks that are silent, late, or all there.
+"""What the rows of ``diagnosis.py`` ask, in its order: each relies on that none above it fits.
 
-    Snapshot --a rule--> Finding: the ranks that are waited for, and what is told of them; or None
-
-In the order of the table.  Each rule relies on that none above it fits.
+Snapshot --a rule--> Finding: the ranks that are waited for, and what is told of them; or None
 """
 
 from __future__ import annotations
@@ -23,10 +21,7 @@ _MOST_TOLD = 2
 
 
 class Finding(NamedTuple):
-    """The ``ranks`` that are waited for, none where that is not known.
-
-    ``text`` goes on where the snapshot's ``opening`` ends.
-    """
+    """The ``ranks`` that are waited for, if known; ``text`` goes on after the ``opening``."""
 
     ranks: Sequence[int]
     text: str
@@ -36,7 +31,6 @@ Finds = Callable[[Snapshot], Finding | None]
 
 
 # Ranks that do not answer: what their processes tell.
-
 
 PROCESSES: dict[State, tuple[str, str]] = {
     "gone": ("died", "is no more: its {process} is gone"),
@@ -112,10 +106,7 @@ def ended_without(snapshot: Snapshot) -> Finding | None:
 
 
 def _went_on(rank: Rank, model: ModelStatus) -> str:
-    """Return with how many collectives a rank has ended its step, and where it is now.
-
-    Which ones it had not, that it had in the step before: the first two by name.
-    """
+    """Return with how many collectives a rank has ended its step, and where it is now."""
     calls, missing = counted(model.ended_calls, "collective"), model.left_out
     named = " and ".join(missing[:2]) + (" and others" if len(missing) > 2 else "")
     without = f", without {named}, which its step before had," if missing else ""

@@ -1,7 +1,4 @@
-"""How a hang is said: lists of ranks, times and places as people read them.
-
-A front, ranks, what each is at --> "bucket 5 of step 120 has waited 31 s on ranks 0, 1, 3 for ..."
-"""
+"""How a hang is said: lists of ranks, times and places as people read them."""
 
 from __future__ import annotations
 
@@ -19,11 +16,7 @@ _MOST_LISTED = 4
 
 
 def seconds(ns: int) -> str:
-    """Return a time: "31 s", "4.2 s", "12 min".
-
-    >>> seconds(31_400_000_000), seconds(4_210_000_000), seconds(750_000_000_000)
-    ('31 s', '4.2 s', '12 min')
-    """
+    """Return a time: "31 s", "4.2 s", "12 min"."""
     value = ns / 1e9
     if value < 9.95:
         return f"{value:.1f} s"
@@ -31,31 +24,23 @@ def seconds(ns: int) -> str:
 
 
 def stamped(rank: int, wall_ns: int, text: str) -> str:
-    """Return a line for the log: whose it is, and at what time of day it was written.
-
-    >>> stamped(1, 1_000_000_000_000_000_000, "hang: ...")
-    '[rank 1, 01:46:40 UTC] hang: ...'
-    """
+    """Return a line for the log: "[rank 1, 01:46:40 UTC] hang: ..."."""
     return f"[rank {rank}, {time.strftime('%H:%M:%S', time.gmtime(wall_ns // 10**9))} UTC] {text}"
 
 
 def each(of: Sequence[int], what: Callable[[int], str]) -> str:
-    """Return " for rank 2, which ...", or of several where each is, equal ones together.
+    """Return " for ranks 2 to 4: each of ranks 2, 3 is here; rank 4 is there".
 
-    ``what`` gives what follows "which" of each.
-
-    >>> each([2], lambda _: "is here")
-    ' for rank 2, which is here'
-    >>> each([2, 3], lambda _: "is here")
-    ' for ranks 2, 3, each of which is here'
-    >>> each([2, 3, 4], lambda rank: "is here" if rank < 4 else "is there")
-    ' for ranks 2 to 4: each of ranks 2, 3 is here; rank 4 is there'
+    ``what`` gives "is here" of each; equal ones stand together.
     """
     different = grouped({rank: what(rank) for rank in of})
     if len(different) == 1:
         which = "which" if len(of) == 1 else "each of which"
         return f" for {named_ranks(of)}, {which} {next(iter(different))}"
-    parts = [f"{_each_of(who)} {text}" for text, who in different.items()]
+    parts = [
+        f"{'each of ' if len(who) > 1 else ''}{named_ranks(who)} {text}"
+        for text, who in different.items()
+    ]
     more = [f"and {len(parts) - _MOST_LISTED} more"] if len(parts) > _MOST_LISTED else []
     return f" for {named_ranks(of)}: " + "; ".join([*parts[:_MOST_LISTED], *more])
 
@@ -79,16 +64,8 @@ def have(ranks: Sequence[int]) -> str:
 
 
 def counted(number: int | str, what: str) -> str:
-    """Return "1 bucket", "2 buckets".
-
-    >>> counted(1, "bucket"), counted(2, "bucket")
-    ('1 bucket', '2 buckets')
-    """
+    """Return "1 bucket", "2 buckets"."""
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _each_of(who: Sequence[int]) -> str:
-    return named_ranks(who) if len(who) == 1 else f"each of {named_ranks(who)}"
 
 
 def at(status: RankStatus) -> str:

@@ -1,10 +1,8 @@
 """What every process does about hangs: it watches its calls, answers the hub, hears its notices.
 
-    watchdogs, each second --Suspicion--> hub.py, at the hub
-    questions --> status, stacks          notice --> HangRecord --> each tracer
-    the hub is gone --rules.py--> a line in the log; a notice of this rank's own
-
-All of it runs in the channel's thread, and briefly.
+watchdogs, each second --Suspicion--> hub.py, at the hub
+questions --> status, stacks          notice --> HangRecord --> each tracer
+the hub is gone --rules.py--> a line in the log; a notice of this rank's own
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ _encode = msgspec.msgpack.encode
 
 
 class HangService:
-    """Hangs of one process's tracers, over one channel."""
+    """Hangs of one process's tracers; all in the channel's thread, and briefly."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel

@@ -1,8 +1,6 @@
 """Two rounds of answers put side by side: where ranks wait, and each rank's part in that.
 
-    two Rounds --a call of a hook that has not moved, or a collective of torch's own--> Snapshot
-
-What moved from one round to the next is no hang.  The table of ``diagnosis.py`` says why they wait.
+two Rounds --a call of a hook that has not moved, or a collective of torch's own--> Snapshot
 """
 
 from __future__ import annotations
@@ -36,10 +34,7 @@ class Round(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """A rank that answered: what it says ``now``, and said ``before`` if it did.
-
-    ``call``: the one that it waits in; ``None`` where it is none of a hook's.
-    """
+    """A rank that answered, ``before`` too or not; ``call``: of a hook, that it waits in."""
 
     number: int
     place: Place
@@ -78,9 +73,8 @@ class Snapshot:
     """The ranks around one call that does not move.
 
     ``call``: that one; ``None`` where ranks wait in a collective outside of hooks.  ``front``: it,
-    or which one came last before that.  ``silent``: who did not answer.  ``age_ns``: for how long
-    the call has waited where that is longest.  ``opening``: that as text, which goes on with what
-    is waited for.
+    or which one came last before that.  ``age_ns``: for how long it has waited, at most.
+    ``opening``: that as text, which goes on with what is waited for.
     """
 
     front: Placed
@@ -129,10 +123,7 @@ class Snapshot:
 
 
 def snapshot(first: Round, last: Round, world_size: int) -> Snapshot | None:
-    """Return where ranks wait; ``None`` where none does, or what they wait for moves.
-
-    ``first``, ``last``: about a second apart.
-    """
+    """Return where ranks wait; ``None`` where none does, or what they wait for moves."""
     front = _front(first, last)
     if front is None:
         return _around_collective(first, last)
@@ -145,11 +136,15 @@ def _front(first: Round, last: Round) -> CallInFlight | None:
     Of the model whose call has waited longest, the one of the lowest step and bucket: whoever
     waits at a later one has had this one's result.
     """
+
+    def state(call: CallInFlight) -> object:
+        return call.place, call.stage, call.rounds
+
     unmoved = [
         call
         for rank, status in last.statuses.items()
-        if rank in first.statuses
-        for call in _unmoved(first.statuses[rank], status)
+        for call in status.in_flight
+        if rank in first.statuses and state(call) in map(state, first.statuses[rank].in_flight)
     ]
     if not unmoved:
         return None
@@ -159,18 +154,13 @@ def _front(first: Round, last: Round) -> CallInFlight | None:
     return max(same, key=lambda call: (call.group_size, call.age_ns))
 
 
-def _unmoved(before: RankStatus, now: RankStatus) -> list[CallInFlight]:
-    known = {(*call.place, call.stage, call.rounds) for call in before.in_flight}
-    return [call for call in now.in_flight if (*call.place, call.stage, call.rounds) in known]
-
-
 def _around_call(
     front: CallInFlight, first: Round, last: Round, world_size: int
 ) -> Snapshot | None:
     """Return the ranks around a call of a hook, unless one of them came nearer to it.
 
-    A rank that is known not to be in the call's group has no part in it.  Nor has one without the
-    model where all ranks of the group are known.
+    Who is not in the call's group has no part in it, nor has one without the model where all ranks
+    of the group are known.
     """
     members = range(world_size) if front.members is None else range(*front.members)
     answered = {rank: last.statuses[rank] for rank in members if rank in last.statuses}
@@ -234,8 +224,7 @@ def standing(before: RankStatus | None, now: RankStatus) -> PendingCollective | 
 def _around_collective(first: Round, last: Round) -> Snapshot | None:
     """Return the ranks around a collective of torch's own, outside of hooks.
 
-    As where one rank evaluates or writes a checkpoint and the others wait for it at a barrier, or
-    its data comes late and they wait in DDP's forward pass for its buffers.
+    As at a barrier, where one rank evaluates, or in DDP's forward pass for its buffers.
     """
     before, answered = first.statuses, last.statuses
     stand = {rank: standing(before.get(rank), now) for rank, now in answered.items()}

@@ -3,9 +3,8 @@
     calls in flight of one tracer's models --look, each second--> Suspicion: begun, changed, over
     usual durations, asked for only once a call is ten seconds old ----+
 
-Pure, given the clock: it starts nothing and sends nothing.  A suspicion is a question, not an
-alarm: what all ranks say decides.  A rank that is slow and waits for nobody suspects nothing; the
-others, which wait for it, do.
+A suspicion is a question, not an alarm: what all ranks say decides.  A rank that is slow and waits
+for nobody suspects nothing; the others, which wait for it, do.
 """
 
 from __future__ import annotations
@@ -63,9 +62,8 @@ class Pauses:
 class Watchdog:
     """Watches one tracer's models.
 
-    ``hang_after_s``: seconds after which a call is suspected; by default ten, or 20 times the 99th
-    percentile of its model's buckets where that is longer.  ``portrait``: returns this rank's
-    status, for the case that no call is in flight.
+    ``hang_after_s``: after which a call is suspected; by default ten, or 20 times the 99th
+    percentile of its model's buckets where that is longer.  ``portrait``: this rank's status.
     """
 
     def __init__(
@@ -79,7 +77,7 @@ class Watchdog:
         self._is_fixed = hang_after_s is not None
         self._least_ns = LEAST_NS if hang_after_s is None else int(hang_after_s * 1e9)
         self.suspicion: Suspicion | None = None
-        """What waits too long, as far as the last look told."""
+        """What waits too long, by the last look."""
         self._said_ns = 0
         self._call: BucketCall | None = None
         """The one that was suspected last: it has what it raised."""

@@ -22,7 +22,6 @@ Model = tuple[str, str]
 MOST_STEPS = 256
 """Of a model in one message; of more, the oldest are lost."""
 _MODELS = 16
-"""Told apart at once; a job may make new ones for as long as it runs."""
 _LINES = 4096
 """Ranks times models of one host."""
 
@@ -35,9 +34,9 @@ _LONGEST_S = 20
 class RankLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where one rank is with one model.
 
-    ``step``: its last.  ``period_ns``, ``exposed_ns``: means of its last steps that were timed.
-    ``arrivals``: step and arrival in rank 0's clock, of the last of which it is known, to within
-    ``uncertainty_ns``.  ``anomalies``: how many it saw; ``anomaly``: the last one, in words.
+    ``period_ns``, ``exposed_ns``: means of its last steps that were timed.  ``arrivals``: last
+    steps and when it came, in rank 0's clock, to within ``uncertainty_ns``.  ``anomalies``: how
+    many it saw; ``anomaly``: the last one, in words.
     """
 
     rank: int
@@ -55,9 +54,8 @@ class RankLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a node and all below it have to tell since it last did.
 
-    ``steps``: of each model, over the ranks that the sender speaks for.  ``lines``: of all these
-    ranks, a list of ``RankLine`` which the hub keeps as it comes.  ``lost``: steps that had no
-    room, so far.
+    ``lines``: of all its ranks, a list of ``RankLine`` which the hub keeps as it comes.
+    ``lost``: steps that had no room, so far.
     """
 
     steps: list[tuple[Model, list[StepSpread]]]
@@ -79,9 +77,8 @@ decode_plan = msgspec.msgpack.Decoder(Plan).decode
 
 
 def next_plan(now: Plan, senders: int, steps_a_second: float) -> Plan:
-    """Return the plan under which the hub can take what comes.
+    """Return the plan under which the hub can take what so many nodes tell.
 
-    ``senders``: nodes that report to it.  ``steps_a_second``: that the job makes, of all models.
     ``every`` goes down again only when half of what can be taken is left then.
     """
     most = _MERGES_A_SECOND / max(senders, 1)
@@ -101,28 +98,21 @@ class StepTable:
         self._models: LastUsed[Model, dict[int, StepSpread]] = LastUsed(dict, _MODELS)
         self.lost = 0
 
-    def add(self, model: Model, part: StepSpread) -> tuple[StepSpread | None, bool]:
-        """Take a part of a step; returns the step by now, and whether it is a new one.
-
-        ``None`` of a step that is older than all that are kept.
-        """
+    def add(self, model: Model, part: StepSpread) -> bool:
+        """Take a part of a step; returns whether it is a new one that is kept."""
         steps = self._models.of(model)
         known = steps.get(part.step)
         if known is not None:
-            steps[part.step] = whole = merged(known, part)
-            return whole, False
+            steps[part.step] = merged(known, part)
+            return False
         if len(steps) >= self._most:
             oldest = next(iter(steps))
             self.lost += 1
             if part.step < oldest:
-                return None, False
+                return False
             del steps[oldest]
         steps[part.step] = part
-        return part, True
-
-    def of(self, model: Model) -> dict[int, StepSpread]:
-        """Return a model's steps by number; empty where there is none of it."""
-        return self._models.of(model) if model in self._models else {}
+        return True
 
     def models(self) -> Iterator[tuple[Model, dict[int, StepSpread]]]:
         """Yield each model with its steps, the one that was seen last at the end."""
@@ -134,10 +124,7 @@ class StepTable:
 
 
 class Gatherer:
-    """Of one node, safe from any thread; ``plan``: the one that it follows.
-
-    It keeps what came since the last message, and the last line of each rank.
-    """
+    """What came to one node since its last message, and each rank's last line; for any thread."""
 
     def __init__(self) -> None:
         self.plan = Plan()

@@ -1,20 +1,18 @@
 """The steps of the whole job, at its hub.
 
-    Part of each node below --take--> StepTable --closed--> JobStepRecord
+    Part of each node below --take--> StepTable --newest--> JobStepRecord
                                       lines     --snapshot--> JobSnapshot
 
-A step is closed, and becomes a record, when all ranks that are expected have told of it, or some
-seconds after the first did.  What comes later still counts in the step, and is counted as late.
+What comes of a step after its record still counts in the step, and is counted as late.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 
-from ...records import JobStepRecord, StepSpread
-from ...records.last_used import LastUsed
+from ...records import JobStepRecord
+from ...records.last_used import Bounded
 from .gatherer import (
     Model,
     Part,
@@ -31,11 +29,7 @@ KEPT_STEPS = 512
 """Of each model."""
 
 WAIT_S = 10.0
-"""After the first rank, and twice the interval at which nodes tell, until a step is closed."""
-
-_USUAL = 8
-
-_Key = tuple[Model, int]
+"""How long ranks that have not told are waited for, and twice the interval at which nodes tell."""
 
 
 class JobSteps:
@@ -47,69 +41,45 @@ class JobSteps:
         self._world_size = world_size
         self._clock = clock
         self._table = StepTable(KEPT_STEPS)
-        self._open: dict[_Key, float] = {}
-        self._closed: deque[_Key] = deque(maxlen=KEPT_STEPS)
-        self._counts: LastUsed[Model, deque[int]] = LastUsed(lambda: deque(maxlen=_USUAL))
+        self._since: Bounded[tuple[Model, int], float] = Bounded(16 * KEPT_STEPS)
+        """When the first rank told of a step."""
+        self._recorded: Bounded[Model, int] = Bounded()
         self._told: dict[int, tuple[float, Part]] = {}
         self._late = 0
-        self._lost = 0
         self._fronts: dict[Model, int] = {}
         self._planned_s = clock()
         self.plan = plan or Plan()
 
     def take(self, sender: int, payload: bytes) -> None:
         """Take a node's message.  Raises ``msgspec.DecodeError`` where it is none."""
-        part = decode_part(payload)
-        self._told[sender] = self._clock(), Part([], part.lines.copy(), part.lost)
+        part, now = decode_part(payload), self._clock()
+        self._told[sender] = now, Part([], part.lines.copy(), part.lost)
         for model, steps in part.steps:
-            expected = self._expects(model)
+            recorded = self._recorded.get(model, -1)
             for step in steps:
-                self._add(model, step, expected)
+                if self._table.add(model, step):
+                    self._since[model, step.step] = now
+                if step.step <= recorded:
+                    self._late += step.ranks
 
-    def _add(self, model: Model, part: StepSpread, expected: int) -> None:
-        whole, is_new = self._table.add(model, part)
-        key = model, part.step
-        if is_new:
-            self._open[key] = self._clock()
-            if len(self._open) > 2 * KEPT_STEPS:
-                self._close(next(iter(self._open)))
-        if key not in self._open:
-            self._late += part.ranks
-            if whole is not None and whole.ranks > expected:
-                self._counts.of(model).append(whole.ranks)
-        elif whole is not None and whole.ranks >= expected:
-            self._close(key)
-
-    def _close(self, key: _Key) -> None:
-        del self._open[key]
-        self._lost += len(self._closed) == KEPT_STEPS
-        self._closed.append(key)
-
-    def _expects(self, model: Model) -> int:
-        """Return how many ranks tell of a model: all, unless its last steps waited in vain."""
-        return max(self._counts.of(model), default=self._world_size)
-
-    def closed(self) -> list[JobStepRecord]:
-        """Return the steps that were closed since the last call."""
-        now = self._clock()
-        patience_s = WAIT_S + 2 * self.plan.interval_s
-        for key, since in list(self._open.items()):
-            if now - since < patience_s:
-                break
-            whole = self._table.of(key[0]).get(key[1])
-            if whole is not None:  # a model may be on some ranks only
-                self._counts.of(key[0]).append(whole.ranks)
-            self._close(key)
-        keys = list(self._closed)
-        self._closed.clear()
-        found = [(model, self._table.of(model).get(step)) for model, step in keys]
-        # Steps that were closed make room for others; one that went before that is lost.
-        self._lost += sum(spread is None for _, spread in found)
-        return [
-            JobStepRecord(model=m, hook=h, world_size=self._world_size, spread=spread)
-            for (m, h), spread in found
-            if spread is not None
-        ]
+    def newest(self) -> list[JobStepRecord]:
+        """Return the newest step of each model that is new, and whole or waited for long enough."""
+        since = self._clock() - WAIT_S - 2 * self.plan.interval_s
+        size = self._world_size
+        found = []
+        for model, steps in self._table.models():
+            last_first = sorted(steps.values(), key=lambda spread: -spread.step)
+            for newer, spread in enumerate(last_first):
+                is_old = self._since.get((model, spread.step), 0.0) <= since
+                is_over = spread.ranks >= size or is_old or newer > KEPT_STEPS // 2
+                if is_over and spread.step > self._recorded.get(model, -1):
+                    self._recorded[model] = spread.step
+                    name, hook = model
+                    found.append(
+                        JobStepRecord(model=name, hook=hook, world_size=size, spread=spread)
+                    )
+                    break
+        return found
 
     def next_plan(self) -> Plan:
         """Return, and follow from now on, the plan that fits what came since the last call."""
@@ -141,7 +111,7 @@ class JobSteps:
             tuple(sorted(steps.values(), key=lambda s: s.step)[-STEPS:]),
             rows,
             self._late,
-            self._lost + sum(part.lost for _, part in self._told.values()),
+            sum(part.lost for _, part in self._told.values()),
             hangs,
         )
 

@@ -1,8 +1,6 @@
 """What this rank tells of its own steps.
 
-    drain's thread --Batch--> RankSteps --steps, lines--> Gatherer
-
-An exporter of its own kind: nothing of it is on the training thread.
+drain's thread --Batch--> RankSteps --steps, lines--> Gatherer
 """
 
 from __future__ import annotations
@@ -35,11 +33,7 @@ _LAST = 8
 
 
 class RankSteps:
-    """The steps of one tracer, and where it is with each model.
-
-    ``push``: takes what is known of its models over the job.  ``suffix``: of their names, where a
-    process has several tracers.
-    """
+    """The steps of one tracer; ``suffix``: of its models' names, if it is not the first one."""
 
     def __init__(
         self,

@@ -35,8 +35,7 @@ class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     ``arrival_delay_ns``: how long after the first rank its last bucket was ready, in the last
     ``delay_steps`` steps of which that is known, to within twice the line's uncertainty.
-    ``behind``: steps that it has told less than the foremost rank, but for those that it may have
-    made since it told, by its period: ranks tell at times of their own; ``age_s``: since it told.
+    ``behind``: steps less than the foremost rank, but for those it may have made since it told.
     """
 
     line: RankLine
@@ -49,11 +48,9 @@ class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class JobSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The job's last steps of one model, and its ranks.
 
-    ``models``: all that there are.  ``steps``: the last ones, oldest first; of each ``every``-th
-    the ranks tell, each ``interval_s`` or so.  ``ranks``: by lateness, the latest first; of
-    ``told_by`` ranks of ``world_size`` there is a row or would be one.  ``late``: parts of steps
-    that came after the step was taken for whole; ``lost``: steps that there was no room for.
-    ``hangs``: the last ones, in words, the newest last.
+    ``steps``: the last ones, oldest first; of each ``every``-th the ranks tell, each ``interval_s``
+    or so.  ``ranks``: the latest first, of ``told_by`` that told.  ``late``: parts of steps that
+    came after their record; ``lost``: steps that there was no room for.
     """
 
     model: str

@@ -51,9 +51,8 @@ class JobView:
     ) -> RankSteps:
         """Return what takes the batches of one tracer; safe from any thread.
 
-        ``push``: takes records of its models over the job, at the hub.
-
-        Models of a further tracer of the process are told apart from those of the first.
+        ``push``: takes records of its models over the job, at the hub.  Models of a further tracer
+        of the process have another name.
         """
         used = set(self._parts.values())
         number = next(n for n in range(1, len(used) + 2) if n not in used)
@@ -67,10 +66,7 @@ class JobView:
         self._parts = {one: number for one, number in self._parts.items() if one is not part}
 
     async def look(self, model: bytes) -> bytes:
-        """Return a ``JobSnapshot`` as msgpack, of a model by its name, or without one of the last.
-
-        At the hub, in the channel's thread.
-        """
+        """Return a ``JobSnapshot`` as msgpack, of a model by its name, or of the last one."""
         hangs = (hang for part in self._parts for hang in part.hangs)
         return encode(self._hub().snapshot(model.decode(errors="replace"), tuple(hangs)))
 
@@ -103,10 +99,9 @@ class JobView:
             self._lead(self._hub(), now)
 
     def _lead(self, job: JobSteps, now: float) -> None:
-        """What the hub does beyond: the last step of each model is a record, and the plan."""
+        """Do what the hub does beyond: the last step of each model is a record, and the plan."""
         is_alone = self._channel.world_size == 1  # whose own records say it all
-        closed = [] if is_alone else job.closed()
-        for record in {(r.model, r.hook): r for r in closed}.values():
+        for record in [] if is_alone else job.newest():
             for part in self._parts:
                 if part.knows(record.model):
                     part.push(record)

@@ -367,7 +367,7 @@ NEARBY = {
     ("died", "its process is there"): job(*WAITS, silent="stopped"),
     ("stopped", "its process runs"): job(*WAITS, silent="running"),
     ("network", "its host answers"): job(*WAITS, silent="unknown"),
-    ("interpreter_held", "nobody looks at its process"): job(*WAITS, silent="unknown"),
+    ("interpreter_held", "nobody looks at it"): job(*WAITS, silent="unknown"),
     ("uneven_inputs", "its process runs"): job(*WAITS, silent="running"),
     ("unknown", "its process is known"): job(*WAITS, silent="ended"),
     ("different_collectives", "its step goes on"): job(
