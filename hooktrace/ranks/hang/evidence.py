@@ -39,9 +39,6 @@ _INSTALLED = "-packages/"
 _BOOTSTRAP = "_bootstrap"
 """The outermost frame of a thread that Python started."""
 
-_UNREDUCED = "Expected to have finished reduction in the prior iteration"
-"""How torch's DDP says, in the forward pass, that a bucket never came."""
-
 _CONTROL_FLOW = ("StopIteration", "StopAsyncIteration", "GeneratorExit", "Empty", "Full")
 """Exceptions that say that something has ended, not that anything went wrong."""
 
@@ -52,9 +49,8 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``frames``: "file:line function", the innermost last.  ``where``: the innermost one of the
     user's own code, if there is one, by its file's name alone.  ``doing``: see ``_DOING``.
     ``collective``: the one of torch's that it is in, or "".  ``exception``: what the user's code
-    raised and handles now, or ""; ``unreduced``: by that DDP says that a bucket of the step before
-    never came.  ``foreign``: it was not started by Python, as the threads of gloo's callbacks;
-    ``waits``: the line that such a thread is at calls something's ``wait``.
+    raised and handles now, or "".  ``foreign``: it was not started by Python, as the threads of
+    gloo's callbacks; ``waits``: the line that such a thread is at calls something's ``wait``.
     """
 
     name: str
@@ -64,7 +60,6 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     doing: tuple[str, ...] = ()
     collective: str = ""
     exception: str = ""
-    unreduced: bool = False
     foreign: bool = False
     waits: bool = False
 
@@ -80,30 +75,11 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return "\n".join(lines)
 
 
-class LastingExceptions:
-    """Exceptions that are handled while steps go by: the training itself runs in the ``except``.
-
-    They say nothing of why a rank is late.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
-        self.known: frozenset[int] = frozenset()
-        """Those, by ``id``."""
-
-    def look(self, steps: int) -> None:
-        """Take note of what is handled now; ``steps``: made so far, of all models."""
-        handled = {id(_error(one)) for one in sys._current_exceptions().values()}
-        self._seen = {one: self._seen.get(one, steps) for one in handled}
-        self.known = frozenset(one for one, at in self._seen.items() if steps > at + 1)
-
-
-def stacks(lasting: frozenset[int] = frozenset()) -> list[ThreadStack]:
-    """Return the stacks of all threads but the one that asks; ``lasting`` exceptions not told."""
+def stacks() -> list[ThreadStack]:
+    """Return the stacks of all threads but the one that asks."""
     own = threading.get_ident()
     names = {thread.ident: thread.name for thread in list(threading.enumerate())}
-    handled = {i: _error(one) for i, one in sys._current_exceptions().items()}
-    exceptions = {i: _raised(one) for i, one in handled.items() if id(one) not in lasting}
+    exceptions = {ident: _raised(one) for ident, one in sys._current_exceptions().items()}
     frames = {i: f for i, f in sys._current_frames().items() if i != own}
     main_first = sorted(frames.items(), key=lambda one: one[0] != threading.main_thread().ident)
     return [
@@ -136,7 +112,6 @@ def _stack(ident: int, frame: FrameType, exception: str, name: str | None) -> Th
         doing=tuple(doing),
         collective=collective,
         exception=exception,
-        unreduced=_UNREDUCED in exception,
         foreign=foreign,
         waits=foreign and _calls_wait(frame),
     )
@@ -246,12 +221,9 @@ def _doing(code: CodeType) -> str:
     return ""
 
 
-def _error(handled: Any) -> Any:
-    return handled[1] if isinstance(handled, tuple) else handled  # Python 3.11: three of them
-
-
-def _raised(error: Any) -> str:
+def _raised(handled: Any) -> str:
     """Return what a thread raised and handles in the user's code: "ValueError: x at a.py:3"."""
+    error = handled[1] if isinstance(handled, tuple) else handled  # Python 3.11: three of them
     if not isinstance(error, BaseException) or type(error).__name__ in _CONTROL_FLOW:
         return ""
     trace = error.__traceback__

@@ -8,7 +8,6 @@ Read from outside, while the training thread goes on, without a lock.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
@@ -34,10 +33,9 @@ def rank_status(
     now_ns: int,
     *,
     paused: bool,
-    lasting: frozenset[int] = frozenset(),
 ) -> RankStatus:
-    """Return what this rank knows of itself; ``lasting`` exceptions are not told."""
-    threads = stacks(lasting)
+    """Return what this rank knows of itself."""
+    threads = stacks()
     main = main_stack(threads, training_threads(models))
     foreign = [thread for thread in threads if thread.foreign][:_MOST_CALLBACKS]
     return RankStatus(
@@ -51,19 +49,9 @@ def rank_status(
 
 
 def look(models: Iterable[ModelState], now_ns: int) -> tuple[ModelStatus, ...]:
-    """Return where models stand; of two with one name, of two tracers, where the newer one does."""
-    found: dict[str, ModelStatus] = {}
-    for model in models:
-        if model.slots and len(found) < _MOST_MODELS:
-            status = _of_model(model, now_ns)
-            other = found.get(model.name)
-            if other is None or _age(status) < _age(other):
-                found[model.name] = status
-    return tuple(found.values())
-
-
-def _age(status: ModelStatus) -> float:
-    return math.inf if status.last_call_age_ns is None else status.last_call_age_ns
+    """Return where models stand; of two with one name, of two tracers, the later one."""
+    found = {model.name: model for model in models if model.slots}
+    return tuple(_of_model(model, now_ns) for model in [*found.values()][:_MOST_MODELS])
 
 
 def oldest_call(models: Iterable[ModelState]) -> BucketCall | None:

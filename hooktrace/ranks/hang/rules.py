@@ -117,14 +117,13 @@ def _went_on(rank: Rank, model: ModelStatus) -> str:
 
 
 def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
-    """The rank's backward pass has ended with a part of the buckets, or DDP says that one did."""
+    """The rank's backward pass has ended with a part of the buckets."""
     now, front = rank.now, snapshot.front
     model = now.model(front.model)
-    if model is None or model.unit or now.main is None:
+    if model is None or model.unit or now.in_flight or rank.did is None:
         return ""
-    in_backward = rank.did is None or "backward" in (*now.doing, *rank.did.doing)
-    is_part = model.step == front.step and 0 <= model.bucket < front.bucket
-    if not now.main.unreduced and (not is_part or now.in_flight or in_backward):
+    in_backward = "backward" in (*now.doing, *rank.did.doing)
+    if in_backward or model.step != front.step or not 0 <= model.bucket < front.bucket:
         return ""
     had = f"has had {counted(model.bucket + 1, 'bucket')} in step {model.step}"
     return f"{had} and went on: it is {at(now)}"

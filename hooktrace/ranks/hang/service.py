@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from ...staging.slots import ModelState
 from ..channel.messages import HUB_GONE, Silent
 from ..native_calls import call_aside
 from .diagnosis import waits_without_hub
-from .evidence import LastingExceptions, stacks
+from .evidence import stacks
 from .hub import HangHub, over, stacks_of
 from .look import rank_status
 from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion
@@ -49,7 +48,6 @@ class HangService:
         self.number = 0
         """Of the next hang."""
         self._lock = threading.Lock()
-        self._exceptions = LastingExceptions()
         self._hub = HangHub(self)
         self._is_alone = False
         """Whether what is open was told by this rank itself, without the hub."""
@@ -77,23 +75,14 @@ class HangService:
     def status(self) -> RankStatus:
         """Return what this rank knows of itself."""
         paused = any(user.paused for user in self._users())
-        return rank_status(
-            self.channel.rank,
-            self._models(),
-            self.channel.clock(),
-            paused=paused,
-            lasting=self._exceptions.known,
-        )
-
-    def _models(self) -> list[ModelState]:
-        return [model for user in self._users() for model in user.model_states()]
+        models = [model for user in self._users() for model in user.model_states()]
+        return rank_status(self.channel.rank, models, self.channel.clock(), paused=paused)
 
     def _users(self) -> list[TracerHangs]:
         with self._lock:
             return list(self._watchdogs)
 
     def _look(self) -> None:
-        self._exceptions.look(sum(model.position[0] for model in self._models()))
         with self._lock:
             watchdogs = list(self._watchdogs.items())
         for user, watchdog in watchdogs:

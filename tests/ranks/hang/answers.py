@@ -83,7 +83,6 @@ NONE: dict[str, Any] = {"collectives": Collectives((), {"0": 6})}
 EVALUATES = late(1, STEP, **NONE)
 PAIR = call(group_size=2)
 BOOM = "ValueError: boom at loss.py:12"
-UNREDUCED = "RuntimeError: Expected to have finished reduction in the prior iteration at t.py:1"
 STUCK = (callback("powerSGD_hook.py:589 a", 7), callback("powerSGD_hook.py:611 b", 8))
 
 
@@ -252,9 +251,6 @@ JOBS = {
         in_second(1, STEP - 1),
     ),
     "left a bucket out": job(*others(2), late_here("f")),
-    "left a bucket out, as DDP finds in the next forward pass": job(
-        *others(2), late_here("f.py:1 f", exception=UNREDUCED, unreduced=True)
-    ),
     "raised": job(*others(2), late_in("a:3", exception=BOOM)),
     "ends": job(*others(2), late_in("main", doing=("ending",))),
     "at a barrier": job(*others(2), late_in("f", collective="barrier")),
