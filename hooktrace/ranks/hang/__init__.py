@@ -5,8 +5,7 @@
       evidence.py, collectives.py   its threads; what torch has issued and waits for
     diagnosis.py     two rounds of answers --> Hang, by a table: the first row that fits says why
       snapshot.py, rules.py         where ranks wait; what the rows ask, and what is told
-    hub.py           suspicions --> rounds --> diagnosis --> HangRecord, told to all ranks; its end
-    service.py       every process's part: it looks, answers, hears
+    service.py       every process looks, answers, hears; the hub asks, and tells why, and its end
 
 Nothing here waits for a collective, a store, a disk or a lock of the training thread's.
 """

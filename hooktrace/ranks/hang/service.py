@@ -1,13 +1,15 @@
-"""What every process does about hangs: it watches its calls, answers the hub, hears its notices.
+"""What every process does about hangs, and the hub: who waits too long, why, and that it is over.
 
-watchdogs, each second --Suspicion--> hub.py, at the hub
-questions --> status, stacks          notice --> HangRecord --> each tracer
+watchdogs, each second --Suspicion--> the hub: it asks all, asks again --diagnose--> Hang, its end
+questions --> status, stacks                   notice --> HangRecord --> each tracer
 the hub is gone --rules.py--> a line in the log; a notice of this rank's own
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -15,24 +17,41 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from ..channel.messages import HUB_GONE, Silent
+from ...records.hang import RankStacks
+from ...records.units import named_ranks
+from ..channel.messages import HUB_GONE, Member, Notice, Silent, unheard
 from ..native_calls import call_aside
-from .diagnosis import waits_without_hub
+from .diagnosis import diagnose, waits_without_hub
 from .evidence import stacks
-from .hub import HangHub, over, stacks_of
 from .look import rank_status
 from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion
 from .rules import hub_is_gone
-from .sentences import stamped
+from .sentences import seconds, stamped
+from .snapshot import Round
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from ...tracing.process_channel import TracerHangs
     from ..channel.channel import Channel
+    from ..channel.node import Answers
 
 logger = logging.getLogger("hooktrace")
 
 _LOOK_S = 1.0
+_FIRST_S, _SECOND_S, _STACKS_S = 1.0, 1.5, 0.5
+"""How long ranks have to answer."""
+_RANKS_A_SECOND = 2000
+"""Whose answers the hub reads; with more ranks it waits longer."""
+_BETWEEN_S = 1.0
+"""From one question to the next: what moves meanwhile is no hang."""
+_AGAIN_S = (2.0, 5.0, 15.0, 60.0)
+"""Between two looks at the same hang: it may turn out to be of another kind."""
+_MOST_STACKS, _FEW_STACKS = 6, 2
+_LARGE = 64
+"""Ranks: in a larger job, each of which writes the record, it has stacks of few."""
+
+_MOST_CHARACTERS = 16_384
+"""Of one rank's stacks."""
 
 _encode = msgspec.msgpack.encode
 
@@ -139,6 +158,157 @@ class HangService:
         return _encode(stacks_of(me, "running", stacks_text()))
 
 
+class HangHub:
+    """Finds out why ranks wait, where this rank is the hub; all in the channel's thread."""
+
+    def __init__(self, service: HangService) -> None:
+        self._service = service
+        self._channel = service.channel
+        self._suspicions: dict[tuple[int, str], Suspicion] = {}
+        self._error = ""
+        self._is_looking = False
+        self._changed = asyncio.Event()
+        self._excused: tuple[tuple[str, int, int], float] | None = None
+        """The call whose missing ranks were excused, and since when they are not."""
+
+    def hear(self, rank: int, suspicion: Suspicion) -> None:
+        """Take a rank's suspicion, or that it is over."""
+        key = rank, suspicion.place[0]
+        if suspicion.over:
+            self._suspicions.pop(key, None)
+            self._error = suspicion.error or self._error
+            self._changed.set()
+            return
+        self._suspicions[key] = suspicion
+        if not self._is_looking:
+            self._is_looking = True
+            self._channel.spawn(self._look())
+
+    async def _look(self) -> None:
+        """Find out again and again, as long as somebody suspects something."""
+        try:
+            pauses = iter(_AGAIN_S)
+            while self._suspicions:
+                self._changed.clear()
+                try:
+                    await self._find_out()
+                except Exception:  # an answer of another version
+                    logger.debug("while a hang was looked at", exc_info=True)
+                is_told = self._service.open is not None
+                await self._changes(next(pauses, _AGAIN_S[-1]) if is_told else _AGAIN_S[0])
+            error, self._error = self._error, ""
+            self._end(error)
+        finally:
+            self._is_looking = False
+
+    async def _changes(self, within_s: float) -> bool:
+        """Return whether a suspicion ends within some time."""
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._changed.wait()
+        except TimeoutError:
+            return False
+
+    async def _find_out(self) -> None:
+        first, begun = await self._statuses(_FIRST_S), time.monotonic()
+        if await self._changes(max(0.0, _BETWEEN_S - (time.monotonic() - begun))):
+            return  # what has not moved in a moment says nothing: a rank has gone on
+        asked = time.monotonic()
+        last = await self._statuses(_SECOND_S)
+        found = diagnose(first, last, self._channel.world_size)
+        limits = [one.threshold_ns for one in self._suspicions.values()]
+        if found is None or not limits or not self._is_due(found, min(limits), begun):
+            return
+        known = None if self._service.open is None else self._service.open[0]
+        number = self._service.number
+        if known is not None and known.place == found.place:
+            if known.kind == found.kind:
+                return
+            number = known.hang
+        elif known is not None:
+            if _lasts(known, last):
+                return  # of two that wait for each other, which waited longest may be a toss-up
+            self._end("")
+        stacks = await self._stacks(found, last)
+        age_ns = found.age_ns + int((time.monotonic() - asked) * 1e9)
+        self._tell(replace(found, hang=number, stacks=stacks, age_ns=age_ns))
+
+    def _is_due(self, found: Hang, threshold_ns: int, looked: float) -> bool:
+        """Return whether a hang is to be told that was looked at first at that time.
+
+        Ranks that were excused have as long from their excuse's end on as others from the start.
+        """
+        if found.excused:
+            self._excused = found.place, math.inf
+        elif self._excused is not None and self._excused[0] == found.place:
+            over = min(looked, self._excused[1])
+            self._excused = found.place, over
+            if time.monotonic() - over < threshold_ns / 1e9:
+                return False
+        return found.is_due(threshold_ns)
+
+    def _tell(self, found: Hang) -> None:
+        self._channel.notice(Notice(NOTICE, _encode(found)))
+
+    def _end(self, error: str) -> None:
+        """Tell that the hang is over which was told last."""
+        if self._service.open is not None:
+            self._tell(over(*self._service.open, error))
+
+    async def _stacks(self, found: Hang, last: Round) -> tuple[RankStacks, ...]:
+        """Return the stacks of those who are waited for, and of some who wait."""
+        most = _FEW_STACKS if self._channel.world_size > _LARGE else _MOST_STACKS
+        wanted = tuple(dict.fromkeys([*found.ranks[: most - 1], *found.waiting]))[:most]
+        answers = await self._ask(STACKS, wanted, _STACKS_S)
+        stacks = {rank: stacks_of(one.member, one.state) for rank, one in last.silent.items()}
+        for payload in answers.answers.values():
+            told = msgspec.msgpack.decode(payload, type=RankStacks | None)
+            if told is not None:
+                stacks[told.rank] = told
+        return tuple(stacks[rank] for rank in wanted if rank in stacks)
+
+    async def _statuses(self, timeout_s: float) -> Round:
+        """Ask all ranks for theirs; an answer of another version is none."""
+        answers = await self._ask(STATUS, None, timeout_s)
+        statuses, silent = [], []
+        for rank, payload in answers.answers.items():
+            try:
+                statuses.append(msgspec.msgpack.decode(payload, type=RankStatus))
+            except msgspec.MsgspecError:
+                silent.append(unheard(rank))
+        return Round.of(statuses, [*silent, *answers.silent.values()])
+
+    async def _ask(self, name: str, question: object, timeout_s: float) -> Answers:
+        timeout_s *= 1 + self._channel.world_size / _RANKS_A_SECOND
+        return await self._channel.gather(name, _encode(question), timeout_s)
+
+
 def stacks_text() -> str:
     """Return the stacks of all threads but this one, as people read them."""
     return "\n\n".join(stack.text() for stack in stacks())
+
+
+def _lasts(told: Hang, now: Round) -> bool:
+    """Return whether a rank is still in the call that was told of."""
+    calls = (call for status in now.statuses.values() for call in status.in_flight)
+    return any(call.place == told.place for call in calls)
+
+
+def stacks_of(member: Member, state: str, text: str = "") -> RankStacks:
+    """Return stacks of a rank, as much of them as is sent."""
+    text = text[:_MOST_CHARACTERS]
+    return RankStacks(rank=member.rank, pid=member.pid, host=member.host, state=state, text=text)
+
+
+def over(told: Hang, since: float, error: str = "") -> Hang:
+    """Return that a hang is over, which was told at a time of the monotonic clock."""
+    after = told.age_ns + int((time.monotonic() - since) * 1e9)
+    what = "a collective" if told.bucket < 0 else f"{told.name} of step {told.step}"
+    whom = f", which had waited for {named_ranks(told.ranks)}" if told.ranks else ""
+    how_long = f"at most {seconds(after)}"
+    message = f"it went on after {how_long}: {what}{whom} ({told.kind})"
+    if error:
+        message = f"{what}{whom + ',' if whom else ''} failed after {how_long}: {error}"
+    return replace(
+        told, message=message, age_ns=after, ended_after_ns=after, failed=bool(error), stacks=()
+    )

@@ -15,7 +15,7 @@ from hooktrace.ranks.hang import service as module
 from hooktrace.ranks.hang.messages import NOTICE, Hang
 from hooktrace.ranks.hang.service import HangService
 from hooktrace.records import HangRecord
-from tests.ranks.hang.test_hub import FOUND
+from tests.ranks.hang.test_service_hub import FOUND
 from tests.ranks.test_hang import Rank, S
 
 

@@ -15,9 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.ranks.channel.messages import Member, Notice, Silent
-from hooktrace.ranks.hang import hub as module
-from hooktrace.ranks.hang.hub import HangHub, over
+from hooktrace.ranks.hang import service as module
 from hooktrace.ranks.hang.messages import STACKS, Hang, RankStatus, Suspicion
+from hooktrace.ranks.hang.service import HangHub, over
 from hooktrace.records.hang import RankStacks
 from tests.ranks.hang.answers import BACKWARD, STEP, S, call, late, model, status, thread, waiting
 
