@@ -14,7 +14,11 @@ from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import HUB_GONE, Member, Silent, State
 from tests.ranks.channel.jobs import DEADLINE_S, Job, S, ask, has_parent, wait_for
 
-pytestmark = pytest.mark.usefixtures("loopback_reaches_all")
+
+@pytest.fixture(autouse=True)
+def loopback_reaches_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the ranks of one process call other hosts is reached by loopback."""
+    monkeypatch.setattr("hooktrace.ranks.channel.membership.is_loopback", lambda _: False)
 
 
 @pytest.fixture
@@ -86,7 +90,7 @@ def test_each_rank_that_does_not_answer_is_named_with_the_reason() -> None:
             4: ("gone", ""),
             5: ("unknown", "it has not joined the channel"),
         }
-        job.hosts, job.clocks[5] = "h" * 6, []
+        job.hosts += "h"
         job.ranks.append(job.begin(5))
         assert wait_for(lambda: answers(job) == [0, 5])
 
@@ -234,8 +238,7 @@ class HeldStore:
 def test_rank_0_is_found_once_the_store_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training had it while it waited for a late rank; a rank that is closed meanwhile ends."""
     monkeypatch.setattr("hooktrace.ranks.channel.meeting._ANSWER_S", 0.1)
-    job = Job(0)
-    job.size, job.hosts, job.clocks = 2, "hh", {0: [], 1: []}
+    job = Job(2, begun=False)
     job.store = HeldStore(job.store)
     job.ranks = [job.begin(rank) for rank in range(2)]
     assert wait_for(lambda: job.store.asked.count("set") > 1)

@@ -22,7 +22,6 @@ S = 1_000_000_000
 
 
 def two_buckets() -> ModelState:
-    """A model of two buckets, none of which has been called."""
     model = ModelState("model0", "fp16", {}, 0)
     for index in range(2):
         bucket = FakeBucket([torch.zeros(1)], index, is_last=index == 1)
@@ -57,7 +56,6 @@ class Rank:
         return self.usual
 
     def launch(self) -> None:
-        """Give all buckets to the hook."""
         for index in self.model.slots:
             self.begin(index).issued(FakeOperation(64, future=None))
 
@@ -70,7 +68,6 @@ class Rank:
         return [slot.last_call for slot in self.model.slots.values()]
 
     def finish(self) -> None:
-        """Have all results."""
         for call in self.calls():
             call.arrived()
             call.finished()
@@ -94,7 +91,6 @@ class Job:
         self.began_ns = 0
 
     def step(self, arrivals_ns: list[int]) -> None:
-        """Let the ranks come to their backward pass so long after the step began."""
         begin, waiting = self.clock.now_ns, sorted(enumerate(arrivals_ns), key=lambda a: a[1])
         self.began_ns = begin + min(arrivals_ns)
         for rank, after in waiting:
@@ -137,16 +133,6 @@ def test_alarm_within_a_look_and_again_until_it_is_over() -> None:
     assert [one.over for one in job.suspicions][-2:] == [True, True]
 
 
-def test_alarm_of_what_is_excused() -> None:
-    """Compilation takes a minute, and not two."""
-    job = Job(2)
-    job.step([S // 10] * 2)
-    job.ranks[1].doing = ("compiling",)
-    job.step([0, 130 * S])
-    assert job.alarms
-    assert all(alarm.age_ns >= 100 * S for alarm in job.alarms)
-
-
 def test_usual_durations_count() -> None:
     """Twenty times the 99th percentile, which is asked for once a call is ten seconds old."""
     job = Job(2)
@@ -170,7 +156,6 @@ def test_usual_durations_count() -> None:
 
 
 def test_own_limit() -> None:
-    """The user's number is taken as it is."""
     job = Job(2, hang_after_s=2.0)
     job.ranks[0].usual = 60 * S
     job.step([0, 4 * S])
@@ -178,17 +163,7 @@ def test_own_limit() -> None:
     assert job.ranks[0].asked == 0
 
 
-def test_who_waits_for_nobody_suspects_nothing() -> None:
-    """A rank that computes for an hour."""
-    job = Job(1)
-    job.step([0])
-    job.clock.advance(3600 * S)
-    job.look()
-    assert job.suspicions == []
-
-
 def test_pauses_nest() -> None:
-    """The last one to end ends them."""
     pauses = Pauses()
     with pauses.open():
         with pauses.open():

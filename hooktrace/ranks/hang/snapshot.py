@@ -14,7 +14,7 @@ from ...records.units import named_ranks
 from ..channel.messages import Silent, unheard
 from .collectives import Comparison, PendingCollective, compare
 from .evidence import ThreadStack
-from .messages import CallInFlight, ModelStatus, Placed, RankStatus
+from .messages import CallInFlight, Placed, RankStatus
 from .sentences import at, seconds
 
 Place = Literal["waiting", "past", "behind"]
@@ -259,10 +259,5 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
         last.silent,
         0 if model is None else model.last_call_age_ns or 0,
         f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {one.kind} "
-        f"{at(status)}, {'in' if _is_within(model) else 'after'} step {step},",
+        f"{at(status)}, at step {step},",
     )
-
-
-def _is_within(model: ModelStatus | None) -> bool:
-    """Return whether a sharded model may be within its step, or in what follows it."""
-    return model is not None and bool(model.unit) and model.ended_step < model.step

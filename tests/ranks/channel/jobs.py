@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,6 @@ DEADLINE_S = 60.0
 
 
 def wait_for(reached: Callable[[], object], within_s: float = DEADLINE_S) -> bool:
-    """Poll, and return whether it was reached."""
     end = time.monotonic() + within_s
     while not reached():
         if time.monotonic() > end:
@@ -41,30 +41,29 @@ def ask(channel: Channel, name: str, argument: bytes, timeout_s: float) -> Answe
 
 
 def has_parent(channel: Channel) -> bool:
-    """Return whether a rank is below another one."""
     return channel.parent is not None and channel.parent.is_there
 
 
 def member_of(pid: int) -> Member:
-    """A rank whose process has that number on this host."""
     return Member(0, pid, "h", "h", *identity(pid))
 
 
 class Job:
-    """``size`` ranks, all started; each answers ``who`` by its rank and what it is asked.
+    """``size`` ranks; each answers ``who`` by its rank and what it is asked.
 
     ``hosts``: a letter for each rank; all on one host where it is empty.
     """
 
-    def __init__(self, size: int, *, ahead_ns: int = 0, hosts: str = "") -> None:
+    def __init__(
+        self, size: int, *, ahead_ns: int = 0, hosts: str = "", begun: bool = True
+    ) -> None:
         self.size = size
         self.hosts = hosts or "h" * size
         self.store: Any = HashStore()
-        self.clocks: dict[int, list[ClockRecord]] = {rank: [] for rank in range(size)}
-        self.ranks = [self.begin(rank, rank * ahead_ns) for rank in range(size)]
+        self.clocks: dict[int, list[ClockRecord]] = defaultdict(list)
+        self.ranks = [self.begin(rank, rank * ahead_ns) for rank in range(size * begun)]
 
     def begin(self, rank: int, ahead_ns: int = 0) -> Channel:
-        """Start a rank, whose clock is ahead by that much."""
         channel = Channel(
             Member(rank, os.getpid(), f"host of {rank}", self.hosts[rank]),
             self.size,

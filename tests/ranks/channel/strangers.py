@@ -15,7 +15,6 @@ DEADLINE_S = 60.0
 
 
 def framed(message: Message) -> bytes:
-    """Return a message as it is sent."""
     body = encode(message)
     return LENGTH.pack(len(body)) + body
 
@@ -37,7 +36,6 @@ class Stranger(socket.socket):
                 handshake.send(self.recv(PROOF_BYTES, socket.MSG_WAITALL))
 
     def hello(self, rank: int, *, protocol: int = PROTOCOL) -> Stranger:
-        """Say that this is a rank."""
         return self.say(Hello(protocol, Member(rank, 0, "a host", "a host")))
 
     def control(self) -> Stranger:

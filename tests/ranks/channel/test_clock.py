@@ -45,14 +45,12 @@ class Link:
         self.offset.answered(Pong(number, arrived, arrived, parents, unsure_ns), self.now_ns)
 
     def ping(self, there_ns: int = 20_000, back_ns: int = 20_000) -> None:
-        """Ping, and have it answered."""
         self.offset.ping(self.sent.append)
         self.answer(there_ns, back_ns)
 
 
 @pytest.fixture
 def link(monkeypatch: pytest.MonkeyPatch) -> Link:
-    """One that pings a new parent three times."""
     monkeypatch.setattr(clock, "PINGS", 3)
     return Link()
 

@@ -93,7 +93,6 @@ def test_a_control_client_asks_and_is_no_rank(job: Job, said: Message) -> None:
 
 
 def test_a_child_brings_ranks_of_this_job_only(job: Job) -> None:
-    """No names without end."""
     job.ranks[0].world_size = 3
     with Stranger(job.ranks[0]) as child:
         child.hello(2).say(Members(joined=(Member(3, 0, "", ""),))).heard()
@@ -167,8 +166,6 @@ def test_last_words_are_heard_although_sending_fails_before_they_are_read() -> N
     heard: list[object] = []
 
     class Hears(Connection):
-        """What its parent says, and that it is over."""
-
         def received(self, message: object, arrived_ns: int) -> None:
             heard.append(message)
 

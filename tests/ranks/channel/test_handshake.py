@@ -74,8 +74,7 @@ class OtherUser:
 def test_who_takes_a_dead_hubs_port_learns_nothing_and_is_no_hub(part: str) -> None:
     """The store still says that it is there, and ranks look for it again and again."""
     heard: list[bytes] = []
-    job = Job(0)
-    job.size, job.hosts, job.clocks = 2, "hh", {1: []}
+    job = Job(2, begun=False)
     with OtherUser(part) as other:
         Meeting(job.store).publish(other.as_hub)
         rank = job.begin(1)

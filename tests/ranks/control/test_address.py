@@ -41,7 +41,6 @@ def test_it_is_its_owners_whatever_was_there_and_is_removed_by_who_wrote_it(tmp_
 
 @pytest.mark.parametrize(("content", "said"), [(None, "is not there"), ("{", "cannot be read")])
 def test_what_cannot_be_read_is_named(tmp_path: Path, content: str | None, said: str) -> None:
-    """With what to pass instead."""
     if content is not None:
         address_path(tmp_path).parent.mkdir(parents=True)
         address_path(tmp_path).write_text(content)

@@ -44,7 +44,6 @@ def test_what_is_told_of_each_job() -> None:
 
 
 def seen(one: Job) -> Snapshot:
-    """Where its ranks wait."""
     found = snapshot(*one.rounds())
     assert found is not None
     return found
@@ -73,7 +72,6 @@ def test_all_rows_and_clauses_of_the_table_are_tried() -> None:
 
 @pytest.mark.parametrize("one", CALMS.values(), ids=CALMS)
 def test_no_hang(one: Job) -> None:
-    """Of two looks."""
     assert diagnose(*one.rounds()) is None
 
 

@@ -18,7 +18,6 @@ _taken = threading.Lock()
 
 
 def looked() -> list[ThreadStack]:
-    """Return the stacks of all threads, as another one sees them."""
     found: list[ThreadStack] = []
     looker = threading.Thread(target=lambda: found.extend(stacks()))
     looker.start()
@@ -41,7 +40,6 @@ def seen(work: Callable[[], object], until: Callable[[ThreadStack], bool]) -> Th
 
 
 def in_native_wait(stack: ThreadStack) -> bool:
-    """Whether a thread is in an event's ``wait``."""
     return stack.frames[-1].endswith(" wait")
 
 
@@ -139,7 +137,6 @@ def test_the_main_thread_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_where_is_the_users_code(file: str, users: bool) -> None:
-    """Not torch's, the standard library's or hooktrace's."""
     assert evidence.is_users(file) == users
 
 

@@ -52,7 +52,6 @@ def test_stages(stages: list[tuple[Callable[[Any], object], list[str]]]) -> None
 
 
 def test_a_call_of_several_rounds_waits_for_the_one_that_has_begun() -> None:
-    """Which has the lane."""
     rank = Rank()
     rank.begin(0).stamp("started")
     rank.begin(1)
@@ -61,7 +60,6 @@ def test_a_call_of_several_rounds_waits_for_the_one_that_has_begun() -> None:
 
 
 def test_an_operation_of_the_user_s_that_cannot_say() -> None:
-    """It raises."""
     rank, operation = Rank(), FakeOperation(64)
     operation.describe = lambda: 1 / 0  # type: ignore[method-assign]
     rank.begin(0).issued(operation)

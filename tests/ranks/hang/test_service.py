@@ -138,7 +138,6 @@ def test_a_hub_that_comes_back_ends_what_was_told_without_it(channel: Channel) -
 def test_one_rank_of_a_host_says_once_that_the_hub_is_gone(
     channel: Channel, speaks: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever it waits for."""
     channel.speaks_for_host = speaks
     for _ in range(3):
         channel.hub_is_gone()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import time
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
@@ -39,14 +38,11 @@ class Ranks:
         self.silent: dict[int, Any] = {}
         self.asked: list[str] = []
         self.notices: list[Hang] = []
-        self.now_s: float | None = None
-        """If it is to stand still."""
-        self._readings = itertools.count()
+        self.now_s = 0.0
         self.hub = HangHub(self)
 
     def monotonic(self) -> float:
-        # A test that takes a second has no hang last a second longer.
-        return next(self._readings) / 1e6 if self.now_s is None else self.now_s
+        return self.now_s
 
     async def gather(self, name: str, argument: bytes, timeout_s: float) -> Any:
         self.asked.append(name)
@@ -69,12 +65,10 @@ class Ranks:
         self.look = asyncio.get_running_loop().create_task(work)
 
     async def told(self, count: int) -> Hang:
-        """Return what was told last, once that is so much."""
         await self.until(lambda: len(self.notices) >= count)
         return self.notices[-1]
 
     async def look_again(self) -> None:
-        """Let two more rounds pass."""
         asked = len(self.asked)
         await self.until(lambda: len(self.asked) > asked + 4)
 
@@ -96,7 +90,6 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 @pytest.fixture
 def ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
-    """Two ranks, of which one is late; rounds follow at once."""
     made = Ranks()
     monkeypatch.setattr(module, "_BETWEEN_S", 0.0)
     monkeypatch.setattr(module, "_AGAIN_S", (0.02,))
@@ -210,7 +203,6 @@ def test_a_hang_is_told_four_seconds_after_the_suspicion() -> None:
 @in_loop
 async def test_what_may_take_long_and_then_has_the_usual_time(ranks: Ranks) -> None:
     """Ten times as long; when it goes on, the others have waited long, which is no hang yet."""
-    ranks.now_s = 0.0
     ranks.statuses = [waiting(0), late(1, thread={"doing": ("saving",)})]
     ranks.hub.hear(0, SUSPICION)
     await ranks.look_again()

@@ -26,7 +26,6 @@ def part_of(rank: int, step: int, *, delay_ms: int = 0) -> StepSpread:
 
 
 def line_of(rank: int, parts: Sequence[StepSpread], *, host: str = "host") -> RankLine:
-    """Return where a rank is after some steps."""
     arrivals = tuple((p.step, p.arrival.least_ns) for p in parts if p.arrival)[-8:]
     return RankLine(
         rank, host, MODEL[0], parts[-1].step, 100 * MS, 5 * MS, arrivals, parts[-1].uncertainty_ns
@@ -47,8 +46,6 @@ def message_of(
 
 
 class Seconds:
-    """A clock that goes on when it is told to."""
-
     now = 1000.0
 
     def __call__(self) -> float:

@@ -15,7 +15,6 @@ def clock() -> Seconds:
 
 
 def test_a_step_is_a_record_when_all_ranks_have_told(clock: Seconds) -> None:
-    """And is one record."""
     job = JobSteps(4, clock)
     job.take(0, message_of([0, 1], [7]))
     assert job.newest() == []
@@ -54,7 +53,6 @@ def test_what_comes_late_counts_and_is_counted(clock: Seconds) -> None:
 
 
 def test_memory_is_bounded(clock: Seconds) -> None:
-    """However many steps are made."""
     job = JobSteps(2, clock)
     for first in range(0, 20_000, 100):
         job.take(0, message_of([0], range(first, first + 100)))

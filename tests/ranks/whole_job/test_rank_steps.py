@@ -24,14 +24,11 @@ OFFSET = (1_000, 20)
 
 
 class Rank:
-    """One rank, of one tracer."""
-
     def __init__(self, clock_offset: ClockOffset = lambda _: OFFSET) -> None:
         self.gatherer = Gatherer()
         self.add = RankSteps(self.gatherer, clock_offset, print).add
 
     def tell(self) -> tuple[list[tuple[Model, StepSpread]], list[RankLine]]:
-        """Return the steps since this was asked last, and where the rank is."""
         message = self.gatherer.message()
         if message is None:
             return [], []
@@ -41,7 +38,6 @@ class Rank:
 
 
 def batch(*steps: int, **changes: object) -> Batch:
-    """Return steps of rank 1, changed."""
     made = [make_step(step) for step in steps]
     return Batch(
         run=make_run(1),
@@ -113,16 +109,6 @@ def test_an_anomaly_of_a_sharded_model_is_told_by_its_unit() -> None:
     assert line.anomaly == "hook_exception step 2 blocks.2 all-gather (forward)"
 
 
-def test_the_plan_says_which_steps() -> None:
-    """By number, so that all ranks tell of the same."""
-    steps = Rank()
-    steps.gatherer.plan = Plan(0.0, 4)
-    steps.add(batch(*range(1, 11)))
-    told, (line,) = steps.tell()
-    assert [part.step for _, part in told] == [step for step, _ in line.arrivals] == [4, 8]
-    assert line.step == 10
-
-
 def test_arrivals_reach_back_to_what_other_ranks_have_told() -> None:
     """However short the steps are, those of the last seconds are among them."""
     steps = Rank()
@@ -131,12 +117,3 @@ def test_arrivals_reach_back_to_what_other_ranks_have_told() -> None:
     first, last = line.arrivals[0], line.arrivals[-1]
     assert len(line.arrivals) == 8
     assert 1_500_000_000 <= last[1] - first[1] <= 2_000_000_000
-
-
-def test_memory_is_bounded_while_nobody_takes() -> None:
-    """A channel that is gone costs nothing."""
-    steps = Rank()
-    for first in range(0, 1000, 50):
-        steps.add(batch(*range(first, first + 50)))
-    told, _ = steps.tell()
-    assert [part.step for _, part in told] == list(range(744, 1000))
