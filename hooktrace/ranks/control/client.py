@@ -58,17 +58,17 @@ class Client:
             self._prove(bytes.fromhex(address.token))
             me = Member(CONTROL, os.getpid(), socket.gethostname()[:256], "")
             self._send(Hello(PROTOCOL, me))
-            if isinstance(said := self._receive(), Goodbye):
-                raise UsageError(f"rank 0 refuses: {said.why}; try again in a while")
-        except BaseException as error:
+            said = self._receive()
+        except (EOFError, OSError, msgspec.DecodeError, WrongTokenError) as error:
             self.close()
-            if isinstance(error, EOFError | ConnectionError):  # to a wrong token it says no word
-                raise UsageError(_ENDED) from None
             if isinstance(error, WrongTokenError):
                 raise UsageError(_NO_PROOF) from None
-            if isinstance(error, OSError):
-                raise UsageError(f"rank 0 did not answer ({error}); is it hung?") from None
-            raise
+            if isinstance(error, EOFError | ConnectionError):  # to a wrong token it says no word
+                raise UsageError(_ENDED) from None
+            raise UsageError(f"rank 0 did not answer ({error}); is it hung?") from None
+        if isinstance(said, Goodbye):
+            self.close()
+            raise UsageError(f"rank 0 refuses: {said.why}; try again in a while")
 
     def command(self, command: Command, timeout_s: float = 30.0) -> CommandResult:
         """Return what came of a command.  Raises ``UsageError`` as ``ask`` does."""

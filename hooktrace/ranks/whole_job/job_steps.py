@@ -68,11 +68,11 @@ class JobSteps:
         size = self._world_size
         found = []
         for model, steps in self._table.models():
-            last_first = sorted(steps.values(), key=lambda spread: -spread.step)
-            for newer, spread in enumerate(last_first):
+            recorded = self._recorded.get(model, -1)
+            new = [spread for spread in steps.values() if spread.step > recorded]
+            for newer, spread in enumerate(sorted(new, key=lambda spread: -spread.step)):
                 is_old = self._since.get((model, spread.step), 0.0) <= since
-                is_over = spread.ranks >= size or is_old or newer > KEPT_STEPS // 2
-                if is_over and spread.step > self._recorded.get(model, -1):
+                if spread.ranks >= size or is_old or newer > KEPT_STEPS // 2:
                     self._recorded[model] = spread.step
                     name, hook = model
                     found.append(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from math import ceil
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -78,11 +78,11 @@ def rows_of(lines: Lines, steps: Mapping[int, StepSpread]) -> tuple[tuple[RankRo
     Of a rank that has several lines, the one of the last step counts.
     """
     newest: dict[int, int] = {}
-    front = _Front(0, 0.0)
+    front = 0, 0.0  # the last step that any rank has told, and how long ago the first one did, s
     for age_s, line in giving_way(lines()):
         if line.step >= newest.get(line.rank, line.step):
             newest[line.rank] = line.step
-        front = max(front, _Front(line.step, age_s))
+        front = max(front, (line.step, age_s))
     count = len(newest)
     firsts = {
         s.step: s.arrival.least_ns for s in steps.values() if s.arrival and s.arrival.count > 1
@@ -96,29 +96,16 @@ def rows_of(lines: Lines, steps: Mapping[int, StepSpread]) -> tuple[tuple[RankRo
     return tuple(nsmallest(count if count <= ALL_RANKS else LATEST_RANKS, rows, _lateness)), count
 
 
-class _Front(NamedTuple):
-    """The last step that any rank has told, and how long ago the first one did, s."""
-
-    step: int
-    age_s: float
-
-    def behind(self, line: RankLine, age_s: float) -> int:
-        """Return by how many steps a rank is behind, whatever it has done since it told."""
-        untold = 0
-        if line.period_ns and age_s > self.age_s - _DRAIN_S:
-            untold = ceil((age_s - self.age_s + _DRAIN_S) * 1e9 / line.period_ns)
-        return max(0, self.step - line.step - untold)
-
-
-def _row(line: RankLine, age_s: float, front: _Front, firsts: Mapping[int, int]) -> RankRow:
+def _row(
+    line: RankLine, age_s: float, front: tuple[int, float], firsts: Mapping[int, int]
+) -> RankRow:
+    step, since_s = front
+    untold = 0
+    if line.period_ns and age_s > since_s - _DRAIN_S:
+        untold = ceil((age_s - since_s + _DRAIN_S) * 1e9 / line.period_ns)
     delays = [ns - firsts[step] for step, ns in line.arrivals if step in firsts]
-    return RankRow(
-        line,
-        front.behind(line, age_s),
-        age_s,
-        sum(delays) // len(delays) if delays else None,
-        len(delays),
-    )
+    delay_ns = sum(delays) // len(delays) if delays else None
+    return RankRow(line, max(0, step - line.step - untold), age_s, delay_ns, len(delays))
 
 
 def _lateness(row: RankRow) -> tuple[int, int, int]:
