@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from unittest import mock
 
 import pytest
+import torch
 
 from hooktrace.probes.debug_checks import DebugChecks
-from tests.probes.fakes import Sink, bucket_of, future_of, slot_of, start_of
+from hooktrace.probes.debug_result import DebugResult
+from hooktrace.records import AnomalyRecord
+from hooktrace.staging.devices import EventPool
+from tests.probes.fakes import Sink, bucket_of, slot_of, start_of
 
 
 def test_results_of_a_backward_pass_that_failed_are_let_go_of() -> None:
@@ -34,13 +40,46 @@ def test_trouble_ends_debug_mode_and_not_training(
     ]
 
 
-def test_a_bucket_without_elements_is_looked_at() -> None:
-    """All its parameters are empty."""
-    bucket, sink, checks = bucket_of((0,)), Sink(), DebugChecks()
-    start = start_of(slot_of(bucket), 0, bucket)
-    assert checks.enter(start, sink)
-    assert start.looks[0].join(future_of(bucket.buffer())).value() is bucket.buffer()
-    checks._step[0].look_again()
-    for found in sink.pushed:
-        found.read()
-    assert [anomaly for found in sink.pushed for anomaly in found.anomalies()] == []
+GOOD, BAD = [True, True], [True, False]
+
+
+def result_of(*, scaled: bool = False, **flags: list[bool] | bool) -> DebugResult:
+    """Return what flags have come of a look."""
+    result = DebugResult(slot=slot_of(bucket_of((3,), (2,))), step=4, time_ns=99, scaled=scaled)
+    result.send(EventPool(), {name: torch.tensor(flag) for name, flag in flags.items()})
+    assert result.has_arrived()
+    result.read()
+    return result
+
+
+@pytest.mark.parametrize(
+    ("flags", "told", "scaled"),
+    [
+        ({"gradients": GOOD}, [], True),
+        ({"gradients": BAD}, [("nonfinite_gradient", "0.1")], True),
+        ({"gradients": GOOD, "result": GOOD}, [], True),
+        ({"gradients": GOOD, "result": BAD}, [("nonfinite_average", "0.1")], True),
+        ({"gradients": BAD, "result": BAD}, [], True),
+        ({"gradients": BAD, "result": GOOD}, [("nonfinite_gradient", "0.1")], False),
+        ({"changed": False}, [], True),
+        ({"changed": True}, [("changed_after_completion", None)], True),
+    ],
+)
+def test_what_is_said_and_what_a_loss_scaler_sees(
+    flags: dict[str, list[bool] | bool], told: list[tuple[str, str | None]], scaled: bool
+) -> None:
+    """Of a result what this rank's gradients do not explain: those were told of before.
+
+    A scaler does not see what a hook has hidden from it: that step is not left out.
+    """
+    anomalies = [(*one, 99) for one in told]
+    assert said(result_of(**flags).anomalies()) == (anomalies if scaled else [])
+    result, into = result_of(scaled=True, **flags), mock.Mock()
+    result.arrive(into)
+    (_, found), _ = into.add_found.call_args
+    assert said(found) == anomalies
+    assert result.scaled == scaled
+
+
+def said(anomalies: Iterable[AnomalyRecord]) -> list[tuple[str, str | None, int]]:
+    return [(one.kind, one.parameter, one.time_ns) for one in anomalies]

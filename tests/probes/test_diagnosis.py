@@ -15,25 +15,18 @@ from tests.probes.fakes import bucket_of, slot_of
 RANKS, COUNT = 4, 512
 
 
-def slot_3(name: str = "net") -> Any:
+def slot_3() -> Any:
     """Return the slot of bucket 3 of a model, of two parameters."""
-    bucket = bucket_of((2, 2), (2,))
-    slot = slot_of(bucket)
-    slot.index, slot.rebuild, slot.model.name, slot.model.rank = 3, 1, name, 0
+    slot = slot_of(bucket_of((2, 2), (2,)))
+    slot.index, slot.rebuild, slot.model.rank = 3, 1, 0
     slot.parameters = (("a.weight", (2, 2)), ("a.bias", (2,)))
     return slot
 
 
-def checked(
-    result: torch.Tensor,
-    gradients: torch.Tensor,
-    *,
-    local: bool = False,
-    slot: Any = None,
-    step: int = 7,
-) -> ProbeResult:
+def checked(result: torch.Tensor, gradients: torch.Tensor, **more: Any) -> ProbeResult:
     """Return what rank 1 found in a finite probe."""
-    made = ProbeResult(slot=slot or slot_3(), step=step, rank=1, local=local)
+    given: dict[str, Any] = {"slot": slot_3(), "step": 7, "rank": 1, "local": False}
+    made = ProbeResult(**given | more)
     made.sums = torch.ones(2, 7, dtype=torch.float64) * gradients.double().mean(0).square().sum()
     made.finite = torch.tensor([True, True])
     made.samples, made.result_sample = gradients, result
@@ -41,11 +34,7 @@ def checked(
 
 
 def diagnosed(
-    weights: list[float],
-    *,
-    local: bool = False,
-    same_results: bool = False,
-    ranks: tuple[int, ...] = (),
+    weights: list[float], *, same_results: bool = False, **more: Any
 ) -> list[AnomalyRecord]:
     """Return what is found of a hook with these weights at five steps of one bucket.
 
@@ -53,9 +42,9 @@ def diagnosed(
     """
     diagnosis, slot, found = Diagnosis(), slot_3(), []
     for step in range(7, 12):
-        samples = gradients(step)
-        made = checked(torch.tensor(weights) @ samples, samples, local=local, slot=slot, step=step)
-        made.ranks = ranks
+        torch.manual_seed(step)
+        samples = torch.randn(COUNT) + torch.randn(RANKS, COUNT)
+        made = checked(torch.tensor(weights) @ samples, samples, slot=slot, step=step, **more)
         made.before = StepChecksums(step - 1, {3: torch.zeros(2, dtype=torch.int64)})
         own = torch.arange(RANKS)[:, None]
         made.checksums = torch.zeros(RANKS, 2, dtype=torch.int64) + (0 if same_results else own)
@@ -63,76 +52,54 @@ def diagnosed(
     return [a for a in found if a.kind != "replicas_diverge"]
 
 
-def gradients(seed: int = 0) -> torch.Tensor:
-    """Return the samples of all ranks: a common part and one of their own."""
-    torch.manual_seed(seed)
-    return torch.randn(COUNT) + torch.randn(RANKS, COUNT)
+OWN = [0.0, 1.0, 0.0, 0.0]
 
 
 def test_a_result_that_is_one_ranks_gradient_everywhere_was_communicated() -> None:
     """The next probe's checksums say whether the other ranks got the same."""
-    apart, alike = (diagnosed([0.0, 1.0, 0.0, 0.0], same_results=same) for same in (False, True))
+    apart, alike = (diagnosed(OWN, same_results=same) for same in (False, True))
     assert {(a.kind, a.step) for a in apart} == {("not_communicated", s) for s in range(7, 11)}
     assert {(a.kind, a.step) for a in alike} == {("ranks_missing", s) for s in range(7, 11)}
     assert "the gradients of rank(s) 0, 2, 3 are not in the result" in alike[0].message
     assert "2 times rank 1's own gradient" in diagnosed([0.0, 2.0, 0.0, 0.0])[0].message
-
-
-def test_ranks_of_a_subgroup_have_their_names_in_the_job() -> None:
-    """In what is said, and in the record of arrivals."""
-    samples = gradients()
-    made = checked(samples[1], samples)
-    made.ranks = (4, 5, 6, 7)
-    made.arrivals = torch.tensor([[10, 0], [90, 1], [0, 1], [5, 1]])
-    found = diagnosed([0.0, 1.0, 0.0, 0.0], ranks=made.ranks)
-    assert "is rank 5's own gradient" in found[0].message
-    skew = skew_record(made)
-    assert skew is not None
-    assert (skew.rank, skew.ranks, skew.late_rank, skew.arrival_delay_ns) == (
-        5,
-        (4, 5, 6, 7),
-        5,
-        90,
-    )
-    missing = diagnosed([1.0, 0.0, 0.0, 1.0], ranks=made.ranks)
-    assert "rank(s) 5, 6 are not in the result" in missing[0].message
+    missing = diagnosed([1.0, 0.0, 0.0, 1.0], ranks=(4, 5, 6, 7))
+    assert "rank(s) 5, 6 are not in the result" in missing[0].message, "their names in the job"
 
 
 @pytest.mark.parametrize(
-    ("uncertainties", "expected"), [((0, 20, 7, 9), 29), ((0, -1, 7, 9), None)]
+    ("uncertainties", "expected", "late"), [((0, 20, 7, 9), 29, 5), ((0, -1, 7, 9), None, None)]
 )
-def test_when_the_ranks_were_ready(uncertainties: tuple[int, ...], expected: int | None) -> None:
+def test_when_the_ranks_were_ready(
+    uncertainties: tuple[int, ...], expected: int | None, late: int | None
+) -> None:
     """After the first of them; the two worst clocks say how far two times may be off."""
-    made = checked(torch.ones(1), torch.ones(RANKS, 1))
+    made = checked(torch.ones(1), torch.ones(RANKS, 1), ranks=(4, 5, 6, 7), ready=10**15 + 5)
     assert skew_record(made) is None
-    made.ready = 10**15 + 5
-    times = [10**15 + late for late in (5, 900, 0, 30)]
+    times = [10**15 + after for after in (5, 900, 0, 30)]
     made.arrivals = torch.tensor(list(zip(times, uncertainties, strict=True)))
     skew = skew_record(made)
     assert skew is not None
-    assert skew.arrivals_ns == (5, 900, 0, 30)
-    assert skew.uncertainty_ns == expected
-    assert (skew.rank, skew.arrival_delay_ns, skew.time_ns) == (1, 900, 10**15 + 5)
-    assert skew.ranks == (0, 1, 2, 3)
+    assert (skew.arrivals_ns, skew.uncertainty_ns) == ((5, 900, 0, 30), expected)
+    assert (skew.rank, skew.arrival_delay_ns, skew.time_ns) == (5, 900, 10**15 + 5)
+    assert (skew.ranks, skew.late_rank) == ((4, 5, 6, 7), late)
     assert (skew.model, skew.step, skew.bucket, skew.rebuild) == ("net", 7, 3, 1)
-    assert skew.late_rank == (None if expected is None else 1)
 
 
 def test_what_only_the_third_step_shows_is_told_of_the_first_one_too() -> None:
     """With its own step, as all anomalies are; of a hook that is local by design nothing is."""
-    assert diagnosed([1.0] * 4, local=True) == diagnosed([0.0, 1.0, 0.0, 0.0], local=True) == []
+    assert diagnosed([1.0] * 4, local=True) == diagnosed(OWN, local=True) == []
     found = diagnosed([1.0] * 4)
     assert [a.step for a in found] == [7, 10, 11]
     one = found[0]
     assert (one.model, one.hook, one.rebuild, one.bucket) == ("net", "my_hook", 1, 3)
-    assert found[0].message == (
+    assert one.message == (
         "hook 'my_hook', bucket 3, step 7: the result is 4 times the average: a sum; "
         "divide by the world size"
     )
 
 
 def test_the_worst_parameters_come_first() -> None:
-    """By relative error; one without a reference has none."""
+    """By relative error; one without a reference has none, nor has a probe that failed."""
     made = checked(torch.ones(1), torch.ones(RANKS, 1))
     made.sums = torch.tensor(
         [[1.0, 4.0, 4.0, 3.0, 0.5, 1.0, 1.0], [9.0, 9.0, 1.0, 0.0, 3.0, 2.0, 1.0]],

@@ -17,80 +17,78 @@ from hooktrace.probes import plan as plan_module
 from hooktrace.probes.model import ModelProbes
 from hooktrace.probes.schedule import OFF
 from hooktrace.staging.ring import Loss
-from hooktrace.staging.slots import BucketSlot
-from hooktrace.testing import FakeBucket
-from tests.probes.fakes import Sink, future_of, slot_of, start_of
+from tests.probes.fakes import Sink, bucket_of, future_of, slot_of, start_of
 
 
-def unreachable(*_: object) -> None:
-    """Fail as a group does whose ranks do not come."""
-    raise RuntimeError("nobody came")
-
-
-class OneRank(Sink):
-    """The tracer of a job of one rank."""
+class Job(Sink):
+    """The probes of a model of one bucket and one rank, which cannot connect; and its tracer."""
 
     error_every, error_all_buckets, error = 10, False, "global"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.bucket = bucket_of((3,))
+        self.slot = slot_of(self.bucket)
+        self.slot.is_last = True
+        group: Any = SimpleNamespace(rank=lambda: 0, size=lambda: 1)
+        tracer: Any = self
+        self.probes = ModelProbes(group, self.slot, [], tracer, local=False)
 
-Made = tuple[ModelProbes, BucketSlot, FakeBucket, OneRank, HashStore]
+    def step(self, number: int) -> None:
+        """Make a call, of which DDP has the result at once."""
+        start, tracer, result = start_of(self.slot, number, self.bucket), self, torch.ones(3)
+        self.probes.enter(start, tracer)  # type: ignore[arg-type]
+        for probe in start.looks:
+            assert probe.join(future_of(result)).wait() is result
+
+    @property
+    def losses(self) -> list[Loss]:
+        return [one for one in self.pushed if isinstance(one, Loss)]
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Return the probes of a model of one bucket, whose ranks cannot connect."""
+def store(monkeypatch: pytest.MonkeyPatch) -> HashStore:
+    """Return the job's store, in which no rank connects to another one."""
     store = HashStore()
     for name in ("job_store", "rendezvous_store"):
         monkeypatch.setattr(plan_module, name, lambda _: store)
-    monkeypatch.setattr(model_module, "PrivateGroup", unreachable)
+    nobody = mock.Mock(side_effect=RuntimeError("nobody came"))
+    monkeypatch.setattr(model_module, "PrivateGroup", nobody)
     monkeypatch.setattr(plan_module.dist, "get_process_group_ranks", lambda group: [0])
-    bucket = FakeBucket([torch.zeros(3)], is_last=True)
-    slot, sink = slot_of(bucket), OneRank()
-    group: Any = SimpleNamespace(rank=lambda: 0, size=lambda: 1)
-    tracer: Any = sink
-    return ModelProbes(group, slot, [], tracer, local=False), slot, bucket, sink, store
+    return store
 
 
-def test_connections_that_fail_are_bounded(made: Made, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.usefixtures("store")
+def test_connections_that_fail_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """Three, each counted; then one warning, and nothing is tried any more."""
-    model, slot, bucket, sink, _ = made
-    tracer: Any = sink
+    job = Job()
     for step in range(200):
-        if step >= model.next_step:
-            start = start_of(slot, step, bucket)
-            model.enter(start, tracer)
-            result = torch.ones(3)
-            for probe in start.looks:
-                assert probe.join(future_of(result)).wait() is result
-    losses = [one for one in sink.pushed if isinstance(one, Loss)]
-    assert losses == [Loss("check_failed", "RuntimeError: nobody came")] * 3
-    assert model.next_step == OFF
+        if step >= job.probes.next_step:
+            job.step(step)
+    assert job.losses == [Loss("check_failed", "RuntimeError: nobody came")] * 3
+    assert job.probes.next_step == OFF
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
         "compression error of net is no longer measured: 3 checks failed one after another, the "
         "last by RuntimeError: nobody came; training goes on"
     ]
 
 
-def test_a_forked_child_says_nothing_to_the_other_ranks(made: Made) -> None:
+def test_a_forked_child_says_nothing_to_the_other_ranks(store: HashStore) -> None:
     """The connection to the store is its parent's."""
-    model, _, _, _, store = made
+    probes = Job().probes
     said = store.num_keys()
-    model.begin_in_child()
-    model.leave()
+    probes.begin_in_child()
+    probes.leave()
     assert store.num_keys() == said
 
 
-def test_without_a_thread_the_result_is_there_at_once(made: Made) -> None:
+@pytest.mark.usefixtures("store")
+def test_without_a_thread_the_result_is_there_at_once() -> None:
     """It is counted, and the next probe does not wait for it."""
-    model, slot, bucket, sink, _ = made
-    tracer: Any = sink
-    none = mock.Mock(side_effect=RuntimeError("can't start new thread"))
-    result = torch.ones(3)
+    job, none = Job(), mock.Mock(side_effect=RuntimeError("can't start new thread"))
     for step, failing in ((10, True), (20, False)):
         with mock.patch.object(model_module, "call_aside", none) if failing else nullcontext():
-            start = start_of(slot, step, bucket)
-            model.enter(start, tracer)
-            (probe,) = start.looks
-            assert probe.join(future_of(result)).wait() is result
-    why = [one.why for one in sink.pushed if isinstance(one, Loss)]
-    assert why == ["no thread could be started", "RuntimeError: nobody came"]
+            job.step(step)
+    assert [one.why for one in job.losses] == [
+        *("no thread could be started", "RuntimeError: nobody came")
+    ]

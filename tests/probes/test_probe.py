@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -51,36 +52,29 @@ class Probed:
         bucket = bucket_of((2, 2), (result.numel() - 4,), dtype=result.dtype)
         bucket.buffer().fill_(1)
         slot = slot_of(bucket)
-        self.probe: Any = Probe(
-            start_of(slot, 0, bucket, ready),
-            ProbeResult(
-                slot=slot, step=0, rank=0, ranks=tuple(range(ranks)), local=local, ready=ready
-            ),
-            self.sink,
-            StepChecksums(0, {}),
-            self.ended.append,
-        )
+        numbers = tuple(range(ranks))
+        found = ProbeResult(slot=slot, step=0, rank=0, ranks=numbers, local=local, ready=ready)
+        start = start_of(slot, 0, bucket, ready)
+        self.probe: Any = Probe(start, found, self.sink, StepChecksums(0, {}), self.ended.append)
         self.probe.issuer()(self.group)
         self.future = self.probe.join(future_of(result) if future is None else future)
 
-    def complete(self) -> None:
-        """Let the reference and the samples arrive."""
-        for future in self.group.futures:
-            future.set_result(None)
+    def complete(self, error: Exception | None = None) -> None:
+        """Let the reference, or its error, and the samples arrive."""
+        reference, samples = self.group.futures
+        if error is None:
+            reference.set_result(None)
+        else:
+            reference.set_exception(error)
+        samples.set_result(None)
 
     @property
-    def found(self) -> ProbeResult | None:
+    def found(self) -> ProbeResult:
         """What was pushed, once, as the drain reads it."""
-        if not self.sink.pushed:
-            return None
         (found,) = self.sink.pushed
         found.read()
+        assert isinstance(found, ProbeResult)
         return found
-
-    @property
-    def has_numbers(self) -> bool:
-        """Whether what was pushed has them."""
-        return self.found is not None and self.found.sums is not None
 
 
 def test_numbers_come_before_ddp_has_the_result() -> None:
@@ -88,40 +82,36 @@ def test_numbers_come_before_ddp_has_the_result() -> None:
     result = torch.ones(6)
     checked = Probed(result)
     assert not checked.future.done()
-    assert checked.found is None
+    assert checked.sink.pushed == []
     checked.complete()
-    assert checked.has_numbers
+    assert checked.found.sums is not None
     assert checked.future.value() is result
 
 
-@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    ("compared", "reference", "ended"),
+    [
+        (MemoryError("boom"), None, ["MemoryError: boom"]),
+        (KeyboardInterrupt(), None, []),  # is not held back by a future left open
+        (None, RuntimeError("timed out"), ["RuntimeError: timed out"]),
+    ],
+    ids=["error", "Ctrl-C", "no reference"],
+)
 def test_ddp_gets_its_result_whatever_the_comparison_does(
-    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    monkeypatch: pytest.MonkeyPatch,
+    compared: BaseException | None,
+    reference: Exception | None,
+    ended: list[str],
 ) -> None:
-    """An error ends the probes and is said; Ctrl-C is not held back by a future left open."""
-
-    def raising(*_: object) -> None:
-        raise error("boom")
-
-    monkeypatch.setattr(compare, "measure", raising)
+    """An error, or another rank that does not come in time, ends the probes and is said."""
+    if compared is not None:
+        monkeypatch.setattr(compare, "measure", mock.Mock(side_effect=compared))
     result = torch.ones(6)
     checked = Probed(result)
-    checked.complete()
+    checked.complete(reference)
     assert checked.future.value() is result
-    assert checked.found is not None
-    assert not checked.has_numbers
-    assert checked.ended == (["MemoryError: boom"] if error is MemoryError else [])
-
-
-def test_a_failed_reference_ends_the_probes_and_not_training() -> None:
-    """As where another rank does not come in time."""
-    result = torch.ones(6)
-    checked = Probed(result)
-    checked.group.futures[0].set_exception(RuntimeError("timed out"))
-    checked.group.futures[1].set_result(None)
-    assert checked.future.value() is result
-    assert checked.ended == ["RuntimeError: timed out"]
-    assert not checked.has_numbers
+    assert checked.found.sums is None
+    assert checked.ended == ended
 
 
 @pytest.mark.parametrize("fails", ["nothing", "the reference", "the hook"])
@@ -129,23 +119,15 @@ def test_nothing_large_waits_with_the_call(fails: str) -> None:
     """Which keeps its probe until the drain has it; and no cycle keeps either, with the GC off."""
     gc.disable()
     try:
-        result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        checked = Probed(torch.ones(6), future=result)
-        if fails == "the hook":
-            result.set_exception(ValueError("boom"))
-        else:
-            result.set_result(torch.ones(6))
-        if fails == "the reference":
-            checked.group.futures[0].set_exception(RuntimeError("timed out"))
-            checked.group.futures[1].set_result(None)
-        else:
-            checked.complete()
-        assert not any(
-            isinstance(kept, torch.Tensor | torch._C.Future)
-            for kept in vars(checked.probe).values()
+        error = ValueError("boom")
+        checked = Probed(
+            torch.ones(6), future=future_of(error if fails == "the hook" else torch.ones(6))
         )
+        checked.complete(RuntimeError("timed out") if fails == "the reference" else None)
+        kept = vars(checked.probe).values()
+        assert not any(isinstance(one, torch.Tensor | torch._C.Future) for one in kept)
         probe = weakref.ref(checked.probe)
-        del checked, result
+        del checked, kept
         assert probe() is None
     finally:
         gc.enable()
@@ -155,35 +137,30 @@ def test_nothing_large_waits_with_the_call(fails: str) -> None:
 @pytest.mark.parametrize("numel", [6, 7])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_a_bucket_of_any_size_is_checked(dtype: torch.dtype, numel: int, ranks: int) -> None:
-    """Also of an odd one in a job of one rank, whose message is no whole number of 8 bytes."""
+    """Also of an odd one in a job of one rank, whose message is no whole number of 8 bytes.
+
+    The average is taken in 32 bits or more, or it would be rounded as the result is.
+    """
     checked = Probed(torch.ones(numel, dtype=dtype), ranks=ranks)
+    assert checked.probe._reference.dtype == torch.promote_types(dtype, torch.float32)
     checked.complete()
     assert checked.ended == [None]
-    assert checked.found is not None
     error = error_record(checked.found)
     assert error is not None
     assert (error.relative_l2, error.reference_l2) == (0.0, pytest.approx(numel**0.5))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_the_average_of_16_bits_is_taken_in_32(dtype: torch.dtype) -> None:
-    """Else it would be rounded as the result is, and show no error where there is one."""
-    checked = Probed(torch.ones(6, dtype=dtype))
-    assert checked.probe._reference.dtype == torch.float32
-
-
 def test_an_abandoned_probe_says_so_once_and_has_no_numbers() -> None:
     """Whatever arrives of it later; one whose numbers are there is not abandoned any more."""
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    checked = Probed(torch.ones(6), future=future)
-    checked.probe.abandon("full")
-    checked.complete()
+    early, late = Probed(torch.ones(6), future=future), Probed(torch.ones(6))
+    early.probe.abandon("full")
+    for checked in (early, late):
+        checked.complete()
     future.set_result(torch.ones(6))
-    assert (checked.ended, checked.has_numbers) == (["full"], False)
-    checked = Probed(torch.ones(6))
-    checked.complete()
-    checked.probe.abandon("full")
-    assert (checked.ended, checked.has_numbers) == ([None], True)
+    late.probe.abandon("full")
+    assert (early.ended, early.found.sums) == (["full"], None)
+    assert (late.ended, late.found.sums is None) == ([None], False)
 
 
 def test_what_the_hook_raised_waits_for_no_reference() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from math import inf, nan
 
 import pytest
 import torch
@@ -16,11 +16,11 @@ from tests.probes.test_probe import Probed
     ("bad", "came_in", "expected"),
     [
         ({}, None, None),
-        ({0: math.inf, 5: math.nan}, None, ("0.0", 1.0)),
-        ({3: -math.inf}, None, ("0.0", 1.0)),
-        ({4: math.nan}, None, ("0.1", 1.0)),
-        ({0: math.inf, 4: math.nan}, 1, ("0.1", 1.0)),
-        ({0: math.inf}, 0, None),
+        ({0: inf, 5: nan}, None, ("0.0", 1.0)),
+        ({3: -inf}, None, ("0.0", 1.0)),
+        ({4: nan}, None, ("0.1", 1.0)),
+        ({0: inf, 4: nan}, 1, ("0.1", 1.0)),
+        ({0: inf}, 0, None),
     ],
 )
 def test_an_overflow_is_of_the_first_parameter_that_was_finite(
@@ -32,26 +32,32 @@ def test_an_overflow_is_of_the_first_parameter_that_was_finite(
         result[place] = value
     checked = Probed(result)
     if came_in is not None:
-        checked.probe._reference[came_in] = math.inf
+        checked.probe._reference[came_in] = inf
     checked.complete()
-    assert checked.found is not None
     assert checked.found.overflow == expected
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_the_arrival_travels_with_the_samples(known: bool) -> None:
-    """In rank 0's clock, with what it may be off; the samples and checksums stay what they are."""
-    checked = Probed(torch.ones(6), ready=10**15, offset=(100, 7) if known else None)
+@pytest.mark.parametrize(
+    ("offset", "arrival"), [((100, 7), [10**15 + 100, 7]), (None, [10**15, -1])]
+)
+def test_the_arrival_travels_with_the_samples(
+    offset: tuple[int, int] | None, arrival: list[int]
+) -> None:
+    """In rank 0's clock, with what it may be off; the samples and checksums stay what they are.
+
+    The error of a local hook is by design.
+    """
+    is_local = offset is None
+    checked = Probed(torch.ones(6), ready=10**15, offset=offset, local=is_local)
     checked.complete()
     found = checked.found
-    assert found is not None
-    assert found.arrivals is not None
-    expected = [10**15 + 100, 7] if known else [10**15, -1]
-    assert found.arrivals.tolist() == [expected, expected]
-    assert found.samples is not None
-    assert found.samples.tolist() == [[1.0] * 6] * 2
-    assert found.checksums is not None
-    assert found.checksums.tolist() == [[0, 0]] * 2
+    error = error_record(found)
+    assert error is not None
+    assert error.by_design == is_local
+    tensors = (found.arrivals, found.samples, found.checksums)
+    assert [None if one is None else one.tolist() for one in tensors] == [
+        *([arrival] * 2, [[1.0] * 6] * 2, [[0, 0]] * 2)
+    ]
 
 
 def test_ranks_that_checked_different_calls_are_not_compared() -> None:
@@ -59,30 +65,16 @@ def test_ranks_that_checked_different_calls_are_not_compared() -> None:
     checked = Probed(torch.ones(6))
     checked.probe._messages[1][10] = 3
     checked.complete()
-    assert checked.found is not None
     assert mismatch(checked.found) == (
         "rank 1 checked bucket 0 of its step 3 when this one checked bucket 0 of step 0; trace the "
         "same steps on all ranks"
     )
 
 
-@pytest.mark.parametrize("local", [True, False])
-def test_the_error_of_a_local_hook_is_by_design(local: bool) -> None:
-    """Its results are not meant to be the average."""
-    checked = Probed(torch.ones(6), local=local)
-    checked.complete()
-    found = checked.found
-    assert found is not None
-    error = error_record(found)
-    assert error is not None
-    assert error.by_design == local
-
-
 def test_checksums_of_different_buckets_are_not_compared() -> None:
     """As where a probe of one rank has failed: its results may be the same as the others'."""
     sums = torch.ones(2, dtype=torch.int64)
     one, other = (StepChecksums(3, dict.fromkeys(buckets, sums)) for buckets in ((0, 1), (0,)))
-    assert one.identity != other.identity
     assert one.identity == StepChecksums(3, dict.fromkeys((1, 0), sums)).identity
     for identities, known in (((one, one), True), ((one, other), False)):
         found = ProbeResult(slot=slot_of(bucket_of((2,))), step=4, rank=0, local=False)

@@ -16,32 +16,34 @@ def of_kind(kind: str) -> AnomalyRecord:
     return make_anomaly(kind=kind)
 
 
-def told(found: list[list[str]], scaled: bool = True) -> list[list[str]]:
+def told(found: list[list[str]], scaled: bool) -> list[list[str]]:
     """Return what is told of the looks at one step after another."""
-    skipped = SkippedSteps()
-    return [
-        [
-            one.kind
-            for one in skipped.others(map(of_kind, kinds), model="net", step=step, scaled=scaled)
-        ]
-        for step, kinds in enumerate(found)
-    ]
+    skipped, told = SkippedSteps(), []
+    for step, kinds in enumerate(found):
+        looked = skipped.others(map(of_kind, kinds), model="net", step=step, scaled=scaled)
+        told.append([one.kind for one in looked])
+    return told
 
 
 GRADIENT, AVERAGE = ["nonfinite_gradient"], ["nonfinite_average"]
+TRIED = [GRADIENT, AVERAGE, [], GRADIENT, ["replicas_diverge"]]
 
 
-def test_a_scaler_that_tries_its_scale() -> None:
-    """At first and later; whatever else is found is told."""
-    found = [GRADIENT, AVERAGE, [], GRADIENT, ["replicas_diverge"]]
-    assert told(found) == [[], [], [], [], ["replicas_diverge"]]
-    assert told(found, scaled=False) == found
-
-
-def test_a_scaler_that_finds_no_scale() -> None:
-    """It is told at the step at which the scale cannot be the reason; a finite step is hope."""
-    assert told([GRADIENT] * 42) == [[]] * 40 + [GRADIENT] * 2
-    assert told([GRADIENT] * 40 + [[]] + [GRADIENT] * 40) == [[]] * 81
+@pytest.mark.parametrize(
+    ("found", "scaled", "expected"),
+    [
+        (TRIED, True, [[], [], [], [], ["replicas_diverge"]]),
+        (TRIED, False, TRIED),
+        ([GRADIENT] * 42, True, [[]] * 40 + [GRADIENT] * 2),
+        ([GRADIENT] * 40 + [[]] + [GRADIENT] * 40, True, [[]] * 81),
+    ],
+    ids=["tried", "not scaled", "no scale", "hope"],
+)
+def test_what_a_scaler_leaves_out(
+    found: list[list[str]], scaled: bool, expected: list[list[str]]
+) -> None:
+    """What it looks for, until the scale cannot be the reason; a finite step is hope."""
+    assert told(found, scaled) == expected
 
 
 def test_finite_buckets_of_a_step_are_no_finite_step() -> None:

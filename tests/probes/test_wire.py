@@ -38,9 +38,9 @@ def entry(at: int, *, record: int = 0, **changes: Any) -> dict[str, Any]:
     }
 
 
-def recorder(*entries: dict[str, Any]) -> FlightRecorder:
-    """Return a recorder with these records."""
-    return reading(lambda *_: pickle.dumps({"entries": list(entries)}))
+def dumped(*entries: dict[str, Any]) -> Any:
+    """Return what dumps these records."""
+    return lambda *_: pickle.dumps({"entries": list(entries)})
 
 
 def reading(dump: Any) -> FlightRecorder:
@@ -49,13 +49,12 @@ def reading(dump: Any) -> FlightRecorder:
 
 
 def sent(kind: str, dtype: str, size: int) -> Transfer:
-    """Return a transfer."""
     return Transfer(collective=kind, dtype=dtype, wire_bytes=size)
 
 
-def issued(at: int, thread: int = BACKWARD, size: int = 4) -> Issued:
+def issued(at: int, thread: int = BACKWARD, size: int = 4, group: str = "") -> Issued:
     """Return a collective at a time of the host's clock."""
-    return Issued(at + 1_000_000, thread, sent("all_reduce", "float32", size))
+    return Issued(at + 1_000_000, thread, sent("all_reduce", "float32", size), group)
 
 
 @pytest.mark.parametrize(
@@ -76,49 +75,35 @@ def issued(at: int, thread: int = BACKWARD, size: int = 4) -> Issued:
 )
 def test_a_records_bytes(changes: dict[str, Any], transfer: Transfer | None) -> None:
     """Of all inputs, each with its own dtype or all with one; none where a size is not known."""
-    found = recorder(entry(5, **changes)).issued(0, 10)
+    found = reading(dumped(entry(5, **changes))).issued(0, 10)
     assert found == [Issued(5, BACKWARD, transfer, "0")]
 
 
-@pytest.mark.parametrize(
-    "changes", [{"process_group": ("", "")}, {"profiling_name": "gloo:recv"}], ids=str
-)
-def test_what_is_not_sent_by_a_hook(changes: dict[str, Any]) -> None:
-    """The group of hooktrace's own has no name in torch; what is received was sent by others."""
-    assert recorder(entry(5, **changes)).issued(0, 10) == []
+def test_only_what_hooks_sent_in_the_time_that_was_asked_for() -> None:
+    """Both ends included; neither in hooktrace's own group, without a name, nor received."""
+    others = entry(7, process_group=("", "")), entry(8, profiling_name="gloo:recv")
+    read = reading(dumped(*(entry(at) for at in (4, 5, 9, 10, 11)), *others))
+    assert [i.wall_ns for i in read.issued(5, 10)] == [5, 9, 10]
 
 
-def test_only_the_time_that_was_asked_for() -> None:
-    """Both ends included."""
-    found = recorder(*(entry(at) for at in (4, 5, 9, 10, 11))).issued(5, 10)
-    assert [i.wall_ns for i in found or ()] == [5, 9, 10]
-
-
-@pytest.mark.parametrize(("first", "known"), [(0, True), (1, False)])
-def test_a_recorder_that_has_forgotten_the_beginning_knows_nothing(first: int, known: bool) -> None:
+@pytest.mark.parametrize(("at", "first", "known"), [(6, 0, True), (6, 1, False), (4, 90, True)])
+def test_a_recorder_that_has_forgotten_the_beginning_knows_nothing(
+    at: int, first: int, known: bool
+) -> None:
     """Its oldest record is later than the step's beginning, and not the process's first."""
-    read = recorder(entry(6, record=first), entry(8, record=first + 1))
+    read = reading(dumped(entry(at, record=first), entry(8, record=first + 1)))
     with nullcontext() if known else pytest.raises(UnknownError, match="has forgotten the step's"):
-        assert len(read.issued(5, 10)) == 2
-
-
-def test_records_that_reach_back_far_enough_are_known() -> None:
-    """Though the process's first ones are gone."""
-    assert len(recorder(entry(4, record=90), entry(8, record=91)).issued(5, 10)) == 1
-
-
-def _raises(*_: bool) -> bytes:
-    raise RuntimeError("off")
+        assert {i.wall_ns for i in read.issued(5, 10)} == {at, 8} - {4}
 
 
 @pytest.mark.parametrize(
     ("dump", "why"),
     [
-        (_raises, "_dump_fr_trace cannot be read .RuntimeError: off"),
-        (lambda *_: pickle.dumps({"entries": []}), "is off, or the backend does not report"),
+        (lambda *_: 1 / 0, "_dump_fr_trace cannot be read .ZeroDivisionError: division"),
+        (dumped(), "is off, or the backend does not report"),
         (lambda *_: pickle.dumps({}), "set TORCH_FR_BUFFER_SIZE=2000"),
-        (lambda *_: pickle.dumps({"entries": [{"record_id": 0}]}), "cannot be read .KeyError"),
-        (lambda *_: pickle.dumps({"entries": [entry(5) | {"thread_id": None}]}), "TypeError"),
+        (dumped({"record_id": 0}), "cannot be read .KeyError"),
+        (dumped(entry(5) | {"thread_id": None}), "TypeError"),
     ],
     ids=["raises", "off", "nothing", "older format", "no thread"],
 )
@@ -130,34 +115,38 @@ def test_a_recorder_that_cannot_be_read(dump: Any, why: str) -> None:
 
 def test_nccl_has_a_recorder_of_its_own() -> None:
     """What a hook on a device sent is known if that one was heard, whatever gloo's says."""
-    gloo = pickle.dumps({"entries": [entry(6)]})
-    nccl = pickle.dumps({"entries": [entry(5, profiling_name="nccl:send 0->1")]})
-    dumps = {"_dump_fr_trace": lambda *_: gloo, "_dump_nccl_trace": lambda *_: nccl}
+    gloo, nccl = dumped(entry(6)), dumped(entry(5, profiling_name="nccl:send 0->1"))
+    dumps = {"_dump_fr_trace": gloo, "_dump_nccl_trace": nccl}
     found = FlightRecorder(dumps).issued(0, 10, "cuda")
     assert [one.transfer.collective for one in found if one.transfer] == ["send", "all_reduce"]
     for silent, why in (
-        ({"_dump_nccl_trace": lambda *_: pickle.dumps({"entries": []})}, "is off, or the backend"),
+        ({"_dump_nccl_trace": dumped()}, "is off, or the backend"),
         ({}, "this torch has no Flight Recorder for the hook's backend"),
     ):
         with pytest.raises(UnknownError, match=why):
-            FlightRecorder({"_dump_fr_trace": lambda *_: gloo, **silent}).issued(0, 10, "cuda")
+            FlightRecorder({"_dump_fr_trace": gloo, **silent}).issued(0, 10, "cuda")
 
 
-def test_one_dump_serves_all_steps_that_ended_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later one asks again, however long the dump took on a busy machine."""
-    monkeypatch.setattr("hooktrace.probes.wire._LONG_NS", 1 << 62)
+@pytest.mark.parametrize("is_long", [False, True])
+def test_one_dump_serves_all_steps_that_ended_before_it(
+    monkeypatch: pytest.MonkeyPatch, is_long: bool
+) -> None:
+    """A later one asks again; but for a recorder as large as to hold up training."""
+    monkeypatch.setattr("hooktrace.probes.wire._LONG_NS", 0 if is_long else 1 << 62)
     dumps = []
 
     def dump(*_: bool) -> bytes:
-        dumps.append(time.time_ns())
+        dumps.append(time.sleep(0.01))
         return pickle.dumps({"entries": [entry(5)]})
 
     flight_recorder = reading(dump)
     for _ in range(3):
         assert flight_recorder.issued(0, 10)
     assert len(dumps) == 1
-    flight_recorder.issued(0, time.time_ns())
-    assert len(dumps) == 2
+    rarely = pytest.raises(UnknownError, match=r"Recorder took \d+ ms, so it is done rarely")
+    with rarely if is_long else nullcontext():
+        flight_recorder.issued(0, time.time_ns())
+    assert len(dumps) == (1 if is_long else 2)
 
 
 CALLS = [CallWindow(100, 200, 900), CallWindow(300, 400, 600)]
@@ -189,37 +178,32 @@ def test_whose_a_collective_is(
 
 def test_a_users_own_collectives_are_not_the_hooks() -> None:
     """They come from another thread, on a group that the hook does not use."""
-    own = issued(150)._replace(group="1")
-    metrics = issued(500, WORKER)._replace(group="2")
-    callback = issued(700, WORKER, size=8)._replace(group="1")
-    sents, step, _ = attribute([own, metrics, callback], CALLS, SAMPLE)
+    metrics = issued(500, WORKER, group="2")
+    callback = issued(700, WORKER, size=8, group="1")
+    sents, step, _ = attribute([issued(150, group="1"), metrics, callback], CALLS, SAMPLE)
     assert sents == [(sent("all_reduce", "float32", 12),), ()]
     assert step == (sent("all_reduce", "float32", 12),)
 
 
-def test_a_hook_that_sends_from_threads_only_is_not_known() -> None:
-    """Nothing tells its threads from others."""
-    sents, step, why = attribute([issued(250, WORKER)], CALLS, SAMPLE)
-    assert sents == [None, ()]
-    assert step is None
-    assert why is not None
-    assert why.startswith("the hook issues nothing on the thread of the backward pass")
-
-
-def test_a_recorder_that_takes_long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand times as long: it may be as large as its owner likes."""
-    monkeypatch.setattr("hooktrace.probes.wire._LONG_NS", 0)
-    dumps = []
-
-    def dump(*_: bool) -> bytes:
-        dumps.append(time.sleep(0.01))
-        return pickle.dumps({"entries": [entry(5)]})
-
-    flight_recorder = reading(dump)
-    assert flight_recorder.issued(0, 10)
-    with pytest.raises(UnknownError, match=r"Recorder took \d+ ms, so it is done rarely"):
-        flight_recorder.issued(0, time.time_ns())
-    assert len(dumps) == 1
+@pytest.mark.parametrize(
+    ("at_work", "of_calls", "why"),
+    [
+        # Nothing tells a hook's threads from others.
+        ([issued(250, WORKER)], [None, ()], "the hook issues nothing on the thread of the backwa"),
+        (
+            [Issued(1_000_150, BACKWARD, None), issued(350)],
+            [None, (sent("all_reduce", "float32", 4),)],
+            "torch's Flight Recorder names a dtype that has no known size",
+        ),
+    ],
+)
+def test_what_is_not_known_leaves_the_step_s_sum_unknown(
+    at_work: list[Issued], of_calls: list[Any], why: str
+) -> None:
+    """And its call's, and nothing else's."""
+    sents, step, said = attribute(at_work, CALLS, SAMPLE)
+    assert (sents, step) == (of_calls, None)
+    assert (said or "").startswith(why)
 
 
 def test_transfers_of_one_kind_are_added_up() -> None:
@@ -229,12 +213,3 @@ def test_transfers_of_one_kind_are_added_up() -> None:
     gathered = sent("all_gather", "uint8", 1)
     assert sents[0] == (gathered, sent("all_reduce", "float32", 8))
     assert step == (gathered, sent("all_reduce", "float32", 12))
-
-
-def test_a_collective_of_unknown_size_leaves_its_sums_unknown() -> None:
-    """Of its call and of the step, and of nothing else."""
-    unknown = Issued(1_000_150, BACKWARD, None)
-    sents, step, why = attribute([unknown, issued(350)], CALLS, SAMPLE)
-    assert sents == [None, (sent("all_reduce", "float32", 4),)]
-    assert step is None
-    assert why == "torch's Flight Recorder names a dtype that has no known size"

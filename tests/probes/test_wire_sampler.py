@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,7 +10,33 @@ from hooktrace.probes.wire_sampler import WireSampler
 from tests.probes.fakes import Sink, bucket_of, slot_of, start_of
 
 
-def sampled(every: int, steps: int, period_s: float = 0.0, burst_at: int = -1) -> tuple[Any, Any]:
+@pytest.mark.parametrize(
+    ("every", "steps", "period_s", "sampled"),
+    [
+        (1, 9, 0, [2, 3, 4, 5, 6, 7, 8]),
+        (3, 9, 0, [2, 3, 6]),
+        (9, 9, 0, [2]),
+        # At least 25 s apart, unless a smaller distance than the usual one was asked for.
+        (100, 1000, 0.1, [2, 300, 600, 900]),
+        (100, 500, 1, [2, 100, 200, 300, 400]),
+        (50, 200, 0.1, [2, 50, 100, 150]),
+    ],
+)
+def test_which_steps_are_sampled(
+    every: int, steps: int, period_s: float, sampled: list[int]
+) -> None:
+    """The first after the rebuild and each ``every``-th, once each; the drain wakes after them."""
+    found, sink = _sampled(every, steps, period_s)
+    assert found == sampled
+    assert sink.woken == sum(step + 1 < steps for step in found)
+
+
+def test_a_burst_is_sampled_too() -> None:
+    """Whatever the time."""
+    assert _sampled(4, 20, burst_at=10)[0] == [2, 4, 8, 10, 11, 12, 16]
+
+
+def _sampled(every: int, steps: int, period_s: float = 0.0, burst_at: int = -1) -> tuple[Any, Any]:
     """Return the sampled steps of so many, each with two calls, and the sink.
 
     ``burst_at``: the step before which three more are asked for.
@@ -26,26 +51,3 @@ def sampled(every: int, steps: int, period_s: float = 0.0, burst_at: int = -1) -
             if step >= sampler.next_step:
                 sampler.enter(start_of(slot, step), sink)
     return [one.step for one in sink.pushed], sink
-
-
-@pytest.mark.parametrize(("every", "steps"), [(1, [2, 3, 4, 5, 6, 7, 8]), (3, [2, 3, 6]), (9, [2])])
-def test_which_steps_are_sampled(every: int, steps: list[int]) -> None:
-    """The first after the rebuild and each ``every``-th, once each; the drain wakes after them."""
-    found, sink = sampled(every, 9)
-    assert found == steps
-    assert sink.woken == sum(step < 8 for step in steps)
-
-
-@pytest.mark.parametrize(
-    ("every", "period_s", "apart"), [(100, 0.1, 300), (100, 1, 100), (50, 0.1, 50)]
-)
-def test_samples_of_short_steps_are_further_apart(every: int, period_s: float, apart: int) -> None:
-    """At least 25 s, unless a smaller distance than the usual one was asked for."""
-    steps, _ = sampled(every, 1000, period_s)
-    assert steps[:2] == [2, apart]
-    assert {b - a for a, b in pairwise(steps[1:])} == {apart}
-
-
-def test_a_burst_is_sampled_too() -> None:
-    """Whatever the time."""
-    assert sampled(4, 20, burst_at=10)[0] == [2, 4, 8, 10, 11, 12, 16]
