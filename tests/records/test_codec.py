@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.records import BucketRecord, RunInfo, SkewRecord, StepRecord
+from hooktrace.records import BucketRecord, ErrorRecord, RunInfo, SkewRecord, StepRecord
 from hooktrace.records.base import Count, Ns
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.content import LISTS, RankRecords
@@ -64,3 +64,14 @@ def test_half_a_surrogate_pair_does_not_end_the_writing() -> None:
     record = replace(sample.make_anomaly(), message="open \udcff: é")
     (found,) = decode(RecordEncoder().record(record)).anomalies
     assert found == replace(record, message="open ?: é")
+
+
+def test_infinity_and_what_is_not_finite() -> None:
+    """JSON has no word for them: an error that is infinite comes back, what is NaN is unknown."""
+    error = ErrorRecord(
+        relative_l2=float("inf"), cosine=0.0, max_absolute=2.0, flipped_share=0.0,
+        reference_l2=0.0, residual_l2=float("nan"),
+    )  # fmt: skip
+    bucket = replace(sample.make_bucket(), error=error)
+    (found,) = decode(encode(sample.make_run(), [(sample.make_step()[0], (bucket,))])).buckets
+    assert found.error == replace(error, residual_l2=None)

@@ -40,9 +40,6 @@ def test_hooktrace_s_own_is_advised_for_torch_s(recorded: str, public: str) -> N
 
 
 def test_a_hook_of_one_s_own_is_to_be_written() -> None:
-    """Also what is called like nothing of torch's."""
+    """And averages are called so."""
     assert how_to_see("Trainer.my_hook") == "write it with @hooktrace.staged"
-
-
-def test_averages_are_called_so() -> None:
     assert {hook_name(hooks.allreduce_hook), hook_name(ddp_allreduce)} == AVERAGES
