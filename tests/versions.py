@@ -36,7 +36,6 @@ HOOKS_SHARDS = hasattr(getattr(torch.distributed.fsdp, "FSDPModule", None), "set
 OF_SHARDS = (
     "dashboards/test_queries.py",
     "device/test_torch_waits.py",
-    "device/test_units_waits.py",
     "device/test_units.py",
     "distributed/test_check_units.py",
     "distributed/test_fsdp.py",

@@ -16,6 +16,7 @@ from .hook_table import HOOKS, fake_parameters, training
 
 STEPS = 6
 CHECKED = [1, 2, 3, 4, 5]
+ALONE: dict[str, Any] = {"align_clocks": False, "run_id": "fake"}
 
 pytestmark = pytest.mark.slow
 
@@ -34,10 +35,7 @@ def nothing_ends(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 @pytest.mark.parametrize("name", HOOKS)
 def test_looking_waits_for_nothing_and_lets_go_of_nothing(name: str) -> None:
     """And what it finds comes to the records: that a number is there, since nothing computes."""
-    with (
-        FakeDevice() as device,
-        Tracer(align_clocks=False, run_id="fake", **LOOKS) as tracer,
-    ):
+    with FakeDevice() as device, Tracer(**ALONE, **LOOKS) as tracer:
         parameters = fake_parameters()
         training(name, parameters, tracer, device.end_backward)(STEPS)
         tracer.flush()
@@ -53,10 +51,7 @@ def test_under_capture_nothing_is_looked_at() -> None:
     """A graph has in it what the hook enqueues, and no more: no event, no copy, no collective."""
     counts = []
     for options in (LOOKS, {"error_every": 0}):
-        with (
-            FakeDevice() as device,
-            Tracer(align_clocks=False, run_id="fake", **options) as tracer,
-        ):
+        with FakeDevice() as device, Tracer(**ALONE, **options) as tracer:
             run = training("fp16", fake_parameters(), tracer, device.end_backward)
             run(CHECKED[0])
             before = device.counts()
@@ -88,10 +83,7 @@ def test_a_rank_that_cannot_probe_issues_nothing(
     """Nor without the consent of all: the hook's collectives are alone as if not checked."""
     issued = []
     for options in ({"error_every": 0}, {"error_every": 1, "error_all_buckets": True}):
-        with (
-            FakeDevice() as device,
-            Tracer(align_clocks=False, run_id="fake", **options) as tracer,
-        ):
+        with FakeDevice() as device, Tracer(**ALONE, **options) as tracer:
             run = training("fp16", fake_parameters(), tracer, device.end_backward)
             run(CHECKED[0])
             monkeypatch.setattr(f"{owner}.{name}", fails)

@@ -20,29 +20,23 @@ FAULTY = (
 )
 
 
+@pytest.mark.parametrize("is_traced", [False, True])
 @pytest.mark.parametrize("name", HOOKS)
-def test_memory_is_kept_until_its_streams_are_done(name: str) -> None:
-    """Whatever a hook holds across a yield, in a variable or not; and nothing synchronises."""
-    with FakeDevice() as device:
-        parameters = fake_parameters()
-        training(name, parameters)(STEPS)
-    assert device.faults() == []
-    assert device.synchronising == []
+def test_memory_is_kept_until_its_streams_are_done(name: str, is_traced: bool) -> None:
+    """Whatever a hook holds across a yield, in a variable or not; and nothing synchronises.
 
-
-@pytest.mark.parametrize("name", HOOKS)
-def test_tracing_adds_no_synchronisation_and_no_fault(name: str) -> None:
-    """Each call has its times on the device, and nothing else is other than untraced."""
+    Traced it is not other: each call has its times on the device besides.
+    """
     with (
         FakeDevice() as device,
         Tracer(error_every=0, align_clocks=False, run_id="fake") as tracer,
     ):
         parameters = fake_parameters()
-        training(name, parameters, tracer)(STEPS)
+        training(name, parameters, tracer if is_traced else None)(STEPS)
         tracer.flush()
         assert tracer.losses() == {}
-        assert len(tracer.buckets()) == 2 * STEPS
-        assert all(bucket.device is not None for bucket in tracer.buckets())
+        on_device = [bucket.device is not None for bucket in tracer.buckets()]
+        assert on_device == [True] * 2 * STEPS * is_traced
     assert device.faults() == []
     assert device.synchronising == []
 

@@ -8,21 +8,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, share_comm_ctx
-from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather
 from torch.utils.checkpoint import checkpoint
 
 from hooktrace import Tracer, fsdp
-from hooktrace.fsdp import torch_groups, torch_waits
-from hooktrace.records import BucketRecord
-from hooktrace.staging.calls import BucketCall
-from tests.staging.test_units import Reduces
+from hooktrace.fsdp import torch_waits
+from hooktrace.records import StepRecord
 from tests.versions import FINALISES_BY_HAND
 
 from .simulated_streams import Block, SimulatedStreams
@@ -38,9 +35,37 @@ SLOW = {"all_gather": 33, "reduce_scatter": 41, "all_reduce": 57}
 Setup = tuple[nn.Module, Callable[[], None]]
 
 
-def alone() -> Tracer:
-    """Return a tracer that is connected to nobody."""
-    return Tracer(error_every=0, align_clocks=False, channel=False, run_id="fake")
+class Traced:
+    """A device on which models are traced by a tracer that is connected to nobody."""
+
+    def __init__(self, takes: dict[str, int]) -> None:
+        self.device = SimulatedStreams(**takes)
+
+    def __enter__(self) -> Self:
+        self.device.__enter__()
+        self.tracer = Tracer(error_every=0, align_clocks=False, channel=False, run_id="fake")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tracer.close()
+        self.device.__exit__()
+
+    def trace(self, model: nn.Module, **options: Any) -> Any:
+        return fsdp.trace(model, tracer=self.tracer, **options)
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        self.tracer.flush()
+        return self.tracer.steps()
+
+    @property
+    def exposed_ms(self) -> dict[str, float | None]:
+        """What each collective exposes."""
+        self.tracer.flush()
+        return {
+            str(one.unit): None if one.exposed_ns is None else one.exposed_ns / 1e6
+            for one in self.tracer.buckets()
+        }
 
 
 def mesh_of(*shape: int) -> DeviceMesh:
@@ -74,12 +99,6 @@ def own_methods(model: nn.Module) -> list[str]:
     return [name for one in (*groups_of(model), *states) for name in names & vars(one).keys()]
 
 
-def exposed_ms(records: list[BucketRecord]) -> dict[str, float | None]:
-    return {
-        str(one.unit): None if one.exposed_ns is None else one.exposed_ns / 1e6 for one in records
-    }
-
-
 def names(collective: str, phase: str, *ms: float) -> dict[str, float]:
     """Return what the layers' collectives expose."""
     return {f"{i} {collective} ({phase})": one for i, one in enumerate(ms)}
@@ -91,12 +110,9 @@ HIDDEN = {
 }
 
 BY_HAND: dict[str, tuple[dict[str, int], tuple[int, ...], dict[str, float]]] = {
-    # Forward is 10 ms a layer, backward 20.  Gathers end at 4, 8 and 12, and are needed at 0, 14
-    # and 24; in backward at 28, 38 and 58, needed at 34, 54 and 74.  The scatters of layers 2 and 1
-    # are 54 to 61 and 74 to 81, waited for at 74 and 94; that of layer 0 is 94 to 101, at the end.
-    "overlapped": (FAST, (4,), {**HIDDEN, **names("reduce-scatter", "backward", 7, 0, 0)}),
-    # Forward gathers are 0 to 14, 14 to 28, 28 to 42, needed at 0, 24, 38, and backward begins with
-    # 42 to 56, needed at 52; then 56 to 70, needed at 76.
+    # Forward is 10 ms a layer, backward 20.  Forward gathers are 0 to 14, 14 to 28, 28 to 42,
+    # needed at 0, 24, 38; backward begins with 42 to 56, needed at 52; then 56 to 70, needed at 76.
+    # Of the scatters only the last one is waited for.
     "late gathers": (
         FAST | {"all_gather": 14},
         (4,),
@@ -113,9 +129,10 @@ BY_HAND: dict[str, tuple[dict[str, int], tuple[int, ...], dict[str, float]]] = {
         (4,),
         {**HIDDEN, **names("reduce-scatter", "backward", 27, 7, 7)},
     ),
-    # Scatters as when overlapped, and what is reduced over the replicas 61 to 76, 81 to 96, and 101
-    # to 116.  At 94 all is waited for: layer 1's until 96, layer 0's scatter until 101, its
-    # all-reduce until 116.
+    # Gathers end at 4, 8 and 12, and are needed at 0, 14 and 24; in backward at 28, 38 and 58,
+    # needed at 34, 54 and 74.  Scatters are 54 to 61, 74 to 81 and 94 to 101; what is reduced over
+    # the replicas 61 to 76, 81 to 96, and 101 to 116.  At 94 all is waited for: layer 1's until 96,
+    # layer 0's scatter until 101, its all-reduce until 116.
     "replicas": (
         FAST | {"all_reduce": 15},
         (2, 2),
@@ -132,37 +149,24 @@ BY_HAND: dict[str, tuple[dict[str, int], tuple[int, ...], dict[str, float]]] = {
 def test_what_is_exposed_by_hand(name: str) -> None:
     """Of each call, ms; the step's is their sum."""
     takes, shape, expected = BY_HAND[name]
-    with SimulatedStreams(**takes) as device, alone() as tracer:
-        model = blocks(device, *shape)
-        fsdp.trace(model, tracer=tracer)
+    with Traced(takes) as traced:
+        model = blocks(traced.device, *shape)
+        traced.trace(model)
         train(model)
-        tracer.flush()
-        assert tracer.losses() == {}
-        assert exposed_ms(tracer.buckets()) == expected
-        assert [one.exposed_ns for one in tracer.steps()] == [sum(expected.values()) * 1e6]
+        assert traced.exposed_ms == expected
+        assert [one.exposed_ns for one in traced.steps] == [sum(expected.values()) * 1e6]
+        assert traced.tracer.losses() == {}
 
 
-def plain(device: SimulatedStreams) -> Setup:
-    """Gradients of the first layer are reduced in the end of the pass."""
-    model = blocks(device)
-    return model, lambda: train(model, to_input=False)
-
-
-def as_is(count: int, *shape: int, **options: Any) -> Callable[[SimulatedStreams], Setup]:
-    """Return what makes a model of so many layers, over this mesh, and trains it."""
-
-    def made(device: SimulatedStreams) -> Setup:
-        model = blocks(device, *shape, count=count, **options)
-        return model, lambda: train(model)
-
-    return made
+def trained(model: nn.Module, **options: Any) -> Setup:
+    return model, lambda: train(model, **options)
 
 
 def several_inputs_kept(device: SimulatedStreams) -> Setup:
     """A reduce-scatter is waited for three layers later."""
     model = blocks(device, 2, 2, count=6)
     model.set_reduce_scatter_max_input_buffers(3)
-    return model, lambda: train(model)
+    return trained(model)
 
 
 def accumulated(device: SimulatedStreams) -> Setup:
@@ -170,13 +174,10 @@ def accumulated(device: SimulatedStreams) -> Setup:
     model = blocks(device, 2, 2)
 
     def step() -> None:
-        model.set_requires_gradient_sync(False)
-        train(model)
-        model.set_requires_gradient_sync(True)
-        model.set_requires_all_reduce(False)
-        train(model)
-        model.set_requires_all_reduce(True)
-        train(model)
+        for sync, all_reduce in ((False, True), (True, False), (True, True)):
+            model.set_requires_gradient_sync(sync)
+            model.set_requires_all_reduce(all_reduce)
+            train(model)
 
     return model, step
 
@@ -189,37 +190,10 @@ def prefetched(device: SimulatedStreams) -> Setup:
         layer.set_modules_to_forward_prefetch(layers[i + 1 : i + 3])
     for layer, following in pairwise(reversed(layers)):
         layer.set_modules_to_backward_prefetch([following])
-    return model, lambda: train(model)
-
-
-def reduced_twice(device: SimulatedStreams) -> Setup:
-    """Passes inside another one: a unit waits for what it has reduced itself in the one before."""
-    model = blocks(device, 2, 2)
-    model.set_reduce_scatter_max_input_buffers(9)
-
-    def passes() -> None:
-        for is_last in (False, True):
-            model.set_is_last_backward(is_last)
-            with torch.enable_grad():
-                train(model)
-
-    return model, lambda: Reduces.apply(torch.ones(1, requires_grad=True), passes).backward()
+    return trained(model)
 
 
 def by_hand(device: SimulatedStreams) -> Setup:
-    """The script waits for what the pass has reduced, after some work of its own."""
-    model = blocks(device)
-    model.set_manual_backward_finalization(True)
-
-    def step() -> None:
-        train(model)
-        device.run(3)
-        model.finalize_backward()
-
-    return model, step
-
-
-def by_hand_later(device: SimulatedStreams) -> Setup:
     """Two passes are reduced together by the script, which works on and then waits."""
     model = blocks(device, 2, 2)
     model.set_manual_backward_finalization(True)
@@ -236,30 +210,20 @@ def by_hand_later(device: SimulatedStreams) -> Setup:
     return model, step
 
 
-class Chunks(nn.Module):
-    """A trunk, and a head that the loss calls for itself, chunk by chunk."""
-
-    def __init__(self, device: SimulatedStreams) -> None:
-        super().__init__()
-        self.trunk, self.norm, self.head = Block(device), Block(device), Block(device)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.norm(self.trunk(x))
-        return found
-
-
 def partly_called(device: SimulatedStreams) -> Setup:
-    """Two modules are one unit, of which each backward pass of a chunk has one."""
-    model, mesh = Chunks(device), mesh_of(4)
-    fully_shard(model.trunk, mesh=mesh)
-    fully_shard([model.norm, model.head], mesh=mesh)
+    """A trunk, and a head that the loss calls for itself, chunk by chunk; it is a unit of two."""
+    trunk, norm, head = model = nn.Sequential(*(Block(device) for _ in range(3)))
+    mesh = mesh_of(4)
+    fully_shard(trunk, mesh=mesh)
+    fully_shard([norm, head], mesh=mesh)
+    model.forward = lambda x: norm(trunk(x))  # type: ignore[method-assign]
     fully_shard(model, mesh=mesh)
 
     def step() -> None:
         out = model(torch.ones(2, 8))
         leaf = out.detach().requires_grad_()
         for chunk in leaf.chunk(2):
-            model.head(chunk).sum().backward()
+            head(chunk).sum().backward()
             device.run(1)
         out.backward(leaf.grad)
 
@@ -288,32 +252,14 @@ def checkpointed(device: SimulatedStreams) -> Setup:
     for block in model:
         inner = block.forward
         block.forward = lambda x, inner=inner: checkpoint(inner, x, use_reentrant=False)
-    return model, lambda: train(model)
+    return trained(model)
 
 
 def not_needed(device: SimulatedStreams) -> Setup:
     """A layer is gathered again after its last use, and waited for at the end."""
     model = blocks(device, count=4)
     model[0].set_modules_to_backward_prefetch([model[3]])
-    return model, lambda: train(model)
-
-
-def two_roots(device: SimulatedStreams) -> Setup:
-    """Each with streams of its own."""
-    model = nn.Sequential(blocks(device), blocks(device, 2, 2))
-    return model, lambda: train(model)
-
-
-def own_gathers(device: SimulatedStreams) -> Setup:
-    """Gathers that are somebody's own."""
-
-    class Own(DefaultAllGather):
-        """Like torch's."""
-
-    model = blocks(device)
-    for block in model:
-        block.set_custom_all_gather(Own())
-    return model, lambda: train(model)
+    return trained(model)
 
 
 def evaluated_between(device: SimulatedStreams) -> Setup:
@@ -330,18 +276,23 @@ def evaluated_between(device: SimulatedStreams) -> Setup:
     return model, step
 
 
-SETUPS = {
-    **({one.__name__: one for one in (by_hand, by_hand_later)} if FINALISES_BY_HAND else {}),
-    "replicas": as_is(5, 2, 2),
-    "nothing but the all-reduce": as_is(3, 4, 1),
-    "nothing is gathered in backward": as_is(3, reshard_after_forward=False),
-    "gathers in backward are of a smaller group": as_is(3, reshard_after_forward=2),
+SETUPS: dict[str, Callable[[SimulatedStreams], Setup]] = {
+    **({"by hand": by_hand} if FINALISES_BY_HAND else {}),
+    "reduced in the end of the pass": lambda device: trained(blocks(device), to_input=False),
+    "replicas": lambda device: trained(blocks(device, 2, 2, count=5)),
+    "nothing but the all-reduce": lambda device: trained(blocks(device, 4, 1)),
+    "nothing is gathered in backward": lambda device: trained(
+        blocks(device, reshard_after_forward=False)
+    ),
+    "gathers in backward are of a smaller group": lambda device: trained(
+        blocks(device, reshard_after_forward=2)
+    ),
+    "two roots": lambda device: trained(nn.Sequential(blocks(device), blocks(device, 2, 2))),
     **{
         setup.__name__: setup
         for setup in (
-            *(plain, several_inputs_kept, accumulated, prefetched, reduced_twice, partly_called),
-            *(unsharded_before, checkpointed, not_needed, two_roots, own_gathers),
-            evaluated_between,
+            *(several_inputs_kept, accumulated, prefetched, partly_called),
+            *(unsharded_before, checkpointed, not_needed, evaluated_between),
         )
     },
 }
@@ -352,76 +303,78 @@ SETUPS = {
 def test_steps_expose_what_the_computing_stream_stood_still_for(
     setup: str, takes: dict[str, int]
 ) -> None:
-    """Exactly: streams copy and divide in no time here."""
-    with SimulatedStreams(**takes) as device, alone() as tracer:
-        model, step = SETUPS[setup](device)
-        fsdp.trace(model, tracer=tracer)
-        for _ in range(3):
+    """Exactly: streams copy and divide in no time here.  Events are used again after a step."""
+    created = []
+    with Traced(takes) as traced:
+        model, step = SETUPS[setup](traced.device)
+        traced.trace(model)
+        for _ in range(4):
             step()
-        tracer.flush()
-        exposed = [one.exposed_ns for one in tracer.steps()]
-        assert None not in exposed
-        assert sum(exposed) == (device.standstill_ms() - device.beside_ms) * 1_000_000 > 0  # type: ignore[arg-type]
-        assert tracer.losses() == {}
-        for bucket in tracer.buckets():
+            traced.tracer.flush()
+            pool = traced.tracer.event_pool
+            free = [event for of_device in pool._free.values() for event in of_device]
+            assert len({*map(id, free)}) == len(free), "each goes back once"
+            created.append(pool.created)
+        exposed = [one.exposed_ns or 0 for one in traced.steps]
+        assert all(one.exposed_ns is not None for one in traced.steps)
+        assert sum(exposed) == (traced.device.standstill_ms() - traced.device.beside_ms) * 10**6 > 0
+        assert traced.tracer.losses() == {}
+        for bucket in traced.tracer.buckets():
             assert bucket.device is not None
             assert bucket.exposed_ns is not None
             assert bucket.exposed_ns <= bucket.device.done_ns - bucket.device.ready_ns
+    assert created[1] == created[3]
 
 
 def test_models_that_share_streams() -> None:
     """The end of one's pass waits for what the other has reduced; each has its own part of it."""
-    with SimulatedStreams(**SLOW) as device, alone() as tracer:
-        first, second = blocks(device), blocks(device)
+    with Traced(SLOW) as traced:
+        first, second = blocks(traced.device), blocks(traced.device)
         share_comm_ctx([first, second])
         for model in (first, second):
-            fsdp.trace(model, tracer=tracer)
+            traced.trace(model)
         for _ in range(3):
             train(nn.Sequential(first, second))
-        tracer.flush()
-        assert tracer.losses() == {}
-        assert len(tracer.steps()) == 6
-        exposed = [one.exposed_ns for one in tracer.steps()]
-        assert sum(exposed) == device.standstill_ms() * 1_000_000  # type: ignore[arg-type]
+        exposed = [one.exposed_ns or 0 for one in traced.steps]
+        assert (len(exposed), sum(exposed)) == (6, traced.device.standstill_ms() * 10**6)
+        assert traced.tracer.losses() == {}
 
 
 def test_what_is_waited_for_after_its_step_is_not_known() -> None:
     """A pass that is not the last one leaves its last reduction to the next one, and says so."""
-    with SimulatedStreams(**FAST) as device, alone() as tracer:
-        model = blocks(device)
-        fsdp.trace(model, tracer=tracer)
+    with Traced(FAST) as traced:
+        model = blocks(traced.device)
+        traced.trace(model)
         model.set_is_last_backward(False)
         train(model)
+        unknown = [name for name, ms in traced.exposed_ms.items() if ms is None]
+        assert unknown == ["0 reduce-scatter (backward)"]
         model.set_is_last_backward(True)
         train(model)
-        tracer.flush()
-        unfinished, ended = tracer.steps()
+        unfinished, ended = traced.steps
         assert (unfinished.exposed_ns, unfinished.complete) == (None, True)
-        known = exposed_ms(tracer.buckets()[:9])
-        assert [name for name, ms in known.items() if ms is None] == ["0 reduce-scatter (backward)"]
         assert ended.exposed_ns is not None
-        assert tracer.losses() == {}
+        assert traced.tracer.losses() == {}
 
 
 def test_tracing_again_and_removing() -> None:
     """One wait is told of once; then all is as it was, the inputs that are kept among it."""
-    with SimulatedStreams(**SLOW) as device, alone() as tracer:
-        model = blocks(device)
+    with Traced(SLOW) as traced:
+        model = blocks(traced.device)
         train(model)
-        at = device.standstill_ms()
-        fsdp.trace(model, tracer=tracer)
-        traced = fsdp.trace(model, tracer=tracer)
+        at = traced.device.standstill_ms()
+        traced.trace(model)
+        handle = traced.trace(model)
         train(model)
-        tracer.flush()
-        assert [one.exposed_ns for one in tracer.steps()] == [
-            (device.standstill_ms() - at) * 1_000_000
+        assert [one.exposed_ns for one in traced.steps] == [
+            (traced.device.standstill_ms() - at) * 10**6
         ]
         model.set_is_last_backward(False)
         train(model)
         (context,) = {id(one.comm_ctx): one.comm_ctx for one in groups_of(model)}.values()
         kept = list(context.reduce_scatter_states)
         assert len(kept) == 1
-        traced.remove()
+        handle.remove()
         assert own_methods(model) == []
         assert type(context.reduce_scatter_states) is list
         assert [*map(id, context.reduce_scatter_states)] == [*map(id, kept)]
@@ -430,120 +383,31 @@ def test_tracing_again_and_removing() -> None:
         assert context.reduce_scatter_states == []
 
 
-def test_events_are_used_again() -> None:
-    """Each goes back once, also where several calls have it."""
-    with SimulatedStreams(**SLOW) as device, alone() as tracer:
-        model = blocks(device, 2, 2)
-        fsdp.trace(model, tracer=tracer)
-        created = []
-        for _ in range(4):
-            train(model)
-            tracer.flush()
-            pool = tracer.event_pool
-            free = [event for of_device in pool._free.values() for event in of_device]
-            assert len({*map(id, free)}) == len(free)
-            created.append(pool.created)
-        assert created[1:] == created[:1] * 3
-
-
-def test_a_call_that_lost_its_stamps_is_unknown_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was waited for together with it is known."""
-    over = BucketCall.over
-
-    def lost(call: BucketCall) -> None:
-        over(call)
-        if call.slot.unit is not None and str(call.slot.unit).startswith("0 reduce-scatter"):
-            call.lose_stamps(RuntimeError("a clock"))
-
-    monkeypatch.setattr(BucketCall, "over", lost)
-    with SimulatedStreams(**FAST) as device, alone() as tracer:
-        model = blocks(device, 2, 2)
-        fsdp.trace(model, tracer=tracer)
-        train(model)
-        tracer.flush()
-        found = exposed_ms(tracer.buckets())
-        assert [name for name, ms in found.items() if ms is None] == ["0 reduce-scatter (backward)"]
-        assert found["0 all-reduce (backward)"] == 9
-        assert [one.exposed_ns for one in tracer.steps()] == [None]
-
-
-def test_a_group_on_a_cpu_is_left_alone() -> None:
-    """Beside others that are on a device."""
-    with SimulatedStreams(**FAST) as device, alone() as tracer:
-        model = blocks(device)
-        one, *others = torch_groups.groups_of(model)
-        with pytest.MonkeyPatch.context() as patch:  # which ends before that of the streams
-            patch.setattr(torch_waits, "has_events", lambda device: False)
-            assert torch_waits.watched(one, tracer.unit_waits) is None
-            assert not torch_waits.can_watch([one, *others], "net")
-        assert own_methods(model) == []
-
-
-def test_methods_that_others_have_put_there() -> None:
-    """One from before is called, and there again; one from after stays."""
-    called: list[str] = []
-    with SimulatedStreams(**FAST) as device, alone() as tracer:
-        model = blocks(device)
-        group, *_ = groups_of(model)
-        torchs = group.finalize_backward
-
-        def before() -> None:
-            called.append("before")
-            torchs()
-
-        group.finalize_backward = before
-        traced = fsdp.trace(model, tracer=tracer)
-        ours = group.post_backward
-
-        def after(*args: Any) -> None:
-            called.append("after")
-            ours(*args)
-
-        group.post_backward = after
-        train(model)
-        traced.remove()
-        assert called == ["after", "before"]
-        assert group.finalize_backward is before
-        assert group.post_backward is after
-        train(model)
-        assert type(group.comm_ctx.reduce_scatter_states) is list
-
-
-def test_an_event_that_fails_leaves_it_unknown() -> None:
-    """Of those that it was for; it is counted, and training goes on."""
-    with SimulatedStreams(**FAST) as device, alone() as tracer:
-        model = blocks(device)
-        fsdp.trace(model, tracer=tracer)
-        device.fails_on = device.computing
-        train(model)
-        device.fails_on = None
-        train(model)
-        tracer.flush()
-        failed, well = tracer.steps()
-        assert (failed.exposed_ns, failed.complete) == (None, True)
-        assert failed.communication_ns is not None
-        assert well.exposed_ns is not None
-        # Six gathers, two inputs that are used again, and the end.
-        assert tracer.losses() == {"stamp_failed": 9}
-
-
-def test_what_raises_beside_the_event_is_no_matter_of_training(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As where another version of FSDP has other names: it is counted, and nothing is known."""
+@pytest.mark.parametrize("fails", ["event", "name"])
+def test_what_fails_leaves_it_unknown(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    """An event, or a name of another version of FSDP: it is counted, and training goes on."""
 
     def gone(*_: Any, **__: Any) -> None:
         raise AttributeError("reduce_scatter_stream")
 
-    with SimulatedStreams(**FAST) as device, alone() as tracer:
-        model = blocks(device)
-        fsdp.trace(model, tracer=tracer)
-        monkeypatch.setattr(tracer.unit_waits, "before", gone)
+    with Traced(FAST) as traced:
+        model = blocks(traced.device)
+        traced.trace(model)
+        with monkeypatch.context() as patch:
+            if fails == "event":
+                patch.setattr(traced.device, "fails_on", traced.device.computing)
+            else:
+                patch.setattr(traced.tracer.unit_waits, "before", gone)
+            train(model)
         train(model)
-        tracer.flush()
-        assert {one.exposed_ns for one in tracer.buckets()} == {None}
-        assert [(one.exposed_ns, one.complete) for one in tracer.steps()] == [(None, True)]
-        assert tracer.losses()["stamp_failed"] > 0
+        failed, well = traced.steps
+        assert (failed.exposed_ns, failed.complete) == (None, True)
+        assert failed.communication_ns is not None
+        assert well.exposed_ns is not None
+        (lost,) = traced.tracer.losses().items()
+        assert lost[0] == "stamp_failed"
+        # Six gathers, two inputs that are used again, and the end.
+        assert lost[1] == 9 or fails == "name"
 
 
 @pytest.mark.parametrize(
@@ -562,10 +426,10 @@ def test_another_version_of_torch(
 ) -> None:
     """Of other names, or of which nobody has looked: nothing is touched, and that is said."""
     monkeypatch.setattr(where, what, other)
-    with SimulatedStreams(**FAST) as device, alone() as tracer:
-        model = blocks(device)
+    with Traced(FAST) as traced:
+        model = blocks(traced.device)
         with caplog.at_level(logging.WARNING, "hooktrace"):
-            fsdp.trace(model, tracer=tracer, name="net")
+            traced.trace(model, name="net")
         assert caplog.messages == [
             f"where the computing stream of torch {torch.__version__} waits for FSDP's "
             "collectives is not known to hooktrace, so what is exposed of net is not known; use "
@@ -573,7 +437,5 @@ def test_another_version_of_torch(
         ]
         assert own_methods(model) == []
         train(model)
-        tracer.flush()
-        (step,) = tracer.steps()
-        assert (step.exposed_ns, step.complete) == (None, True)
-        assert tracer.losses() == {}
+        assert [(one.exposed_ns, one.complete) for one in traced.steps] == [(None, True)]
+        assert traced.tracer.losses() == {}
