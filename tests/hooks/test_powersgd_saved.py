@@ -58,8 +58,8 @@ def test_memory_is_found_again_by_parameter(again: Callable[[Any], PowerSGDState
     assert loaded.rng.randint(1 << 30) == expected.rng.randint(1 << 30)
 
 
-def test_loading_changes_nothing_of_what_was_saved() -> None:
-    """The hook writes into its memory, and a checkpoint may be loaded again."""
+def test_loading_leaves_what_was_saved_and_the_order_that_is_known() -> None:
+    """The hook writes into its memory, and a state that has served its model keeps that's order."""
     state, bucket = remembering()
     saved = state.state_dict()
     loaded = PowerSGDState(None, 1)
@@ -68,14 +68,7 @@ def test_loading_changes_nothing_of_what_was_saved() -> None:
     loaded.recall(bucket)
     loaded.error_dict[0].zero_()
     assert torch.equal(state.error_dict[0], torch.full((67,), 2.0))
-
-
-def test_in_the_same_job_the_parameters_are_known() -> None:
-    """A state that has served its model keeps their order, in which DDP's buckets no longer are."""
-    state, bucket = remembering()
-    order = state._model
-    state.load_state_dict(state.state_dict())
-    assert state._model is order
+    state.load_state_dict(saved)
     state.claim(bucket)
     with pytest.raises(ValueError, match="make one PowerSGDState for each model"):
         state.claim(bucket_of((2, 2)))

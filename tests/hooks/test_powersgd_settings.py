@@ -30,28 +30,21 @@ def test_settings_that_cannot_work_are_refused(
         PowerSGDState(**{"process_group": None, **settings})
 
 
-def test_a_step_is_counted_at_its_last_bucket(caplog: pytest.LogCaptureFixture) -> None:
-    """Compression begins at the step that was asked for, and is logged then."""
-    state = PowerSGDState(None, start_powerSGD_iter=2)
+def test_what_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A step at its last bucket; statistics at the first compressed step and then every third."""
+    state = PowerSGDState(None, start_powerSGD_iter=2, compression_stats_logging_frequency=3)
+    compressed = []
     with caplog.at_level(logging.INFO):
-        for _ in range(2):
-            assert not state.compresses
-            state.maybe_increase_iter(bucket_of((2, 2), is_last=False))
-            state.maybe_increase_iter(bucket_of((2, 2)))
-    assert state.compresses
-    assert [r.getMessage() for r in caplog.records] == ["PowerSGD begins to compress after 2 steps"]
-
-
-def test_statistics_are_logged_at_their_frequency(caplog: pytest.LogCaptureFixture) -> None:
-    """At the first compressed step and then every third."""
-    state = PowerSGDState(None, compression_stats_logging_frequency=3)
-    bucket = bucket_of((2, 2))
-    with caplog.at_level(logging.INFO):
-        for _ in range(5):
-            state.count(100, 25, bucket)
-            state.maybe_increase_iter(bucket)
+        for _ in range(7):
+            compressed.append(state.compresses)
+            for bucket in (bucket_of((2, 2), is_last=False), bucket_of((2, 2))):
+                if state.compresses and bucket.is_last():
+                    state.count(100, 25, bucket)
+                state.maybe_increase_iter(bucket)
+    assert compressed == [False] * 2 + [True] * 5
     assert state.compression_stats() == (4.0, 500, 125)
     assert [r.getMessage() for r in caplog.records] == [
-        "PowerSGD at step 0: 100 elements compressed to 25, rate 4.0",
-        "PowerSGD at step 3: 400 elements compressed to 100, rate 4.0",
+        "PowerSGD begins to compress after 2 steps",
+        "PowerSGD at step 2: 100 elements compressed to 25, rate 4.0",
+        "PowerSGD at step 5: 400 elements compressed to 100, rate 4.0",
     ]

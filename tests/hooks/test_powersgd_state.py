@@ -28,15 +28,6 @@ def test_all_of_torchs_attributes_are_there() -> None:
         ours.start_iter = 3  # type: ignore[attr-defined]
 
 
-def test_a_second_model_is_refused() -> None:
-    """Its residuals would be mixed up with the first one's."""
-    state, first = PowerSGDState(None), bucket_of((2, 2))
-    state.claim(first)
-    state.claim(first)
-    with pytest.raises(ValueError, match="make one PowerSGDState for each model"):
-        state.claim(bucket_of((2, 2)))
-
-
 def remembering() -> tuple[PowerSGDState, FakeBucket]:
     """Return a state that has a residual and factors of a bucket of one matrix and one vector."""
     state, bucket = PowerSGDState(None, 1), bucket_of((8, 8), (3,))
