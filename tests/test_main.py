@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,6 @@ from tests.ports import free_ports
 
 def call(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
-
-
-@pytest.fixture
-def taken_port() -> Iterator[int]:
-    """A port of loopback at which another program listens; the one before it is free."""
-    with socket.create_server(("127.0.0.1", free_ports(2) + 1)) as server:
-        yield server.getsockname()[1]
 
 
 @pytest.mark.parametrize(
@@ -56,23 +48,19 @@ def test_demo_names_a_bad_option_and_what_to_pass(
     assert not out.exists()
 
 
-def test_demo_names_the_rank_whose_port_is_in_use(taken_port: int, tmp_path: Path) -> None:
-    """The second rank's port is the one after the first's."""
-    result = call("demo", "--port", str(taken_port - 1), "--out", str(tmp_path))
-    assert result.exit_code == 2
-    assert (
-        f"port {taken_port}, for the metrics of rank 1, cannot be bound: Address already in use"
-        in result.stderr
-    )
-    assert result.stderr.rstrip().endswith("--port 0 for free ones")
-
-
-def test_demo_needs_a_directory_that_it_can_write(tmp_path: Path) -> None:
-    """A path below a file cannot hold the run."""
+def test_demo_says_what_it_cannot_bind_or_write(tmp_path: Path) -> None:
+    """The second rank's port is the one after the first's; below a file nothing can be written."""
     (tmp_path / "file").touch()
-    result = call("demo", "--port", "0", "--out", str(tmp_path / "file" / "run"))
-    assert result.exit_code == 2
-    assert "Not a directory; pass --out a directory that you may write" in result.stderr
+    with socket.create_server(("127.0.0.1", free_ports(2) + 1)) as server:
+        port = server.getsockname()[1]
+        bound = call("demo", "--port", str(port - 1), "--out", str(tmp_path))
+    written = call("demo", "--port", "0", "--out", str(tmp_path / "file" / "run"))
+    assert bound.exit_code == written.exit_code == 2
+    assert (
+        f"port {port}, for the metrics of rank 1, cannot be bound: Address already" in bound.stderr
+    )
+    assert bound.stderr.rstrip().endswith("--port 0 for free ones")
+    assert "Not a directory; pass --out a directory that you may write" in written.stderr
 
 
 def test_bench_passes_its_options_and_exit_code_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,19 +76,15 @@ def test_bench_passes_its_options_and_exit_code_on(monkeypatch: pytest.MonkeyPat
     assert (result.exit_code, calls) == (3, [{"quick": True, "json_path": Path("numbers.json")}])
 
 
-def test_hooks_lists_the_catalogue() -> None:
-    """A line for each hook, by the name that the demo takes."""
+def test_hooks_lists_the_catalogue_at_80_columns() -> None:
+    """A line for each hook, by the name that the demo takes, and what it does: nothing is cut."""
     result = call("hooks")
     assert result.exit_code == 0
-    names = [entry.name for entry in catalogue()]
-    first_words = [words[0] for line in result.output.splitlines() if (words := line.split())]
-    assert [word for word in first_words if word in names] == names
-
-
-def test_hooks_says_at_80_columns_what_each_does() -> None:
-    """Of both lists, whole: nothing is cut or wrapped."""
-    lines = call("hooks").output.splitlines()
+    lines = result.output.splitlines()
     assert max(map(len, lines)) <= 80
+    names = [entry.name for entry in catalogue()]
+    first_words = [words[0] for line in lines if (words := line.split())]
+    assert [word for word in first_words if word in names] == names
     stripped = [line.strip() for line in lines]
     assert {entry.what for entry in catalogue()} <= set(stripped)
     for hook in SHARDED_HOOKS:

@@ -20,7 +20,6 @@ CROSS_CUTTING = {
     "test_layering.py": "imports between all packages",
     "test_main.py": "the command line, whose module is __main__",
     "test_mirror.py": "the tree of tests",
-    "test_ports.py": "the ports that tests are given",
     "test_private_names.py": "torch's private names: one home each, and what is without them",
     "analysis/test_golden.py": "what all views say of many jobs",
     "analysis/test_same_answers.py": "which steps count, and who is late, wherever it is shown",

@@ -112,45 +112,29 @@ def test_without_a_flight_recorder_bytes_are_unknown(monkeypatch: pytest.MonkeyP
         FlightRecorder().issued(0, 10)
 
 
-def test_without_the_default_store_each_rank_has_its_own_run(
+def test_without_the_groups_names_each_does_with_less(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning says what to set; rounds stay on the hook's own group."""
-    monkeypatch.delattr(dist.distributed_c10d, "_get_default_store")
-    assert job._agreed_run_id(True) != job._agreed_run_id(True)
-    assert "set HOOKTRACE_RUN_ID to the same value everywhere" in caplog.text
-    group: Any = object()
-    assert groups.round_group(group, torch.zeros(1)) is group
+    """Each rank has its own run, and a warning says what to set; rounds stay on the hook's group.
 
-
-def test_without_registration_rounds_stay_on_the_hooks_group(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As on a backend that needs no group beside it."""
-    monkeypatch.setattr(groups, "_CAN_REGISTER", False)
-    group: Any = object()
-    assert groups.round_group(group, torch.zeros(1)) is group
-
-
-def test_without_a_groups_backend_its_facts_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The queue is not told from the wire, a timeout is torch's own, and other groups may be."""
+    The queue is not told from the wire, a timeout is torch's own, and other groups may be.
+    """
     group: Any = SimpleNamespace()
     assert groups._backend_facts(group, "cpu") == ("unknown", 0)
     assert groups.group_timeout(group) == dist.default_pg_timeout
-    monkeypatch.delattr(dist.distributed_c10d, "_world")
+    monkeypatch.setattr(groups, "_CAN_REGISTER", False)
+    assert groups.round_group(group, torch.zeros(1)) is group
+    for name in ("_world", "_get_default_store"):
+        monkeypatch.delattr(dist.distributed_c10d, name)
     assert not groups.only_default_group()
+    assert job._agreed_run_id(True) != job._agreed_run_id(True)
+    assert "set HOOKTRACE_RUN_ID to the same value everywhere" in caplog.text
 
 
 def test_a_store_without_clone_is_connected_to_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that waiting in one connection holds up nobody in another, as on torch 2.6."""
     server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-    class Bare:
-        """A store behind a prefix, of a torch that knows no ``clone``."""
-
-        underlying_store = server
-
-    monkeypatch.setattr(job, "job_store", Bare)
+    monkeypatch.setattr(job, "job_store", lambda: SimpleNamespace(underlying_store=server))
     connected = job.rendezvous_store("ours")
     connected.set("key", "value")
     assert dist.PrefixStore("ours", server).get("key") == b"value"
