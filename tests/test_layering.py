@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -15,31 +14,6 @@ import pytest
 import hooktrace
 
 PACKAGE = Path(__file__).resolve().parents[1] / "hooktrace"
-
-MAY_IMPORT = {
-    "records": set(),
-    "staging": {"records"},
-    "ranks": {"records", "staging"},
-    "probes": {"records", "staging", "ranks"},
-    "exporters": {"records"},
-    "analysis": {"records"},
-    "tracing": {"records", "staging", "ranks", "probes", "exporters"},
-    "hooks": {"staging", "tracing"},
-    "testing": {"records", "staging", "hooks", "probes", "tracing", "fsdp"},
-    "fsdp": {"records", "staging", "probes", "hooks", "tracing"},
-    "integrations": {"records", "staging", "exporters", "tracing", "hooks", "fsdp"},
-    "commands": {
-        *("records", "ranks", "exporters", "tracing", "hooks"),
-        *("analysis", "testing", "fsdp", "integrations"),
-    },
-    "__main__": {"commands", "integrations"},
-    "__init__": {"records", "staging", "hooks", "tracing", "analysis", "fsdp", "commands"},
-}
-"""Which packages each entry of ``hooktrace/`` imports from, types alone left out.
-
-``docs/architecture.md`` draws it.  The public names (``from .. import trace``) count as imports of
-the packages that they live in.
-"""
 
 
 def modules() -> dict[str, Path]:
@@ -65,20 +39,19 @@ def public_homes() -> dict[str, str]:
     }
 
 
-def only_for_types(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield what stands below ``if TYPE_CHECKING``: a class may be named that is further up."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            yield from ast.walk(node)
-
-
 def imports(module: str) -> set[str]:
-    """Return the modules of hooktrace that a module imports when it runs, wherever in it."""
+    """Return the modules of hooktrace that a module imports when it runs, wherever in it.
+
+    Not below ``if TYPE_CHECKING``: there a class may be named that is further up.
+    """
     path = MODULES[module]
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     found: set[str] = set()
-    tree = ast.parse(path.read_text())
-    for node in set(ast.walk(tree)) - set(only_for_types(tree)):
+    nodes = set(ast.walk(ast.parse(path.read_text())))
+    for node in list(nodes):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes -= set(ast.walk(node))
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name in MODULES}
         elif isinstance(node, ast.ImportFrom):
@@ -103,29 +76,24 @@ def entry(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def test_root_is_small() -> None:
-    """A reader sees the pipeline in the file tree: twelve parts, and the command."""
-    given = {"__init__.py", "__init__.pyi", "py.typed", "__pycache__"}  # in any typed package
-    shown = {path.name for path in PACKAGE.iterdir()} - given
-    assert len(shown) <= 13, sorted(shown)
+FOUND: dict[str, set[str]] = {entry(module): set() for module in MODULES}
+for _module, _others in IMPORTS.items():
+    FOUND[entry(_module)] |= {entry(other) for other in _others} - {entry(_module)}
 
 
-def test_the_map_says_what_may_be_imported() -> None:
-    """``docs/architecture.md`` has a row for each part, in an order in which imports go up."""
+def test_the_map_says_what_is_imported() -> None:
+    """``docs/architecture.md`` has a row for each part, in an order in which imports go up.
+
+    Types alone are left out.  Public names (``from .. import trace``) count as imports of the
+    packages that they live in.
+    """
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text("utf-8")
     told: dict[str, set[str]] = {}
     for part, said in re.findall(r"^\| `(\w+)` \|.*\| (.+) \|$", page, re.MULTILINE):
         whole, _, without = said.replace("`", "").partition(" but ")
         above = set(told) if whole == "all above" else set(whole.split(", ")) - {"nothing"}
         told[part] = above - set(without.split(", "))
-    assert told == {part: may for part, may in MAY_IMPORT.items() if part != "__init__"}
-
-
-def test_nothing_may_be_imported_that_nobody_imports() -> None:
-    found: dict[str, set[str]] = {part: set() for part in MAY_IMPORT}
-    for module, others in IMPORTS.items():
-        found[entry(module)] |= {entry(other) for other in others} - {entry(module)}
-    assert found == MAY_IMPORT
+    assert told == {part: others for part, others in FOUND.items() if part != "__init__"}
 
 
 VIEWS = {
@@ -150,7 +118,7 @@ def test_views_of_a_run_import_nothing_of_each_other() -> None:
     assert found == VIEWS
 
 
-@pytest.mark.parametrize("graph", [MAY_IMPORT, IMPORTS], ids=["packages", "modules"])
+@pytest.mark.parametrize("graph", [FOUND, IMPORTS], ids=["packages", "modules"])
 def test_nothing_imports_in_a_circle(graph: dict[str, set[str]]) -> None:
     """Over whatever detour; it raises and names one."""
     TopologicalSorter(graph).prepare()

@@ -63,19 +63,6 @@ def test_demo_says_what_it_cannot_bind_or_write(tmp_path: Path) -> None:
     assert "Not a directory; pass --out a directory that you may write" in written.stderr
 
 
-def test_bench_passes_its_options_and_exit_code_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The subcommand is no more than a door to ``hooktrace.commands.bench.run``."""
-    calls = []
-
-    def fake(**options: object) -> int:
-        calls.append(options)
-        return 3
-
-    monkeypatch.setattr("hooktrace.commands.bench.run", fake)
-    result = call("bench", "--quick", "--json", "numbers.json")
-    assert (result.exit_code, calls) == (3, [{"quick": True, "json_path": Path("numbers.json")}])
-
-
 def test_hooks_lists_the_catalogue_at_80_columns() -> None:
     """A line for each hook, by the name that the demo takes, and what it does: nothing is cut."""
     result = call("hooks")

@@ -33,39 +33,31 @@ CROSS_CUTTING = {
 """Tests of several modules at once, and what they are about."""
 
 
-def module_of(test: Path) -> Path:
-    """Return the path of the module or package that a test is named for."""
-    name = test.stem.removeprefix("test_")
-    return PACKAGE / test.relative_to(TESTS).parent / name
-
-
 MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if not path.name.startswith("__")]
 """Those with code; what ``__init__`` offers is tested by name."""
 
+TESTED = [path.relative_to(TESTS) for path in sorted(TESTS.rglob("test_*.py"))]
 
-def names_a_part(test: Path) -> bool:
-    """Return whether a test is named for a module beside it and one part of that."""
-    module = module_of(test)
-    return any(module.name.startswith(f"{one.stem}_") for one in module.parent.glob("*.py"))
+
+def is_named_for_a_module(test: Path) -> bool:
+    """Return whether a test is named for a module or package beside it, or one part of that."""
+    folder, name = PACKAGE / test.parent, test.stem.removeprefix("test_")
+    beside = [path.stem for path in folder.glob("*.py")]
+    return (folder / name).is_dir() or any(f"{name}_".startswith(f"{one}_") for one in beside)
 
 
 def has_test(module: Path) -> bool:
     """Return whether a module has a test of its name, or its package of the package's."""
     relative = module.relative_to(PACKAGE)
     own, package = f"test_{relative.name}", f"test_{relative.parent.name}.py"
-    beside = [TESTS / relative.parent / own, TESTS / relative.parent.parent / package]
-    return any(test.exists() for test in beside) or any(
-        (TESTS / place / name).exists() for place in PLACES for name in (own, package)
-    )
+    places = [relative.parent / own, relative.parent.parent / package]
+    places += [Path(place, name) for place in PLACES for name in (own, package)]
+    return any(place in TESTED for place in places)
 
 
 def only_declares(module: Path) -> bool:
     """Return whether there is nothing in a module that could be done wrong: types, no statement."""
-    functions = [
-        node
-        for node in ast.walk(ast.parse(module.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
+    functions = [one for one in ast.walk(ast.parse(module.read_text())) if hasattr(one, "returns")]
     return all(
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         for function in functions
@@ -74,24 +66,12 @@ def only_declares(module: Path) -> bool:
 
 
 def test_each_test_is_named_for_a_module() -> None:
-    """Rename it after its module, or list it in ``CROSS_CUTTING``."""
-    tests = [path.relative_to(TESTS) for path in sorted(TESTS.rglob("test_*.py"))]
-    strays = []
-    for test in tests:
-        module = module_of(TESTS / test)
-        named = module.with_suffix(".py").is_file() or module.is_dir()
-        named = named or names_a_part(TESTS / test)
-        if test.parts[0] not in PLACES and named == (str(test) in CROSS_CUTTING):
-            strays.append(str(test))
-    assert strays == []
+    """Rename it after its module, or list it in ``CROSS_CUTTING``, which lists no others."""
+    own = [test for test in TESTED if test.parts[0] not in PLACES]
+    assert {str(test) for test in own if not is_named_for_a_module(test)} == set(CROSS_CUTTING)
 
 
 def test_each_module_has_a_test() -> None:
     """Add one of its name."""
     wanting = [module for module in MODULES if not (has_test(module) or only_declares(module))]
     assert [str(module.relative_to(PACKAGE)) for module in wanting] == []
-
-
-def test_the_table_is_up_to_date() -> None:
-    """What it names is there."""
-    assert [name for name in CROSS_CUTTING if not (TESTS / name).is_file()] == []

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import pytest
 import torch
+from torch._C._distributed_c10d import HashStore
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 
@@ -107,37 +108,6 @@ CALLBACKS: tuple[tuple[type, str], ...] = (
 """What futures call, on a device each on a stream of its own."""
 
 
-class JobStore:
-    """A store in which all ranks say and do what this one, rank 0 of ``size``, says and does."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._values: dict[str, str] = {}
-
-    def set(self, key: str, value: str) -> None:
-        """Set a key; one that ends in this rank's number is set for every rank."""
-        head, _, rank = key.rpartition("/")
-        for each in range(self._size) if rank == "0" else [rank]:
-            self._values[f"{head}/{each}"] = value
-
-    def get(self, key: str) -> bytes:
-        return self._values[key].encode()
-
-    def check(self, keys: list[str]) -> bool:
-        return all(key in self._values for key in keys)
-
-    def compare_set(self, key: str, expected: str, value: str) -> bytes:
-        """Set a key that is not there; return what it has."""
-        return self._values.setdefault(key, value).encode()
-
-    def add(self, key: str, amount: int) -> int:
-        self._values[key] = str(int(self._values.get(key, 0)) + amount * self._size)
-        return int(self._values[key])
-
-    def delete_key(self, key: str) -> None:
-        self._values.pop(key, None)
-
-
 class FakeDevice(StreamOracle):
     """Where hooks run as on a device: their callbacks inline, each on a stream of its own.
 
@@ -162,8 +132,9 @@ class FakeDevice(StreamOracle):
         patch = self._stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(streams, "enabled", self._protected)
         patch.setattr(streams, "current_stream", lambda device: self.stream)
-        patch.setattr(torch.Tensor, "record_stream", self._recorder())
-        patch.setattr(torch.Tensor, "pin_memory", self._pinner())
+        # Functions, which are methods of the tensor that they are called of.
+        for name, does in (("record_stream", self.record_stream), ("pin_memory", self.pin)):
+            patch.setattr(torch.Tensor, name, lambda *given, does=does: does(*given))
         for owner in (driver, order, probe):
             patch.setattr(owner, "new_future", lambda tensor: torch.futures.Future())
         for module in (slots, replicas):
@@ -198,9 +169,11 @@ class FakeDevice(StreamOracle):
 
     def _make_ranks_agree(self, patch: pytest.MonkeyPatch) -> None:
         """Let ranks that are not there probe what this one does."""
-        store = JobStore(4)
+        store = HashStore()
         for name in ("job_store", "rendezvous_store"):
             patch.setattr(plan, name, lambda prefix: store)
+        patch.setattr(plan.ProbePlan, "_want_the_same", lambda *_: True)
+        patch.setattr(plan.Consent, "given", lambda *_: True)
         patch.setattr(device_group, "_IN_ORDER", ("fake",))
         patch.setattr(device_group, "collectives_issued", lambda group, device: self.collectives)
         # Where nothing computes, the step that a rank says it is at is not known.
@@ -225,18 +198,6 @@ class FakeDevice(StreamOracle):
             memory = torch.zeros(size, dtype=torch.uint8)
         self.pinned.append(memory)
         return memory
-
-    def _recorder(self) -> Callable[[torch.Tensor, int], None]:
-        def record_stream(tensor: torch.Tensor, stream: int) -> None:
-            self.record_stream(tensor, stream)
-
-        return record_stream
-
-    def _pinner(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        def pin_memory(tensor: torch.Tensor) -> torch.Tensor:
-            return self.pin(tensor)
-
-        return pin_memory
 
     def _in_callback(self, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """Return a callback that runs on a stream of its own, as those of futures do."""

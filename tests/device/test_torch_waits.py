@@ -14,13 +14,12 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, share_comm_ctx
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 from hooktrace import Tracer, fsdp
 from hooktrace.fsdp import torch_waits
 from hooktrace.records import StepRecord
-from tests.versions import FINALISES_BY_HAND
 
 from .simulated_streams import Block, SimulatedStreams
 
@@ -122,13 +121,6 @@ BY_HAND: dict[str, tuple[dict[str, int], tuple[int, ...], dict[str, float]]] = {
             **names("reduce-scatter", "backward", 7, 0, 0),
         },
     ),
-    # 54 to 81, and layer 1 wants the memory of its input at 74; 81 to 108, wanted at 101; then the
-    # last one, 108 to 135, which nothing hides.
-    "recycling": (
-        FAST | {"reduce_scatter": 27},
-        (4,),
-        {**HIDDEN, **names("reduce-scatter", "backward", 27, 7, 7)},
-    ),
     # Gathers end at 4, 8 and 12, and are needed at 0, 14 and 24; in backward at 28, 38 and 58,
     # needed at 34, 54 and 74.  Scatters are 54 to 61, 74 to 81 and 94 to 101; what is reduced over
     # the replicas 61 to 76, 81 to 96, and 101 to 116.  At 94 all is waited for: layer 1's until 96,
@@ -162,13 +154,6 @@ def trained(model: nn.Module, **options: Any) -> Setup:
     return model, lambda: train(model, **options)
 
 
-def several_inputs_kept(device: SimulatedStreams) -> Setup:
-    """A reduce-scatter is waited for three layers later."""
-    model = blocks(device, 2, 2, count=6)
-    model.set_reduce_scatter_max_input_buffers(3)
-    return trained(model)
-
-
 def accumulated(device: SimulatedStreams) -> Setup:
     """Over three micro-steps: nothing is reduced, then over the shards, then all."""
     model = blocks(device, 2, 2)
@@ -193,23 +178,6 @@ def prefetched(device: SimulatedStreams) -> Setup:
     return trained(model)
 
 
-def by_hand(device: SimulatedStreams) -> Setup:
-    """Two passes are reduced together by the script, which works on and then waits."""
-    model = blocks(device, 2, 2)
-    model.set_manual_backward_finalization(True)
-
-    def step() -> None:
-        model.set_requires_gradient_sync(False)
-        train(model)
-        train(model)
-        model.set_requires_gradient_sync(True)
-        handle = model.finalize_backward(async_op=True)
-        device.run(11)
-        handle.wait()
-
-    return model, step
-
-
 def partly_called(device: SimulatedStreams) -> Setup:
     """A trunk, and a head that the loss calls for itself, chunk by chunk; it is a unit of two."""
     trunk, norm, head = model = nn.Sequential(*(Block(device) for _ in range(3)))
@@ -230,35 +198,12 @@ def partly_called(device: SimulatedStreams) -> Setup:
     return model, step
 
 
-def unsharded_before(device: SimulatedStreams) -> Setup:
-    """On the computing stream itself, and beside it."""
-    model = blocks(device)
-
-    def step() -> None:
-        model[0].unshard()
-        handles = [model[i].unshard(async_op=True) for i in (1, 2)]
-        device.run(2)
-        for handle in reversed(handles):
-            handle.wait()
-            device.run(5)
-        train(model)
-
-    return model, step
-
-
 def checkpointed(device: SimulatedStreams) -> Setup:
     """Layers compute again in backward."""
     model = blocks(device)
     for block in model:
         inner = block.forward
         block.forward = lambda x, inner=inner: checkpoint(inner, x, use_reentrant=False)
-    return trained(model)
-
-
-def not_needed(device: SimulatedStreams) -> Setup:
-    """A layer is gathered again after its last use, and waited for at the end."""
-    model = blocks(device, count=4)
-    model[0].set_modules_to_backward_prefetch([model[3]])
     return trained(model)
 
 
@@ -277,10 +222,8 @@ def evaluated_between(device: SimulatedStreams) -> Setup:
 
 
 SETUPS: dict[str, Callable[[SimulatedStreams], Setup]] = {
-    **({"by hand": by_hand} if FINALISES_BY_HAND else {}),
     "reduced in the end of the pass": lambda device: trained(blocks(device), to_input=False),
     "replicas": lambda device: trained(blocks(device, 2, 2, count=5)),
-    "nothing but the all-reduce": lambda device: trained(blocks(device, 4, 1)),
     "nothing is gathered in backward": lambda device: trained(
         blocks(device, reshard_after_forward=False)
     ),
@@ -288,13 +231,11 @@ SETUPS: dict[str, Callable[[SimulatedStreams], Setup]] = {
         blocks(device, reshard_after_forward=2)
     ),
     "two roots": lambda device: trained(nn.Sequential(blocks(device), blocks(device, 2, 2))),
-    **{
-        setup.__name__: setup
-        for setup in (
-            *(several_inputs_kept, accumulated, prefetched, partly_called),
-            *(unsharded_before, checkpointed, not_needed, evaluated_between),
-        )
-    },
+    "accumulated": accumulated,
+    "prefetched": prefetched,
+    "partly called": partly_called,
+    "checkpointed": checkpointed,
+    "evaluated between": evaluated_between,
 }
 
 
@@ -324,20 +265,6 @@ def test_steps_expose_what_the_computing_stream_stood_still_for(
             assert bucket.exposed_ns is not None
             assert bucket.exposed_ns <= bucket.device.done_ns - bucket.device.ready_ns
     assert created[1] == created[3]
-
-
-def test_models_that_share_streams() -> None:
-    """The end of one's pass waits for what the other has reduced; each has its own part of it."""
-    with Traced(SLOW) as traced:
-        first, second = blocks(traced.device), blocks(traced.device)
-        share_comm_ctx([first, second])
-        for model in (first, second):
-            traced.trace(model)
-        for _ in range(3):
-            train(nn.Sequential(first, second))
-        exposed = [one.exposed_ns or 0 for one in traced.steps]
-        assert (len(exposed), sum(exposed)) == (6, traced.device.standstill_ms() * 10**6)
-        assert traced.tracer.losses() == {}
 
 
 def test_what_is_waited_for_after_its_step_is_not_known() -> None:

@@ -41,9 +41,6 @@ class Unit:
         self.stamps = Stamps(self.steps, UnitInfo("block", (("weight", (8, 8)),)), tracer)
         self.part, self.whole = torch.empty(16, device="cuda"), torch.empty(64, device="cuda")
 
-    def reduction(self) -> ReplicaReduction:
-        return ReplicaReduction(None, self.stamps, self.group, lambda _: False)
-
     def backward(self, reduce: Callable[[], object]) -> None:
         """Make a backward pass that reduces in this way."""
         Reduces.apply(torch.zeros(1, requires_grad=True), reduce).sum().backward()
@@ -97,7 +94,7 @@ def test_replicas_are_reduced_from_the_scatter_s_end() -> None:
         pool = EventPool(lambda device: Numbered())
         tracer.event_pool = pool
         unit = Unit(tracer)
-        reduction = unit.reduction()
+        reduction = ReplicaReduction(None, unit.stamps, unit.group, lambda _: False)
         scatter = TracedReduceScatter(DefaultReduceScatter(), unit.stamps, reduction.begins)
 
         def reduce() -> None:
@@ -115,19 +112,6 @@ def test_replicas_are_reduced_from_the_scatter_s_end() -> None:
             *((0, 3_000_000), (5_000_000, 8_000_000), (9_000_000, 13_000_000))
         ]
         assert pool.created == 12  # what was not needed is used again: two of those fourteen
-
-
-def test_the_event_of_a_reduction_that_is_not_recorded_goes_back() -> None:
-    """Recording is switched off between the scatter's end and the all-reduce."""
-    with FakeDevice() as device, Tracer(**SHARED) as tracer:  # type: ignore[arg-type]
-        unit = Unit(tracer)
-        reduction = unit.reduction()
-        for _ in range(3):
-            reduction.begins(unit.part.device)
-            tracer.recording = False
-            reduction(unit.part)
-            tracer.recording = True
-    assert device.events == 1
 
 
 def test_a_captured_stream_has_no_event(monkeypatch: pytest.MonkeyPatch) -> None:

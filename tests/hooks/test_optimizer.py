@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -64,54 +65,58 @@ def test_a_result_of_another_length_is_not_broadcast() -> None:
         hook(None, FakeBucket([weight]))
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "reason"),
-    [
-        (torch.optim.LBFGS, "LBFGS cannot be stepped from a hook: its step"),
-        (nn.Linear, "not Linear; pass the class"),
-        (torch.optim.SGD([parameter(1.0)]), "not a SGD; pass the class"),
-    ],
-)
-def test_what_is_no_usable_optimizer_class(optimizer: Any, reason: str) -> None:
-    """Refused when the state is made."""
-    with pytest.raises(TypeError, match=reason):
-        OptimizerHookState.of(optimizer, [parameter(1.0)])
-
-
-def test_named_parameters_and_torchs_own_checks() -> None:
-    """Taken where the optimizer class takes them; as strict as it is with options."""
+def test_named_parameters() -> None:
+    """Taken where the optimizer class takes them."""
     model = nn.Linear(2, 2)
     state = OptimizerHookState.of(torch.optim.SGD, model.named_parameters(), lr=0.5)
     assert [group["params"] for group in state.param_groups] == [[p] for p in model.parameters()]
     assert [group["lr"] for group in state.param_groups] == [0.5, 0.5]
-    weight = parameter(1.0)
-    for given, options, why in (
-        ([weight], {"lr": -1}, "Invalid learning rate: -1"),
-        ([{"params": [weight]}] * 2, {}, "some parameters appear in more than one parameter group"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            OptimizerHookState.of(torch.optim.SGD, given, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("saved", "found"), [({}, "none"), ({"optimizers": []}, "0")])
-def test_the_state_of_something_else(saved: dict[str, Any], found: str) -> None:
-    """The error gives both numbers."""
-    state = OptimizerHookState.of(torch.optim.SGD, [parameter(1.0)], lr=0.1)
-    with pytest.raises(ValueError, match=f"of {found} per-parameter optimizers, and there are 1;"):
-        state.load_state_dict(saved)
+def made_of(optimizer: Any, given: Any = None, **options: Any) -> Callable[[], object]:
+    """Return what makes a state."""
+    return lambda: OptimizerHookState.of(optimizer, given or [parameter(1.0)], **options)
 
 
-def test_what_is_no_hook_and_no_state() -> None:
-    """The errors name the wrapper."""
-    state = sgd(parameter(1.0))
-    with pytest.raises(TypeError, match=r"hook_then_optimizer\(int\) needs a hook"):
-        hook_then_optimizer(3, state)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="needs an OptimizerHookState, not a int"):
-        hook_then_optimizer(allreduce_hook, 3)  # type: ignore[arg-type]
+def loading(saved: dict[str, Any]) -> Callable[[], object]:
+    return lambda: sgd(parameter(1.0)).load_state_dict(saved)
+
+
+def around(hook: Any, state: Any = None) -> Callable[[], object]:
+    return lambda: hook_then_optimizer(hook, state or sgd(parameter(1.0)))
+
+
+SGD, TWICE = torch.optim.SGD, [{"params": [parameter(1.0)]}] * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "reason"),
+    [
+        (made_of(torch.optim.LBFGS), TypeError, "LBFGS cannot be stepped from a hook: its step"),
+        (made_of(nn.Linear), TypeError, "not Linear; pass the class"),
+        (made_of(sgd(parameter(1.0))), TypeError, "not a .*; pass the class"),
+        # torch's own checks hold.
+        (made_of(SGD, lr=-1), ValueError, "Invalid learning rate: -1"),
+        (made_of(SGD, TWICE), ValueError, "some parameters appear in more than one parameter gr"),
+        (loading({}), ValueError, "of none per-parameter optimizers, and there are 1;"),
+        (loading({"optimizers": []}), ValueError, "of 0 per-parameter optimizers, and there are"),
+        (around(3), TypeError, r"hook_then_optimizer\(int\) needs a hook"),
+        (around(allreduce_hook, 3), TypeError, "needs an OptimizerHookState, not a int"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    make: Callable[[], object], error: type[Exception], reason: str
+) -> None:
+    """When it is made; the errors name the wrapper, and give both numbers."""
+    with pytest.raises(error, match=reason):
+        make()
+
+
+def test_the_outermost_hook_is_to_be_traced() -> None:
     with hooktrace.Tracer() as tracer:
         traced = hooktrace.trace(allreduce_hook, tracer=tracer)
         with pytest.raises(TypeError, match="trace the outermost hook"):
-            hook_then_optimizer(traced, state)
+            around(traced)()
 
 
 def test_a_hook_pickles_with_its_optimizers_and_parameters() -> None:

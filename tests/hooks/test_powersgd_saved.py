@@ -14,21 +14,14 @@ from hooktrace.hooks import PowerSGDState, powersgd_saved
 from tests.hooks.test_powersgd_state import bucket_of, remembering
 
 
-def through_a_file(saved: dict[str, Any]) -> dict[str, Any]:
-    """Return what is loaded without running anything that the file might say."""
-    file = io.BytesIO()
-    torch.save(saved, file)
-    file.seek(0)
-    loaded: dict[str, Any] = torch.load(file, weights_only=True)
-    return loaded
-
-
 def saved_twice(state: PowerSGDState) -> PowerSGDState:
-    """Return what two checkpoints, one after the other, leave of a state."""
+    """Return what two checkpoints leave of a state, loaded without running what they might say."""
     for _ in range(2):
-        loaded = PowerSGDState(None, 1)
-        loaded.load_state_dict(through_a_file(state.state_dict()))
-        state = loaded
+        file = io.BytesIO()
+        torch.save(state.state_dict(), file)
+        file.seek(0)
+        state = PowerSGDState(None, 1)
+        state.load_state_dict(torch.load(file, weights_only=True))
     return state
 
 

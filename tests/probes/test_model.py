@@ -46,19 +46,17 @@ class Job(Sink):
         return [one for one in self.pushed if isinstance(one, Loss)]
 
 
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> HashStore:
-    """Return the job's store, in which no rank connects to another one."""
+@pytest.fixture(autouse=True)
+def _nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be a store, through which no rank connects to another one."""
     store = HashStore()
     for name in ("job_store", "rendezvous_store"):
         monkeypatch.setattr(plan_module, name, lambda _: store)
     nobody = mock.Mock(side_effect=RuntimeError("nobody came"))
     monkeypatch.setattr(model_module, "PrivateGroup", nobody)
     monkeypatch.setattr(plan_module.dist, "get_process_group_ranks", lambda group: [0])
-    return store
 
 
-@pytest.mark.usefixtures("store")
 def test_connections_that_fail_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """Three, each counted; then one warning, and nothing is tried any more."""
     job = Job()
@@ -73,16 +71,6 @@ def test_connections_that_fail_are_bounded(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
-def test_a_forked_child_says_nothing_to_the_other_ranks(store: HashStore) -> None:
-    """The connection to the store is its parent's."""
-    probes = Job().probes
-    said = store.num_keys()
-    probes.begin_in_child()
-    probes.leave()
-    assert store.num_keys() == said
-
-
-@pytest.mark.usefixtures("store")
 def test_without_a_thread_the_result_is_there_at_once() -> None:
     """It is counted, and the next probe does not wait for it."""
     job, none = Job(), mock.Mock(side_effect=RuntimeError("can't start new thread"))

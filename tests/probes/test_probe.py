@@ -77,17 +77,6 @@ class Probed:
         return found
 
 
-def test_numbers_come_before_ddp_has_the_result() -> None:
-    """Once, and not before the reference is there."""
-    result = torch.ones(6)
-    checked = Probed(result)
-    assert not checked.future.done()
-    assert checked.sink.pushed == []
-    checked.complete()
-    assert checked.found.sums is not None
-    assert checked.future.value() is result
-
-
 @pytest.mark.parametrize(
     ("compared", "reference", "ended"),
     [
@@ -143,24 +132,12 @@ def test_a_bucket_of_any_size_is_checked(dtype: torch.dtype, numel: int, ranks: 
     """
     checked = Probed(torch.ones(numel, dtype=dtype), ranks=ranks)
     assert checked.probe._reference.dtype == torch.promote_types(dtype, torch.float32)
+    assert (checked.future.done(), checked.sink.pushed) == (False, [])
     checked.complete()
-    assert checked.ended == [None]
+    assert (checked.future.done(), checked.ended) == (True, [None])
     error = error_record(checked.found)
     assert error is not None
     assert (error.relative_l2, error.reference_l2) == (0.0, pytest.approx(numel**0.5))
-
-
-def test_an_abandoned_probe_says_so_once_and_has_no_numbers() -> None:
-    """Whatever arrives of it later; one whose numbers are there is not abandoned any more."""
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    early, late = Probed(torch.ones(6), future=future), Probed(torch.ones(6))
-    early.probe.abandon("full")
-    for checked in (early, late):
-        checked.complete()
-    future.set_result(torch.ones(6))
-    late.probe.abandon("full")
-    assert (early.ended, early.found.sums) == (["full"], None)
-    assert (late.ended, late.found.sums is None) == ([None], False)
 
 
 def test_what_the_hook_raised_waits_for_no_reference() -> None:
@@ -170,3 +147,11 @@ def test_what_the_hook_raised_waits_for_no_reference() -> None:
         checked.future.wait()
     checked.complete()
     assert checked.ended == []
+
+
+def test_an_abandoned_probe_has_no_numbers() -> None:
+    """Whatever arrives of it later; it says so once."""
+    checked = Probed(torch.ones(6))
+    checked.probe.abandon("full")
+    checked.complete()
+    assert (checked.ended, checked.found.sums) == (["full"], None)

@@ -149,13 +149,13 @@ def test_one_dump_serves_all_steps_that_ended_before_it(
     assert len(dumps) == (1 if is_long else 2)
 
 
+REDUCED, GATHERED = sent("all_reduce", "float32", 12), sent("all_gather", "uint8", 1)
 CALLS = [CallWindow(100, 200, 900), CallWindow(300, 400, 600)]
 
 
 @pytest.mark.parametrize(
     ("at", "thread", "of_calls", "of_step"),
     [
-        (150, BACKWARD, [4, 0], 4),
         (350, BACKWARD, [0, 4], 4),
         (250, BACKWARD, [0, 0], 0),
         (250, WORKER, [4, 0], 4),
@@ -163,7 +163,6 @@ CALLS = [CallWindow(100, 200, 900), CallWindow(300, 400, 600)]
         (500, WORKER, [None, None], 4),
         (350, WORKER, [None, None], 4),
         (950, WORKER, [0, 0], 0),
-        (50, BACKWARD, [0, 0], 0),
     ],
 )
 def test_whose_a_collective_is(
@@ -176,40 +175,46 @@ def test_whose_a_collective_is(
     assert sum(t.wire_bytes for t in step or ()) == of_step
 
 
-def test_a_users_own_collectives_are_not_the_hooks() -> None:
-    """They come from another thread, on a group that the hook does not use."""
-    metrics = issued(500, WORKER, group="2")
-    callback = issued(700, WORKER, size=8, group="1")
-    sents, step, _ = attribute([issued(150, group="1"), metrics, callback], CALLS, SAMPLE)
-    assert sents == [(sent("all_reduce", "float32", 12),), ()]
-    assert step == (sent("all_reduce", "float32", 12),)
-
-
 @pytest.mark.parametrize(
-    ("at_work", "of_calls", "why"),
+    ("at_work", "of_calls", "of_step", "why"),
     [
+        # A user's own come from another thread, on a group that the hook does not use.
+        (
+            [
+                *(issued(150, group="1"), issued(500, WORKER, group="2")),
+                issued(700, WORKER, size=8, group="1"),
+            ],
+            [(REDUCED,), ()],
+            (REDUCED,),
+            "",
+        ),
+        # Transfers of one kind are added up, in order.
+        (
+            [issued(150), Issued(1_000_160, BACKWARD, GATHERED), issued(170), issued(350)],
+            [(GATHERED, sent("all_reduce", "float32", 8)), (sent("all_reduce", "float32", 4),)],
+            (GATHERED, REDUCED),
+            "",
+        ),
         # Nothing tells a hook's threads from others.
-        ([issued(250, WORKER)], [None, ()], "the hook issues nothing on the thread of the backwa"),
+        (
+            [issued(250, WORKER)],
+            [None, ()],
+            None,
+            "the hook issues nothing on the thread of the backward pass",
+        ),
         (
             [Issued(1_000_150, BACKWARD, None), issued(350)],
             [None, (sent("all_reduce", "float32", 4),)],
+            None,
             "torch's Flight Recorder names a dtype that has no known size",
         ),
     ],
+    ids=["others", "one kind", "threads", "no size"],
 )
-def test_what_is_not_known_leaves_the_step_s_sum_unknown(
-    at_work: list[Issued], of_calls: list[Any], why: str
+def test_what_calls_and_the_step_sent(
+    at_work: list[Issued], of_calls: list[Any], of_step: Any, why: str
 ) -> None:
-    """And its call's, and nothing else's."""
+    """What is not known leaves its call's sum and the step's unknown, and nothing else's."""
     sents, step, said = attribute(at_work, CALLS, SAMPLE)
-    assert (sents, step) == (of_calls, None)
+    assert (sents, step) == (of_calls, of_step)
     assert (said or "").startswith(why)
-
-
-def test_transfers_of_one_kind_are_added_up() -> None:
-    """By collective and dtype, in order."""
-    other = Issued(1_000_160, BACKWARD, sent("all_gather", "uint8", 1))
-    sents, step, _ = attribute([issued(150), other, issued(170), issued(350)], CALLS, SAMPLE)
-    gathered = sent("all_gather", "uint8", 1)
-    assert sents[0] == (gathered, sent("all_reduce", "float32", 8))
-    assert step == (gathered, sent("all_reduce", "float32", 12))

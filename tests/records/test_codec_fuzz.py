@@ -90,24 +90,6 @@ def test_a_cut_at_any_byte(size: int) -> None:
     assert all(line == count + 1 and "cut off" in reason for line, reason in trace.skipped)
 
 
-@pytest.mark.parametrize("anchors", [(2**63 - 1, -(2**63)), (0, 2**63 - 1), (2**62, 0)])
-def test_a_run_whose_clock_is_no_time(tmp_path: Path, anchors: tuple[int, int]) -> None:
-    """A difference of two ranks' clocks that does not fit into 64 bits would end the merging."""
-    wall_ns, host_ns = anchors
-    event = json.loads(LINES[0])
-    event |= {"rank": 1, "wall_anchor_ns": wall_ns, "host_anchor_ns": host_ns}
-    line = json.dumps(event).encode() + b"\n"
-    traces = {rank: [tmp_path / f"rank{rank:05d}.jsonl"] for rank in range(2)}
-    traces[0][0].write_bytes(b"".join(LINES))
-    without_clocks = [text for text in LINES if b'"kind":"clock"' not in text]
-    traces[1][0].write_bytes(b"".join([line, *without_clocks[1:]]))
-    run = load(traces, processes=1)
-    assert [len(delay.ns) for model in run.model_names for delay in delays(run, model)] == [6, 6]
-    bad = read_parts([traces[1][0]])
-    assert bad.run is None
-    assert [number for number, _ in bad.skipped] == [1]
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=8) | st.integers(-(2**70), 2**70),
     lambda one: st.lists(one, max_size=4) | st.dictionaries(st.text(max_size=8), one, max_size=4),

@@ -37,16 +37,6 @@ def test_times_of_checked_steps_do_not_count_but_their_errors_do() -> None:
     assert summarize([looked_at(make_step(1))]) == [], "as in debug mode"
 
 
-def test_stages_stand_in_the_order_in_which_they_begin() -> None:
-    """Also where the first call did not wait in a queue, and later ones did."""
-    step, buckets = make_step(0)
-    first = tuple(
-        replace(b, stages=tuple(s for s in b.stages if s.name != "queue")) for b in buckets
-    )
-    (summary,) = summarize([(step, first), make_step(1)])
-    assert list(summary.buckets[0].stage_p50_ns) == ["compress", "queue", "wire", "decompress"]
-
-
 def test_events_that_did_not_resolve_are_no_times_of_zero() -> None:
     """Two of three calls do not tell, and then none of them."""
     steps = [
