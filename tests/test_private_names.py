@@ -125,13 +125,3 @@ def test_without_the_groups_names_each_does_with_less(
     assert not groups.only_default_group()
     assert job._agreed_run_id(True) != job._agreed_run_id(True)
     assert "set HOOKTRACE_RUN_ID to the same value everywhere" in caplog.text
-
-
-def test_a_store_without_clone_is_connected_to_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that waiting in one connection holds up nobody in another, as on torch 2.6."""
-    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    monkeypatch.setattr(job, "job_store", lambda: SimpleNamespace(underlying_store=server))
-    connected = job.rendezvous_store("ours")
-    connected.set("key", "value")
-    assert dist.PrefixStore("ours", server).get("key") == b"value"
-    assert job._without_prefixes(connected) is not server

@@ -8,7 +8,7 @@ it, when one is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
@@ -16,34 +16,17 @@ from typing import Any, Literal
 _HOME = "hooktrace.fsdp.hooks"
 
 
-def _halves(part: int, ranks: int) -> int:
-    return 2 * ranks * part
-
-
-def _bytes(part: int, ranks: int, channel: int = 512) -> int:
-    return ranks * _gathered_bytes(part, ranks, channel)
-
-
-def _gathered_bytes(part: int, ranks: int, channel: int = 512) -> int:
-    return part + 5 * -(-part // channel)
-
-
-def _fp8(part: int, ranks: int) -> int:
-    return part + 4
-
-
 @dataclass(frozen=True, slots=True)
 class ShardedHookEntry:
     """One hook.  ``name``: in ``hooktrace.fsdp.hooks``, of what makes it.
 
     ``takes_place_of``: the argument of ``hooktrace.fsdp.trace`` that it is passed as.  ``sends``:
-    in words, of n ranks with parts of p elements; ``sent_bytes(part, ranks)`` says it as a number.
+    in words, of n ranks with parts of p elements.
     """
 
     name: str
     takes_place_of: Literal["reduce_scatter", "all_gather"]
     sends: str
-    sent_bytes: Callable[[int, int], int]
     what: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -66,17 +49,12 @@ class ShardedHookEntry:
 _FEEDBACK = {"error_feedback": True}
 
 SHARDED_HOOKS = (
-    ShardedHookEntry(
-        "fp16_reduce_scatter", "reduce_scatter", "2np bytes", _halves, "gradients as float16"
-    ),
-    ShardedHookEntry(
-        "bf16_reduce_scatter", "reduce_scatter", "2np bytes", _halves, "gradients as bfloat16"
-    ),
+    ShardedHookEntry("fp16_reduce_scatter", "reduce_scatter", "2np bytes", "gradients as float16"),
+    ShardedHookEntry("bf16_reduce_scatter", "reduce_scatter", "2np bytes", "gradients as bfloat16"),
     ShardedHookEntry(
         "bf16_reduce_scatter",
         "reduce_scatter",
         "2np bytes",
-        _halves,
         "what was lost is added to the next step's",
         _FEEDBACK,
     ),
@@ -84,14 +62,12 @@ SHARDED_HOOKS = (
         "EightBitReduceScatter",
         "reduce_scatter",
         "np bytes, and 5n for each 512 of a part",
-        _bytes,
         "gradients as bytes, each part for its rank alone",
     ),
     ShardedHookEntry(
         "EightBitReduceScatter",
         "reduce_scatter",
         "np bytes, and 5n for each 512 of a part",
-        _bytes,
         "what was lost is added to the next step's",
         _FEEDBACK,
     ),
@@ -99,14 +75,12 @@ SHARDED_HOOKS = (
         "EightBitAllGather",
         "all_gather",
         "p bytes, and 5 for each 512",
-        _gathered_bytes,
         "parameters as bytes; all ranks compute with the rounded ones",
     ),
     ShardedHookEntry(
         "Fp8AllGather",
         "all_gather",
         "p + 4 bytes",
-        _fp8,
         "parameters as 8-bit floats (e4m3) with one scale",
     ),
 )

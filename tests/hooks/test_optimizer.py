@@ -34,23 +34,6 @@ def sgd(*parameters: nn.Parameter) -> OptimizerHookState:
     return OptimizerHookState.of(torch.optim.SGD, parameters, lr=1.0)
 
 
-def test_the_result_of_the_hook_is_stepped() -> None:
-    """Not what is in the bucket; it goes to the bucket's own buffer, which is the result.
-
-    Stepping lends each parameter the bucket's gradient; what is not among the given stays.
-    """
-    first, other, second = parameter(1.0, 2.0), parameter(9.0), parameter(5.0)
-    first.grad = torch.tensor([7.0, 7.0])
-    bucket = FakeBucket([first, other, second])
-    buffer = bucket.buffer()
-    result = hook_then_optimizer(constant_hook, sgd(first, second))(None, bucket).value()
-    assert result is buffer
-    assert result.tolist() == [3.0] * 4
-    assert [p.tolist() for p in (first, other, second)] == [[-2.0, -1.0], [9.0], [2.0]]
-    assert first.grad.tolist() == [7.0, 7.0]
-    assert second.grad is None
-
-
 def test_a_result_of_another_length_is_not_broadcast() -> None:
     """It is the hook's error."""
 
@@ -63,14 +46,6 @@ def test_a_result_of_another_length_is_not_broadcast() -> None:
     hook = hook_then_optimizer(short_hook, sgd(weight))
     with pytest.raises(hooktrace.HookError, match="short_hook"):
         hook(None, FakeBucket([weight]))
-
-
-def test_named_parameters() -> None:
-    """Taken where the optimizer class takes them."""
-    model = nn.Linear(2, 2)
-    state = OptimizerHookState.of(torch.optim.SGD, model.named_parameters(), lr=0.5)
-    assert [group["params"] for group in state.param_groups] == [[p] for p in model.parameters()]
-    assert [group["lr"] for group in state.param_groups] == [0.5, 0.5]
 
 
 def made_of(optimizer: Any, given: Any = None, **options: Any) -> Callable[[], object]:

@@ -1,8 +1,10 @@
-"""What PowerSGD is told, counts and remembers; the mathematics: distributed/test_powersgd.py."""
+"""What PowerSGD is told, counts, remembers and saves.
+
+The mathematics, and resumed runs: distributed/test_powersgd.py.
+"""
 
 from __future__ import annotations
 
-import copy
 import logging
 import pickle
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as theirs
 
-from hooktrace.hooks import PowerSGDState
+from hooktrace.hooks import PowerSGDState, powersgd_saved
 from hooktrace.testing import FakeBucket
 
 
@@ -52,17 +54,6 @@ def test_memory_of_another_model_is_refused() -> None:
         copied.recall(other)
 
 
-def test_random_factors_are_the_same_on_all_ranks() -> None:
-    """And torch's global generator stays where it is."""
-    before = torch.get_rng_state()
-    ours, others = torch.empty(4, 2), torch.empty(4, 2)
-    state = PowerSGDState(None)
-    copy.deepcopy(state).randomize([others])
-    state.randomize([ours])
-    assert torch.equal(ours, others)
-    assert torch.equal(before, torch.get_rng_state())
-
-
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
@@ -100,3 +91,43 @@ def test_what_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
         "PowerSGD at step 2: 100 elements compressed to 25, rate 4.0",
         "PowerSGD at step 5: 400 elements compressed to 100, rate 4.0",
     ]
+
+
+def test_loading_leaves_what_was_saved_and_the_order_that_is_known() -> None:
+    """The hook writes into its memory, and a state that has served its model keeps that's order."""
+    state, bucket = remembering()
+    saved = state.state_dict()
+    loaded = PowerSGDState(None, 1)
+    loaded.load_state_dict(saved)
+    loaded.claim(bucket)
+    loaded.recall(bucket)
+    loaded.error_dict[0].zero_()
+    assert torch.equal(state.error_dict[0], torch.full((67,), 2.0))
+    state.load_state_dict(saved)
+    state.claim(bucket)
+    with pytest.raises(ValueError, match="make one PowerSGDState for each model"):
+        state.claim(bucket_of((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("matrix_approximation_rank", 2), ("warm_start", False)]
+)
+def test_other_settings_are_refused(name: str, value: object) -> None:
+    """Under which something else would be remembered."""
+    saved = remembering()[0].state_dict()
+    other = PowerSGDState(None, **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"the saved PowerSGD state has {name}="):
+        other.load_state_dict(saved)
+
+
+def test_another_ranks_residuals_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those of a job of another size; what has no residuals is the same on all ranks."""
+    places = [(0, 2)]
+    monkeypatch.setattr(powersgd_saved, "_place", lambda _: places[-1])
+    saved, empty = remembering()[0].state_dict(), PowerSGDState(None, 1).state_dict()
+    PowerSGDState(None, 1).load_state_dict(saved)
+    for place in ((1, 2), (0, 3)):
+        places.append(place)
+        with pytest.raises(ValueError, match="residuals are a rank's own"):
+            PowerSGDState(None, 1).load_state_dict(saved)
+        PowerSGDState(None, 1).load_state_dict(empty)

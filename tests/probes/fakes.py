@@ -13,19 +13,18 @@ from tests.fakes import fake_clock
 
 
 class Sink:
-    """A tracer's clock and ring: keeps what is pushed; ``offset``: of the clock, and how sure."""
+    """A tracer's clock and ring: keeps what is pushed."""
 
     event_pool: Any = None
 
     def __init__(self) -> None:
         self.clock = fake_clock()
-        self.offset: tuple[int, int] | None = (100, 7)
         self.pushed: list[Any] = []
         self.push = self.pushed.append
         self.woken = 0
 
-    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
-        return self.offset
+    def clock_offset(self, host_ns: int) -> tuple[int, int]:
+        return 100, 7
 
     def wake(self) -> None:
         self.woken += 1
@@ -45,9 +44,9 @@ def slot_of(bucket: FakeBucket) -> BucketSlot:
     return slot
 
 
-def start_of(slot: Any = None, step: int = 0, bucket: Any = None, ready: int = 0) -> CallStart:
+def start_of(slot: Any = None, step: int = 0, bucket: Any = None) -> CallStart:
     """Return a call that is about to begin."""
-    return CallStart(slot, step, ready, bucket, None)
+    return CallStart(slot, step, 0, bucket, None)
 
 
 def future_of(result: Any) -> Any:

@@ -35,26 +35,16 @@ class Group:
 class Probed:
     """A probe of a hook whose result is there, and the future that DDP gets."""
 
-    def __init__(
-        self,
-        result: torch.Tensor,
-        ready: int = 0,
-        ranks: int = 2,
-        future: Any = None,
-        *,
-        local: bool = False,
-        offset: tuple[int, int] | None = (100, 7),
-    ) -> None:
+    def __init__(self, result: torch.Tensor, ranks: int = 2, future: Any = None) -> None:
         self.group: Any = Group()
         self.sink: Any = Sink()
-        self.sink.offset = offset
         self.ended: list[str | None] = []
         bucket = bucket_of((2, 2), (result.numel() - 4,), dtype=result.dtype)
         bucket.buffer().fill_(1)
         slot = slot_of(bucket)
         numbers = tuple(range(ranks))
-        found = ProbeResult(slot=slot, step=0, rank=0, ranks=numbers, local=local, ready=ready)
-        start = start_of(slot, 0, bucket, ready)
+        found = ProbeResult(slot=slot, step=0, rank=0, ranks=numbers, local=False)
+        start = start_of(slot, 0, bucket)
         self.probe: Any = Probe(start, found, self.sink, StepChecksums(0, {}), self.ended.append)
         self.probe.issuer()(self.group)
         self.future = self.probe.join(future_of(result) if future is None else future)

@@ -1,4 +1,4 @@
-"""What a probe hands over: whose overflow it was, and when each rank came."""
+"""What a probe hands over: whose overflow it was, and what is not compared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf, nan
 import pytest
 import torch
 
-from hooktrace.probes.probe_result import ProbeResult, StepChecksums, mismatch, skew_record
+from hooktrace.probes.probe_result import ProbeResult, StepChecksums, mismatch
 from tests.probes.fakes import Sink, bucket_of, slot_of
 from tests.probes.test_probe import Probed
 
@@ -35,25 +35,6 @@ def test_an_overflow_is_of_the_first_parameter_that_was_finite(
         checked.probe._reference[came_in] = inf
     checked.complete()
     assert checked.found.overflow == expected
-
-
-@pytest.mark.parametrize(
-    ("offset", "arrival"), [((100, 7), [10**15 + 100, 7]), (None, [10**15, -1])]
-)
-def test_the_arrival_travels_with_the_samples(
-    offset: tuple[int, int] | None, arrival: list[int]
-) -> None:
-    """In rank 0's clock, with what it and another clock may be off; where both are known."""
-    checked = Probed(torch.ones(6), ready=10**15, offset=offset)
-    checked.complete()
-    found, tensors = checked.found, (checked.found.arrivals, checked.found.samples)
-    assert [None if one is None else one.tolist() for one in tensors] == [
-        *([arrival] * 2, [[1.0] * 6] * 2)
-    ]
-    skew = skew_record(found)
-    assert skew is not None
-    assert (skew.arrivals_ns, skew.time_ns) == ((0, 0), 10**15)
-    assert skew.uncertainty_ns == (None if offset is None else 14)
 
 
 def test_ranks_that_checked_different_calls_are_not_compared() -> None:

@@ -62,13 +62,10 @@ def issued(at: int, thread: int = BACKWARD, size: int = 4, group: str = "") -> I
     [
         ({}, sent("all_reduce", "float32", 32)),
         ({"input_dtypes": ["Half"]}, sent("all_reduce", "float16", 16)),
-        ({"profiling_name": "nccl:all_gather"}, sent("all_gather", "float32", 32)),
-        ({"input_sizes": [[3], [5]]}, sent("all_reduce", "float32", 32)),
         (
             {"input_sizes": [[3], [5]], "input_dtypes": ["Byte", "Half"]},
             sent("all_reduce", "float16+uint8", 13),
         ),
-        ({"input_sizes": [[]]}, sent("all_reduce", "float32", 4)),
         ({"input_sizes": [], "input_dtypes": []}, sent("all_reduce", "", 0)),
         ({"input_dtypes": ["Complicated"]}, None),
     ],
