@@ -1,9 +1,4 @@
-"""What holds for all tests: nothing outlives its test, and a file's tests stay together.
-
-make test --> pytest -n $(WORKERS) --dist loadfile --> processes, each takes a file after another
-
-What takes longest comes first, or one process ends with it while the others have nothing to do.
-"""
+"""What holds for all tests: nothing outlives its test, and what takes longest comes first."""
 
 from __future__ import annotations
 
@@ -70,10 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """Fail a test that leaves a tracer open, a drain running, or a process.
-
-    Groups of ranks are shared by many tests and end with the session.
-    """
+    """Fail a test that leaves a tracer open, a drain running, or a process."""
     tracers, children = leaks.open_tracers(), leaks.children()
     yield
     left = leaks.open_tracers() - tracers

@@ -53,10 +53,7 @@ def _is_running_child(directory: Path) -> bool:
 
 
 def of_this_process() -> str:
-    """Close what is left open in this process; return a sentence about it, empty where all is well.
-
-    For the ranks of a launched group, whose scenarios end as tests do: with nothing open.
-    """
+    """Close what is left open in this process; return a sentence of it, "" where all is well."""
     left = open_tracers()
     for leak in left:
         leak.close(1)

@@ -40,10 +40,7 @@ def public_homes() -> dict[str, str]:
 
 
 def imports(module: str) -> set[str]:
-    """Return the modules of hooktrace that a module imports when it runs, wherever in it.
-
-    Not below ``if TYPE_CHECKING``: there a class may be named that is further up.
-    """
+    """Return the modules of hooktrace that a module imports when it runs, wherever in it."""
     path = MODULES[module]
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     found: set[str] = set()
@@ -82,11 +79,7 @@ for _module, _others in IMPORTS.items():
 
 
 def test_the_map_says_what_is_imported() -> None:
-    """``docs/architecture.md`` has a row for each part, in an order in which imports go up.
-
-    Types alone are left out.  Public names (``from .. import trace``) count as imports of the
-    packages that they live in.
-    """
+    """``docs/architecture.md`` has a row for each part, in an order in which imports go up."""
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text("utf-8")
     told: dict[str, set[str]] = {}
     for part, said in re.findall(r"^\| `(\w+)` \|.*\| (.+) \|$", page, re.MULTILINE):
@@ -124,47 +117,37 @@ def test_nothing_imports_in_a_circle(graph: dict[str, set[str]]) -> None:
     TopologicalSorter(graph).prepare()
 
 
-BACKENDS = {"tensorboard", "prometheus_client", "opentelemetry"}
-
-
-def loaded_with(code: str, names: set[str]) -> str:
-    """Return which of some modules are loaded after running code in a fresh interpreter."""
-    program = f"import sys\n{code}\nprint(sorted({names!r} & set(sys.modules)))"
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
-    return run.stdout.strip()
-
-
-def test_records_need_no_torch() -> None:
-    """What a file's reader needs imports neither torch, nor numpy, nor a backend's library."""
-    code = "\n".join(f"import {m}" for m in MODULES if entry(m) == "records")
-    assert loaded_with(code, {"torch", "numpy", *BACKENDS}) == "[]"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
+        # What a file's reader needs.
+        ("\n".join(f"import {m}" for m in MODULES if entry(m) == "records"), {"torch", "numpy"}),
         # What reads files may run where torch is not installed; it does need numpy.
-        (
+        pytest.param(
             "from hooktrace.analysis import frames, run\n"
             "from hooktrace.analysis.compare import command\n"
             "from hooktrace.analysis.hang import command\n"
             "from hooktrace.analysis.report import command",
-            {"torch", *BACKENDS},
+            {"torch"},
+            marks=pytest.mark.slow,
         ),
         # A backend is imported when its exporter is made.
-        (
+        pytest.param(
             "import hooktrace\nfrom hooktrace.exporters import *\n"
             "hooktrace.Tracer, hooktrace.trace, hooktrace.hooks",
-            {*BACKENDS, "typer", "rich"},
+            {"typer", "rich"},
+            marks=pytest.mark.slow,
         ),
     ],
-    ids=["analysis", "tracer"],
+    ids=["records", "analysis", "tracer"],
 )
 def test_what_is_not_needed_is_not_imported(code: str, heavy: set[str]) -> None:
-    assert loaded_with(code, heavy) == "[]"
+    heavy |= {"tensorboard", "prometheus_client", "opentelemetry"}
+    program = f"import sys\n{code}\nprint(sorted({heavy!r} & set(sys.modules)))"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60, check=True
+    )
+    assert ran.stdout.strip() == b"[]"
 
 
 def test_every_public_name_is_there() -> None:

@@ -22,30 +22,35 @@ def call(*arguments: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem", "fix"),
+    ("line", "problem", "fix"),
     [
-        (["--hook", "zip"], "no hook is called 'zip'", "that 'hooktrace hooks' lists"),
-        (["--ranks", "0"], "0 ranks cannot train", "pass --ranks 1 or more"),
-        (["--steps", "0"], "0 steps are no training", "pass --steps 1 or more"),
-        (["--bucket-cap-mb", "0"], "a bucket cannot hold 0 MB", "pass --bucket-cap-mb above 0"),
-        (["--bucket-cap-mb", "nan"], "cannot hold nan MB", "pass --bucket-cap-mb above 0"),
-        (["--port", "65535"], "leave the range of ports", "--port 0 for free ones"),
-        (["--port", "-1"], "leave the range of ports", "--port 0 for free ones"),
-        (["--fsdp", "--hook", "bf16"], "a sharded model takes no hook 'bf16'; pass --hook", "none"),
-        (["--fsdp", "--ranks", "1"], "over one rank nothing is sharded", "with --ranks 2 or more"),
+        ("demo --hook zip", "no hook is called 'zip'", "that 'hooktrace hooks' lists"),
+        ("demo --ranks 0", "0 ranks cannot train", "pass --ranks 1 or more"),
+        ("demo --steps 0", "0 steps are no training", "pass --steps 1 or more"),
+        ("demo --bucket-cap-mb 0", "a bucket cannot hold 0 MB", "pass --bucket-cap-mb above 0"),
+        ("demo --bucket-cap-mb nan", "cannot hold nan MB", "pass --bucket-cap-mb above 0"),
+        ("demo --port 65535", "leave the range of ports", "--port 0 for free ones"),
+        ("demo --port -1", "leave the range of ports", "--port 0 for free ones"),
+        ("demo --fsdp --hook bf16", "a sharded model takes no hook 'bf16'; pass --hook", "none"),
+        ("demo --fsdp --ranks 1", "over one rank nothing is sharded", "with --ranks 2 or more"),
+        ("check", "hooktrace check: ", "or --standard for all of them"),
+        ("check package.module:hook --standard", "", "or --standard for all of them"),
+        ("check package.module.hook", "", "such as my_package.hooks:my_hook"),
+        ("check package.module:hook --state state", "", "such as my_package.hooks:my_hook"),
+        ("check package.module:hook --ranks 0", "", "2 to see what is averaged"),
     ],
 )
-def test_demo_names_a_bad_option_and_what_to_pass(
-    arguments: list[str], problem: str, fix: str, tmp_path: Path
+def test_a_bad_option_is_named_with_what_to_pass(
+    line: str, problem: str, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line on standard error, exit code 2, and nothing is started or written."""
-    out = tmp_path / "out"
-    result = call("demo", "--out", str(out), *arguments)
+    monkeypatch.chdir(tmp_path)
+    result = call(*line.split())
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
     assert problem in result.stderr
     assert result.stderr.rstrip().endswith(fix)
-    assert not out.exists()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_demo_says_what_it_cannot_bind_or_write(tmp_path: Path) -> None:
@@ -77,25 +82,6 @@ def test_hooks_lists_the_catalogue_at_80_columns() -> None:
     for hook in SHARDED_HOOKS:
         at = stripped.index(f"{hook.call:<44}{hook.takes_place_of.replace('_', '-')}")
         assert stripped[at + 1 : at + 3] == [hook.what, f"sends {hook.sends}"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fix"),
-    [
-        ([], "or --standard for all of them"),
-        (["package.module:hook", "--standard"], "or --standard for all of them"),
-        (["package.module.hook"], "such as my_package.hooks:my_hook"),
-        (["package.module:hook", "--state", "state"], "such as my_package.hooks:my_hook"),
-        (["package.module:hook", "--ranks", "0"], "2 to see what is averaged"),
-    ],
-)
-def test_check_names_what_it_cannot_check(arguments: list[str], fix: str) -> None:
-    """One line on standard error, exit code 2, before any process starts."""
-    result = call("check", *arguments)
-    assert result.exit_code == 2
-    assert result.stderr.startswith("hooktrace check: ")
-    assert len(result.stderr.splitlines()) == 1
-    assert result.stderr.rstrip().endswith(fix)
 
 
 @pytest.mark.slow

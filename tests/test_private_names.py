@@ -5,15 +5,13 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from hooktrace import Tracer
 from hooktrace.probes.wire import FlightRecorder, UnknownError
-from hooktrace.staging import backward, groups, job, slots
+from hooktrace.staging import backward, slots
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job
 
@@ -56,10 +54,7 @@ ANYWHERE = {"_C", "_distributed_c10d", "_dynamo"}
 
 
 def private_names(path: Path) -> set[str]:
-    """Return the private names of torch in a module, and those of the table, wherever they stand.
-
-    ``torch.x._y`` and ``dist.x._y``, and strings that are names of the table.
-    """
+    """Return the private names of torch in a module, and those of the table, wherever they are."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute):
@@ -106,22 +101,3 @@ def test_without_a_flight_recorder_bytes_are_unknown(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch._C, "_distributed_c10d", SimpleNamespace())
     with pytest.raises(UnknownError, match="has no Flight Recorder"):
         FlightRecorder().issued(0, 10)
-
-
-def test_without_the_groups_names_each_does_with_less(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Each rank has its own run, and a warning says what to set; rounds stay on the hook's group.
-
-    The queue is not told from the wire, a timeout is torch's own, and other groups may be.
-    """
-    group: Any = SimpleNamespace()
-    assert groups._backend_facts(group, "cpu") == ("unknown", 0)
-    assert groups.group_timeout(group) == dist.default_pg_timeout
-    monkeypatch.setattr(groups, "_CAN_REGISTER", False)
-    assert groups.round_group(group, torch.zeros(1)) is group
-    for name in ("_world", "_get_default_store"):
-        monkeypatch.delattr(dist.distributed_c10d, name)
-    assert not groups.only_default_group()
-    assert job._agreed_run_id(True) != job._agreed_run_id(True)
-    assert "set HOOKTRACE_RUN_ID to the same value everywhere" in caplog.text

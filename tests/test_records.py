@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
+from hooktrace import hooks
 from hooktrace.records import late_rank
 from hooktrace.records.errors import HookError
 from hooktrace.records.files import find_records
+from hooktrace.records.hook_names import AVERAGES, how_to_see
 from hooktrace.records.job import Range, StepSpread, merged, range_of
 from hooktrace.records.last_used import Bounded, LastUsed
 from hooktrace.records.running_median import RunningMedian
 from hooktrace.records.stall import is_stall
+from hooktrace.staging.hook import hook_name
+from hooktrace.tracing.ddp_average import ddp_allreduce
 from tests.exporters import records_sample as sample
 
 STEP, (BUCKET, _) = sample.make_step(1)
@@ -148,3 +153,16 @@ def test_who_is_last_is_not_said_where_clocks_may_be_off_by_as_much() -> None:
         assert (both.arrival_delay_ns, both.last_rank) == (100, last)
         assert (both.period, both.period_mean_ns) == (Range(2, 3, 0, 3, 0), 3.0)
     assert (first.arrival_delay_ns, first.last_rank) == (None, None)
+
+
+def test_advice_follows_the_hooks_that_there_are() -> None:
+    """torch's, and hooktrace's of the same names; a hook of one's own is to be written."""
+    wrapped = hook_name(default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook))
+    for recorded, public in (
+        ("powerSGD_hook", "powerSGD_hook"),
+        (wrapped, "fp16_compress_wrapper"),
+    ):
+        assert how_to_see(recorded) == f"use hooktrace.hooks.{public} in place of torch's"
+        assert hasattr(hooks, public)
+    assert how_to_see("Trainer.my_hook") == "write it with @hooktrace.staged"
+    assert {hook_name(hooks.allreduce_hook), hook_name(ddp_allreduce)} == AVERAGES

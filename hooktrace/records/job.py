@@ -25,11 +25,6 @@ class Range(msgspec.Struct, frozen=True, array_like=True, gc=False):
     most_ns: Ns
     most_rank: Rank
 
-    @property
-    def width_ns(self) -> int:
-        """Return by how much the ranks differ."""
-        return self.most_ns - self.least_ns
-
 
 def range_of(ns: int | None, rank: int) -> Range | None:
     """Return the range of one rank's value; ``None`` where it is not known."""
@@ -68,16 +63,11 @@ class StepSpread(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return None if self.exposed is None else self.exposed_total_ns / self.exposed.count
 
     @property
-    def slowest_rank(self) -> int | None:
-        """Return the rank with the longest period: ranks that wait for each other differ little."""
-        return None if self.period is None else self.period.most_rank
-
-    @property
     def arrival_delay_ns(self) -> int | None:
         """Return how long the last rank came after the first; ``None`` without two of them."""
         if self.arrival is None or self.arrival.count < 2:
             return None
-        return self.arrival.width_ns
+        return self.arrival.most_ns - self.arrival.least_ns
 
     @property
     def last_rank(self) -> int | None:

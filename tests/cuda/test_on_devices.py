@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,14 +41,7 @@ class Ran(NamedTuple):
 @pytest.fixture(scope="session")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[Ran]]:
     """Return what runs all checks once on so many ranks, and gives what came of each rank."""
-    done: dict[int, list[Ran]] = {}
-
-    def results(size: int) -> list[Ran]:
-        if size not in done:
-            done[size] = run(size, tmp_path_factory.mktemp(f"ranks{size}"))
-        return done[size]
-
-    return results
+    return cache(lambda size: run(size, tmp_path_factory.mktemp(f"ranks{size}")))
 
 
 def run(size: int, folder: Path) -> list[Ran]:

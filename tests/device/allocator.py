@@ -1,11 +1,8 @@
 """Who frees memory too soon?  A caching allocator and its streams, simulated over fake tensors.
 
-    hooks on fake ``cuda`` tensors --each operation--> StreamOracle: which memory, on which stream
-    StreamOracle.faults(): memory that was let go of while a stream, not recorded, still used it
+hooks on fake ``cuda`` tensors --each operation--> StreamOracle --> what was let go of too early
 
-``FakeTensorMode`` makes tensors of a device that is not there, and the ``fake`` process group
-completes its collectives inline, as NCCL does.  What is missing are streams: here each callback
-runs on one of its own, a number, as PyTorch's futures have it.
+Each callback of a future runs on a stream of its own, a number, as PyTorch's futures have it.
 """
 
 from __future__ import annotations
@@ -104,10 +101,7 @@ class StreamOracle(TorchDispatchMode):
         return self.pinned[-1]
 
     def _waits(self, name: str, args: Any, kwargs: Any, result: Any) -> bool:
-        """Return whether an operation waits for the device: it reads it, or copies by the host.
-
-        What is not pinned is copied by the host, to a device too; a new tensor never is.
-        """
+        """Return whether an operation waits for the device: it reads it, or copies by the host."""
         if "aten.copy_." in name:
             blocks = not (args[2] if len(args) > 2 else kwargs.get("non_blocking"))
             return _kinds(args[:2]) == {"cpu", "cuda"} and (blocks or not self._is_pinned(args[:2]))

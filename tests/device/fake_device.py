@@ -1,12 +1,7 @@
 """A device that is not there: fake ``cuda`` tensors, inline collectives, a stream a callback.
 
-    with FakeDevice() as device:            FakeTensorMode + StreamOracle + what a CPU build lacks
-        hook(state, bucket)
-    device.faults(), device.synchronising
-
-``FakeTensorMode`` makes tensors of a device that a build without CUDA does not have; few functions
-of Python's side ask for it all the same, and are answered here.  ``Tensor.item``, ``bool(tensor)``
-and the like raise there, so code that would wait for the device fails by itself.
+``Tensor.item``, ``bool(tensor)`` and the like raise under ``FakeTensorMode``: what would wait for
+the device fails by itself.  The few functions that ask for a driver are answered here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""FSDP itself on streams of a device that is not there, each with a clock of its own.
-
-    with SimulatedStreams(all_gather=4, ...) as device:      ms that each collective takes
-        model of Block(device, forward=10, backward=20)      ms of the computing stream
-    device.standstill_ms()     what the computing stream has stood still for, which nobody recorded
+"""FSDP itself on streams of a device that is not there, each with a clock of its own, in ms.
 
 torch's own code runs, over the CPU and collectives that are not sent, and finds these streams and
 events where it looks for a device's.  The host takes no time, and is ahead of all streams.

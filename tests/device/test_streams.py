@@ -23,10 +23,7 @@ FAULTY = (
 @pytest.mark.parametrize("is_traced", [False, True])
 @pytest.mark.parametrize("name", HOOKS)
 def test_memory_is_kept_until_its_streams_are_done(name: str, is_traced: bool) -> None:
-    """Whatever a hook holds across a yield, in a variable or not; and nothing synchronises.
-
-    Traced it is not other: each call has its times on the device besides.
-    """
+    """Whatever a hook holds across a yield, in a variable or not; and nothing synchronises."""
     with (
         FakeDevice() as device,
         Tracer(error_every=0, align_clocks=False, run_id="fake") as tracer,

@@ -310,31 +310,21 @@ def test_tracing_again_and_removing() -> None:
         assert context.reduce_scatter_states == []
 
 
-@pytest.mark.parametrize("fails", ["event", "name"])
-def test_what_fails_leaves_it_unknown(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
-    """An event, or a name of another version of FSDP: it is counted, and training goes on."""
-
-    def gone(*_: Any, **__: Any) -> None:
-        raise AttributeError("reduce_scatter_stream")
-
+def test_an_event_that_fails_leaves_it_unknown() -> None:
+    """Of those that it was for; it is counted, and training goes on."""
     with Traced(FAST) as traced:
         model = blocks(traced.device)
         traced.trace(model)
-        with monkeypatch.context() as patch:
-            if fails == "event":
-                patch.setattr(traced.device, "fails_on", traced.device.computing)
-            else:
-                patch.setattr(traced.tracer.unit_waits, "before", gone)
-            train(model)
+        traced.device.fails_on = traced.device.computing
+        train(model)
+        traced.device.fails_on = None
         train(model)
         failed, well = traced.steps
         assert (failed.exposed_ns, failed.complete) == (None, True)
         assert failed.communication_ns is not None
         assert well.exposed_ns is not None
-        (lost,) = traced.tracer.losses().items()
-        assert lost[0] == "stamp_failed"
         # Six gathers, two inputs that are used again, and the end.
-        assert lost[1] == 9 or fails == "name"
+        assert traced.tracer.losses() == {"stamp_failed": 9}
 
 
 @pytest.mark.parametrize("what", ["version", "names"])

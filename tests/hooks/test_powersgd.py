@@ -19,10 +19,7 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
 def of_rank(kind: str, rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return a matrix of that rank.
-
-    ``equal rows``: as many different ones as the rank says.  ``few rows``: all others are zero.
-    """
+    """Return a matrix of that rank."""
     generator = torch.Generator().manual_seed(rank)
     right = torch.randn(rank, SIDE, generator=generator, dtype=torch.float64)
     left = (torch.arange(SIDE)[:, None] % max(rank, 1) == torch.arange(rank)).double()
@@ -62,10 +59,7 @@ def averages(hook: Any, matrix: torch.Tensor, rank: int) -> list[torch.Tensor]:
 def test_the_average_is_the_gradient_where_the_rank_suffices(
     hook: str, dtype: torch.dtype, kind: str
 ) -> None:
-    """From the second step on, which starts from the gradient's own rows and not from random ones.
-
-    Where the rank does not suffice, nothing is made up: the error is below that of no gradient.
-    """
+    """From the second step on, which starts from the gradient's own rows, not from random ones."""
     for rank, gradient_rank in product(range(1, 5), range(6)):
         matrix = of_rank(kind, gradient_rank, dtype)
         _, *found = averages(HOOKS[hook], matrix, rank)

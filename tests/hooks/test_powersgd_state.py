@@ -1,7 +1,4 @@
-"""What PowerSGD is told, counts, remembers and saves.
-
-The mathematics, and resumed runs: distributed/test_powersgd.py.
-"""
+"""What PowerSGD is told, counts, remembers and saves; the rest: distributed/test_powersgd.py."""
 
 from __future__ import annotations
 

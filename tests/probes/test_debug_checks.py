@@ -68,10 +68,7 @@ def result_of(*, scaled: bool = False, **flags: list[bool] | bool) -> DebugResul
 def test_what_is_said_and_what_a_loss_scaler_sees(
     flags: dict[str, list[bool] | bool], told: list[tuple[str, str | None]], scaled: bool
 ) -> None:
-    """Of a result what this rank's gradients do not explain: those were told of before.
-
-    A scaler does not see what a hook has hidden from it: that step is not left out.
-    """
+    """Of a result what this rank's gradients do not explain: those were told of before."""
     anomalies = [(*one, 99) for one in told]
     assert said(result_of(**flags).anomalies()) == (anomalies if scaled else [])
     result, into = result_of(scaled=True, **flags), mock.Mock()

@@ -36,10 +36,7 @@ def checked(result: torch.Tensor, gradients: torch.Tensor, **more: Any) -> Probe
 def diagnosed(
     weights: list[float], *, same_results: bool = False, **more: Any
 ) -> list[AnomalyRecord]:
-    """Return what is found of a hook with these weights at five steps of one bucket.
-
-    ``same_results``: on all ranks.
-    """
+    """Return what is found of a hook with these weights at five steps of one bucket."""
     diagnosis, slot, found = Diagnosis(), slot_3(), []
     for step in range(7, 12):
         torch.manual_seed(step)

@@ -116,10 +116,7 @@ def test_nothing_large_waits_with_the_call(fails: str) -> None:
 @pytest.mark.parametrize("numel", [6, 7])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_a_bucket_of_any_size_is_checked(dtype: torch.dtype, numel: int, ranks: int) -> None:
-    """Also of an odd one in a job of one rank, whose message is no whole number of 8 bytes.
-
-    The average is taken in 32 bits or more, or it would be rounded as the result is.
-    """
+    """Also of an odd one in a job of one rank, whose message is no whole number of 8 bytes."""
     checked = Probed(torch.ones(numel, dtype=dtype), ranks=ranks)
     assert checked.probe._reference.dtype == torch.promote_types(dtype, torch.float32)
     assert (checked.future.done(), checked.sink.pushed) == (False, [])

@@ -16,30 +16,21 @@ from hypothesis import strategies as st
 from hooktrace.analysis.run import RankTrack, delays, load, reasons
 from hooktrace.analysis.run.read import read_track
 from hooktrace.records import reader
-from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.content import RankRecords
-from hooktrace.records.lines import Losses
 from hooktrace.records.reader import read_parts
+from hooktrace.testing.rank_file import rank_file
 from tests.exporters import records_sample as sample
 
 SLOW = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def content() -> list[bytes]:
-    """Return the lines of a file that has one of each kind of record; the run's is the first."""
-    encoder = RecordEncoder()
-    data = b"".join(map(encoder.record, (sample.make_run(), sample.make_layout())))
-    data += encoder.record(sample.make_clock())
-    host, device = sample.make_step(1), sample.on_device(sample.checked(sample.make_step(2)))
-    for step, buckets in (host, device, sample.make_step(3)):
-        data += encoder.buckets(buckets) + encoder.record(step)
-    data += encoder.record(sample.make_anomaly())
-    data += encoder.record(sample.make_skew(1, rank=1, arrivals_ns=(0, 5), uncertainty_ns=1))
-    lost = Losses(lost={"steps": 1}, left_out={"buckets": 2}, removed={"parts": 3}, closed=True)
-    return (data + encoder.record(lost)).splitlines(keepends=True)
-
-
-LINES = content()
+RECORDS = (
+    *(sample.make_run(), sample.make_layout(), sample.make_clock(), sample.make_anomaly()),
+    sample.make_skew(1, rank=1, arrivals_ns=(0, 5), uncertainty_ns=1),
+)
+ON_DEVICE = sample.on_device(sample.checked(sample.make_step(2)))
+LINES = rank_file(RECORDS, [sample.make_step(1), ON_DEVICE, sample.make_step(3)]).splitlines(True)
+"""Of a file that has one of each kind of record; the run's is the first."""
 
 
 def told(trace: RankRecords) -> list[Any]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from hooktrace.records.content import RankRecords, SkippedLine
@@ -82,39 +80,27 @@ def test_only_regular_files_are_read(tmp_path: Path, make: Callable[[Path], None
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes"),
+    ("old", "new"),
     [
-        ("run", {"rank": 10**20}),
-        ("run", {"world_size": 1 << 40}),
-        ("run", {"wall_anchor_ns": -1}),
-        ("assignment", {"buckets": [{"gradient_bytes": -4}]}),
-        ("assignment", {"buckets": [{"parameters": [["weight", [-1]]]}]}),
-        ("assignment", {"buckets": [{"parameters": [["weight", [1 << 50] * 30]]}]}),
-        ("buckets", {"calls": {"wire_bytes": [-5, 0]}}),
-        ("buckets", {"calls": {"bus_bytes": [None, -1e300]}}),
-        ("step", {"wire_bytes": 2**63 - 1}),
-        ("step", {"step": 1 << 62}),
+        (b'"rank":0', b'"rank":100000000000000000000'),
+        (b'"world_size":2', b'"world_size":1099511627776'),
+        (b'"wall_anchor_ns":1700000000000000000', b'"wall_anchor_ns":-1'),
+        (b'"gradient_bytes":4000', b'"gradient_bytes":-4'),
+        (b'"shape":[100]', b'"shape":[-1]'),
+        (b'"shape":[100]', b'"shape":[4503599627370496,4]'),
+        (b'"wire_bytes":[2000,2000]', b'"wire_bytes":[-5,0]'),
+        (b'"wire_bytes":4000', b'"wire_bytes":9223372036854775807'),
+        (b'"bus_bytes":4000.0', b'"bus_bytes":-1e300'),
+        (b'"step":1', b'"step":4611686018427387904'),
     ],
-    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
-def test_numbers_out_of_range_are_lines_that_cannot_be_read(
-    kind: str, changes: dict[str, Any]
-) -> None:
+def test_numbers_out_of_range_are_lines_that_cannot_be_read(old: bytes, new: bytes) -> None:
     """They would overflow sums and keys, or be counted one by one."""
     data = encode(sample.make_run(), [sample.make_step(1)], sample.make_layout())
     assert decode(data).skipped == []
-    lines = data.splitlines()
-    at = next(i for i, x in enumerate(lines) if x.startswith(b'{"kind":"%s"' % kind.encode()))
-    content = msgspec.json.decode(lines[at])
-    for name, value in changes.items():
-        if isinstance(value, list):
-            content[name] = [content[name][0] | value[0]]
-        else:
-            content[name] = content[name] | value if isinstance(value, dict) else value
-    lines[at] = msgspec.json.encode(content)
-    (skipped,) = decode(b"\n".join(lines) + b"\n").skipped
-    assert skipped.line == at + 1
-    assert skipped.reason.startswith(("Expected `", "not JSON: ", "a parameter has more"))
+    (skipped,) = decode(data.replace(old, new, 1)).skipped
+    assert skipped.line == data[: data.index(old)].count(b"\n") + 1
+    assert skipped.reason.startswith(("Expected `", "not JSON: ", "a parameter has more elements"))
 
 
 def test_parts_are_put_together(tmp_path: Path) -> None:
