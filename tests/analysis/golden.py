@@ -31,35 +31,35 @@ from hooktrace.analysis.report import RunReport, build_report
 from hooktrace.analysis.report import view as report_view
 from hooktrace.analysis.run import Run, hangs
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
-from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.compare.jobs import BASE as _BASE
-from tests.analysis.compare.jobs import measured
-from tests.analysis.jobs import JOBS
+from hooktrace.exporters.retention import Retention
+from tests.analysis.jobs import JOBS, changed, plain
 from tests.analysis.perfetto.trace_events import read
-from tests.analysis.report.sharded_jobs import ShardedJob, units
-from tests.analysis.runs import asking, run_in
+from tests.analysis.run.files import as_it_is, write_changed
+from tests.analysis.runs import BASE, asking, measured, run_in
+from tests.analysis.sharded_jobs import ShardedJob, units
 from tests.analysis.shown import Page, lines_of, page_of, printed
-from tests.analysis.told import TOLD
+from tests.analysis.told import TOLD, kept
 
 HERE = Path(__file__).with_name("golden")
 RECORDED = Path(__file__).with_name("recorded")
 """Record files of real runs, a zip archive each (``record.py``)."""
 
-_Job = SyntheticJob | ShardedJob
-_Pair = tuple[_Job, _Job]
 _SLOW = {"bytes_per_second": 2.5e8}
 _ONE = {"bucket_bytes": (8_000_000,), "codec_ms": 0.05}
 _HALF = {**_ONE, "codec_ms": 1.05, "wire_share": 0.5, "hook": "fp16_compress_hook"}
 _UNITS = ShardedJob(steps=60, units=units(3))
+_AGAIN = replace(BASE, seed=1)
+_NO_BUCKETS = Retention(first_steps=0, window_steps=0, extra_share=0.0)
 
 
-COMPARED: dict[str, _Pair] = {
-    name: (replace(_BASE, **a), replace(_BASE, seed=1, **b))
+COMPARED: dict[str, tuple[Any, Any]] = {
+    name: (replace(BASE, **a), replace(_AGAIN, **b))
     for name, a, b in (
         ("compared, alike", {}, {}),
         ("compared, fp16", {}, {"hook": "fp16", "wire_share": 0.5, "codec_ms": 1.0}),
         ("compared, late", {}, {"late_ms": {1: 6.0}}),
         ("compared, late before", {"late_ms": {1: 6.0}}, {}),
+        ("compared, late in both", {"late_ms": {1: 6.0}}, {"late_ms": {1: 20.0}}),
         ("compared, late and no clocks", {"clocks": False}, {"late_ms": {1: 6.0}}),
         ("compared, errors", {"error": 0.01}, {"hook": "powerSGD_hook", "error": 0.3}),
         ("compared, other buckets", {}, {"bucket_bytes": (8_000_000,) * 4}),
@@ -74,14 +74,21 @@ COMPARED: dict[str, _Pair] = {
     )
 } | {
     "compared, units": (_UNITS, replace(_UNITS, latency_ms=1.0)),
-    "compared, units and buckets": (_BASE, _UNITS),
+    "compared, units and buckets": (BASE, _UNITS),
+    "compared, units kept": (_UNITS, replace(_UNITS, again=False)),
+    "compared, a plain hook": (BASE, changed(plain, _AGAIN)),
+    "compared, one file of three": (
+        BASE, lambda folder: write_changed(folder, _AGAIN, as_it_is, files=1)
+    ),
+    "compared, without buckets": (BASE, kept(_AGAIN, _NO_BUCKETS)),
 }  # fmt: skip
 """Two runs, by what the second one differs in."""
 
 SEEN = (
     "large last, alone", "late", "late, clocks unknown", "late, one file of three",
     "late and checked", "on devices", "hung for a while", "sharded, with a codec",
-    "sharded, in replicas",
+    "sharded, in replicas", "hung",
+    "other collectives", "other collectives without an end",
 )  # fmt: skip
 """Jobs that are also seen close by."""
 _CLOSE = " seen close"
@@ -237,8 +244,8 @@ def _rows_and_marks(events: list[dict[str, Any]]) -> Iterator[str]:
     yield from (f"{kind}: {_line(dict(of))}" for kind, of in sorted(sums.items()))
 
 
-def _comparison(compared: _Pair, folder: Path) -> Comparison:
-    a, b = (measured(job, folder / name, name) for name, job in zip("ab", compared, strict=True))
+def _comparison(pair: tuple[Any, Any], folder: Path) -> Comparison:
+    a, b = (measured(job, folder / name, name) for name, job in zip("ab", pair, strict=True))
     return compare_runs(a, b)
 
 

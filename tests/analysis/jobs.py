@@ -20,9 +20,16 @@ from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
 from hooktrace.testing.synthetic_shards import write_sharded_job
-from tests.analysis.report.jobs import Change, as_it_is, write_changed
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
-from tests.analysis.run.files import timed_by_device, write_ranks
+from tests.analysis.run.files import (
+    Change,
+    as_it_is,
+    collective,
+    timed_by_device,
+    write_changed,
+    write_others,
+    write_ranks,
+)
+from tests.analysis.sharded_jobs import ShardedJob, write_sharded
 
 Writes = Callable[[Path], object]
 """Writes the files of a job to a folder."""
@@ -186,13 +193,17 @@ def nobody_waits(rank: int, completed: CompletedStep) -> CompletedStep:
     return with_buckets((silent, buckets), found)
 
 
-def compressing_late(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; from the twentieth on the hook sends a hundredth."""
-    step, buckets = completed
-    if step.step < 20:
-        return completed
-    sent = [replace(b, wire_bytes=(b.wire_bytes or 0) // 100) for b in buckets]
-    return with_buckets((replace(step, wire_bytes=(step.wire_bytes or 0) // 100), buckets), sent)
+def sending_less(after: int, part: int = 50) -> Change:
+    """Return the change of a step, which sends a part, as a fiftieth, after so many steps."""
+
+    def change(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        if step.step <= after:
+            return completed
+        less = tuple(replace(b, wire_bytes=(b.wire_bytes or 0) // part) for b in buckets)
+        return replace(step, wire_bytes=(step.wire_bytes or 0) // part), less
+
+    return change
 
 
 def local_by_design(rank: int, completed: CompletedStep) -> CompletedStep:
@@ -239,7 +250,7 @@ RUNS = {
     "plain": entry(QUIET, plain),
     "late, and nobody waits": entry(LATE, nobody_waits),
     "compresses nothing": entry(job(hook="powerSGD_hook", codec_ms=1.0)),
-    "compresses late": entry(job(hook="powerSGD_hook", codec_ms=1.0), compressing_late),
+    "compresses late": entry(job(hook="powerSGD_hook", codec_ms=1.0), sending_less(19, 100)),
     "steps an optimizer":
         entry(job(hook="hook_then_optimizer(fp16)", wire_share=0.5, codec_ms=3.0)),
     "large error": entry(QUIET, erring),
@@ -346,6 +357,17 @@ JOBS: dict[str, Writes] = {
     "warm-up and a pause": changed(warming_up, SMALL),
     "two models": two_models,
     "on devices": on_devices,
+    "other collectives": lambda folder: write_others(
+        folder,
+        collective(10, 400),
+        collective(100, 600, name="barrier", wire_bytes=0),
+        collective(900, 100, name="broadcast", wire_bytes=500, of_ddp=True),
+        ddp_bytes=500,
+        unseen_groups=1,
+    ),
+    "other collectives without an end": lambda folder: write_others(
+        folder, collective(-2_000_000, 400), collective(500, None, wire_bytes=None)
+    ),
     "sharded": sharded(late_ms={1: 3.0}),
     "sharded, with a codec": sharded(codec_ms=1.0, error=0.05),
     "sharded, of two kinds": sharded(odd=(8, 16)),

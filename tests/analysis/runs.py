@@ -1,4 +1,4 @@
-"""Made-up jobs of any kind, written as a run's files and read again."""
+"""Runs of made-up jobs, read again: what each view makes of them, and commands that read them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from typing import Any
 from unittest.mock import patch
 
 from tensorboard.plugins.base_plugin import TBContext
+from typer.testing import CliRunner, Result
 from werkzeug.test import Client
 
+from hooktrace.__main__ import main
+from hooktrace.analysis.compare import Measures, measure
+from hooktrace.analysis.report import RunReport, build_report
+from hooktrace.analysis.report.facts import ModelFacts
 from hooktrace.analysis.run import Run, load
 from hooktrace.analysis.run.dense import StepArrays, settled_steps
 from hooktrace.analysis.run.scene import Scene
@@ -20,17 +25,46 @@ from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
 from hooktrace.testing.synthetic_shards import write_sharded_job
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.sharded_jobs import ShardedJob, write_sharded
+
+Job = SyntheticJob | Replicated
+BASE = SyntheticJob(ranks=3, steps=60)
 
 
-def job_run(job: SyntheticJob | Replicated, folder: Path) -> Run:
+def call(*arguments: object) -> Result:
+    """Return what the command line does."""
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def job_run(job: Job | Callable[[Path], object], folder: Path) -> Run:
+    """Return the run of a job, or of what writes one, whose files are in a folder then."""
     if isinstance(job, SyntheticJob):
         write_job(job, folder)
     elif isinstance(job, ShardedJob):
         write_sharded(job, folder)
-    else:
+    elif isinstance(job, Replicated):
         write_sharded_job(job, folder)
+    else:
+        job(folder)
     return run_in(folder)
+
+
+def measured(job: Job | Callable[[Path], object], folder: Path, name: str) -> Measures:
+    """Return what is compared of a job's first model."""
+    run = job_run(job, folder)
+    found = measure(run, run.model_names[0], name)
+    assert found is not None
+    return found
+
+
+def report_of(folder: Path) -> RunReport:
+    return build_report(run_in(folder))
+
+
+def facts_of(folder: Path) -> ModelFacts:
+    """Return the facts of the only model in a folder."""
+    (model,) = report_of(folder).models
+    return model.facts
 
 
 def run_in(folder: Path) -> Run:

@@ -1,77 +1,225 @@
-"""Comparisons as a whole; what is said of each pair of jobs is in ``golden/compared-*.txt``."""
+"""Comparisons: verdicts, sentences, doubts, the command; of pairs of jobs: ``compared-*.txt``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace as like
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from hooktrace.analysis.compare import Measures, compare_runs, measure
+from hooktrace.analysis.compare import Measures, compare_runs
+from hooktrace.analysis.compare.comparison import Difference
+from hooktrace.analysis.compare.differences import Table, differences
+from hooktrace.analysis.compare.doubts import is_same_model, limits, unlike
 from hooktrace.analysis.compare.measure import grouping, step_table
+from hooktrace.analysis.compare.sentence import sentence
+from hooktrace.analysis.run.bootstrap import MEDIAN, Floats
 from hooktrace.analysis.run.parts import KINDS
-from hooktrace.analysis.run.waits import ONE_RANK
-from tests.analysis.compare.jobs import BASE, as_facts, compared, measures
-from tests.analysis.jobs import plain
-from tests.analysis.report.jobs import write_changed
-from tests.analysis.runs import run_in
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.runs import BASE, call, measured
+from tests.analysis.shown import Page
 
 
-def test_only_on_a_link_a_hook_stops_paying() -> None:
-    """Half of the bytes, for 2 ms more of the hook; a job of one rank sends nothing."""
-    half = measures("other", seed=1, codec_ms=1.0, wire_share=0.5, hook="fp16_compress_hook")
-    alone = [as_facts(one, world_size=1) for one in (measures("base"), half)]
-    found = [compare_runs(a, b) for a, b in ((measures("base"), half), alone)]
-    pays = [one.pays_below_bytes_per_second for one in found]
-    assert [limit is None for limit in pays] == [False, True]
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> tuple[Measures, Measures]:
+    """A job, and one on a slower network with a late rank, called ``base`` and ``other``."""
+    slow = like(BASE, seed=1, bytes_per_second=2.5e8, late_ms={1: 3.0})
+    folder = tmp_path_factory.mktemp("sides")
+    return measured(BASE, folder / "a", "base"), measured(slow, folder / "b", "other")
 
 
-def test_without_buckets_step_times_are_compared() -> None:
-    """Of files whose limit left the detail out."""
-    sides = []
-    for one in (measures("base"), measures("other", seed=1)):
-        none = one.parts._replace(period=one.parts.period * np.nan).of_known()
-        sides.append(Measures(one.facts, one.series, none))
-    found = compare_runs(sides[0], sides[1])
-    assert found.quantity("period") == compared().quantity("period")
-    assert found.step is not None
-    assert (found.step.verdict, [one.key for one in found.parts]) == ("unknown", [])
+def noise(seed: int, mean: float = 100.0, steps: int = 100) -> Floats:
+    return np.random.default_rng(seed).normal(mean, 2.0, steps)
 
 
-def test_wire_is_whole_where_waits_are_unknown_in_one() -> None:
-    """Rather than to compare a wait with what may have one in it."""
-    other = as_facts(measures("other", seed=1), split_unknown=ONE_RANK)
-    found = compare_runs(measures("base"), other)
-    keys = [one.key for one in found.parts]
-    assert "wire" in keys
-    assert not {"wait", "transfer"} & set(keys)
-    assert "because in other one rank waits for nobody" in found.limits[0]
-    alike = compare_runs(other, other)
-    assert not any("wire is not split" in limit for limit in alike.limits)
+def difference(a: Floats, b: Floats) -> Difference:
+    (found,) = differences(Table.of(a), Table.of(b), MEDIAN)
+    return found
 
 
-def test_an_plain_hook_has_no_stages_to_compare(tmp_path: Path) -> None:
-    """So that nothing is called transfer beside what has everything in it."""
-    write_changed(tmp_path, like(BASE, seed=1), plain)
-    one = measure(run_in(tmp_path), BASE.model, "other")
-    assert one is not None
-    found = compare_runs(measures("base"), one)
-    assert [part.key for part in found.parts] == ["exposed", "all_calls", "compute"]
-    assert not [q for q in found.quantities if q.key in KINDS]
-    assert found.step is not None
-    (text,) = [text for text in found.limits if "is a plain hook" in text]
-    assert text.endswith("to see them, use hooktrace.hooks.allreduce_hook in place of torch's")
-    assert {"hook", "future_wait"} <= set(grouping(one, one))
+def test_few_steps_are_unknown() -> None:
+    found = difference(noise(0, steps=39), noise(1, 150))
+    assert found.verdict == "unknown"
+    assert found.why == "39 steps are too few to tell how they vary; 40 are needed"
+    assert found.difference == pytest.approx(50, abs=2)
+    assert difference(noise(0), np.zeros(0)).why == "one of the runs has no such number"
 
 
-def test_parts_of_each_step_add_up_to_it() -> None:
+@pytest.mark.parametrize("steps", [(5200, 4300), (400, 20_000)])
+def test_long_runs_of_unequal_length_are_compared(steps: tuple[int, int]) -> None:
+    """Fewer resamples are drawn of long runs, and as many of either."""
+    found = difference(noise(0, steps=steps[0]), noise(1, 110, steps[1]))
+    assert found.differs
+    assert found.difference == pytest.approx(10, abs=0.5)
+
+
+def test_a_run_that_drifts_by_more_shows_nothing() -> None:
+    """Half a run at another speed: the machine did something else, and may do so again."""
+    step = np.concatenate([noise(0), noise(2, 130)])
+    assert not difference(step, noise(1, 105, 200)).differs
+    halves = noise(0, 100, 400) + np.repeat([-0.8, 0.8], 200)
+    shown = difference(halves, noise(1, 101, 400))
+    assert shown.drifts
+    assert (shown.low or 0) > 0
+    assert shown.why == "the halves of one run differ by more than the runs do"
+
+
+def test_parts_of_each_step_add_up_to_it(sides: tuple[Measures, Measures]) -> None:
     """However they are grouped; and their differences to that of both sides' steps."""
-    found = compared(bytes_per_second=2.5e8, late_ms={1: 3.0})
-    apart = [part.difference.apart for part in found.parts]
+    found = compare_runs(*sides)
     assert found.step is not None
-    assert sum(apart) == pytest.approx(found.step.difference, abs=5)
-    one = measures("base", bytes_per_second=2.5e8)
-    for of in (grouping(one, one), {"exposed": KINDS}):
-        whole, *parts = step_table(one, of).values()
+    apart = sum(part.difference.apart for part in found.parts)
+    assert apart == pytest.approx(found.step.difference, abs=5)
+    for of in (grouping(sides[1], sides[1]), {"exposed": KINDS}):
+        whole, *parts = step_table(sides[1], of).values()
         np.testing.assert_allclose(sum(parts), whole)
+
+
+NOT_SHOWN = Difference(a=1e8, b=1.01e8, difference=1e6, low=-1e6, high=3e6, verdict="not shown")
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (
+            replace(NOT_SHOWN, why="the halves of one run differ by more"),
+            "Between these two runs, the step time is not shown to differ: 101 ms with other, 100 "
+            "ms with base (\N{MINUS SIGN}1.00 to +3.00 ms), and the halves of one run differ by "
+            "more. Shown to differ: ",
+        ),
+        (
+            Difference(a=1e8, b=1e8, difference=0, low=0, high=0, verdict="same"),
+            "Between these two runs, the step time is the same, 100 ms",
+        ),
+    ],
+    ids=["drifts", "same"],
+)
+def test_the_sentence_says_only_what_is_shown(
+    sides: tuple[Measures, Measures], step: Difference, said: str
+) -> None:
+    """Of the step time with the reason; a part that is not shown to differ is not said."""
+    found = compare_runs(*sides)
+    first, *others = found.quantities
+    changed = replace(found, quantities=(replace(first, difference=step), *others))
+    assert sentence(changed).startswith(said)
+    parts = [replace(x, difference=replace(x.difference, verdict="not shown")) for x in found.parts]
+    told = sentence(replace(found, parts=tuple(parts)))
+    assert told.endswith("; no stage is shown to account for it.")
+
+
+def test_models_are_the_same_by_their_parameters(sides: tuple[Measures, Measures]) -> None:
+    """Where one file has none, by the bytes of their gradients."""
+    a = sides[0].facts
+    for fields, is_same in (
+        ({"shapes": a.shapes[:-1]}, False),
+        ({"shapes": (), "gradient_bytes": a.gradient_bytes + 4}, False),
+        ({"shapes": ()}, True),
+    ):
+        other = replace(a, **fields)
+        assert is_same_model(a, other) == is_same
+        text = "".join(limits(a, other))
+        assert ("are not the same model, so step times are compared and nothing" in text) != is_same
+
+
+def test_what_else_differs(sides: tuple[Measures, Measures]) -> None:
+    a = sides[0].facts
+    other = replace(
+        a, ranks=(0, 1), hosts=("b",), torch_version="2.14", name="other",
+        hook_options=(("rank", 2),), bucket_cap_bytes=5 << 20,
+    )  # fmt: skip
+    assert list(unlike(a, a)) == []
+    assert list(unlike(a, other)) == [
+        "options of the hook: none known in base, rank=2 in other",
+        "bucket_cap_mb: unknown in base, 5 in other",
+        "ranks: 3 in base, 2 in other",
+        "hosts: host-0 in base, b in other",
+        "torch: 2.13.0 in base, 2.14 in other",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"least_wire_bytes": 0.0}, "steps are of several kinds: they send 32.00 MB at the median"),
+        ({"beside": ("a", "b")}, "other: a and b communicate within the steps of "),
+        ({"name": "base"}, "both are the same run"),
+    ],
+)
+def test_what_is_doubtful_is_said(
+    sides: tuple[Measures, Measures], fields: dict[str, Any], words: str
+) -> None:
+    one, other = sides
+    changed = Measures(replace(other.facts, **fields), other.series, other.parts)
+    assert words in "; ".join(compare_runs(one, changed).doubts)
+
+
+EVIL = "<script>alert(1)</script>&\"'[bold]x[/nonsense]"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs of a model, one of another, one all of whose steps are checked."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, fields in {
+        "a1": {"hook": EVIL}, "a2": {"hook": EVIL, "seed": 1},
+        "slow": {"seed": 2, "bytes_per_second": 2.5e8},
+        "else": {"model": "other", "bucket_bytes": (1_000_000,)},
+        "few": {"steps": 5, "error": 0.01, "error_every": 1},
+    }.items():  # fmt: skip
+        write_job(like(SyntheticJob(ranks=2, steps=50), **fields), folder / name)
+    return folder
+
+
+def test_all_against_the_first(runs: Path, tmp_path: Path) -> None:
+    """In the terminal and as a page, with names as text; the page loads nothing."""
+    out = tmp_path / "compare.html"
+    result = call("compare", runs / "a1", runs / "a2", runs / "slow", "--html", out)
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.output.split())
+    assert "not shown to differ" in text
+    assert f"slower than {EVIL}: +1" in text
+    page = Page(out.read_text("utf-8"))
+    assert "script" not in page.tags
+    assert page.tags.count("h2") == 2  # all against the first; each sentence stands before both
+    before = " ".join(page.text[: page.text.index("What is compared")].split())
+    assert before.count("Between these two runs, ") == 3
+    assert EVIL in page.text
+    links = [v for k, v in page.attributes if k in ("src", "href")]
+    assert all(str(link).startswith("#") for link in links)
+
+
+def test_json_is_for_programs(runs: Path) -> None:
+    content = msgspec.json.decode(call("compare", runs / "a1", runs / "slow", "--json").output)
+    assert content["schema"] == 4
+    (found,) = content["comparisons"]
+    period = next(one for one in found["quantities"] if one["key"] == "period")
+    assert period["difference"]["verdict"] == "differs"
+    assert 1.1e7 < period["difference"]["difference"] < 1.3e7
+    assert found["b"]["name"] == "slow"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a1"], "compare: one run alone is nothing to compare; pass two or more"),
+        (["a1", "else"], "a1 has synthetic, else has other; pass --model synthetic=other"),
+        (["a1", "slow", "--model", "nope"], "pass --model synthetic"),
+        (["a1", "few"], "train for some more steps"),
+    ],
+)
+def test_what_cannot_be_is_said_with_its_fix(runs: Path, words: Iterable[str], said: str) -> None:
+    result = call("compare", *(runs / one if (runs / one).is_dir() else one for one in words))
+    assert result.exit_code == 2
+    assert " ".join(result.stderr.split()).endswith(said)
+
+
+def test_two_models_are_compared_by_step_time_alone(runs: Path) -> None:
+    result = call("compare", runs / "a1", runs / "else", "--model", "synthetic=other")
+    assert result.exit_code == 0
+    assert "they are not of the same model." in result.output.replace("\n", " ")
+    assert "exposed, ms" not in result.output

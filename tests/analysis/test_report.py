@@ -1,4 +1,4 @@
-"""The report as a whole: JSON, page and terminal; what it says of each job is in ``golden/``."""
+"""The report as a whole: JSON, page, terminal, errors; what it says of jobs is in ``golden/``."""
 
 from __future__ import annotations
 
@@ -6,31 +6,23 @@ import json
 import re
 from dataclasses import replace as like
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import build_report
-from hooktrace.analysis.report.findings import HUNG, RULES, UNIT_RULES
-from hooktrace.analysis.report.pictures import step_pictures
+from hooktrace.analysis.report.build_facts import noise_ns
+from hooktrace.analysis.report.findings import HUNG, RULES, UNIT_RULES, findings
 from hooktrace.analysis.report.tables import bucket_table, rank_table
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.golden import HERE
-from tests.analysis.report.jobs import facts_of, report_of
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
-from tests.analysis.report.test_command import JOB, call
-from tests.analysis.runs import arrays_of, job_run, run_in
-from tests.analysis.shown import Page, named, page_of
+from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.runs import call, facts_of, report_of, run_in
+from tests.analysis.shown import Page, page_of
 
-
-def json_of(folder: Path, *options: object) -> dict[str, Any]:
-    """Return what the command prints, which is JSON and nothing else."""
-    result = call("report", folder, "--json", *options)
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout, parse_constant=pytest.fail)
-    return found
+JOB = SyntheticJob(ranks=3, steps=30, late_ms={1: 5.0}, error=0.02, anomaly_rank=2)
 
 
 def test_a_job_can_assert_on_findings(tmp_path: Path) -> None:
@@ -40,7 +32,8 @@ def test_a_job_can_assert_on_findings(tmp_path: Path) -> None:
     """
     write_job(like(JOB, error=None), tmp_path)
     out = tmp_path / "report.html"
-    report = json_of(tmp_path, "--html", out)
+    result = call("report", tmp_path, "--json", "--html", out)
+    report = json.loads(result.stdout, parse_constant=pytest.fail)
     assert out.read_text().startswith("<!doctype html>")
     (model,) = report["models"]
     by_rule = {one["rule"]: one for one in model["findings"]}
@@ -103,12 +96,6 @@ def test_the_page_needs_nothing_else_and_has_its_pictures(tmp_path: Path) -> Non
     assert not re.search(r'"[^"]*\b(nan|inf)\b[^"]*"', " ".join(re.findall(r"<svg.*?</svg>", text)))
 
 
-def test_one_step_is_drawn_once(tmp_path: Path) -> None:
-    """Without a next one nobody knows how long it took."""
-    ((title, _),) = step_pictures(arrays_of(job_run(SyntheticJob(ranks=2, steps=1), tmp_path)))
-    assert title.startswith("Step: ")
-
-
 @pytest.mark.slow
 def test_of_many_ranks_the_late_one_is_shown_and_others_are_folded(tmp_path: Path) -> None:
     job = SyntheticJob(
@@ -130,14 +117,71 @@ def test_of_many_ranks_the_late_one_is_shown_and_others_are_folded(tmp_path: Pat
     assert len(text) < 4_000_000
 
 
-def test_a_call_that_is_made_again_has_its_number(tmp_path: Path) -> None:
-    write_sharded(ShardedJob(steps=5), tmp_path)
+@pytest.mark.parametrize(
+    ("content", "problem", "fix"),
+    [
+        (None, "there is no record file in", "set HOOKTRACE_RECORD_DIR in the job"),
+        ("rubbish\n", "no record file of hooktrace: no line of it is a record", ""),
+        (text_of(run_of(0), []), "hold no step", "end with tracer.close()"),
+    ],
+    ids=["no file", "rubbish", "no step"],
+)
+def test_what_cannot_be_read_is_named(
+    tmp_path: Path, content: str | None, problem: str, fix: str
+) -> None:
+    """One line on standard error, exit code 2, and nothing is printed or written."""
+    if content is not None:
+        write_ranks(tmp_path, {0: content})
+    out = tmp_path / "out"
+    for command in (["report", "--html", out], ["export", "--out", out], ["report", "--json"]):
+        result = call(command[0], tmp_path, *command[1:])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert len(result.stderr.splitlines()) == 1
+        assert problem in result.stderr
+        assert result.stderr.rstrip().endswith(fix)
+        assert not out.exists()
+
+
+@pytest.mark.parametrize("command", [["report", "--html"], ["export", "--out"]])
+def test_where_it_cannot_write_it_says_so_first(tmp_path: Path, command: list[str]) -> None:
+    """Before anything is read; and a logdir that does not exist is named."""
+    name, option = command
+    result = call(name, tmp_path, option, tmp_path / "nowhere" / "out")
+    assert result.exit_code == 2
+    assert "out: No such file or directory; pass a file in" in result.stderr
+    result = call(name, tmp_path / "nothing", option, tmp_path / "out")
+    assert result.exit_code == 2
+    assert f"there is no {tmp_path / 'nothing'}; pass the logdir" in result.stderr
+
+
+def test_one_model_only(tmp_path: Path) -> None:
+    steps = steps_of(3)
+    other = [
+        (replace(s, model="other"), tuple(replace(b, model="other") for b in bs)) for s, bs in steps
+    ]
+    write_ranks(tmp_path, {0: text_of(run_of(0), [*steps, *other])})
+    both, one = call("report", tmp_path), call("report", tmp_path, "--model", "other")
+    assert {"net", "other"} <= set(both.output.splitlines())
+    assert {"net", "other"} & set(one.output.splitlines()) == {"other"}
+    none = call("report", tmp_path, "--model", "third")
+    assert none.exit_code == 2
+    assert "no model is called 'third'; pass --model one of net, other" in none.stderr
+
+
+def test_how_well_the_usual_step_is_known() -> None:
+    """1.96 x 1.2533 sigma / sqrt(n), the interval of a normal median; of few steps nothing is."""
+    steps = np.random.default_rng(1).normal(100e6, 5e6, 4000)
+    assert noise_ns(steps) == pytest.approx(1.96 * 1.2533 * 5e6 / 4000**0.5, rel=0.3)
+    assert noise_ns(steps[:15]) is None
+
+
+def test_a_gain_below_the_noise_is_small(tmp_path: Path) -> None:
+    """However large a share of the step: nobody could tell that it came true."""
+    write_job(SyntheticJob(ranks=2, steps=40, bytes_per_second=2e8), tmp_path)
     facts = facts_of(tmp_path)
-    bucket = facts.buckets[1]
-    assert bucket.unit is not None
-    long = replace(bucket.unit, name="model.language_model.transformer.layers.11.mlp", repeat=2)
-    (row,) = named(bucket_table(replace(facts, buckets=(replace(bucket, unit=long),))))
-    assert (row["unit"], row["collective"]) == (long.name, "all-gather (forward) #3")
+    for model, is_small in ((facts, False), (replace(facts, period_noise_ns=1e9), True)):
+        (found,) = [one for one in findings(model) if "a 16-bit hook" in one.sentence]
+        assert found.is_small == is_small
 
 
 GOLDEN = {path.stem: path.read_text("utf-8") for path in HERE.iterdir()}

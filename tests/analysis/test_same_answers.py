@@ -33,7 +33,7 @@ from hooktrace.testing.synthetic_hangs import SyntheticHang
 from tests.analysis.golden import REAL, write
 from tests.analysis.jobs import JOBS, RUNS
 from tests.analysis.perfetto.trace_events import read, validate
-from tests.analysis.report.jobs import write_changed, write_kept
+from tests.analysis.run.files import write_changed, write_kept
 from tests.analysis.runs import asking, run_in
 
 Counts = dict[tuple[int, int], str]

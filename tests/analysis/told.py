@@ -18,15 +18,24 @@ from hooktrace.records import AnomalyRecord, BucketRecord, CompletedStep, Parame
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import record_path
 from hooktrace.records.lines import Losses
-from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
 from hooktrace.testing.synthetic_shards import write_sharded_job
-from tests.analysis.jobs import MS, QUIET, Writes, job, joined, longer, with_error
-from tests.analysis.report.jobs import Change, as_it_is, write_changed, write_kept
-from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
-from tests.analysis.run.files import add, run_of, steps_of, text_of, timed_by_device, write_ranks
+from tests.analysis.jobs import MS, QUIET, Writes, job, joined, sending_less, with_error
+from tests.analysis.run.files import (
+    Change,
+    add,
+    as_it_is,
+    run_of,
+    steps_of,
+    text_of,
+    timed_by_device,
+    write_changed,
+    write_kept,
+    write_ranks,
+)
+from tests.analysis.sharded_jobs import ShardedJob, units, write_sharded
 from tests.exporters.records_sample import (
     HOOK,
     MODEL,
@@ -124,15 +133,6 @@ def two_parameters(*sizes: int) -> Writes:
     return written
 
 
-def told_options(folder: Path) -> None:
-    """The layout has the hook's options and the cap."""
-    told = (("matrix_approximation_rank", 2), ("warm_start", True))
-    layout = replace(CHECKED.layout(), hook_options=told, bucket_cap_bytes=int(0.1 * 2**20))
-    for rank in range(2):
-        steps = [step.completed(rank) for step in simulate(CHECKED)]
-        write_ranks(folder, {rank: rank_file([CHECKED.run(rank), layout], steps).decode()})
-
-
 def damaged(folder: Path) -> None:
     """A rank without a file, a killed one, an unreadable line, a step cut short, another run."""
     step, buckets = make_step(1)
@@ -178,32 +178,8 @@ def in_pairs(rank: int, completed: CompletedStep) -> CompletedStep:
     return step, buckets
 
 
-def pairs_apart(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; ranks 0 and 1 are done with each bucket before the others begin it."""
-    step, buckets = completed
-    return completed if rank > 1 else (step, tuple(map(_done_early, buckets)))
-
-
-def _done_early(bucket: BucketRecord) -> BucketRecord:
-    *before, wire, end = bucket.stages
-    done = wire.start_ns + MS
-    stages = *before, replace(wire, end_ns=done), replace(end, start_ns=done, end_ns=done)
-    return replace(bucket, stages=stages, done_ns=done)
-
-
 def unresolved(completed: CompletedStep) -> CompletedStep:
     return replace(completed[0], exposed_ns=None), completed[1]
-
-
-def longer_backward(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; every 25th computes for 100 ms more, which the step's line alone says."""
-    step, buckets = completed
-    if step.step % 25 == 0:
-        last, done = step.last_ready_ns + 100 * MS, step.done_ns + 100 * MS
-        step = replace(step, last_ready_ns=last, done_ns=done)
-    if step.step % 25 == 1 and step.previous_period_ns is not None:
-        step = replace(step, previous_period_ns=step.previous_period_ns + 100 * MS)
-    return step, buckets
 
 
 def held_by_its_hook(rank: int, completed: CompletedStep) -> CompletedStep:
@@ -211,21 +187,6 @@ def held_by_its_hook(rank: int, completed: CompletedStep) -> CompletedStep:
     step, buckets = completed
     slow = replace(buckets[3], launched_ns=buckets[3].launched_ns + 6 * MS)
     return completed if rank != 1 else (step, (*buckets[:3], slow, *buckets[4:]))
-
-
-def held_in_the_last(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; all wait for rank 1, which compresses its last bucket for 6 ms more."""
-    step, (*others, last) = completed
-    more = 6 * MS if rank == 1 else 0
-    last = longer(last, 6 * MS)
-    compress, *before, wire, end = last.stages
-    stages = (
-        replace(compress, end_ns=compress.end_ns + more), *before,
-        replace(wire, start_ns=wire.start_ns + more), end,
-    )  # fmt: skip
-    last = replace(last, stages=stages, launched_ns=last.launched_ns + more)
-    exposed = (step.exposed_ns or 0) + 6 * MS
-    return replace(step, done_ns=last.done_ns, exposed_ns=exposed), (*others, last)
 
 
 PAUSE = 500 * MS
@@ -264,15 +225,6 @@ def without_wire_in_the_last(completed: CompletedStep) -> CompletedStep:
     return step, (*others, replace(last, stages=seen))
 
 
-def sending_less(after: int, rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step, which sends a fiftieth after so many steps."""
-    step, buckets = completed
-    if step.step <= after:
-        return completed
-    less = tuple(replace(b, wire_bytes=(b.wire_bytes or 0) // 50) for b in buckets)
-    return replace(step, wire_bytes=(step.wire_bytes or 0) // 50), less
-
-
 def one_slow(steps: list[CompletedStep]) -> list[CompletedStep]:
     """Return the steps; after the eleventh there is a pause of 100 ms."""
     record, buckets = steps[11]
@@ -285,14 +237,6 @@ def stopped(i: int) -> CompletedStep:
     wait = 5000 * MS if i == 7 else 0
     exposed = (step.exposed_ns or 0) + wait
     return replace(step, done_ns=step.done_ns + wait, exposed_ns=exposed), buckets
-
-
-def unlike_probes(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; 1 is not settled on rank 0, and 4 is checked on rank 1 alone."""
-    step, buckets = completed
-    if step.step == 1:
-        return replace(step, warmup=rank == 0, checked=True), buckets
-    return (replace(step, checked=rank == 1), buckets) if step.step == 4 else completed
 
 
 def warming(completed: CompletedStep) -> CompletedStep:
@@ -314,6 +258,14 @@ def not_averaged(rank: int) -> list[AnomalyRecord]:
     return [anomaly("not_averaged", b, f"divide on {rank}", rank) for b in range(2)]
 
 
+def stall(rank: int, step: int) -> AnomalyRecord:
+    """Return what a rank records of a step that took long, in words alone."""
+    return replace(
+        anomaly("stall", -1, "10 s, where 2 ms is usual", rank), model="synthetic", step=step,
+        stage="exposed", time_ns=step * 10**8,
+    )  # fmt: skip
+
+
 def full(folder: Path) -> None:
     """The oldest parts of the file are gone, and no part could hold some of the records."""
     write_job(SyntheticJob(ranks=1, steps=10), folder)
@@ -330,7 +282,7 @@ BY_NUMBER = Retention(first_steps=0, window_steps=10, window_every=30, extra_sha
 SLOW_ALONE = Retention(first_steps=0, window_steps=0, extra_share=1.0)
 SLOW_OFTEN = SyntheticJob(ranks=2, steps=400, bucket_bytes=(4_000_000,), slow_every=4)
 """In every fourth step the only bucket takes 42 ms in place of 4.2."""
-CHECKED = SyntheticJob(ranks=2, steps=30, error=0.1, error_every=10, bucket_bytes=(4_000_000,) * 3)
+UNIT = "blocks.2 all-gather (forward)"
 STALLS = job(late_ms={1: 3000.0}, late_every=25)
 WHOLE = job(bucket_bytes=(4_000_000,) * 8)
 LOSSY: dict[str, Any] = {"hook": "fp16_compress_hook", "wire_share": 0.5}
@@ -340,9 +292,7 @@ TOLD: dict[str, Writes] = {
     "late in every third step": of(job(ranks=4, late_ms={2: 7.0}, late_from=3, late_every=3)),
     "late by its host alone": of(job(late_ms={2: 7.0}, late_from=3), host_alone_late),
     "late for one of three": of(job(ranks=4, late_ms={2: 7.0}), in_pairs),
-    "late in groups that nobody knows": of(job(ranks=4, late_ms={2: 7.0, 3: 7.0}), pairs_apart),
     "late by its hook": of(job(late_ms={1: 6.0}, late_from=4), held_by_its_hook),
-    "late by its last compress": of(QUIET, held_in_the_last),
     "late in every other step, codec": of(SyntheticJob(
         ranks=2, steps=40, bucket_bytes=(8_000_000,), codec_ms=2.0, jitter_ms=0.0,
         late_ms={1: 8.0}, late_every=2)),
@@ -355,7 +305,6 @@ TOLD: dict[str, Writes] = {
     "slow steps, checkpoints, two ranks": of(job(ranks=2), checkpointing),
     "slow steps, checkpoints, a file missing": without_files(of(job(ranks=4), checkpointing), 3),
     "slow steps, checkpoints, rank 0 missing": without_files(of(job(ranks=2), checkpointing), 0),
-    "slow steps, no buckets": kept(job(ranks=2, steps=200), EVERY_TENTH, longer_backward),
     "buckets of few steps": kept(SyntheticJob(
         ranks=2, steps=300, bucket_bytes=(30_000_000, 4_000_000), backward_ms=10.0), EVERY_TENTH),
     "buckets of steps by number": kept(SLOW_OFTEN, BY_NUMBER),
@@ -365,8 +314,8 @@ TOLD: dict[str, Writes] = {
     "one bucket of a large parameter": two_parameters(12_499_000, 1_000),
     "smaller last bucket": of(job(
         bucket_bytes=(8_000_000,) * 7 + (7_000_000,), backward_ms=30.0, latency_ms=3.0)),
-    "sends less after ten steps": of(QUIET, partial(sending_less, 10)),
-    "sends less after the first step": of(QUIET, partial(sending_less, 1)),
+    "sends less after ten steps": of(QUIET, sending_less(10)),
+    "sends less after the first step": of(QUIET, sending_less(1)),
     "codec that pays": of(job(**LOSSY, codec_ms=0.05)),
     "codec, 2 ms a bucket": of(job(**LOSSY, ranks=2, bucket_bytes=(4_000_000,) * 8, codec_ms=1.0)),
     "codec, nothing saved": of(job(hook="fp16_compress_hook", ranks=2, codec_ms=1.0)),
@@ -394,6 +343,12 @@ TOLD: dict[str, Writes] = {
     "hang and stalls": hanging(
         job(ranks=4, late_ms={1: 3000.0}, late_every=25),
         SyntheticHang(step=12, went_on_after_s=42)),
+    "stalls, as ranks recorded them": with_lines(with_lines(hanging(
+        job(), SyntheticHang(step=12, went_on_after_s=42)),
+        0, stall(0, 12), stall(0, 25)), 2, stall(2, 25), stall(2, 28)),
+    "hang of a unit": hanging(
+        job(), SyntheticHang(step=12), kind="uneven_inputs", unit=UNIT,
+        message=f"{UNIT} of step 12 has waited 31 s on rank 0 for rank 2"),
     "hang outside of all hooks": hanging(
         job(ranks=4), SyntheticHang(step=12), model="", hook="", step=0, bucket=-1,
         message="rank 0 waits"),
@@ -408,8 +363,6 @@ TOLD: dict[str, Writes] = {
         for step, buckets in [plain(make_step(i), sent=None)]]),
     "device without some times": sampled(
         [*(on_device(make_step(i)) for i in range(4)), on_device(make_step(4), resolved=False)]),
-    "options of the hook": told_options,
-    "checked on one rank alone": of(CHECKED, unlike_probes),
     "units, hidden": sharded(hidden=0.999),
     "units, slow steps": sharded(slow_every=7),
     "units, costly hook": sharded(codec_ms=8.0),

@@ -13,8 +13,7 @@ from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 
-from ..analysis.run.files import run_of, steps_of, text_of, write_ranks
-from ..analysis.run.test_others import collective, run_with
+from ..analysis.run.files import collective, run_of, steps_of, text_of, write_others, write_ranks
 from ..distributed.harness import REPOSITORY
 from ..exporters.records_sample import make_anomaly, make_layout
 
@@ -58,7 +57,8 @@ def write_runs(logdir: Path) -> None:
     for name, hang in HANGS.items():
         write_hung_job(SyntheticJob(steps=12), hang, logdir / name)
     write_sharded_job(SHARDED, logdir / "sharded")
-    run_with(logdir / "others", collective(1000, 9000), collective(15_000, 2000, name="barrier"))
+    of_no_hook = collective(1000, 9000), collective(15_000, 2000, name="barrier")
+    write_others(logdir / "others", *of_no_hook)
     _write_harmful(logdir / HARMFUL)
 
 

@@ -8,15 +8,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hooktrace.records import BucketRecord, ClockRecord, DeviceSpan, RunInfo, StepRecord
+from hooktrace.exporters import RecordFileExporter
+from hooktrace.exporters.retention import Retention
+from hooktrace.records import (
+    Batch,
+    ClockRecord,
+    CompletedStep,
+    DeviceSpan,
+    OtherCollective,
+    OtherCollectives,
+    RunInfo,
+)
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import record_path
 from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import Moments, SyntheticJob
+from hooktrace.testing.synthetic import Moments, SyntheticJob, simulate, write_job
 from tests.exporters.records_sample import make_run, make_step
 
 MS = 1_000_000
-Completed = tuple[StepRecord, tuple[BucketRecord, ...]]
+Change = Callable[[int, CompletedStep], CompletedStep]
 Times = tuple[float, float, float, float, float]
 """When a bucket was ready, encoded, sent, arrived and done, ms after the job's start."""
 
@@ -36,7 +46,7 @@ def _at(one: Any, by: Callable[[int], int], *names: str) -> Any:
     return replace(one, **{name: by(getattr(one, name)) for name in names})
 
 
-def moved(step: Completed, by: Callable[[int], int]) -> Completed:
+def moved(step: CompletedStep, by: Callable[[int], int]) -> CompletedStep:
     """Return a step whose host times all went through ``by``."""
     record, buckets = step
     return _at(record, by, "first_ready_ns", "last_ready_ns", "done_ns"), tuple(
@@ -48,7 +58,7 @@ def moved(step: Completed, by: Callable[[int], int]) -> Completed:
     )
 
 
-def timed_by_device(step: Completed) -> Completed:
+def timed_by_device(step: CompletedStep) -> CompletedStep:
     """Return a step whose device took as long for each stage as the host did, and began with it."""
     record, buckets = step
     of_host = moved(step, lambda at: at - record.first_ready_ns)[1]
@@ -63,7 +73,7 @@ def timed_by_device(step: Completed) -> Completed:
 
 def text_of(
     run: RunInfo,
-    steps: Sequence[Completed],
+    steps: Sequence[CompletedStep],
     *,
     clocks: Sequence[ClockRecord] = (),
     ended: bool = True,
@@ -78,14 +88,14 @@ def write_ranks(logdir: Path, texts: dict[int, str]) -> None:
         (folder / f"rank{rank:05d}.jsonl").write_text(text)
 
 
-def steps_of(count: int, *, bucket_count: int = 2) -> list[Completed]:
+def steps_of(count: int, *, bucket_count: int = 2) -> list[CompletedStep]:
     return [make_step(i, bucket_count=bucket_count) for i in range(count)]
 
 
 def write_times(
     folder: Path,
     steps: Sequence[Sequence[Sequence[Times]]],
-    change: Callable[[Completed], Completed] = lambda step: step,
+    change: Callable[[CompletedStep], CompletedStep] = lambda step: step,
     *,
     clocks: bool = True,
 ) -> None:
@@ -101,6 +111,63 @@ def write_times(
         completed = [change(job.step(number, moments)) for number, moments in enumerate(own, 1)]
         records = [job.run(rank), job.layout(), *job.clock_records(rank)]
         write_ranks(folder, {rank: rank_file(records, completed).decode()})
+
+
+def as_it_is(rank: int, completed: CompletedStep) -> CompletedStep:
+    return completed
+
+
+def write_changed(
+    folder: Path, job: SyntheticJob, change: Change, *, files: int | None = None
+) -> None:
+    """Write the files of a job's first ranks, each of whose steps is changed."""
+    for rank in range(job.ranks if files is None else files):
+        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
+        steps = [change(rank, step.completed(rank)) for step in simulate(job)]
+        write_ranks(folder, {rank: rank_file(records, steps).decode()})
+
+
+def write_kept(
+    folder: Path, job: SyntheticJob, retention: Retention, change: Change = as_it_is
+) -> None:
+    """Write the files of a job as its exporters do, which leave buckets out of most steps."""
+    writers = [RecordFileExporter(folder, retention=retention) for _ in range(job.ranks)]
+    for rank, writer in enumerate(writers):
+        records = job.layout(rank), *job.clock_records(rank)
+        writer.export(Batch(run=job.run(rank), records=records))
+    for step in simulate(job):
+        for rank, writer in enumerate(writers):
+            completed = change(rank, step.completed(rank))
+            writer.export(Batch(run=job.run(rank), steps=(completed,)))
+    for writer in writers:
+        writer.close()
+
+
+def collective(start_us: int, took_us: int | None, **fields: Any) -> OtherCollective:
+    """Return one that begins so long after a step's first bucket; without ``took_us`` no end."""
+    given = {"name": "all_reduce", "wire_bytes": 4000, "where": "train.py:7", **fields}
+    done = None if took_us is None else (start_us + took_us) * 1000
+    return OtherCollective(issued_ns=start_us * 1000, done_ns=done, thread="MainThread", **given)
+
+
+def write_others(folder: Path, *collectives: OtherCollective, **fields: Any) -> None:
+    """Write a job of which both ranks were watched in step 3, with these collectives of no hook."""
+    job = SyntheticJob(ranks=2, steps=4)
+    write_job(job, folder)
+    begins = [[step.completed(rank)[0].first_ready_ns for step in simulate(job)] for rank in (0, 1)]
+    for rank, (_, _, begin, end, *_) in enumerate(begins):
+        placed = tuple(
+            replace(
+                one,
+                issued_ns=begin + one.issued_ns,
+                done_ns=None if one.done_ns is None else begin + one.done_ns,
+            )
+            for one in collectives
+        )
+        watched = OtherCollectives(
+            model="net", step=3, time_ns=begin, until_ns=end, collectives=placed, **fields
+        )
+        add(folder, rank, watched)
 
 
 def add(folder: Path, rank: int, *records: Any) -> None:

@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 
 from hooktrace.analysis.run.bootstrap import (
-    MEAN,
     MEDIAN,
-    MIDDLE_HALF,
     Estimates,
     Floats,
     block_length,
-    estimate,
     interval,
     politis_white,
-    ratio_interval,
     resampled,
     student_t,
 )
@@ -64,37 +60,6 @@ def test_blocks_are_longer_where_steps_depend() -> None:
     best = (1.5 * (2 * 0.8 / (1 - 0.64)) ** 2 * 2000) ** (1 / 3)
     assert np.median(found) == pytest.approx(best, rel=0.35)
     assert block_length(np.full(64, 3.7e8)) == 4
-
-
-@pytest.mark.parametrize("steps", [40, 41])
-def test_estimates_are_what_they_say(steps: int) -> None:
-    values = np.random.default_rng(1).exponential(size=steps)
-    table = values[:, None]
-    assert estimate(table, values, MEDIAN)[0] == pytest.approx(np.median(values))
-    assert estimate(table, values, MEAN)[0] == pytest.approx(np.mean(values))
-    if steps == 40:
-        assert estimate(table, values, MIDDLE_HALF)[0] == pytest.approx(
-            np.sort(values)[10:30].mean()
-        )
-
-
-def test_parts_add_up_in_each_resample() -> None:
-    """Series of the same steps are drawn together."""
-    random = np.random.default_rng(2)
-    parts = random.exponential(size=(50, 3))
-    whole = parts.sum(axis=1)
-    table = np.column_stack([parts, whole])
-    found = resampled(table, whole, MIDDLE_HALF, length=4, seed=0)
-    np.testing.assert_allclose(found.drawn[:, :3].sum(axis=1), found.drawn[:, 3])
-
-
-def test_ratio_is_of_the_first() -> None:
-    values = np.random.default_rng(2).normal(100, 3, 200)
-    found = ratio_interval(drawn(values, MEDIAN, 0), drawn(values * 0.9, MEDIAN, 1))
-    assert found.low[0] < found.found[0] < found.high[0]
-    assert found.found[0] == pytest.approx(-0.1)
-    nothing = np.zeros(200)
-    assert np.isnan(ratio_interval(drawn(nothing, MEAN, 0), drawn(values, MEAN, 1)).found[0])
 
 
 @pytest.mark.parametrize(

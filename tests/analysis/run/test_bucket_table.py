@@ -17,8 +17,8 @@ from hooktrace.analysis.run.bucket_table import BUCKETS, SHOWN
 from hooktrace.analysis.run.dense import known_middle
 from hooktrace.analysis.run.tables import BucketRows, Column, Shown, sometimes
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.report.sharded_jobs import ShardedJob, units
 from tests.analysis.runs import job_run
+from tests.analysis.sharded_jobs import ShardedJob, units
 
 _CALL = Column("call_ns", "Int64", "how long the hook's call took", sometimes("launched_after"))
 _IN_UNITS = {"gradients": "payload"}

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from hooktrace.analysis.run import Hang, hangs
 from hooktrace.records import HangRecord
 from hooktrace.records.files import record_path
-from hooktrace.records.hang import hang_kind
 from hooktrace.testing.synthetic import SyntheticJob, simulate
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.run.files import add, drop
@@ -149,21 +148,3 @@ def test_since_is_in_the_clock_of_who_recorded_it(tmp_path: Path) -> None:
     record_path(tmp_path, 3).unlink()
     (hang,) = hangs_in(tmp_path)
     assert hang.start == pytest.approx(record.since_ns, abs=1_000_000)
-
-
-def test_the_fix_of_its_kind_is_no_part_of_the_sentence(tmp_path: Path) -> None:
-    """A message ends in it, and whoever shows the hang shows it apart."""
-    record = write_hung_job(JOB, LASTS, tmp_path)
-    drop(tmp_path, EVERY, HANG)
-    add(tmp_path, 0, replace(record, message=f"{record.message}; {hang_kind('busy').fix}"))
-    (hang,) = hangs_in(tmp_path)
-    assert hang.record.sentence == record.message
-
-
-def test_a_hang_of_no_model_is_none_of_the_models(tmp_path: Path) -> None:
-    """As at a barrier before any step; it is a hang of the run."""
-    record = write_hung_job(JOB, LASTS, tmp_path)
-    add(tmp_path, 0, replace(record, hang=1, model="", hook="", step=0, bucket=-1))
-    run = run_in(tmp_path)
-    assert run.model_names == [JOB.model]
-    assert {one.record.model for one in hangs(run)} == {JOB.model, ""}

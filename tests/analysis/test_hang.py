@@ -1,18 +1,24 @@
-"""``hooktrace hang RUN``: what it prints, and the exit code that a job's end can assert."""
+"""``hooktrace hang RUN``: what it prints, its exit code; of whole jobs it is in ``golden/``."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from hooktrace.analysis.hang.view import Behind, LastStep, RankEnd, behind, hang_rows, rank_ends
+from hooktrace.analysis.run import Hang
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
-from tests.analysis.report.test_command import call as call_any
+from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.runs import call as call_any
+from tests.analysis.runs import run_in
 from tests.distributed.harness import REPOSITORY
 from tests.docs.pages import Page
 
@@ -130,3 +136,57 @@ def test_what_cannot_be_read_is_no_hang_either(tmp_path: Path) -> None:
     result = call(tmp_path)
     assert result.exit_code == 2
     assert "there is no record file in" in result.stderr
+
+
+RECORD = SyntheticHang(step=120).record(SyntheticJob(), 5_000_000_000)
+HANG = Hang(
+    record=RECORD, start=RECORD.since_ns, end=None, last_word=None, failed=False, went_on=False,
+    ranks=(0, 1, 3),
+)  # fmt: skip
+
+
+def rows(hang: Hang, *ends: RankEnd) -> dict[str, str]:
+    """Return the rows below the sentence by their name, 95.4 s after the hang began."""
+    return dict(hang_rows(hang, ends, RECORD.since_wall_ns + 95_400_000_000))
+
+
+def test_of_a_newer_or_damaged_file_what_is_known_is_said() -> None:
+    """Nobody is named, a kind of a newer hooktrace has no fix here, and any time is one."""
+    unknown = replace(
+        RECORD, kind="solar_flare", model="", hook="", ranks=(), waiting=(), bucket=-1, stacks=(),
+        since_wall_ns=-(1 << 62),
+    )  # fmt: skip
+    found = rows(dataclasses.replace(HANG, record=unknown))
+    assert (found["waits"], found["for"], found["where"]) == (
+        "nobody known",
+        "not known",
+        "step 120",
+    )
+    assert found["since"] == "1823-11-12 00:06:21.572 UTC"
+    assert "fix" not in found
+
+
+def test_a_hang_that_may_last_is_told_with_how_long_it_has_by_now() -> None:
+    """The sentence still says for how long it had when it was told; not of one that is over."""
+    end = RankEnd(rank=0, host="host-0", last=(), closed=False)
+    assert rows(HANG, end)["by now"] == "95 s, unless its processes were killed meanwhile"
+    over = dataclasses.replace(HANG, end=HANG.start + 1)
+    for hang, one in ((HANG, replace(end, closed=True)), (over, end), (HANG, replace(end, rank=7))):
+        assert "by now" not in rows(hang, one)
+
+
+def test_the_last_whole_step_counts(tmp_path: Path) -> None:
+    """Not one that was cut off; of each rank with its moment; a rank without a step is behind."""
+    steps = steps_of(5)
+    cut = [*steps[:4], (replace(steps[4][0], complete=False), steps[4][1])]
+    write_ranks(tmp_path, {0: text_of(run_of(0), steps), 1: text_of(run_of(1), cut, ended=False)})
+    ends = rank_ends(run_in(tmp_path))
+    at = [1_700_000_000_000_000_000 + step.done_ns - 1_000_000_000 for step, _ in steps]
+    assert [(e.rank, e.host, e.last, e.closed) for e in ends] == [
+        (0, "host-a", (LastStep("net", 4, at[4]),), True),
+        (1, "host-a", (LastStep("net", 3, at[3]),), False),
+    ]
+    assert behind(ends) == [Behind(model="net", ranks=(1,), step=3, furthest=4)]
+    write_ranks(tmp_path, {1: text_of(run_of(1), [], ended=False)})
+    found = behind(rank_ends(run_in(tmp_path)))
+    assert found == [Behind(model="net", ranks=(1,), step=None, furthest=4)]

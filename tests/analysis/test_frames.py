@@ -1,7 +1,8 @@
-"""The same table in numpy, pandas, Polars and Arrow: types as declared, masked where unknown."""
+"""What ``hooktrace.load`` gives: tables as numpy, pandas, Polars and Arrow, and the summary."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import hooktrace
 from hooktrace.analysis.frames.columns import TABLES
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.runs import call
 
 
 @pytest.fixture
@@ -73,3 +75,11 @@ def test_what_is_not_installed_is_named(
     assert run.summary()["ranks"] == 2
     with pytest.raises(ModuleNotFoundError, match=f"pip install {library}, or take a column as"):
         getattr(run.steps, method)()
+
+
+def test_a_run_says_what_it_is_and_what_the_report_says(tmp_path: Path) -> None:
+    write_job(SyntheticJob(ranks=3, steps=20, late_ms={1: 9.0}), tmp_path)
+    run = hooktrace.load(tmp_path)
+    assert repr(run) == "<run synthetic: 3 of 3 ranks, gloo, torch 2.13.0>"
+    assert list(run.ranks["rank"]) == [0, 1, 2]
+    assert run.summary() == json.loads(call("report", tmp_path, "--json").stdout)
