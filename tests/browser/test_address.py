@@ -64,20 +64,6 @@ def test_an_address_that_names_what_is_not_there_says_so(page: Any, server: str)
         assert told in timeline.text("#told")
 
 
-def test_the_whole_run_is_kept_and_another_run_opens_on_a_step(page: Any, server: str) -> None:
-    """By a reload and by the run's list."""
-    timeline = opened(page, server, "&p.hooktrace.run=a/late")
-    assert timeline.settle("a/late")["mode"] == "free"
-    timeline.whole()
-    assert page.url.endswith("&p.hooktrace.whole=1")
-    assert Timeline(page, None).settle("a/late")["mode"] == "fit"
-    timeline = Timeline(page, None)
-    timeline.settle("a/late")
-    timeline.frame.select_option("#run", "b")
-    assert timeline.settle("b")["mode"] == "free"
-    assert "whole" not in page.url
-
-
 def test_back_leads_to_what_was_there(page: Any, server: str) -> None:
     """A link that is pasted while the tab is open is followed, and back undoes that."""
     timeline = opened(page, server, "&p.hooktrace.run=b&p.hooktrace.step=7")
@@ -94,6 +80,10 @@ def test_jumps_arrive_and_the_step_box_follows(page: Any, server: str) -> None:
     """At the step, with the lane in the window, and never far beyond the run's ends."""
     timeline = opened(page, server, "&p.hooktrace.run=a/late")
     whole = timeline.whole("a/late")
+    assert page.url.endswith("&p.hooktrace.whole=1")
+    assert Timeline(page, None).settle("a/late")["mode"] == "fit"
+    timeline = Timeline(page, None)
+    timeline.settle("a/late")
     timeline.frame.locator("#anomalies .row").first.click()
     timeline.wait("s.mode === 'free'")
     state = timeline.settle()
@@ -106,17 +96,6 @@ def test_jumps_arrive_and_the_step_box_follows(page: Any, server: str) -> None:
         assert state["t0"] >= -0.031 * span
         assert state["t1"] <= state["extent"] + 0.031 * span
         assert timeline.frame.input_value("#step") == str(step)
-    for _ in range(8):
-        state = timeline.press("d")
-    assert state["t1"] <= state["extent"] + 0.031 * span
-    timeline.step(10)
-    for _ in range(6):
-        timeline.press("d")
-    assert timeline.frame.input_value("#step") == "11"
-    box = timeline.frame.locator("#lanes").bounding_box()
-    page.mouse.click(box["x"] + 132 + 0.5 * (box["width"] - 132), box["y"] + 10)
-    timeline.settle()
-    assert timeline.frame.input_value("#step") in ("29", "30", "31")
     timeline.frame.locator("#late .row").first.click()
     timeline.settle()
     assert timeline.place(2, int(timeline.frame.input_value("#step")), 0)

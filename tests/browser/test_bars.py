@@ -123,37 +123,6 @@ def test_bars_say_their_unit_and_the_row_its_kind(timeline: Timeline) -> None:
     timeline.press("Escape")
 
 
-def test_rows_by_kind_lie_below_each_other(timeline: Timeline) -> None:
-    """A unit's gather is above its reduce-scatter; a run of buckets has its own gutter back."""
-    timeline.choose("sharded")
-    timeline.step(3)
-    scatter = next(i for i, u in enumerate(SHARDED.slots()) if str(u).startswith("<root> reduce-s"))
-    high, low = timeline.place(0, 3, FORWARD)[1], timeline.place(0, 3, scatter)[1]
-    assert low - high == pytest.approx(2 * timeline.state()["lanes"]["rowHeight"])
-    box = timeline.frame.locator("#lanes").bounding_box()
-    wide = box["width"] - timeline.frame.evaluate("() => 132 + 88")
-    assert timeline.state()["lanesWidth"] == pytest.approx(wide)
-    timeline.choose("faster")
-    assert timeline.state()["lanesWidth"] == pytest.approx(box["width"] - 132)
-    assert timeline.frame.get_by_text("last bucket ready").is_visible()
-
-
-def test_a_unit_is_searched_and_lit(timeline: Timeline) -> None:
-    """All collectives of the unit on all ranks."""
-    timeline.choose("sharded")
-    timeline.step(3)
-    timeline.page.keyboard.press("/")
-    timeline.page.keyboard.type("blocks.1")
-    timeline.frame.wait_for_selector("#found-0")
-    assert timeline.text("#found-0").startswith("blocks.1")
-    timeline.page.keyboard.press("Enter")
-    state = timeline.settle()
-    own = [u for u in SHARDED.slots() if u.name == "blocks.1"]
-    lit = state["drawn"]["lit"]
-    assert lit >= len(own) * SHARDED.ranks
-    assert lit < state["drawn"]["dimmed"]
-
-
 def test_a_row_of_other_collectives(timeline: Timeline) -> None:
     """Below the buckets, in the step that was sampled; a pointer over one has what it is."""
     timeline.choose("others")

@@ -84,7 +84,7 @@ def another_page(browser: Any) -> Iterator[Any]:
 
 
 def test_it_opens_on_a_typical_step(another_page: Any, server: str, real: Ranks) -> None:
-    """One step in bars of its own, its number in the box; one key away the run, without one."""
+    """One step in bars of its own, its number in the box; one key away the run with its marks."""
     timeline = Timeline(another_page, server, state="&p.hooktrace.run=real")
     state = timeline.settle("real")
     assert state["mode"] == "free"
@@ -94,20 +94,12 @@ def test_it_opens_on_a_typical_step(another_page: Any, server: str, real: Ranks)
     bars = [timeline.place(rank, number, 0) for rank in range(RANKS)]
     assert len({y for _, y in bars}) == RANKS
     whole = timeline.press("0")
-    assert (whole["mode"], whole["drawn"]["steps"]) == ("fit", RANKS * STEPS)
-    assert timeline.frame.input_value("#step") == ""
-
-
-def test_the_whole_run_has_all_ranks_steps_and_marks(timeline: Timeline, real: Ranks) -> None:
-    """Every step of every rank, exposed time and the marks of DDP's rebuild."""
-    state = timeline.choose("real")
-    drawn = state["drawn"]
-    assert (drawn["ranks"], drawn["steps"]) == (RANKS, RANKS * STEPS)
-    assert drawn["exposed"] > 0
+    drawn = whole["drawn"]
+    assert (whole["mode"], drawn["ranks"], drawn["steps"]) == ("fit", RANKS, RANKS * STEPS)
     assert drawn["marks"] == sum(len(t.records.assignments) for t in real.tracks) >= 2 * RANKS
     assert 0 < drawn["bars"] + drawn["bins"] <= sum(len(t.buckets) for t in real.tracks)
     assert drawn["rulerSteps"] > 3
-    assert state["mode"] == "fit"
+    assert timeline.frame.input_value("#step") == ""
 
 
 def test_a_step_shows_each_bucket_with_its_stages(

@@ -128,19 +128,3 @@ def test_the_scrollbar_goes_through_all_ranks(timeline: Timeline) -> None:
     assert float(frame.get_attribute("#scrollbar", "aria-valuenow")) == pytest.approx(most, abs=1)
     assert timeline.press("PageUp")["scroll"] < most
     assert timeline.press("Home")["lanes"]["visible"][1] == 0
-
-
-def test_the_strip_tells_the_whole_run_in_words(timeline: Timeline) -> None:
-    """Median, what 5 % are below and above, and who has the most."""
-    x, y = corner(timeline)
-    timeline.page.mouse.move(x + 600, y + 20)
-    timeline.frame.wait_for_selector("#tooltip p")
-    text = timeline.text("#tooltip")
-    assert re.search(r"Step \d+: exposed time [\d.]+ ms in the median", text)
-    assert re.search(r"5 % are below [\d.]+ ms and 5 % above [\d.]+ ms", text)
-    choose(timeline, "#bands", "period")
-    timeline.page.mouse.move(x + 602, y + 20)
-    timeline.frame.wait_for_function(
-        "() => document.getElementById('tooltip').textContent.includes('period')"
-    )
-    choose(timeline, "#bands", "exposed")
