@@ -32,13 +32,13 @@ from hooktrace.analysis.report import view as report_view
 from hooktrace.analysis.run import Run, hangs
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
 from hooktrace.exporters.retention import Retention
-from tests.analysis.jobs import JOBS, changed, plain
+from tests.analysis.jobs import JOBS, changed, kept, plain
 from tests.analysis.perfetto.trace_events import read
 from tests.analysis.run.files import as_it_is, write_changed
 from tests.analysis.runs import BASE, asking, measured, run_in
-from tests.analysis.sharded_jobs import ShardedJob, units
+from tests.analysis.sharded_jobs import UNITS
 from tests.analysis.shown import Page, lines_of, page_of, printed
-from tests.analysis.told import TOLD, kept
+from tests.analysis.told import TOLD
 
 HERE = Path(__file__).with_name("golden")
 RECORDED = Path(__file__).with_name("recorded")
@@ -47,7 +47,7 @@ RECORDED = Path(__file__).with_name("recorded")
 _SLOW = {"bytes_per_second": 2.5e8}
 _ONE = {"bucket_bytes": (8_000_000,), "codec_ms": 0.05}
 _HALF = {**_ONE, "codec_ms": 1.05, "wire_share": 0.5, "hook": "fp16_compress_hook"}
-_UNITS = ShardedJob(steps=60, units=units(3))
+_UNITS = replace(UNITS, steps=60)
 _AGAIN = replace(BASE, seed=1)
 _NO_BUCKETS = Retention(first_steps=0, window_steps=0, extra_share=0.0)
 
@@ -73,9 +73,9 @@ COMPARED: dict[str, tuple[Any, Any]] = {
         ("compared, less sent by one hook", {}, {"wire_share": 0.5}),
     )
 } | {
-    "compared, units": (_UNITS, replace(_UNITS, latency_ms=1.0)),
+    "compared, units": (_UNITS, replace(_UNITS, gather_ms=9.0)),
     "compared, units and buckets": (BASE, _UNITS),
-    "compared, units kept": (_UNITS, replace(_UNITS, again=False)),
+    "compared, units in two passes": (_UNITS, replace(_UNITS, micro_steps=2)),
     "compared, a plain hook": (BASE, changed(plain, _AGAIN)),
     "compared, one file of three": (
         BASE, lambda folder: write_changed(folder, _AGAIN, as_it_is, files=1)

@@ -13,23 +13,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from hooktrace.exporters.retention import Retention
 from hooktrace.records import BucketRecord, CompletedStep, ErrorRecord, Stage
 from hooktrace.records.intervals import exposed_ns, union_ns
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
-from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
-from hooktrace.testing.synthetic_shards import write_sharded_job
 from tests.analysis.run.files import (
     Change,
     as_it_is,
     collective,
     timed_by_device,
     write_changed,
+    write_kept,
     write_others,
     write_ranks,
 )
-from tests.analysis.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.sharded_jobs import coded, hidden, of_two_kinds, off, sharded
 
 Writes = Callable[[Path], object]
 """Writes the files of a job to a folder."""
@@ -339,9 +339,13 @@ def on_devices(folder: Path) -> None:
     write_changed(folder, LATE_SMALL, lambda _, completed: timed_by_device(completed))
 
 
-def sharded(**changes: Any) -> Writes:
-    """Return what writes a small sharded job."""
-    return lambda folder: write_sharded(ShardedJob(steps=24, **changes), folder)
+BY_NUMBER = Retention(first_steps=0, window_steps=10, window_every=30, extra_share=1.0)
+"""Keeps each third step by its number, and all slow ones: more than half of what it keeps."""
+
+
+def kept(base: SyntheticJob, retention: Retention, change: Change = as_it_is) -> Writes:
+    """Return what writes a job whose files have the buckets of few steps."""
+    return lambda folder: write_kept(folder, base, retention, change)
 
 
 JOBS: dict[str, Writes] = {
@@ -351,6 +355,12 @@ JOBS: dict[str, Writes] = {
     "late by 2.6 ms from bucket 3 on": small(late_ms={2: 2.6}, late_from=3),
     "late by less than is worth a name": small(late_ms={2: 0.4}),
     "late and checked": small(late_ms={1: 6.0}, error=0.1, error_every=5, skews=True),
+    "late in slow steps that files kept": kept(
+        SyntheticJob(
+            ranks=3, steps=100, bucket_bytes=(1_000_000,) * 2, late_ms={1: 200.0}, late_every=6
+        ),
+        BY_NUMBER,
+    ),
     "buckets rebuilt": changed(rebuilt),
     "incomplete steps": changed(incomplete),
     "join": changed(joined),
@@ -368,11 +378,9 @@ JOBS: dict[str, Writes] = {
     "other collectives without an end": lambda folder: write_others(
         folder, collective(-2_000_000, 400), collective(500, None, wire_bytes=None)
     ),
-    "sharded": sharded(late_ms={1: 3.0}),
-    "sharded, with a codec": sharded(codec_ms=1.0, error=0.05),
-    "sharded, of two kinds": sharded(odd=(8, 16)),
-    "sharded, mostly hidden": sharded(hidden=0.9, on_device=True),
-    "sharded, in replicas": lambda folder: write_sharded_job(
-        Replicated(ranks=4, replicas=2, steps=12, late_ms={1: 3.0}), folder
-    ),
+    "sharded": sharded(late_ms={1: 30.0}),
+    "sharded, with a codec": sharded(coded(1.0), off(0.05)),
+    "sharded, of two kinds": sharded(of_two_kinds, micro_steps=2),
+    "sharded, mostly hidden": sharded(hidden(0.9), timed_by_device),
+    "sharded, in replicas": sharded(ranks=4, replicas=2, steps=12, late_ms={1: 30.0}),
 }

@@ -23,11 +23,9 @@ from hooktrace.analysis.tensorboard_plugin import plugin
 from hooktrace.analysis.tensorboard_plugin.level_of_detail import Look, picture
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
-from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
-from hooktrace.testing.synthetic_shards import write_sharded_job
-from tests.analysis.sharded_jobs import ShardedJob, write_sharded
+from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 
-Job = SyntheticJob | Replicated
+Job = SyntheticJob | ShardedJob
 BASE = SyntheticJob(ranks=3, steps=60)
 
 
@@ -41,8 +39,6 @@ def job_run(job: Job | Callable[[Path], object], folder: Path) -> Run:
     if isinstance(job, SyntheticJob):
         write_job(job, folder)
     elif isinstance(job, ShardedJob):
-        write_sharded(job, folder)
-    elif isinstance(job, Replicated):
         write_sharded_job(job, folder)
     else:
         job(folder)

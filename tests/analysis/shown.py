@@ -12,7 +12,7 @@ from hooktrace.analysis.compare import Comparison
 from hooktrace.analysis.compare import view as compare_view
 from hooktrace.analysis.document.html import page
 from hooktrace.analysis.document.terminal import show
-from hooktrace.analysis.document.tree import Node, Table
+from hooktrace.analysis.document.tree import Node
 from hooktrace.analysis.report import RunReport
 from hooktrace.analysis.report import view as report_view
 
@@ -79,9 +79,3 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" not in self.open:
             self.lines.append(data)
-
-
-def named(table: Table) -> list[dict[str, str]]:
-    """Return the rows of a table, cells by the names of their columns."""
-    names = [column.name for column in table.columns]
-    return [dict(zip(names, row, strict=True)) for row in (*table.rows, *table.folded)]

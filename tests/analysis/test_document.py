@@ -11,7 +11,7 @@ from rich.console import Console
 
 import hooktrace
 from hooktrace.analysis.document import html
-from hooktrace.analysis.document.svg import Scale, Svg, ticks
+from hooktrace.analysis.document.svg import Svg, ticks
 from hooktrace.analysis.document.terminal import show
 from hooktrace.analysis.document.tree import (
     Code,
@@ -80,22 +80,6 @@ def test_a_finding_has_its_address(docs: str, shown: str) -> None:
 def test_ticks_are_round(low: float, high: float, about: int, expected: list[float]) -> None:
     """1, 2 or 5 times a power of ten apart, and all inside."""
     assert ticks(low, high, about=about) == pytest.approx(expected)
-
-
-def test_a_scale_of_one_value_divides_by_nothing() -> None:
-    """As where a run has one step."""
-    assert Scale(3.0, 3.0, 10.0, 20.0)(3.0) == 10.0
-
-
-def test_names_are_escaped_wherever_they_stand() -> None:
-    svg = Svg(20, '<a> & "b"')
-    svg.text(1, 2, "<b>")
-    svg.add("rect", "box", x=1.04, stroke_width=2)
-    assert svg.__html__() == (
-        '<svg viewBox="0 0 1000 20" role="img" aria-label="&lt;a&gt; &amp; &quot;b&quot;">'
-        '<text x="1" y="2" class="tick" text-anchor="start">&lt;b&gt;</text>'
-        '<rect x="1" stroke-width="2" class="box"></rect></svg>'
-    )
 
 
 TABLE = Table(

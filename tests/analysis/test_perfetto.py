@@ -15,12 +15,10 @@ from msgspec.structs import replace
 from hooktrace.analysis.perfetto import Exported, export
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
-from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
-from hooktrace.testing.synthetic_shards import write_sharded_job
+from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps, write_sharded_job
 from tests.analysis.perfetto.trace_events import Event, ns, read, validate
 from tests.analysis.run.files import moved, run_of, text_of, write_ranks
 from tests.analysis.runs import call, run_in
-from tests.analysis.sharded_jobs import ShardedJob
 from tests.exporters.records_sample import STEP_NS, make_step, on_device
 
 JOB = SyntheticJob(ranks=3, steps=6, late_ms={1: 5.0}, late_from=2, anomaly_rank=2)
@@ -71,7 +69,7 @@ def test_steps_that_overlap_and_device_times_stay_valid(tmp_path: Path) -> None:
 
 def test_units_of_a_row_that_overlap_go_to_a_second_one(tmp_path: Path) -> None:
     """As asynchronous gathers do: slices of a row come by their start, whatever their number."""
-    first, second = (steps[0] for steps in ShardedJob(ranks=2, steps=1).completed())
+    first, second = next(sharded_steps(ShardedJob(ranks=2, steps=1)))
     step, calls = first
     early = tuple(
         replace(b, done_ns=b.done_ns + 4_000_000_000) if b.bucket == 0 else b for b in calls
@@ -79,13 +77,13 @@ def test_units_of_a_row_that_overlap_go_to_a_second_one(tmp_path: Path) -> None:
     write_ranks(tmp_path, {0: text_of(run_of(0), [(step, early)]), 1: text_of(run_of(1), [second])})
     _, events, _ = exported(tmp_path)
     rows = {e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0}
-    assert "net: all-gather (forward) (overlap 1)" in rows
+    assert "sharded: all-gather (forward) (overlap 1)" in rows
 
 
 @pytest.mark.parametrize("tells", [True, False])
 def test_of_hybrid_sharding_arrows_stay_within_a_group(tells: bool, tmp_path: Path) -> None:
     """Ranks 0 and 1 gather together, and 2 and 3; 0 and 2 reduce.  Where nobody says so, none."""
-    job = Replicated(ranks=4, replicas=2, steps=3, late_ms={3: 4.0}, tells_members=tells)
+    job = ShardedJob(ranks=4, replicas=2, steps=3, late_ms={3: 4.0}, tells_members=tells)
     write_sharded_job(job, tmp_path)
     _, events, _ = exported(tmp_path, "plain.json")
     joined: dict[int, set[int]] = {}

@@ -15,7 +15,6 @@ from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.build_facts import noise_ns
 from hooktrace.analysis.report.findings import HUNG, RULES, UNIT_RULES, findings
 from hooktrace.analysis.report.tables import bucket_table, rank_table
-from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.golden import HERE
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
@@ -52,22 +51,6 @@ def test_a_job_can_assert_on_findings(tmp_path: Path) -> None:
     assert report["source"] == {
         "path": str(tmp_path), "begun": "2026-11-18 11:06:40+00:00", "hosts": ["host-0"],
     }  # fmt: skip
-
-
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    """By the report and by ``hooktrace hang``; the report is of the others."""
-    write_job(SyntheticJob(ranks=3, steps=10), tmp_path)
-    path = record_path(tmp_path, 1)
-    path.unlink()
-    path.symlink_to("/dev/zero")
-    for command in ("report", "hang"):
-        result = call(command, tmp_path)
-        assert result.exit_code == 0, result.output
-        text = " ".join(result.output.split())
-        assert "rank00001.jsonl" in text
-        assert "it is not a regular file; put a file there that you may read" in text
-        assert "no record file" not in text
-        assert "no file" not in text
 
 
 def test_the_page_needs_nothing_else_and_has_its_pictures(tmp_path: Path) -> None:

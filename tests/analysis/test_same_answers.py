@@ -25,15 +25,14 @@ from hooktrace.analysis.report.findings import HUNG
 from hooktrace.analysis.run import REASONS, hangs
 from hooktrace.analysis.run.scene import KINDS, LATE, Scene
 from hooktrace.exporters.observations import Observer
-from hooktrace.exporters.retention import Retention
 from hooktrace.records import Batch
 from hooktrace.records import metrics as m
-from hooktrace.testing.synthetic import SyntheticJob, simulate
+from hooktrace.testing.synthetic import simulate
 from hooktrace.testing.synthetic_hangs import SyntheticHang
 from tests.analysis.golden import REAL, write
 from tests.analysis.jobs import JOBS, RUNS
 from tests.analysis.perfetto.trace_events import read, validate
-from tests.analysis.run.files import write_changed, write_kept
+from tests.analysis.run.files import write_changed
 from tests.analysis.runs import asking, run_in
 
 Counts = dict[tuple[int, int], str]
@@ -192,21 +191,6 @@ def test_all_name_the_same_late_ranks(answers: Answers) -> None:
     assert named == (answers.job in LATE_IN)
 
 
-def test_slow_steps_that_files_kept_make_no_rank_late(tmp_path: Path) -> None:
-    """In each sixth step rank 1 is late; files have all of these, and a third of the others."""
-    job = SyntheticJob(
-        ranks=3, steps=400, bucket_bytes=(1_000_000,) * 2, late_ms={1: 200.0}, late_every=6
-    )
-    by_number = Retention(first_steps=0, window_steps=10, window_every=30, extra_share=1.0)
-    write_kept(tmp_path, job, by_number)
-    run = run_in(tmp_path)
-    (model,) = build_report(run).models
-    compared = measure(run, job.model, "a")
-    assert compared is not None
-    assert model.facts.bucket_steps < model.facts.detailed
-    assert [*model.facts.late, *compared.facts.late, *Scene(run, job.model).late] == []
-
-
 def test_times_and_arrows_show_who_is_late(answers: Answers) -> None:
     """Of the steps that count, the rank was last in the share of them that is said."""
     for model in answers.models:
@@ -239,7 +223,7 @@ def test_waits_are_split_alike(answers: Answers) -> None:
     for model in answers.models:
         name, rows = model.facts.model, answers.buckets
         counted = answers.frame(name)
-        counted = counted[counted["counts"]][["rank", "step"]]
+        counted = counted[counted["stands_for_all"]][["rank", "step"]]
         odd = rows["warmup"] | rows["join_dummy"] | rows["checked"] | rows["exception"].notna()
         own = rows[(rows["model"] == name) & ~odd].merge(counted, on=["rank", "step"])
         if not model.facts.is_sharded:

@@ -24,7 +24,6 @@ from hooktrace.analysis.tensorboard_plugin.run_summary import (
     MAX_LISTED,
     lists_of,
     step_of,
-    time_text,
 )
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.analysis.tensorboard_plugin.search import MAX_RESULTS, search
@@ -224,17 +223,6 @@ def test_lists_have_steps_without_detail_and_say_what_they_leave_out(tmp_path: P
     assert {row["step"] for row in lists["exposed"]} == set(range(6))
     assert {row["step"] for row in lists["slowest"]} == set(range(5))
     assert lists["anomalies"][MAX_LISTED:] == [{"note": "and 4 more"}]
-
-
-@pytest.mark.parametrize(
-    ("ns", "expected"),
-    [
-        (999, "999 ns"), (1_234, "1.23 µs"), (12_345_678, "12.3 ms"), (999_600_000, "1000 ms"),
-        (90_000_000_000, "1.5 min"),
-    ],
-)  # fmt: skip
-def test_times_have_three_digits(ns: int, expected: str) -> None:
-    assert time_text(ns) == expected
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ Each is a run in which a rule speaks, or says nothing, for one reason: that is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace as like
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,17 @@ from hooktrace.records.files import record_path
 from hooktrace.records.lines import Losses
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
-from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
-from hooktrace.testing.synthetic_shards import write_sharded_job
-from tests.analysis.jobs import MS, QUIET, Writes, job, joined, sending_less, with_error
+from tests.analysis.jobs import (
+    BY_NUMBER,
+    MS,
+    QUIET,
+    Writes,
+    job,
+    joined,
+    kept,
+    sending_less,
+    with_error,
+)
 from tests.analysis.run.files import (
     Change,
     add,
@@ -32,10 +40,17 @@ from tests.analysis.run.files import (
     text_of,
     timed_by_device,
     write_changed,
-    write_kept,
     write_ranks,
 )
-from tests.analysis.sharded_jobs import ShardedJob, units, write_sharded
+from tests.analysis.sharded_jobs import (
+    Each,
+    coded,
+    hidden,
+    not_all_seen,
+    off,
+    sharded,
+    slow,
+)
 from tests.exporters.records_sample import (
     HOOK,
     MODEL,
@@ -46,17 +61,10 @@ from tests.exporters.records_sample import (
     plain,
 )
 
-Each = Callable[[CompletedStep], CompletedStep]
-
 
 def of(base: SyntheticJob, change: Change = as_it_is) -> Writes:
     """Return what writes a job, each of whose steps is changed."""
     return lambda folder: write_changed(folder, base, change)
-
-
-def kept(base: SyntheticJob, retention: Retention, change: Change = as_it_is) -> Writes:
-    """Return what writes a job whose files have the buckets of few steps."""
-    return lambda folder: write_kept(folder, base, retention, change)
 
 
 def without_files(write: Writes, *ranks: int) -> Writes:
@@ -101,18 +109,6 @@ def hanging(base: SyntheticJob, hang: SyntheticHang, **other: Any) -> Writes:
     return written
 
 
-def sharded(*, files: int | None = None, **fields: Any) -> Writes:
-    """Return what writes a small sharded job."""
-    small = {"steps": 24, "units": units(2), "again": False, **fields}
-    return lambda folder: write_sharded(ShardedJob(**small), folder, files=files)
-
-
-def replicated(**fields: Any) -> Writes:
-    """Return what writes a small job whose parameters are in two replicas."""
-    found = Replicated(**{"ranks": 4, "replicas": 2, "steps": 12, **fields})
-    return lambda folder: write_sharded_job(found, folder)
-
-
 def every(change: Each) -> Change:
     """Return the change of a step on any rank."""
     return lambda _, completed: change(completed)
@@ -143,15 +139,11 @@ def damaged(folder: Path) -> None:
     write_ranks(folder, {0: "".join([*lines[:3], "rubbish\n", *lines[3:]]), 1: killed, 2: older})
 
 
-def teacher(folder: Path) -> None:
-    """A sharded model that is called with gradients: it is gathered, and no step of it ends."""
-    base = ShardedJob(steps=1)
-    for rank, ((step, calls),) in enumerate(base.completed()):
-        gathers = [c for c in calls if c.unit is not None and c.unit.collective == "all_gather"]
-        encoder = RecordEncoder()
-        lines = [*map(encoder.record, (base.run(rank), base.layout())), encoder.buckets(gathers)]
-        lines.append(encoder.record(replace(step, complete=False)))
-        write_ranks(folder, {rank: b"".join(lines).decode()})
+def only_gathers(completed: CompletedStep) -> CompletedStep:
+    """Return the step of a sharded model that is called with gradients, of which no step ends."""
+    step, own = completed
+    gathers = (call for call in own if call.unit and call.unit.collective == "all_gather")
+    return replace(step, complete=False), tuple(gathers)
 
 
 def short_wires(bucket: BucketRecord) -> BucketRecord:
@@ -277,8 +269,6 @@ def full(folder: Path) -> None:
 
 EVERY_TENTH = Retention(first_steps=0, window_steps=2, window_every=20, extra_share=0.0)
 """Keeps the buckets of every tenth step, whether or not a step is slow."""
-BY_NUMBER = Retention(first_steps=0, window_steps=10, window_every=30, extra_share=1.0)
-"""Keeps each third step by its number, and all slow ones: more than half of what it keeps."""
 SLOW_ALONE = Retention(first_steps=0, window_steps=0, extra_share=1.0)
 SLOW_OFTEN = SyntheticJob(ranks=2, steps=400, bucket_bytes=(4_000_000,), slow_every=4)
 """In every fourth step the only bucket takes 42 ms in place of 4.2."""
@@ -354,7 +344,7 @@ TOLD: dict[str, Writes] = {
         message="rank 0 waits"),
     "never settled": sampled([warming(make_step(i)) for i in range(1, 5)]),
     "checked in every step": sampled([looked_at(make_step(i)) for i in range(1, 5)]),
-    "teacher that is not learning": teacher,
+    "teacher that is not learning": sharded(only_gathers, steps=1),
     "damaged files": damaged,
     "full files": full,
     "sends nobody knows what": sampled([
@@ -363,20 +353,20 @@ TOLD: dict[str, Writes] = {
         for step, buckets in [plain(make_step(i), sent=None)]]),
     "device without some times": sampled(
         [*(on_device(make_step(i)) for i in range(4)), on_device(make_step(4), resolved=False)]),
-    "units, hidden": sharded(hidden=0.999),
-    "units, slow steps": sharded(slow_every=7),
-    "units, costly hook": sharded(codec_ms=8.0),
-    "units, hook that sends more": sharded(codec_ms=1.5, sends=1.5),
-    "units, large error": sharded(error=0.5),
-    "units, error of scale": sharded(error=1.0, cosine=0.9995),
-    "units, error of no scale": sharded(error=1.0),
-    "units, on a device": sharded(on_device=True),
-    "units, on a device, not all seen": sharded(on_device=True, unseen=("blocks.1",)),
-    "units, late": sharded(late_ms={1: 2.0}),
-    "units, late, clocks unknown": sharded(late_ms={1: 10.0}, clocks=False),
+    "units, hidden": sharded(hidden(0.999)),
+    "units, slow steps": sharded(slow),
+    "units, costly hook": sharded(coded(3.5)),
+    "units, hook that sends more": sharded(coded(1.5, 1.5)),
+    "units, large error": sharded(off(0.5)),
+    "units, error of scale": sharded(off(1.0, 0.9995)),
+    "units, error of no scale": sharded(off(1.0)),
+    "units, on a device": sharded(timed_by_device),
+    "units, on a device, not all seen": sharded(not_all_seen, timed_by_device),
+    "units, late": sharded(late_ms={1: 30.0}),
+    "units, late, clocks unknown": sharded(late_ms={1: 60.0}, clocks=False),
     "units, late in a part nobody knows": sharded(
-        ranks=4, replicas=2, late_ms={1: 2.0}, tells_members=False
+        ranks=4, replicas=2, late_ms={1: 30.0}, tells_members=False
     ),
-    "replicas, late": replicated(late_ms={2: 50.0}, late_at=4),
+    "replicas, late": sharded(ranks=4, replicas=2, late_ms={2: 50.0}, late_at=4),
 }  # fmt: skip
 """What writes each job, by what is said of it or not."""

@@ -14,11 +14,10 @@ from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.run_report import report_json
 from hooktrace.analysis.report.tables import bucket_table
 from hooktrace.analysis.run.bucket_table import BUCKETS, SHOWN
-from hooktrace.analysis.run.dense import known_middle
-from hooktrace.analysis.run.tables import BucketRows, Column, Shown, sometimes
+from hooktrace.analysis.run.tables import Column, Shown, sometimes
 from hooktrace.testing.synthetic import SyntheticJob
+from hooktrace.testing.synthetic_shards import ShardedJob
 from tests.analysis.runs import job_run
-from tests.analysis.sharded_jobs import ShardedJob, units
 
 _CALL = Column("call_ns", "Int64", "how long the hook's call took", sometimes("launched_after"))
 _IN_UNITS = {"gradients": "payload"}
@@ -50,23 +49,7 @@ def test_each_declared_column_is_in_all_views(tmp_path: Path) -> None:
 
 
 def test_units_have_them_too(tmp_path: Path) -> None:
-    report = build_report(job_run(ShardedJob(steps=9, units=units(2)), tmp_path))
+    report = build_report(job_run(ShardedJob(steps=9), tmp_path))
     headings = {column.name for column in bucket_table(report.models[0].facts).columns}
     for column, how in SHOWN:
         assert not how.heading or _IN_UNITS.get(how.heading, how.heading) in headings, column
-
-
-def test_the_report_sums_what_data_frames_have(tmp_path: Path) -> None:
-    run = job_run(SyntheticJob(ranks=2, steps=9, late_ms={1: 5.0}), tmp_path)
-    (model,) = build_report(run).models
-    steps = load(tmp_path).steps
-    counted = set(steps["step"][steps["counts"]].tolist())
-    for column, how in SHOWN:
-        if how.summed is known_middle:
-            found = []
-            for rows in (BucketRows(run, 0), BucketRows(run, 1)):
-                is_first = (rows.columns.bucket == 0) & [s in counted for s in rows.columns.step]
-                found += column.of(rows)[is_first].tolist()
-            found.sort()
-            middle = (found[(len(found) - 1) // 2] + found[len(found) // 2]) / 2
-            assert getattr(model.facts.buckets[0], how.fact) == middle, column

@@ -82,18 +82,6 @@ def test_a_replaced_file_begins_anew(tmp_path: Path) -> None:
     assert track.records.run.run_id == "second"
 
 
-def test_what_is_no_file_is_named(tmp_path: Path) -> None:
-    """A pipe would never end, a folder cannot be read; the others are read all the same."""
-    good, pipe, gone = tmp_path / "good", tmp_path / "pipe", tmp_path / "gone"
-    good.write_text(text_of(run_of(0), steps_of(2)))
-    os.mkfifo(pipe)
-    follower = TrackFollower()
-    follower.look([pipe, gone, good])
-    assert follower.read(1 << 20) > 0
-    assert len(follower.track().steps) == 2
-    assert follower.errors == {"pipe": "not a regular file", "gone": "No such file or directory"}
-
-
 def test_rows_are_added_at_the_end_of_those_that_are_there(tmp_path: Path) -> None:
     """And not copied, but for when there is no room any more; without new ones nothing is made."""
     path, whole = tmp_path / "file", text_of(run_of(0), steps_of(64), ended=False)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -37,13 +36,7 @@ def enqueued(folder: Path) -> None:
     """Write steps as of a device that the host has only told what to do."""
     for rank in EVERY:
         path = record_path(folder, rank)
-        records: list[dict[str, Any]] = [
-            msgspec.json.decode(line) for line in path.read_bytes().splitlines()
-        ]
-        for record in records:
-            if record["kind"] == "step":
-                record |= {"clock": "device", "done_ns": record["last_ready_ns"]}
-        path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+        path.write_text(path.read_text().replace('"clock":"host"', '"clock":"device"'))
 
 
 def without_step(folder: Path, record: HangRecord) -> None:

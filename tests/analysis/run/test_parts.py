@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hooktrace.analysis.run.parts import KINDS, StepParts, step_parts, tails
-from hooktrace.records import CompletedStep
-from hooktrace.testing.synthetic import Moments, SyntheticJob
-from tests.analysis.run.files import write_changed
-from tests.analysis.runs import arrays_of, job_run, run_in
+from hooktrace.testing.synthetic import SyntheticJob
+from tests.analysis.runs import arrays_of, job_run
 
 MS = 1e6
 
@@ -34,23 +32,6 @@ def test_exposed_time_is_parted_without_rest(tmp_path: Path) -> None:
     np.testing.assert_allclose(parts.exposed_in.sum(axis=(0, 2)), parts.exposed, atol=3)
     assert exposed_in(parts, "between") < 100
     assert exposed_in(parts, "transfer") > 20 * MS
-
-
-def test_a_short_stage_within_a_long_one_does_not_end_it(tmp_path: Path) -> None:
-    """Transfers of 100 ms, and two within it of 10 ms each: 100 ms busy."""
-    job = SyntheticJob(ranks=1, steps=4, bucket_bytes=(1000,) * 3)
-
-    def nested(rank: int, completed: CompletedStep) -> CompletedStep:
-        step = completed[0]
-        at = step.step * 200 * int(MS)
-        spans = [(at + int(x * MS), at + int(y * MS)) for x, y in ((0, 100), (10, 20), (30, 40))]
-        moments = [Moments(start, start, start, end, end) for start, end in spans]
-        return job.step(step.step, moments, previous_period_ns=200 * int(MS))
-
-    write_changed(tmp_path, job, nested)
-    parts = step_parts(arrays_of(run_in(tmp_path))).of_known()
-    assert parts.busy_in[KINDS.index("transfer")].tolist() == [100 * MS] * 3
-    assert exposed_in(parts, "transfer") == 70 * MS  # after the last gradient, at 30 ms
 
 
 @settings(max_examples=25, deadline=None)

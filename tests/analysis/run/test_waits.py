@@ -17,7 +17,6 @@ from hooktrace.analysis.run import (
 )
 from hooktrace.analysis.run.waits import ranks_within
 from hooktrace.records import CompletedStep
-from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 from tests.analysis.run.files import MS, drop, timed_by_device, write_times
 from tests.analysis.runs import job_run, run_in
@@ -113,13 +112,3 @@ def test_records_say_which_ranks_are_together(tmp_path: Path) -> None:
     assert of[3].tolist() == expected * 2
     within = [ranks_within(run.tracks, one) for one in members]
     assert within == [[0, 1, 2, 3], [0, 1], [0, 2], [1, 3], [2, 3]]
-
-
-def test_a_rank_that_is_in_another_group_than_it_says_is_in_none(tmp_path: Path) -> None:
-    """Of a file that somebody has put together: nothing is made of it."""
-    job = ShardedJob(ranks=4, replicas=2, steps=2)
-    write_sharded_job(job, tmp_path)
-    path = find_records(tmp_path)[3][0]
-    path.write_text(path.read_text().replace('"members":[2,4,1]', '"members":[0,2,1]'))
-    of, members = process_groups(run_in(tmp_path))
-    assert {members[i] if i != UNKNOWN else i for i in of[3].tolist()} == {UNKNOWN, (1, 4, 2)}

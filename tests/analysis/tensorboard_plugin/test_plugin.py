@@ -17,10 +17,7 @@ from hooktrace.analysis.run.scene import KINDS, LATE
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError, Runs, readers
-from hooktrace.testing.synthetic import SyntheticJob
-from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
-from tests.analysis.runs import asking
 from tests.test_layering import loaded_with
 
 
@@ -119,20 +116,6 @@ def test_torch_is_not_imported() -> None:
     assert loaded_with(code, {"torch", "prometheus_client", "opentelemetry"}) == "[]"
 
 
-def test_a_strip_has_all_buckets_in_one_row(tmp_path: Path) -> None:
-    """As many as before, of the ranks that were asked for alone; a hang keeps its row."""
-    write_hung_job(SyntheticJob(steps=12), SyntheticHang(step=12, killed=(2,)), tmp_path)
-    ask = asking(tmp_path)
-    (model,) = ask("/run")["models"]
-    part = {"model": model["name"], "t0": 0, "t1": model["extent"], "width": 30_000, "strips": 1}
-    drawn = ask("/view", **part, ranks="1,2,99")["ranks"]
-    assert [rank["rank"] for rank in drawn] == [1, 2]
-    assert sum(len(rank[kind]["lane"]) for rank in drawn for kind in ("bars", "bins")) >= 2 * 11 * 8
-    assert {lane for rank in drawn for lane in rank["bars"]["lane"]} == {0}
-    assert [bar["lane"] for rank in drawn for bar in rank["hangs"]] == [5, None]
-    assert len(ask("/view", **part)["ranks"]) == 4
-
-
 TEXT = text_of(run_of(0), steps_of(1))
 
 
@@ -173,14 +156,6 @@ def test_links_out_of_the_logdir_are_not_followed(tmp_path: Path) -> None:
     runs = Runs(logs)
     assert runs.names() == ["run"]
     assert list(runs.files("run")) == [0, 2]
-
-
-def test_a_logdir_that_is_a_link_is_the_user_s_choice(tmp_path: Path) -> None:
-    write_ranks(tmp_path / "real/a", {0: TEXT})
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    runs = Runs(tmp_path / "link")
-    assert runs.names() == ["a"]
-    assert list(runs.files("a")) == [0]
 
 
 def test_new_runs_are_seen_after_a_while(tmp_path: Path) -> None:
