@@ -32,7 +32,7 @@ from hooktrace.analysis.report import view as report_view
 from hooktrace.analysis.run import Run, hangs
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
 from hooktrace.exporters.retention import Retention
-from tests.analysis.jobs import JOBS, changed, kept, plain
+from tests.analysis.jobs import JOBS, changed, kept, plain, two_models
 from tests.analysis.perfetto.trace_events import read
 from tests.analysis.run.files import as_it_is, write_changed
 from tests.analysis.runs import BASE, asking, measured, run_in
@@ -73,6 +73,7 @@ COMPARED: dict[str, tuple[Any, Any]] = {
         ("compared, less sent by one hook", {}, {"wire_share": 0.5}),
     )
 } | {
+    "compared, one of two models": (two_models, two_models),
     "compared, units": (_UNITS, replace(_UNITS, gather_ms=9.0)),
     "compared, units and buckets": (BASE, _UNITS),
     "compared, units in two passes": (_UNITS, replace(_UNITS, micro_steps=2)),

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hooktrace.exporters.retention import Retention
-from hooktrace.records import BucketRecord, CompletedStep, ErrorRecord, Stage
+from hooktrace.records import BucketRecord, CompletedStep, ErrorRecord, Stage, StageName
 from hooktrace.records.intervals import exposed_ns, union_ns
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
@@ -89,25 +89,20 @@ def one_after_another(rank: int, completed: CompletedStep) -> CompletedStep:
     return with_buckets((replace(step, hook="powerSGD_hook"), buckets), found)
 
 
+def held(bucket: BucketRecord, ns: int, name: StageName) -> BucketRecord:
+    """Return the bucket, whose hook does something else first, in a stage of its own."""
+    stages = (replace(s, start_ns=s.start_ns + ns, end_ns=s.end_ns + ns) for s in bucket.stages)
+    first = Stage(name=name, start_ns=bucket.ready_ns, end_ns=bucket.ready_ns + ns)
+    launched, done = bucket.launched_ns + ns, bucket.done_ns + ns
+    return replace(bucket, stages=(first, *stages), launched_ns=launched, done_ns=done)
+
+
 def checked(rank: int, completed: CompletedStep) -> CompletedStep:
     """Return the step; of every tenth hooktrace probes a bucket, for 80 ms before its hook."""
-    step, buckets = completed
+    step, (first, *others) = with_error(relative_l2=0.01, cosine=1.0)(rank, completed)
     if step.step % 10:
         return completed
-    first, *others = buckets
-    error = ErrorRecord(
-        relative_l2=0.01, cosine=1.0, max_absolute=0.1, flipped_share=0.0, reference_l2=3.0
-    )
-    late = 80 * MS
-    moved = tuple(
-        replace(s, start_ns=s.start_ns + late, end_ns=s.end_ns + late) for s in first.stages
-    )
-    probe = Stage(name="check", start_ns=first.ready_ns, end_ns=first.ready_ns + late)
-    first = replace(
-        first, stages=(probe, *moved), launched_ns=first.launched_ns + late,
-        done_ns=first.done_ns + late, error=error, checked=True,
-    )  # fmt: skip
-    return with_buckets((replace(step, checked=True), buckets), [first, *others])
+    return with_buckets((step, completed[1]), [held(first, 80 * MS, "check"), *others])
 
 
 def longer(bucket: BucketRecord, more: int) -> BucketRecord:
@@ -146,14 +141,7 @@ def plain(rank: int, completed: CompletedStep) -> CompletedStep:
 def compress_in_the_last(rank: int, completed: CompletedStep) -> CompletedStep:
     """Return the step; the last bucket's call takes 20 ms, after all gradients are there."""
     *others, last = completed[1]
-    more = 20 * MS
-    first, *rest = last.stages
-    rest = [replace(s, start_ns=s.start_ns + more, end_ns=s.end_ns + more) for s in rest]
-    last = replace(
-        last, stages=(replace(first, end_ns=first.end_ns + more), *rest),
-        launched_ns=last.launched_ns + more, done_ns=last.done_ns + more,
-    )  # fmt: skip
-    return with_buckets(completed, [*others, last])
+    return with_buckets(completed, [*others, held(last, 20 * MS, "compress")])
 
 
 def one_slow_bucket(rank: int, completed: CompletedStep) -> CompletedStep:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace as like
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,7 +14,6 @@ from msgspec.structs import replace
 from hooktrace.analysis.compare import Measures, compare_runs
 from hooktrace.analysis.compare.comparison import Difference
 from hooktrace.analysis.compare.differences import Table, differences
-from hooktrace.analysis.compare.doubts import is_same_model, limits, unlike
 from hooktrace.analysis.compare.measure import grouping, step_table
 from hooktrace.analysis.compare.sentence import sentence
 from hooktrace.analysis.run.bootstrap import MEDIAN, Floats
@@ -110,52 +108,6 @@ def test_the_sentence_says_only_what_is_shown(
     parts = [replace(x, difference=replace(x.difference, verdict="not shown")) for x in found.parts]
     told = sentence(replace(found, parts=tuple(parts)))
     assert told.endswith("; no stage is shown to account for it.")
-
-
-def test_models_are_the_same_by_their_parameters(sides: tuple[Measures, Measures]) -> None:
-    """Where one file has none, by the bytes of their gradients."""
-    a = sides[0].facts
-    for fields, is_same in (
-        ({"shapes": a.shapes[:-1]}, False),
-        ({"shapes": (), "gradient_bytes": a.gradient_bytes + 4}, False),
-        ({"shapes": ()}, True),
-    ):
-        other = replace(a, **fields)
-        assert is_same_model(a, other) == is_same
-        text = "".join(limits(a, other))
-        assert ("are not the same model, so step times are compared and nothing" in text) != is_same
-
-
-def test_what_else_differs(sides: tuple[Measures, Measures]) -> None:
-    a = sides[0].facts
-    other = replace(
-        a, ranks=(0, 1), hosts=("b",), torch_version="2.14", name="other",
-        hook_options=(("rank", 2),), bucket_cap_bytes=5 << 20,
-    )  # fmt: skip
-    assert list(unlike(a, a)) == []
-    assert list(unlike(a, other)) == [
-        "options of the hook: none known in base, rank=2 in other",
-        "bucket_cap_mb: unknown in base, 5 in other",
-        "ranks: 3 in base, 2 in other",
-        "hosts: host-0 in base, b in other",
-        "torch: 2.13.0 in base, 2.14 in other",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"least_wire_bytes": 0.0}, "steps are of several kinds: they send 32.00 MB at the median"),
-        ({"beside": ("a", "b")}, "other: a and b communicate within the steps of "),
-        ({"name": "base"}, "both are the same run"),
-    ],
-)
-def test_what_is_doubtful_is_said(
-    sides: tuple[Measures, Measures], fields: dict[str, Any], words: str
-) -> None:
-    one, other = sides
-    changed = Measures(replace(other.facts, **fields), other.series, other.parts)
-    assert words in "; ".join(compare_runs(one, changed).doubts)
 
 
 EVIL = "<script>alert(1)</script>&\"'[bold]x[/nonsense]"

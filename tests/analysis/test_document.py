@@ -11,7 +11,7 @@ from rich.console import Console
 
 import hooktrace
 from hooktrace.analysis.document import html
-from hooktrace.analysis.document.svg import Svg, ticks
+from hooktrace.analysis.document.svg import Svg
 from hooktrace.analysis.document.terminal import show
 from hooktrace.analysis.document.tree import (
     Code,
@@ -66,20 +66,6 @@ def test_each_kind_of_node_is_shown_and_names_are_escaped() -> None:
 def test_a_finding_has_its_address(docs: str, shown: str) -> None:
     """A link if it leads somewhere from a page."""
     assert shown in html.page("t", [Findings([Found("-", "Sentence.", docs=docs)])])
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "about", "expected"),
-    [
-        (0, 10, 6, [0, 2, 4, 6, 8, 10]),
-        (0, 1, 4, [0, 0.5, 1]),
-        (-3, 3, 6, [-3, -2, -1, 0, 1, 2, 3]),
-        (950, 2100, 6, [1000, 1200, 1400, 1600, 1800, 2000]),
-    ],
-)
-def test_ticks_are_round(low: float, high: float, about: int, expected: list[float]) -> None:
-    """1, 2 or 5 times a power of ten apart, and all inside."""
-    assert ticks(low, high, about=about) == pytest.approx(expected)
 
 
 TABLE = Table(

@@ -14,7 +14,6 @@ from hooktrace.analysis.frames.columns import TABLES
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.run import REASONS, RankClock, delays, files, load, reasons
 from hooktrace.analysis.run.tables import made
-from hooktrace.exporters.retention import Retention
 from hooktrace.records import CLOCK_DRIFT, ClockRecord, CompletedStep
 from hooktrace.records.errors import UsageError
 from hooktrace.records.files import find_records, record_path
@@ -27,7 +26,6 @@ from tests.analysis.run.files import (
     steps_of,
     text_of,
     write_changed,
-    write_kept,
     write_ranks,
     write_times,
 )
@@ -235,18 +233,6 @@ def test_of_every_tenth_step_the_buckets_are_read(tmp_path: Path) -> None:
     assert (len(model.arrays.steps), model.arrays.detailed.called.shape[1]) == (120, 12)
     (said,) = build_report(part).missing
     assert said.startswith("the buckets of every 10th step alone were read (--every): what is ")
-
-
-def test_what_a_writer_left_out_stays_out(tmp_path: Path) -> None:
-    """Of its windows every third step is left, which stand for all; slow ones do not."""
-    job = dataclasses.replace(JOB, steps=300, slow_every=50)
-    write_kept(tmp_path, job, Retention(window_steps=20, window_every=100, first_steps=4))
-    steps = load(find_records(tmp_path), every=3).tracks[0].steps
-    kept = steps.step[~steps.having("detail_left_out")]
-    assert (kept % 3 == 0).all()
-    stands = steps.standing_for(np.ones(len(steps), bool))
-    assert set(steps.step[stands].tolist()) <= set(kept.tolist())
-    assert not (stands & ~(steps.having("kept_by_window") | steps.having("kept_as_first"))).any()
 
 
 @pytest.mark.parametrize(

@@ -67,17 +67,6 @@ def of(base: SyntheticJob, change: Change = as_it_is) -> Writes:
     return lambda folder: write_changed(folder, base, change)
 
 
-def without_files(write: Writes, *ranks: int) -> Writes:
-    """Return what writes the same, but for the files of some ranks."""
-
-    def written(folder: Path) -> None:
-        write(folder)
-        for rank in ranks:
-            record_path(folder, rank).unlink()
-
-    return written
-
-
 def sampled(steps: Sequence[CompletedStep], *, ranks: int = 1) -> Writes:
     """Return what writes these steps of the sample on each rank."""
     return lambda folder: write_ranks(
@@ -162,14 +151,6 @@ def host_alone_late(rank: int, completed: CompletedStep) -> CompletedStep:
     return step, tuple(map(short_wires, buckets))
 
 
-def in_pairs(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; in every fourth ranks 0 and 1 are done before the others begin."""
-    step, buckets = completed
-    if rank < 2 and step.step % 4 == 0:
-        buckets = tuple(replace(b, done_ns=b.launched_ns + MS) for b in buckets)
-    return step, buckets
-
-
 def unresolved(completed: CompletedStep) -> CompletedStep:
     return replace(completed[0], exposed_ns=None), completed[1]
 
@@ -208,13 +189,6 @@ def checkpointing(rank: int, completed: CompletedStep) -> CompletedStep:
     if rank and step.step - 2 in {10, 20}:
         return replace(step, previous_period_ns=before + PAUSE), buckets
     return completed
-
-
-def without_wire_in_the_last(completed: CompletedStep) -> CompletedStep:
-    """Return the step; of its last bucket nobody saw the transfer."""
-    step, (*others, last) = completed
-    seen = tuple(stage for stage in last.stages if stage.name != "wire")
-    return step, (*others, replace(last, stages=seen))
 
 
 def one_slow(steps: list[CompletedStep]) -> list[CompletedStep]:
@@ -281,7 +255,6 @@ TOLD: dict[str, Writes] = {
     "late in turns, two ranks": of(job(ranks=2, steps=20, jitter_ms=5.0)),
     "late in every third step": of(job(ranks=4, late_ms={2: 7.0}, late_from=3, late_every=3)),
     "late by its host alone": of(job(late_ms={2: 7.0}, late_from=3), host_alone_late),
-    "late for one of three": of(job(ranks=4, late_ms={2: 7.0}), in_pairs),
     "late by its hook": of(job(late_ms={1: 6.0}, late_from=4), held_by_its_hook),
     "late in every other step, codec": of(SyntheticJob(
         ranks=2, steps=40, bucket_bytes=(8_000_000,), codec_ms=2.0, jitter_ms=0.0,
@@ -293,8 +266,6 @@ TOLD: dict[str, Writes] = {
     "slow step, outside": sampled(one_slow(steps_of(20))),
     "slow steps, checkpoints": of(job(ranks=4), checkpointing),
     "slow steps, checkpoints, two ranks": of(job(ranks=2), checkpointing),
-    "slow steps, checkpoints, a file missing": without_files(of(job(ranks=4), checkpointing), 3),
-    "slow steps, checkpoints, rank 0 missing": without_files(of(job(ranks=2), checkpointing), 0),
     "buckets of few steps": kept(SyntheticJob(
         ranks=2, steps=300, bucket_bytes=(30_000_000, 4_000_000), backward_ms=10.0), EVERY_TENTH),
     "buckets of steps by number": kept(SLOW_OFTEN, BY_NUMBER),
@@ -310,7 +281,6 @@ TOLD: dict[str, Writes] = {
     "codec, 2 ms a bucket": of(job(**LOSSY, ranks=2, bucket_bytes=(4_000_000,) * 8, codec_ms=1.0)),
     "codec, nothing saved": of(job(hook="fp16_compress_hook", ranks=2, codec_ms=1.0)),
     "codec, no time": of(job(**LOSSY, ranks=2, codec_ms=0.0)),
-    "last transfer unknown": of(WHOLE, every(without_wire_in_the_last)),
     "ddp's own average": of(job(
         hook="ddp_allreduce", bucket_bytes=(4_000_000,) * 7 + (16_000_000,))),
     "hook of one's own": of(job(hook="my_hook", bucket_bytes=(4_000_000,) * 7 + (16_000_000,))),

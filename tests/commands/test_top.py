@@ -83,15 +83,6 @@ def test_a_small_job_at_80_by_24() -> None:
     assert lines[-1].startswith("q quit  s sort")
 
 
-def test_a_large_job_at_200_by_50() -> None:
-    """The latest ranks fill the terminal, and it says that there are more."""
-    lines = screen(job(1000, late=700), width=200, height=50)
-    assert len(lines) == 50
-    assert lines[1] == "1,000 of 1,000 ranks have told, the latest 128 are shown"
-    assert lines[2].endswith("delay 7.00 ms ± 0.20, last rank 700")
-    assert sum("node" in line for line in lines) == 50 - 8
-
-
 def test_what_is_not_known_is_not_said() -> None:
     """Without clocks nobody is last; without steps there is nothing."""
     shown = job()

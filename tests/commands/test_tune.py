@@ -24,7 +24,7 @@ from rich.console import Console
 from hooktrace.analysis.document.terminal import show
 from hooktrace.commands.tune import job, run
 from hooktrace.commands.tune.job import run_job, why_of
-from hooktrace.commands.tune.measure import Floats, Setting, Start, against, recorded, together
+from hooktrace.commands.tune.measure import Floats, Setting, Start, against, recorded
 from hooktrace.commands.tune.run import WIDTH, Tuning, caps_of
 from hooktrace.commands.tune.show import Tuned, document, sentence
 from hooktrace.integrations.tuning import MEASURED, WHERE
@@ -237,16 +237,6 @@ def test_a_hook_in_whose_turn_the_job_failed_is_not_named() -> None:
     """However fast it was in an earlier start."""
     found = tuned(setting("bf16", 0.7, 0.02), setting("fp16", 0.9, 0.02), setting(OWN, 1.0, 0.01))
     assert [one.hook for one in found.winners] == ["fp16"]
-
-
-def test_two_starts_are_one_setting() -> None:
-    """Times are means, errors and memory the largest that is known."""
-    one = setting("fp16", 0.8, 0.02, peak_bytes=7, error=0.25)
-    two = setting("fp16", 0.9, 0.03)
-    (found,) = together([one, two])
-    assert (found.starts, found.ratio) == (2, pytest.approx(0.85))
-    assert (found.low, found.high) == (pytest.approx(0.78), pytest.approx(0.93))
-    assert (found.error, found.peak_bytes, found.exposed_ns) == (0.25, 7, 1e6)
 
 
 def test_the_jobs_own_hook_is_no_plain_average(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ from msgspec.structs import replace
 from hooktrace.analysis.run import FLAGS, STAGE_NAMES, RankTrack
 from hooktrace.analysis.run.columns import UNKNOWN
 from hooktrace.analysis.run.read import ColumnBuilder, read_track
-from hooktrace.records import BucketRecord, StepRecord
-from tests.analysis.run.files import CompletedStep, run_of, steps_of, text_of
-from tests.exporters.records_sample import checked, make_step, on_device
+from hooktrace.records import BucketRecord
+from tests.analysis.run.files import run_of, steps_of, text_of
+from tests.exporters.records_sample import STEP_NS, checked, make_step, on_device
 
 
 def track_of(text: str | bytes) -> RankTrack:
@@ -25,40 +24,18 @@ def track_of(text: str | bytes) -> RankTrack:
     return builder.track(reader.content(), [])
 
 
-def or_unknown(value: float | None) -> int:
-    return UNKNOWN if value is None else int(value)
-
-
-def check(track: RankTrack, steps: Sequence[CompletedStep]) -> None:
-    """Compare every row of host steps with its record."""
-    records = [bucket for _, buckets in steps for bucket in buckets]
-    assert len(track.buckets) == len(records)
-    for row, record in enumerate(records):
-        check_bucket(track, row, record)
-    assert len(track.steps) == len(steps)
-    for row, (step, _) in enumerate(steps):
-        check_step(track, row, step)
-
-
 def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
     columns = track.buckets
     assert track.models[columns.model[row]] == (record.model, record.hook)
     facts = track.facts[columns.facts[row]]
     assert (facts.dtype, facts.numel) == (record.dtype, record.numel)
-    for name, value in (
-        ("step", record.step),
-        ("bucket", record.bucket),
-        ("rebuild", record.rebuild),
-        ("called", record.ready_ns),
-        ("launched_after", record.launched_ns - record.ready_ns),
-        ("ready", record.ready_ns),
-        ("done", record.done_ns),
-        ("gradient_bytes", record.gradient_bytes),
-        ("wire_bytes", or_unknown(record.wire_bytes)),
-        ("bus_bytes", or_unknown(record.bus_bytes)),
-        ("stages", len(record.stages)),
-    ):
-        assert getattr(columns, name)[row] == value, name
+    for name in ("step", "bucket", "rebuild", "gradient_bytes", "wire_bytes", "bus_bytes"):
+        value = getattr(record, name)
+        assert getattr(columns, name)[row] == (UNKNOWN if value is None else int(value)), name
+    launched = record.ready_ns + columns.launched_after[row]
+    times = columns.called[row], columns.ready[row], launched, columns.done[row]
+    assert times == (record.ready_ns, record.ready_ns, record.launched_ns, record.done_ns)
+    assert columns.stages[row] == len(record.stages)
     flags = {name for name, bit in FLAGS.items() if columns.flags[row] & bit}
     wanted = {n for n in ("is_last", "join_dummy", "warmup") if getattr(record, n)}
     assert flags == wanted | ({"exception"} if record.exception else set())
@@ -73,33 +50,22 @@ def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
         assert (stages.derived[at], track.bucket_of_stages()[at]) == (stage.derived, row)
 
 
-def check_step(track: RankTrack, row: int, step: StepRecord) -> None:
-    columns = track.steps
-    assert track.models[columns.model[row]] == (step.model, step.hook)
-    for name in ("first_ready", "last_ready", "done", "communication", "exposed", "wire_in_flight"):
-        assert getattr(columns, name)[row] == or_unknown(getattr(step, f"{name}_ns")), name
-    assert columns.previous_period[row] == or_unknown(step.previous_period_ns)
-    for name in ("step", "rebuild", "gradient_bytes", "wire_bytes", "bus_bytes", "bucket_count"):
-        assert getattr(columns, name)[row] == or_unknown(getattr(step, name)), name
-    flags = {name for name, bit in FLAGS.items() if columns.flags[row] & bit}
-    wanted = {name for name in ("join_dummy", "warmup") if getattr(step, name)}
-    assert flags == wanted | (set() if step.complete else {"incomplete"})
-
-
-def test_every_field_of_host_steps() -> None:
-    """Ordinary ones, unknown numbers, marks, errors and an exception."""
-    first, (a, b) = make_step(2)
+def test_every_field_of_host_buckets() -> None:
+    """Ordinary ones, unknown numbers, marks, errors and an exception; steps are in ``golden/``."""
+    step, (a, b) = make_step(3)
     odd = (
-        replace(
-            first, step=3, complete=False, wire_bytes=None, bus_bytes=None, communication_ns=None
-        ),
+        step,
         (
-            replace(a, step=3, wire_bytes=None, bus_bytes=None, join_dummy=True, stages=()),
-            replace(b, step=3, warmup=True, exception="ValueError: no", model="other"),
+            replace(a, wire_bytes=None, bus_bytes=None, join_dummy=True, stages=()),
+            replace(b, warmup=True, exception="ValueError: no", model="other"),
         ),
     )
-    steps = [*steps_of(2), checked((first, (a, b))), odd]
-    check(track_of(text_of(run_of(1), steps)), steps)
+    steps = [*steps_of(2), checked(make_step(2)), odd]
+    track = track_of(text_of(run_of(1), steps))
+    records = [bucket for _, buckets in steps for bucket in buckets]
+    assert len(track.buckets) == len(records)
+    for row, record in enumerate(records):
+        check_bucket(track, row, record)
 
 
 def test_a_device_bucket_is_placed_after_its_steps_first_ready() -> None:
@@ -146,14 +112,12 @@ def test_a_line_that_cannot_be_read_is_left_out_whole(broken: dict[str, Any]) ->
 
 
 def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
-    """In order; a part says the run again."""
-    steps = steps_of(4)
-    paths = []
-    for part in range(2):
-        path = tmp_path / f"part{part}"
-        path.write_text(text_of(run_of(0), steps[2 * part : 2 * part + 2]))
-        paths.append(path)
+    """In order; a part says the run again; a period is the next step's, and the last one's none."""
+    steps, paths = steps_of(4), [tmp_path / "part0", tmp_path / "part1"]
+    for path, own in zip(paths, (steps[:2], steps[2:]), strict=True):
+        path.write_text(text_of(run_of(0), own))
     track = read_track(paths)
-    check(track, steps)
+    assert track.steps.step.tolist() == [0, 1, 2, 3]
+    assert track.steps.period.tolist() == [STEP_NS] * 3 + [UNKNOWN]
     assert track.paths == [str(path) for path in paths]
     assert track.records.closed

@@ -1,105 +1,123 @@
-"""Waiting and transfer: told apart by the last rank's start, and by nobody's guess."""
+"""Who is last, how often is beyond chance, and who waits how long: told by starts, not guessed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import (
-    STAGE_NAMES,
-    UNKNOWN,
-    Run,
-    Waits,
-    process_groups,
-    waits,
-)
+from hooktrace.analysis.run import STAGE_NAMES, UNKNOWN, process_groups, waits
+from hooktrace.analysis.run.clock import last_rank
+from hooktrace.analysis.run.order import is_order_known, often, waiting_ranks
 from hooktrace.analysis.run.waits import ranks_within
-from hooktrace.records import CompletedStep
+from hooktrace.records import CompletedStep, late_rank
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 from tests.analysis.run.files import MS, drop, timed_by_device, write_times
-from tests.analysis.runs import job_run, run_in
-
-WIRE = STAGE_NAMES.index("wire")
+from tests.analysis.runs import arrays_of, job_run, run_in
 
 
-def waits_of(folder: Path) -> tuple[Run, Waits]:
-    run = run_in(folder)
-    return run, waits(run, "synthetic")
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=5), st.integers(0, 20))
+def test_arrays_follow_the_rule_of_the_record(arrivals: list[int], uncertainty: int) -> None:
+    """A record knows one uncertainty of two ranks' difference; here each rank has half of it."""
+    ready = np.array(arrivals)[:, None]
+    row, margin, unsure = last_rank(
+        ready, np.full(ready.shape, uncertainty), np.ones(ready.shape, bool)
+    )
+    expected = late_rank(arrivals, 2 * uncertainty)
+    assert row.tolist() == [UNKNOWN if expected is None else expected]
+    if expected is not None:
+        first, second = sorted(arrivals)[-1:-3:-1]
+        assert (margin.tolist(), unsure.tolist()) == ([first - second], [2 * uncertainty])
 
 
-def write(
-    folder: Path,
-    begins_ms: Sequence[float],
-    ends_ms: Sequence[float],
-    change: Callable[[CompletedStep], CompletedStep] = lambda step: step,
+def test_a_rank_of_an_unsure_clock_shields_the_last_one() -> None:
+    """It may have come later still, though another rank came just before the last."""
+    ready = np.array([[0], [90], [100]])
+    uncertainty = np.array([[200], [0], [0]])
+    assert last_rank(ready, uncertainty, ready >= 0)[0].tolist() == [UNKNOWN]
+    assert last_rank(ready, uncertainty // 4, ready >= 0)[0].tolist() == [2]
+    assert last_rank(ready, uncertainty // 4, ready > 0)[0].tolist() == [UNKNOWN]
+
+
+def test_whoever_is_done_before_does_not_wait() -> None:
+    """Rank 1 is ready at 10: rank 2 has its result before; rank 0 in few steps, or in too many."""
+    ready = np.array([[1.0] * 100, [10.0] * 100, [1.0] * 100])
+    done = np.array([[12.0] * 100, [12.0] * 100, [5.0] * 100])
+    done[0, :4] = 5.0
+    assert waiting_ranks(done, ready, 1) == [0]
+    done[0, :6] = 5.0
+    assert waiting_ranks(done, ready, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("times", "of", "ranks", "beats"),
+    [
+        (35, 100, 4, False),  # 0.25 + 3 * 0.0433 = 0.38
+        (38, 100, 4, True),
+        (10, 100, 64, False),  # beyond chance, and yet rare
+        (60, 100, 2, False),
+    ],
+)
+def test_a_rank_is_named_beyond_three_sigmas(times: int, of: int, ranks: int, beats: bool) -> None:
+    assert (times / of >= often(ranks, of)) is beats
+
+
+def test_one_clock_that_nobody_measured_is_enough_to_know_nothing(tmp_path: Path) -> None:
+    """The last one may always be that rank, so it is not said that none is last."""
+    write_job(SyntheticJob(ranks=3, steps=12, late_ms={1: 6.0}), tmp_path)
+    drop(tmp_path, [2], '"kind":"clock"')
+    assert not is_order_known(arrays_of(run_in(tmp_path)))
+
+
+def two_rounds(completed: CompletedStep) -> CompletedStep:
+    """Return the step of a bucket whose collective is two, one after the other."""
+    step, (bucket,) = completed
+    wire = next(s for s in bucket.stages if s.name == "wire")
+    middle = (wire.start_ns + wire.end_ns) // 2
+    rounds = (replace(wire, end_ns=middle), replace(wire, start_ns=middle))
+    return step, (replace(bucket, stages=rounds),)
+
+
+@pytest.mark.parametrize(
+    ("spans", "change", "waited_ms", "last"),
+    [
+        ([(1, 20), (5, 20), (13, 20)], None, [[12], [8], [0]], 2),
+        ([(1, 20), (13, 20), (13.01, 20)], None, [[12.01], [0], [0]], UNKNOWN),
+        # Rank 0's host is 8 ms ahead of its device, so its times are placed as much too early.
+        ([(1, 12), (5, 20), (13, 20)], timed_by_device, [[4], [8], [0]], UNKNOWN),
+        ([(1, 21), (5, 21)], two_rounds, [[4, 2], [0, 0]], 1),
+    ],
+    ids=["the last rank", "two come together", "devices", "rounds"],
+)
+def test_all_wait_until_the_last_rank_begins(
+    tmp_path: Path, spans: list[Any], change: Any, waited_ms: list[list[float]], last: int
 ) -> None:
     """One bucket of one step, whose collective each rank begins and ends when it is told to."""
-    pairs = zip(begins_ms, ends_ms, strict=True)
-    write_times(folder, [[[(0, 0, begin, end, end)] for begin, end in pairs]], change)
-
-
-def of_wire(run: Run, found: Waits) -> tuple[list[list[int]], list[list[int]]]:
-    own = [track.stages.name == WIRE for track in run.tracks]
-    return (
-        [found.waited[i].ns[rows].tolist() for i, rows in enumerate(own)],
-        [found.waited[i].last[rows].tolist() for i, rows in enumerate(own)],
-    )
-
-
-def test_all_wait_until_the_last_rank_begins(tmp_path: Path) -> None:
-    write(tmp_path, [1, 5, 13], [20, 20, 20])
-    run, found = waits_of(tmp_path)
-    assert of_wire(run, found) == ([[12 * MS], [8 * MS], [0]], [[2], [2], [2]])
-    assert (found.why_no_clock, found.why_unknown) == (None, None)
-    assert [found.by_bucket(i).ns.tolist() for i in range(3)] == [
-        [12 * MS], [8 * MS], [0],
-    ]  # fmt: skip
-    others = [found.waited[i].ns[t.stages.name != WIRE] for i, t in enumerate(run.tracks)]
-    assert all((one == UNKNOWN).all() for one in others)
-
-
-def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path) -> None:
-    """It may be the last one; of the other groups it is known."""
-    job = ShardedJob(ranks=4, replicas=2, steps=1, late_ms={2: 50.0}, late_at=4)
-    write_sharded_job(job, tmp_path)
-    drop(tmp_path, [3], '"kind":"buckets"')
+    steps = [[[(0, 0, begin, end, end)] for begin, end in spans]]
+    write_times(tmp_path, steps, *([] if change is None else [change]))
     run = run_in(tmp_path)
-    found = waits(run, job.model)
-    known = [(found.waited[i].ns[[4, 6]] != UNKNOWN).tolist() for i in range(3)]
-    assert known == [[True, True], [True, False], [False, True]]
-
-
-def test_two_that_come_together_are_not_told_apart(tmp_path: Path) -> None:
-    write(tmp_path, [1, 13, 13.01], [20, 20, 20])
-    run, found = waits_of(tmp_path)
-    ns, last = of_wire(run, found)
-    assert (ns, last) == ([[12_010_000], [0], [0]], [[UNKNOWN]] * 3)
-
-
-def test_devices_run_behind_their_hosts_by_unlike_times(tmp_path: Path) -> None:
-    """Rank 0's host is 8 ms ahead of it, so its times are placed as much too early."""
-    write(tmp_path, [1, 5, 13], [12, 20, 20], timed_by_device)
-    run, found = waits_of(tmp_path)
-    assert of_wire(run, found) == ([[4 * MS], [8 * MS], [0]], [[UNKNOWN]] * 3)
-    assert found.why_no_clock == "no clock ties the times of one device to another's"
+    found = waits(run, "synthetic")
+    own = [track.stages.name == STAGE_NAMES.index("wire") for track in run.tracks]
+    ns = [one.ns[rows].tolist() for one, rows in zip(found.waited, own, strict=True)]
+    ranks = [one.last[rows].tolist() for one, rows in zip(found.waited, own, strict=True)]
+    assert ns == [[ms * MS for ms in of_rank] for of_rank in waited_ms]
+    assert ranks == [[last] * len(of_rank) for of_rank in waited_ms]
+    why = "no clock ties the times of one device to another's"
+    assert found.why_no_clock == (why if change is timed_by_device else None)
 
 
 def test_rounds_are_matched_where_all_ranks_have_as_many(tmp_path: Path) -> None:
-    def two(step: CompletedStep) -> CompletedStep:
-        record, (bucket,) = step
-        wire = next(s for s in bucket.stages if s.name == "wire")
-        middle = (wire.start_ns + wire.end_ns) // 2
-        rounds = (replace(wire, end_ns=middle), replace(wire, start_ns=middle))
-        return record, (replace(bucket, stages=rounds),)
-
-    write(tmp_path / "same", [1, 5], [21, 21], two)
-    ns, last = of_wire(*waits_of(tmp_path / "same"))
-    assert (ns, last) == ([[4 * MS, 2 * MS], [0, 0]], [[1, 1], [1, 1]])
     twice = iter([True, False])
-    write(tmp_path / "other", [1, 5], [21, 21], lambda step: two(step) if next(twice) else step)
-    assert of_wire(*waits_of(tmp_path / "other"))[0] == [[UNKNOWN] * 2, [UNKNOWN]]
+    one_rank = lambda step: two_rounds(step) if next(twice) else step  # noqa: E731
+    write_times(tmp_path, [[[(0, 0, 1, 21, 21)], [(0, 0, 5, 21, 21)]]], one_rank)
+    found = waits(run_in(tmp_path), "synthetic")
+    assert [set(one.ns.tolist()) for one in found.waited] == [{UNKNOWN}] * 2
 
 
 def test_records_say_which_ranks_are_together(tmp_path: Path) -> None:
@@ -112,3 +130,13 @@ def test_records_say_which_ranks_are_together(tmp_path: Path) -> None:
     assert of[3].tolist() == expected * 2
     within = [ranks_within(run.tracks, one) for one in members]
     assert within == [[0, 1, 2, 3], [0, 1], [0, 2], [1, 3], [2, 3]]
+
+
+def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path) -> None:
+    """It may be the last one; of the other groups it is known."""
+    job = ShardedJob(ranks=4, replicas=2, steps=1, late_ms={2: 50.0}, late_at=4)
+    write_sharded_job(job, tmp_path)
+    drop(tmp_path, [3], '"kind":"buckets"')
+    found = waits(run_in(tmp_path), job.model)
+    known = [(found.waited[i].ns[[4, 6]] != UNKNOWN).tolist() for i in range(3)]
+    assert known == [[True, True], [True, False], [False, True]]
