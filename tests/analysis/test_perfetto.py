@@ -95,6 +95,14 @@ def test_of_hybrid_sharding_arrows_stay_within_a_group(tells: bool, tmp_path: Pa
     assert together == (every if tells else set())
 
 
+def test_a_hang_in_the_first_step_is_all_of_the_trace(tmp_path: Path) -> None:
+    """It begins there, and a mark gives it a length: nothing else has happened."""
+    write_hung_job(SyntheticJob(steps=20), SyntheticHang(step=1), tmp_path)
+    _, events, _ = exported(tmp_path)
+    found = [(e["cat"], e["ts"]) for e in events if e["ph"] != "M"]
+    assert found == [("hang", 0.0), ("mark", 1e6)] * 4
+
+
 def test_one_rank_is_exported_alone(tmp_path: Path) -> None:
     """And one that has no file is named, with those that have."""
     write_job(SyntheticJob(ranks=3, steps=4), tmp_path)

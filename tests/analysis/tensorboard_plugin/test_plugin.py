@@ -12,6 +12,7 @@ from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
 from hooktrace.analysis import tensorboard_plugin
+from hooktrace.analysis.document.html import STYLE
 from hooktrace.analysis.run import FLAGS
 from hooktrace.analysis.run.scene import KINDS, LATE
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
@@ -86,10 +87,7 @@ def test_the_page_s_files_have_routes_of_their_own(plugin: CommTimeline) -> None
     assert b"export function render" in response.get_data()
 
 
-def test_the_page_has_the_server_s_definitions_and_a_colour_for_each_stage(
-    plugin: CommTimeline,
-) -> None:
-    """In light and in dark; what a wire stage waits is hatched in the wire's."""
+def test_the_page_has_the_server_s_definitions(plugin: CommTimeline) -> None:
     route = "/static/definitions.js"
     response = Client(plugin.get_plugin_apps()[route]).get(route)
     assert response.mimetype == "text/javascript"
@@ -97,9 +95,20 @@ def test_the_page_has_the_server_s_definitions_and_a_colour_for_each_stage(
     assert json.loads(found["KINDS"]) == list(KINDS)
     assert json.loads(found["FLAGS"]) == {**FLAGS, "late": LATE}
     assert [value for value, _ in json.loads(found["HEAT_VALUES"])] == list(VALUES)
+
+
+def test_each_stage_has_a_colour_and_the_report_has_the_same() -> None:
+    """In light, in dark, and on paper, which is light; what a wire stage waits is hatched."""
     sheet = (Path(tensorboard_plugin.__file__).parent / "static" / "style.css").read_text()
-    for name in set(KINDS) - {"wait"}:
-        assert len(re.findall(rf"--{name}: #[0-9a-f]{{6}};", sheet)) == 2, name
+    begins = ":root {", ':root[data-theme="dark"] {'
+    light, dark = (sheet.split(begin)[1].split("}")[0] for begin in begins)
+    screen, paper = STYLE.split("@media print")
+    light_report, dark_report = screen.split("@media(prefers-color-scheme:dark)")
+    for tab, report in ((light, light_report), (dark, dark_report), (light, paper)):
+        ours, theirs = (dict(re.findall(r"--(\w+): ?(#[0-9a-f]{6})", x)) for x in (tab, report))
+        for name in set(KINDS) - {"wait", "other"}:
+            assert ours[name] == theirs[name], name
+        assert "other" in ours
 
 
 def test_without_a_local_logdir_the_tab_is_inactive() -> None:
