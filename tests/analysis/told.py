@@ -20,6 +20,7 @@ from hooktrace.records.files import record_path
 from hooktrace.records.lines import Losses
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from tests.analysis import sharded_jobs as units
 from tests.analysis.jobs import (
     BY_NUMBER,
     MS,
@@ -42,24 +43,7 @@ from tests.analysis.run.files import (
     write_changed,
     write_ranks,
 )
-from tests.analysis.sharded_jobs import (
-    Each,
-    coded,
-    hidden,
-    not_all_seen,
-    off,
-    sharded,
-    slow,
-)
-from tests.exporters.records_sample import (
-    HOOK,
-    MODEL,
-    checked,
-    looked_at,
-    make_step,
-    on_device,
-    plain,
-)
+from tests.exporters import records_sample as sample
 
 
 def of(base: SyntheticJob, change: Change = as_it_is) -> Writes:
@@ -98,7 +82,7 @@ def hanging(base: SyntheticJob, hang: SyntheticHang, **other: Any) -> Writes:
     return written
 
 
-def every(change: Each) -> Change:
+def every(change: units.Each) -> Change:
     """Return the change of a step on any rank."""
     return lambda _, completed: change(completed)
 
@@ -120,8 +104,8 @@ def two_parameters(*sizes: int) -> Writes:
 
 def damaged(folder: Path) -> None:
     """A rank without a file, a killed one, an unreadable line, a step cut short, another run."""
-    step, buckets = make_step(1)
-    cut = [make_step(0), (replace(step, complete=False), buckets)]
+    step, buckets = sample.make_step(1)
+    cut = [sample.make_step(0), (replace(step, complete=False), buckets)]
     lines = text_of(run_of(0, world_size=5), cut).splitlines(keepends=True)
     killed = text_of(run_of(1, world_size=5), steps_of(2), ended=False)
     older = text_of(run_of(2, run_id="older"), steps_of(1))
@@ -199,7 +183,7 @@ def one_slow(steps: list[CompletedStep]) -> list[CompletedStep]:
 
 def stopped(i: int) -> CompletedStep:
     """Return a step of the sample; in the seventh all wait for 5 s after their launches."""
-    step, buckets = make_step(i)
+    step, buckets = sample.make_step(i)
     wait = 5000 * MS if i == 7 else 0
     exposed = (step.exposed_ns or 0) + wait
     return replace(step, done_ns=step.done_ns + wait, exposed_ns=exposed), buckets
@@ -214,7 +198,7 @@ def warming(completed: CompletedStep) -> CompletedStep:
 def anomaly(kind: str, bucket: int, message: str, rank: int = 0) -> AnomalyRecord:
     """Return what a rank records of a bucket of the sample's second step, rank 1 of the first."""
     return AnomalyRecord(
-        kind=kind, model=MODEL, hook=HOOK, rebuild=1, step=2 - rank, bucket=bucket,
+        kind=kind, model=sample.MODEL, hook=sample.HOOK, rebuild=1, step=2 - rank, bucket=bucket,
         stage="hook", time_ns=10**9, message=message, rank=rank,
     )  # fmt: skip
 
@@ -284,7 +268,7 @@ TOLD: dict[str, Writes] = {
     "ddp's own average": of(job(
         hook="ddp_allreduce", bucket_bytes=(4_000_000,) * 7 + (16_000_000,))),
     "hook of one's own": of(job(hook="my_hook", bucket_bytes=(4_000_000,) * 7 + (16_000_000,))),
-    "error with feedback": sampled([checked(make_step(i)) for i in range(3)]),
+    "error with feedback": sampled([sample.checked(sample.make_step(i)) for i in range(3)]),
     "error out of range": of(job(hook="fp16_compress_hook"), with_error(
         relative_l2=0.5, max_absolute=1e-8, reference_l2=1e-6)),
     "small gain for half the bits": of(SyntheticJob(steps=40, late_ms={2: 7.0}, late_from=3)),
@@ -294,7 +278,7 @@ TOLD: dict[str, Writes] = {
         1, *not_averaged(1)),
     "anomaly of a hook that raised": with_lines(
         sampled(steps_of(3)), 0, anomaly("hook_exception", 1, "look at it")),
-    "units, anomaly of those that raised": with_lines(sharded(), 0, *[
+    "units, anomaly of those that raised": with_lines(units.sharded(), 0, *[
         replace(anomaly("hook_exception", i, "look at it"), model="net", rebuild=0)
         for i in range(6)]),
     "anomaly of a gradient": partial(
@@ -312,31 +296,31 @@ TOLD: dict[str, Writes] = {
     "hang outside of all hooks": hanging(
         job(ranks=4), SyntheticHang(step=12), model="", hook="", step=0, bucket=-1,
         message="rank 0 waits"),
-    "never settled": sampled([warming(make_step(i)) for i in range(1, 5)]),
-    "checked in every step": sampled([looked_at(make_step(i)) for i in range(1, 5)]),
-    "teacher that is not learning": sharded(only_gathers, steps=1),
+    "never settled": sampled([warming(sample.make_step(i)) for i in range(1, 5)]),
+    "checked in every step": sampled([sample.looked_at(sample.make_step(i)) for i in range(1, 5)]),
+    "teacher that is not learning": units.sharded(only_gathers, steps=1),
     "damaged files": damaged,
     "full files": full,
     "sends nobody knows what": sampled([
         (replace(step, sent_unknown=why), buckets)
         for i, why in enumerate(["it is off", None, "it is full", "it is off"])
-        for step, buckets in [plain(make_step(i), sent=None)]]),
+        for step, buckets in [sample.plain(sample.make_step(i), sent=None)]]),
     "device without some times": sampled(
-        [*(on_device(make_step(i)) for i in range(4)), on_device(make_step(4), resolved=False)]),
-    "units, hidden": sharded(hidden(0.999)),
-    "units, slow steps": sharded(slow),
-    "units, costly hook": sharded(coded(3.5)),
-    "units, hook that sends more": sharded(coded(1.5, 1.5)),
-    "units, large error": sharded(off(0.5)),
-    "units, error of scale": sharded(off(1.0, 0.9995)),
-    "units, error of no scale": sharded(off(1.0)),
-    "units, on a device": sharded(timed_by_device),
-    "units, on a device, not all seen": sharded(not_all_seen, timed_by_device),
-    "units, late": sharded(late_ms={1: 30.0}),
-    "units, late, clocks unknown": sharded(late_ms={1: 60.0}, clocks=False),
-    "units, late in a part nobody knows": sharded(
+        [sample.on_device(sample.make_step(i), resolved=i < 4) for i in range(5)]),
+    "units, hidden": units.sharded(units.hidden(0.999)),
+    "units, slow steps": units.sharded(units.slow),
+    "units, costly hook": units.sharded(units.coded(3.5)),
+    "units, hook that sends more": units.sharded(units.coded(1.5, 1.5)),
+    "units, large error": units.sharded(units.off(0.5)),
+    "units, error of scale": units.sharded(units.off(1.0, 0.9995)),
+    "units, error of no scale": units.sharded(units.off(1.0)),
+    "units, on a device": units.sharded(timed_by_device),
+    "units, on a device, not all seen": units.sharded(units.not_all_seen, timed_by_device),
+    "units, late": units.sharded(late_ms={1: 30.0}),
+    "units, late, clocks unknown": units.sharded(late_ms={1: 60.0}, clocks=False),
+    "units, late in a part nobody knows": units.sharded(
         ranks=4, replicas=2, late_ms={1: 30.0}, tells_members=False
     ),
-    "replicas, late": sharded(ranks=4, replicas=2, late_ms={2: 50.0}, late_at=4),
+    "replicas, late": units.sharded(ranks=4, replicas=2, late_ms={2: 50.0}, late_at=4),
 }  # fmt: skip
 """What writes each job, by what is said of it or not."""

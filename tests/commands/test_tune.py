@@ -161,15 +161,6 @@ def test_intervals_hold_what_is_true_as_often_as_they_say() -> None:
     assert widths < 0.15
 
 
-def test_two_starts_of_the_job_that_differ_are_no_trend_of_its_steps() -> None:
-    """A jump between them is drift, which is told by itself; each start's steps vary little."""
-    one = turns(seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.02))
-    bases = [plain(8.0, 12, noise=0.02), plain(12.0, 12, noise=0.02)]
-    ratio, low, high = against(one["fp16"], one[OWN], bases)
-    assert ratio == pytest.approx(9 / 10, rel=0.02)
-    assert high / low < 1.08
-
-
 def test_settings_are_told_by_turns_and_record_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,10 @@ ONE = ShardedJob(ranks=1, steps=1)
 
 
 def test_of_an_asynchronous_collective_issuing_and_waiting_are_exposed(tmp_path: Path) -> None:
-    """What lies between is hidden; of one whose wait is not known nothing is drawn."""
+    """What lies between is hidden; of one whose wait is not known nothing is drawn.
+
+    On a device to issue it keeps nothing, and until the computing stream waits it is hidden.
+    """
     record, (first, second, *others) = next(sharded_steps(ONE))[0]
     issued = replace(first, launched_ns=first.ready_ns + MS // 10, exposed_ns=MS // 2)
     unknown = replace(second, exposed_ns=None)
@@ -43,17 +46,10 @@ def test_of_an_asynchronous_collective_issuing_and_waiting_are_exposed(tmp_path:
     assert (spans.start[:2] - zero).tolist() == [0, MS - MS * 4 // 10]
     assert (spans.end[:2] - zero).tolist() == [MS // 10, MS]
     assert not (spans.row == 1).any()
-
-
-def test_on_a_device_the_end_of_a_collective_is_exposed(tmp_path: Path) -> None:
-    """To issue it keeps nothing; until the computing stream waits it is hidden."""
-    record, (first, *others) = next(sharded_steps(ONE))[0]
-    with_span = replace(
-        first, device_type="cuda", device=DeviceSpan(ready_ns=0, done_ns=MS, stages=()),
-        launched_ns=first.ready_ns + MS // 10, exposed_ns=MS * 4 // 10,
-    )  # fmt: skip
-    spans = scene_of(tmp_path, ONE, (record, (with_span, *others))).exposed
-    assert (spans.start[0], spans.end[0]) == (MS * 6 // 10, MS)
+    span = DeviceSpan(ready_ns=0, done_ns=MS, stages=())
+    on_device = replace(issued, device_type="cuda", device=span)
+    spans = scene_of(tmp_path, ONE, (record, (on_device, *others))).exposed
+    assert (spans.start[0], spans.end[0]) == (MS // 2, MS)
 
 
 def test_units_are_the_same_on_ranks_that_number_them_otherwise(tmp_path: Path) -> None:
