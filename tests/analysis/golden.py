@@ -32,9 +32,8 @@ from hooktrace.analysis.report import view as report_view
 from hooktrace.analysis.run import Run, hangs
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
 from hooktrace.exporters.retention import Retention
-from tests.analysis.jobs import JOBS, changed, kept, plain, two_models
+from tests.analysis.jobs import JOBS, kept, of, plain, two_models
 from tests.analysis.perfetto.trace_events import read
-from tests.analysis.run.files import as_it_is, write_changed
 from tests.analysis.runs import BASE, asking, measured, run_in
 from tests.analysis.sharded_jobs import UNITS
 from tests.analysis.shown import Page, lines_of, page_of, printed
@@ -44,7 +43,6 @@ HERE = Path(__file__).with_name("golden")
 RECORDED = Path(__file__).with_name("recorded")
 """Record files of real runs, a zip archive each (``record.py``)."""
 
-_SLOW = {"bytes_per_second": 2.5e8}
 _ONE = {"bucket_bytes": (8_000_000,), "codec_ms": 0.05}
 _HALF = {**_ONE, "codec_ms": 1.05, "wire_share": 0.5, "hook": "fp16_compress_hook"}
 _UNITS = replace(UNITS, steps=60)
@@ -58,7 +56,6 @@ COMPARED: dict[str, tuple[Any, Any]] = {
         ("compared, alike", {}, {}),
         ("compared, fp16", {}, {"hook": "fp16", "wire_share": 0.5, "codec_ms": 1.0}),
         ("compared, late", {}, {"late_ms": {1: 6.0}}),
-        ("compared, late before", {"late_ms": {1: 6.0}}, {}),
         ("compared, late in both", {"late_ms": {1: 6.0}}, {"late_ms": {1: 20.0}}),
         ("compared, late and no clocks", {"clocks": False}, {"late_ms": {1: 6.0}}),
         ("compared, errors", {"error": 0.01}, {"hook": "powerSGD_hook", "error": 0.3}),
@@ -66,7 +63,7 @@ COMPARED: dict[str, tuple[Any, Any]] = {
         ("compared, another model", {}, {"bucket_bytes": (1_000_000,) * 8, "steps": 200}),
         ("compared, few steps", {}, {"steps": 20}),
         ("compared, one step", {}, {"steps": 1}),
-        ("compared, slow network", {}, _SLOW),
+        ("compared, slow network", {}, {"bytes_per_second": 2.5e8}),
         ("compared, slow forward", {}, {"forward_ms": 50.0, "hook": "fp16_compress_hook"}),
         ("compared, late or slow at times", {"late_ms": {1: 4.0}}, {"slow_every": 4}),
         ("compared, half the bytes", _ONE, _HALF),
@@ -77,10 +74,8 @@ COMPARED: dict[str, tuple[Any, Any]] = {
     "compared, units": (_UNITS, replace(_UNITS, gather_ms=9.0)),
     "compared, units and buckets": (BASE, _UNITS),
     "compared, units in two passes": (_UNITS, replace(_UNITS, micro_steps=2)),
-    "compared, a plain hook": (BASE, changed(plain, _AGAIN)),
-    "compared, one file of three": (
-        BASE, lambda folder: write_changed(folder, _AGAIN, as_it_is, files=1)
-    ),
+    "compared, a plain hook": (BASE, of(_AGAIN, plain)),
+    "compared, one file of three": (BASE, of(_AGAIN, files=1)),
     "compared, without buckets": (BASE, kept(_AGAIN, _NO_BUCKETS)),
 }  # fmt: skip
 """Two runs, by what the second one differs in."""

@@ -196,49 +196,13 @@ LARGE_LAST = job(bucket_bytes=(4_000_000,) * 7 + (16_000_000,))
 LATE = job(late_ms={1: 6.0})
 
 
-def entry(
-    job: SyntheticJob, change: Change | SyntheticHang = as_it_is, files: int = 3
-) -> tuple[SyntheticJob, Change | SyntheticHang, int]:
-    """Return a run: its job, what is changed in each step, and of how many ranks are files."""
-    return job, change, files
+def of(base: SyntheticJob, change: Change = as_it_is, files: int | None = None) -> Writes:
+    """Return what writes the files of a job's first ranks, each of whose steps is changed."""
+    return lambda folder: write_changed(folder, base, change, files=files)
 
 
-RUNS = {
-    "quiet": entry(QUIET),
-    "large last": entry(LARGE_LAST),
-    "large last, one file of three": entry(LARGE_LAST, files=1),
-    "large last, alone": entry(dataclasses.replace(LARGE_LAST, ranks=1), files=1),
-    "a single small bucket": entry(job(bucket_bytes=(1_000,), latency_ms=5.0, backward_ms=0.0)),
-    "small buckets":
-        entry(job(latency_ms=2.0, backward_ms=10.0, bucket_bytes=(50_000, 200_000, 400_000) * 10)),
-    "queue": entry(job(backward_ms=10.0, bucket_bytes=(4_000_000,) * 10)),
-    "one after another": entry(job(wire_share=0.1), one_after_another),
-    "one after another, one file of three": entry(job(wire_share=0.1), one_after_another, 1),
-    "codec": entry(job(hook="fp16", wire_share=0.5, codec_ms=3.0, bucket_bytes=(4_000_000,) * 8)),
-    "compress in the last": entry(job(hook="fp16", wire_share=0.5), compress_in_the_last),
-    "late": entry(LATE),
-    "late, clocks unknown": entry(job(late_ms={1: 6.0}, clocks=False)),
-    "late, one file of three": entry(LATE, files=1),
-    "late in the last bucket": entry(job(late_ms={1: 6.0}, late_from=7, clocks=False)),
-    "one slow bucket": entry(QUIET, one_slow_bucket),
-    "slow collectives": entry(job(slow_every=7, bytes_per_second=5e7)),
-    "checked": entry(QUIET, checked),
-    "stalled": entry(QUIET, stalled),
-    "stalled, one file of three": entry(QUIET, stalled, 1),
-    "plain": entry(QUIET, plain),
-    "late, and nobody waits": entry(LATE, nobody_waits),
-    "compresses nothing": entry(job(hook="powerSGD_hook", codec_ms=1.0)),
-    "compresses late": entry(job(hook="powerSGD_hook", codec_ms=1.0), sending_less(19, 100)),
-    "steps an optimizer":
-        entry(job(hook="hook_then_optimizer(fp16)", wire_share=0.5, codec_ms=3.0)),
-    "large error": entry(QUIET, erring),
-    "local by design": entry(QUIET, local_by_design),
-    "few steps": entry(job(steps=4), stalled),
-    "hung": entry(QUIET, SyntheticHang(step=20)),
-    "hung for a while": entry(QUIET, SyntheticHang(step=20, went_on_after_s=42)),
-    "hung between two steps":
-        entry(job(ranks=2), SyntheticHang(step=20, bucket=0, rank=1, went_on_after_s=42), 2),
-}  # fmt: skip
+def hung(base: SyntheticJob, hang: SyntheticHang) -> Writes:
+    return lambda folder: write_hung_job(base, hang, folder)
 
 
 SMALL = SyntheticJob(ranks=3, steps=24)
@@ -248,17 +212,6 @@ LATE_SMALL = dataclasses.replace(SMALL, late_ms={2: 6.0})
 def small(**changes: Any) -> Writes:
     """Return what writes the small job with some fields changed."""
     return lambda folder: write_job(dataclasses.replace(SMALL, **changes), folder)
-
-
-def changed(change: Change, base: SyntheticJob = LATE_SMALL) -> Writes:
-    """Return what writes a job each of whose steps is changed."""
-    return lambda folder: write_changed(folder, base, change)
-
-
-def hung(folder: Path) -> None:
-    """Rank 2 keeps the others waiting for 42 s in step 251."""
-    base = dataclasses.replace(SMALL, steps=256, bucket_bytes=(1_000_000,) * 2)
-    write_hung_job(base, SyntheticHang(step=251, bucket=1, went_on_after_s=42), folder)
 
 
 def rebuilt(rank: int, completed: CompletedStep) -> CompletedStep:
@@ -305,18 +258,6 @@ def two_models(folder: Path) -> None:
         write_ranks(folder, {rank: rank_file(records, steps).decode()})
 
 
-def made(job: SyntheticJob, change: Change | SyntheticHang, files: int) -> Writes:
-    """Return what writes a job of ``RUNS``."""
-    if isinstance(change, SyntheticHang):
-        return lambda folder: write_hung_job(job, change, folder)
-    return lambda folder: write_changed(folder, job, change, files=files)
-
-
-def on_devices(folder: Path) -> None:
-    """Rank 1 is late by 6 ms, and all times but those of calls are a device's."""
-    write_changed(folder, LATE_SMALL, lambda _, completed: timed_by_device(completed))
-
-
 BY_NUMBER = Retention(first_steps=0, window_steps=10, window_every=30, extra_share=1.0)
 """Keeps each third step by its number, and all slow ones: more than half of what it keeps."""
 
@@ -327,38 +268,65 @@ def kept(base: SyntheticJob, retention: Retention, change: Change = as_it_is) ->
 
 
 JOBS: dict[str, Writes] = {
-    **{name: made(*run) for name, run in RUNS.items()},
-    "a hang in step 251": hung,
+    "quiet": of(QUIET),
+    "large last": of(LARGE_LAST),
+    "large last, one file of three": of(LARGE_LAST, files=1),
+    "large last, alone": of(dataclasses.replace(LARGE_LAST, ranks=1), files=1),
+    "a single small bucket": of(job(bucket_bytes=(1_000,), latency_ms=5.0, backward_ms=0.0)),
+    "small buckets":
+        of(job(latency_ms=2.0, backward_ms=10.0, bucket_bytes=(50_000, 200_000, 400_000) * 10)),
+    "queue": of(job(backward_ms=10.0, bucket_bytes=(4_000_000,) * 10)),
+    "one after another": of(job(wire_share=0.1), one_after_another),
+    "one after another, one file of three": of(job(wire_share=0.1), one_after_another, 1),
+    "codec": of(job(hook="fp16", wire_share=0.5, codec_ms=3.0, bucket_bytes=(4_000_000,) * 8)),
+    "compress in the last": of(job(hook="fp16", wire_share=0.5), compress_in_the_last),
+    "late": of(LATE),
+    "late, clocks unknown": of(job(late_ms={1: 6.0}, clocks=False)),
+    "late, one file of three": of(LATE, files=1),
+    "late in the last bucket": of(job(late_ms={1: 6.0}, late_from=7, clocks=False)),
+    "one slow bucket": of(QUIET, one_slow_bucket),
+    "slow collectives": of(job(slow_every=7, bytes_per_second=5e7)),
+    "checked": of(QUIET, checked),
+    "stalled": of(QUIET, stalled),
+    "stalled, one file of three": of(QUIET, stalled, 1),
+    "plain": of(QUIET, plain),
+    "late, and nobody waits": of(LATE, nobody_waits),
+    "compresses nothing": of(job(hook="powerSGD_hook", codec_ms=1.0)),
+    "compresses late": of(job(hook="powerSGD_hook", codec_ms=1.0), sending_less(19, 100)),
+    "steps an optimizer":
+        of(job(hook="hook_then_optimizer(fp16)", wire_share=0.5, codec_ms=3.0)),
+    "large error": of(QUIET, erring),
+    "local by design": of(QUIET, local_by_design),
+    "few steps": of(job(steps=4), stalled),
+    "hung": hung(QUIET, SyntheticHang(step=20)),
+    "hung for a while": hung(QUIET, SyntheticHang(step=20, went_on_after_s=42)),
+    "hung between two steps":
+        hung(job(ranks=2), SyntheticHang(step=20, bucket=0, rank=1, went_on_after_s=42)),
+    "a hang in step 251": hung(
+        dataclasses.replace(SMALL, steps=256, bucket_bytes=(1_000_000,) * 2),
+        SyntheticHang(step=251, bucket=1, went_on_after_s=42)),
     "late by 1.9 ms of 106": small(late_ms={2: 1.9}),
     "late by 2.6 ms from bucket 3 on": small(late_ms={2: 2.6}, late_from=3),
     "late by less than is worth a name": small(late_ms={2: 0.4}),
     "late and checked": small(late_ms={1: 6.0}, error=0.1, error_every=5, skews=True),
-    "late in slow steps that files kept": kept(
-        SyntheticJob(
-            ranks=3, steps=100, bucket_bytes=(1_000_000,) * 2, late_ms={1: 200.0}, late_every=6
-        ),
-        BY_NUMBER,
-    ),
-    "buckets rebuilt": changed(rebuilt),
-    "incomplete steps": changed(incomplete),
-    "join": changed(joined),
-    "warm-up and a pause": changed(warming_up, SMALL),
+    "late in slow steps that files kept": kept(SyntheticJob(
+        ranks=3, steps=100, bucket_bytes=(1_000_000,) * 2, late_ms={1: 200.0}, late_every=6),
+        BY_NUMBER),
+    "buckets rebuilt": of(LATE_SMALL, rebuilt),
+    "incomplete steps": of(LATE_SMALL, incomplete),
+    "join": of(LATE_SMALL, joined),
+    "warm-up and a pause": of(SMALL, warming_up),
     "two models": two_models,
-    "on devices": on_devices,
+    "on devices": of(LATE_SMALL, lambda _, completed: timed_by_device(completed)),
     "other collectives": lambda folder: write_others(
-        folder,
-        collective(10, 400),
-        collective(100, 600, name="barrier", wire_bytes=0),
-        collective(900, 100, name="broadcast", wire_bytes=500, of_ddp=True),
-        ddp_bytes=500,
-        unseen_groups=1,
-    ),
+        folder, collective(10, 400), collective(100, 600, name="barrier", wire_bytes=0),
+        collective(900, 100, name="broadcast", wire_bytes=500, of_ddp=True), ddp_bytes=500,
+        unseen_groups=1),
     "other collectives without an end": lambda folder: write_others(
-        folder, collective(-2_000_000, 400), collective(500, None, wire_bytes=None)
-    ),
+        folder, collective(-2_000_000, 400), collective(500, None, wire_bytes=None)),
     "sharded": sharded(late_ms={1: 30.0}),
     "sharded, with a codec": sharded(coded(1.0), off(0.05)),
     "sharded, of two kinds": sharded(of_two_kinds, micro_steps=2),
     "sharded, mostly hidden": sharded(hidden(0.9), timed_by_device),
     "sharded, in replicas": sharded(ranks=4, replicas=2, steps=12, late_ms={1: 30.0}),
-}
+}  # fmt: skip

@@ -131,12 +131,6 @@ def test_the_docs_show_what_it_prints(tmp_path: Path) -> None:
     assert [text.strip() for text in shown] == [call(tmp_path).output.strip()]
 
 
-def test_what_cannot_be_read_is_no_hang_either(tmp_path: Path) -> None:
-    result = call(tmp_path)
-    assert result.exit_code == 2
-    assert "there is no record file in" in result.stderr
-
-
 RECORD = SyntheticHang(step=120).record(SyntheticJob(), 5_000_000_000)
 HANG = Hang(
     record=RECORD, start=RECORD.since_ns, end=None, last_word=None, failed=False, went_on=False,

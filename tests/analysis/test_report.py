@@ -113,7 +113,8 @@ def test_what_cannot_be_read_is_named(
     if content is not None:
         write_ranks(tmp_path, {0: content})
     out = tmp_path / "out"
-    for command in (["report", "--html", out], ["export", "--out", out], ["report", "--json"]):
+    commands = [["report", "--html", out], ["export", "--out", out], ["report", "--json"]]
+    for command in [*commands, *([["hang"]] if content is None else [])]:
         result = call(command[0], tmp_path, *command[1:])
         assert (result.exit_code, result.stdout) == (2, "")
         assert len(result.stderr.splitlines()) == 1

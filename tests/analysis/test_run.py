@@ -82,25 +82,6 @@ def test_a_rank_that_is_seconds_away_and_drifts_is_put_in_its_place(tmp_path: Pa
     assert {ns for own in found for ns in own.unsure.tolist()} <= {0, 20_000}
 
 
-def test_a_delay_is_off_by_what_both_clocks_are(tmp_path: Path) -> None:
-    """Rank 2 of 3 comes late, at bucket 1 of step 1 only, and rank 1 first there."""
-    texts = {}
-    for rank in range(3):
-        steps = steps_of(3)
-        step, (first, second) = steps[1]
-        late = {0: 1000, 1: 0, 2: 50_000}[rank]
-        steps[1] = step, (first, replace(second, ready_ns=second.ready_ns + late))
-        steps = [moved(s, lambda t, r=rank: t - r * S) for s in steps]  # type: ignore[misc]
-        clocks = [clock(HOST_ANCHOR_NS + i * S - rank * S, rank * S) for i in range(2)]
-        texts[rank] = text_of(run_of(rank), steps, clocks=clocks if rank else ())
-    write_ranks(tmp_path, texts)
-    found = delays(run_in(tmp_path), MODEL)
-    assert [own.ns.tolist() for own in found] == [
-        [0, 0, 0, late, 0, 0] for late in (1000, 0, 50_000)
-    ]
-    assert [own.unsure[3] for own in found] == [20_000, 0, 40_000]
-
-
 def test_uncertainty_grows_beyond_the_measurements() -> None:
     """By the drift that is allowed for; between two the larger one holds."""
     measured = [clock(10 * S, 100, 1000), clock(20 * S, 300, 3000)]

@@ -29,26 +29,20 @@ from tests.analysis.jobs import (
     job,
     joined,
     kept,
+    of,
     sending_less,
     with_error,
 )
 from tests.analysis.run.files import (
     Change,
     add,
-    as_it_is,
     run_of,
     steps_of,
     text_of,
     timed_by_device,
-    write_changed,
     write_ranks,
 )
 from tests.exporters import records_sample as sample
-
-
-def of(base: SyntheticJob, change: Change = as_it_is) -> Writes:
-    """Return what writes a job, each of whose steps is changed."""
-    return lambda folder: write_changed(folder, base, change)
 
 
 def sampled(steps: Sequence[CompletedStep], *, ranks: int = 1) -> Writes:

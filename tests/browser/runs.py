@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from zipfile import ZipFile
 
 from msgspec.structs import replace
 
@@ -14,11 +13,7 @@ from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 
 from ..analysis.run.files import collective, run_of, steps_of, text_of, write_others, write_ranks
-from ..distributed.harness import REPOSITORY
 from ..exporters.records_sample import make_anomaly, make_layout
-
-REAL = REPOSITORY / "tests/analysis/recorded/real-all-reduce.zip"
-"""A run of two ranks."""
 
 SWEEP = [f"sweep/lr{i:02d}" for i in range(12)]
 LATE_OF_MANY = 37
@@ -47,9 +42,7 @@ HANGS = {
 
 
 def write_runs(logdir: Path) -> None:
-    """Write all of them; ``real`` is a recorded one."""
-    with ZipFile(REAL) as archive:
-        archive.extractall(logdir / "real")
+    """Write all of them."""
     for name, job in JOBS.items():
         write_job(job, logdir / name)
     for name in SWEEP:

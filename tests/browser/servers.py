@@ -1,6 +1,6 @@
 """TensorBoard with this tree's plugin; what a wheel installs of it: ``docs/test_installs.py``.
 
-made-up jobs, a recorded one --> logdir --> TensorBoard, first on its path the repository
+made-up jobs --> logdir --> TensorBoard, first on its path the repository
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,11 +56,6 @@ def test_it_opens_on_a_typical_step(another_page: Any, server: str) -> None:
 
 def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(timeline: Timeline) -> None:
     """As the file has them; pinned stays when the pointer goes, Escape unpins."""
-    if "HOOKTRACE_TEST_SCREENSHOT" in os.environ:  # the README's picture
-        timeline.page.set_viewport_size({"width": 1440, "height": 800})
-        timeline.choose("real")
-        timeline.step(12)
-        timeline.page.screenshot(path=os.environ["HOOKTRACE_TEST_SCREENSHOT"])
     timeline.choose("late")
     timeline.step(5)
     timeline.page.mouse.move(*timeline.place(1, 5, 3))

@@ -13,7 +13,6 @@ from hooktrace.analysis.run.bootstrap import (
     interval,
     politis_white,
     resampled,
-    student_t,
 )
 
 
@@ -60,11 +59,3 @@ def test_blocks_are_longer_where_steps_depend() -> None:
     best = (1.5 * (2 * 0.8 / (1 - 0.64)) ** 2 * 2000) ** (1 / 3)
     assert np.median(found) == pytest.approx(best, rel=0.35)
     assert block_length(np.full(64, 3.7e8)) == 4
-
-
-@pytest.mark.parametrize(
-    ("freedom", "expected"), [(1, 12.706), (4.9, 2.776), (30, 2.042), (60, 2.0003), (1e9, 1.96)]
-)
-def test_student(freedom: float, expected: float) -> None:
-    """Of any table; between two degrees the wider."""
-    assert student_t(freedom) == pytest.approx(expected, abs=0.002)
