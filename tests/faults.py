@@ -89,7 +89,7 @@ FAULTS = (
           'why = why or "slow"', "pass", "exporters/test_retention.py"),
     Fault("names become markup in TensorBoard", "exporters/tensorboard_tables.py",
           'return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", text)', "return text",
-          "exporters/test_tensorboard_tables.py"),
+          "exporters/test_tensorboard.py"),
     # Ranks that are late, hang, or are no ranks.
     Fault("a rank that was stopped is told to have died", "ranks/hang/rules.py",
           '"stopped": ("stopped",', '"stopped": ("died",',

@@ -22,7 +22,6 @@ CROSS_CUTTING = {
     "test_private_names.py": "torch's private names: one home each, and what is without them",
     "analysis/test_golden.py": "what all views say of many jobs",
     "analysis/test_same_answers.py": "which steps count, and who is late, wherever it is shown",
-    "exporters/test_golden.py": "what all backends get of many jobs",
     "exporters/test_otlp_backends.py": "the OpenTelemetry exporter with real receivers",
     "exporters/test_queries.py": "record files in DuckDB, Polars and pandas",
     "integrations/test_ray.py": "Ray Train, which needs no module of its own here",

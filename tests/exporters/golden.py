@@ -52,11 +52,6 @@ def _changed(
     return replace(step, **of_step), tuple(replace(b, **fields) for b, fields in pairs)
 
 
-def _join_dummy(completed: CompletedStep) -> CompletedStep:
-    step, buckets = completed
-    return replace(step, join_dummy=True), tuple(replace(b, join_dummy=True) for b in buckets)
-
-
 def _unknown_error() -> CompletedStep:
     _, (bucket, _) = checked = sample.checked(sample.make_step(1))
     assert bucket.error is not None
@@ -67,7 +62,7 @@ def _unknown_error() -> CompletedStep:
 def _wrong() -> Batch:
     """Failures, with the anomalies that tell of them, and hangs."""
     steps = (
-        _join_dummy(sample.checked(sample.make_step(1))),
+        sample.marked(sample.checked(sample.make_step(1)), join_dummy=True),
         _changed(sample.make_step(2), {"exception": "ValueError: boom"}, complete=False),
     )
     found = replace(sample.make_anomaly(2, kind="nan"), rank=3, parameter="layer0.bias")
@@ -84,7 +79,7 @@ def _wrong_sharded() -> Batch:
     assert checked[1][-1].error is not None
     calls = tuple(replace(c, wire_bytes=c.gradient_bytes // 2) for c in halved[1])
     steps = (
-        _join_dummy(checked),
+        sample.marked(checked, join_dummy=True),
         _changed(waited, {"exposed_ns": None}, exposed_ns=None),
         _changed(failed, {"exception": "OSError: x"}, complete=False),
         (halved[0], calls),
@@ -109,20 +104,10 @@ def _checked() -> Batch:
 
 
 def _job() -> Batch:
-    skews = (
-        sample.make_skew(rank=0),
-        sample.make_skew(rank=1),
-        sample.make_skew(uncertainty_ns=None),
-    )
+    skews = sample.make_skew(), sample.make_skew(rank=1), sample.make_skew(uncertainty_ns=None)
     clocks = sample.make_clock(1), sample.make_clock(-2_000_000_000, 5_000)
-    return _batch(
-        records=(
-            *clocks,
-            *skews,
-            sample.make_job_step(),
-            sample.make_job_step(arrival_delay_ns=40_000),
-        )
-    )
+    steps = sample.make_job_step(), sample.make_job_step(arrival_delay_ns=40_000)
+    return _batch(records=(*clocks, *skews, *steps))
 
 
 def _plain() -> Batch:

@@ -44,6 +44,10 @@ BUCKET_BYTES = 4_000
 WIRE_BYTES = 2_000
 MODEL = "net"
 HOOK = "fp16_compress_hook"
+ERROR = ErrorRecord(
+    relative_l2=0.25, cosine=0.75, max_absolute=2.0, flipped_share=0.125, reference_l2=8.0
+)
+"""By a quarter off."""
 
 
 def sample(bucket_count: int = 2, *, ranks: int = 2) -> SyntheticJob:
@@ -78,24 +82,13 @@ def _as_sample(record: BucketRecord) -> BucketRecord:
     return replace(record, parameter_count=2, launched_ns=record.ready_ns + 150_000)
 
 
-def checked(
-    step: CompletedStep,
-) -> CompletedStep:
+def checked(step: CompletedStep) -> CompletedStep:
     """Return the step with its first bucket checked, by a quarter off."""
     record, (first, *others) = step
-    error = ErrorRecord(
-        relative_l2=0.25,
-        cosine=0.75,
-        max_absolute=2.0,
-        flipped_share=0.125,
-        reference_l2=8.0,
-        residual_l2=16.0,
-        worst=(
-            ParameterError(
-                name="layer0.bias", relative_l2=float("inf"), cosine=0.0, max_absolute=2.0
-            ),
-        ),
+    worst = ParameterError(
+        name="layer0.bias", relative_l2=float("inf"), cosine=0.0, max_absolute=2.0
     )
+    error = replace(ERROR, residual_l2=16.0, worst=(worst,))
     return record, (replace(first, error=error), *others)
 
 
@@ -138,86 +131,59 @@ def on_device(step: CompletedStep, *, resolved: bool = True) -> CompletedStep:
     moved = []
     for bucket in buckets:
         ready_ns = 2 * (bucket.ready_ns - record.first_ready_ns)
+        zero_ns = ready_ns - 2 * bucket.ready_ns
         stages = tuple(
-            replace(
-                s,
-                start_ns=ready_ns + 2 * (s.start_ns - bucket.ready_ns),
-                end_ns=ready_ns + 2 * (s.end_ns - bucket.ready_ns),
-            )
+            replace(s, start_ns=zero_ns + 2 * s.start_ns, end_ns=zero_ns + 2 * s.end_ns)
             for s in bucket.stages
         )
         span = DeviceSpan(ready_ns=ready_ns, done_ns=ready_ns + 4_000_000, stages=stages)
         moved.append(replace(bucket, device_type="cuda", device=span if resolved else None))
-    communication_ns = 2 * (record.done_ns - record.first_ready_ns)
-    timed = replace(
-        record,
-        clock="device",
-        communication_ns=communication_ns if resolved else None,
-        exposed_ns=4_000_000 if resolved else None,
-        wire_in_flight_ns=2 * len(buckets) * 1_000_000 if resolved else None,
-    )
-    return timed, tuple(moved)
+    times = {
+        "communication_ns": 2 * (record.done_ns - record.first_ready_ns),
+        "exposed_ns": 4_000_000,
+        "wire_in_flight_ns": 2 * len(buckets) * 1_000_000,
+    }
+    if not resolved:
+        times = dict.fromkeys(times)  # type: ignore[assignment]
+    return replace(record, clock="device", **times), tuple(moved)
 
 
 def make_layout(rebuild: int = 1, *, bucket_count: int = 2) -> AssignmentRecord:
     layout = sample(bucket_count).layout()
-    buckets = tuple(
-        replace(
-            b,
-            parameters=(
-                Parameter(f"layer{i}.weight", (30, 30)),
-                Parameter(f"layer{i}.bias", (100,)),
-            ),
-        )
+    buckets = [
+        replace(b, parameters=(Parameter(f"layer{i}.weight", (30, 30)),
+                               Parameter(f"layer{i}.bias", (100,))))
         for i, b in enumerate(layout.buckets)
-    )
-    return replace(layout, rebuild=rebuild, step=0, buckets=buckets)
+    ]  # fmt: skip
+    return replace(layout, rebuild=rebuild, step=0, buckets=tuple(buckets))
 
 
 def make_anomaly(step: int = 0, bucket: int = 0, *, kind: str = "hook_exception") -> AnomalyRecord:
     """Return an anomaly 1.2 ms after its bucket was ready."""
     return AnomalyRecord(
-        kind=kind,
-        model=MODEL,
-        hook=HOOK,
-        rebuild=1,
-        step=step,
-        bucket=bucket,
-        stage="wire",
+        kind=kind, model=MODEL, hook=HOOK, rebuild=1, step=step, bucket=bucket, stage="wire",
         time_ns=make_bucket(step, bucket).ready_ns + 1_200_000,
         message=f"hook {HOOK} raised ValueError in bucket {bucket}; look at its traceback",
-    )
+    )  # fmt: skip
 
 
 def make_hang(step: int = 0, *, ended_after_ns: int | None = None) -> HangRecord:
     """Return a hang at a step's first bucket, of rank 0 that waits for rank 1."""
     since_ns = make_bucket(step).ready_ns
     return HangRecord(
-        kind="busy",
-        hang=0,
-        model=MODEL,
-        hook=HOOK,
-        step=step,
-        bucket=0,
-        ranks=(1,),
-        waiting=(0,),
-        since_ns=since_ns,
-        since_wall_ns=make_run().wall_ns(since_ns),
+        kind="busy", hang=0, model=MODEL, hook=HOOK, step=step, bucket=0, ranks=(1,), waiting=(0,),
+        since_ns=since_ns, since_wall_ns=make_run().wall_ns(since_ns), rank=0,
         message=f"bucket 0 of step {step} has waited 31 s on rank 0 for rank 1, in `f.py:1 g`",
-        rank=0,
         stacks=(RankStacks(rank=1, pid=1001, host="host-a", state="running", text="f.py:1 g"),),
         ended_after_ns=ended_after_ns,
-    )
+    )  # fmt: skip
 
 
 def make_clock(offset_ns: int = 1_500_000, uncertainty_ns: int = 20_000) -> ClockRecord:
     return ClockRecord(
-        time_ns=HOST_ANCHOR_NS,
-        offset_ns=offset_ns,
-        uncertainty_ns=uncertainty_ns,
-        round_trip_ns=2 * uncertainty_ns,
-        pings=32,
-    )
+        time_ns=HOST_ANCHOR_NS, offset_ns=offset_ns, uncertainty_ns=uncertainty_ns,
+        round_trip_ns=2 * uncertainty_ns, pings=32,
+    )  # fmt: skip
 
 
 def make_skew(
@@ -229,31 +195,21 @@ def make_skew(
 ) -> SkewRecord:
     """Return when two ranks had a step's first bucket ready; rank 0 is 3 ms late."""
     return SkewRecord(
-        model=MODEL,
-        hook=HOOK,
-        rebuild=1,
-        step=step,
-        bucket=0,
-        time_ns=make_bucket(step).ready_ns,
-        rank=rank,
-        ranks=tuple(range(len(arrivals_ns))),
-        arrivals_ns=arrivals_ns,
-        uncertainty_ns=uncertainty_ns,
-    )
+        model=MODEL, hook=HOOK, rebuild=1, step=step, bucket=0, rank=rank,
+        time_ns=make_bucket(step).ready_ns, ranks=tuple(range(len(arrivals_ns))),
+        arrivals_ns=arrivals_ns, uncertainty_ns=uncertainty_ns,
+    )  # fmt: skip
 
 
 def make_job_step(step: int = 1, *, arrival_delay_ns: int = 3_000_000) -> JobStepRecord:
     """Return a step over two ranks, of which rank 1 was last and waited for nobody."""
     spread = StepSpread(
-        step,
-        2,
-        period=Range(2, STEP_NS, 1, STEP_NS + 2_000, 0),
-        period_total_ns=2 * STEP_NS + 2_000,
-        exposed=Range(2, 1_000_000, 1, 4_000_000, 0),
-        exposed_total_ns=5_000_000,
+        step, 2,
+        period=Range(2, STEP_NS, 1, STEP_NS + 2_000, 0), period_total_ns=2 * STEP_NS + 2_000,
+        exposed=Range(2, 1_000_000, 1, 4_000_000, 0), exposed_total_ns=5_000_000,
         arrival=Range(2, HOST_ANCHOR_NS, 0, HOST_ANCHOR_NS + arrival_delay_ns, 1),
         uncertainty_ns=20_000,
-    )
+    )  # fmt: skip
     return JobStepRecord(model=MODEL, hook=HOOK, world_size=2, spread=spread)
 
 
@@ -275,25 +231,19 @@ def make_batch(
 
 def full_batch(rank: int = 0) -> Batch:
     """Return a batch in which every metric of the table is observed at least once."""
-    warmup_step, warmup_buckets = make_step(0)
-    first_step, first_buckets = checked(make_step(1))
-    join_dummy_step, join_dummy_buckets = make_step(3)
-    failed_step, failed_buckets = make_step(4)
-    failed = (replace(failed_buckets[0], exception="ValueError: boom"),)
+    first, first_buckets = checked(make_step(1))
+    failed, (bucket, _) = make_step(4)
     return Batch(
         run=make_run(rank),
         steps=(
-            (
-                replace(warmup_step, warmup=True),
-                tuple(replace(b, warmup=True) for b in warmup_buckets),
-            ),
-            (replace(first_step, previous_period_ns=None), first_buckets),
+            marked(make_step(0), warmup=True),
+            (replace(first, previous_period_ns=None), first_buckets),
             make_step(2),
+            marked(make_step(3), join_dummy=True),
             (
-                replace(join_dummy_step, join_dummy=True),
-                tuple(replace(b, join_dummy=True) for b in join_dummy_buckets),
+                replace(failed, complete=False, previous_period_ns=None),
+                (replace(bucket, exception="ValueError: boom"),),
             ),
-            (replace(failed_step, complete=False, previous_period_ns=None), failed),
         ),
         records=(make_layout(), make_anomaly(4), make_clock(), make_skew(1), make_job_step()),
         losses={"ring_full": 3},
@@ -301,19 +251,21 @@ def full_batch(rank: int = 0) -> Batch:
     )
 
 
+def marked(step: CompletedStep, **fields: bool) -> CompletedStep:
+    """Return a step of which something holds, and of its buckets."""
+    record, buckets = step
+    return replace(record, **fields), tuple(replace(b, **fields) for b in buckets)
+
+
 def sharded_batch(rank: int = 0, *, steps: int = 2) -> Batch:
     """Return a batch of a sharded model's steps; the first has a checked reduce-scatter."""
     job = ShardedJob(steps=steps, units=("<root>", "block"))
     made = [ranks[rank] for ranks in sharded_steps(job)]
     (step, (*others, last)), *later = made
-    error = ErrorRecord(
-        relative_l2=0.25, cosine=0.75, max_absolute=2.0, flipped_share=0.125, reference_l2=8.0
-    )
-    probe = replace(last, error=error)
     return Batch(
         run=replace(job.run(rank), run_id="sample"),
         records=(job.layout(),),
-        steps=((step, (*others, probe)), *later),
+        steps=((step, (*others, replace(last, error=ERROR))), *later),
     )
 
 

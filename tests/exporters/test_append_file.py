@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import resource
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from hooktrace.exporters.append_file import AppendFile
 from hooktrace.exporters.record_file import RecordFileExporter
 from hooktrace.records.content import RankRecords
 from hooktrace.records.files import record_path
@@ -36,14 +33,12 @@ def test_a_full_disk_leaves_the_last_whole_batch(tmp_path: Path) -> None:
     exporter.export(sample.make_batch(steps=2))
     path = record_path(tmp_path, 0)
     size = path.stat().st_size
-
     with largest_file(size + 1000):
         with pytest.raises(OSError, match=r"rank00000.jsonl: File too large; .*ulimit -f"):
             exporter.export(sample.make_batch(steps=2, first_step=2))
         assert path.stat().st_size == size
     with largest_file(size + 10):
         exporter.close()
-
     trace = read_parts([path])
     assert [step.step for step in trace.steps] == [0, 1]
     assert (trace.skipped, trace.closed) == ([], False)
@@ -58,26 +53,6 @@ def test_a_disk_that_is_full_at_the_first_write_leaves_a_valid_file(tmp_path: Pa
     assert read_parts([record_path(tmp_path, 0)]) == RankRecords(run=sample.make_run(), closed=True)
 
 
-def test_no_space_left_is_cut_back_and_raised(tmp_path: Path) -> None:
-    """On a file system without space the error says ENOSPC and no half block stays."""
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "hooktrace-test", str(tmp_path)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, timeout=30, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip("mounting needs root")
-    try:
-        file = AppendFile(tmp_path / "f")
-        file.append(b"whole\n")
-        with pytest.raises(OSError, match=r"cannot write to .*f: No space left .*; free space"):
-            file.append(b"x" * 200_000)
-        file.close()
-        assert (tmp_path / "f").read_bytes() == b"whole\n"
-    finally:
-        subprocess.run(["umount", str(tmp_path)], timeout=30, check=True)
-
-
 def test_a_deleted_file_is_an_error(tmp_path: Path) -> None:
     """A file that was deleted would swallow everything silently, so export raises."""
     exporter = RecordFileExporter(tmp_path)
@@ -88,11 +63,9 @@ def test_a_deleted_file_is_an_error(tmp_path: Path) -> None:
     exporter.close()
 
 
-def test_a_directory_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="a part of the path is a file; pass another logdir") as info:
-        RecordFileExporter(tmp_path / "file" / "logs")
-    assert info.value.errno == errno.ENOTDIR
+def test_what_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="a part of the path is a file; pass another logdir"):
+        RecordFileExporter(Path(__file__) / "logs")
     with pytest.raises(ValueError, match="'s3://bucket/logs' is not a local path"):
         RecordFileExporter("s3://bucket/logs")
     with pytest.raises(ValueError, match="max_bytes is 100; pass at least 65536"):

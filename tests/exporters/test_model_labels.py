@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hooktrace.exporters import PrometheusExporter, TensorBoardExporter
-from hooktrace.exporters.base import Exporter
+from hooktrace.exporters import TensorBoardExporter
+from hooktrace.exporters.aggregates import Aggregates
 from hooktrace.exporters.model_labels import UnitLabels
+from hooktrace.exporters.observations import Observer
 from hooktrace.records import Batch, Unit
 from hooktrace.records.metrics import COMPRESSION_RATIO, EXPOSED, MAX_MODELS, MAX_UNITS, STEPS
 from tests.exporters.records_sample import make_layout, make_run, make_step
@@ -30,47 +31,32 @@ def batches() -> list[Batch]:
     return found
 
 
-def export_all(exporter: Exporter) -> None:
+def test_series_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """Later models add up as ``other``, without gauges, and that is said once."""
+    observer, aggregates = Observer("prometheus"), Aggregates()
     for batch in batches():
-        exporter.export(batch)
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in caplog.records if "models apart" in r.getMessage()]
-
-
-def test_series_of_prometheus_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """Later models add up as ``other``, without gauges, and that is said once.
-
-    What OpenTelemetry gets comes from the same observer.
-    """
-    exporter = PrometheusExporter(port=0)
-    try:
-        export_all(exporter)
-        families = {f.metric: f for f in exporter._endpoint.aggregates.snapshot()}
-    finally:
-        exporter.close()
+        aggregates.add(observer.observe(batch))
     other = ("other", "other")
-    assert len(families[STEPS].values) == MAX_MODELS + 1
-    assert families[STEPS].values[other] == MORE
-    assert sum(families[EXPOSED].distributions[other].counts) == MORE
-    assert len(families[COMPRESSION_RATIO].values) == MAX_MODELS
-    assert other not in families[COMPRESSION_RATIO].values
-    (warning,) = warnings(caplog)
+    assert len(aggregates.family(STEPS).values) == MAX_MODELS + 1
+    assert aggregates.family(STEPS).values[other] == MORE
+    assert sum(aggregates.family(EXPOSED).distributions[other].counts) == MORE
+    assert len(aggregates.family(COMPRESSION_RATIO).values) == MAX_MODELS
+    assert other not in aggregates.family(COMPRESSION_RATIO).values
+    (warning,) = caplog.messages
     assert "the prometheus exporter tells 64 models apart" in warning
 
 
 def test_tags_of_tensorboard_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The first models have their groups, and the others none."""
     exporter = TensorBoardExporter(tmp_path)
-    export_all(exporter)
+    for batch in batches():
+        exporter.export(batch)
     exporter.close()
-    events = EventAccumulator(str(tmp_path / "rank0"))
-    events.Reload()
+    events = EventAccumulator(str(tmp_path / "rank0")).Reload()
     groups = {tag.partition("/")[0] for tag in events.Tags()["scalars"]}
     models = {group.removesuffix(".more").removesuffix(".error") for group in groups}
     assert len(models - {"hooktrace"}) == MAX_MODELS
-    assert len(warnings(caplog)) == 1
+    assert sum("models apart" in message for message in caplog.messages) == 1
 
 
 def test_labels_are_bounded_by_units_and_models() -> None:

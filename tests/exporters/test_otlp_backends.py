@@ -8,7 +8,6 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,47 +41,29 @@ def test_close_is_bounded_when_the_backend_is_down(
         exporter = OpenTelemetryExporter(close_seconds=0.5)
         exporter.export(make_batch(steps=1))
         # Without the deadline the SDK's own 10 to 30 s would pass.
-        with waits_of_close(monkeypatch) as waits_s:
-            exporter.close()
+        waits_s: list[float | None] = []
+        join = threading.Thread.join
+
+        def joined(thread: threading.Thread, timeout: float | None = None) -> None:
+            if thread.name == "hooktrace-otel-close":
+                waits_s.append(timeout)
+            join(thread, timeout)
+
+        monkeypatch.setattr(threading.Thread, "join", joined)
+        exporter.close()
         assert waits_s
         assert all(wait_s is not None and wait_s <= 0.5 for wait_s in waits_s)
     assert exporter.lost == {"spans": 11, "metric_exports": 1}
     assert sum("spans were lost" in record.getMessage() for record in caplog.records) == 1
 
 
-@contextmanager
-def waits_of_close(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float | None]]:
-    """Yield for how long at most ``close`` waits for each of its threads, s."""
-    waits_s: list[float | None] = []
-    join = threading.Thread.join
-
-    def joined(thread: threading.Thread, timeout: float | None = None) -> None:
-        if thread.name == "hooktrace-otel-close":
-            waits_s.append(timeout)
-        join(thread, timeout)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "join", joined)
-        yield waits_s
-
-
-class _StuckProvider(TracerProvider):
-    """An application's provider whose flush waits for a backend that is down."""
-
-    def __init__(self, release: threading.Event) -> None:
-        super().__init__(shutdown_on_exit=False)
-        self._release = release
-
-    def force_flush(self, timeout_millis: int = 30000) -> bool:
-        return self._release.wait()
-
-
-def test_close_does_not_wait_for_the_applications_backend() -> None:
+def test_close_does_not_wait_for_the_applications_backend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A flush of the application's provider that hangs is left behind at the deadline."""
-    release = threading.Event()
-    exporter = OpenTelemetryExporter(
-        tracer_provider=_StuckProvider(release), metrics=False, close_seconds=0.2
-    )
+    release, provider = threading.Event(), TracerProvider(shutdown_on_exit=False)
+    monkeypatch.setattr(provider, "force_flush", lambda timeout_millis: release.wait())
+    exporter = OpenTelemetryExporter(tracer_provider=provider, metrics=False, close_seconds=0.2)
     exporter.export(make_batch(steps=1))
     exporter.close()
     release.set()
@@ -101,12 +82,9 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, in
     http, grpc = free_port(), free_port()
     command = [agent, "-p", str(free_port()), "--otlp-http-port", str(http)]
     with running([*command, "--otlp-grpc-port", str(grpc)], log):
-        until(lambda: get_json(f"http://127.0.0.1:{http}/test/session/traces"), bool_list, log)
+        traces = f"http://127.0.0.1:{http}/test/session/traces"
+        until(lambda: get_json(traces), lambda found: isinstance(found, list), log)
         yield http, grpc, log
-
-
-def bool_list(value: object) -> bool:
-    return isinstance(value, list)
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])

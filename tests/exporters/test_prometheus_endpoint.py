@@ -1,4 +1,4 @@
-"""Who shares a port, who gets another one, and what is said of it."""
+"""Who shares a port, who gets another one, and the files by which Prometheus finds ranks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from hooktrace.exporters import PrometheusExporter
 from tests.exporters.conftest import Make
 from tests.exporters.processes import get
 from tests.exporters.records_sample import make_batch, make_layout
@@ -46,29 +46,32 @@ def test_a_port_in_use_leads_to_the_next_free_one(
 def test_the_ports_of_other_ranks_of_the_host_are_left_to_them(
     make: Make, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two ranks the first one, displaced, does not displace the second."""
+    """Of two ranks the first one, displaced, does not displace the second, nor share with it."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert make(port=taken, local_rank=0).port == taken + 2
     assert make(port=taken, local_rank=1).port == taken + 1
 
 
-def test_a_range_of_ports_that_are_all_in_use_is_an_error(
-    make: Make, taken: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ({}, r"bind 127.0.0.1:\d+: the port is in use; pass port=0 for a free one$"),
+        ({"port": 0, "addr": "192.0.2.1"}, r"such as addr='127\.0\.0\.1'"),
+        ({"port": 65535, "local_rank": 3}, "at most 65535; pass a lower port, or port=0"),
+        ({"port": 0, "file_sd": __file__}, "pass a writable directory"),
+    ],
+)
+def test_what_cannot_be_served_ends_in_its_fix(
+    options: dict[str, Any], fix: str, make: Make, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hooktrace.exporters.prometheus_endpoint._TRIES", 1)
-    with pytest.raises(OSError, match=r"the port is in use; pass port=0 for a free one$") as caught:
-        make(port=taken)
-    assert f"could not bind 127.0.0.1:{taken}" in str(caught.value)
+    with pytest.raises(OSError, match=fix):
+        make(**{"port": taken, **options})
 
 
-def test_bad_addresses_end_in_their_fix() -> None:
-    with pytest.raises(OSError, match=r"such as addr='127\.0\.0\.1'"):
-        PrometheusExporter(port=0, addr="192.0.2.1")
-    with pytest.raises(OSError, match="at most 65535; pass a lower port, or port=0"):
-        PrometheusExporter(port=65535, local_rank=3)
-
-
-def test_two_tracers_of_a_process_share_a_port(make: Make, tmp_path: Path) -> None:
+def test_two_tracers_of_a_process_share_a_port(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Their counts add up, nothing is there twice, and the last one to close frees it.
 
     The gauges of one go with it: a last value of what has ended says nothing.
@@ -87,45 +90,19 @@ def test_two_tracers_of_a_process_share_a_port(make: Make, tmp_path: Path) -> No
     found = samples(get(first.url))
     assert (first.url, found[STEPS, NET]) == (second.url, 4)
     assert found["hooktrace_records_lost_total", (("reason", "late"),)] == 7
-    assert found["hooktrace_exposed_seconds_count", NET] == 4
     rebuild = "hooktrace_bucket_rebuilds{"
     assert get(second.url).count(rebuild) == 2
+    other = make(port=port, local_rank=0, bucket_histograms=False)
+    assert other.port != port
+    assert "by another tracer of this process, whose exporter has other options" in caplog.text
     first.close()
     assert get(second.url).count(rebuild) == 1
-    found = samples(get(second.url))
-    assert found[STEPS, NET] == 4, "a total fell, which looks like a restart"
-    assert found["hooktrace_records_lost_total", (("reason", "late"),)] == 7
+    assert samples(get(second.url))[STEPS, NET] == 4, "a total fell, which looks like a restart"
     assert len(list(tmp_path.iterdir())) == 1
     second.close()
     assert list(tmp_path.iterdir()) == []
     second.close()
     socket.create_server(("127.0.0.1", port)).close()
-
-
-def test_other_options_are_told_as_the_reason(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    """A port has one format."""
-    port = free_port()
-    first = make(port=port, local_rank=0)
-    second = make(port=port, local_rank=0, bucket_histograms=False)
-    assert second.port != first.port
-    assert "by another tracer of this process, whose exporter has other options" in caplog.text
-
-
-def test_ranks_of_one_process_do_not_share(make: Make, taken: int) -> None:
-    """One displaced to the port of the other is still a rank of its own."""
-    ports = {make(port=taken, local_rank=rank).port for rank in (0, 1)}
-    assert ports == {taken + 1, taken + 2}
-
-
-def test_series_say_whose_they_are_where_no_file_does(make: Make, tmp_path: Path) -> None:
-    """Rank, local rank and host of each series, or of the target: never both."""
-    plain, found_by_file = make(), make(file_sd=tmp_path)
-    for exporter in (plain, found_by_file):
-        exporter.export(make_batch(rank=1))
-    assert 'hooktrace_steps_total{hook="fp16_compress_hook",host="host-a",local_rank="1"' in get(
-        plain.url
-    )
-    assert "local_rank" not in get(found_by_file.url)
 
 
 def test_a_forked_child_shares_nothing_of_its_parent(make: Make) -> None:
@@ -136,3 +113,51 @@ def test_a_forked_child_shares_nothing_of_its_parent(make: Make) -> None:
     if child == 0:
         os._exit(0 if make(port=port, local_rank=0).port != port else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_file_sd_is_written_once_known_and_removed(make: Make, tmp_path: Path) -> None:
+    """It appears with the first export, names the rank, and goes with ``close``.
+
+    Rank, local rank and host stand there, or on each series where there is no file.
+    """
+    plain, exporter = make(), make(file_sd=tmp_path / "targets")
+    assert list((tmp_path / "targets").iterdir()) == []
+    for one in (plain, exporter):
+        one.export(make_batch(rank=1))
+    path = tmp_path / "targets" / "hooktrace-rank1.json"
+    labels = {"rank": "1", "local_rank": "1", "host": "host-a"}
+    targets = [f"127.0.0.1:{exporter.port}"]
+    assert json.loads(path.read_text()) == [{"targets": targets, "labels": labels}]
+    assert list(path.parent.iterdir()) == [path]
+    assert f'{STEPS}{{hook="fp16_compress_hook",host="host-a",local_rank="1"' in get(plain.url)
+    assert "local_rank" not in get(exporter.url)
+    exporter.close()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_two_endpoints_of_a_rank_have_a_file_each(make: Make, tmp_path: Path) -> None:
+    """Two tracers of a process on free ports: neither hides the other, nor takes its file away."""
+    exporters = [make(file_sd=tmp_path / "job.json") for _ in range(2)]
+    for exporter in exporters:
+        exporter.export(make_batch())
+    files = sorted(tmp_path.iterdir())
+    assert [path.name for path in files] == ["job-rank0-2.json", "job-rank0.json"]
+    ports = {json.loads(path.read_text())[0]["targets"][0] for path in files}
+    assert ports == {f"127.0.0.1:{exporter.port}" for exporter in exporters}
+    files[0].write_text("[]")  # by a later run
+    for exporter in exporters:
+        exporter.close()
+    assert list(tmp_path.iterdir()) == files[:1]
+
+
+def test_file_sd_that_fails_keeps_the_metrics(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A target file that cannot be written is one warning; scrapes go on."""
+    exporter = make(file_sd=tmp_path / "targets")
+    (tmp_path / "targets").rmdir()
+    exporter.export(make_batch())
+    exporter.export(make_batch())
+    (warned,) = caplog.messages
+    assert warned.startswith("Prometheus will not discover rank 0:")
+    assert samples(get(exporter.url))[STEPS, NET] == 4

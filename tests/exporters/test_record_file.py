@@ -11,6 +11,7 @@ import sys
 import tracemalloc
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -19,15 +20,15 @@ from hooktrace.analysis.run import reasons, run_of
 from hooktrace.analysis.run.read import read_track
 from hooktrace.exporters.record_file import RecordFileExporter
 from hooktrace.exporters.retention import Retention
-from hooktrace.records import AnomalyRecord, AssignmentRecord, Batch, StepRecord
-from hooktrace.records.files import find_records, part_path, record_path
+from hooktrace.records import AnomalyRecord, AssignmentRecord, Batch
+from hooktrace.records.files import find_records, record_path
 from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
 
 MIN_BYTES = 1 << 16
 
 
-def write(logdir: Path, *batches: Batch, **options: int) -> RecordFileExporter:
+def write(logdir: Path, *batches: Batch, **options: Any) -> RecordFileExporter:
     exporter = RecordFileExporter(logdir, **options)
     for batch in batches:
         exporter.export(batch)
@@ -35,21 +36,14 @@ def write(logdir: Path, *batches: Batch, **options: int) -> RecordFileExporter:
     return exporter
 
 
-def kept(step: StepRecord) -> StepRecord:
-    """Return the step as a file has it that keeps the first twenty, or all, by their number."""
-    return replace(step, kept_for="window")
-
-
 def test_each_line_is_strict_json_and_gives_the_records_back(tmp_path: Path) -> None:
     """What was exported is what is read, and any JSON parser takes the lines."""
     batch = sample.full_batch(rank=3)
-
     exporter = write(tmp_path, batch)
-
     assert exporter.path == tmp_path / "plugins" / "hooktrace" / "rank00003.jsonl"
     trace = read_parts([exporter.path])
     assert trace.run == batch.run
-    assert trace.steps == [kept(step) for step, _ in batch.steps]
+    assert trace.steps == [replace(step, kept_for="window") for step, _ in batch.steps]
     assert trace.buckets == [bucket for _, buckets in batch.steps for bucket in buckets]
     assert trace.assignments == list(batch.of(AssignmentRecord))
     assert trace.anomalies == list(batch.of(AnomalyRecord))
@@ -125,7 +119,8 @@ def check_killed(paths: list[Path], exported: int) -> None:
     # A part is counted before it goes: the kill may have come between.
     going = len(read_parts([paths[1]]).steps) if len(paths) > 1 else 0
     assert trace.removed.get("steps", 0) in {missing, missing + going}
-    assert trace.steps == [kept(sample.make_step(i, bucket_count=9)[0]) for i in numbers]
+    made = [sample.make_step(i, bucket_count=9)[0] for i in numbers]
+    assert trace.steps == [replace(step, kept_for="window") for step in made]
     assert Counter(b.step for b in trace.buckets) == dict.fromkeys(numbers, 9)
     assert len(trace.skipped) <= 1
     assert len(paths) > 1 or not trace.closed
@@ -159,15 +154,10 @@ def test_a_detail_that_was_left_out_is_no_missing_one(tmp_path: Path) -> None:
 
 def test_a_slow_step_brings_the_step_before_it(tmp_path: Path) -> None:
     """Its detail was still there; the view of columns knows that it is complete."""
-    exporter = RecordFileExporter(
-        tmp_path, retention=Retention(first_steps=0, window_every=1000, window_steps=1)
-    )
+    rules = Retention(first_steps=0, window_every=1000, window_steps=1)
     steps = [sample.make_step(i) for i in range(1, 60)]
     steps[50] = (replace(steps[50][0], previous_period_ns=2 * sample.STEP_NS), steps[50][1])
-    exporter.export(Batch(run=sample.make_run(), steps=tuple(steps)))
-    exporter.close()
-    trace = read_parts([record_path(tmp_path, 0)])
-    assert [b.step for b in trace.buckets] == [50, 50, 51, 51, 59, 59]
+    write(tmp_path, Batch(run=sample.make_run(), steps=tuple(steps)), retention=rules)
     track = read_track(parts_of(tmp_path))
     left = track.steps.step[track.steps.having("detail_left_out")].tolist()
     assert left == [i for i in range(1, 60) if i not in {50, 51, 59}]
@@ -180,23 +170,15 @@ def test_files_and_memory_are_flat(tmp_path: Path) -> None:
     rules = Retention(first_steps=0, window_every=100, window_steps=2)
     exporter = RecordFileExporter(tmp_path, max_bytes=4 * MIN_BYTES, retention=rules)
     sizes, held = [], []
-
-    def export(number: int) -> None:
-        name = f"model {number}"
-        step, buckets = sample.make_step(number)
-        layout = replace(sample.make_layout(), model=name)
-        coming = [replace(sample.make_anomaly(step=10**6 + number + i), model=name) for i in (0, 1)]
-        batch = Batch(
-            run=sample.make_run(),
-            steps=((replace(step, model=name), tuple(replace(b, model=name) for b in buckets)),),
-            records=(layout, *coming),
-        )
-        exporter.export(batch)
-
     tracemalloc.start()
     try:
         for number in range(450):
-            export(number)
+            own = {"model": f"model {number}"}
+            step, buckets = sample.make_step(number)
+            coming = [sample.make_anomaly(step=10**6 + number + i) for i in (0, 1)]
+            records = [replace(record, **own) for record in (sample.make_layout(), *coming)]
+            completed = replace(step, **own), tuple(replace(b, **own) for b in buckets)
+            exporter.export(Batch(run=sample.make_run(), steps=(completed,), records=(*records,)))
             sizes.append(size_of(tmp_path))
             if number in {299, 449}:  # by then what is kept of models has its full size
                 gc.collect()
@@ -208,22 +190,6 @@ def test_files_and_memory_are_flat(tmp_path: Path) -> None:
     assert min(sizes[150:]) > 2 * MIN_BYTES
     assert held[1] - held[0] < MIN_BYTES // 2
     assert len(parts_of(tmp_path)) == 8
-
-
-def test_a_part_of_another_run_is_not_read_with_this_one(tmp_path: Path) -> None:
-    """It was left behind: its steps would be taken for this run's."""
-    run = sample.make_run(run_id="other")
-    write(tmp_path / "a", sample.make_batch(steps=1))
-    write(tmp_path / "b", sample.make_batch(run=run, steps=1, first_step=7))
-    paths = [record_path(tmp_path / name, 0) for name in "ab"]
-    stray = part_path(paths[0], 3)
-    paths[1].rename(stray)
-    trace = read_parts(parts_of(tmp_path / "a"))
-    assert [step.step for step in trace.steps] == [0]
-    assert "rank00000.part3.jsonl: a second run begins here" in trace.skipped[0].reason
-    track = read_track(parts_of(tmp_path / "a"))
-    assert track.steps.step.tolist() == [0]
-    assert track.records.skipped == trace.skipped
 
 
 def test_two_tracers_of_a_process_need_a_folder_each(

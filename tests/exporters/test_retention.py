@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -53,7 +53,7 @@ def test_the_first_steps_of_each_rebuild_of_each_model() -> None:
 
 def test_each_step_says_why_it_was_kept() -> None:
     """By number before all else, as such steps stand for others; one before a slow one: nothing."""
-    rules = {**NOTHING, "first_steps": 2, "window_steps": 1, "window_every": 40, "extra_share": 1.0}
+    rules = {**NOTHING, "first_steps": 2, "window_steps": 1, "window_every": 40}
     policy = DetailPolicy(Retention(**rules))
     policy.ask("net", 5, 1)
     policy.expect([sample.make_anomaly(7), replace(sample.make_anomaly(9), model="another")])
@@ -74,39 +74,46 @@ def test_a_window_of_every_so_many() -> None:
     assert kept([step(i) for i in range(50)], **everything) == list(range(50))
 
 
+USUAL = [step(i) for i in range(1, 100)]
+RARELY_EXPOSED = [step(i, exposed_ns=300_000) for i in range(1, 100)]
+SLOW = {"previous_period_ns": 9 * PERIOD_NS}
+
+
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("before", "changes", "expected"),
     [
-        ({"previous_period_ns": PERIOD_NS * 3 // 2 + 1}, [99, 100]),
-        ({"previous_period_ns": PERIOD_NS * 3 // 2}, None),
-        ({"exposed_ns": EXPOSED_NS * 3 // 2 + 1}, [100]),
-        ({"exposed_ns": EXPOSED_NS * 3 // 2}, None),
-        ({"previous_period_ns": None, "exposed_ns": None}, None),
-        ({"previous_period_ns": 9 * PERIOD_NS, "join_dummy": True}, None),
+        # A period is that of the step before.
+        (USUAL, {"previous_period_ns": PERIOD_NS * 3 // 2 + 1}, [-1, 0]),
+        (USUAL, {"previous_period_ns": PERIOD_NS * 3 // 2}, None),
+        (USUAL, {"exposed_ns": EXPOSED_NS * 3 // 2 + 1}, [0]),
+        (USUAL, {"exposed_ns": EXPOSED_NS * 3 // 2}, None),
+        (USUAL, {"previous_period_ns": None, "exposed_ns": None}, None),
+        (USUAL, {**SLOW, "join_dummy": True}, None),
+        # Three times as much of nearly nothing is nearly nothing: less than 10 % of a period.
+        (RARELY_EXPOSED, {"exposed_ns": 1_000_000}, None),
+        (RARELY_EXPOSED, {"exposed_ns": 1_300_001}, [0]),
+        # Before 32 steps that count there is no telling what is usual.
+        (USUAL[:31], SLOW, None),
+        (USUAL[:32], SLOW, [-1, 0]),
+        ([step(i, warmup=True) for i in range(1, 33)], SLOW, None),
+        # What says something.
+        (USUAL[:4], {"complete": False}, [0]),
     ],
-    ids=str,
 )
-def test_slow_steps(changes: dict[str, Any], expected: list[int] | None) -> None:
-    """Longer than half as much again; a period is that of the step before."""
-    steps = [step(i) for i in range(1, 100)] + [step(100, **changes)]
-    found = choices(DetailPolicy(Retention(**NOTHING)), steps)
-    assert found == ({} if expected is None else {100: expected})
+def test_steps_that_are_kept_for_what_they_are(
+    before: list[CompletedStep], changes: dict[str, Any], expected: list[int] | None
+) -> None:
+    """Slow ones are longer than half as much again; ``expected``: counted from the last step."""
+    last = len(before) + 1
+    found = choices(DetailPolicy(Retention(**NOTHING)), [*before, step(last, **changes)])
+    assert found == ({} if expected is None else {last: [last + i for i in expected]})
 
 
-def test_microseconds_of_exposed_time_make_no_slow_step() -> None:
-    """Three times as much of nearly nothing is nearly nothing: it is less than 10 % of a period."""
-    steps = [step(i, exposed_ns=300_000) for i in range(1, 100)]
-    assert kept([*steps, step(100, exposed_ns=1_000_000)], **NOTHING) == []
-    assert kept([*steps, step(100, exposed_ns=1_300_001)], **NOTHING) == [100]
-
-
-def test_the_first_steps_cannot_be_slow() -> None:
-    """Before 32 there is no telling what is usual; incomplete ones and warm-up do not count."""
-    slow = {"previous_period_ns": 9 * PERIOD_NS}
-    assert kept([*(step(i) for i in range(1, 32)), step(32, **slow)], **NOTHING) == []
-    assert kept([*(step(i) for i in range(1, 33)), step(33, **slow)], **NOTHING) == [33]
-    warm = [step(i, warmup=True) for i in range(1, 33)]
-    assert kept([*warm, step(33, **slow)], **NOTHING) == []
+def test_checks_and_exceptions_are_kept() -> None:
+    record, (first, *others) = step(7)
+    failed = record, (replace(first, exception="ValueError: no"), *others)
+    steps = [*USUAL[:4], sample.checked(step(5)), step(6), failed]
+    assert kept(steps, **NOTHING) == [5, 7]
 
 
 def test_what_is_usual_follows_the_job() -> None:
@@ -118,44 +125,17 @@ def test_what_is_usual_follows_the_job() -> None:
     assert kept([*steps, step(400, previous_period_ns=4 * PERIOD_NS)], **NOTHING) == [*found, 400]
 
 
-@pytest.mark.slow
-def test_a_job_of_alternating_steps_keeps_a_share() -> None:
-    """Two in five are slow; fifty are kept at once, then one step in fifty, the others counted."""
+@pytest.mark.parametrize("changes", [{"previous_period_ns": 2 * PERIOD_NS}, {"complete": False}])
+def test_a_job_in_which_much_goes_wrong_keeps_a_share(changes: dict[str, Any]) -> None:
+    """Two in five are slow, or all incomplete: fifty at once, then one in fifty, others counted."""
     policy = DetailPolicy(Retention(**{**NOTHING, "extra_share": 0.02}))
-    periods = (1, 1, 1, 2, 2)
-    steps = [step(i, previous_period_ns=periods[i % 5] * PERIOD_NS) for i in range(10_000)]
+    is_slow = "complete" not in changes
+    steps = [step(i, **(changes if i % 5 >= 3 or not is_slow else {})) for i in range(5000)]
     found = choices(policy, steps)
-    assert len(found) == pytest.approx(50 + 10_000 / 50, abs=5)
-    slow = 10_000 * 2 / 5
-    assert len(found) + policy.left_out["slow_steps"] == pytest.approx(slow, abs=50)
-    assert len([number for number in found if number > 9_000]) == pytest.approx(20, abs=2)
-
-
-def _with_exception(number: int) -> CompletedStep:
-    record, (first, *others) = step(number)
-    return record, (replace(first, exception="ValueError: no"), *others)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda number: sample.checked(step(number)),
-        lambda number: step(number, complete=False),
-        _with_exception,
-    ],
-    ids=["checked", "incomplete", "exception"],
-)
-def test_steps_that_say_something(make: Callable[[int], CompletedStep]) -> None:
-    steps = [step(i) for i in range(1, 9)]
-    steps[4] = make(5)
-    assert kept(steps, **NOTHING) == [5]
-
-
-def test_a_job_in_which_every_step_goes_wrong_keeps_a_share() -> None:
-    """Else its file would hold no more history than without any rule."""
-    rules = {**NOTHING, "extra_share": 0.02}
-    found = kept([step(i, complete=False) for i in range(5000)], **rules)
     assert len(found) == pytest.approx(50 + 5000 / 50, abs=5)
+    if is_slow:
+        left = policy.left_out["slow_steps"]
+        assert len(found) + left == pytest.approx(5000 * 2 / 5, abs=50)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +144,6 @@ def test_a_job_in_which_every_step_goes_wrong_keeps_a_share() -> None:
         ({"first_steps": -1}, "first_steps is -1; pass a whole number of at least 0"),
         ({"window_steps": 0.5}, "window_steps is 0.5; pass a whole number of at least 0"),
         ({"window_every": 0}, "window_every is 0; pass a whole number of at least 1"),
-        ({"slow_factor": 1.0}, "slow_factor is 1.0; pass more than 1"),
         ({"slow_factor": float("nan")}, "slow_factor is nan; pass more than 1"),
         ({"extra_share": 1.5}, "extra_share is 1.5; pass a share from 0 to 1"),
     ],

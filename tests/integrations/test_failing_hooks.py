@@ -8,57 +8,39 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as local
 
 from hooktrace import hooks
 from hooktrace.integrations import failing_hooks
 
 FP16, BF16 = default_hooks.fp16_compress_wrapper, default_hooks.bf16_compress_wrapper
-FAILING = [
-    (powerSGD_hook.powerSGD_hook, "powerSGD_hook of torch hangs with two or more buckets"),
-    (default_hooks.bf16_compress_hook, "bf16_compress_hook of torch is refused"),
-    (FP16(powerSGD_hook.powerSGD_hook), "powerSGD_hook of torch hangs with two or more buckets"),
-    (BF16(default_hooks.allreduce_hook), "bf16_compress_wrapper of torch is refused"),
-    (
-        FP16(FP16(powerSGD_hook.batched_powerSGD_hook)),
-        "batched_powerSGD_hook of torch raises once it compresses",
-    ),
-]
-GOOD = [
-    default_hooks.allreduce_hook,
-    FP16(default_hooks.allreduce_hook),
-    local.post_localSGD_hook,
-    hooks.powerSGD_hook,
-    print,
-    3,
-]
-
-
-@pytest.fixture
-def ddp(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A model whose group is gloo's."""
-    monkeypatch.setattr(failing_hooks, "group_info", lambda *_: SimpleNamespace(backend="gloo"))
-    monkeypatch.setattr(failing_hooks, "_REFUSES_BF16", True)
-    return SimpleNamespace(module=torch.nn.Linear(1, 1), process_group=None)
-
-
-@pytest.mark.parametrize(("hook", "how"), FAILING)
-def test_a_failing_hook_is_named_with_how_it_fails(hook: Any, how: str, ddp: Any) -> None:
-    """Also inside torch's wrappers, of which bfloat16's is refused itself."""
-    assert failing_hooks.failure(hook, ddp) == how
+POWERSGD = powerSGD_hook.powerSGD_hook
+HANGS = "powerSGD_hook of torch hangs with two or more buckets"
+RAISES = "batched_powerSGD_hook of torch raises once it compresses"
+BF16_HOOKS = (default_hooks.bf16_compress_hook, BF16(default_hooks.allreduce_hook))
+REFUSED = [f"bf16_compress_{what} of torch is refused" for what in ("hook", "wrapper")]
 
 
 @pytest.mark.parametrize(
-    ("backend", "refuses_bf16", "hooks"),
+    ("hook", "how"),
     [
-        ("gloo", True, GOOD),
-        ("gloo", False, [FAILING[1][0], FAILING[3][0]]),  # a torch that was built for a device
-        ("nccl", True, [powerSGD_hook.powerSGD_hook]),
+        *((POWERSGD, HANGS), (FP16(POWERSGD), HANGS)),
+        (FP16(FP16(powerSGD_hook.batched_powerSGD_hook)), RAISES),
+        *zip(BF16_HOOKS, REFUSED, strict=True),
+        *((hook, None) for hook in (FP16(default_hooks.allreduce_hook), hooks.powerSGD_hook, 3)),
     ],
 )
-def test_nothing_is_said_of_others(
-    backend: str, refuses_bf16: bool, hooks: list[Any], ddp: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_failing_hook_is_named_with_how_it_fails(
+    hook: Any, how: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failing_hooks, "group_info", lambda *_: SimpleNamespace(backend=backend))
-    monkeypatch.setattr(failing_hooks, "_REFUSES_BF16", refuses_bf16)
-    assert [failing_hooks.failure(hook, ddp) for hook in hooks] == [None] * len(hooks)
+    """Also inside torch's wrappers, of which bfloat16's is refused itself; on gloo alone.
+
+    A torch that was built for a device refuses none of bfloat16's.
+    """
+    ddp: Any = SimpleNamespace(module=torch.nn.Linear(1, 1), process_group=None)
+    for backend, refuses, expected in (
+        ("gloo", True, how), ("nccl", True, None), ("gloo", False, None if how in REFUSED else how)
+    ):  # fmt: skip
+        info = SimpleNamespace(backend=backend)
+        monkeypatch.setattr(failing_hooks, "group_info", lambda *_, info=info: info)
+        monkeypatch.setattr(failing_hooks, "_REFUSES_BF16", refuses)
+        assert failing_hooks.failure(hook, ddp) == expected

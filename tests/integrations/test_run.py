@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,43 +30,31 @@ SHOW = """
             "globals": sorted(n for n in globals() if n != "__annotations__"),
         }))
 """
+RUN = ("-m", "hooktrace", "run")
 
 
-def python(
-    *arguments: str, folder: Path, stdin: str | None = None
-) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run Python in a folder."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("HOOKTRACE_", "RANK"))}
     kept |= {"PYTHONPATH": str(REPOSITORY), "TMPDIR": str(folder)}
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=kept,
-        capture_output=True, text=True, timeout=60, check=False, input=stdin,
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with a script and a package, each of which shows what it sees of itself."""
-    package = tmp_path / "shown"
-    package.mkdir()
-    (tmp_path / "bin").mkdir()
-    for path in (tmp_path / "bin" / "script.py", package / "__main__.py", package / "part.py"):
-        path.write_text(textwrap.dedent(SHOW))
-    (package / "__init__.py").touch()
-    return tmp_path
 
 
 @pytest.mark.parametrize(
     "target", [["bin/script.py"], ["-m", "shown"], ["-m", "shown.part"]], ids=lambda t: t[-1]
 )
-def test_a_script_sees_what_python_shows_it(target: list[str], folder: Path) -> None:
+def test_a_script_sees_what_python_shows_it(target: list[str], tmp_path: Path) -> None:
     """Arguments, import path, file, module of its own classes."""
-    plain = python(*target, "--lr", "0.1", "-m", folder=folder)
-    run = python("-m", "hooktrace", "run", *target, "--lr", "0.1", "-m", folder=folder)
+    for path in ("bin/script.py", "shown/__init__.py", "shown/__main__.py", "shown/part.py"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(textwrap.dedent(SHOW if "init" not in path else ""))
+    plain = python(*target, "--lr", "0.1", "-m", folder=tmp_path)
+    run = python(*RUN, *target, "--lr", "0.1", "-m", folder=tmp_path)
     assert run.returncode == 0, run.stderr
-    seen: dict[str, Any] = json.loads(run.stdout)
-    expected: dict[str, Any] = json.loads(plain.stdout)
-    assert seen == expected
+    assert json.loads(run.stdout) == json.loads(plain.stdout)
 
 
 INTERRUPTED = (
@@ -88,35 +75,28 @@ def test_how_a_script_ends_is_its_own_affair(code: str, exit_code: int, tmp_path
     """Exit code, signal and last words; nothing is said of models that it did not come to."""
     (tmp_path / "script.py").write_text(code)
     plain = python("script.py", folder=tmp_path)
-    run = python("-m", "hooktrace", "run", "script.py", folder=tmp_path)
+    run = python(*RUN, "script.py", folder=tmp_path)
     assert run.returncode == plain.returncode == exit_code
     assert run.stderr.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
     assert "hooktrace: " not in run.stderr
-    assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
-
-
-def test_nothing_is_imported_for_a_script_that_imports_nothing(tmp_path: Path) -> None:
-    """Neither torch, nor the library of the command line, nor what traces."""
-    heavy = "{'torch', 'typer', 'numpy', 'msgspec', 'hooktrace.tracing.tracer', 'hooktrace.hooks'}"
-    (tmp_path / "script.py").write_text(f"import sys; print({heavy} & set(sys.modules))")
-    run = python("-m", "hooktrace", "run", "script.py", folder=tmp_path)
-    assert run.stdout == "set()\n"
 
 
 def test_no_model_is_said_once_and_why(tmp_path: Path) -> None:
-    """Also where the script had children, which say nothing of their own."""
+    """Also where the script had children, which say nothing of their own; nothing is imported.
+
+    Neither torch, nor the library of the command line, nor what traces.
+    """
+    heavy = "{'torch', 'typer', 'numpy', 'msgspec', 'hooktrace.tracing.tracer', 'hooktrace.hooks'}"
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'])"
-    (tmp_path / "script.py").write_text(child)
-    run = python("-m", "hooktrace", "run", "script.py", folder=tmp_path)
+    (tmp_path / "script.py").write_text(f"{child}; print({heavy} & set(sys.modules))")
+    run = python(*RUN, "script.py", folder=tmp_path)
+    assert run.stdout == "set()\n"
     assert run.stderr.splitlines() == [
         "hooktrace: no DistributedDataParallel model was seen, so there is nothing to show",
         "hooktrace: the script did not import torch",
     ]
     assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
-
-
-def test_what_was_raised_under_another_launcher(tmp_path: Path) -> None:
-    """A script that fails before its model is no script without one."""
+    # Under another launcher, a script that fails before its model is no script without one.
     begin = "from hooktrace.integrations import ending, start; start.begin(); ending.watch_first()"
     assert "no Dist" in python("-c", begin, folder=tmp_path).stderr
     assert "no Dist" not in python("-c", f"{begin}; 1 / 0", folder=tmp_path).stderr
@@ -133,7 +113,7 @@ def test_what_was_raised_under_another_launcher(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_run(arguments: list[str], problem: str, tmp_path: Path) -> None:
     """One line, exit code 2."""
-    run = python("-m", "hooktrace", "run", *arguments, folder=tmp_path)
+    run = python(*RUN, *arguments, folder=tmp_path)
     assert run.returncode == 2
     assert run.stderr.startswith(f"hooktrace run: {problem}"), run.stderr
     assert len(run.stderr.splitlines()) == 1

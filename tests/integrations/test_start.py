@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from hooktrace.integrations.models import hook_asked
+from hooktrace.integrations.start import FOLDER
 from tests.integrations.test_run import python
 
 DDP = """
 class DistributedDataParallel:
+    def __init__(self, module, device_ids=None, *, bucket_cap_mb=None, bucket_cap_mb_list=None):
+        self.caps = bucket_cap_mb, bucket_cap_mb_list
     def _ddp_init_helper(self):
         pass
 """
@@ -40,7 +46,7 @@ SHOW = "print(hasattr(D._ddp_init_helper, '__wrapped__'))\n"
 
 @pytest.mark.parametrize("code", [BEFORE + IMPORT + SHOW, IMPORT + BEFORE + SHOW])
 def test_ddp_is_patched_whenever_it_is_imported(code: str, folder: Path) -> None:
-    """Before or after; and no class but DDP is looked at."""
+    """Before or after."""
     assert run(code, folder) == ["True"]
 
 
@@ -57,10 +63,9 @@ def test_a_torch_that_makes_models_in_another_way_is_left_alone(folder: Path) ->
 def test_the_end_gives_everything_back(folder: Path) -> None:
     """DDP, the import path of children and the finder, before the import and after it."""
     seen = "print(len(sys.meta_path), os.environ.get('PYTHONPATH'))\n"
-    before, after, patched = run(seen + BEFORE + IMPORT + "end()\n" + seen + SHOW, folder)
-    assert (after, patched) == (before, "False")
-    before, after, patched = run(seen + BEFORE + "end()\n" + IMPORT + seen + SHOW, folder)
-    assert (after, patched) == (before, "False")
+    for code in (BEFORE + IMPORT + "end()\n", BEFORE + "end()\n" + IMPORT):
+        before, after, patched = run(seen + code + seen + SHOW, folder)
+        assert (after, patched) == (before, "False")
 
 
 def test_a_child_is_set_up_too(folder: Path) -> None:
@@ -75,6 +80,18 @@ def test_a_child_is_set_up_too(folder: Path) -> None:
     assert ours[1] == plain[1]
 
 
+def test_an_environment_without_hooktrace_starts_as_ever(tmp_path: Path) -> None:
+    """Without site-packages there is none; the folder leaves the import path in any case."""
+    code = "import sys; print('sitecustomize' in sys.modules, [p for p in sys.path if 'hook' in p])"
+    (tmp_path / "sitecustomize.py").write_text(Path(FOLDER, "sitecustomize.py").read_text())
+    other = Path(sys.base_prefix, "bin", "python3")
+    done = subprocess.run(
+        [str(other) if other.exists() else sys.executable, "-c", code], cwd="/",
+        env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("True []\n", "")
+
+
 def test_where_records_go(folder: Path) -> None:
     """Into a folder of the run's name, unless the environment names an exporter."""
     show = "print({k: v for k, v in os.environ.items() if 'HOOKTRACE' in k})\n"
@@ -84,3 +101,24 @@ def test_where_records_go(folder: Path) -> None:
     assert "'HOOKTRACE_OPENTELEMETRY': '1'" in chosen
     (asked,) = run("os.environ['HOOKTRACE_RECORD_DIR'] = 'x'\n" + code, folder)
     assert asked == "{'HOOKTRACE_RECORD_DIR': 'x'}"
+
+
+def test_a_limit_that_the_environment_asks_for_takes_the_place_of_the_scripts(folder: Path) -> None:
+    """Also of newer torch's list of them; all else is passed on."""
+    made = "print(D(3).caps, D(module=3, bucket_cap_mb_list=[1]).caps, D(3, None).caps)\n"
+    asked = "os.environ['HOOKTRACE_BUCKET_CAP_MB'] = '2.5'\n"
+    assert run(asked + BEFORE + IMPORT + made, folder) == [" ".join(["(2.5, None)"] * 3)]
+
+
+def test_a_hook_that_the_environment_asks_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of all models; what cannot be is left out and named."""
+    assert hook_asked() is None
+    monkeypatch.setenv("HOOKTRACE_HOOK", "powersgd-rank4")
+    found = hook_asked()
+    assert found is not None
+    assert found.name == "powersgd-rank4"
+    monkeypatch.setenv("HOOKTRACE_HOOK", "fp17")
+    assert hook_asked() is None
+    assert "HOOKTRACE_HOOK=fp17 has no effect; use one of allreduce, " in caplog.text
