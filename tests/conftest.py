@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ from hypothesis import HealthCheck, settings
 
 from tests import leaks
 from tests.distributed.harness import launchers
-from tests.integrations.rows import Writer
 from tests.versions import HOOKS_SHARDS, OF_SHARDS
 
 HERE = Path(__file__).parent
@@ -59,8 +57,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Let a terminated run clean up as after Ctrl-C: ranks live in sessions of their own."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if "HOOKTRACE_TEST_WRITE" in os.environ:
-        config.pluginmanager.register(Writer())
 
 
 @pytest.fixture(autouse=True)

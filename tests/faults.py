@@ -76,10 +76,10 @@ FAULTS = (
     # What exporters and files say.
     Fault("a counter is what the last batch had", "exporters/aggregates.py",
           "totals.get(own, 0.0) + value", "value",
-          "exporters/test_aggregates.py exporters/test_prometheus.py"),
+          "exporters/test_observations.py exporters/test_prometheus.py"),
     Fault("a value at a histogram's bound counts above it", "exporters/aggregates.py",
           "bisect_left(bounds, value)", "sum(bound <= value for bound in bounds)",
-          "exporters/test_aggregates.py exporters/test_prometheus.py"),
+          "exporters/test_observations.py exporters/test_prometheus.py"),
     Fault("half a block stays in a file on a full disk", "exporters/append_file.py",
           "            self._cut_back(self._fd)\n", "", "exporters/test_append_file.py"),
     Fault("a run's files grow without a limit", "exporters/record_parts.py",
@@ -99,7 +99,7 @@ FAULTS = (
           "ranks/channel/test_handshake.py ranks/channel/test_channel.py"),
     Fault("replicas that differ pass the check", "testing/check/host.py",
           "if differ and whole.kinds", "if not differ and whole.kinds",
-          "testing/check distributed/test_check.py"),
+          "testing/test_check.py distributed/test_check.py"),
 )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
@@ -27,41 +26,28 @@ from .tune import tune
 from .whole_step import probes, whole_step, without_a_hook
 from .wire import wire
 
-
-class Group(NamedTuple):
-    """Rows under one heading, ``what``.
-
-    ``run(quick=...)`` yields them as they are known; ``quick`` takes fewer samples.
-    ``is_default``: measured where no group is asked for.
-    """
-
-    run: Callable[..., Iterator[Row]]
-    what: str
-    is_default: bool = True
-
-
-GROUPS = {
-    "per-bucket": Group(per_bucket, "added by tracing to a step of 40 small buckets"),
-    "other-calls": Group(other_calls, "added to calls of large buckets, and on a device"),
-    "drain": Group(drain, "processor time of the drain, 25 buckets a step"),
-    "whole-step": Group(whole_step, "a step of 12.6 M parameters, 2 ranks, all exporters"),
-    "without-a-hook": Group(
-        without_a_hook, "the same step, without a hook: hooktrace run, DDP alone, any hook"
-    ),
-    "fsdp": Group(sharded, "a model that fully_shard has sharded: a unit's collective, a step"),
-    "wire": Group(wire, "all-reduces of 8 MB, against torch.profiler"),
-    "probes": Group(probes, "a probe of the error, an 8 MB bucket, 2 ranks"),
-    "memory": Group(memory, "a tracer that is left on"),
-    "start-up": Group(start_up, "import and commands, new interpreters"),
-    "hooks": Group(
-        hooks_beside_torchs, "step time with a standard hook / with torch's own", is_default=False
-    ),
-    "timeline": Group(timeline, "Comm Timeline of a million stages, in Chromium", is_default=False),
-    "ranks": Group(ranks, "a hub with 10,000 simulated ranks on 1,250 hosts", is_default=False),
-    "tune": Group(tune, "what tune names, beside each setting alone, 2 ranks", is_default=False),
-    "report": Group(large_report, "a report on a large job's files", is_default=False),
+GROUPS: dict[str, tuple[Callable[..., Iterator[Row]], str]] = {
+    "per-bucket": (per_bucket, "added by tracing to a step of 40 small buckets"),
+    "other-calls": (other_calls, "added to calls of large buckets, and on a device"),
+    "drain": (drain, "processor time of the drain, 25 buckets a step"),
+    "whole-step": (whole_step, "a step of 12.6 M parameters, 2 ranks, all exporters"),
+    "without-a-hook": (without_a_hook, "the same, no hook: hooktrace run, DDP alone, any hook"),
+    "fsdp": (sharded, "a model that fully_shard has sharded: a unit's collective, a step"),
+    "wire": (wire, "all-reduces of 8 MB, against torch.profiler"),
+    "probes": (probes, "a probe of the error, an 8 MB bucket, 2 ranks"),
+    "memory": (memory, "a tracer that is left on"),
+    "start-up": (start_up, "import and commands, new interpreters"),
+    "hooks": (hooks_beside_torchs, "step time with a standard hook / with torch's own"),
+    "timeline": (timeline, "Comm Timeline of a million stages, in Chromium"),
+    "ranks": (ranks, "a hub with 10,000 simulated ranks on 1,250 hosts"),
+    "tune": (tune, "what tune names, beside each setting alone, 2 ranks"),
+    "report": (large_report, "a report on a large job's files"),
 }
-"""By the name that ``--only`` takes, in the order of the table."""
+"""By the name that ``--only`` takes, in the order of the table: what yields rows as they are known,
+with fewer samples if it is ``quick``, and the heading."""
+
+DEFAULT = list(GROUPS)[:10]
+"""Measured where no group is asked for."""
 
 
 def run(only: Sequence[str], *, quick: bool, json_path: Path | None) -> int:
@@ -77,11 +63,12 @@ def run(only: Sequence[str], *, quick: bool, json_path: Path | None) -> int:
     console.print(HEADING, style="bold")
     rows: list[dict[str, object]] = []
     failed = False
-    for name in dict.fromkeys(only) or [name for name in GROUPS if GROUPS[name].is_default]:
-        console.print(f"\n{name}: {GROUPS[name].what}", style="bold")
+    for name in dict.fromkeys(only or DEFAULT):
+        measure, what = GROUPS[name]
+        console.print(f"\n{name}: {what}", style="bold")
         try:
             with console.status(f"measuring {name}"):
-                for row in GROUPS[name].run(quick=quick):
+                for row in measure(quick=quick):
                     console.print(line_of(row))
                     rows.append({"group": name, **row.numbers()})
         except Exception as error:  # one group that cannot run must not hide the others

@@ -28,8 +28,7 @@ from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer
 
-from .backends import EXPORTERS, otlp_sink
-from .harness import fake_buckets
+from .harness import EXPORTERS, fake_buckets, otlp_sink
 
 _BUDGET_US = 100.0
 _BUCKETS = 25

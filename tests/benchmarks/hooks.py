@@ -2,8 +2,7 @@
 
 Two gloo ranks.  Two DDP models of the same layers, one with each hook, take turns step by step; a
 sample is the ratio of their times in one round.  Each of four layers is a bucket of 5 MB, and the
-batch is small, so that the hook is most of the step.  The row ``control`` is one hook against
-itself: its spread is the noise of the machine.
+batch is small.  The row ``control`` is one hook against itself: the noise of the machine.
 
 On gloo torch 2.13's PowerSGD deadlocks with several buckets: *serialised* is torch's hook, waited
 for before the next bucket.  Its batched form and its quantisation raise, so they are not here.
@@ -27,13 +26,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 )
 
 from hooktrace import hooks
-from hooktrace.commands.bench.harness import (
-    Hook,
-    done,
-    in_turns,
-    linear_stack,
-    on_all_ranks,
-)
+from hooktrace.commands.bench.harness import Hook, done, in_turns, linear_stack, on_all_ranks
 from hooktrace.commands.bench.table import Row
 from hooktrace.testing.ranks import run_ranks
 
@@ -105,34 +98,18 @@ def _power(rank: int) -> Callable[[Any], Any]:
     return lambda of: of.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
 
 
+_OURS, _THEIRS = hooks, default_hooks
 PEERS = (
-    Peer("allreduce_hook", hooks.allreduce_hook, default_hooks.allreduce_hook),
-    Peer("fp16_compress_hook", hooks.fp16_compress_hook, default_hooks.fp16_compress_hook),
-    Peer("bf16_compress_hook", hooks.bf16_compress_hook, default_hooks.bf16_compress_hook),
-    Peer(
-        "fp16_compress_wrapper(allreduce_hook)",
-        hooks.fp16_compress_wrapper(hooks.allreduce_hook),
-        default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook),
-    ),
-    *(
-        Peer(
-            f"powerSGD_hook, rank {rank}",
-            hooks.powerSGD_hook,
-            _serialised(powerSGD_hook.powerSGD_hook),
-            "torch's, serialised",
-            state=_power(rank),
-        )
-        for rank in (1, 4)
-    ),
-    Peer(
-        "post_localSGD_hook",
-        hooks.post_localSGD_hook,
-        post_localSGD_hook.post_localSGD_hook,
-        state=lambda of: of.PostLocalSGDState(None, dist.group.WORLD, 2),
-    ),
-    Peer(
-        "control: allreduce_hook on both sides",
-        default_hooks.allreduce_hook,
-        default_hooks.allreduce_hook,
-    ),
-)
+    Peer("allreduce_hook", _OURS.allreduce_hook, _THEIRS.allreduce_hook),
+    Peer("fp16_compress_hook", _OURS.fp16_compress_hook, _THEIRS.fp16_compress_hook),
+    Peer("bf16_compress_hook", _OURS.bf16_compress_hook, _THEIRS.bf16_compress_hook),
+    Peer("fp16_compress_wrapper(allreduce_hook)",
+         _OURS.fp16_compress_wrapper(_OURS.allreduce_hook),
+         _THEIRS.fp16_compress_wrapper(_THEIRS.allreduce_hook)),
+    *(Peer(f"powerSGD_hook, rank {rank}", _OURS.powerSGD_hook,
+           _serialised(powerSGD_hook.powerSGD_hook), "torch's, serialised", _power(rank))
+      for rank in (1, 4)),
+    Peer("post_localSGD_hook", _OURS.post_localSGD_hook, post_localSGD_hook.post_localSGD_hook,
+         state=lambda of: of.PostLocalSGDState(None, dist.group.WORLD, 2)),
+    Peer("control: allreduce_hook on both sides", _THEIRS.allreduce_hook, _THEIRS.allreduce_hook),
+)  # fmt: skip

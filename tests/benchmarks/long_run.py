@@ -1,21 +1,15 @@
 """The resident size of a process with a tracer that is left on, over a million hook calls.
 
-One model of 25 fake buckets with a staged hook, whose records are the largest.  Its collectives
-arrive at once, so that the calls come as fast as the hot path allows; every 400 steps wait for the
-drain.
+One model of 25 fake buckets with a staged hook, whose records are the largest, on one rank.  Every
+400 steps wait for the drain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import torch
-
-from hooktrace.commands.bench.harness import done
+from hooktrace import hooks
 from hooktrace.commands.bench.table import Row
-from hooktrace.staging.collectives import Operation
-from hooktrace.staging.hook import staged
 from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer
@@ -45,7 +39,7 @@ def _sizes_mib(calls: int) -> list[float]:
     before = resident_mib()
     sizes = []
     with Tracer() as tracer:
-        hook = trace(_local_hook, tracer=tracer)
+        hook = trace(hooks.fp16_compress_hook, tracer=tracer)
         for step in range(calls // _BUCKETS):
             for future in [hook(None, bucket) for bucket in buckets]:
                 future.wait()  # as DDP does at the end of a backward pass
@@ -55,23 +49,3 @@ def _sizes_mib(calls: int) -> list[float]:
         if tracer.losses():
             raise RuntimeError(f"the tracer lost records: {tracer.losses()}")
     return sizes
-
-
-class _Instant(Operation):
-    """An all-reduce that is over when it starts."""
-
-    kind = "all_reduce"
-
-    def start(self) -> Any:
-        """Return a future that is done."""
-        return done(self.tensor)
-
-    def result(self, future: Any) -> torch.Tensor:
-        """Return the tensor as it was."""
-        return self.tensor
-
-
-@staged
-def _local_hook(state: Any, bucket: Any) -> Any:
-    del state
-    return (yield _Instant(bucket.buffer()))

@@ -1,16 +1,19 @@
 """The channel at the size of a large job: one real hub, hosts that are simulated.
 
-    process of its own: Channel, JobView <--loopback, a connection a host-- simulated_hosts.py
+    process of its own: Channel, JobView <--loopback, a connection a host-- SimulatedHosts
 
-The hub's processor time is that of its whole process, once all hosts have joined.
+The hub's processor time is that of its whole process, once all hosts have joined.  A simulated host
+is the real Node and Parent, with 8 made-up ranks below it: beats, pings, turns and their pauses are
+the channel's own code; steps are made up, two a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch.distributed as dist
@@ -18,14 +21,126 @@ from torch._C._distributed_c10d import HashStore
 
 from hooktrace.commands.bench.table import Row
 from hooktrace.ranks.channel.channel import Channel
-from hooktrace.ranks.channel.messages import Member
-from hooktrace.ranks.whole_job.view import JobView
+from hooktrace.ranks.channel.clock import ClockOffset
+from hooktrace.ranks.channel.messages import Ask, Member, Place, Report
+from hooktrace.ranks.channel.node import Answers, Node
+from hooktrace.ranks.channel.parent import Parent
+from hooktrace.ranks.whole_job.gatherer import Gatherer, RankLine, decode_plan
+from hooktrace.ranks.whole_job.view import PLAN, STEPS, JobView
+from hooktrace.records import StepSpread
+from hooktrace.records.job import Range
 from hooktrace.staging.job import job_store
 from hooktrace.testing.ranks import run_ranks
 from tests.ranks.channel.jobs import ask
 
 from .harness import STATM, resident_mib
-from .simulated_hosts import OVER, RANKS_A_HOST, simulate
+
+RANKS_A_HOST = 8
+_OVER = "bench_over"
+"""The notice after which the hosts end."""
+_STEP_S = 0.5
+_ANSWER_BYTES = 2048
+"""Of one rank's status: its calls in flight and stacks."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 10.0
+"""Between two tries to join."""
+_MODEL = ("net", "fp16_compress_hook")
+
+
+class SimulatedHost:
+    """One host, which stands for its ranks."""
+
+    def __init__(self, number: int, world_size: int, token: bytes) -> None:
+        self._token = token
+        self._first = number * RANKS_A_HOST
+        self._members = [
+            Member(rank, os.getpid(), f"node{number}", f"host {number}")
+            for rank in range(self._first, self._first + RANKS_A_HOST)
+        ]
+        self._node = _HostNode(self._members, world_size)
+        self._node.notice_handlers[PLAN] = self._follow
+        self._node.notice_handlers[_OVER] = self._end
+        self._gatherer = Gatherer()
+
+    async def live(self, place: Place) -> None:
+        """Join the hub and tell it of steps until it says that it is over."""
+        pause_s = _FIRST_PAUSE_S
+        while (parent := await self._join(place)) is None:
+            await asyncio.sleep(pause_s * (1 + random.random()))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        telling = asyncio.ensure_future(self._tell(parent))
+        await parent.stay()
+        telling.cancel()
+
+    async def _join(self, place: Place) -> Parent | None:
+        """Join, as ``Membership`` does: the hub keeps few that have not proved the token."""
+        parent = Parent(self._node, self._token)
+        try:
+            await parent.join(place)
+        except OSError:
+            return None
+        return parent
+
+    def _follow(self, payload: bytes) -> None:
+        self._gatherer.plan = decode_plan(payload)
+
+    def _end(self, _: bytes) -> None:
+        if self._node.parent is not None:
+            self._node.parent.leave("end")
+
+    async def _tell(self, parent: Parent) -> None:
+        step = _step_now()
+        await asyncio.sleep(random.random() * self._gatherer.plan.interval_s)
+        while True:
+            before, step = step, _step_now()
+            steps = [n for n in range(before, step) if n % self._gatherer.plan.every == 0]
+            self._gatherer.add(((_MODEL, self._part(n)) for n in steps), self._lines(step))
+            message = self._gatherer.message()
+            if message is not None:
+                parent.send(Report(STEPS, self._first, message))
+            await asyncio.sleep(self._gatherer.plan.interval_s)
+
+    def _part(self, step: int) -> StepSpread:
+        first, last = self._first, self._first + RANKS_A_HOST - 1
+        at = step * round(_STEP_S * 1e9)
+        count = RANKS_A_HOST
+        return StepSpread(
+            step, count, 0,
+            Range(count, 500_000_000, first, 501_000_000, last), 500_500_000 * count,
+            Range(count, 20_000_000, last, 30_000_000, first), 25_000_000 * count,
+            Range(count, at, first, at + random.randrange(3_000_000), last), 50_000,
+        )  # fmt: skip
+
+    def _lines(self, step: int) -> Sequence[RankLine]:
+        at = round(_STEP_S * 1e9)
+        arrivals = tuple((n, n * at + 1_000_000) for n in range(step - 8, step))
+        return [
+            RankLine(m.rank, m.host, _MODEL[0], step, 500_500_000, 25_000_000, arrivals, 50_000)
+            for m in self._members
+        ]
+
+
+class _HostNode(Node):
+    """A node that answers for ranks that are not there."""
+
+    def __init__(self, members: Sequence[Member], world_size: int) -> None:
+        offset = ClockOffset(time.perf_counter_ns, lambda _: None)
+        super().__init__(members[0], world_size, offset)
+        self.roster = {member.rank: member for member in members}
+
+    async def _gather(self, question: Ask) -> Answers:
+        status = bytes(_ANSWER_BYTES)
+        return Answers(dict.fromkeys(self.roster, status))
+
+
+def _step_now() -> int:
+    return int(time.time() / _STEP_S)
+
+
+async def _simulate(hosts: int, world_size: int, place: Place, token: bytes) -> None:
+    """Be ``hosts`` hosts, all of which join at once, until the hub says that it is over."""
+    of_all = [SimulatedHost(number, world_size, token) for number in range(1, hosts)]
+    await asyncio.gather(*(host.live(place) for host in of_all))
+
 
 _DEADLINE_S = 120.0
 _ROUNDS = 5
@@ -58,7 +173,8 @@ def _measure(hosts: int, seconds: int) -> Measured | None:
     if dist.get_rank() == 0:
         return _hub(hosts, seconds)
     host, port, token = job_store().get("bench/hub").decode().split()
-    asyncio.run(simulate(hosts, hosts * RANKS_A_HOST, (host, int(port)), bytes.fromhex(token)))
+    place = host, int(port)
+    asyncio.run(_simulate(hosts, hosts * RANKS_A_HOST, place, bytes.fromhex(token)))
     return None
 
 
@@ -78,7 +194,7 @@ def _hub(hosts: int, seconds: int) -> Measured:
     percent = [_processor_percent(seconds / 6) for _ in range(6)]
     status_s = [_status_s(channel, world_size) for _ in range(_ROUNDS)]
     measured = Measured(percent, status_s, resident_mib() - before_mib)
-    channel.tell(OVER, b"")
+    channel.tell(_OVER, b"")
     _wait_for(lambda: len(channel.children.connections()) == 0)
     channel.close()
     return measured

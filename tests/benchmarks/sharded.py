@@ -3,9 +3,7 @@
 *A unit's collective*, one process: models alike of 40 units, whose collectives go to torch's fake
 process group of two ranks and send nothing, have one step in turns, round by round.  A sample is
 the difference of two of them in a round, processor time of the training thread in forward and
-backward, over the step's 120 collectives; what ends the step is in it.  The drain sleeps, and is
-called now and then.  Beside it stand a tracer that is paused after the first rounds, and the
-control, two untraced models.
+backward, over the step's 120 collectives.  The drain sleeps, and is called now and then.
 
 *A whole step*, two gloo ranks: two models alike, each layer a unit, take turns in blocks of steps;
 one is traced, with all exporters, and one is as ``fully_shard`` made it.
@@ -13,12 +11,10 @@ one is traced, with all exporters, and one is as ``fully_shard`` made it.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -26,15 +22,22 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from hooktrace.commands.bench.cost import _block
-from hooktrace.commands.bench.harness import in_turns, rounds_of
+from hooktrace.commands.bench.harness import in_turns
 from hooktrace.commands.bench.table import Row
 from hooktrace.fsdp.trace import trace
 from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.tracer import Tracer
 
-from .backends import all_exporters, otlp_sink
-from .harness import LAYERS, WIDTH, Block, warm, whole_step_rows
+from .harness import (
+    LAYERS,
+    WIDTH,
+    Block,
+    blocks_in_turns,
+    otlp_sink,
+    tracer_with_all_exporters,
+    warm,
+    whole_step_rows,
+)
 
 UNITS = 40
 COLLECTIVES = 3 * UNITS
@@ -54,12 +57,10 @@ def sharded(*, quick: bool) -> Iterator[Row]:
     for what, side, budget in (
         ("a unit's collective, traced - untraced", "traced", _BUDGET_US),
         ("the same, traced and paused - untraced", "paused", None),
-        ("control, an untraced model against another", "control", None),
     ):
         pairs = zip(costs[side], costs["plain"], strict=True)
         added = [(more - less) / COLLECTIVES / 1e3 for more, less in pairs]
         yield Row(f"FSDP2: {what}", added, "µs/unit", budget=budget)
-    yield Row("FSDP2: that step, untraced", [ns / 1e6 for ns in costs["plain"]], "ms")
     with otlp_sink():
         rounds, _ = run_ranks(2, _whole_steps, 45.0 if quick else 240.0)
     yield from whole_step_rows("FSDP2: a whole step, traced / untraced", rounds)
@@ -72,8 +73,7 @@ def _unit_steps(rounds: int) -> dict[str, list[int]]:
     """
     dist.destroy_process_group()
     dist.init_process_group("fake", rank=0, world_size=2)
-    names = ("plain", "control", "traced", "paused")
-    sides = {name: _stack(_SIDE, UNITS) for name in names}
+    sides = {name: _stack(_SIDE, UNITS) for name in ("plain", "traced", "paused")}
     with _tracer() as tracer, _tracer() as paused:
         trace(sides["traced"], tracer=tracer)
         trace(sides["paused"], tracer=paused)
@@ -123,10 +123,9 @@ def _check(tracer: Tracer, collectives: int) -> None:
 
 def _whole_steps(seconds: float) -> list[list[Block]]:
     """Return blocks of a traced model, and of one that is not."""
-    with tempfile.TemporaryDirectory() as folder, Tracer(all_exporters(Path(folder))) as tracer:
+    with tracer_with_all_exporters() as tracer:
         ours, plain = _stack(WIDTH, LAYERS), _stack(WIDTH, LAYERS)
         trace(ours, tracer=tracer)
-        sides = [partial(_block, tracer, True, warm(model)) for model in (ours, plain)]
-        rounds = rounds_of(in_turns(sides), seconds)
+        rounds = blocks_in_turns(tracer, [(warm(ours), True), (warm(plain), True)], seconds)
         _check(tracer, 3 * LAYERS)
     return rounds

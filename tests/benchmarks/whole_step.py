@@ -1,9 +1,7 @@
 """A training step of 12.6 M parameters on 2 gloo ranks, buckets of 8 MB: traced, and checked.
 
 *Traced over untraced*: as the whole step of ``hooktrace bench``, with all exporters and for longer.
-On a machine that others use, wall-clock ratios scatter by several per cent.  Processor time of all
-threads is much steadier; with as many ranks as cores what it grows by is what a step can lose at
-most, but for waits.
+Processor time of all threads is steadier than the clock on a machine that others use.
 
 *Without a hook*: two models alike take turns in the same way: plain DDP, and what ``hooktrace run``
 makes of it, with record files.
@@ -18,24 +16,31 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import hooks
-from hooktrace.commands.bench.cost import _block
-from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack, rounds_of
+from hooktrace.commands.bench.harness import Hook, linear_stack
 from hooktrace.commands.bench.table import Row
 from hooktrace.integrations import ending, models
 from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer, default_tracer
 
-from .backends import all_exporters, otlp_sink
-from .harness import BATCH, LAYERS, WIDTH, Block, step_s, warm, whole_step_rows
+from .harness import (
+    BATCH,
+    LAYERS,
+    WIDTH,
+    Block,
+    blocks_in_turns,
+    otlp_sink,
+    step_s,
+    tracer_with_all_exporters,
+    warm,
+    whole_step_rows,
+)
 
 _PROBE_EVERY = 100
 """Steps, by default."""
@@ -53,12 +58,9 @@ def whole_step(*, quick: bool) -> Iterator[Row]:
 
 def _traced_blocks(seconds: float) -> list[list[Block]]:
     """Return blocks, traced and untraced."""
-    with tempfile.TemporaryDirectory() as folder, Tracer(all_exporters(Path(folder))) as tracer:
+    with tracer_with_all_exporters() as tracer:
         train = warm(_model(trace(hooks.allreduce_hook, tracer=tracer)))
-        sides = [partial(_block, tracer, recording, train) for recording in (True, False)]
-        rounds = rounds_of(in_turns(sides), seconds)
-        tracer.recording = True
-    return rounds
+        return blocks_in_turns(tracer, [(train, True), (train, False)], seconds)
 
 
 def _model(hook: Hook | None) -> DistributedDataParallel:
@@ -79,8 +81,7 @@ def _blocks_without_a_hook(seconds: float) -> list[list[Block]]:
         models.patch(DistributedDataParallel)
         models.know(ours)
         tracer = default_tracer()
-        sides = [partial(_block, tracer, model is ours, warm(model)) for model in (ours, plain)]
-        rounds = rounds_of(in_turns(sides), seconds)
+        rounds = blocks_in_turns(tracer, [(warm(ours), True), (warm(plain), False)], seconds)
         if {step.hook for step in tracer.steps()} != {"ddp_allreduce"}:
             raise RuntimeError("the model without a hook was not traced")
         ending.say_nothing()

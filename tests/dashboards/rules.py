@@ -1,9 +1,11 @@
-"""Names in rules and dashboards, read without a parser of YAML."""
+"""Names in rules and dashboards, read without a parser of YAML, and the dashboards' files."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from hooktrace.records.metrics import METRICS
 
@@ -11,7 +13,15 @@ from ..distributed.harness import REPOSITORY
 
 FOLDER = REPOSITORY / "dashboards"
 RULES = [FOLDER / "recording.rules.yml", FOLDER / "alerts.yml"]
+DASHBOARDS: dict[str, dict[str, Any]] = {
+    path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))
+}
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
+
+
+def queries(panel: dict[str, Any]) -> list[str]:
+    """Return a panel's expressions."""
+    return [target["expr"] for target in panel["targets"]]
 
 
 def series() -> set[str]:

@@ -14,13 +14,13 @@ from ..distributed.harness import REPOSITORY
 from ..distributed.programs import clean_environment
 from ..docs.pages import Page
 from ..exporters.processes import Prometheus, prometheus, until
-from . import panels, rules
+from . import rules
 
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 120.0
 QUERIES = [
-    q for f in panels.FILES for p in panels.dashboard(f)["panels"] for q in panels.queries(p)
+    query for d in rules.DASHBOARDS.values() for p in d["panels"] for query in rules.queries(p)
 ]
 
 
@@ -65,6 +65,13 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         yield query
 
 
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """What Prometheus says is in the log of the job."""
+    (tmp_path / "log").touch()
+    return tmp_path / "log"
+
+
 def test_the_queries_of_the_docs_are_promql(asked: Prometheus) -> None:
     """Each of docs/metrics.md is answered, if only by nothing."""
     found = [code for code in Page(REPOSITORY / "docs" / "metrics.md").codes if "(" in code]
@@ -74,37 +81,27 @@ def test_the_queries_of_the_docs_are_promql(asked: Prometheus) -> None:
         asked(code)  # raises where Prometheus refuses it
 
 
-def filled(expr: str) -> str:
-    """Return a panel's query as Grafana sends it, of all jobs and models."""
-    values = {"$__rate_interval": "10s", "$job": ".*", "$model": ".*"}
-    for name, value in values.items():
-        expr = expr.replace(name, value)
-    return expr
-
-
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query[:60])
-def test_a_panels_query_has_data(query: str, asked: Prometheus, tmp_path: Path) -> None:
+def test_a_panels_query_has_data(query: str, asked: Prometheus, log: Path) -> None:
     """At once or when the next scrapes are in; what nothing is wrong with has none, but zeros."""
-    expr = filled(query)
-    log = tmp_path / "log"
-    log.touch()
-    if expr.endswith(" > 0"):
-        assert asked(expr) == []
-        expr = expr.removesuffix(" > 0")
-    found = until(lambda: asked(expr), bool, log)
+    values = {"$__rate_interval": "10s", "$job": ".*", "$model": ".*"}  # as Grafana sends them
+    for name, value in values.items():
+        query = query.replace(name, value)
+    if query.endswith(" > 0"):
+        assert asked(query) == []
+        query = query.removesuffix(" > 0")
+    found = until(lambda: asked(query), bool, log)
     assert all(one["value"][1] != "NaN" for one in found), found
 
 
-def test_what_is_recorded_has_data(asked: Prometheus, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", sorted(rules.recorded()))
+def test_what_is_recorded_has_data(name: str, asked: Prometheus, log: Path) -> None:
     """Each rule's name is a series of the job."""
-    (tmp_path / "log").touch()
-    for name in rules.recorded():
-        assert until(lambda n=name: asked(n), bool, tmp_path / "log"), name  # type: ignore[misc]
+    assert until(lambda: asked(name), bool, log)
 
 
-def test_no_rule_fails(asked: Prometheus, tmp_path: Path) -> None:
+def test_no_rule_fails(asked: Prometheus, log: Path) -> None:
     """Each was evaluated without an error; alerts have data when they fire (test_rules.py)."""
-    (tmp_path / "log").touch()
 
     def found() -> list[tuple[str, str, str]]:
         groups = asked.ask("rules")["groups"]
@@ -112,5 +109,5 @@ def test_no_rule_fails(asked: Prometheus, tmp_path: Path) -> None:
             (r["name"], r["health"], r.get("lastError", "")) for g in groups for r in g["rules"]
         ]
 
-    healthy = until(found, lambda r: all(health == "ok" for _, health, _ in r), tmp_path / "log")
+    healthy = until(found, lambda r: all(health == "ok" for _, health, _ in r), log)
     assert {name for name, _, _ in healthy} == rules.recorded() | set(rules.alerts())

@@ -43,13 +43,9 @@ def test_each_alert_has_its_runbook() -> None:
     assert {name.lower() for name in rules.alerts()} == {a for a in anchors if "hooktrace" in a}
 
 
-def test_rules_are_valid() -> None:
-    """As Prometheus reads them."""
+def test_rules_and_configuration_are_valid(tmp_path: Path) -> None:
+    """As Prometheus reads them; that of the composed one, where it finds its rules."""
     assert promtool("check", "rules", *rules.RULES).count("SUCCESS") == 2
-
-
-def test_the_configuration_is_valid(tmp_path: Path) -> None:
-    """That of the composed Prometheus, where it finds its rules."""
     for path in (*rules.RULES, rules.FOLDER / "provisioning" / "prometheus.yml"):
         shutil.copy(path, tmp_path)
     assert "is valid" in promtool("check", "config", tmp_path / "prometheus.yml")

@@ -12,9 +12,7 @@ from tests.integrations import rows
 from tests.integrations.frameworks import needs_frameworks
 
 WRITTEN = json.loads(rows.FILE.read_text())
-FIX = (
-    "HOOKTRACE_TEST_WRITE=1 pytest tests/integrations tests/distributed/test_{run,integrations}.py"
-)
+FIX = "change docs/frameworks.json, after these tests have passed with those versions"
 
 
 def declared() -> list[tuple[rows.Framework, tuple[str, ...]]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import signal
-import subprocess
-import sys
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -53,58 +52,33 @@ def test_each_line_is_strict_json_and_gives_the_records_back(tmp_path: Path) -> 
     assert lines[-1] == {"kind": "losses", "closed": True}
 
 
-KILLED = """
-import os, sys
-from hooktrace.exporters.record_file import RecordFileExporter
-from hooktrace.exporters.retention import Retention
-from tests.exporters import records_sample as sample
-keep_all = Retention(window_every=1)  # a reader that is slow lets it write thousands of steps
-for name in sys.argv[2:]:
-    pid = os.fork()
-    if pid == 0:
-        exporter = RecordFileExporter(name, max_bytes=int(sys.argv[1]), retention=keep_all)
-        step = 0
-        while True:
-            exporter.export(sample.make_batch(steps=3, bucket_count=9, first_step=step))
-            step += 3
-            os.write(1, b"%d %d\\n" % (os.getpid(), step))
-    os.waitpid(pid, 0)
-    os.write(1, b"killed\\n")
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("max_bytes", [256 << 20, 4 * MIN_BYTES], ids=["one part", "rotating"])
-def test_a_killed_process_leaves_whole_steps(tmp_path: Path, max_bytes: int) -> None:
-    """After SIGKILL at several moments all steps that were exported are read, each whole.
+@pytest.mark.parametrize("after", [1, 40, 150])
+def test_a_killed_process_leaves_whole_steps(tmp_path: Path, max_bytes: int, after: int) -> None:
+    """After SIGKILL all steps that were exported are read, each whole.
 
     But for those of the parts that were removed: they are in the middle, and counted.
     """
-    kill_after = (1, 40, 150)
-    logdirs = [tmp_path / str(n) for n in kill_after]
-    root = str(Path(__file__).parents[2])
-    writer = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(max_bytes), *map(str, logdirs)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": root},
-        cwd=root,
-        start_new_session=True,
-    )
-    try:
-        assert writer.stdout is not None
-        for logdir, lines in zip(logdirs, kill_after, strict=True):
-            for _ in range(lines):
-                pid, exported = map(int, writer.stdout.readline().split())
-            os.kill(pid, signal.SIGKILL)
-            while (line := writer.stdout.readline()) != b"killed\n":
-                exported = int(line.split()[1])
-            assert size_of(logdir) <= max_bytes
-            check_killed(parts_of(logdir), exported)
-        assert writer.wait(timeout=60) == 0
-    finally:
-        if writer.poll() is None:
-            os.killpg(writer.pid, signal.SIGKILL)
-            writer.wait()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            keep_all = Retention(window_every=1)  # it may write thousands of steps
+            exporter = RecordFileExporter(tmp_path, max_bytes=max_bytes, retention=keep_all)
+            for step in itertools.count(0, 3):
+                exporter.export(sample.make_batch(steps=3, bucket_count=9, first_step=step))
+                os.write(writer, b"%d\n" % (step + 3))
+        finally:
+            os._exit(1)
+    os.close(writer)
+    with open(reader) as lines:
+        exported = [int(lines.readline()) for _ in range(after)]
+        os.kill(pid, signal.SIGKILL)
+        exported += map(int, lines)
+    os.waitpid(pid, 0)
+    assert size_of(tmp_path) <= max_bytes
+    check_killed(parts_of(tmp_path), exported[-1])
 
 
 def check_killed(paths: list[Path], exported: int) -> None:

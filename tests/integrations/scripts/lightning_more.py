@@ -37,42 +37,38 @@ def data() -> DataLoader:
     return DataLoader(TensorDataset(torch.randn(64, 64, generator=generator)), batch_size=4)
 
 
-def make_trainer(strategy: DDPStrategy, callback: Trace, epochs: int) -> lightning.Trainer:
-    return lightning.Trainer(
-        strategy=strategy, devices=2, accelerator="cpu", max_epochs=epochs, logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        callbacks=[callback],
-    )  # fmt: skip
+def fit(
+    epochs: int, hook: object, state: object, strategy: DDPStrategy, path: str | None = None
+) -> tuple[lightning.Trainer, Net, list[int]]:
+    """Train with a traced hook; return the trainer, the model and the steps that were recorded."""
+    net = Net()
+    with hooktrace.Tracer(error_every=0) as tracer:
+        trainer = lightning.Trainer(
+            strategy=strategy, devices=2, accelerator="cpu", max_epochs=epochs, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            callbacks=[Trace(hook, state, tracer=tracer)],
+        )  # fmt: skip
+        trainer.fit(net, data(), ckpt_path=path)
+        return trainer, net, [step.step for step in tracer.steps()]
 
 
-def post_local(tracer: hooktrace.Tracer) -> bool:
+def post_local() -> bool:
     state = hooks.PostLocalSGDState(None, dist.group.WORLD, 4)
     strategy = DDPStrategy(ddp_comm_state=state, model_averaging_period=2)
-    trainer = make_trainer(strategy, Trace(hooks.post_localSGD_hook, state, tracer=tracer), 1)
-    trainer.fit(Net(), data())
+    fit(1, hooks.post_localSGD_hook, state, strategy)
     return strategy._model_averager is not None and state.iter == 4
 
 
-def resumed(tracer: hooktrace.Tracer) -> tuple[bool, list[int]]:
+def resumed() -> tuple[bool, list[int]]:
     """Return whether a run that goes on from a checkpoint ends as the whole one; its steps."""
-
-    def fit(epochs: int, path: str | None = None) -> tuple[lightning.Trainer, Net]:
+    runs = []
+    for epochs, path in ((1, None), (2, None), (2, f"{FOLDER}/half.ckpt")):
         state = hooks.PowerSGDState(None, 2, 2)
-        net = Net()
-        own = hooktrace.Tracer(error_every=0)
-        trainer = make_trainer(
-            DDPStrategy(), Trace(hooks.powerSGD_hook, state, tracer=tracer if path else own), epochs
-        )
-        trainer.fit(net, data(), ckpt_path=path)
-        own.close()
-        return trainer, net
-
-    first, _ = fit(1)
-    first.save_checkpoint(f"{FOLDER}/half.ckpt")
-    _, whole = fit(2)
-    _, net = fit(2, f"{FOLDER}/half.ckpt")
-    same = all(torch.equal(a, b) for a, b in zip(net.parameters(), whole.parameters(), strict=True))
-    return same, [s.step for s in tracer.steps()]
+        trainer, net, steps = fit(epochs, hooks.powerSGD_hook, state, DDPStrategy(), path)
+        if epochs == 1:
+            trainer.save_checkpoint(f"{FOLDER}/half.ckpt")
+        runs.append(torch.cat([p.detach().flatten() for p in net.parameters()]))
+    return torch.equal(*runs[1:]), steps
 
 
 def fabric(tracer: hooktrace.Tracer) -> int:
@@ -90,11 +86,8 @@ def fabric(tracer: hooktrace.Tracer) -> int:
 
 def main() -> None:
     dist.init_process_group("gloo")
-    facts: dict[str, object] = {}
-    with hooktrace.Tracer(error_every=0) as tracer:
-        facts["averages models"] = post_local(tracer)
-    with hooktrace.Tracer(error_every=0) as tracer:
-        facts["resumed"], facts["steps"] = resumed(tracer)
+    facts: dict[str, object] = {"averages models": post_local()}
+    facts["resumed"], facts["steps"] = resumed()
     with hooktrace.Tracer(error_every=0) as tracer:
         facts["fabric"] = fabric(tracer)
     if dist.get_rank() == 0:

@@ -1,0 +1,188 @@
+"""What a check makes of how ranks ended, its report, and what cannot be checked.
+
+On real ranks: distributed/test_check.py.  What is right and wrong: check/test_oracles.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hooktrace
+from hooktrace.records.errors import UsageError
+from hooktrace.testing.check import check_hook
+from hooktrace.testing.check.command import as_markdown, as_text
+from hooktrace.testing.check.host import judge
+from hooktrace.testing.check.launch import check
+from hooktrace.testing.check.rank import Context
+from hooktrace.testing.check.result import CaseResult, CheckResult, Measured, Problem
+from hooktrace.testing.check.spec import HookSpec
+from hooktrace.testing.check.stacks import where
+from hooktrace.testing.ranks import RankError
+
+STANDS = """Current thread 0x01 (most recent call first):
+  File "/home/me/hooks.py", line 7 in stands_still"""
+WORDS = """terminate called after throwing an instance of 'gloo::EnforceNotMet'
+  what():  [enforce fail at /build/gloo/pair.cc:456] too long
+
+Fatal Python error: Aborted
+
+"""
+ONE, OTHER = {"r": "x"}, {"r": "y"}
+RAISED = RankError(1, "it ended with exit code 1", Path())
+
+
+def rank(number: int, *kinds: str, **options: Any) -> CaseResult:
+    """Return the result of a rank with problems of these kinds."""
+    problems = [Problem(case="c", kind=kind, message="m", rank=number) for kind in kinds]
+    return CaseResult(case="c", problems=problems, **options)
+
+
+def judged(*results: CaseResult | None, ended: Exception | None = None, said: str = "") -> Any:
+    """Return what is made of two ranks' results; ``said``: by rank 1."""
+    context = Context(
+        hook=HookSpec(name="h", hook=None), size=2, timeout_s=20.0, result=CaseResult(case="c")
+    )
+    left = {number: one for number, one in enumerate(results) if one is not None}
+    return judge(context, left, ended, {1: said})
+
+
+@pytest.mark.parametrize(
+    ("results", "ended", "expected"),
+    [
+        ((rank(0), rank(1)), None, []),
+        # A rank is named only if not all saw it.
+        ((rank(0, "a"), rank(1, "a")), None, [("a", None)]),
+        ((rank(0), rank(1, "a")), None, [("a", 1)]),
+        # What each rank got is compared here.
+        ((rank(0, "a", bits=ONE), rank(1, bits=OTHER)), None, [("replicas_diverge", None)]),
+        # A later error is explained by the connection that the first one lost.
+        ((rank(0, "b", raised_at=6.1), rank(1, "a", raised_at=5.0)), RAISED, [("a", 1)]),
+        ((None, rank(1, "a", raised_at=5.0)), RAISED, [("a", 1)]),
+        ((rank(0, "a", raised_at=5.1), rank(1, "a", raised_at=5.0)), RAISED, [("a", None)]),
+    ],
+)  # fmt: skip
+def test_the_first_cause_counts(
+    results: tuple[CaseResult | None, ...],
+    ended: Exception | None,
+    expected: list[tuple[str, int | None]],
+) -> None:
+    """And nothing that follows from it."""
+    assert [(f.kind, f.rank) for f in judged(*results, ended=ended).problems] == expected
+
+
+def test_ranks_without_a_result_hang_or_crashed() -> None:
+    """Where they stand, their last words, and not what the others made of it."""
+    hung = judged(None, None, ended=TimeoutError(), said=f"Timeout (0:00:20)!\n{STANDS}\n")
+    assert (hung.status, hung.stacks) == ("fail", f"rank 1:\nTimeout (0:00:20)!\n{STANDS}\n")
+    ended = RankError(1, "killed by SIGABRT", Path())
+    crashed = judged(rank(0, "exception", raised_at=4.1), None, ended=ended, said=WORDS + STANDS)
+    found = [(f.kind, f.rank, f.message) for case in (hung, crashed) for f in case.problems]
+    waits = "not done after 20 s; rank 0: no stacks; rank 1: in stands_still (hooks.py:7)"
+    words = "rank 1: killed by SIGABRT; its last words: pair.cc:456 too long"
+    assert found == [
+        ("hang", None, waits),
+        ("crash", 1, f"{words}; in stands_still (hooks.py:7)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        ("/site-packages/torch/distributed/algorithms/ddp_comm_hooks/x.py", "in send (x.py:1)"),
+        (f"{hooktrace.__path__[0]}/hooks/gather.py", "in send (gather.py:1)"),
+        (f"{hooktrace.__path__[0]}/tracing/drain.py", "no code of the hook runs"),
+        ("/lib/python3/site-packages/torch/futures/__init__.py", "no code of the hook runs"),
+    ],
+)
+def test_standard_hooks_are_hooks(file: str, place: str) -> None:
+    """The rest of torch and of hooktrace is not."""
+    assert where(f'Thread 0x1 (most recent call first):\n  File "{file}", line 1 in send') == place
+
+
+SUM = "the sum is not divided: gradients weigh {} (each rank its own); divide"
+RESULT = CheckResult(
+    hook="pkg:h",
+    ranks=2,
+    cases=[
+        CaseResult(
+            case="many",
+            problems=[Problem(case="many", kind="not_averaged", message=SUM.format(2))],
+            measured=Measured(error=0.0123, sum_error=0.0, ratio=4.0),
+            stacks="Thread 0x1",
+        ),
+        CaseResult(
+            case="odd",
+            problems=[Problem(case="odd", kind="not_averaged", message=SUM.format(2.01))],
+        ),
+        CaseResult(
+            case="nan",
+            problems=[Problem(case="nan", kind="nan_hidden", message="hidden | look", rank=1)],
+        ),
+        CaseResult(case="join", note="said", seconds=1.25),
+    ],
+)
+
+
+def test_a_report_says_everything_once() -> None:
+    """What a case shares with one before it is named, not repeated; stacks come last."""
+    lines = [line.rstrip() for line in as_text(RESULT).splitlines()]
+    text = "\n".join(lines)
+    assert f" many   fail   0.0   not_averaged: {SUM.format(2)}" in text
+    assert " odd    fail   0.0   not_averaged: as in 'many'" in text
+    assert " nan    warn   0.0   nan_hidden: rank 1: hidden | look" in text
+    assert " join   pass   1.2   said" in text
+    assert (
+        "pkg:h on 2 gloo ranks: fail; 2 failed, 1 warned, 1 passed; relative error of a step "
+        "0.012, of their sum exact; compression 4"
+    ) in lines
+    assert lines[-1] == "Thread 0x1"
+    row = as_markdown([RESULT]).splitlines()[-1]
+    assert row == (
+        "| `pkg:h` | fail | 0.012 | exact | 4 | not_averaged (many, odd): the sum is "
+        "not divided: gradients weigh 2 (each rank its own); nan_hidden (nan): hidden \\| look |"
+    )
+
+
+def of_group(group: Any) -> Any:
+    return ("state", group)
+
+
+def of_nothing(group: Any = None) -> Any:
+    return ("state", group)
+
+
+HOOKS = "tests.distributed.check_hooks"
+AVERAGES = HookSpec(name="h", hook=f"{HOOKS}:averages")
+
+
+@pytest.mark.parametrize(("name", "group"), [("of_group", "group"), ("of_nothing", None)])
+def test_a_state_gets_the_group_where_it_asks_for_one(name: str, group: str | None) -> None:
+    """A class such as PowerSGDState, or a function without arguments."""
+    spec = HookSpec(name="h", hook="hooktrace.hooks:noop_hook", make_state=f"{__name__}:{name}")
+    loaded = spec.load()
+    assert (loaded.new_state("group"), loaded.local) == (("state", group), True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        (lambda: HookSpec(name="h", hook="no.such:hook").load(),
+         r"no.such:hook could not be imported .*a hook that is in it$"),
+        (lambda: HookSpec(name="h", hook=f"{HOOKS}:not_callable").load(),
+         r"not_callable is a int and no hook; .*takes \(state, bucket\)$"),
+        (lambda: HookSpec(name="h", hook=AVERAGES.hook, make_state=f"{HOOKS}:not_callable").load(),
+         r"is a int and no state; .* needs its own$"),
+        (lambda: check_hook(f"{HOOKS}.averages"), r"write package\.module:attribute"),
+        (lambda: check_hook(lambda state, bucket: None),
+         r"pass its name as 'package\.module:attribute'"),
+        (lambda: check([], ranks=0), "pass 1 or more"),
+        (lambda: check([], timeout_s=0.0), "pass a timeout above 0"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_checked_is_told_with_a_fix(asked: Any, error: str) -> None:
+    """Before any process starts, and what is imported in the process of the ranks."""
+    with pytest.raises((UsageError, TypeError), match=error):
+        asked()
