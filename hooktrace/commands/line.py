@@ -327,16 +327,13 @@ def check(
     case: Annotated[
         list[str] | None, typer.Option(help="Only this case; may be repeated.", show_default=False)
     ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print a table for a README.")
-    ] = False,
 ) -> None:
     """Find out what is wrong with a hook on real ranks; the exit code is 1 if anything is."""
     from ..testing.check.command import run
 
     code = run(
         hook, state, standard=standard, ranks=ranks, local=local, timeout_s=timeout,
-        cases=case or [], markdown=markdown,
+        cases=case or [],
     )  # fmt: skip
     raise typer.Exit(code)
 

@@ -37,7 +37,6 @@ def run(
     local: bool,
     timeout_s: float,
     cases: list[str],
-    markdown: bool,
 ) -> int:
     """Check a hook, or all standard ones; returns 1 if anything failed, else 0.
 
@@ -62,9 +61,7 @@ def run(
             status.update(f"{spec.name}, {result.case}: {result.status}")
 
         results = check(specs, ranks=ranks, timeout_s=timeout_s, cases=cases, seen=seen)
-    if markdown:
-        console.print(as_markdown(results), markup=False, soft_wrap=True)
-    elif hook is None:
+    if hook is None:
         console.print(_table(_HEAD, [_row(result) for result in results]))
     else:
         print_result(console, results[0])
@@ -110,14 +107,6 @@ def as_text(result: CheckResult) -> str:
     with console.capture() as captured:
         print_result(console, result)
     return captured.get()
-
-
-def as_markdown(results: Sequence[CheckResult]) -> str:
-    """Return a markdown table with a row a hook."""
-    rows = [_HEAD, ("---",) * len(_HEAD)]
-    for name, *others, found in map(_row, results):
-        rows.append((f"`{name}`", *others, found.replace("\n", "; ").replace("|", "\\|")))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
