@@ -30,14 +30,14 @@ _NOTHING = "nothing was recorded: no model has communicated while it was traced"
 class _Ending:
     """Of this process: ``pid``, since a fork inherits it; what it saw; what it is to say.
 
-    ``has_fsdp1``: a model of FSDP1 was made, which is not traced.
+    ``untraced``: why a sharded model was not traced, if none is.
     """
 
     pid = 0
     tracer: Tracer | None = None
     rank = 0
     failed = False
-    has_fsdp1 = False
+    untraced = ""
 
 
 _here = _Ending()
@@ -60,9 +60,9 @@ def failed() -> None:
     _here.failed = True
 
 
-def fsdp1_seen() -> None:
-    """Take note of a model that cannot be traced."""
-    _here.has_fsdp1 = True
+def sharded_seen(why: str) -> None:
+    """Take note of a sharded model, and of why it is not traced if it is not."""
+    _here.untraced = why
 
 
 def model_seen() -> None:
@@ -150,10 +150,8 @@ def _are_recorded() -> bool:
 def _why() -> str:
     if "torch" not in sys.modules:
         return "the script did not import torch"
-    if _here.has_fsdp1:
-        return "a model is sharded by FSDP1, which is not traced; fully_shard's models are"
-    if _has("FSDPModule"):
-        return "a model is sharded by fully_shard, but was not called, or could not be traced"
+    if _here.untraced:
+        return f"a model is sharded by {_here.untraced}"
     if os.environ.get("WORLD_SIZE", "1") in ("", "1") and not _had_children():
         return (
             "it ran as one process, in which frameworks make none; start several, as with "
@@ -169,12 +167,6 @@ def _had_children() -> bool:
     """Return whether processes that this one started have worked and ended."""
     times = os.times()
     return times.children_user + times.children_system > 0
-
-
-def _has(name: str) -> bool:
-    """Return whether an object of a class is there still; ``name``: its own or a base's."""
-    kinds = {type(thing) for thing in gc.get_objects()}
-    return any(name in {base.__name__ for base in kind.__mro__[:-1]} for kind in kinds)
 
 
 def _say(*lines: str) -> None:

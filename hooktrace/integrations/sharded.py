@@ -58,7 +58,7 @@ def _warning(original: Any) -> Any:
         from ..staging.job import current_rank
         from . import ending
 
-        ending.fsdp1_seen()
+        ending.sharded_seen("FSDP1, which is not traced; fully_shard's models are")
         if current_rank() == 0:
             _warn_once(_FSDP1)
 
@@ -70,6 +70,7 @@ def _choosing(original: Any) -> Any:
         original(self, *args, **options)
         from . import ending
 
+        ending.sharded_seen("fully_shard, but was not called, or could not be traced")
         ending.choose_folder()
 
     return init

@@ -70,13 +70,9 @@ class TrackerExporter:
     def _log(self, completed: list[CompletedStep]) -> None:
         step = completed[-1][0]
         prefix = "hooktrace/" if step.model == self._first else f"hooktrace/{step.model}/"
+        own = {"hooktrace/step": float(step.step), "hooktrace/anomalies": float(self._anomalies)}
         for summary in summarize(completed):
-            numbers = numbers_of(summary, prefix)
-            own = {
-                "hooktrace/step": float(step.step),
-                "hooktrace/anomalies": float(self._anomalies),
-            }
-            self._fn(own | numbers)
+            self._fn(own | numbers_of(summary, prefix))
 
     def close(self) -> None:
         """Do nothing: the tracker is somebody else's."""

@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from distributed import LocalCluster
 
 from hooktrace.analysis.compare.command import run_compare
 from hooktrace.analysis.report.command import run_report
-from tests.exporters.processes import running
+from tests.exporters.processes import running, until
 from tests.ports import free_port
 
 A, B = map(Path, sys.argv[1:])
@@ -57,19 +56,15 @@ def ray_cluster() -> Iterator[str]:
         *("--node-ip-address", "127.0.0.1", "--port", str(free_port()), "--num-cpus", "2"),
         *("--include-dashboard", "false", "--ray-client-server-port", str(port)),
     )
-    with running(head, log=Path("ray.log")):
-        until_connected(port)
+    with running(head, log := Path("ray.log")):
+        until(lambda: socket.create_connection(("127.0.0.1", port), 1), is_open, log)
         yield f"ray://127.0.0.1:{port}"
 
 
-def until_connected(port: int) -> None:
-    """Wait until somebody listens."""
-    end = time.monotonic() + 60
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        assert time.monotonic() < end, Path("ray.log").read_text()
-        time.sleep(0.1)
+def is_open(connection: socket.socket) -> bool:
+    """Somebody listens."""
+    connection.close()
+    return True
 
 
 if __name__ == "__main__":
