@@ -78,7 +78,6 @@ def _blocks_without_a_hook(seconds: float) -> list[list[Block]]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HOOKTRACE_RECORD_DIR"] = folder
         ours, plain = _model(None), _model(None)
-        models.patch(DistributedDataParallel)
         models.know(ours)
         tracer = default_tracer()
         rounds = blocks_in_turns(tracer, [(warm(ours), True), (warm(plain), False)], seconds)
