@@ -51,11 +51,7 @@ DEFAULT = list(GROUPS)[:10]
 
 
 def run(only: Sequence[str], *, quick: bool, json_path: Path | None) -> int:
-    """Measure groups and print their rows; returns 0, or 1 when one could not be measured.
-
-    ``only``: names of ``GROUPS``, the default ones without a name.  ``json_path`` names a file that
-    gets all numbers.
-    """
+    """Measure groups, the default ones without a name; 1 when one could not be measured, else 0."""
     warnings.filterwarnings("ignore", module=r"torch\.")
     console = Console(highlight=False, markup=False, soft_wrap=True)
     facts = machine_facts()

@@ -74,10 +74,7 @@ def _measure(samples: int) -> np.ndarray:
 
 
 def _periods_ns() -> Iterator[int]:
-    """Wait for the next step, ten a second, and yield how long it is to say the last one took.
-
-    A step in 200 says that it took three times as long.
-    """
+    """Wait for the next of ten steps a second, and yield its period; of one in 200 threefold."""
     source = random.Random(0)
     next_s = time.monotonic()
     while True:

@@ -119,10 +119,7 @@ class _Sink(BaseHTTPRequestHandler):
 
 @contextmanager
 def otlp_sink() -> Iterator[None]:
-    """Run an OTLP backend in this process, which takes everything and keeps nothing.
-
-    The exporters of processes that are started meanwhile find it by the environment.
-    """
+    """Run an OTLP backend that keeps nothing; processes that start find it by the environment."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Sink) as server:
         endpoint = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -71,10 +71,7 @@ def _plain(hook: Hook) -> Hook:
 
 
 class Peer(NamedTuple):
-    """A hook of hooktrace and what it is compared with, torch's own or serialised (``form``).
-
-    ``state`` makes a hook's state with what it is given the classes of.
-    """
+    """A hook, and what it is compared with (``form``); ``state`` makes its state of classes."""
 
     name: str
     ours: Hook

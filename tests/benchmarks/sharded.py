@@ -67,10 +67,7 @@ def sharded(*, quick: bool) -> Iterator[Row]:
 
 
 def _unit_steps(rounds: int) -> dict[str, list[int]]:
-    """Return the processor time of the training thread in each step, ns, by side.
-
-    Raises ``RuntimeError`` where a step had other collectives, or records were lost.
-    """
+    """Return the processor time of the training thread in each step, ns, by side."""
     dist.destroy_process_group()
     dist.init_process_group("fake", rank=0, world_size=2)
     sides = {name: _stack(_SIDE, UNITS) for name in ("plain", "traced", "paused")}

@@ -41,10 +41,7 @@ Link = Sequence[str]
 
 
 def tune(*, quick: bool) -> Iterator[Row]:
-    """Yield the place of each named setting, and how far its step is from that of a run alone.
-
-    ``quick``: one link, one model and one other hook and limit, to see that it works.
-    """
+    """Yield the place of each named setting, and how far its step is from that of a run alone."""
     hooks, caps = (HOOKS[1:2], CAPS[:1]) if quick else (HOOKS, CAPS)
     cells = [*product(LINKS, MODELS.items())]
     for mbit, (name, model) in cells[2:3] if quick else cells:

@@ -150,10 +150,7 @@ def _stages(bucket: BucketRecord) -> Iterator[tuple[int, int, int]]:
 
 
 def _pair(events: list[tuple[int, int]], buckets: list[BucketRecord]) -> WireComparison:
-    """Pair events with collectives: a backend executes them in the order of their launch.
-
-    Raises ``RuntimeError`` when there are not as many of one as of the other.
-    """
+    """Pair events with collectives: a backend executes them in the order of their launch."""
     stages = sorted(times for bucket in buckets for times in _stages(bucket))
     if len(events) != len(stages):
         raise RuntimeError(

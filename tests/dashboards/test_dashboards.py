@@ -27,10 +27,7 @@ UNDRAWN = {
 
 @EACH
 def test_panels_choose_job_and_say_what_misleads(name: str) -> None:
-    """Two jobs are never mixed unseen, and every description is more than a title.
-
-    Grafana knows a dashboard by its uid, and asks the data source that is chosen.
-    """
+    """Two jobs are never mixed unseen; every description is more than a title."""
     dashboard = rules.DASHBOARDS[name]
     panels = dashboard["panels"]
     assert dashboard["uid"] == name

@@ -123,10 +123,7 @@ def plain(step: CompletedStep, *, sent: tuple[Transfer, ...] | None) -> Complete
 
 
 def on_device(step: CompletedStep, *, resolved: bool = True) -> CompletedStep:
-    """Return the step as if it ran on a GPU: device times run from 0 and are twice as long.
-
-    With ``resolved=False`` the device events never came back.
-    """
+    """As if it ran on a GPU: from 0 and twice as long; or whose events never came back."""
     record, buckets = step
     moved = []
     for bucket in buckets:

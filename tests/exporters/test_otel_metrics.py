@@ -89,10 +89,7 @@ def test_totals_begin_once_and_grow() -> None:
 
 
 def test_a_reader_that_wants_deltas_gets_increases() -> None:
-    """Of counters and histograms, from where the last one ended; gauges stay as they are.
-
-    What nothing was added to is not sent again; the extremes are those of the interval.
-    """
+    """Of counters and histograms, if something was added; gauges stay as they are."""
     reader = InMemoryMetricReader(preferred_temporality={Counter: DELTA, Histogram: DELTA})
     aggregates = own(reader)
     seen = []

@@ -85,10 +85,7 @@ def values(series: list[dict[str, Any]], label: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_prometheus_knows_the_ranks_that_it_finds_and_is_told(make: Make, tmp_path: Path) -> None:
-    """Two by their files, two as with a PodMonitor, by series that say it; nothing clashes.
-
-    A restarted job goes on with its series.
-    """
+    """Two by files, two by series as with a PodMonitor; a restarted job goes on with its own."""
     told = [make(), make()]
     found_by_file = [make(file_sd=tmp_path / "targets") for _ in range(2)]
     for rank, exporter in enumerate([*found_by_file, *told]):

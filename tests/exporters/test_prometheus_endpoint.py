@@ -72,10 +72,7 @@ def test_what_cannot_be_served_ends_in_its_fix(
 def test_two_tracers_of_a_process_share_a_port(
     make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Their counts add up, nothing is there twice, and the last one to close frees it.
-
-    The gauges of one go with it: a last value of what has ended says nothing.
-    """
+    """Their counts add up; the last one to close frees it; the gauges of one go with it."""
     port = free_port()
     first, second = (make(port=port, local_rank=0, file_sd=tmp_path) for _ in range(2))
     first.export(replace(make_batch(steps=3), losses={"late": 2}))
@@ -116,10 +113,7 @@ def test_a_forked_child_shares_nothing_of_its_parent(make: Make) -> None:
 
 
 def test_file_sd_is_written_once_known_and_removed(make: Make, tmp_path: Path) -> None:
-    """It appears with the first export, names the rank, and goes with ``close``.
-
-    Rank, local rank and host stand there, or on each series where there is no file.
-    """
+    """It names the rank, from the first export to ``close``; without it each series does."""
     plain, exporter = make(), make(file_sd=tmp_path / "targets")
     assert list((tmp_path / "targets").iterdir()) == []
     for one in (plain, exporter):

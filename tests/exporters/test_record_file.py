@@ -56,10 +56,7 @@ def test_each_line_is_strict_json_and_gives_the_records_back(tmp_path: Path) -> 
 @pytest.mark.parametrize("max_bytes", [256 << 20, 4 * MIN_BYTES], ids=["one part", "rotating"])
 @pytest.mark.parametrize("after", [1, 40, 150])
 def test_a_killed_process_leaves_whole_steps(tmp_path: Path, max_bytes: int, after: int) -> None:
-    """After SIGKILL all steps that were exported are read, each whole.
-
-    But for those of the parts that were removed: they are in the middle, and counted.
-    """
+    """All that were exported are read, each whole, but for parts that were removed and counted."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

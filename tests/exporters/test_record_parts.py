@@ -67,10 +67,7 @@ def test_every_part_can_be_read_alone(tmp_path: Path) -> None:
 def test_what_no_part_can_hold_is_lost_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It takes no other records with it: the parts before it stay.
-
-    Also what would fit into a part that had no beginning.
-    """
+    """It takes no other records with it; also what would fit if a part had no beginning."""
     huge = replace(sample.make_anomaly(), message="x" * MIN_BYTES)
     large = replace(sample.make_anomaly(), message="x" * 6900)
     batch = replace(sample.make_batch(bucket_count=120), records=(huge, large))

@@ -22,10 +22,7 @@ RANKS = 2
 
 
 class Run(NamedTuple):
-    """One run under ``hooktrace run``: what it said, and the folder of its records.
-
-    ``facts``: the last line of its standard output, as far as that is JSON.
-    """
+    """One run under ``hooktrace run``; ``facts``: the last line of what it printed, if JSON."""
 
     lines: list[str]
     errors: str
@@ -33,10 +30,7 @@ class Run(NamedTuple):
     folder: Path
 
     def steps(self, model: str) -> list[StepRecord]:
-        """Return a model's steps, which all ranks have alike, whole and without an anomaly.
-
-        But for stalls: a busy machine may hold a step up for seconds.
-        """
+        """Return a model's steps, alike on all ranks, whole, without an anomaly but stalls."""
         found = []
         for file in self._files():
             records = read_parts([file])

@@ -32,10 +32,7 @@ REFUSED = [f"bf16_compress_{what} of torch is refused" for what in ("hook", "wra
 def test_a_failing_hook_is_named_with_how_it_fails(
     hook: Any, how: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also inside torch's wrappers, of which bfloat16's is refused itself; on gloo alone.
-
-    A torch that was built for a device refuses none of bfloat16's.
-    """
+    """Also inside torch's wrappers; on gloo alone; bfloat16's by the build of torch."""
     ddp: Any = SimpleNamespace(module=torch.nn.Linear(1, 1), process_group=None)
     for backend, refuses, expected in (
         ("gloo", True, how), ("nccl", True, None), ("gloo", False, None if how in REFUSED else how)

@@ -82,10 +82,7 @@ def test_how_a_script_ends_is_its_own_affair(code: str, exit_code: int, tmp_path
 
 
 def test_no_model_is_said_once_and_why(tmp_path: Path) -> None:
-    """Also where the script had children, which say nothing of their own; nothing is imported.
-
-    Neither torch, nor the library of the command line, nor what traces.
-    """
+    """Also where the script had children; and nothing heavy is imported for it."""
     heavy = "{'torch', 'typer', 'numpy', 'msgspec', 'hooktrace.tracing.tracer', 'hooktrace.hooks'}"
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'])"
     (tmp_path / "script.py").write_text(f"{child}; print({heavy} & set(sys.modules))")

@@ -44,10 +44,7 @@ def test_a_second_train(tmp_path: Path) -> None:
 @shows(ACCELERATE, "sharded by its FSDP2, without a line and by `fsdp.trace` (see below)")
 @shows(TRANSFORMERS, "sharded by FSDP2, without a line and by `fsdp.trace` (see below)")
 def test_a_model_that_it_shards(tmp_path: Path) -> None:
-    """By Accelerate's plugin, under which a step is the Trainer's, of two batches.
-
-    Evaluations and checkpoints between are none.
-    """
+    """A step is the Trainer's, of two batches; evaluations and checkpoints between are none."""
     ran = traced_as_without("trainer_sharded.py", tmp_path, "by-hand")
     steps = ran.steps("GPT2LMHeadModel")
     assert len(steps) == ran.facts["optimizer steps"] == 12
