@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 from ..staging.units import ShardedModel
-from .torch_groups import fsdp_module
 
 _steps: weakref.WeakKeyDictionary[nn.Module, weakref.ref[ShardedModel]]
 _steps = weakref.WeakKeyDictionary()
@@ -35,7 +35,7 @@ def _of(module: nn.Module) -> ShardedModel | None:
 @functools.cache
 def _listen() -> None:
     """Have FSDP's modules tell; once a process."""
-    kind: Any = fsdp_module()
+    kind: Any = FSDPModule
     finalize = getattr(kind, "finalize_backward", None)
     if finalize is None:
         return

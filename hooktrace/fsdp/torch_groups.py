@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 from ..staging.units import UnitInfo
 
@@ -110,16 +111,6 @@ class ParameterGroup:
         return int(getattr(self._group.mesh_info, "shard_mesh_size", 1))
 
 
-def fsdp_module() -> type[nn.Module] | None:
-    """Return the class of modules that ``fully_shard`` was called for; ``None``: torch has none."""
-    try:
-        from torch.distributed.fsdp import FSDPModule
-    except ImportError:
-        return None
-    kind: Any = FSDPModule  # a mixin, which is no module to type checkers
-    return kind if hasattr(kind, "set_custom_all_gather") else None
-
-
 def waits_for_script(modules: Iterable[nn.Module]) -> bool:
     """Return whether backward passes of one of these modules are still to be finalised by hand."""
     name = "manual_backward_finalization_active"  # from torch 2.15 on
@@ -136,9 +127,9 @@ def sharded_modules(root: nn.Module) -> dict[nn.Module, str]:
 
     With their names, ``<root>`` of the root itself.
     """
-    kind = fsdp_module()
+    kind: Any = FSDPModule  # a mixin, which is no module to type checkers
     named = root.named_modules()
-    return {one: name or "<root>" for name, one in named if kind and isinstance(one, kind)}
+    return {one: name or "<root>" for name, one in named if isinstance(one, kind)}
 
 
 def groups_of(root: nn.Module) -> Iterator[ParameterGroup]:

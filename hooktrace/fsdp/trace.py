@@ -29,7 +29,6 @@ from .probe import UnitProbe
 from .stamps import Stamps
 from .torch_groups import (
     ParameterGroup,
-    fsdp_module,
     groups_of,
     sharded_modules,
     states_of,
@@ -62,8 +61,8 @@ def trace(
     those that were set before.  A model that is traced already is traced anew, not twice.
 
     Returns what takes the tracing away again.  Raises ``TypeError`` for a model that is not
-    sharded by ``fully_shard``, ``RuntimeError`` for a version of torch without its hook points,
-    ``ValueError`` for a hook with error feedback that serves another model.
+    sharded by ``fully_shard``, ``RuntimeError`` for a version of torch that keeps parameter groups
+    elsewhere, ``ValueError`` for a hook with error feedback that serves another model.
     """
     _refuse_others(model)
     groups = list(groups_of(unwrapped(model)))
@@ -88,11 +87,6 @@ def _refuse_others(model: nn.Module) -> None:
         raise TypeError(
             f"cannot trace a {type(model).__name__}; pass the module that fully_shard was called "
             "for"
-        )
-    if fsdp_module() is None:
-        raise RuntimeError(
-            "this version of torch has no hook points for FSDP2 (set_custom_all_gather); use "
-            "torch 2.13, or DDP with hooktrace.instrument"
         )
     if sharding_of(model) == "FSDP1":
         raise TypeError(

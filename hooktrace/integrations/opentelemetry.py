@@ -22,7 +22,7 @@ class HooktraceInstrumentor:
 
     def instrumentation_dependencies(self) -> Collection[str]:
         """Return what is instrumented, as requirements."""
-        return ("torch >= 2.6",)
+        return ("torch >= 2.10",)
 
     def instrument(self, **options: Any) -> None:
         """Trace the models that are made from now on; options are for other instrumentors."""

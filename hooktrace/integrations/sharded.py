@@ -135,11 +135,10 @@ def _under_way() -> Iterator[nn.Module]:
 
 def name_of(model: nn.Module) -> str:
     """Return the name of a model's class, as it was before it was sharded or compiled."""
-    from ..fsdp.torch_groups import fsdp_module
+    from torch.distributed.fsdp import FSDPModule
 
     inner: Any = getattr(model, "_orig_mod", model)
-    mixin: Any = fsdp_module() or ()  # a class of no class where torch has none
-    return next(kind for kind in type(inner).__mro__ if not issubclass(kind, mixin)).__name__
+    return next(kind for kind in type(inner).__mro__ if not issubclass(kind, FSDPModule)).__name__
 
 
 def _warn_once(what: str) -> None:

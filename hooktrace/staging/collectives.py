@@ -110,8 +110,7 @@ reduce_scatter_flat: Any = (
 _SUM = dist.ReduceOp.SUM
 _SUM_OPTIONS: Any = dist.AllreduceOptions()
 _SUM_OPTIONS.reduceOp = _SUM
-if hasattr(_SUM_OPTIONS, "asyncOp"):  # not in older versions of torch
-    _SUM_OPTIONS.asyncOp = True
+_SUM_OPTIONS.asyncOp = True
 
 
 class AllReduce(Operation):

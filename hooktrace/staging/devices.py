@@ -32,12 +32,9 @@ import torch
 def accelerator() -> torch.device | None:
     """Return the kind of device that this build of torch knows beside the CPU, ``None`` for none.
 
-    No driver is asked, except by torch 2.6, which raises where there is no device.
+    No driver is asked.
     """
-    try:
-        return torch.accelerator.current_accelerator()
-    except RuntimeError:
-        return None
+    return torch.accelerator.current_accelerator()
 
 
 def has_events(device: torch.device) -> bool:
@@ -46,9 +43,7 @@ def has_events(device: torch.device) -> bool:
     return known is not None and known.type == device.type
 
 
-stream_of: Callable[[int | None], Any] = getattr(
-    torch._C, "_accelerator_getStream", torch.accelerator.current_stream
-)
+stream_of: Any = torch._C._accelerator_getStream
 """Returns the current stream of the device with an index: what ``torch.accelerator`` calls, in a
 quarter of its time."""
 

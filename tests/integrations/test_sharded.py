@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 import torch.distributed.fsdp
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
 from hooktrace.integrations import ending, sharded
@@ -26,17 +26,16 @@ def test_fsdp_is_patched_and_given_back() -> None:
 def test_a_torch_that_is_another_one(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said, once, and left alone: one that settles roots elsewhere, or has no hook points."""
+    """It is said, once, and left alone: one that settles roots elsewhere, or keeps groups so."""
+
+    def refuses(model: nn.Module) -> None:
+        raise RuntimeError("torch keeps them elsewhere")
+
     monkeypatch.setattr(sharded, "_said", [])
     monkeypatch.setattr(ending, "model_seen", lambda: None)
-    monkeypatch.delattr(FSDPModule, "set_custom_all_gather", raising=False)
     sharded.watch(ModuleType("torch.elsewhere"), sharded.trace_from)()
     for _ in range(2):
-        sharded._tell(sharded.trace_from, nn.Linear(1, 1))
-    elsewhere, without = caplog.messages
+        sharded._tell(refuses, nn.Linear(1, 1))
+    elsewhere, refused = caplog.messages
     assert elsewhere.startswith("this version of torch settles the root of a sharded model")
-    assert without == (
-        "a sharded model is not traced: this version of torch has no hook points for FSDP2 "
-        "(set_custom_all_gather); use torch 2.13, or DDP with hooktrace.instrument; "
-        "training goes on"
-    )
+    assert refused.startswith("a sharded model is not traced: torch keeps them elsewhere; training")

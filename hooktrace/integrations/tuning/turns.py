@@ -198,8 +198,8 @@ class Turns:
         """Note the memory that the last turn took at most, where the device tells it."""
         import torch
 
-        if self._device.type == "cpu" or not hasattr(torch.accelerator, "max_memory_allocated"):
-            return  # by torch >= 2.9
+        if self._device.type == "cpu":
+            return
         label, first = self._turns[-1]
         if first > self._first:  # DDP makes new buckets in the first one
             most = torch.accelerator.max_memory_allocated(self._device)
