@@ -1,29 +1,24 @@
 """hooktrace's hooks beside torch's and beside formulas: what the parity scenarios share.
 
-    gradients chosen by (rank, step) --> DDP model with hooktrace's hook --> .grad, state --+
-                                     --> DDP model with torch's, a formula --> expected ----+
-                                                                  differences / tolerance <-+
+    gradients chosen by (rank, step) --> a DDP model with hooktrace's hook --> .grad, state --+
+                                     --> one with torch's, or a formula --> expected ---------+
+                                                                  differences / tolerance <---+
 
-The model's gradients are given to it (``Given``), so both sides start from the same bits, every
-rank can work out every other rank's gradients, and a run of 30 steps costs communication only.
+Gradients are given to the model (``Given``): both sides start from the same bits, and every rank
+can work out every other rank's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hooktrace.staging.hook import composed, steps_of
-
 Hook = Callable[..., Any]
 Gradients = list[torch.Tensor]
-Formula = Callable[[int, list[torch.Tensor]], torch.Tensor]
 
 # Pairs of one shape that share a bucket, vectors, a convolution, a thin matrix, one that is large
 # enough for matrix-vector products (128 x 128), and one that no rank compresses (2 x 2).
@@ -73,17 +68,8 @@ def drawn(
     ]
 
 
-@dataclass
-class Call:
-    """What a hook was given for one bucket, and what it gave back."""
-
-    parameters: list[torch.Tensor]
-    gradients: torch.Tensor
-    result: torch.Tensor | None = None
-
-
 class Run:
-    """One DDP model with one hook; ``log`` has each step's calls by bucket index."""
+    """One DDP model with one hook; ``buckets``: how many the last step had."""
 
     def __init__(
         self, hook: Hook, state: Any = None, *, module: nn.Module | None = None, **options: Any
@@ -91,10 +77,14 @@ class Run:
         module = module or Given()
         itemsize = min(p.element_size() for p in module.parameters())
         options.setdefault("bucket_cap_mb", CAP_BYTES / 4 * itemsize / 2**20)
-        self.state = state
-        self.log: list[dict[int, Call]] = []
+        self.buckets = 0
         self.ddp = DistributedDataParallel(module, **options)
-        self.ddp.register_comm_hook(state, _recorded(hook, self.log))
+
+        def counted(state, bucket):  # DDP refuses annotations that are strings
+            self.buckets = bucket.index() + 1
+            return hook(state, bucket)
+
+        self.ddp.register_comm_hook(state, counted)
 
     def step(self, gradients: Sequence[torch.Tensor | None]) -> Gradients:
         """Run one backward pass with these gradients; return what ends in ``.grad``."""
@@ -107,58 +97,6 @@ class Run:
         return [
             torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self.ddp.parameters()
         ]
-
-    def expected(self, formula: Formula, step: int = -1) -> Gradients:
-        """Return the gradients that ``formula`` gives for what all ranks' hooks were given.
-
-        Collective.  ``formula``: of a bucket's index and its gradients on each rank.
-        """
-        means: dict[int, torch.Tensor] = {}
-        for index, gathered in self._of_all_ranks(step).items():
-            parameters = self.log[step][index].parameters
-            parts = formula(index, gathered).split([p.numel() for p in parameters])
-            for parameter, part in zip(parameters, parts, strict=True):
-                means[id(parameter)] = part.view(parameter.shape)
-        return [means[id(p)] for p in self.ddp.parameters()]
-
-    def results_are(self, formula: Formula, step: int) -> bool:
-        """Return whether the hook's results in a step are the formula's to the bit.  Collective."""
-        calls = self.log[step]
-        return all(
-            equal([calls[index].result], [formula(index, gathered)])
-            for index, gathered in self._of_all_ranks(step).items()
-        )
-
-    def _of_all_ranks(self, step: int) -> dict[int, list[torch.Tensor]]:
-        """Return each bucket's gradients on each rank, by its index."""
-        calls = sorted(self.log[step].items())
-        sent = torch.cat([call.gradients.view(torch.uint8) for _, call in calls])
-        rows = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
-        dist.all_gather(rows, sent)
-        parts = [row.split([call.gradients.nbytes for _, call in calls]) for row in rows]
-        return {
-            index: [part[i].clone().view(call.gradients.dtype) for part in parts]
-            for i, (index, call) in enumerate(calls)
-        }
-
-
-def _recorded(hook: Hook, log: list[dict[int, Call]]) -> Hook:
-    """Return the hook, keeping what it is given and what it returns."""
-
-    def steps(state: Any, bucket: Any) -> Iterator[Any]:
-        if bucket.index() == 0:
-            log.append({})
-        call = log[-1][bucket.index()] = Call(bucket.parameters(), bucket.buffer().clone())
-        result = yield from steps_of(hook, state, bucket)
-        call.result = result.clone()
-        return result
-
-    return around(steps, hook)
-
-
-def around(steps: Any, hook: Hook) -> Hook:
-    """Return a hook of these steps in place of the hook's own, with as many rounds."""
-    return composed(steps, hook, name="around", made_by=(around, (steps, hook)))
 
 
 def serialised(hook: Hook) -> Hook:
@@ -173,25 +111,6 @@ def serialised(hook: Hook) -> Hook:
     return waited
 
 
-def renamed(hook: Hook) -> Hook:
-    """Return torch's hook under a name that DDP does not refuse on gloo."""
-
-    def called(state, bucket):  # DDP refuses annotations that are strings
-        return hook(state, bucket)
-
-    return called
-
-
-def require_buckets(*runs: Run, least: int = 6) -> None:
-    """Raise unless the last step had that many buckets."""
-    counts = [len(run.log[-1]) for run in runs]
-    if min(counts) < least:
-        raise AssertionError(f"{counts} buckets, and the comparison wants {least}")
-
-
-# --- differences ----------------------------------------------------------------------------------
-
-
 def difference(
     ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], scale: float | None = None
 ) -> float:
@@ -202,8 +121,6 @@ def difference(
         return 0.0
     mine = torch.cat([t.flatten().double() for t in ours])
     other = torch.cat([t.flatten().double() for t in theirs])
-    if not other.numel():
-        return 0.0
     if not mine.isfinite().all():
         return float("inf")
     return (mine - other).abs().max().item() / (scale or largest(theirs) or 1.0)

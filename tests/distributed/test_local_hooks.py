@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as torch_local
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
@@ -59,10 +56,8 @@ def test_post_local_sgd_has_torch_s_bits(rank: int) -> None:
     group, world = pair(), dist.group.WORLD
     for arguments, options, count in (
         ((None, group, START), {}, START),
-        ((world, group, START), {"gradient_as_bucket_view": True}, START),
-        ((None, group, START, False), {"static_graph": True}, START),
-        ((None, group, 0), {}, 0),
-        ((None, group, STEPS + 1), {}, STEPS),
+        ((world, group, START, False), {"static_graph": True}, START),
+        ((None, group, 0), {"gradient_as_bucket_view": True}, 0),
     ):
         theirs = torch_local.PostLocalSGDState(*arguments)
         reference = Run(torch_local.post_localSGD_hook, theirs, **options)
@@ -77,44 +72,6 @@ def test_post_local_sgd_has_torch_s_bits(rank: int) -> None:
         assert steps[-1].bucket_count >= 6
         silent = [step.step for step in steps if not step.wire_bytes]
         assert silent == (list(range(START, STEPS)) if False in arguments[3:] else [])
-
-
-@on(4)
-def test_a_machine_s_subgroup_is_made_on_a_cpu(rank: int) -> None:
-    """By the first backward pass, and again after unpickling; not for a part of the job."""
-    reference = Run(default_hooks.allreduce_hook, None).train(rank, range(4))
-    state = PostLocalSGDState(None, None, 2)
-    run = Run(post_localSGD_hook, state)
-    assert state.subgroup is None
-    assert torch.equal(run.train(rank, range(4)), reference)
-    assert state.subgroup.size() == 4
-    copy = pickle.loads(pickle.dumps(state))
-    assert copy.subgroup is None
-    Run(post_localSGD_hook, copy).train(rank, range(1))
-    assert copy.subgroup.size() == 4
-    part = dist.new_group([0, 1, 2])
-    said = "all 4 ranks would have to take part, and its process_group has 3"
-    if rank < 3:
-        with pytest.raises(ValueError, match=said):
-            hooktrace.instrument(
-                make_plain(part), post_localSGD_hook, PostLocalSGDState(part, None, 2)
-            )
-    hooktrace.default_tracer().close()
-
-
-@on(4)
-def test_without_a_launcher_a_machine_is_a_host_name(rank: int) -> None:
-    """Which need not be of consecutive ranks."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("LOCAL_WORLD_SIZE")
-        patch.setattr(socket, "gethostname", lambda: f"host{rank % 2}")
-        state = PostLocalSGDState(None, None, 2)
-        Run(post_localSGD_hook, state).train(rank, range(4))
-    assert dist.get_process_group_ranks(state.subgroup) == [rank % 2, rank % 2 + 2]
-
-
-def make_plain(group: dist.ProcessGroup) -> Any:
-    return DistributedDataParallel(make_model(), process_group=group, bucket_cap_mb=0.001)
 
 
 def own_gradients(ddp: Any, rank: int, step: int, dtype: torch.dtype) -> torch.Tensor:
@@ -147,7 +104,6 @@ def gossip(
     )
     optimizer = torch.optim.SGD(ddp.parameters(), lr=1e-3)
     state = GossipGradState(group, rotate=rotate, random_seed=2)
-    ranks = dist.get_world_size(group)
     partners = []
     with Tracer() as tracer:
         hooktrace.instrument(ddp, gossip_grad_hook, state, tracer=tracer)
@@ -161,29 +117,16 @@ def gossip(
             _, source = state.partner()
             partners.append(source)
             batch(ddp, rank, step, dtype)
-            everyone = [torch.empty_like(own) for _ in range(ranks)]
+            everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
             dist.all_gather(everyone, own, group=group)
-            got = gradients(ddp)
-            # The smallest numbers of float16 lose a bit when they are halved.
-            expected = own / 2 + everyone[source] / 2
-            assert torch.equal(
-                got, expected if dtype.itemsize == 2 else (own + everyone[source]) / 2
-            )
-            # Every gradient counts twice by a half, so nothing is lost on the whole.
-            mean = got / ranks
-            dist.all_reduce(mean, group=group)
-            error = (mean - torch.stack(everyone).mean(0)).abs().max()
-            assert dtype.itemsize == 2 or error < (1e-12 if dtype.itemsize == 8 else 1e-3)
+            assert torch.equal(gradients(ddp), own / 2 + everyone[source] / 2)
             optimizer.step()
-            own = torch.cat([p.detach().flatten() for p in ddp.parameters()])
-            dist.all_gather(everyone, own, group=group)
-            assert ranks == 1 or not torch.equal(own, everyone[rank - 1])  # replicas differ
         found = tracer.buckets()
         assert tracer.steps()[-1].bucket_count >= 6
     assert state.step == 10
     kinds = {s.collective for b in found for s in b.stages if s.collective}
-    assert kinds == ({"send_recv"} if ranks > 1 else set())
-    assert ranks == 1 or [b.wire_bytes for b in found] == [b.gradient_bytes for b in found]
+    assert kinds == {"send_recv"}
+    assert [b.wire_bytes for b in found] == [b.gradient_bytes for b in found]
     return partners
 
 
@@ -200,19 +143,7 @@ def test_gossip_averages_with_one_partner(rank: int) -> None:
     fixed = gossip(rank, rotate=False)
     assert fixed == [(rank - (1, 2)[step % 2]) % 4 for step in range(10)]
     gossip(rank, accumulate=True, dtype=torch.float64)
-    for dtype in (torch.float16, torch.bfloat16):
-        gossip(rank, dtype=dtype)
-    alone = [dist.new_group([other]) for other in range(4)][rank]
-    gossip(rank, group=alone)
+    gossip(rank, dtype=torch.float16)
     part = dist.new_group([0, 1, 2])
     if rank < 3:
         gossip(rank, group=part)
-
-
-@on(4)
-def test_gossip_in_float16_does_not_overflow(rank: int) -> None:
-    """The halves are added, not the gradients."""
-    ddp = DistributedDataParallel(nn.Linear(4, 1, bias=False, dtype=torch.float16))
-    ddp.register_comm_hook(GossipGradState(), gossip_grad_hook)
-    ddp(torch.full((1, 4), 6e4, dtype=torch.float16)).sum().backward()
-    assert torch.equal(gradients(ddp), torch.full((4,), 6e4, dtype=torch.float16))

@@ -11,20 +11,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
-from hooktrace import (
-    BucketRecord,
-    Tracer,
-    hooks,
-    trace,
-)
-from tests.distributed.comparison import SHAPES, Given, drawn, renamed
+from hooktrace import BucketRecord, Tracer, hooks, trace
+from tests.distributed.comparison import SHAPES, Given, drawn
 from tests.distributed.harness import on
-from tests.distributed.models import backward, gradients, make_ddp, of_all_ranks, train
+from tests.distributed.models import backward, make_ddp, of_all_ranks, train
 
 MODES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -34,68 +28,35 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
+def bf16(state, bucket):  # DDP refuses annotations that are strings, and torch's name on gloo
+    return default_hooks.bf16_compress_hook(state, bucket)
+
+
 HOOKS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "allreduce": (hooks.allreduce_hook, default_hooks.allreduce_hook),
     "fp16": (hooks.fp16_compress_hook, default_hooks.fp16_compress_hook),
-    "bf16": (hooks.bf16_compress_hook, renamed(default_hooks.bf16_compress_hook)),
+    "bf16": (hooks.bf16_compress_hook, bf16),
 }
 
 
 @pytest.mark.slow
-@on(2)
+@on(4)
 def test_gradients_are_bit_identical(rank: int) -> None:
     """Staged, traced staged and traced torch hooks all give torch's own bits, in every mode."""
     for mode, options in MODES.items():
         for name, (ours, theirs) in HOOKS.items():
             reference = train(theirs, rank, **options)
             assert not torch.equal(reference[0], reference[1])
-            with Tracer() as tracer:
+            # Unchecked: of a plain hook nobody knows the group where other tests have made some.
+            with Tracer(error_every=0) as tracer:
                 for hook in (ours, trace(ours, tracer=tracer), trace(theirs, tracer=tracer)):
                     assert torch.equal(train(hook, rank, **options), reference), (name, mode)
                 assert len(tracer.steps()) == 10
                 assert (tracer.losses(), tracer.failures()) == ({}, {})
 
 
-@pytest.mark.slow
 @on(2)
-def test_rebuilds_follow_the_rebuilds(rank: int) -> None:
-    """Buckets are rebuilt at step 1, at 2 with a static graph, never with unused parameters."""
-    facts = {}
-    for mode, options in MODES.items():
-        with Tracer() as tracer:
-            train(trace(hooks.allreduce_hook, tracer=tracer), rank, **options)
-            facts[mode] = [(s.step, s.rebuild, s.bucket_count, s.warmup) for s in tracer.steps()]
-    rebuilt = facts["plain"][-1][2]
-    assert rebuilt > 1
-    plain = [(0, 0, 1, True), *[(s, 1, rebuilt, False) for s in range(1, 5)]]
-    assert facts["plain"] == plain
-    assert facts["gradient_as_bucket_view"] == plain
-    assert facts["static_graph"] == [
-        (0, 0, 1, True),
-        (1, 0, 1, True),
-        *[(s, 1, rebuilt, False) for s in range(2, 5)],
-    ]
-    count = facts["find_unused_parameters"][0][2]
-    assert facts["find_unused_parameters"] == [(s, 0, count, s < 2) for s in range(5)]
-
-
-@on(2)
-def test_a_rebuild_of_one_bucket_is_seen(rank: int) -> None:
-    """The order of parameters changes although number, size and address may stay the same."""
-    with Tracer() as tracer:
-        ddp = DistributedDataParallel(nn.Linear(4, 4))
-        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
-        for step in range(3):
-            backward(ddp, rank, step, width=4)
-    facts = [
-        (layout.rebuild, tuple(one.name for one in layout.buckets[0].parameters))
-        for layout in tracer.assignments()
-    ]
-    assert facts == [(0, ("weight", "bias")), (1, ("bias", "weight"))]
-
-
-@on(2)
-def test_join_join_dummy_are_marked_and_counted(rank: int) -> None:
+def test_join_dummies_are_marked_and_counted(rank: int) -> None:
     """Rank 0 runs out of data; it goes on counting, so that all ranks agree on the number."""
     with Tracer() as tracer:
         ddp = make_ddp()
@@ -124,60 +85,31 @@ def annotated(state: object, bucket: dist.GradBucket) -> torch.futures.Future[to
     return default_hooks.allreduce_hook(state, bucket)
 
 
+OF_ANY_SHAPE: dict[str, Callable[..., Any]] = {
+    "allreduce_hook": default_hooks.allreduce_hook,
+    "annotated": annotated,
+    "method": functools.partial(Doubler().method),
+    "Doubler": Doubler(),
+    "<lambda>": lambda s, b: default_hooks.allreduce_hook(s, b),  # noqa: PLW0108
+}
+
+
 @on(2)
 def test_hooks_of_any_shape_are_accepted(rank: int) -> None:
     """Functions, methods, partials, objects and lambdas work, keep a name, pickle if they can."""
     reference = train(default_hooks.allreduce_hook, rank)
-    shapes: dict[str, Callable[..., Any]] = {
-        "function": default_hooks.allreduce_hook,
-        "annotated": annotated,
-        "method": Doubler().method,
-        "partial": functools.partial(Doubler().method),
-        "object": Doubler(),
-        "lambda": lambda s, b: default_hooks.allreduce_hook(s, b),  # noqa: PLW0108
-    }
-    facts = {}
     with Tracer() as tracer:
-        for name, hook in shapes.items():
+        for name, hook in OF_ANY_SHAPE.items():
             traced = trace(hook, tracer=tracer)
-            same = torch.equal(train(traced, rank), reference)
-            try:
+            assert traced.__name__ == name
+            assert torch.equal(train(traced, rank), reference), name
+            if name == "<lambda>":
+                with pytest.raises((AttributeError, pickle.PicklingError)):
+                    pickle.dumps(traced)
+            else:
                 copy = pickle.loads(pickle.dumps(traced))
-                pickles = torch.equal(train(copy, rank), reference)
-            except (AttributeError, pickle.PicklingError):
-                pickles = False
-            facts[name] = (same, traced.__name__, pickles)
+                assert torch.equal(train(copy, rank), reference), name
     hooktrace.default_tracer().close()
-    assert facts == {
-        "function": (True, "allreduce_hook", True),
-        "annotated": (True, "annotated", True),
-        "method": (True, "method", True),
-        "partial": (True, "method", True),
-        "object": (True, "Doubler", True),
-        "lambda": (True, "<lambda>", False),
-    }
-
-
-@on(2)
-def test_a_model_with_a_traced_hook_pickles(rank: int) -> None:
-    """The copy trains the same, and reports to the default tracer."""
-    with Tracer() as tracer:
-        ddp = make_ddp()
-        ddp.register_comm_hook(None, trace(hooks.fp16_compress_hook, tracer=tracer))
-        backward(ddp, rank, 0)
-        copy = pickle.loads(pickle.dumps(ddp))
-        # torch pickles the hooks with the model, but registers none of them in the copy.
-        ((hook, state),) = copy._comm_hooks
-        copy._comm_hooks.clear()
-        copy.register_comm_hook(state, hook)
-        ddp.zero_grad()
-        copy.zero_grad()
-        backward(ddp, rank, 1)
-        backward(copy, rank, 1)
-        default = hooktrace.default_tracer()
-        assert torch.equal(gradients(ddp), gradients(copy))
-        assert (len(tracer.steps()), len(default.steps())) == (2, 1)
-        default.close()
 
 
 def _check_bucket(bucket: BucketRecord, start: int, end: int) -> None:
@@ -230,35 +162,24 @@ def test_records_hold_together(rank: int) -> None:
     assert sorted(names) == sorted(f"{i}.{p}" for i in range(6) for p in ("weight", "bias"))
 
 
-@on(2)
-def test_another_process_group(rank: int) -> None:
-    """A hook whose state is a group reduces over that group."""
-    both = dist.new_group([0, 1])
-    alone = [dist.new_group([other]) for other in range(2)][rank]
-    for group in (both, alone):
-        reference = train(default_hooks.allreduce_hook, rank, state=group)
-        with Tracer() as tracer:
-            traced = trace(hooks.allreduce_hook, tracer=tracer)
-            assert torch.equal(train(traced, rank, state=group), reference)
-    assert not torch.equal(reference, train(hooks.allreduce_hook, rank))
-
-
 DTYPES = [(torch.float32, torch.float64)[i // 2 % 2] for i in range(len(SHAPES))]
 
-TWO_DTYPES: dict[str, dict[str, Any]] = {
-    "static graph": {"static_graph": True},
-    "static graph, views": {"static_graph": True, "gradient_as_bucket_view": True},
-    "rebuilt": {},
-    "unused": {"find_unused_parameters": True},
-}
-"""First backward passes, in which DDP says least of its buckets."""
+REBUILT: tuple[tuple[dict[str, Any], int], ...] = (
+    ({}, 1),
+    ({"static_graph": True, "gradient_as_bucket_view": True}, 2),
+    ({"find_unused_parameters": True}, 0),
+)
+"""DDP's modes, and the step in which it rebuilds its buckets; 0 if it never does."""
 
 
 @pytest.mark.slow
 @on(2)
 def test_two_dtypes_are_one_model_in_every_mode(rank: int) -> None:
-    """Each bucket once a step, all steps whole and timed, and the averages right."""
-    for mode, options in TWO_DTYPES.items():
+    """Each bucket once a step, all steps whole and timed, and the averages right.
+
+    Before buckets are rebuilt there is one for each dtype.
+    """
+    for options, at in REBUILT:
         with Tracer(error_every=2) as tracer:
             ddp = DistributedDataParallel(Given(SHAPES, DTYPES), bucket_cap_mb=0.005, **options)
             hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
@@ -269,20 +190,18 @@ def test_two_dtypes_are_one_model_in_every_mode(rank: int) -> None:
                 for parameter, *parts in zip(ddp.parameters(), *ranks, strict=True):
                     assert parameter.grad is not None
                     difference = parameter.grad - torch.stack(parts).mean(0)
-                    assert difference.abs().max() < 1e-6, mode
-        steps, found = tracer.steps(), tracer.buckets()
+                    assert difference.abs().max() < 1e-6, options
+        steps, buckets = tracer.steps(), tracer.buckets()
         assert {step.model for step in steps} == {"model0"}
         assert [(step.step, step.complete) for step in steps] == [(n, True) for n in range(6)]
-        assert all(
-            step.exposed_ns is not None and step.communication_ns is not None for step in steps
-        )
+        assert all(s.exposed_ns is not None and s.communication_ns is not None for s in steps)
         for one in steps:
-            own = [b.bucket for b in found if b.step == one.step]
+            own = [b.bucket for b in buckets if b.step == one.step]
             assert own == list(range(one.bucket_count))
-        assert {b.dtype for b in found if b.step == 0} == {"float32", "float64"}
+        assert {b.dtype for b in buckets if b.step == 0} == {"float32", "float64"}
         assert (tracer.anomalies(), tracer.losses()) == ([], {})
-        if mode == "static graph":
-            warmups = [(s.bucket_count, s.warmup) for s in steps]
-            assert warmups == [(2, True)] * 2 + [(steps[-1].bucket_count, False)] * 4
-            assignments = [(layout.rebuild, len(layout.buckets)) for layout in tracer.assignments()]
-            assert assignments == [(0, 2), (1, steps[-1].bucket_count)]
+        count = steps[-1].bucket_count
+        found = [(s.rebuild, s.bucket_count, s.warmup) for s in steps]
+        assert found[:at] == [(0, 2, True)] * at
+        assert found[at:] == [(int(at > 0), count, at == 0 and n < 2) for n in range(at, 6)]
+        assert count > 2
