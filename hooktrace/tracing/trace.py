@@ -171,6 +171,7 @@ def _registered(ddp: DistributedDataParallel, traced: TracedHook, state: object)
     ddp.register_comm_hook(state, traced)
     # Of a model that has refused the hook there is nothing to watch.
     traced.learn(ddp)
+    hookless.leave(ddp)  # what has recorded it without a hook
     return traced
 
 
