@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import time
-import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
@@ -17,9 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import Tracer, instrument
 from hooktrace.tracing import hookless
-from tests.distributed.harness import Ranks, on
+from tests.distributed.harness import on, scenario
 from tests.distributed.models import anomalies, backward, gradients, heard, make_ddp, make_model
-from tests.distributed.test_sampling_plan import ODD
 from tests.versions import HOOKS_GROUPS
 
 pytestmark = [
@@ -34,11 +32,7 @@ LAYER = 32 * 32 + 32
 
 
 class Told:
-    """What is told of a run's steps, without its times.
-
-    ``steps``: of each its number, rebuild, whether it is complete and a join_dummy, and of its
-    buckets index, elements, bytes on the wire and stages.  ``names``: of each layout's parameters.
-    """
+    """What is told of a run; ``steps``: of each, and of its buckets, all but the times."""
 
     def __init__(self, tracer: Tracer) -> None:
         deadline = time.monotonic() + 30  # of join()'s all-reduces nobody waits for the callbacks
@@ -65,11 +59,11 @@ def _stages(bucket: Any) -> tuple[str, ...]:
 
 
 def _run(
-    how: str, rank: int, script: Callable[..., Any], **options: Any
-) -> tuple[Told | None, torch.Tensor]:
-    """Return what is told of a script's model, and its gradients; ``how``: ddp, hook or hookless.
+    how: str, rank: int, script: Callable[..., Any], options: dict[str, Any]
+) -> tuple[Told, torch.Tensor]:
+    """Return what is told of a script's model, and its gradients.
 
-    ``ddp``: not traced.
+    ``how``: with a hook, hookless, or by DDP alone, which is not traced.
     """
     ddp = make_ddp(CAP_MB, **options)
     with Tracer(error_every=0) as tracer:
@@ -78,7 +72,7 @@ def _run(
             instrument(ddp, tracer=tracer)
             assert hookless.is_watched(ddp) == (how == "hookless")
         script(ddp, rank)
-        told = None if how == "ddp" else Told(tracer)
+        told = Told(tracer)
     dist.barrier()
     return told, gradients(ddp)
 
@@ -132,151 +126,75 @@ SCRIPTS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "no_sync": (_accumulating, {}),
     "join": (_joining, {}),
     "its own collectives": (_with_its_own, {}),
-    "its own, views": (_with_its_own, {"gradient_as_bucket_view": True}),
     "one bucket": (_plain, {"layers": 1, "gradient_as_bucket_view": True}),
 }
 
 
-def told(rank: int) -> dict[str, tuple[Told, Told, bool]]:
-    """Return what is told without a hook and with one, and whether all gradients are the same."""
-    found = {}
-    for name, (script, options) in SCRIPTS.items():
-        runs = {how: _run(how, rank, script, **options) for how in ("ddp", "hook", "hookless")}
-        plain = runs["ddp"][1]
-        same = all(torch.equal(plain, bits) for _, bits in runs.values())
-        found[name] = (runs["hookless"][0], runs["hook"][0], same)
-    return found  # type: ignore[return-value]
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_records_are_those_of_the_averaging_hook(two: Ranks, name: str) -> None:
+@on(2)
+@scenario(deadline_s=240)
+def test_records_are_those_of_the_averaging_hook(rank: int) -> None:
     """Steps, rebuilds, join_dummy, buckets, bytes and stages; and the gradients, bit by bit."""
-    for found in two.run(told):
-        mine, oracle, same_bits = found[name]
-        assert mine.steps == oracle.steps
-        assert (mine.models, mine.anomalies) == (oracle.models, oracle.anomalies)
-        assert mine.losses == {}
-        assert same_bits
+    for name, (script, options) in SCRIPTS.items():
+        _, plain = _run("ddp", rank, script, options)
+        oracle, hooked = _run("hook", rank, script, options)
+        mine, bits = _run("hookless", rank, script, options)
+        assert mine.steps == oracle.steps, name
+        assert (mine.models, mine.anomalies) == (oracle.models, oracle.anomalies), name
+        assert mine.losses == {}, name
+        assert torch.equal(plain, hooked), name
+        assert torch.equal(plain, bits), name
         assert all(ready <= launched and ready < done for ready, launched, done in mine.times)
         for exposed, (_, _, _, join_dummy, _) in zip(mine.exposed, mine.steps, strict=True):
-            assert join_dummy or exposed >= 0
+            assert join_dummy or exposed >= 0, name
+
+
+ODD: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {
+    "sparse": (
+        lambda: torch.nn.Embedding(10, 8, sparse=True),
+        lambda: torch.randint(0, 10, (4,)),
+    ),
+    "complex": (
+        lambda: torch.nn.Linear(8, 8, dtype=torch.complex64),
+        lambda: torch.randn(4, 8, dtype=torch.complex64),
+    ),
+    "refused": (make_model, lambda: torch.ones(4, 32)),
+}
+"""Models, and their inputs."""
 
 
 @on(2)
 def test_what_the_reducer_cannot_tell_has_a_hook(rank: int) -> None:
-    """Sparse and complex gradients: their steps are recorded as ever."""
-    for make, inputs in ODD.values():
+    """Sparse and complex gradients, and a refusal, which the log says: all steps are recorded."""
+    refusal = mock.patch.object(hookless.HooklessModel, "_ask", side_effect=RuntimeError("no"))
+    for name, (make, inputs) in ODD.items():
         ddp = DistributedDataParallel(make())
-        with Tracer(error_every=0) as tracer:
-            instrument(ddp, tracer=tracer)
+        with Tracer(error_every=0) as tracer, heard("does not list its buckets: no") as said:
+            with refusal if name == "refused" else nullcontext():
+                instrument(ddp, tracer=tracer)
             assert not hookless.is_watched(ddp)
             for _ in range(STEPS):
                 ddp(inputs()).abs().sum().backward()
             found = Told(tracer)
         dist.barrier()
         assert len(found.steps) == STEPS
+        assert len(said) == (name == "refused")
 
 
 @on(2)
-def test_a_reducer_that_refuses_to_tell(rank: int) -> None:
-    """The model has a hook then, which the log says."""
-    ddp = make_ddp(CAP_MB)
-    refusal = mock.patch.object(hookless.HooklessModel, "_ask", side_effect=RuntimeError("no"))
-    with Tracer(error_every=0) as tracer, heard("does not list its buckets: no") as said:
-        with refusal:
-            instrument(ddp, tracer=tracer)
-        assert not hookless.is_watched(ddp)
-        _plain(ddp, rank)
-        found = Told(tracer)
-    dist.barrier()
-    assert len(said) == 1
-    assert found.models == ["model0"]
-    assert len(found.steps) == STEPS
-
-
-@on(2)
-def test_two_models_alike_are_told_apart(rank: int) -> None:
-    """In one group and one backward pass, from the first step on."""
-    with Tracer(error_every=0) as tracer:
-        first, second = make_ddp(CAP_MB), make_ddp(CAP_MB)
-        instrument(first, tracer=tracer, model="first")
-        instrument(second, tracer=tracer, model="second")
-        for step in range(STEPS):
-            for ddp in (first, second):
-                ddp.zero_grad()
-            torch.manual_seed(1000 * rank + step)
-            loss = first(torch.randn(4, 32)).sum() + second(torch.randn(4, 32)).sum()
-            loss.backward()
-        found = Told(tracer)
-    dist.barrier()
-    assert found.models == ["first", "second"]
-    assert len(found.steps) == 2 * STEPS
-    assert all(complete for _, _, complete, *_ in found.steps)
-    assert found.anomalies == []
-    assert found.losses == {}
-
-
-@on(2)
-def test_a_scripts_own_hook_that_comes_later_is_not_traced(rank: int) -> None:
-    """Which is said, once."""
-    with Tracer(error_every=0) as tracer, heard("is not traced") as said:
-        ddp = make_ddp(CAP_MB)
-        instrument(ddp, tracer=tracer)
-        _plain(ddp, rank)
-        ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-        _plain(ddp, rank)
-        tracer.flush()
-        steps = len(tracer.steps())
-    dist.barrier()
-    assert len(said) == 1
-    assert steps == STEPS
-
-
-@on(2)
-def test_a_traced_hook_that_comes_later_takes_over(rank: int) -> None:
-    """Each step is recorded once."""
-    with Tracer(error_every=0) as tracer:
-        ddp = make_ddp(CAP_MB)
-        instrument(ddp, tracer=tracer, model="first")
-        _plain(ddp, rank)
-        instrument(ddp, default_hooks.allreduce_hook, tracer=tracer, model="second")
-        _plain(ddp, rank)
-        found = Told(tracer)
-    dist.barrier()
-    assert found.models == ["first", "second"]
-    assert len(found.steps) == 2 * STEPS
-
-
-@on(2)
-def test_a_gradient_that_is_not_finite_is_named(rank: int) -> None:
-    """Rank 1's, of one layer, on that rank, in a step that is looked at."""
-    with Tracer(error_every=2) as tracer:
-        ddp = make_ddp(CAP_MB)
-        instrument(ddp, tracer=tracer)
-        layer: Any = list(ddp.module.children())[-1]
-        if rank == 1:
-            layer.bias.register_hook(lambda gradient: gradient * float("nan"))
-        _plain(ddp, rank)
-        tracer.flush()
-        found = [(one.kind, one.step, one.parameter) for one in anomalies(tracer)]
-    dist.barrier()
-    assert (("nonfinite_gradient", 2, "5.bias") in found) == (rank == 1)
-
-
-@on(2)
-def test_nothing_is_left(rank: int) -> None:
-    """Neither the model nor its group is held."""
-    group = dist.new_group()
-    ddp = DistributedDataParallel(make_model(), process_group=group, bucket_cap_mb=CAP_MB)
-    with Tracer(error_every=0) as tracer:
-        instrument(ddp, tracer=tracer)
-        _plain(ddp, rank)
-        tracer.flush()
-    refs = [weakref.ref(one) for one in (ddp, group, hookless._models[ddp])]
-    dist.barrier()
-    del ddp
-    gc.collect()
-    dist.destroy_process_group(group)
-    del group
-    gc.collect()
-    assert [ref() for ref in refs] == [None] * 3
+def test_a_hook_that_comes_later(rank: int) -> None:
+    """A traced one takes over; a script's own is not traced, which is said once."""
+    for is_traced in (True, False):
+        with Tracer(error_every=0) as tracer, heard("is not traced") as said:
+            ddp = make_ddp(CAP_MB)
+            instrument(ddp, tracer=tracer, model="first")
+            _plain(ddp, rank)
+            if is_traced:
+                instrument(ddp, default_hooks.allreduce_hook, tracer=tracer, model="second")
+            else:
+                ddp.register_comm_hook(None, default_hooks.allreduce_hook)
+            _plain(ddp, rank)
+            found = Told(tracer)
+        dist.barrier()
+        assert found.models == ["first", "second"][: 1 + is_traced]
+        assert len(found.steps) == STEPS * (1 + is_traced)
+        assert len(said) == (not is_traced)
