@@ -9,8 +9,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import Tracer, hooks
-from tests.distributed.harness import Ranks
-from tests.distributed.models import shared_folder
+from tests.distributed.harness import on
+from tests.distributed.models import of_all_ranks, shared_folder
 from tests.staging.test_units import Reduces
 
 pytestmark = pytest.mark.slow
@@ -35,6 +35,10 @@ LAYER = range(5, 20)
 Counted from the first on whose clocks are known.
 """
 
+BUCKETS, BEHIND = 6, [3, 4, 5]
+"""Those of what comes after layer 2's output in the backward pass: layers 2, 1 and 0."""
+
+LATE = 2
 KNOWN_S = 60.0
 """Ranks have that long to find each other and to compare their clocks."""
 
@@ -60,28 +64,57 @@ class Layers(nn.Module):
         return x
 
 
-class Places:
-    """Where each rank has been, as files that all see."""
-
-    def __init__(self, directory: Path, rank: int) -> None:
-        self._directory = directory
-        self._rank = rank
-
-    def reach(self, place: str) -> None:
-        (self._directory / f"{place}.{self._rank}").touch()
-
-    def wait(self, place: str, ranks: Iterable[int]) -> None:
-        for rank in ranks:
-            while not (self._directory / f"{place}.{rank}").exists():
-                time.sleep(0.001)
+def reach(place: Path) -> None:
+    """Leave a file that all see, beside those of other ranks."""
+    place.with_suffix(f".{dist.get_rank()}").touch()
 
 
-def late_ranks(rank: int) -> dict[str, Any]:
-    """Train where ranks are late by turns; return what each rank saw."""
-    directory = shared_folder()
-    _trace_elsewhere((1, 0, 2, 1)[rank])
-    model = Layers()
-    ddp = DistributedDataParallel(model, bucket_cap_mb=0.004)
+def wait(place: Path, ranks: Iterable[int], then_s: float = 0.0) -> None:
+    for rank in ranks:
+        while not place.with_suffix(f".{rank}").exists():
+            time.sleep(0.001)
+    time.sleep(then_s)
+
+
+def step_of(ddp: DistributedDataParallel, acts: dict[int, Act] | None = None) -> None:
+    ddp.module.acts = acts or {}
+    ddp(torch.ones(2, WIDTH, requires_grad=True)).sum().backward()
+
+
+def late_in_a_layer(ddp: DistributedDataParallel, place: Path, late_s: float) -> None:
+    """Rank 2 is the first with the buckets of layers 5 to 3, and the last with those of 2 to 0."""
+    half, done = place.with_name(f"{place.name}-half"), place.with_name(f"{place.name}-done")
+
+    def stop() -> None:
+        reach(half)
+        wait(done, (0, 1, 3), late_s)
+
+    if dist.get_rank() == LATE:
+        step_of(ddp, {3: stop})
+    else:
+        wait(half, (LATE,))
+        step_of(ddp, {0: partial(reach, done)})
+
+
+def uncertainty_s(tracer: Tracer) -> float:
+    """Return what the clock that is known worst may be off by."""
+    known = tracer.clock_offset(time.perf_counter_ns())
+    assert known is not None
+    return max(of_all_ranks(known[1])) / 1e9
+
+
+def all_know(tracer: Tracer) -> bool:
+    return all(of_all_ranks(tracer.clock_offset(time.perf_counter_ns()) is not None))
+
+
+@on(4)
+def test_the_late_rank_is_named_online(rank: int) -> None:
+    """At each bucket that it was late for, by all ranks alike; its own delay is the delay.
+
+    The same clock is read everywhere, so its offset is all error, and within its bound.
+    """
+    folder = shared_folder()
+    ddp = DistributedDataParallel(Layers(), bucket_cap_mb=0.004)
     with Tracer(error_every=1, error_all_buckets=True) as tracer:
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
         first, end = 0, time.monotonic() + KNOWN_S
@@ -90,101 +123,27 @@ def late_ranks(rank: int) -> dict[str, Any]:
             first += 1
             assert time.monotonic() < end, "the clocks are not known"
         late_s = max(LATE_S, 8 * uncertainty_s(tracer))
-        places = Places(directory, rank)
         for step in range(LAYER.stop):
             if step in LAYER:
-                late_in_a_layer(ddp, places, rank, step, late_s)
+                late_in_a_layer(ddp, folder / str(step), late_s)
             else:
                 step_of(ddp)
         skews = sorted(
-            (s.step - first, s.bucket, s.late_rank, s.arrival_delay_ns)
-            for s in tracer.skews()
-            if s.step >= first
+            (s.step - first, s.bucket, s.late_rank, s.arrival_delay_ns) for s in tracer.skews()
         )
         clocks = [(c.offset_ns, c.uncertainty_ns) for c in tracer.clocks()]
     dist.barrier()
-    shutil.rmtree(directory, ignore_errors=True)
-    return {"skews": skews, "clocks": clocks, "late_ns": late_s * 1e9}
-
-
-@pytest.fixture(scope="module")
-def seen(four: Ranks) -> list[Any]:
-    """What each of 4 ranks saw of one run."""
-    return four.run(late_ranks)
-
-
-def test_clocks_of_one_host_agree(seen: list[Any]) -> None:
-    """The same clock is read everywhere, so the offset is all error, and within its bound."""
-    assert seen[0]["clocks"] == []
-    for facts in seen[1:]:
-        assert facts["clocks"]
-        for offset_ns, uncertainty_ns in facts["clocks"]:
-            assert abs(offset_ns) <= uncertainty_ns
-        assert min(uncertainty_ns for _, uncertainty_ns in facts["clocks"]) < LATE_S * 1e9 / 4
-
-
-BUCKETS = 6
-
-BEHIND = [3, 4, 5]
-"""Buckets of what comes after layer 2's output in the backward pass: layers 2, 1 and 0."""
-
-LATE = 2
-
-
-def test_the_late_rank_is_named_online(seen: list[Any]) -> None:
-    """At each bucket that it was late for, by all ranks alike; its own delay is the delay."""
-    assert len({tuple(row[:3] for row in facts["skews"]) for facts in seen}) == 1
-    windows = [[row for row in facts["skews"] if row[0] in LAYER] for facts in seen]
-    for rows in zip(*windows, strict=True):
+    shutil.rmtree(folder, ignore_errors=True)
+    assert bool(clocks) == (rank > 0)
+    assert all(abs(offset_ns) <= uncertainty_ns for offset_ns, uncertainty_ns in clocks)
+    assert rank == 0 or min(uncertain_ns for _, uncertain_ns in clocks) < LATE_S * 1e9 / 4
+    mine = [row for row in skews if row[0] in LAYER]
+    assert [row[:2] for row in mine] == [(s, b) for s in LAYER for b in range(BUCKETS)]
+    for rows in zip(*of_all_ranks(mine), strict=True):
+        assert len({row[:3] for row in rows}) == 1
         _, bucket, named, _ = rows[0]
         assert (named == LATE) == (bucket in BEHIND)
         if bucket in BEHIND:
             delays = [row[3] for row in rows]
             following = max(delay for rank, delay in enumerate(delays) if rank != LATE)
-            assert delays[LATE] - following > seen[LATE]["late_ns"] / 2
-    assert [row[:2] for row in windows[0]] == [(s, b) for s in LAYER for b in range(BUCKETS)]
-
-
-def _trace_elsewhere(tracers: int) -> None:
-    """Have had tracers before, as of models that are on some ranks only."""
-    for _ in range(tracers):
-        with Tracer() as tracer:
-            tracer.start()
-
-
-def step_of(ddp: DistributedDataParallel, acts: dict[int, Act] | None = None) -> None:
-    ddp.module.acts = acts or {}
-    ddp(torch.ones(2, WIDTH, requires_grad=True)).sum().backward()
-
-
-def late_in_a_layer(
-    ddp: DistributedDataParallel, places: Places, rank: int, step: int, late_s: float
-) -> None:
-    """Rank 2 is the first with the buckets of layers 5 to 3, and the last with those of 2 to 0."""
-    half, done = f"{step}.half", f"{step}.done"
-
-    def stop() -> None:
-        places.reach(half)
-        places.wait(done, (0, 1, 3))
-        time.sleep(late_s)
-
-    if rank == 2:
-        step_of(ddp, {3: stop})
-    else:
-        places.wait(half, (2,))
-        step_of(ddp, {0: lambda: places.reach(done)})
-
-
-def uncertainty_s(tracer: Tracer) -> float:
-    """Return what the clock that is known worst may be off by."""
-    known = tracer.clock_offset(time.perf_counter_ns())
-    assert known is not None
-    worst = torch.tensor([known[1]])
-    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-    return worst.item() / 1e9
-
-
-def all_know(tracer: Tracer) -> bool:
-    known = torch.tensor([tracer.clock_offset(time.perf_counter_ns()) is not None])
-    dist.all_reduce(known, op=dist.ReduceOp.MIN)
-    return bool(known)
+            assert delays[LATE] - following > late_s * 1e9 / 2
