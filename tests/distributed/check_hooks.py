@@ -18,23 +18,11 @@ def averages(state, bucket):  # type: ignore[no-untyped-def]
     return default_hooks.allreduce_hook(state, bucket)
 
 
-def in_pairs(state, bucket):  # type: ignore[no-untyped-def]
-    """Be right on two ranks, with a send and a receive, which nothing lists."""
-    buffer, other = bucket.buffer(), 1 - dist.get_rank()
-    theirs = torch.empty_like(buffer)
-    sent = dist.isend(buffer, other)
-    dist.recv(theirs, other)
-    sent.wait()
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(buffer.add_(theirs).div_(2))
-    return future
-
-
-def aborts_in_pairs(state, bucket):  # type: ignore[no-untyped-def]
+def aborts(state, bucket):  # type: ignore[no-untyped-def]
     """Die on rank 1."""
-    if _is_due("aborts_in_pairs"):
+    if _is_due("aborts"):
         os.abort()
-    return in_pairs(state, bucket)
+    return averages(state, bucket)
 
 
 def annotated(state: Any, bucket: dist.GradBucket) -> Any:
@@ -128,7 +116,3 @@ def float32_only(state, bucket):  # type: ignore[no-untyped-def]
     if bucket.buffer().dtype is not torch.float32:
         raise TypeError(f"gradients of {bucket.buffer().dtype} are not supported")
     return averages(state, bucket)
-
-
-def no_state() -> Any:
-    raise ValueError("no state today")
