@@ -13,7 +13,6 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import hooks
@@ -23,7 +22,7 @@ from hooktrace.records.files import record_path
 from hooktrace.records.reader import read_parts
 from hooktrace.tracing.tracer import Tracer
 from tests.distributed.harness import on
-from tests.distributed.models import of_all_ranks, shared_folder
+from tests.distributed.models import make_ddp, of_all_ranks, shared_folder
 
 pytestmark = pytest.mark.slow
 
@@ -35,10 +34,8 @@ class Job:
     """A model that trains until rank 0 has what it waits for."""
 
     def __init__(self, rank: int, tracer: Tracer) -> None:
-        torch.manual_seed(0)
-        layers = [torch.nn.Linear(32, 32) for _ in range(4)]
         self.rank = rank
-        self.ddp = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.005)
+        self.ddp = make_ddp(0.005, layers=4)
         hooktrace.instrument(self.ddp, hooks.fp16_compress_hook, tracer=tracer, model="net")
 
     def train(self, steps: int) -> None:
@@ -139,11 +136,6 @@ def _wait_for_channel(tracer: Tracer, logdir: Path) -> int:
 
 def _ctl(logdir: Path, *words: str) -> Any:
     """Return what ``hooktrace ctl`` says in another process."""
-    done = subprocess.run(
-        [sys.executable, "-m", "hooktrace", "ctl", str(logdir), *words, "--json"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = [sys.executable, "-m", "hooktrace", "ctl", str(logdir), *words, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
