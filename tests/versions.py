@@ -7,9 +7,6 @@ import torch.distributed.fsdp
 
 _TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
-BROADCASTS_COMPLEX = _TORCH > (2, 6)
-"""Whether DDP can be made of complex parameters on gloo: 2.6 raises "Invalid scalar type"."""
-
 RECORDS_GLOO = hasattr(torch._C._distributed_c10d, "_dump_fr_trace")
 """Whether torch's Flight Recorder knows gloo: that of 2.6 is NCCL's alone."""
 
@@ -23,9 +20,6 @@ FINALISES_BY_HAND = hasattr(
 
 FAKES_COLLECTIVES = _TORCH > (2, 6)
 """Whether collectives run over fake tensors, as the device that is not there needs them to."""
-
-MIXES_PRECISION = _TORCH > (2, 6)
-"""Whether DDP with mixed precision can be made without a device: 2.6 asks for a CUDA stream."""
 
 REFUSES_BF16 = torch.version.cuda is None and torch.version.hip is None
 """Whether DDP refuses hooks by torch's names of its bf16 hooks: a build for CPUs does."""

@@ -5,10 +5,9 @@
         <------ each rank's result, over a Unix socket <------
 
 A scenario is a function of the rank in one of this folder's modules: a test that every rank runs
-(``on``), or what a test asks the results of.  A group is started for the first test that asks, and
-serves the others.  A scenario runs when the first test asks for its result, under a deadline of its
-own.  One that raises, hangs or ends its process fails the tests that ask for it, and them alone:
-its group is killed with all processes, and the next scenario runs in a fresh one.
+(``on``), or what a test asks the results of.  A group serves all of them, each under a deadline of
+its own.  One that raises, hangs or ends its process fails the tests that ask for it, and them
+alone: its group is killed with all processes, and the next scenario runs in a fresh one.
 """
 
 from __future__ import annotations
@@ -171,10 +170,6 @@ class Group:
         """Have a scenario begun that will not end; the group is good only to be killed then."""
         for connection in self._connections:
             connection.send(name)
-
-    def outcomes(self) -> list[Any]:
-        """Return what ranks have said by now of a scenario that was begun."""
-        return [one.recv() for one in wait(self._connections, 0.0) if isinstance(one, Connection)]
 
     def run(self, name: str, deadline_s: float) -> list[bytes]:
         """Run a scenario, ``module:function``, and return each rank's pickled result.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -18,29 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 import hooktrace
 from hooktrace import Tracer, hooks
 from tests.distributed.harness import on
-from tests.distributed.models import backward, gradients, make_ddp, make_model
+from tests.distributed.models import backward, gradients, make_model
 
 pytestmark = pytest.mark.slow
 
 Hook = Callable[..., Any]
-
-
-@on(2)
-def test_the_compiled_python_reducer_is_refused(rank: int) -> None:
-    """It gives hooks one parameter's gradient after another, and no bucket."""
-    with (
-        mock.patch.object(torch._dynamo.config, "optimize_ddp", "python_reducer"),
-        Tracer() as tracer,
-    ):
-        ddp = make_ddp(layers=1)
-        refused = pytest.raises(TypeError, match=r"has no buckets; set .*optimize_ddp = True")
-        for hook in (hooks.fp16_compress_hook, None):
-            with refused:
-                hooktrace.instrument(ddp, hook, tracer=tracer)
-        gradient = torch.zeros(3)
-        for hook in (hooks.fp16_compress_hook, default_hooks.fp16_compress_hook):
-            with refused:
-                hooktrace.trace(hook, tracer=tracer)(None, (gradient, gradient))
 
 
 def trained(set_up: Callable[[Any, Any], object], rank: int) -> torch.Tensor:
@@ -64,9 +45,9 @@ def trained(set_up: Callable[[Any, Any], object], rank: int) -> torch.Tensor:
 @on(2)
 def test_instrument_takes_a_compiled_model(rank: int) -> None:
     """Its buckets are traced under the names of the model that was compiled; no bit changes."""
-    fp16 = default_hooks.fp16_compress_hook
+    ours, theirs = hooks.fp16_compress_hook, default_hooks.fp16_compress_hook
     for hook, name, stock in (
-        (hooks.fp16_compress_hook, "fp16_compress_hook", partial(_register, fp16)),
+        (ours, "fp16_compress_hook", lambda ddp, _: ddp.register_comm_hook(None, theirs)),
         (None, "ddp_allreduce", lambda ddp, compiled: None),
     ):
         expected = trained(stock, rank)
@@ -78,7 +59,3 @@ def test_instrument_takes_a_compiled_model(rank: int) -> None:
         assert tracer.anomalies() == []
         names = {p.name for b in tracer.assignments()[-1].buckets for p in b.parameters}
         assert names == {f"{layer}.{kind}" for layer in range(3) for kind in ("weight", "bias")}
-
-
-def _register(hook: Hook, ddp: DistributedDataParallel, compiled: object) -> None:
-    ddp.register_comm_hook(None, hook)
