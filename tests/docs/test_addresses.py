@@ -22,18 +22,13 @@ PRINTED = sorted(
 
 
 def test_each_leads_to_an_anchor() -> None:
-    anchors = {path: Page(REPOSITORY / path).anchors for path, _, _ in map(_parted, PRINTED)}
-    assert not [one for one in PRINTED if _parted(one)[2] not in anchors[_parted(one)[0]]]
-
-
-def _parted(one: str) -> tuple[str, str, str]:
-    return one.partition("#")
+    for path, _, anchor in (one.partition("#") for one in PRINTED):
+        assert anchor in Page(REPOSITORY / path).anchors
 
 
 @pytest.mark.parametrize(
     ("url", "printed"),
     [
-        ("https://docs.example.com", "https://docs.example.com/hangs/#busy"),
         ("https://docs.example.com/v1/", "https://docs.example.com/v1/hangs/#busy"),
         ("https://git.example.com/docs/{page}.md", "https://git.example.com/docs/hangs.md#busy"),
         ("", "docs/hangs.md#busy"),

@@ -35,25 +35,23 @@ OPTIONS = {
     "hooktrace check my_hooks:half_hook": "--case many-buckets",
     "hooktrace check my_hooks:half_hook --ranks 2": "--case many-buckets",
 }
+SETUP = ("python3", "source", "pip", "export")
+"""What sets up an installation: test_installs.py."""
 
-README = REPOSITORY / "README.md"
 DOCS = REPOSITORY / "docs"
+MODULES = {
+    "hooktrace": "-m hooktrace", "torchrun": "-m torch.distributed.run", "pytest": "-m pytest",
+    "tensorboard": "-m tensorboard.main", "python": "",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the programs that an installation of this tree would bring."""
     folder = tmp_path_factory.mktemp("bin")
-    for name, module in (
-        ("hooktrace", "hooktrace"),
-        ("torchrun", "torch.distributed.run"),
-        ("tensorboard", "tensorboard.main"),
-        ("pytest", "pytest"),
-        ("python", ""),
-    ):
+    for name, module in MODULES.items():
         program = folder / name
-        python = f"{shlex.quote(sys.executable)}{' -m ' if module else ''}{module}"
-        program.write_text(f'#!/bin/sh\nexec {python} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module} "$@"\n')
         program.chmod(0o755)
     return folder
 
@@ -73,69 +71,59 @@ def of_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]]:
 
 
 @pytest.mark.parametrize(
-    "path",
-    [README, DOCS / "quickstart.md", DOCS / "without-a-line.md", DOCS / "fsdp.md"],
-    ids=lambda path: path.name,
+    "path", ["README.md", "docs/quickstart.md", "docs/without-a-line.md", "docs/fsdp.md"]
 )
 def test_page_runs_from_the_top(
-    path: Path, programs: Path, of_demo: tuple[Path, set[str]], tmp_path: Path
+    path: str, programs: Path, of_demo: tuple[Path, set[str]], tmp_path: Path
 ) -> None:
     """These pages work line by line for someone who begins with nothing."""
     folder, done = of_demo
-    for block in Page(path).blocks:
-        if block.language == "python":
-            assert block.file is not None, f"say where this goes, as # train.py:\n{block.text}"
-            (tmp_path / block.file).write_text(block.text)
-        elif block.language == "bash":
-            for line in block.text.splitlines():
-                if line != "hooktrace demo" and "runs/demo" not in line:
-                    _do_line(line, tmp_path, programs)
-                elif line not in done:
-                    done.add(line)
-                    _do_line(line, folder, programs)
+    for block in Page(REPOSITORY / path).blocks:
+        assert block.language != "python" or block.file, f"say where this goes:\n{block.text}"
+        of_this = [line for line in block.text.splitlines() if not _is_of_demo(block, line)]
+        _do(block, of_this, tmp_path, programs)
+        new = [line for line in block.text.splitlines() if _is_of_demo(block, line)]
+        _do(block, [line for line in new if line not in done], folder, programs)
+        done.update(new)
 
 
-@pytest.mark.parametrize(
-    "path", [DOCS / name for name in ("report.md", "timeline.md", "writing-a-hook.md")],
-    ids=lambda path: path.name,
-)  # fmt: skip
-def test_page_runs_on_a_demo(path: Path, demo: Path, programs: Path, tmp_path: Path) -> None:
+def _is_of_demo(block: Block, line: str) -> bool:
+    return block.language == "bash" and (line == "hooktrace demo" or "runs/demo" in line)
+
+
+@pytest.mark.parametrize("name", ["report.md", "timeline.md", "writing-a-hook.md"])
+def test_page_runs_on_a_demo(name: str, demo: Path, programs: Path, tmp_path: Path) -> None:
     """What these pages show works on a run of the demo; parts of a script are only compiled."""
     shutil.copytree(demo / "runs", tmp_path / "runs")
-    for block in Page(path).blocks:
-        if block.language != "python" or block.file is not None:
-            _do(block, tmp_path, programs)
+    for block in Page(DOCS / name).blocks:
+        _do(block, block.text.splitlines(), tmp_path, programs)
     for test in tmp_path.glob("test_*.py"):
         _run(f"pytest -q -p no:cacheprovider {test.name}", tmp_path, programs)
 
 
-def test_report_says_what_its_page_shows(programs: Path, tmp_path: Path) -> None:
-    """The made-up run of docs/report.md gives the very lines that stand there."""
-    blocks = Page(DOCS / "report.md").blocks
-    (script,) = [number for number, block in enumerate(blocks) if block.file == "late.py"]
-    _do(blocks[script], tmp_path, programs)
-    _do(blocks[script + 1], tmp_path, programs)
-    printed = _run("hooktrace report runs/late", tmp_path, programs)
-    lines = [line.rstrip() for line in printed.splitlines()]
-    shown = blocks[script + 2].text.splitlines()
-    assert shown == lines[lines.index(shown[0]) :][: len(shown)]
+MADE_UP = {
+    "report.md": ("late.py", "hooktrace report runs/late"),
+    "comparing.md": ("two_runs.py", "hooktrace compare runs/allreduce runs/fp16"),
+}
+"""Pages whose script makes runs, of which they show what a command prints."""
 
 
-def test_comparison_says_what_its_page_shows(programs: Path, tmp_path: Path) -> None:
-    """All lines of docs/comparing.md run, and two made-up runs give the very text that is there."""
-    page = Page(DOCS / "comparing.md")
-    (script,) = [number for number, block in enumerate(page.blocks) if block.file == "two_runs.py"]
-    _do(page.blocks[script], tmp_path, programs)
-    _run("python two_runs.py", tmp_path, programs)
-    for block in page.blocks:
-        if block.language == "bash":
-            _do(block, tmp_path, programs)
-    printed = _run("hooktrace compare runs/allreduce runs/fp16", tmp_path, programs)
-    lines = [line.rstrip() for line in printed.splitlines()]
-    shown = page.blocks[script + 2].text.splitlines()
-    assert shown == lines[: len(shown)]
-    (tmp_path / "use.py").write_text(page.blocks[-1].text)
-    assert "fp16_compress_hook is" in _run("python use.py", tmp_path, programs)
+@pytest.mark.parametrize("name", MADE_UP)
+def test_a_made_up_run_says_what_its_page_shows(name: str, programs: Path, tmp_path: Path) -> None:
+    """The very lines."""
+    script, command = MADE_UP[name]
+    blocks = Page(DOCS / name).blocks
+    (at,) = [number for number, block in enumerate(blocks) if block.file == script]
+    (tmp_path / script).write_text(blocks[at].text)
+    _run(f"python {script}", tmp_path, programs)
+    printed = [line.rstrip() for line in _run(command, tmp_path, programs).splitlines()]
+    shown = blocks[at + 2].text.splitlines()
+    assert shown == printed[printed.index(shown[0]) :][: len(shown)]
+    if name == "comparing.md":  # all of it; test_page_runs_on_a_demo has the other one
+        for block in blocks:
+            _do(block, block.text.splitlines(), tmp_path, programs)
+        (tmp_path / "use.py").write_text(blocks[-1].text)
+        assert "fp16_compress_hook is" in _run("python use.py", tmp_path, programs)
 
 
 @pytest.mark.parametrize("library", ["duckdb", "polars", "pandas"])
@@ -149,23 +137,17 @@ def test_record_files_can_be_queried(
     exec(compile(block, library, "exec"), {})
 
 
-def _do(block: Block, folder: Path, programs: Path) -> None:
+def _do(block: Block, lines: list[str], folder: Path, programs: Path) -> None:
+    """Write a block's file, or run lines of it."""
     if block.language == "python" and block.file is not None:
         (folder / block.file).write_text(block.text)
-    elif block.language == "bash":
-        for line in block.text.splitlines():
-            _do_line(line, folder, programs)
-
-
-def _do_line(line: str, folder: Path, programs: Path) -> None:
-    words = shlex.split(line, comments=True)
-    if words[0] in ("python3", "source", "pip", "export"):
-        return  # what sets up an installation: test_installs.py
-    if words[0] == "tensorboard":
-        assignments = (f"{name}={value}" for name, value in _environment(programs).items())
-        assert_tab(["env", *assignments, *words, "--port", "0"], folder)
-    else:
-        _run(f"{line} {OPTIONS.get(line.strip(), '')}", folder, programs)
+    for line in lines if block.language == "bash" else ():
+        words = shlex.split(line, comments=True)
+        if words[0] == "tensorboard":
+            assignments = (f"{name}={value}" for name, value in _environment(programs).items())
+            assert_tab(["env", *assignments, *words, "--port", "0"], folder)
+        elif words[0] not in SETUP:
+            _run(f"{line} {OPTIONS.get(line.strip(), '')}", folder, programs)
 
 
 def _environment(programs: Path) -> dict[str, str]:

@@ -14,7 +14,8 @@ import site
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -63,27 +64,25 @@ assert not made, made
 class Installation:
     """An environment with hooktrace in it, and a folder to work in."""
 
-    def __init__(self, folder: Path, source: Path) -> None:
-        self.folder = folder
-        self._source = source
-        self._bin = folder / "venv" / "bin"
+    def __init__(self, folder: Path, extra: str) -> None:
+        self.folder, self.bin = folder, folder / "venv" / "bin"
+        source = folder / "source"  # as building leaves files beside it
+        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(REPOSITORY / "hooktrace", source / "hooktrace", ignore=ignore)
+        for name in ("pyproject.toml", "README.md"):
+            shutil.copy(REPOSITORY / name, source)
         venv.create(folder / "venv")
+        pip = [sys.executable, "-m", "pip", "--python", self.bin / "python", "install", "-q"]
+        what = ["-c", REPOSITORY / "constraints.txt", "--no-compile", f"{source}{extra}"]
+        subprocess.run([*pip, *what], timeout=DEADLINE_S, check=True)
         folder.joinpath("train.py").write_text(PLAIN)
         write_job(SyntheticJob(ranks=2, error=0.01), folder / "run")
-
-    def install(self, extra: str = "") -> None:
-        pip = [sys.executable, "-m", "pip", "--python", self._bin / "python", "install", "-q"]
-        what = ["-c", REPOSITORY / "constraints.txt", "--no-compile", f"{self._source}{extra}"]
-        done = subprocess.run(
-            [*pip, *what], capture_output=True, text=True, timeout=DEADLINE_S, check=False
-        )
-        assert done.returncode == 0, done.stderr
 
     def __call__(
         self, program: str, *arguments: str, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [self._bin / program, *arguments], cwd=self.folder, env=self.environment(environment),
+            [self.bin / program, *arguments], cwd=self.folder, env=self.environment(environment),
             capture_output=True, text=True, timeout=DEADLINE_S, check=False,
         )  # fmt: skip
 
@@ -92,70 +91,38 @@ class Installation:
         ours = ("HOOKTRACE_", "OTEL_", "PYTHON")
         return {k: v for k, v in os.environ.items() if not k.startswith(ours)} | more
 
-    def program(self, name: str) -> str:
-        return str(self._bin / name)
 
-
-@pytest.fixture(scope="module")
-def installation(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[str], Installation]]:
+@contextmanager
+def installed(extra: str, folder: Path) -> Iterator[Installation]:
     """Make an environment with an extra; they are large, and removed at the end."""
-    made: list[Path] = []
-    source = tmp_path_factory.mktemp("source")  # as building leaves files beside it
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(REPOSITORY / "hooktrace", source / "hooktrace", ignore=ignore)
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(REPOSITORY / name, source)
-
-    def make(extra: str) -> Installation:
-        made.append(tmp_path_factory.mktemp("installed"))
-        installed = Installation(made[-1], source)
-        installed.install(extra)
-        return installed
-
-    yield make
-    for folder in made:
-        shutil.rmtree(folder)
+    yield Installation(folder, extra)
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
-def bare(installation: Callable[[str], Installation]) -> Installation:
-    return installation("")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with installed("", tmp_path_factory.mktemp("bare")) as made:
+        yield made
 
 
-@pytest.fixture(scope="module")
-def view(installation: Callable[[str], Installation]) -> Installation:
-    return installation("[view]")
-
-
-@pytest.mark.parametrize("extra", ["bare", "view"])
 @pytest.mark.parametrize(
     "arguments", [("report", "run", "--html", "page.html"), ("export", "run", "--out", "a.json")]
 )
-def test_files_are_read_without_torch(
-    arguments: tuple[str, ...], extra: str, request: pytest.FixtureRequest
-) -> None:
-    installed: Installation = request.getfixturevalue(extra)
-    assert installed("python", "-c", "import torch").returncode == 1
-    result = installed("hooktrace", *arguments)
+def test_files_are_read_without_torch(arguments: tuple[str, ...], bare: Installation) -> None:
+    assert bare("python", "-c", "import torch").returncode == 1
+    result = bare("hooktrace", *arguments)
     assert result.returncode == 0, result.stderr
-    assert (installed.folder / arguments[-1]).stat().st_size > 10_000
-    assert "powersgd" in installed("hooktrace", "hooks").stdout
+    assert (bare.folder / arguments[-1]).stat().st_size > 10_000
+    assert "powersgd" in bare("hooktrace", "hooks").stdout
 
 
-@pytest.mark.parametrize("command", [("demo",), ("check", "--standard"), ("bench",)])
-def test_commands_that_train_say_what_is_missing(
-    command: tuple[str, ...], bare: Installation
-) -> None:
-    result = bare("hooktrace", *command)
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"hooktrace {command[0]}: torch is not installed here")
-    assert line.endswith("pip install 'hooktrace[all]'")
-
-
-def test_names_that_need_torch_say_so(bare: Installation) -> None:
+def test_what_needs_torch_says_so(bare: Installation) -> None:
+    for command in (("demo",), ("check", "--standard"), ("bench",)):
+        result = bare("hooktrace", *command)
+        assert result.returncode == 2
+        (line,) = result.stderr.splitlines()
+        assert line.startswith(f"hooktrace {command[0]}: torch is not installed here")
+        assert line.endswith("pip install 'hooktrace[all]'")
     error = bare("python", "-c", "import hooktrace; hooktrace.instrument").stderr
     last = error.splitlines()[-1]
     assert "hooktrace.instrument needs torch, which is not installed here" in last
@@ -180,24 +147,18 @@ def test_a_torch_that_is_there_is_taken(bare: Installation) -> None:
     assert re.search(fix, result.stderr), result.stderr
     found = read_parts(sorted((bare.folder / "plain").rglob("*.jsonl")))
     assert len(found.steps) == 5
-    demo = bare("hooktrace", "demo", "--port", "0", PYTHONPATH=str(links))
-    missing = "prometheus_client is not installed here; pip install 'hooktrace[all]'\n"
-    assert (demo.returncode, demo.stderr) == (2, f"hooktrace demo: {missing}")
 
 
-def test_tensorboard_has_the_tab(view: Installation) -> None:
-    assignments = [f"{name}={value}" for name, value in view.environment({}).items()]
-    command = [view.program("tensorboard"), "--logdir", ".", "--port", "0"]
-    assert_tab(["env", "-i", *assignments, *command], view.folder)
-
-
-def test_all_of_it(installation: Callable[[str], Installation]) -> None:
-    installed = installation("[all]")
-    version = "import torch; print(torch.__version__.partition('+')[0])"
-    pinned = re.findall(r"^torch==(\S+)", (REPOSITORY / "constraints.txt").read_text(), re.M)
-    assert installed("python", "-c", version).stdout.split() == pinned
-    assert "powersgd" in installed("hooktrace", "hooks").stdout
-    for arguments in (("-c", MADE), ("-m", "hooktrace", "run", "train.py")):
-        result = installed("python", *arguments)
-        assert result.returncode == 0, result.stderr
-    assert "hooktrace: to open it: hooktrace report" in result.stderr
+def test_all_of_it(tmp_path: Path) -> None:
+    """Every exporter, a training, and TensorBoard with the tab."""
+    with installed("[all]", tmp_path) as made:
+        version = "import torch; print(torch.__version__.partition('+')[0])"
+        pinned = re.findall(r"^torch==(\S+)", (REPOSITORY / "constraints.txt").read_text(), re.M)
+        assert made("python", "-c", version).stdout.split() == pinned
+        for arguments in (("-c", MADE), ("-m", "hooktrace", "run", "train.py")):
+            result = made("python", *arguments)
+            assert result.returncode == 0, result.stderr
+        assert "hooktrace: to open it: hooktrace report" in result.stderr
+        settings = [f"{name}={value}" for name, value in made.environment({}).items()]
+        command = [str(made.bin / "tensorboard"), "--logdir", ".", "--port", "0"]
+        assert_tab(["env", "-i", *settings, *command], made.folder)
