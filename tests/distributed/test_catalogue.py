@@ -25,10 +25,7 @@ def stages_of(member: DDPCommHookType) -> list[str]:
 
 @on(2)
 def test_each_hook_registers_by_its_type(rank: int) -> None:
-    """It is that type's hook, traced or not the gradients are the same, and the stages are its.
-
-    The type's own call with a process group works too.
-    """
+    """It is that type's hook with its stages; traced or not, the gradients are the same."""
     for member in DDPCommHookType:
         runs = []
         with Tracer() as tracer:

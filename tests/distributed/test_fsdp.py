@@ -122,10 +122,7 @@ def test_hybrid_sharding_and_partial_resharding(four: Ranks, name: str) -> None:
 
 
 def test_replicas_are_reduced_after_the_scatter(four: Ranks) -> None:
-    """Each unit's all-reduce is of its part, and begins when its reduce-scatter is over.
-
-    ``set_requires_all_reduce(False)``: a step without all-reduces, and one with.
-    """
+    """Of its own part; without ``set_requires_all_reduce`` a step has no all-reduces."""
     facts = four.run(hybrid_setups)[0]
     own = [b for b in facts["hybrid"]["buckets"] if b.step == 2]
     scatters = {b.unit.name: b for b in own if b.unit.collective == "reduce_scatter"}

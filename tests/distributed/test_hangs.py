@@ -72,10 +72,7 @@ def observed(rank: int, **options: Any) -> Tracer:
 def steps_until(
     rank: int, hook: Callable[..., Any] = hooks.allreduce_hook, state: Any = None
 ) -> Any:
-    """Return a model of several buckets with a traced hook, after some steps that come to an end.
-
-    By then the ranks have met on the channel.
-    """
+    """Return a model with a traced hook, after some steps; the ranks have met on the channel."""
     ddp = make_ddp()
     ddp.register_comm_hook(state, trace(hook, tracer=observed(rank)))
     for step in range(HANGS_AT):
@@ -86,10 +83,7 @@ def steps_until(
 
 
 def meet(rank: int) -> None:
-    """Wait until the channel's hub, at rank 0, knows all ranks.
-
-    Of one that stands still before it has come nobody could tell what it is at.
-    """
+    """Wait until the hub, at rank 0, knows all: of one that never came nobody could tell."""
     store, end = job_store("hangs"), time.monotonic() + MEETS_S
     (tracer,) = open_tracers
     while rank == 0 and len(tracer._channel.roster) < dist.get_world_size():

@@ -100,10 +100,7 @@ def _joining(ddp: DistributedDataParallel, rank: int) -> None:
 
 
 def _with_its_own(ddp: DistributedDataParallel, rank: int) -> None:
-    """The script averages numbers of its own in backward, as large as buckets are, and a gradient.
-
-    On one thread, from the parameters' own hooks, so in one order on all ranks.
-    """
+    """The script averages numbers of its own in backward, as large as buckets are."""
 
     def send(parameter: torch.Tensor) -> None:
         dist.all_reduce(torch.ones(LAYER), async_op=False)

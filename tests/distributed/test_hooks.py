@@ -116,10 +116,7 @@ def varied(rank: int, step: int, dtypes: Sequence[torch.dtype] = ()) -> Gradient
 
 @on(2, 4)
 def test_gathering_hooks_give_their_formulas_bits(rank: int) -> None:
-    """Quantised in one and in many channels, and gathered; a bucket a parameter after step 0.
-
-    Also in a group of one, whose mean is the rank's own gradient, quantised and back.
-    """
+    """A bucket a parameter after step 0; of all ranks, and in a group of one."""
     ranks = range(dist.get_world_size())
     alone = [dist.new_group([other]) for other in ranks][rank]
     for dtype in (torch.float32, torch.float16, torch.bfloat16):

@@ -152,11 +152,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def of_three(scenario: Callable[[dist.ProcessGroup], None]) -> Callable[[int], None]:
-    """Run a scenario on three ranks, where DDP's optimisers in backward work.
-
-    They want streams: a build for CPUs has no current one, and one for CUDA can make none without a
-    driver.
-    """
+    """Run a scenario on three ranks; optimisers in backward want streams, also on a CPU."""
 
     @functools.wraps(scenario)
     def on_three(rank: int) -> None:

@@ -133,10 +133,7 @@ def gossip(
 @on(4)
 @scenario(apart=True)  # rank 3 makes a tracer fewer, and tracers know each other by their number
 def test_gossip_averages_with_one_partner(rank: int) -> None:
-    """In all buckets of all steps, with one payload a rank; of a subgroup rank 3 is outside.
-
-    Distances are 1 and 2 in turn; with rotation other partners come up as well.
-    """
+    """Distances are 1 and 2 in turn, with rotation others too; rank 3 is outside of a subgroup."""
     rotated = gossip(rank)
     assert rotated[:2] == [(rank - 1) % 4, (rank - 2) % 4]
     assert set(rotated) == set(range(4)) - {rank}

@@ -165,10 +165,7 @@ def test_the_scripts_own_collectives_are_not_a_hooks(rank: int) -> None:
 
 @on(2)
 def test_groups_keep_one_hook_that_keeps_nothing(rank: int) -> None:
-    """However many models come and go: torch may end the process where a table of hooks changes.
-
-    It holds no group and no hook, and leaves those of others in the same registry alone.
-    """
+    """However many models come and go; it holds no group and no hook, and leaves others' alone."""
     group: Any = dist.new_group()
     theirs: list[int] = []
     group.register_post_hook(1, lambda args: theirs.append(args.op_id))

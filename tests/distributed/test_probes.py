@@ -167,10 +167,7 @@ def test_a_wrong_hook_is_named(rank: int) -> None:
 
 @on(2)
 def test_a_checked_step_gives_no_times(rank: int) -> None:
-    """Nor does a model's first step; errors are those of checked steps.
-
-    Debug mode looks at every step, so none shows how long training takes without it.
-    """
+    """Nor does a model's first step, nor any in debug mode; errors are those of checked steps."""
     for hook, options, compared, checked in (
         (hooks.allreduce_hook, {"error_every": 5}, [5, 10, 15], [0, 5, 10, 15]),
         (hooks.allreduce_hook, {"error_every": 0, "debug": True}, [], [*range(STEPS)]),

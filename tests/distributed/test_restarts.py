@@ -19,10 +19,7 @@ SCRIPT = str(WORKER.with_name("restart_script.py"))
 
 
 def test_what_is_aborted_starts_again_and_each_tracer_finds_its_own_ranks(tmp_path: Path) -> None:
-    """A probe, which waits aside, is a hang as any other; the records of all ranks say why.
-
-    Nobody asks ranks of the start before, and one that comes 3 s late is found.
-    """
+    """A check is a hang as any other; nobody asks the ranks before, and a late one is found."""
     launch = [*TORCHRUN, "--nproc-per-node", "2", "--max-restarts", "1", SCRIPT, str(tmp_path)]
     code, said = call(launch, tmp_path)
     assert code == 0, said

@@ -35,10 +35,7 @@ def expect_summary(said: str, folder: Path) -> None:
 
 @shows(ANY, "DDP's own average, to the last bit")
 def test_torchrun(tmp_path: Path) -> None:
-    """The same bits and exit code as without hooktrace, and a summary once.
-
-    What a rank starts besides makes no model, which is no news: the rank has made one.
-    """
+    """The same bits and exit code, and a summary once; children that make no model are no news."""
     ranks = [*TORCHRUN, "--nproc-per-node", "2"]
     code, said = call([*ranks, SCRIPT, "plain", "exit"], tmp_path)
     assert "exitcode  : 7" in said, said

@@ -28,11 +28,7 @@ def steps_in(folder: Path, rank: int) -> dict[str, list[StepRecord]]:
 
 
 def test_each_sharded_model_is_traced(tmp_path: Path) -> None:
-    """From its first pass on, which is an evaluation and no step; all units, both ranks.
-
-    Two by turns, one of them in a wrapper; one of which only the layers are sharded; one compiled.
-    Bits and exit code are as without.
-    """
+    """Two by turns, one of them wrapped; one without a root; one compiled: from evaluation on."""
     hows, records = ("exits", "compiles"), tmp_path / "records"
     code, said = call([*RANKS, SCRIPT, "plain", *hows], tmp_path)
     assert "exitcode  : 7" in said, said

@@ -149,10 +149,7 @@ def test_what_is_set_after_trace_is_said_once(rank: int) -> None:
 
 @on(2)
 def test_a_tracing_that_ends_inside_a_step(rank: int) -> None:
-    """Or pauses there: what was seen of the step is an incomplete one.
-
-    Where tracing was taken away, the model gets back all that it had.
-    """
+    """Or pauses there: the step is an incomplete one, and the model gets back all that it had."""
 
     def hooks_of(model: Any) -> int:
         return sum(len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules())

@@ -109,10 +109,7 @@ def all_know(tracer: Tracer) -> bool:
 
 @on(4)
 def test_the_late_rank_is_named_online(rank: int) -> None:
-    """At each bucket that it was late for, by all ranks alike; its own delay is the delay.
-
-    The same clock is read everywhere, so its offset is all error, and within its bound.
-    """
+    """At each bucket that it was late for, by all ranks alike; clocks of one host agree."""
     folder = shared_folder()
     ddp = DistributedDataParallel(Layers(), bucket_cap_mb=0.004)
     with Tracer(error_every=1, error_all_buckets=True) as tracer:

@@ -175,10 +175,7 @@ REBUILT: tuple[tuple[dict[str, Any], int], ...] = (
 @pytest.mark.slow
 @on(2)
 def test_two_dtypes_are_one_model_in_every_mode(rank: int) -> None:
-    """Each bucket once a step, all steps whole and timed, and the averages right.
-
-    Before buckets are rebuilt there is one for each dtype.
-    """
+    """Steps are whole and timed, averages right; before the rebuild a bucket for each dtype."""
     for options, at in REBUILT:
         with Tracer(error_every=2) as tracer:
             ddp = DistributedDataParallel(Given(SHAPES, DTYPES), bucket_cap_mb=0.005, **options)

@@ -134,10 +134,7 @@ def check_checked(rank: int, found: dict[str, Any], name: str) -> None:
 
 @on(4)
 def test_errors_are_those_of_the_rank_s_gradients(rank: int) -> None:
-    """Of its own elements, without padding, beside what FSDP reduces without a hook.
-
-    The optimizer moves nothing, so that both trainings have the same parameters.
-    """
+    """Without padding, beside what FSDP reduces without a hook; no optimizer moves anything."""
     for setup in ("plain", "divided"):
         exact = _gradients_of(SETUPS[setup], rank, {})[0]
         for name in ("fp16", "8 bit, feedback"):  # which writes to the gradients
@@ -179,10 +176,7 @@ def _gradients_of(
 
 @on(4)
 def test_ranks_that_disagree_issue_no_reference(rank: int) -> None:
-    """None on any rank, at that step alone where all come to the next; training is as without.
-
-    The last rank pauses once, or fails; a warning says why.
-    """
+    """None on any rank, where the last one pauses or fails; training is as without."""
     is_last = rank == dist.get_world_size() - 1
 
     def pauses(tracer: Tracer, step: int) -> None:

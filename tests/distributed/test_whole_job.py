@@ -33,10 +33,7 @@ _DEADLINE_S = 60.0
 
 @on(2)
 def test_the_whole_job_is_looked_at_while_it_trains(rank: int) -> None:
-    """Rank 0 has records of all ranks that name the late one; ``top`` shows the job.
-
-    In most steps: a machine may hold up the other one once.
-    """
+    """Most records name the late rank, since a machine may hold up another; ``top`` shows it."""
     folder = shared_folder()
     seen: dict[str, Any] = {}
     with Tracer([RecordFileExporter(folder)], error_every=0) as tracer:
