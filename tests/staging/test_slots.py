@@ -21,12 +21,6 @@ from tests.fakes import Job
 from tests.staging.test_backward import ENGINE, chain
 
 
-def test_an_index_that_does_not_ascend_begins_a_step() -> None:
-    """Also where a backward pass failed half-way, and where there is one bucket."""
-    net = ModelState("net", "hook", {}, 0)
-    assert [net.enter(i) for i in (0, 1, 2, 0, 1, 0, 0)] == [0, 0, 0, 1, 1, 2, 3]
-
-
 def test_a_slot_keeps_no_tensor_alive() -> None:
     """Numbers, names and a weak reference."""
     weight = torch.zeros(2, 3)

@@ -15,7 +15,6 @@ from hooktrace.staging.calls import StepCalls
 from hooktrace.staging.devices import EventPool
 from hooktrace.staging.slots import ModelState
 from hooktrace.staging.units import ShardedModel, UnitInfo
-from tests.staging.test_backward import chain
 
 UNIT = UnitInfo("block", (("block.weight", (2, 2)),))
 
@@ -60,9 +59,23 @@ def call(model: ShardedModel, collective: UnitCollective, numel: int = 4) -> Non
     begun.finished()
 
 
+class Reduces(torch.autograd.Function):
+    """Calls something in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, then: Any) -> torch.Tensor:
+        ctx.then = then
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        ctx.then()
+        return gradients[0], None
+
+
 def backward(then: Any) -> None:
     """Run a backward pass that calls something."""
-    chain(then).backward()
+    Reduces.apply(torch.zeros(1, requires_grad=True), then).sum().backward()
 
 
 def step(model: ShardedModel, *gathers: int) -> None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
 from unittest import mock
 
 import torch
 
 from hooktrace import Tracer, trace
 from hooktrace.tracing.hook_notices import _PASSES, _PassCounter
-from tests.fakes import Job, plain
+from tests.fakes import plain
 
 
 def test_a_clock_that_fails_does_not_fail_backward() -> None:
     """In which the pass is counted; that nothing can be said of the hook is."""
     with Tracer(error_every=0, align_clocks=False) as tracer:
-        model: Any = mock.Mock(require_backward_grad_sync=True)
-        counter = _PassCounter(model, trace(plain, tracer=tracer).notices)
+        hook, model = trace(plain, tracer=tracer), mock.Mock(require_backward_grad_sync=True)
+        counter = _PassCounter(model, hook.notices)
         counter.handle = mock.Mock()
         with mock.patch.object(tracer, "clock", mock.Mock(side_effect=OSError("no clock"))):
             for _ in range(_PASSES + 1):
@@ -24,10 +23,3 @@ def test_a_clock_that_fails_does_not_fail_backward() -> None:
         counter.handle.remove.assert_called_once_with()
         assert tracer.anomalies() == []
         assert tracer.losses() == {"stamp_failed": 1}
-
-
-def test_a_notice_of_a_resumed_job_stands_at_its_first_step() -> None:
-    """Also before there is a model: step 0 is an earlier job's."""
-    with Tracer(error_every=0, first_step=100) as tracer:
-        Job(tracer).hook.notices.fails_on_gloo("hangs")
-        assert [anomaly.step for anomaly in tracer.anomalies()] == [100]
