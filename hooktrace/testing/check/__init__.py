@@ -38,10 +38,9 @@ def check_hook(
     argument.  ``local``: the hook's results differ between ranks by design.  ``timeout_s``: of one
     case.  ``cases``: the keys of some cases only, as ``--case`` takes them.
 
-    Returns the result if nothing failed, warnings included.  Raises ``AssertionError`` with the
-    result as a table if anything did, ``TypeError`` for a hook that cannot be handed to another
-    process, ``UsageError`` for one that is not there or a state that cannot be made.  It takes
-    about 15 seconds, and leaves no process.
+    Returns the result if nothing failed, warnings included; takes about 15 seconds, and leaves no
+    process.  Raises ``AssertionError`` with the result as a table if anything failed, ``TypeError``
+    for a hook that cannot be handed to another process, ``UsageError`` for one that is not there.
     """
     from .command import as_text
     from .launch import check

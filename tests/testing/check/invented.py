@@ -1,37 +1,62 @@
 """Hooks that average, and hooks that nearly do: the collection that ``hooktrace check`` is held to.
 
-A hook is a generator of one rank: it is given its own gradients, yields ``("sum", tensor)``,
-``("max", tensor)``, ``("gather", tensor)`` or ``("pass", tensor)``, gets what a collective of that
-kind gives (``pass``: the tensor of the rank before), and returns the bucket's result.
-
-``simulate.py`` runs all ranks of one in this process.
+A hook is a function of one bucket on all ranks at once: of their gradients, (ranks, numel), it
+returns the result, (numel,), and says by the bucket's methods what goes over the wire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch.nn.functional import pad, softshrink
 
-Rounds = Generator[tuple[str, torch.Tensor], torch.Tensor, torch.Tensor]
+from hooktrace.records import Transfer
 
 
 @dataclass
-class Rank:
-    """One rank and one bucket.  ``kept``: its state; ``step``: how often it was called before."""
+class Bucket:
+    """``number``: its own; ``step``: how often it was called before.  ``kept``: its state."""
 
-    rank: int
     size: int
-    bucket: int = 0
+    number: int = 0
     step: int = 0
     kept: dict[str, torch.Tensor] = field(default_factory=dict)
+    sent: list[Transfer] = field(default_factory=list)
 
-    def draw(self, *, shared: bool = False) -> torch.Generator:
-        """Return random numbers for this step: the same on all ranks, or the rank's own."""
-        own = 0 if shared else 1 + self.rank
-        return torch.Generator().manual_seed(own + 100 * self.bucket + 10_000 * self.step)
+    def send(self, kind: str, dtype: str, count: int) -> None:
+        """Say that each rank gives a collective so many bytes."""
+        self.sent.append(Transfer(collective=kind, dtype=dtype, wire_bytes=count))
+
+    def _sent(self, kind: str, x: torch.Tensor) -> None:
+        self.send(kind, str(x.dtype).removeprefix("torch."), x[0].nbytes)
+
+    def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """Add up as gloo does: one rank after another, in the tensors' own dtype."""
+        self._sent("sum", x)
+        return functools.reduce(torch.add, x)
+
+    def max(self, x: torch.Tensor) -> torch.Tensor:
+        self._sent("max", x)
+        return x.amax(0)
+
+    def gather(self, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        """Gather ``x``; with ``more`` as bytes, in one tensor."""
+        if more:
+            self.send("gather", "uint8", sum(part[0].nbytes for part in (x, *more)))
+        else:
+            self._sent("gather", x)
+        return x
+
+    def draw(self, rank: int = -1) -> torch.Generator:
+        """Return random numbers for this step: a rank's own, or the same on all ranks."""
+        return torch.Generator().manual_seed(1 + rank + 100 * self.number + 10_000 * self.step)
+
+    def each(self, make: Callable[[torch.Generator], torch.Tensor]) -> torch.Tensor:
+        """Return what ranks make of their own random numbers."""
+        return torch.stack([make(self.draw(rank)) for rank in range(self.size)])
 
     def recall(self, name: str, like: torch.Tensor) -> torch.Tensor:
         """Return what was kept under a name, or zeros."""
@@ -42,178 +67,181 @@ class Rank:
         """Return gradients with what was left out before, ``times`` times."""
         return g + times * self.recall("left", g)
 
-
-Hook = Callable[[Rank, torch.Tensor], Rounds]
-Change = Callable[[Rank, torch.Tensor], torch.Tensor]
-
-
-def one_round(kind: str, send: Change, finish: Change | None = None) -> Hook:
-    """Send what ``send`` makes of gradients in one collective, and finish with what comes."""
-
-    def hook(me: Rank, g: torch.Tensor) -> Rounds:
-        found = yield kind, send(me, g)
-        return finish(me, found) if finish else found
-
-    return hook
+    def by_rank(self, even: float, odd: float) -> torch.Tensor:
+        """Return a factor for each rank, (ranks, 1)."""
+        return torch.tensor([odd if rank % 2 else even for rank in range(self.size)])[:, None]
 
 
-def same(me: Rank, x: torch.Tensor) -> torch.Tensor:
-    return x
+Hook = Callable[[Bucket, torch.Tensor], torch.Tensor]
+Plain = Callable[[torch.Tensor], torch.Tensor]
 
 
-mean = one_round("sum", lambda me, g: g / me.size)
+def mean(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+    return b.sum(g / b.size)
 
 
-# Numbers.
+# Numbers, of each row by itself.
 
 
 def scale_of(g: torch.Tensor, levels: float = 127) -> torch.Tensor:
-    return (g.abs().max() / levels).clamp(min=1e-30)
+    return (g.abs().amax(-1, keepdim=True) / levels).clamp(min=1e-30)
 
 
-def rounded(me: Rank, x: torch.Tensor) -> torch.Tensor:
+def size_of(g: torch.Tensor) -> torch.Tensor:
+    return g.abs().mean(-1, keepdim=True)
+
+
+def norm_of(g: torch.Tensor) -> torch.Tensor:
+    return g.norm(dim=-1, keepdim=True)
+
+
+def rand(b: Bucket, x: torch.Tensor) -> torch.Tensor:
+    return b.each(lambda draw: torch.rand(x.shape[1], generator=draw))
+
+
+def rounded(b: Bucket, x: torch.Tensor) -> torch.Tensor:
     return x.round().clamp(-127, 127)
 
 
-def drawn(me: Rank, x: torch.Tensor) -> torch.Tensor:
+def drawn(b: Bucket, x: torch.Tensor) -> torch.Tensor:
     """Round by chance."""
-    return (x + torch.rand(x.shape, generator=me.draw())).floor().clamp(-127, 127)
+    return (x + rand(b, x)).floor().clamp(-127, 127)
 
 
-def truncated(me: Rank, x: torch.Tensor, bits: int = 20) -> torch.Tensor:
+def truncated(b: Bucket, x: torch.Tensor, bits: int = 20) -> torch.Tensor:
     """Cut off the last bits of float32."""
     return (x.view(torch.int32) & -(1 << bits)).view(torch.float32)
+
+
+def as_is(b: Bucket, x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def sign_of(b: Bucket, x: torch.Tensor) -> torch.Tensor:
+    return x.sign()
 
 
 def int8_both_ways(g: torch.Tensor) -> torch.Tensor:
     return (g / scale_of(g)).round() * scale_of(g)
 
 
-def signs(x: torch.Tensor) -> torch.Tensor:
-    return x.sign() * x.abs().mean()
+def ones_of(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x >= 0, 1.0, -1.0)
 
 
 def clipped(g: torch.Tensor, norm: float) -> torch.Tensor:
-    return g * min(1.0, norm / (g.norm().item() + 1e-6))
+    return g * (norm / (norm_of(g) + 1e-6)).clamp(max=1.0)
 
 
-def noise(me: Rank, g: torch.Tensor, *, shared: bool = True) -> torch.Tensor:
-    return torch.randn(g.shape, generator=me.draw(shared=shared))
+def noise(b: Bucket, g: torch.Tensor, *, shared: bool = True) -> torch.Tensor:
+    def made(draw: torch.Generator) -> torch.Tensor:
+        return torch.randn(g.shape[-1], generator=draw)
+
+    return made(b.draw()) if shared else b.each(made)
 
 
-def as_bytes(*parts: torch.Tensor) -> torch.Tensor:
-    return torch.cat([part.reshape(-1).view(torch.uint8) for part in parts])
+def largest(g: torch.Tensor, share: float = 0.05) -> torch.Tensor:
+    return g.abs().topk(max(1, int(share * g.shape[-1])), -1).indices
+
+
+def keep_largest(g: torch.Tensor, share: float = 0.05) -> torch.Tensor:
+    places = largest(g, share)
+    return torch.zeros_like(g).scatter(-1, places, g.gather(-1, places))
 
 
 # Hooks that send all elements.
 
 
-def dense(lossy: Callable[[torch.Tensor], torch.Tensor], keeps: float = 0.0) -> Hook:
+def dense(lossy: Plain, keeps: float = 0.0) -> Hook:
     """Send what is left of gradients as float32; ``keeps``: feed the rest back so many times."""
 
-    def hook(me: Rank, g: torch.Tensor) -> Rounds:
-        x = me.residual(g, keeps)
-        me.kept["left"] = x - lossy(x)
-        return (yield from mean(me, lossy(x)))
+    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        x = b.residual(g, keeps)
+        b.kept["left"] = x - lossy(x)
+        return mean(b, lossy(x))
 
     return hook
 
 
 def summed_as(dtype: torch.dtype) -> Hook:
-    return one_round("sum", lambda me, g: (g / me.size).to(dtype), lambda me, r: r.float())
+    return lambda b, g: b.sum((g / b.size).to(dtype)).float()
 
 
 def gathered_as(dtype: torch.dtype, keeps: float = 0.0) -> Hook:
-    def hook(me: Rank, g: torch.Tensor) -> Rounds:
-        x = me.residual(g, keeps)
-        me.kept["left"] = x - x.to(dtype).float()
-        return (yield "gather", x.to(dtype)).float().sum(0) / me.size
+    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        x = b.residual(g, keeps)
+        b.kept["left"] = x - x.to(dtype).float()
+        return b.gather(x.to(dtype)).float().sum(0) / b.size
 
     return hook
 
 
 def scaled(
-    levels: Change = rounded,
+    levels: Hook = rounded,
     dtype: torch.dtype = torch.int8,
     top: float = 127,
     *,
-    reach: Callable[[torch.Tensor], torch.Tensor] = scale_of,
+    reach: Plain = scale_of,
     keeps: float = 0.0,
     shift: int = 0,
 ) -> Hook:
     """Send a byte for each element and a scale; ``top``: how many of it reach the largest."""
 
-    def hook(me: Rank, g: torch.Tensor) -> Rounds:
-        x = me.residual(g, keeps)
+    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        x = b.residual(g, keeps)
         unit = (reach(x) * (127 if reach is scale_of else 1) / top).clamp(min=1e-30)
-        sent = levels(me, x / unit).to(dtype)
-        me.kept["left"] = x - sent.float() * unit
-        rows = yield "gather", as_bytes(sent, unit)
-        parts = [(r[:-4].view(dtype).float() + shift) * scale_in(r) for r in rows]
-        return torch.stack(parts).sum(0) / me.size
+        sent = b.gather(levels(b, x / unit).to(dtype), unit).float()
+        b.kept["left"] = x - sent * unit
+        return ((sent + shift) * unit).sum(0) / b.size
 
     return hook
-
-
-def scale_in(row: torch.Tensor) -> torch.Tensor:
-    return row[-4:].clone().view(torch.float32)
 
 
 def affine(levels: int) -> Hook:
     """Send levels from the least to the largest, by chance, a byte each."""
 
-    def hook(me: Rank, g: torch.Tensor) -> Rounds:
-        low, unit = g.min(), ((g.max() - g.min()) / levels).clamp(min=1e-30)
-        sent = ((g - low) / unit + torch.rand(g.shape, generator=me.draw())).floor()
-        rows = yield "gather", as_bytes(sent.clamp(0, levels).to(torch.uint8), low, unit)
-        both = [(row[:-8].float(), *row[-8:].clone().view(torch.float32)) for row in rows]
-        return torch.stack([found * step + start for found, start, step in both]).sum(0) / me.size
+    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        low, high = g.aminmax(dim=1, keepdim=True)
+        unit = ((high - low) / levels).clamp(min=1e-30)
+        sent = ((g - low) / unit + rand(b, g)).floor().clamp(0, levels).to(torch.uint8)
+        return (b.gather(sent, low, unit).float() * unit + low).sum(0) / b.size
 
     return hook
 
 
-def packed(me: Rank, values: torch.Tensor, base: int, scale: torch.Tensor) -> Rounds:
-    """Send digits below ``base``, as many to a byte as fit, and a scale; returns rows of digits."""
-    fit = {2: 8, 4: 4, 16: 2}[base]
-    powers = base ** torch.arange(fit, dtype=torch.uint8)
-    digits = pad(values.to(torch.uint8), (0, -len(values) % fit)).view(-1, fit)
-    rows = yield "gather", as_bytes((digits * powers).sum(1, dtype=torch.uint8), scale)
-    found = [(r[:-4, None] // powers % base).flatten()[: len(values)].float() for r in rows]
-    return torch.stack([torch.cat([d, scale_in(r)]) for d, r in zip(found, rows, strict=True)])
+def packed(b: Bucket, values: torch.Tensor, fit: int, scale: torch.Tensor) -> torch.Tensor:
+    """Average small integers times a scale, of which so many fit into a byte."""
+    b.send("gather", "uint8", -(-values.shape[1] // fit) + 4)
+    return (values * scale).sum(0) / b.size
 
 
-def sign_bits(me: Rank, x: torch.Tensor) -> Rounds:
-    rows = yield from packed(me, x >= 0, 2, x.abs().mean())
-    return ((rows[:, :-1] * 2 - 1) * rows[:, -1:]).sum(0) / me.size
+def sign_bits(b: Bucket, x: torch.Tensor) -> torch.Tensor:
+    return packed(b, ones_of(x), 8, size_of(x))
 
 
 def low_rank(rank: int = 2, *, keeps: bool = False, times: bool = False) -> Hook:
     """PowerSGD of the first 48 x 48 elements, the rest as it is; ``times``: a sum of all ranks."""
 
-    def hook(me: Rank, g: torch.Tensor) -> Rounds:
-        side, x = 48, me.residual(g, float(keeps))
-        if len(x) < side * side:
-            return (yield from mean(me, x))
-        matrix, rest = x[: side * side].view(side, side), x[side * side :]
-        q = torch.linalg.qr(torch.randn(side, rank, generator=me.draw(shared=True)))[0]
-        p = yield "sum", torch.cat([(matrix @ q).flatten(), rest]) / me.size
+    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        side, x = 48, b.residual(g, float(keeps))
+        if x.shape[1] < side * side:
+            return mean(b, x)
+        matrix, rest = x[:, : side * side].view(-1, side, side), x[:, side * side :]
+        q = torch.linalg.qr(torch.randn(side, rank, generator=b.draw()))[0]
+        p = b.sum(torch.cat([(matrix @ q).flatten(1), rest], 1) / b.size)
         basis = torch.linalg.qr(p[: side * rank].view(side, rank))[0]
-        q = yield "sum", matrix.T @ basis / me.size
+        q = b.sum(matrix.mT @ basis / b.size)
         result = torch.cat([(basis @ q.T).flatten(), p[side * rank :]])
-        result = result * me.size if times else result
-        me.kept["left"] = x - result
+        result = result * b.size if times else result
+        b.kept["left"] = x - result
         return result
 
     return hook
 
 
-def ring(me: Rank, g: torch.Tensor) -> Rounds:
-    """Add what goes from rank to rank, in an order that is the same on all."""
-    passed, rows = g, {me.rank: g}
-    for i in range(1, me.size):
-        passed = yield "pass", passed
-        rows[(me.rank - i) % me.size] = passed
-    return torch.stack([rows[rank].float() for rank in range(me.size)]).sum(0) / me.size
+def ring(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+    """Add what goes from rank to rank, of which nothing is known, in an order that all have."""
+    return g.float().sum(0) / b.size
 
 
 # Hooks that send some elements.
@@ -221,28 +249,27 @@ def ring(me: Rank, g: torch.Tensor) -> Rounds:
 Join = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
 
 
-def largest(g: torch.Tensor, share: float = 0.05) -> torch.Tensor:
-    return g.abs().topk(max(1, int(share * g.numel()))).indices
+def top(share: float = 0.05) -> Hook:
+    return lambda b, x: largest(x, share)
 
 
-def top(share: float = 0.05) -> Change:
-    return lambda me, x: largest(x, share)
-
-
-def some(share: float, *, shared: bool = True) -> Change:
+def some(share: float, *, shared: bool = True) -> Hook:
     """Choose places by chance."""
 
-    def places(me: Rank, x: torch.Tensor) -> torch.Tensor:
-        return torch.randperm(len(x), generator=me.draw(shared=shared))[
-            : max(1, int(share * len(x)))
-        ]
+    def places(b: Bucket, x: torch.Tensor) -> torch.Tensor:
+        length = x.shape[1]
+
+        def chosen(draw: torch.Generator) -> torch.Tensor:
+            return torch.randperm(length, generator=draw)[: max(1, int(share * length))]
+
+        return chosen(b.draw()) if shared else b.each(chosen)
 
     return places
 
 
-def of_each_block(me: Rank, x: torch.Tensor) -> torch.Tensor:
-    blocks = pad(x.abs(), (0, -len(x) % 16)).view(-1, 16)
-    return torch.arange(len(blocks)) * 16 + blocks.argmax(1)
+def of_each_block(b: Bucket, x: torch.Tensor) -> torch.Tensor:
+    found = pad(x.abs(), (0, -x.shape[1] % 16)).unflatten(1, (-1, 16)).argmax(2)
+    return torch.arange(found.shape[1]) * 16 + found
 
 
 def add(total: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> None:
@@ -255,51 +282,49 @@ def put(total: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> None
 
 
 def sparse(
-    places: Change,
+    places: Hook,
     keeps: float = 0.0,
     *,
-    values: Change = same,
+    values: Hook = as_is,
     join: Join = add,
-    left: Callable[[Rank, torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+    left: Callable[[Bucket, torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
 ) -> Hook:
     """Send elements at each rank's places; ``left``: what is kept of the others, if not all."""
 
-    def hook(me: Rank, g: torch.Tensor) -> Rounds:
-        x = me.residual(g, keeps)
-        chosen = places(me, x)
-        me.kept["left"] = left(me, x, chosen) if left else x.index_fill(0, chosen, 0.0)
-        where = yield "gather", chosen
-        sent = yield "gather", values(me, x)[chosen]
-        total = torch.zeros_like(g)
-        for place, value in zip(where, sent, strict=True):
+    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        x = b.residual(g, keeps)
+        chosen = b.gather(places(b, x))
+        b.kept["left"] = left(b, x, chosen) if left else x.scatter(1, chosen, 0.0)
+        sent = b.gather(values(b, x).gather(1, chosen))
+        total = torch.zeros_like(g[0])
+        for place, value in zip(chosen, sent, strict=True):
             join(total, place, value)
-        return total / me.size
+        return total / b.size
 
     return hook
 
 
-def shared(places: Change, keeps: float = 0.0, dtype: torch.dtype = torch.float32) -> Hook:
+def shared(places: Hook, keeps: float = 0.0, dtype: torch.dtype = torch.float32) -> Hook:
     """Send elements at places that are the same on all ranks."""
 
-    def hook(me: Rank, g: torch.Tensor) -> Rounds:
-        x = me.residual(g, keeps)
-        chosen = places(me, x)
-        sent = x[chosen].to(dtype)
-        me.kept["left"] = x.index_copy(0, chosen, x[chosen] - sent.float())
-        rows = yield "gather", sent
-        return torch.zeros_like(g).index_copy(0, chosen, rows.float().sum(0) / me.size)
+    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        x = b.residual(g, keeps)
+        chosen = places(b, x)
+        sent = b.gather(x[:, chosen].to(dtype)).float()
+        b.kept["left"] = x.index_copy(1, chosen, x[:, chosen] - sent)
+        return torch.zeros_like(g[0]).index_copy(0, chosen, sent.sum(0) / b.size)
 
     return hook
 
 
-def by_chance(chance: Callable[[torch.Tensor], torch.Tensor]) -> Hook:
+def by_chance(chance: Plain) -> Hook:
     """Send each element with a chance, over that chance."""
 
-    def hook(me: Rank, g: torch.Tensor) -> Rounds:
-        mask = torch.rand(g.shape, generator=me.draw()) < chance(g)
-        count = yield "max", mask.sum()[None].float()
-        padded = largest(mask.float(), (int(count) + 0.5) / len(g))
-        return (yield from sparse(lambda me, x: padded)(me, g / chance(g) * mask))
+    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        mask = rand(b, g) < chance(g)
+        count = b.max(mask.sum(1, keepdim=True).float())
+        padded = largest(mask.float(), (int(count) + 0.5) / g.shape[1])
+        return sparse(lambda b, x: padded)(b, g / chance(g) * mask)
 
     return hook
 
@@ -307,252 +332,206 @@ def by_chance(chance: Callable[[torch.Tensor], torch.Tensor]) -> Hook:
 # What changes a hook.
 
 
-def before(hook: Hook, change: Change) -> Hook:
+def before(hook: Hook, change: Hook) -> Hook:
     """Return a hook whose gradients are changed first."""
-    return lambda me, g: hook(me, change(me, g))
+    return lambda b, g: hook(b, change(b, g))
 
 
-def after(hook: Hook, change: Change) -> Hook:
+def after(hook: Hook, change: Hook) -> Hook:
     """Return a hook whose result is changed."""
-
-    def changed(me: Rank, g: torch.Tensor) -> Rounds:
-        return change(me, (yield from hook(me, g)))
-
-    return changed
+    return lambda b, g: change(b, hook(b, g))
 
 
 def times(hook: Hook, factor: float) -> Hook:
-    return after(hook, lambda me, result: factor * result)
+    return after(hook, lambda b, result: factor * result)
 
 
 def summed(hook: Hook) -> Hook:
-    return after(hook, lambda me, result: me.size * result)
+    return after(hook, lambda b, result: b.size * result)
 
 
 def unequal(hook: Hook, off: float) -> Hook:
     """Return a hook in which ranks weigh more and less by so much."""
-    return before(hook, lambda me, g: g * (1 + (off if me.rank % 2 == 0 else -off)))
+    return before(hook, lambda b, g: g * b.by_rank(1 + off, 1 - off))
 
 
 def late(hook: Hook) -> Hook:
     """Return a hook that gives the result of the step before."""
 
-    def old(me: Rank, result: torch.Tensor) -> torch.Tensor:
-        before = me.kept.get("result", result)
-        me.kept["result"] = result.clone()
-        return before if before.shape == result.shape else result
+    def old(b: Bucket, result: torch.Tensor) -> torch.Tensor:
+        last = b.kept.get("result", result)
+        b.kept["result"] = result.clone()
+        return last if last.shape == result.shape else result
 
     return after(hook, old)
 
 
 def with_noise(hook: Hook, size: float) -> Hook:
-    return after(hook, lambda me, result: result + size * result.std() * noise(me, result))
+    return after(hook, lambda b, result: result + size * result.std() * noise(b, result))
 
 
 def in_parts(hook: Hook, cut: Callable[[torch.Tensor], Sequence[torch.Tensor]]) -> Hook:
     """Return a hook that is called for pieces of each bucket."""
+    return lambda b, g: torch.cat([hook(b, part) for part in cut(g)])
 
-    def pieces(me: Rank, g: torch.Tensor) -> Rounds:
-        parts = []
-        for part in cut(g):
-            parts.append((yield from hook(me, part)))
-        return torch.cat(parts)
 
-    return pieces
+def scaled_up(hook: Hook, share: float) -> Hook:
+    """Return a hook that sends a share of all places, and multiplies them by its inverse."""
+    return before(hook, lambda b, g: g * (g.shape[1] / max(1, int(share * g.shape[1]))))
+
+
+def clip(norm: float, hook: Hook = mean) -> Hook:
+    return before(hook, lambda b, g: clipped(g, norm))
 
 
 # Right ones that are no variant of another.
 
 
-def float32_then_half(me: Rank, g: torch.Tensor) -> Rounds:
-    total = yield "sum", g / me.size
-    parts = total.tensor_split(me.size)
-    padded = [torch.cat([part, part.new_zeros(len(parts[0]) - len(part))]) for part in parts]
-    rows = yield "gather", padded[me.rank].half()
-    return torch.cat([row[: len(part)] for row, part in zip(rows, parts, strict=True)]).float()
+def float32_then_half(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+    total = mean(b, g)
+    b.send("gather", "float16", 2 * -(-g.shape[1] // b.size))
+    return total.half().float()
 
 
-def int8_with_room(me: Rank, g: torch.Tensor) -> Rounds:
+def int8_with_room(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """All-reduce bytes under one scale, with room for the sum."""
-    unit = ((yield "max", g.abs().max()[None]) / (127 // me.size)).clamp(min=1e-30)
-    total = yield "sum", (g / unit).round().to(torch.int8)
-    return total.float() * unit / me.size
+    unit = (b.max(scale_of(g, 1)) / (127 // b.size)).clamp(min=1e-30)
+    return b.sum((g / unit).round().to(torch.int8)).float() * unit / b.size
 
 
 def of_differences(hook: Hook) -> Hook:
     """EF21: send how the gradients differ from what all know of them."""
 
-    def differences(me: Rank, g: torch.Tensor) -> Rounds:
-        mine, known = me.recall("mine", g), me.recall("known", g)
-        received = yield from hook(me, g - mine)
-        me.kept |= {"mine": g - me.kept["left"], "known": known + received}
-        return me.kept["known"].clone()
+    def differences(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        known = b.recall("known", g[0])
+        received = hook(b, g - b.recall("mine", g))
+        b.kept |= {"mine": g - b.kept["left"], "known": known + received}
+        return b.kept["known"].clone()
 
     return differences
 
 
-def ternary(me: Rank, g: torch.Tensor) -> Rounds:
-    """TernGrad: -1, 0 or 1 by chance, four to a byte."""
-    scale = scale_of(g, 1)
-    rows = yield from packed(me, drawn(me, g / scale) + 1, 4, scale)
-    return ((rows[:, :-1] - 1) * rows[:, -1:]).sum(0) / me.size
+def sign_with_feedback(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+    x = b.residual(g)
+    b.kept["left"] = x - ones_of(x) * size_of(x)
+    return sign_bits(b, x)
 
 
-def four_bits(me: Rank, g: torch.Tensor) -> Rounds:
-    rows = yield from packed(me, (g / scale_of(g, 7)).round() + 8, 16, scale_of(g, 7))
-    return ((rows[:, :-1] - 8) * rows[:, -1:]).sum(0) / me.size
-
-
-def sign_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    me.kept["left"] = x - torch.where(x >= 0, 1.0, -1.0) * x.abs().mean()
-    return (yield from sign_bits(me, x))
-
-
-def one_bit_both_ways(me: Rank, g: torch.Tensor) -> Rounds:
+def one_bit_both_ways(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """1-bit Adam's two compressed rounds, each with its own feedback; server part of each rank."""
-    average = yield from sign_with_feedback(me, g)
-    parts = average.tensor_split(me.size)
-    y = parts[me.rank] + me.recall("server", parts[me.rank])
-    me.kept["server"] = y - torch.where(y >= 0, 1.0, -1.0) * y.abs().mean()
-    padded = torch.cat([y, y.new_zeros(len(parts[0]) - len(y))])
-    rows = yield from packed(me, padded >= 0, 2, y.abs().mean())
-    decoded = (rows[:, :-1] * 2 - 1) * rows[:, -1:]
-    return torch.cat([row[: len(part)] for row, part in zip(decoded, parts, strict=True)])
+    parts = list(sign_with_feedback(b, g).tensor_split(b.size))
+    b.send("gather", "uint8", -(-len(parts[0]) // 8) + 4)
+    for rank, part in enumerate(parts):
+        y = part + b.recall(f"server{rank}", part)
+        parts[rank] = ones_of(y) * size_of(y)
+        b.kept[f"server{rank}"] = y - parts[rank]
+    return torch.cat(parts)
 
 
-def natural(me: Rank, g: torch.Tensor) -> Rounds:
+def natural(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """Powers of two by chance, a byte each (natural compression)."""
     mantissa, exponent = torch.frexp(g)
-    up = torch.rand(g.shape, generator=me.draw()) < (mantissa.abs() * 2 - 1)
+    up = rand(b, g) < (mantissa.abs() * 2 - 1)
     power = (exponent - 1 + up.int()).clamp(-60, 66)
-    rows = yield "gather", torch.where(g == 0, 0, (power + 61) * g.sign()).to(torch.int8)
+    rows = b.gather(torch.where(g == 0, 0, (power + 61) * g.sign()).to(torch.int8))
     parts = torch.where(rows == 0, 0.0, rows.sign() * torch.exp2(rows.float().abs() - 61))
-    return parts.sum(0) / me.size
+    return parts.sum(0) / b.size
 
 
-def logarithmic(me: Rank, g: torch.Tensor) -> Rounds:
+def logarithmic(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """A byte each for the nearest power of 1.3."""
     base = torch.tensor(1.3).log()
     code = (g.abs().clamp(min=1e-30).log() / base).round().clamp(-70, 40) + 71
-    rows = yield "gather", torch.where(g.abs() < 1e-8, 0.0, code * g.sign()).to(torch.int8)
-    return (rows.sign() * ((rows.float().abs() - 71) * base).exp()).sum(0) / me.size
+    rows = b.gather(torch.where(g.abs() < 1e-8, 0.0, code * g.sign()).to(torch.int8))
+    return (rows.sign() * ((rows.float().abs() - 71) * base).exp()).sum(0) / b.size
 
 
-def companded(me: Rank, g: torch.Tensor) -> Rounds:
+def companded(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """Levels that are closer for small values, as of telephones."""
-    code = g.sign() * torch.log1p(255 * g.abs() / scale_of(g, 1)) / torch.tensor(256.0).log() * 127
-    rows = yield "gather", as_bytes(code.round().to(torch.int8), scale_of(g, 1))
-    x = rows[:, :-4].view(torch.int8).float() / 127
-    tops = rows[:, -4:].clone().view(torch.float32)
-    return (x.sign() * (256 ** x.abs() - 1) / 255 * tops).sum(0) / me.size
+    scale = scale_of(g, 1)
+    code = g.sign() * torch.log1p(255 * g.abs() / scale) / torch.tensor(256.0).log() * 127
+    x = b.gather(code.round().to(torch.int8), scale).float() / 127
+    return (x.sign() * (256 ** x.abs() - 1) / 255 * scale).sum(0) / b.size
 
 
-def every_fourth_step(me: Rank, g: torch.Tensor) -> Rounds:
+def every_fourth_step(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """Collect gradients, and send their sum now and then."""
-    x = me.residual(g)
-    is_due = me.step % 4 == 3
-    me.kept["left"] = x * (not is_due)
-    return (yield from mean(me, x)) if is_due else torch.zeros_like(g)
+    x, is_due = b.residual(g), b.step % 4 == 3
+    b.kept["left"] = x * (not is_due)
+    return mean(b, x) if is_due else torch.zeros_like(g[0])
 
 
-def plain_at_first(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from (mean if me.step < 8 else RIGHT["top_with_feedback"])(me, g))
-
-
-def int8_of_large_buckets(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from (mean if me.bucket % 2 else int8)(me, g))
-
-
-def global_top(me: Rank, g: torch.Tensor) -> Rounds:
+def global_top(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """gTop-k: of all that is sent the largest; what was not taken goes back."""
-    x = me.residual(g)
-    result = yield from sparse(top())(me, x)
-    kept = torch.zeros_like(g).index_fill(0, largest(result), 1.0)
-    me.kept["left"] = x * (1 - kept * torch.zeros_like(g).index_fill(0, largest(x), 1.0))
+    x = b.residual(g)
+    result = sparse(top())(b, x)
+    kept = torch.zeros_like(result).index_fill(0, largest(result), 1.0)
+    b.kept["left"] = x * (1 - kept * torch.zeros_like(g).scatter(1, largest(x), 1.0))
     return result * kept
 
 
-def top_of_one_rank_from_all(me: Rank, g: torch.Tensor) -> Rounds:
+def top_of_one_rank_from_all(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """ScaleCom: one rank after another says at which places all send."""
-    where = (yield "gather", largest(me.residual(g)))[me.step % me.size]
-    return (yield from shared(lambda me, x: where, 1.0)(me, g))
+    where = b.gather(largest(b.residual(g)))[b.step % b.size]
+    return shared(lambda b, x: where, 1.0)(b, g)
 
 
-def sketch(me: Rank, g: torch.Tensor) -> Rounds:
+def sketch(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """Count sketch, one row, new hashes in each step: right in the mean."""
-    draw, width = me.draw(shared=True), max(1, len(g) // 5)
-    where = torch.randint(0, width, (len(g),), generator=draw)
-    sign = torch.randint(0, 2, (len(g),), generator=draw) * 2.0 - 1
-    total = yield "sum", torch.zeros(width).index_add(0, where, sign * g) / me.size
-    return total[where] * sign
+    draw, length = b.draw(), g.shape[1]
+    where = torch.randint(0, width := max(1, length // 5), (length,), generator=draw)
+    sign = torch.randint(0, 2, (length,), generator=draw) * 2.0 - 1
+    return mean(b, torch.zeros(b.size, width).index_add(1, where, sign * g))[where] * sign
 
 
-def permuted(me: Rank, g: torch.Tensor) -> Rounds:
+def permuted(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """PermK: each rank sends its own share of all places, times the number of ranks."""
-    order, n = torch.randperm(len(g), generator=me.draw(shared=True)), len(g) // me.size
-    mine = order[me.rank * n : (me.rank + 1) * n]
-    return (yield from sparse(lambda me, x: mine)(me, g * (len(g) / n)))
+    order, n = torch.randperm(g.shape[1], generator=b.draw()), g.shape[1] // b.size
+    mine = order[: b.size * n].view(b.size, n)
+    return sparse(lambda b, x: mine)(b, g * (g.shape[1] / n))
 
 
-def above_a_threshold(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    sent = torch.where(x.abs() > 3 * g.abs().mean(), x, 0.0)
-    count = yield "max", (sent != 0).sum()[None].float()
-    result = yield from sparse(top((int(count) + 0.5) / len(g)))(me, sent)
-    me.kept["left"] = x - sent
+def above_a_threshold(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+    x = b.residual(g)
+    sent = torch.where(x.abs() > 3 * size_of(g), x, 0.0)
+    count = b.max((sent != 0).sum(1, keepdim=True).float())
+    result = sparse(top((int(count) + 0.5) / g.shape[1]))(b, sent)
+    b.kept["left"] = x - sent
     return result
 
 
-def top_then_int8_of_the_rest(me: Rank, g: torch.Tensor) -> Rounds:
+def top_then_int8_of_the_rest(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """Outliers as they are, the rest in bytes."""
-    rest = g.index_fill(0, largest(g, 0.01), 0.0)
-    return (yield from int8(me, rest)) + (yield from sparse(top(0.01))(me, g))
+    rest = g.scatter(1, largest(g, 0.01), 0.0)
+    return int8(b, rest) + sparse(top(0.01))(b, g)
 
 
-def block(me: Rank, x: torch.Tensor) -> torch.Tensor:
-    n = len(x) // 8
-    start = torch.randint(0, len(x) - n + 1, (1,), generator=me.draw(shared=True))
-    return torch.arange(n) + start
-
-
-def every_fifth(me: Rank, x: torch.Tensor) -> torch.Tensor:
-    return torch.arange(me.step % 5, len(x), 5)
-
-
-def keep_largest(g: torch.Tensor, share: float = 0.05) -> torch.Tensor:
-    return torch.zeros_like(g).index_copy(0, largest(g, share), g[largest(g, share)])
-
-
-def scaled_up(hook: Hook, share: float) -> Hook:
-    """Return a hook that sends a share of all places, and multiplies them by its inverse."""
-    return before(hook, lambda me, g: g * (len(g) / max(1, int(share * len(g)))))
-
-
-def clip(norm: float, hook: Hook = mean) -> Hook:
-    return before(hook, lambda me, g: clipped(g, norm))
+def block(b: Bucket, x: torch.Tensor) -> torch.Tensor:
+    n = x.shape[1] // 8
+    return torch.arange(n) + torch.randint(0, x.shape[1] - n + 1, (1,), generator=b.draw())
 
 
 int8 = scaled()
 int8_fed = scaled(keeps=1.0)
 int8_drawn = scaled(drawn)
-e4m3 = scaled(same, torch.float8_e4m3fn, 400)
-e4m3_fed = scaled(same, torch.float8_e4m3fn, 400, keeps=1.0)
+e4m3 = scaled(as_is, torch.float8_e4m3fn, 400)
+e4m3_fed = scaled(as_is, torch.float8_e4m3fn, 400, keeps=1.0)
 qsgd = scaled(drawn, top=15)
 halves_somewhere = shared(some(0.25), 1.0, torch.float16)
 random_scaled = scaled_up(shared(some(0.1)), 0.1)
 of_each_rank = scaled_up(sparse(some(0.1, shared=False)), 0.1)
-sign_bytes = scaled(lambda me, x: x.sign(), top=1, reach=lambda x: x.abs().mean())
+sign_bytes = scaled(sign_of, top=1, reach=size_of)
+top_fed = sparse(top(), 1.0)
 
 RIGHT: dict[str, Hook] = {
     "plain": mean,
-    "divides_afterwards": one_round("sum", same, lambda me, r: r / me.size),
-    "adds_gathered": one_round("gather", same, lambda me, r: r.flip(0).sum(0) / me.size),
+    "divides_afterwards": lambda b, g: b.sum(g) / b.size,
+    "adds_gathered": lambda b, g: b.gather(g).flip(0).sum(0) / b.size,
     "in_float64": summed_as(torch.float64),
-    "in_pieces": in_parts(mean, lambda g: g.split(500)),
+    "in_pieces": in_parts(mean, lambda g: g.split(500, 1)),
     "half": summed_as(torch.float16),
     "bfloat": summed_as(torch.bfloat16),
-    "bfloat_truncated": before(summed_as(torch.bfloat16), lambda me, g: truncated(me, g, 16)),
+    "bfloat_truncated": before(summed_as(torch.bfloat16), lambda b, g: truncated(b, g, 16)),
     "half_with_feedback": gathered_as(torch.float16, 1.0),
     "float32_then_half": float32_then_half,
     "int8": int8,
@@ -562,10 +541,10 @@ RIGHT: dict[str, Hook] = {
     "int8_with_feedback_as_float32": dense(int8_both_ways, 1.0),
     "int8_of_differences": of_differences(int8),
     "float8_e4m3": e4m3,
-    "float8_e5m2": scaled(same, torch.float8_e5m2, 400),
-    "four_bits": four_bits,
+    "float8_e5m2": scaled(as_is, torch.float8_e5m2, 400),
+    "four_bits": lambda b, g: packed(b, (g / scale_of(g, 7)).round(), 2, scale_of(g, 7)),
     "top": sparse(top()),
-    "top_with_feedback": sparse(top(), 1.0),
+    "top_with_feedback": top_fed,
     "top_hundredth_with_feedback": sparse(top(0.01), 1.0),
     "top_with_feedback_as_float32": dense(keep_largest, 1.0),
     "random_with_feedback": shared(some(0.1), 1.0),
@@ -573,64 +552,62 @@ RIGHT: dict[str, Hook] = {
     "random_hundredth_and_scaled": scaled_up(shared(some(0.01)), 0.01),
     "random_half": shared(some(0.5)),
     "sign_with_feedback": sign_with_feedback,
-    "sign_with_feedback_as_float32": dense(signs, 1.0),
-    "sign_with_feedback_as_bytes": scaled(
-        lambda me, x: x.sign(), top=1, reach=lambda x: x.abs().mean(), keeps=1.0
-    ),
+    "sign_with_feedback_as_float32": dense(lambda x: x.sign() * size_of(x), 1.0),
+    "sign_with_feedback_as_bytes": scaled(sign_of, top=1, reach=size_of, keeps=1.0),
     "sign": sign_bits,
-    "ternary": ternary,
+    "ternary": lambda b, g: packed(b, drawn(b, g / scale_of(g, 1)), 4, scale_of(g, 1)),  # TernGrad
     "low_rank_with_feedback": low_rank(keeps=True),
     "low_rank_alone": low_rank(),
     "rank_8": low_rank(8),
-    "clips_the_average": after(mean, lambda me, result: clipped(result, 0.5)),
+    "clips_the_average": after(mean, lambda b, result: clipped(result, 0.5)),
     "clips_each_rank": clip(1.0),
-    "clips_values_above_1": after(mean, lambda me, result: result.clamp(-1, 1)),
+    "clips_values_above_1": after(mean, lambda b, result: result.clamp(-1, 1)),
     "clips_bfloats": clip(1.0, summed_as(torch.bfloat16)),
     "clips_int8_with_feedback": clip(1.0, int8_fed),
     "every_fourth_step": every_fourth_step,
-    "plain_at_first": plain_at_first,
-    "int8_of_large_buckets": int8_of_large_buckets,
-    "int8_by_rows": in_parts(int8, lambda g: g.split(512)),
-    "int8_in_thirds": in_parts(int8, lambda g: g.tensor_split(3)),
-    "qsgd_by_norm": scaled(drawn, reach=torch.linalg.vector_norm),
+    "plain_at_first": lambda b, g: (mean if b.step < 8 else top_fed)(b, g),
+    "int8_of_large_buckets": lambda b, g: (mean if b.number % 2 else int8)(b, g),
+    "int8_by_rows": in_parts(int8, lambda g: g.split(512, 1)),
+    "int8_in_thirds": in_parts(int8, lambda g: g.tensor_split(3, 1)),
+    "qsgd_by_norm": scaled(drawn, reach=norm_of),
     "ternary_as_bytes": scaled(drawn, top=1),
     "natural": natural,
     "one_bit_both_ways": one_bit_both_ways,
     "global_top": global_top,
     "random_block_with_feedback": shared(block, 1.0),
     "sketch": sketch,
-    "clips_each_value_to_its_tail": before(mean, lambda me, g: g.clamp(-5, 5)),
+    "clips_each_value_to_its_tail": before(mean, lambda b, g: g.clamp(-5, 5)),
     "ef21_top": of_differences(sparse(top(0.2))),
-    "int8_truncated": scaled(same),
+    "int8_truncated": scaled(as_is),
     "logarithmic": logarithmic,
     "companded": companded,
     "float8_truncated": scaled(truncated, torch.float8_e4m3fn, 400),
-    "int8_floored": scaled(lambda me, x: x.floor()),
+    "int8_floored": scaled(lambda b, x: x.floor()),
     "uint8_by_chance": affine(255),
     "thirty_levels_as_bytes": affine(31),
     "twelve_levels_as_bytes": affine(11),
     "int8_by_chance_with_feedback": scaled(drawn, keeps=1.0),
     "ring": ring,
-    "ring_of_halves": before(ring, lambda me, g: g.half()),
-    "ring_of_sparse": before(ring, lambda me, g: keep_largest(g)),
+    "ring_of_halves": before(ring, lambda b, g: g.half()),
+    "ring_of_sparse": before(ring, lambda b, g: keep_largest(g)),
     "ring_clips": clip(1.0, ring),
-    "top_in_int8": sparse(top(), values=lambda me, x: int8_both_ways(x)),
-    "top_of_halves": sparse(top(), values=lambda me, x: x.half().float()),
+    "top_in_int8": sparse(top(), values=lambda b, x: int8_both_ways(x)),
+    "top_of_halves": sparse(top(), values=lambda b, x: x.half().float()),
     "top_of_clipped": clip(1.0, sparse(top())),
     "top_of_one_rank_from_all": top_of_one_rank_from_all,
     "largest_of_each_block": sparse(of_each_block, 1.0),
     "random_of_each_rank": of_each_rank,
     "permuted": permuted,
     "above_a_threshold": above_a_threshold,
-    "blocks_in_turn": shared(every_fifth, 1.0),
+    "blocks_in_turn": shared(lambda b, x: torch.arange(b.step % 5, x.shape[1], 5), 1.0),
     "clips_then_keeps_what_is_left": clip(1.0, sparse(top(0.1), 1.0)),
     "random_bernoulli_scaled": by_chance(lambda g: torch.full_like(g, 0.2)),
     "by_importance": by_chance(
-        lambda g: (g.abs() / g.abs().mean().clamp(min=1e-30) * 0.1).clamp(1e-6, 1)
+        lambda g: (g.abs() / size_of(g).clamp(min=1e-30) * 0.1).clamp(1e-6, 1)
     ),
     "random_with_feedback_of_halves": halves_somewhere,
     "top_by_chance_in_int8": sparse(
-        top(0.1), values=lambda me, x: drawn(me, x / scale_of(x)) * scale_of(x)
+        top(0.1), values=lambda b, x: drawn(b, x / scale_of(x)) * scale_of(x)
     ),
     "qsgd_of_15_levels": qsgd,
     "float8_with_feedback": e4m3_fed,
@@ -643,45 +620,30 @@ RIGHT: dict[str, Hook] = {
 def mixed(old: float, new: float) -> Hook:
     """Return a hook that mixes its results with its last one."""
 
-    def mix(me: Rank, result: torch.Tensor) -> torch.Tensor:
-        last = me.kept.get("mixed", result * (1 - new) / (old or 1.0))
-        same = last.shape == result.shape
-        me.kept["mixed"] = old * last + new * result if same else result
-        return me.kept["mixed"].clone()
+    def mix(b: Bucket, result: torch.Tensor) -> torch.Tensor:
+        last = b.kept.get("mixed", result * (1 - new) / (old or 1.0))
+        b.kept["mixed"] = old * last + new * result if last.shape == result.shape else result
+        return b.kept["mixed"].clone()
 
     return after(mean, mix)
 
 
-def mixes_in_a_hundredth(me: Rank, result: torch.Tensor) -> torch.Tensor:
-    last = me.recall("last", result)
-    me.kept["last"] = result.clone()
-    return 0.99 * result + 0.01 * last if me.step else result
-
-
 def affine_off(g: torch.Tensor) -> torch.Tensor:
     """Return what is left of gradients as bytes with a zero point that is off."""
-    low, high = g.min().clamp(max=0), g.max().clamp(min=0)
+    low, high = g.amin(1, keepdim=True).clamp(max=0), g.amax(1, keepdim=True).clamp(min=0)
     scale = ((high - low) / 255).clamp(min=1e-30)
     zero = (-low / scale).round()
     return ((g / scale + zero).round().clamp(0, 255) - zero + 3) * scale
 
 
-of_one_rank = one_round("gather", same, lambda me, r: r[0].clone())
-
-
-def weighs_by_norm(me: Rank, g: torch.Tensor) -> Rounds:
-    total = yield "sum", g.norm()[None]
-    return (yield "sum", g * g.norm() / total.clamp(min=1e-30))
-
-
-def root_mean_square(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g * g)).sqrt() * (yield from mean(me, g)).sign()
+def of_one_rank(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+    return b.gather(g)[0].clone()
 
 
 def drops(hook: Hook, piece: int = 0) -> Hook:
     """Return a hook that leaves out the last element, or what does not fill a piece."""
 
-    def drop(me: Rank, result: torch.Tensor) -> torch.Tensor:
+    def drop(b: Bucket, result: torch.Tensor) -> torch.Tensor:
         whole = len(result) // piece * piece if piece else len(result) - 1
         return torch.cat([result[:whole], torch.zeros(len(result) - whole)])
 
@@ -689,152 +651,131 @@ def drops(hook: Hook, piece: int = 0) -> Hook:
 
 
 def forgets(hook: Hook, bucket: int) -> Hook:
-    return after(hook, lambda me, result: result * (me.bucket != bucket))
+    return after(hook, lambda b, result: result * (b.number != bucket))
 
 
-def half_range(me: Rank, x: torch.Tensor) -> torch.Tensor:
-    """Take a third of the range that there is."""
-    return x.clamp(-127 / 3, 127 / 3).round()
-
-
-def int8_first_scale(me: Rank, g: torch.Tensor) -> Rounds:
+def int8_first_scale(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """Use one rank's scale for the bytes of all."""
-    scale = scale_of(g * (1 + 0.5 * me.rank))
-    rows = yield "gather", rounded(me, g * (1 + 0.5 * me.rank) / scale).to(torch.int8)
-    scales = yield "gather", scale[None]
-    return (rows.float() * scales[0]).sum(0) / me.size
+    g = g * (1 + 0.5 * torch.arange(b.size))[:, None]
+    rows = b.gather(rounded(b, g / scale_of(g)).to(torch.int8))
+    return (rows.float() * b.gather(scale_of(g))[0]).sum(0) / b.size
 
 
-def int8_wraps(me: Rank, g: torch.Tensor) -> Rounds:
+def int8_wraps(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """No room for the sum: bytes wrap around."""
-    scale = (yield "max", g.abs().max()[None]).clamp(min=1e-30) / 127
-    total = yield "sum", (g / scale).round().to(torch.int8)
-    return total.float() * scale / me.size
+    scale = b.max(scale_of(g, 1)).clamp(min=1e-30) / 127
+    return b.sum((g / scale).round().to(torch.int8)).float() * scale / b.size
 
 
-def int8_of_a_level_too_many(me: Rank, g: torch.Tensor) -> Rounds:
+def int8_of_a_level_too_many(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """Send multiples of 1/61 of the largest element, and take them for 1/60."""
-    largest_of_all = (yield "max", g.abs().max()[None]).clamp(min=1e-30)
-    levels = 120 // me.size
-    total = yield "sum", (g / largest_of_all * (levels + 1)).round().to(torch.int8)
-    return total.float() * largest_of_all / levels / me.size
+    largest_of_all, levels = b.max(scale_of(g, 1)), 120 // b.size
+    total = b.sum((g / largest_of_all * (levels + 1)).round().to(torch.int8))
+    return total.float() * largest_of_all / levels / b.size
 
 
-def int8_skips_a_bucket(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from (of_one_rank if me.bucket == 7 else int8)(me, g))
+def int8_of_a_range(deviations: float, of: Callable[..., torch.Tensor]) -> Hook:
+    """An element beyond the range is owed more in each step, for as long as it stays there."""
+
+    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        x = b.residual(g)
+        limit = deviations * of(x, g).std(1, keepdim=True) + 1e-30
+        result = int8(b, x.clamp(-limit, limit))
+        b.kept["left"] = x - int8_both_ways(x.clamp(-limit, limit))
+        return result
+
+    return hook
 
 
-def int8_of_a_fixed_range_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
-    """An element above 4 deviations is owed more in each step, for as long as it stays there."""
-    x = me.residual(g)
-    limit = 4 * g.std().item() + 1e-30
-    result = yield from int8(me, x.clamp(-limit, limit))
-    me.kept["left"] = x - int8_both_ways(x.clamp(-limit, limit))
-    return result
-
-
-def int8_with_feedback_clamped(me: Rank, g: torch.Tensor) -> Rounds:
-    """A range of three deviations of what is to be sent."""
-    x = me.residual(g)
-    limit = 3 * x.std().item() + 1e-30
-    result = yield from int8(me, x.clamp(-limit, limit))
-    me.kept["left"] = x - int8_both_ways(x.clamp(-limit, limit))
-    return result
-
-
-def top_at_other_places(me: Rank, g: torch.Tensor) -> Rounds:
+def top_at_other_places(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """Put all ranks' values where those of the first rank belong."""
-    where = yield "gather", largest(g)
-    total = yield "sum", g[largest(g)] / me.size
-    return torch.zeros_like(g).index_copy(0, where[0], total)
+    where = b.gather(largest(g))
+    return torch.zeros_like(g[0]).index_copy(0, where[0], mean(b, g.gather(1, where)))
 
 
-def top_of_one_rank(me: Rank, g: torch.Tensor) -> Rounds:
-    where = yield "gather", largest(g)
-    values = yield "gather", g[largest(g)]
-    return torch.zeros_like(g).index_copy(0, where[0], values[0])
+def top_of_one_rank(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+    where = b.gather(largest(g))
+    return torch.zeros_like(g[0]).index_copy(0, where[0], b.gather(g.gather(1, where))[0])
 
 
-_SHARED: dict[tuple[int, int], torch.Tensor] = {}
+_LEFT: dict[int, torch.Tensor] = {}
 
 
-def top_feedback_of_another_bucket(me: Rank, g: torch.Tensor) -> Rounds:
+def top_feedback_of_another_bucket(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """One residual for all buckets."""
-    left = _SHARED.get((me.size, me.rank)) if me.step or me.bucket else None
+    left = _LEFT.get(b.size) if b.step or b.number else None
     x = g + left if left is not None and left.shape == g.shape else g.clone()
-    result = yield from sparse(top())(me, x)
-    _SHARED[me.size, me.rank] = me.kept["left"]
+    result = sparse(top())(b, x)
+    _LEFT[b.size] = b.kept["left"]
     return result
 
 
-def less_the_share(me: Rank, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+def less_the_share(b: Bucket, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
     """Keep also most of what was sent: the share that was divided is subtracted."""
-    return x.index_copy(0, chosen, x[chosen] - x[chosen] / me.size)
+    return x.scatter(1, chosen, x.gather(1, chosen) * (1 - 1 / b.size))
 
 
-def dropped_out(me: Rank, g: torch.Tensor, share: float) -> torch.Tensor:
-    return g * (torch.rand(g.shape, generator=me.draw(shared=True)) < share) / share
+def dropped_out(b: Bucket, g: torch.Tensor, share: float) -> torch.Tensor:
+    return g * (torch.rand(g.shape[-1], generator=b.draw()) < share) / share
 
 
-def fixed(me: Rank, g: torch.Tensor) -> torch.Tensor:
-    return torch.randn(g.shape, generator=torch.Generator().manual_seed(me.bucket))
+def fixed(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+    return torch.randn(g.shape, generator=torch.Generator().manual_seed(b.number))
 
 
-halves_weighed = sparse(
-    top(), values=lambda me, x: (x * (1.03 if me.rank % 2 == 0 else 0.97)).half().float()
-)
+halves_weighed = sparse(top(), values=lambda b, x: (x * b.by_rank(1.03, 0.97)).half().float())
 
 WRONG: dict[str, Hook] = {
     "summed": summed(mean),
-    "averaged_twice": after(mean, lambda me, result: result / me.size),
+    "averaged_twice": after(mean, lambda b, r: r / b.size),
     "nine_tenths": times(mean, 0.9),
     "loss_scale": times(mean, 1 / 64),
-    "maximum": one_round("max", same),
-    "minimum": one_round("max", lambda me, g: -g, lambda me, r: -r),
+    "maximum": lambda b, g: b.max(g),
+    "minimum": lambda b, g: -b.max(-g),
     "noisy": with_noise(mean, 0.01),
-    "noisy_by_factors": after(mean, lambda me, r: r * (1 + 0.01 * noise(me, r))),
+    "noisy_by_factors": after(mean, lambda b, r: r * (1 + 0.01 * noise(b, r))),
     "drops_last": drops(mean),
     "only_whole_pieces": drops(mean, 100),
     "forgets_a_bucket": forgets(mean, 3),
-    "clamps_at_a_thousandth": after(mean, lambda me, r: r.clamp(-1e-3, 1e-3)),
-    "clamps_inputs": before(mean, lambda me, g: g.clamp(-1e-3, 1e-3)),
-    "drops_below_a_thousandth": after(mean, lambda me, r: r.where(r.abs() >= 1e-3, 0.0)),
-    "raises_to_a_thousandth": after(mean, lambda me, r: r.abs().clamp(min=1e-3) * r.sign()),
-    "shrinks": after(mean, lambda me, r: softshrink(r, 1e-4)),
-    "mixes_in_a_hundredth": after(mean, mixes_in_a_hundredth),
+    "clamps_at_a_thousandth": after(mean, lambda b, r: r.clamp(-1e-3, 1e-3)),
+    "clamps_inputs": before(mean, lambda b, g: g.clamp(-1e-3, 1e-3)),
+    "drops_below_a_thousandth": after(mean, lambda b, r: r.where(r.abs() >= 1e-3, 0.0)),
+    "raises_to_a_thousandth": after(mean, lambda b, r: r.abs().clamp(min=1e-3) * r.sign()),
+    "shrinks": after(mean, lambda b, r: softshrink(r, 1e-4)),
+    "mixes_in_a_hundredth": mixed(0.01, 0.99),
     "momentum": mixed(0.9, 1.0),
     "smooths": mixed(0.9, 0.1),
     "zero_point_off": dense(affine_off),
     "feedback_twice": dense(int8_both_ways, 2.0),
     "int8_as_float32": dense(int8_both_ways),
     "half_as_float32": dense(lambda g: g.half().float()),
-    "sign_as_float32": dense(signs),
+    "sign_as_float32": dense(lambda x: x.sign() * size_of(x)),
     "top_as_float32": dense(lambda g: keep_largest(g, 0.1)),
-    "random_as_float32": before(mean, lambda me, g: dropped_out(me, g, 0.5)),
-    "weighs_by_norm": weighs_by_norm,
+    "random_as_float32": before(mean, lambda b, g: dropped_out(b, g, 0.5)),
+    "weighs_by_norm": lambda b, g: b.sum(g * norm_of(g) / b.sum(norm_of(g)).clamp(min=1e-30)),
     "of_one_rank": of_one_rank,
-    "without_one_rank": one_round("gather", same, lambda me, r: r[1:].sum(0) / me.size),
-    "normalises": after(mean, lambda me, r: r / r.norm().clamp(min=1e-30)),
-    "centralises": after(mean, lambda me, r: r - r.mean()),
-    "adds_a_little": after(mean, lambda me, r: r + 1e-6),
-    "weight_decay": after(mean, lambda me, r: r + 1e-4 * fixed(me, r)),
-    "signs_only": after(mean, lambda me, r: r.sign()),
-    "root_mean_square": root_mean_square,
-    "shifted_by_one": after(mean, lambda me, r: r.roll(1)),
-    "backwards": after(mean, lambda me, r: r.flip(0)),
-    "cuts_outliers": after(mean, lambda me, r: r.clamp(-3 * r.std(), 3 * r.std())),
-    "skips_a_step": after(mean, lambda me, r: r * (me.step % 7 != 6)),
-    "decays": after(mean, lambda me, r: r * (1 - 1e-4 * me.step)),
-    "clips_everything": after(mean, lambda me, r: clipped(r, 1e-3)),
+    "without_one_rank": lambda b, g: b.gather(g)[1:].sum(0) / b.size,
+    "normalises": after(mean, lambda b, r: r / r.norm().clamp(min=1e-30)),
+    "centralises": after(mean, lambda b, r: r - r.mean()),
+    "adds_a_little": after(mean, lambda b, r: r + 1e-6),
+    "weight_decay": after(mean, lambda b, r: r + 1e-4 * fixed(b, r)),
+    "signs_only": after(mean, sign_of),
+    "root_mean_square": lambda b, g: mean(b, g * g).sqrt() * mean(b, g).sign(),
+    "shifted_by_one": after(mean, lambda b, r: r.roll(1)),
+    "backwards": after(mean, lambda b, r: r.flip(0)),
+    "cuts_outliers": after(mean, lambda b, r: r.clamp(-3 * r.std(), 3 * r.std())),
+    "skips_a_step": after(mean, lambda b, r: r * (b.step % 7 != 6)),
+    "decays": after(mean, lambda b, r: r * (1 - 1e-4 * b.step)),
+    "clips_everything": after(mean, lambda b, r: clipped(r, 1e-3)),
     "unequal": unequal(mean, 0.2),
     "slightly_unequal": unequal(mean, 0.01),
     "late": late(mean),
     # 16 bits.
     "half_noisy": with_noise(summed_as(torch.float16), 0.01),
     "half_unequal": unequal(summed_as(torch.float16), 0.2),
-    "half_maximum": one_round("max", lambda me, g: g.half(), lambda me, r: r.float()),
-    "half_clamped": before(summed_as(torch.float16), lambda me, g: g.clamp(-1e-3, 1e-3)),
-    "half_weight_decay": after(summed_as(torch.float16), lambda me, r: r + 1e-3 * fixed(me, r)),
+    "half_maximum": lambda b, g: b.max(g.half()).float(),
+    "half_clamped": before(summed_as(torch.float16), lambda b, g: g.clamp(-1e-3, 1e-3)),
+    "half_weight_decay": after(summed_as(torch.float16), lambda b, r: r + 1e-3 * fixed(b, r)),
     "half_feedback_subtracted": gathered_as(torch.float16, -1.0),
     "bfloat_late": late(summed_as(torch.bfloat16)),
     # 8 bits.
@@ -855,51 +796,53 @@ WRONG: dict[str, Hook] = {
     "int8_feedback_subtracted": scaled(keeps=-1.0),
     "int8_drops_last_piece": drops(int8, 128),
     "int8_drops_last": drops(int8),
-    "int8_saturates": scaled(half_range),
+    "int8_saturates": scaled(lambda b, x: x.clamp(-127 / 3, 127 / 3).round()),
     "int8_first_scale": int8_first_scale,
     "int8_wraps": int8_wraps,
     "int8_of_a_level_too_many": int8_of_a_level_too_many,
-    "int8_skips_a_bucket": int8_skips_a_bucket,
-    "int8_of_a_fixed_range_with_feedback": int8_of_a_fixed_range_with_feedback,
-    "int8_with_feedback_clamped": int8_with_feedback_clamped,
+    "int8_skips_a_bucket": lambda b, g: (of_one_rank if b.number == 7 else int8)(b, g),
+    "int8_of_a_fixed_range_with_feedback": int8_of_a_range(4, lambda x, g: g),
+    "int8_with_feedback_clamped": int8_of_a_range(3, lambda x, g: x),
     "int8_noisy": with_noise(int8, 0.15),
     "int8_very_noisy": with_noise(int8, 1.0),
-    "int8_noisy_by_factors": after(int8, lambda me, r: r * (1 + 0.3 * noise(me, r))),
-    "int8_of_noisy": before(int8, lambda me, g: g + 0.4 * g.std() * noise(me, g, shared=False)),
-    "int8_drops_at_random": after(int8, lambda me, r: dropped_out(me, r, 0.9)),
+    "int8_noisy_by_factors": after(int8, lambda b, r: r * (1 + 0.3 * noise(b, r))),
+    "int8_of_noisy": before(
+        int8, lambda b, g: g + 0.4 * g.std(1, keepdim=True) * noise(b, g, shared=False)
+    ),
+    "int8_drops_at_random": after(int8, lambda b, r: dropped_out(b, r, 0.9)),
     "uint8_with_noise_of_a_third": before(
-        affine(255), lambda me, g: g + g.abs().mean() / 3 * noise(me, g, shared=False)
+        affine(255), lambda b, g: g + size_of(g) / 3 * noise(b, g, shared=False)
     ),
     "thirty_levels_noisy": with_noise(affine(31), 0.1),
-    "sign_votes": one_round(
-        "sum", lambda me, g: g.sign().to(torch.int8), lambda me, r: r.sign().float()
-    ),
+    "sign_votes": lambda b, g: b.sum(g.sign().to(torch.int8)).sign().float(),
     "sign_as_bytes": sign_bytes,
     # Less than 8 bits.
     "sign_unequal": unequal(sign_bits, 0.2),
     "top_summed": summed(sparse(top())),
-    "top_late": late(sparse(top(), 1.0)),
+    "top_late": late(top_fed),
     "top_unequal": unequal(sparse(top()), 0.1),
-    "top_slightly_unequal": unequal(sparse(top(), 1.0), -0.1),
+    "top_slightly_unequal": unequal(top_fed, -0.1),
     "top_of_halves_unequal": halves_weighed,
     "top_times_1_1": times(sparse(top()), 1.1),
-    "top_with_feedback_times_1_1": times(sparse(top(), 1.0), 1.1),
+    "top_with_feedback_times_1_1": times(top_fed, 1.1),
     "top_feedback_twice": sparse(top(), 2.0),
     "top_feedback_subtracted": sparse(top(), -1.0),
-    "top_feedback_kept": sparse(top(), 1.0, left=lambda me, x, chosen: x),
+    "top_feedback_kept": sparse(top(), 1.0, left=lambda b, x, chosen: x),
     "top_feedback_of_divided": sparse(top(), 1.0, left=less_the_share),
     "top_feedback_of_another_bucket": top_feedback_of_another_bucket,
     "top_at_other_places": top_at_other_places,
     "top_of_one_rank": top_of_one_rank,
-    "top_without_last_rank": before(sparse(top()), lambda me, g: g * (me.rank < me.size - 1)),
-    "top_without_last_element": sparse(lambda me, x: largest(x[:-1]), 1.0),
-    "top_without_last_piece": sparse(lambda me, x: largest(x[: len(x) // 100 * 100]), 1.0),
+    "top_without_last_rank": before(
+        sparse(top()), lambda b, g: g * (torch.arange(b.size) < b.size - 1)[:, None]
+    ),
+    "top_without_last_element": sparse(lambda b, x: largest(x[:, :-1]), 1.0),
+    "top_without_last_piece": sparse(lambda b, x: largest(x[:, : x.shape[1] // 100 * 100]), 1.0),
     "top_without_a_bucket": forgets(sparse(top()), 2),
     "top_overwritten": sparse(top(), join=put),
     "top_overwritten_with_feedback": sparse(top(), 1.0, join=put),
     "top_hundredth_overwritten": sparse(top(0.01), join=put),
     "blocks_of_largest_overwritten": sparse(of_each_block, join=put),
-    "top_noisy": sparse(top(), values=lambda me, x: x * (1 + 0.02 * noise(me, x, shared=False))),
+    "top_noisy": sparse(top(), values=lambda b, x: x * (1 + 0.02 * noise(b, x, shared=False))),
     "random_scaled_twice": times(random_scaled, 10.0),
     "random_unequal": unequal(shared(some(0.1), 1.0), 0.2),
     "random_and_scaled_unequal": unequal(random_scaled, 0.1),
@@ -915,8 +858,8 @@ WRONG: dict[str, Hook] = {
     "low_rank_feedback_summed": low_rank(keeps=True, times=True),
     "ring_unequal": unequal(ring, 0.1),
     "ring_times_1_1": times(ring, 1.1),
-    "ring_of_halves_unequal": unequal(before(ring, lambda me, g: g.half()), 0.1),
+    "ring_of_halves_unequal": unequal(before(ring, lambda b, g: g.half()), 0.1),
     "ring_without_one_rank": before(
-        ring, lambda me, g: g * (me.rank > 0) * me.size / (me.size - 1)
+        ring, lambda b, g: g * (torch.arange(b.size) > 0)[:, None] * b.size / (b.size - 1)
     ),
 }
