@@ -101,7 +101,11 @@ class Job:
         self.buckets = [
             FakeBucket(p, index=i, is_last=i == buckets - 1) for i, p in enumerate(self.parameters)
         ]
-        self.hook = trace(plain, tracer=tracer)
+
+        def local(state: Any, bucket: Any) -> Any:
+            return plain(state, bucket)
+
+        self.hook = trace(local, tracer=tracer)
 
     def step(self) -> None:
         """Call the hook for each bucket, as a backward pass does."""
