@@ -1,10 +1,7 @@
 """Faults that the tests must catch: ``python -m tests.faults [WORD ...]``, once a release.
 
-a fault, put into a copy of the package --> its tests there --> one fails: caught; else: missed
-
 Each is something that users would be told wrong, or that would harm their training.  ``WORD``: only
-faults with it in their sentence or path.  Exits with 1 if one was missed, or if a text to replace
-is not there any more.
+faults with it in their sentence or path.  Exits with 1 if one was missed, or is out of date.
 """
 
 from __future__ import annotations

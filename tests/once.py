@@ -1,7 +1,4 @@
-"""What all processes of ``pytest -n`` use and one of them makes: the first that asks for it.
-
-fixture of a session, in each process --made_once(name)--> a folder of the whole run
-"""
+"""What all processes of ``pytest -n`` use and one of them makes: the first that asks for it."""
 
 from __future__ import annotations
 

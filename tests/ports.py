@@ -1,8 +1,7 @@
 """Ports for servers that bind them seconds later: nobody else is given one of them meanwhile.
 
-The system gives the ports of its own range to whoever asks, and to each connection: a child that
-starts slowly may find its port taken.  These are below that range.  Whoever is given one holds the
-UDP port of the same number until its process ends, so that no other test gets it, of whatever run.
+They are below the range of the system's own.  Whoever is given one holds the UDP port of the same
+number until its process ends, so that no other test gets it, of whatever run.
 """
 
 from __future__ import annotations

@@ -41,15 +41,6 @@ def test_a_bucket_s_times_by_stage() -> None:
         BUCKET.stage_ns("wier")
 
 
-def test_a_device_bucket_that_did_not_resolve_has_no_times() -> None:
-    """The host's say when the work was enqueued, and nothing of how long it took."""
-    _, (known, _) = sample.on_device(sample.make_step())
-    _, (bucket, _) = sample.on_device(sample.make_step(), resolved=False)
-    assert (known.clock, known.stage_ns("wire")) == ("device", 2_000_000)
-    assert (bucket.clock, bucket.duration_ns, bucket.timed_stages) == ("device", None, ())
-    assert bucket.busbw_bytes_per_second is None
-
-
 @pytest.mark.parametrize(
     ("rate", "value", "unknown"),
     [

@@ -1,9 +1,6 @@
 """What is checked on real devices, by NCCL ranks with a device each, or on one that they share.
 
-    test_on_devices.py --starts--> one process a rank --all checks, one after another--> JSON of
-                                                          what failed, by check
-
-A check is a function of the rank that raises where it fails.
+A check is a function of the rank that raises where it fails; ``test_on_devices.py`` runs them.
 """
 
 from __future__ import annotations

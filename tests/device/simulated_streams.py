@@ -85,11 +85,7 @@ class _Work(dist.distributed_c10d.Work):
 
 
 class SimulatedStreams:
-    """A device whose collectives take so many ms, by kind.
-
-    ``beside_ms``: what the computing stream waited for that is of no step.  ``fails_on``: a stream
-    on which hooktrace's events cannot be recorded.
-    """
+    """A device whose collectives take so many ms; ``fails_on``: a stream without events."""
 
     def __init__(self, *, all_gather: int = 0, reduce_scatter: int = 0, all_reduce: int = 0):
         self.takes = {
@@ -99,7 +95,6 @@ class SimulatedStreams:
         }
         self.streams: list[Stream] = []
         self.current = self.computing = self.Stream()
-        self.beside_ms = 0
         self.fails_on: Stream | None = None
         self._stack = ExitStack()
 

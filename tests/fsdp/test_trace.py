@@ -87,17 +87,6 @@ def test_what_is_no_sharded_model_is_refused(make: Callable[[], Any], why: str) 
         fsdp.trace(make(), tracer=tracer)
 
 
-def test_hooks_that_do_not_run_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    """Over one rank and replicas FSDP calls none."""
-    with Tracer(channel=False) as tracer:
-        hook = hooks.bf16_reduce_scatter()
-        fsdp.trace(sharded(), tracer=tracer, name="net", reduce_scatter=hook).remove()
-    assert caplog.messages == [
-        "net is sharded over one rank, and replicated: FSDP only reduces over the replicas, and "
-        "bf16_reduce_scatter does not run"
-    ]
-
-
 @pytest.mark.parametrize(
     "hook",
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from torch.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook
 
 from hooktrace import hooks
 from hooktrace.hooks import HookEntry, catalogue
@@ -33,9 +32,3 @@ def test_every_hook_that_averages_is_tried() -> None:
     state = found["powersgd-rank4"].make_state(None, start_powerSGD_iter=7)
     assert dict(options_of(state))["matrix_approximation_rank"] == 4
     assert found["quantize-per-channel-128"].hook.__qualname__.endswith("(bucket_size=128)")
-
-
-def test_the_hooks_of_zero_are_torchs_own() -> None:
-    """Under the same names, as those of all other hooks."""
-    for name in ("hook_with_zero_step", "hook_with_zero_step_interleaved"):
-        assert getattr(hooks, name) is getattr(ddp_zero_hook, name)

@@ -54,8 +54,7 @@ def test_the_first_round_is_the_paper_s_and_the_seed_decides_the_others() -> Non
     before = torch.get_rng_state(), random.getstate()
     assert [partners(3, 6, step) for step in range(3)] == [(4, 2), (5, 1), (1, 5)]
     assert [partners(0, 9, step, seed=7) for step in (4, 8, 12)] == [(8, 2), (4, 6), (1, 6)]
-    rounds = [[partners(0, 9, step, seed=seed) for step in range(4, 40)] for seed in (7, 8)]
-    assert rounds[0] != rounds[1]
+    assert [partners(0, 9, step, seed=8) for step in (4, 8, 12)] != [(8, 2), (4, 6), (1, 6)]
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
 

@@ -30,7 +30,6 @@ def constant_hook(state: Any, bucket: Any) -> Any:
 
 
 def sgd(*parameters: nn.Parameter) -> OptimizerHookState:
-    """Return what subtracts gradients."""
     return OptimizerHookState.of(torch.optim.SGD, parameters, lr=1.0)
 
 
@@ -49,7 +48,6 @@ def test_a_result_of_another_length_is_not_broadcast() -> None:
 
 
 def made_of(optimizer: Any, given: Any = None, **options: Any) -> Callable[[], object]:
-    """Return what makes a state."""
     return lambda: OptimizerHookState.of(optimizer, given or [parameter(1.0)], **options)
 
 

@@ -14,7 +14,7 @@ from hooktrace.testing import FakeBucket
 HOOKS = {"by parameter": powerSGD_hook, "batched": batched_powerSGD_hook}
 SIDE = 40
 STEPS = 5
-KINDS = ["random", "equal rows", "equal columns", "few rows", "powers of two"]
+KINDS = ["random", "equal rows", "equal columns", "few rows"]
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
@@ -27,8 +27,6 @@ def of_rank(kind: str, rank: int, dtype: torch.dtype) -> torch.Tensor:
         left = torch.randn(SIDE, rank, generator=generator, dtype=torch.float64)
     elif kind == "few rows":
         left = left * (torch.arange(SIDE) < rank)[torch.randperm(SIDE, generator=generator), None]
-    elif kind == "powers of two":
-        right = 2.0 ** torch.randint(-4, 5, right.shape, generator=generator).double()
     matrix = (left @ right).to(dtype)
     return matrix.t().contiguous() if kind == "equal columns" else matrix
 

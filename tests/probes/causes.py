@@ -1,7 +1,4 @@
-"""What hooks may do to gradients, simulated on all ranks, and what each may be called.
-
-CONDITIONS: gradients of every rank, step by step --> CAUSES: results of every rank --> a name
-"""
+"""What hooks may do to gradients, simulated on all ranks, and what each may be called."""
 
 from __future__ import annotations
 

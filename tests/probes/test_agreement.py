@@ -13,7 +13,6 @@ LONG, SHORT = timedelta(seconds=30), timedelta(milliseconds=20)
 
 
 def never() -> bool:
-    """Nobody has left."""
     return False
 
 

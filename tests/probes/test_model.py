@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -35,7 +34,6 @@ class Job(Sink):
         self.probes = ModelProbes(group, self.slot, [], tracer, local=False)
 
     def step(self, number: int) -> None:
-        """Make a call, of which DDP has the result at once."""
         start, tracer, result = start_of(self.slot, number, self.bucket), self, torch.ones(3)
         self.probes.enter(start, tracer)  # type: ignore[arg-type]
         for probe in start.looks:
@@ -68,15 +66,4 @@ def test_connections_that_fail_are_bounded(caplog: pytest.LogCaptureFixture) -> 
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
         "compression error of net is no longer measured: 3 checks failed one after another, the "
         "last by RuntimeError: nobody came; training goes on"
-    ]
-
-
-def test_without_a_thread_the_result_is_there_at_once() -> None:
-    """It is counted, and the next probe does not wait for it."""
-    job, none = Job(), mock.Mock(side_effect=RuntimeError("can't start new thread"))
-    for step, failing in ((10, True), (20, False)):
-        with mock.patch.object(model_module, "call_aside", none) if failing else nullcontext():
-            job.step(step)
-    assert [one.why for one in job.losses] == [
-        *("no thread could be started", "RuntimeError: nobody came")
     ]

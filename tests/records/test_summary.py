@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.records import Transfer, Unit
-from hooktrace.records.summary import percentile, summarize
+from hooktrace.records.summary import summarize
 from tests.exporters import records_sample as sample
 from tests.exporters.records_sample import looked_at, make_step, plain
 
@@ -82,9 +78,3 @@ def test_a_sharded_step_with_one_more_collective_leaves_out_no_other() -> None:
     first_line, second_line = str(summary).splitlines()[1:]
     assert not first_line.endswith("of the steps")
     assert second_line.endswith("; in 1 of the steps")
-
-
-@given(st.lists(st.integers(-(10**12), 10**12), min_size=1), st.floats(0, 1))
-def test_percentiles_are_the_report_s(values: list[int], share: float) -> None:
-    """The demo's table and the report show the same run."""
-    assert percentile(values, share) == pytest.approx(float(np.quantile(values, share)), abs=1e-3)
