@@ -1,8 +1,7 @@
 # make demo: the main job.  make test: what guards the product.  make test-long: frameworks, installs,
 # clusters, long runs.  make test-all: both.  make fast: those of a developer's loop, in minutes.
 # Each sets up .venv first, once.
-# make coverage: the tests of make fast, and which lines and branches they reach; make test-slow: what
-# make test runs besides.
+# make coverage: the tests of make test, and which lines and branches they reach in one process each.
 # make docs: the documentation as a site, in site/.
 # make bench: what this project must know of its own speed; BENCH='--only wire' measures one group.
 # PYTHON is any Python from 3.11 on: make demo PYTHON=python3.12
@@ -15,16 +14,13 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c const
 TEST := $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test test-slow test-long test-all fast coverage bench docs clean
+.PHONY: demo test test-long test-all fast coverage bench docs clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/hooktrace demo
 
 test: $(VENV)/.installed-dev
-	$(TEST) -m 'not long'
-
-test-slow: $(VENV)/.installed-dev
-	$(TEST) -m '(slow or browser) and not long'
+	$(TEST) -m 'not long' $(COVER)
 
 test-long: $(VENV)/.installed-dev
 	$(TEST) -m long
@@ -34,8 +30,8 @@ test-all: test test-long
 fast: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not slow and not browser'
 
-coverage: $(VENV)/.installed-dev
-	$(TEST) -q -m 'not slow and not browser' --cov --cov-report=term:skip-covered
+coverage: COVER := --cov --cov-report=term:skip-covered
+coverage: test
 
 bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m tests.benchmarks $(BENCH)

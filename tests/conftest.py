@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import leaks
 from tests.distributed.harness import launchers
-from tests.versions import HOOKS_SHARDS, OF_SHARDS
+from tests.versions import KEEPS_SHARDS, OF_SHARDS
 
 HERE = Path(__file__).parent
 LONGEST = (
@@ -35,7 +35,7 @@ LONGEST = (
 )
 """What takes tens of seconds, or has single tests that do, in the order in which it runs."""
 
-collect_ignore = [] if HOOKS_SHARDS else list(OF_SHARDS)
+collect_ignore = [] if KEEPS_SHARDS else list(OF_SHARDS)
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed.fsdp
 
 _TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
-
-RECORDS_GLOO = hasattr(torch._C._distributed_c10d, "_dump_fr_trace")
-"""Whether torch's Flight Recorder knows gloo: that of 2.6 is NCCL's alone."""
 
 HOOKS_GROUPS = hasattr(torch._C._distributed_c10d.ProcessGroup, "register_post_hook")
 """Whether process groups take hooks around each collective: from 2.14 on."""
@@ -18,14 +14,11 @@ FINALISES_BY_HAND = hasattr(
 )
 """Whether DDP can be told when to wait for its buckets, and to make them late: from 2.15 on."""
 
-FAKES_COLLECTIVES = _TORCH > (2, 6)
-"""Whether collectives run over fake tensors, as the device that is not there needs them to."""
-
 REFUSES_BF16 = torch.version.cuda is None and torch.version.hip is None
 """Whether DDP refuses hooks by torch's names of its bf16 hooks: a build for CPUs does."""
 
-HOOKS_SHARDS = hasattr(getattr(torch.distributed.fsdp, "FSDPModule", None), "set_custom_all_gather")
-"""Whether FSDP2 has the hook points that hooktrace asks for: 2.6 has none."""
+KEEPS_SHARDS = _TORCH >= (2, 13)
+"""Whether FSDP2 keeps its parameter groups where hooktrace asks for them."""
 
 OF_SHARDS = (
     "dashboards/test_queries.py",

@@ -10,7 +10,7 @@ import pytest
 from hooktrace.records.reader import read_parts
 from tests.distributed.harness import REPOSITORY
 from tests.distributed.programs import TORCHRUN, finished
-from tests.versions import HOOKS_SHARDS
+from tests.versions import KEEPS_SHARDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -42,7 +42,7 @@ def test_the_smallest_one_prints_its_summary(tmp_path: Path) -> None:
         ), line
 
 
-@pytest.mark.skipif(not HOOKS_SHARDS, reason="this torch has no hook points for FSDP2")
+@pytest.mark.skipif(not KEEPS_SHARDS, reason="this torch keeps FSDP's groups elsewhere")
 def test_a_sharded_one_prints_a_line_a_unit(tmp_path: Path) -> None:
     """A layer is gathered in forward and in backward; of gradients a quarter is sent."""
     head, *units = printed_by("fsdp.py", tmp_path, "--eight-bit").splitlines()

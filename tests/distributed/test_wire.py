@@ -15,13 +15,11 @@ from hooktrace import hooks
 from tests.distributed.comparison import serialised
 from tests.distributed.harness import on
 from tests.distributed.models import traced
-from tests.versions import HOOKS_GROUPS, RECORDS_GLOO
+from tests.versions import HOOKS_GROUPS
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        HOOKS_GROUPS or not RECORDS_GLOO, reason="this torch tells in another way, or not at all"
-    ),
+    pytest.mark.skipif(HOOKS_GROUPS, reason="this torch tells in another way"),
 ]
 
 STEPS, EVERY = 8, 5
