@@ -2,10 +2,8 @@
 
     store, process groups --call_aside--> a daemon thread       at exit: --wait--> they end, or 2 s
 
-Nobody waits for such a thread while training runs.  But where native code comes back to Python
-while the interpreter ends, Python ends the thread right there, which C++ takes for a crash: the
-process aborts ("terminate called without an active exception").  As a rule what it waits for ends
-with the job, in a moment.
+Where native code comes back to Python while the interpreter ends, Python ends the thread right
+there, which C++ takes for a crash: "terminate called without an active exception".
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
     others    the store --> hub on this host? its places : who was first on this host?
                             first one of a host: the hub, by an address that is not loopback
 
-A hub that reaches the store by loopback does not know by which address other hosts reach it: Debian
-lets a host's own name be 127.0.1.1.  One of the others leaves its address, and the route to that
-tells.
+A hub that reaches the store by loopback (Debian lets a host's own name be 127.0.1.1) does not know
+by which address others reach it: one of them leaves its own, and the route to that tells.
 
 Everything here may block, in torch's store or a name server, and runs on threads of its own.
 """
