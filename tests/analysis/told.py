@@ -226,7 +226,6 @@ SLOW_OFTEN = SyntheticJob(ranks=2, steps=400, bucket_bytes=(4_000_000,), slow_ev
 """In every fourth step the only bucket takes 42 ms in place of 4.2."""
 UNIT = "blocks.2 all-gather (forward)"
 STALLS = job(late_ms={1: 3000.0}, late_every=25)
-WHOLE = job(bucket_bytes=(4_000_000,) * 8)
 LOSSY: dict[str, Any] = {"hook": "fp16_compress_hook", "wire_share": 0.5}
 
 TOLD: dict[str, Writes] = {
