@@ -29,29 +29,21 @@ def printed_by(example: str, folder: Path, *options: str, ranks: int = 2) -> str
 def test_the_smallest_one_prints_its_summary(tmp_path: Path) -> None:
     """A line for the model, then one a bucket; of 50 steps the first one does not count."""
     model, *buckets = printed_by("minimal.py", tmp_path).splitlines()
-    assert re.fullmatch(
-        rf"model0: fp16_compress_hook, medians of 49 steps of {T} ms, {T} ms \({T} %\) exposed",
-        model,
-    )
+    of = rf"model0: fp16_compress_hook, medians of 49 steps of {T} ms, {T} ms \({T} %\) exposed"
+    assert re.fullmatch(of, model)
     assert len(buckets) == 2
     for index, line in enumerate(buckets):
-        assert re.fullmatch(
-            rf"  bucket {index}: 4.20 MB, 2.10 on the wire, {T} ms: compress {T}, (queue {T}, )?"
-            rf"wire {T}, decompress {T}",
-            line,
-        ), line
+        stages = rf"{T} ms: compress {T}, (queue {T}, )?wire {T}, decompress {T}"
+        assert re.fullmatch(rf"  bucket {index}: 4.20 MB, 2.10 on the wire, {stages}", line), line
 
 
 @pytest.mark.skipif(not KEEPS_SHARDS, reason="this torch keeps FSDP's groups elsewhere")
 def test_a_sharded_one_prints_a_line_a_unit(tmp_path: Path) -> None:
     """A layer is gathered in forward and in backward; of gradients a quarter is sent."""
     head, *units = printed_by("fsdp.py", tmp_path, "--eight-bit").splitlines()
+    assert re.match(r"model0: eight_bit_reduce_scatter\(.*\), medians of 2[78] steps ", head)
     (reduced,) = [u for u in units if u.startswith("  unit layers.2 reduce-scatter (backward): ")]
-    assert re.fullmatch(
-        rf"model0: eight_bit_reduce_scatter\(.*\), medians of 2[78] steps .*"
-        rf"0.79 MB, 0.20 on the wire, {T} ms: compress {T}, wire {T}, decompress {T}",
-        f"{head} {reduced}",
-    )
+    assert "0.79 MB, 0.20 on the wire, " in reduced
     assert len(units) == 2 + 3 * 4
     files = sorted(tmp_path.rglob("*.jsonl"))
     assert [file.name for file in files] == ["rank00000.jsonl", "rank00001.jsonl"]
@@ -66,9 +58,7 @@ def test_that_of_local_sgd_averages_to_equal_replicas(tmp_path: Path) -> None:
     """Its own averaging, on four ranks."""
     printed = printed_by("local_sgd.py", tmp_path, ranks=4)
     assert re.search(r"model0: post_localSGD_hook, medians of 50 steps", printed)
-    found = re.search(
-        r"^replicas apart by (\S+) before the last averaging, (\S+) after", printed, re.M
-    )
-    assert found, printed
-    assert float(found[1]) > 0
-    assert float(found[2]) == 0
+    apart = r"^replicas apart by (\S+) before the last averaging, (\S+) after"
+    (found,) = re.findall(apart, printed, re.M)
+    assert float(found[0]) > 0
+    assert float(found[1]) == 0

@@ -20,6 +20,7 @@ from hooktrace.analysis.run import load
 from hooktrace.integrations.tuning.turns import LEFT_OUT
 from hooktrace.records.files import find_records
 from tests.distributed.harness import environment
+from tests.distributed.programs import TORCHRUN
 from tests.distributed.test_check import processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -32,11 +33,7 @@ SMALL = ("--width", "24", "--layers", "2")
 
 def command(folder: Path, *options: str) -> list[str]:
     """Return what starts the script by torch's launcher."""
-    return [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--local-addr", "127.0.0.1", "--nproc-per-node", "2"),
-        *(str(SCRIPT), str(folder), *options),
-    ]
+    return [sys.executable, *TORCHRUN, "--nproc-per-node", "2", str(SCRIPT), str(folder), *options]
 
 
 def tuning(folder: Path, job: Sequence[str], *options: str) -> subprocess.Popen[str]:
@@ -109,7 +106,7 @@ def test_each_setting_is_measured(whole: tuple[Path, Ran]) -> None:
 def test_all_ranks_end_with_the_same_step(whole: tuple[Path, Ran]) -> None:
     """By an exit that lets the script write what it has to, and nothing else beside it.
 
-    Its learning rate's schedule ran on untouched.
+    Its learning rate's schedule ran on untouched.  Report and compare read what each part left.
     """
     folder, ran = whole
     starts, rest = divmod(len(ran.ranks), 2)
@@ -122,20 +119,24 @@ def test_all_ranks_end_with_the_same_step(whole: tuple[Path, Ran]) -> None:
     written = {path.name for path in folder.iterdir() if not path.stem.isdigit()}
     assert written == {"checkpoint.pt", "out", "t.json"}
     assert torch.load(folder / "checkpoint.pt").keys() >= {"0.weight", "0.bias"}
+    assert_whole_turns(folder / "out" / "start2" / "powersgd")
+    for start in ("start1", "start2"):
+        assert places_of_probes(folder / "out" / start) <= set(range(LEFT_OUT))
 
 
-def test_each_part_has_record_files(whole: tuple[Path, Ran]) -> None:
-    """That report and compare read: all turns of one hook, its warm-up among them."""
-    folder, _ = whole
-    run = load(find_records(folder / "out" / "start2" / "powersgd"))
-    assert [track.rank for track in run.tracks] == [0, 1]
-    steps = run.tracks[0].steps
-    assert len(steps) % TURN == 0
-    assert len(steps) >= 8 * TURN
+def assert_whole_turns(part: Path) -> None:
+    """All turns of one hook are there, its warm-up among them, of both ranks."""
+    tracks = load(find_records(part)).tracks
+    assert [track.rank for track in tracks] == [0, 1]
+    assert all(len(track.steps) % TURN == 0 for track in tracks)
+    assert len(tracks[0].steps) >= 8 * TURN
 
 
 def places_of_probes(start: Path) -> set[int]:
-    """Return in which steps of its turns rank 0 of a start was checked, by its record files."""
+    """Return in which steps of its turns rank 0 of a start was checked, by its record files.
+
+    Where they count a check's collective would make the job's own hook look slower.
+    """
     seen = json.loads(next(start.glob("*-rank00000.json")).read_text())
     firsts = [first for _, first in seen["turns"]]
     found = set()
@@ -147,18 +148,8 @@ def places_of_probes(start: Path) -> set[int]:
     return found
 
 
-def test_probes_come_in_steps_that_do_not_count(whole: tuple[Path, Ran]) -> None:
-    """They take a collective more, and the job's own hook would look slower by that."""
-    folder, _ = whole
-    for start in ("start1", "start2"):
-        assert places_of_probes(folder / "out" / start) <= set(range(LEFT_OUT))
-
-
 def test_a_hook_of_the_scripts_own_is_what_others_are_held_against(tmp_path: Path) -> None:
-    """It runs in turn with them, though torch takes one hook a model, and this one late.
-
-    The job fails then: what was known is told, and where and why it ended.
-    """
+    """One that is registered late; the job fails then, and what was known is told, and why."""
     job = command(tmp_path, "--own-hook", "fp16", "--register-at", "20", "--raise-at", "150")
     ran = ended(tmp_path, tuning(tmp_path, job, "--hooks", "allreduce", "--caps", "25"))
     assert ran.code == 0, ran.err
@@ -211,8 +202,7 @@ def test_a_sharded_model_has_its_reduce_scatters_tuned(tmp_path: Path) -> None:
     steps = Counter(one["steps"] for one in ran.ranks)
     assert all(count % 2 == 0 for count in steps.values())
     assert places_of_probes(tmp_path / "out" / "start1") <= set(range(LEFT_OUT))
-    whole = load(find_records(tmp_path / "out" / "start1" / hooks.split(",", maxsplit=1)[0]))
-    assert {len(track.steps) % TURN for track in whole.tracks} == {0}
+    assert_whole_turns(tmp_path / "out" / "start1" / hooks.partition(",")[0])
 
 
 REFUSED = {
@@ -234,16 +224,12 @@ def test_a_job_that_cannot_be_tuned_is_refused_soon(options: str, tmp_path: Path
 
 
 def test_a_hook_that_fails_leaves_the_list(tmp_path: Path) -> None:
-    """With what the failing rank said, and not with what the others lost by that.
-
-    The script lets nobody end it, so that it is ended.
-    """
-    job = command(tmp_path, "--no-half-on", "1", "--go-on")
+    """With what the failing rank said, and not with what the others lost by that."""
+    job = command(tmp_path, "--no-half-on", "1", *SMALL)
     ran = ended(tmp_path, tuning(tmp_path, job, "--caps", "25"))
     assert ran.code == 0, ran.err
-    (why,) = ran.told["refused"].items()
-    assert why[0] == "fp16"
-    assert why[1].startswith("the job failed in its turn. Start 1 ended with exit code 1: ")
-    assert "no half precision here" in why[1]
+    ((name, why),) = ran.told["refused"].items()
+    assert name == "fp16"
+    assert why.startswith("the job failed in its turn. Start 1 ended with exit code 1: ")
+    assert "no half precision here" in why
     assert {one["hook"] for one in ran.told["settings"]} == {"as it is", "powersgd"}
-    assert ran.told["notes"] == []

@@ -31,7 +31,6 @@ parser.add_argument("--no-half-on", type=int, default=-1)
 parser.add_argument("--register-at", type=int, default=0)
 parser.add_argument("--join", action="store_true")
 parser.add_argument("--no-root", action="store_true")
-parser.add_argument("--go-on", action="store_true")
 parser.add_argument("--raise-at", type=int, default=-1)
 parser.add_argument("--layers", type=int, default=6)
 parser.add_argument("--width", type=int, default=256)
@@ -76,16 +75,6 @@ torch.manual_seed(rank)
 step, begins = 0, [time.perf_counter_ns()]
 
 
-def forward(x: torch.Tensor) -> torch.Tensor:
-    """Return what the model gives, of a script that lets nobody end it if it is to go on."""
-    try:
-        return ddp(x)
-    except SystemExit:
-        if not options.go_on:
-            raise
-        return ddp(x)
-
-
 uneven = ddp.join() if options.join else nullcontext()
 try:
     with uneven:
@@ -95,7 +84,7 @@ try:
             if step == options.register_at and options.own_hook == "fp16":
                 ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
             small(torch.randn(2, 4)).sum().backward()
-            loss = forward(torch.randn(options.batch, options.width)).square().mean()
+            loss = ddp(torch.randn(options.batch, options.width)).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
