@@ -75,11 +75,29 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return "\n".join(lines)
 
 
-def stacks() -> list[ThreadStack]:
-    """Return the stacks of all threads but the one that asks."""
+class LastingExceptions:
+    """Exceptions that are handled while steps go by: the training itself runs in the ``except``.
+
+    They say nothing of why a rank is late.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self.known: frozenset[int] = frozenset()
+        """Those, by ``id``."""
+
+    def look(self, steps: int) -> None:
+        """Take note of what is handled now; ``steps``: made so far, of all models."""
+        handled = {id(one) for one in _handled().values()}
+        self._seen = {one: self._seen.get(one, steps) for one in handled}
+        self.known = frozenset(one for one, at in self._seen.items() if steps > at + 1)
+
+
+def stacks(lasting: frozenset[int] = frozenset()) -> list[ThreadStack]:
+    """Return the stacks of all threads but the one that asks; ``lasting`` exceptions not told."""
     own = threading.get_ident()
     names = {thread.ident: thread.name for thread in list(threading.enumerate())}
-    exceptions = {ident: _raised(one) for ident, one in sys._current_exceptions().items()}
+    exceptions = {i: _raised(one) for i, one in _handled().items() if id(one) not in lasting}
     frames = {i: f for i, f in sys._current_frames().items() if i != own}
     main_first = sorted(frames.items(), key=lambda one: one[0] != threading.main_thread().ident)
     return [
@@ -221,9 +239,15 @@ def _doing(code: CodeType) -> str:
     return ""
 
 
-def _raised(handled: Any) -> str:
+def _handled() -> dict[int, Any]:
+    """Return what each thread handles now, ``None`` for nothing."""
+    every: dict[int, Any] = sys._current_exceptions()
+    # Python 3.11: three of them.
+    return {i: one[1] if isinstance(one, tuple) else one for i, one in every.items()}
+
+
+def _raised(error: Any) -> str:
     """Return what a thread raised and handles in the user's code: "ValueError: x at a.py:3"."""
-    error = handled[1] if isinstance(handled, tuple) else handled  # Python 3.11: three of them
     if not isinstance(error, BaseException) or type(error).__name__ in _CONTROL_FLOW:
         return ""
     trace = error.__traceback__

@@ -33,9 +33,10 @@ def rank_status(
     now_ns: int,
     *,
     paused: bool,
+    lasting: frozenset[int] = frozenset(),
 ) -> RankStatus:
-    """Return what this rank knows of itself."""
-    threads = stacks()
+    """Return what this rank knows of itself; ``lasting`` exceptions are not told."""
+    threads = stacks(lasting)
     main = main_stack(threads, training_threads(models))
     foreign = [thread for thread in threads if thread.foreign][:_MOST_CALLBACKS]
     return RankStatus(

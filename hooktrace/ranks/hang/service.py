@@ -22,7 +22,7 @@ from ...records.units import named_ranks
 from ..channel.messages import HUB_GONE, Member, Notice, Silent, unheard
 from ..native_calls import call_aside
 from .diagnosis import diagnose, waits_without_hub
-from .evidence import stacks
+from .evidence import LastingExceptions, stacks
 from .look import rank_status
 from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion
 from .rules import hub_is_gone
@@ -31,6 +31,7 @@ from .snapshot import Round
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from ...staging.slots import ModelState
     from ...tracing.process_channel import TracerHangs
     from ..channel.channel import Channel
     from ..channel.node import Answers
@@ -67,6 +68,7 @@ class HangService:
         self.number = 0
         """Of the next hang."""
         self._lock = threading.Lock()
+        self._exceptions = LastingExceptions()
         self._hub = HangHub(self)
         self._is_alone = False
         """Whether what is open was told by this rank itself, without the hub."""
@@ -94,14 +96,23 @@ class HangService:
     def status(self) -> RankStatus:
         """Return what this rank knows of itself."""
         paused = any(user.paused for user in self._users())
-        models = [model for user in self._users() for model in user.model_states()]
-        return rank_status(self.channel.rank, models, self.channel.clock(), paused=paused)
+        return rank_status(
+            self.channel.rank,
+            self._models(),
+            self.channel.clock(),
+            paused=paused,
+            lasting=self._exceptions.known,
+        )
+
+    def _models(self) -> list[ModelState]:
+        return [model for user in self._users() for model in user.model_states()]
 
     def _users(self) -> list[TracerHangs]:
         with self._lock:
             return list(self._watchdogs)
 
     def _look(self) -> None:
+        self._exceptions.look(sum(model.position[0] for model in self._models()))
         with self._lock:
             watchdogs = list(self._watchdogs.items())
         for user, watchdog in watchdogs:
