@@ -41,7 +41,7 @@ def failure(hook: Hook, ddp: DistributedDataParallel) -> str | None:
     return found if is_gloo else None
 
 
-def _failure(hook: Hook) -> str | None:
+def _failure(hook: Any) -> str | None:
     """Say how one of torch's hooks fails; also inside its wrappers."""
     if not inspect.isfunction(hook):
         return None
