@@ -14,14 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 import torch.distributed as dist
 
 from hooktrace.analysis.run import load
 from hooktrace.records import StepRecord
 from hooktrace.records.files import find_records
 from hooktrace.records.reader import read_parts
-from hooktrace.testing import FakeBucket, FakeClock
 from hooktrace.testing.ranks import RankError, run_ranks
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
@@ -32,17 +30,6 @@ from .distributed.harness import environment
 QUIET = SyntheticJob(ranks=3, steps=6, jitter_ms=0.0)
 WRITTEN = SyntheticJob(ranks=3, steps=4, error=0.1, error_every=2, skews=True, anomaly_rank=2)
 HYBRID = ShardedJob(ranks=4, replicas=2, steps=2, units=("<root>", "a"), late_ms={3: 10.0})
-
-
-def test_stand_ins() -> None:
-    """A reading is a step after the one before; gradients are as many as parameters, and zero."""
-    clock = FakeClock(10, step_ns=5)
-    assert [clock(), clock()] == [10, 15]
-    clock.advance(100)
-    assert clock() == 120
-    bucket = FakeBucket([torch.ones(2, 3, dtype=torch.float16), torch.ones(4)], index=2)
-    assert (bucket.index(), bucket.is_last(), bucket.buffer().dtype) == (2, True, torch.float16)
-    assert bucket.buffer().tolist() == [0.0] * 10
 
 
 def steps(job: SyntheticJob, rank: int = 0) -> list[StepRecord]:

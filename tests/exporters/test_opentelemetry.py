@@ -60,11 +60,6 @@ def test_ranks_share_one_trace_a_step(export: Export) -> None:
     assert len({context(span).span_id for span in spans}) == len(spans) == 22
 
 
-def test_ids_differ_between_runs_models_and_steps() -> None:
-    keys = [("a", "net", 1), ("b", "net", 1), ("a", "other", 1), ("a", "net", 2), ("a", "ne", 11)]
-    assert len({StepIds.of(*key).trace_id for key in keys}) == 5
-
-
 def test_ranks_sample_the_same_steps(export: Export) -> None:
     """Under a ratio sampler both ranks keep the same half of the steps, whole or not at all."""
     batches = [make_batch(rank=rank, steps=40) for rank in (0, 1)]

@@ -66,14 +66,6 @@ def test_each_step_says_why_it_was_kept() -> None:
     ]
 
 
-def test_a_window_of_every_so_many() -> None:
-    """By step number, so that all ranks keep the same ones; every=1 keeps all."""
-    rules = {**NOTHING, "window_steps": 3, "window_every": 10}
-    assert kept([step(i) for i in range(5, 25)], **rules) == [10, 11, 12, 20, 21, 22]
-    everything = {**NOTHING, "window_steps": 1, "window_every": 1}
-    assert kept([step(i) for i in range(50)], **everything) == list(range(50))
-
-
 USUAL = [step(i) for i in range(1, 100)]
 RARELY_EXPOSED = [step(i, exposed_ns=300_000) for i in range(1, 100)]
 SLOW = {"previous_period_ns": 9 * PERIOD_NS}

@@ -5,22 +5,9 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
-import torch.distributed.fsdp
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
 from hooktrace.integrations import ending, sharded
-
-
-def test_fsdp_is_patched_and_given_back() -> None:
-    """Whenever it was imported, since classes are changed and no function is replaced."""
-    before = FSDPState._lazy_init, FullyShardedDataParallel.__init__
-    end = sharded.watch(torch.distributed.fsdp, sharded.trace_from)
-    assert FSDPState._lazy_init is not before[0]
-    assert FullyShardedDataParallel.__init__ is not before[1]
-    end()
-    assert before == (FSDPState._lazy_init, FullyShardedDataParallel.__init__)
 
 
 def test_a_torch_that_is_another_one(
