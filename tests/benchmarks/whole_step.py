@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hooktrace import hooks
 from hooktrace.commands.bench.harness import Hook, linear_stack
 from hooktrace.commands.bench.table import Row
-from hooktrace.integrations import ending, models
+from hooktrace.integrations import models
 from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer, default_tracer
@@ -83,7 +83,6 @@ def _blocks_without_a_hook(seconds: float) -> list[list[Block]]:
         rounds = blocks_in_turns(tracer, [(warm(ours), True), (warm(plain), False)], seconds)
         if {step.hook for step in tracer.steps()} != {"ddp_allreduce"}:
             raise RuntimeError("the model without a hook was not traced")
-        ending.say_nothing()
         tracer.close()
     return rounds
 
