@@ -14,6 +14,9 @@ FINALISES_BY_HAND = hasattr(
 )
 """Whether DDP can be told when to wait for its buckets, and to make them late: from 2.15 on."""
 
+FAKES_COLLECTIVES = _TORCH >= (2, 13)
+"""Whether collectives run over fake tensors, as the device that is not there needs them to."""
+
 REFUSES_BF16 = torch.version.cuda is None and torch.version.hip is None
 """Whether DDP refuses hooks by torch's names of its bf16 hooks: a build for CPUs does."""
 
