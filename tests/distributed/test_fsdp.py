@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,13 +21,17 @@ from tests.distributed.sharded import (
     STEPS,
     WIDTH,
     Setup,
+    Step,
     agree,
     facts_of,
     local_of,
+    micro_steps,
+    one_pass,
     sharded,
     traced,
     train,
 )
+from tests.versions import FINALISES_BY_HAND
 
 pytestmark = pytest.mark.slow
 
@@ -219,3 +224,52 @@ def test_a_state_dict_of_a_traced_model_loads_into_another_one(rank: int) -> Non
         set_model_state_dict(second, state)
         assert torch.equal(local_of(first), local_of(second))
         train(SETUPS["plain"], rank, second)
+
+
+def _in_one_pass(model: Any, batch: Batch) -> None:
+    one_pass(model, batch)
+    model.finalize_backward()
+
+
+def _waited_for_later(model: Any, batch: Batch) -> None:
+    one_pass(model, batch)
+    model.finalize_backward(async_op=True).wait()
+
+
+def _reduced_at_the_end(model: Any, batch: Batch) -> None:
+    """No pass reduces gradients: the finalisation does, of all three."""
+    model.set_requires_gradient_sync(False)
+    for _ in range(3):
+        one_pass(model, batch)
+    model.set_requires_gradient_sync(True)
+    model.finalize_backward()
+
+
+def _after_two_passes(model: Any, batch: Batch) -> None:
+    one_pass(model, batch)
+    one_pass(model, batch)
+    model.finalize_backward()
+
+
+BY_HAND: dict[Step, Step] = {
+    _in_one_pass: one_pass, _waited_for_later: one_pass, _reduced_at_the_end: micro_steps,
+}  # fmt: skip
+"""What a script does by hand, and the same by FSDP."""
+
+
+@pytest.mark.skipif(not FINALISES_BY_HAND, reason="this torch's FSDP finalises by itself")
+@on(2)
+def test_a_step_ends_where_the_script_finalises_it(rank: int) -> None:
+    """With the same collectives as by FSDP; several passes that reduce are one step then."""
+    setup = Setup(prepare=lambda model: model.set_manual_backward_finalization(True))
+    setups = {own.__name__: replace(setup, step=own) for own in (*BY_HAND, _after_two_passes)}
+    found = agree(setups, rank)
+    of_fsdp = agree({own.__name__: Setup(step=theirs) for own, theirs in BY_HAND.items()}, rank)
+    for name, facts in found.items():
+        check_lossless(facts)
+        assert [step.step for step in facts["steps"]] == list(range(STEPS)), name
+        for step in range(STEPS) if name in of_fsdp else ():
+            assert sorted(kinds(facts, step)) == sorted(kinds(of_fsdp[name], step)), name
+    several = kinds(found["_after_two_passes"], 2)
+    assert several.count("blocks.1 reduce-scatter (backward)") == 1
+    assert several.count("blocks.1 reduce-scatter (backward) #2") == 1

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -257,3 +258,57 @@ def test_both_sides_of_a_cut_cable_go_on_and_meet_again(hosts: list[str]) -> Non
             run("ip", "-n", hosts[1], "addr", "replace", "fd77::2/64", "dev", "cable", "nodad")
         assert job.comes_to(0, answers=[0, 1, 2, 3], silent={})
         assert wait_for(lambda: job.between_hosts() == 1, 60)  # the old one's packets are retried
+
+
+def test_hosts_that_have_ipv6_only(hosts: list[str]) -> None:
+    """One connection between them, too."""
+    with Bare(hosts, ("fd77::1", "fd77::1"), 29412) as job:
+        assert job.comes_to(0, answers=[0, 1, 2, 3], silent={})
+        assert wait_for(lambda: job.between_hosts() == 1, 60)
+
+
+def test_a_tuning_on_two_hosts_is_told_by_rank_0s(hosts: list[str], tmp_path: Path) -> None:
+    """The same command on each: starts agree by what rank 0's machine asks, the other follows.
+
+    A hook that fails on the other leaves the list here.
+    """
+    script = str(WORKER.with_name("tune_script.py"))
+    tunings = []
+    for node, name in enumerate(hosts):
+        folder = tmp_path / name
+        folder.mkdir()
+        tunings.append(
+            subprocess.Popen(
+                [
+                    *("ip", "netns", "exec", name, sys.executable, "-m", "hooktrace", "tune"),
+                    *("--hooks", "fp16,allreduce", "--caps", "0.002"),
+                    *("--steps", "40", "--minutes", "4"),
+                    *("--out", str(folder), "--json", str(folder / "tuned.json"), "--"),
+                    *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
+                    *("--node-rank", str(node), "--nproc-per-node", "1"),
+                    *("--master-addr", "10.77.0.1", "--master-port", "29410"),
+                    *(script, str(folder), "--width", "24", "--layers", "2"),
+                    *("--no-half-on", "1"),
+                ],
+                env=environment(GLOO_SOCKET_IFNAME="cable"),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    try:
+        (first, other) = [one.communicate(timeout=4 * DEADLINE_S)[0] for one in tunings]
+    finally:
+        for one in tunings:
+            one.terminate()  # which ends its job too
+        for one in tunings:
+            one.wait(60)
+    assert [one.returncode for one in tunings] == [0, 0], (first, other)
+    assert "the machine of rank 0 says what was found" in other
+    told = json.loads((tmp_path / hosts[0] / "tuned.json").read_text())
+    assert told["ranks"] == 2
+    assert {one["cap"] for one in told["settings"]} == {25.0, 0.002}
+    assert {one["hook"] for one in told["settings"]} == {"as it is", "allreduce"}
+    assert told["refused"].keys() == {"fp16"}
+    assert told["refused"]["fp16"].startswith("the job failed in its turn. Start 1 ended with ")
+    assert not (tmp_path / hosts[1] / "tuned.json").exists()
