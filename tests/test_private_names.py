@@ -18,6 +18,7 @@ from tests.fakes import Job
 PACKAGE = Path(__file__).parents[1] / "hooktrace"
 
 HOMES = {
+    "_accelerator_getStream": "staging/devices.py",
     "_all_gather_comm": "fsdp/torch_groups.py",
     "_all_reduce_hook": "fsdp/torch_groups.py",
     "_comm_hooks": "tracing/hookless.py",
