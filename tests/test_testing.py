@@ -112,14 +112,14 @@ def _fails(how: str, told: Path) -> None:
     [
         ("raises", "rank 1: ValueError: no data"),
         ("is killed", "rank 1: killed by SIGKILL"),
-        ("waits", "the ranks did not end within 15 s; the machine is too busy"),
+        ("waits", "the ranks did not end within 8 s; the machine is too busy"),
     ],
 )
 def test_ranks_that_fail_are_told_and_all_are_ended(
     how: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In one line, by the first one that failed; what torch says of it is in the logs."""
-    deadline_s = 15.0 if how == "waits" else 900.0
+    deadline_s = 8.0 if how == "waits" else 900.0
     with pytest.raises((RankError, TimeoutError)) as caught:
         run_ranks(2, _fails, how, tmp_path, logs=tmp_path, deadline_s=deadline_s)
     assert str(caught.value).startswith(said)

@@ -116,6 +116,7 @@ ASKED = {
 
 
 @pytest.mark.browser
+@pytest.mark.long
 def test_perfetto_opens_it(tmp_path: Path) -> None:
     """The real UI finds every slice and arrow, from bucket to bucket, and hangs without an end."""
     python, chromium = os.environ.get("HOOKTRACE_TEST_PERFETTO"), shutil.which("chromium")

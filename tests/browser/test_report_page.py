@@ -30,6 +30,7 @@ LONG = SyntheticJob(
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["report", "compare"])
 def test_nothing_is_clipped_on_a_small_screen_and_on_paper(
     browser: Any, tmp_path: Path, kind: str

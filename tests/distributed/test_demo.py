@@ -176,6 +176,7 @@ def test_interrupted_demo_says_so_and_leaves_nothing_running(tmp_path: Path) -> 
     assert read_parts([tmp_path / "run/plugins/hooktrace/rank00000.jsonl"]).run is not None
 
 
+@pytest.mark.long
 def test_failed_rank_is_named_with_its_reason(tmp_path: Path) -> None:
     """A rank that raises ends the job with exit code 1, its error in one line, and its log."""
     (tmp_path / "run").mkdir()

@@ -47,7 +47,7 @@ def test_torchrun(tmp_path: Path) -> None:
 
 
 @shows(ANY, "ranks that the script spawns or forks")
-@pytest.mark.parametrize("how", ["spawn", "fork"])
+@pytest.mark.parametrize("how", ["spawn", pytest.param("fork", marks=pytest.mark.long)])
 def test_ranks_that_the_script_starts(how: str, tmp_path: Path) -> None:
     """The process that starts them makes no model, and says nothing of that."""
     code, said = call([*RUN, SCRIPT, "traced", how], tmp_path)
@@ -57,6 +57,7 @@ def test_ranks_that_the_script_starts(how: str, tmp_path: Path) -> None:
 
 
 @shows(ANY, "`opentelemetry-instrument torchrun ...`")
+@pytest.mark.long
 def test_under_opentelemetrys_launcher(tmp_path: Path) -> None:
     """``opentelemetry-instrument torchrun`` does the same, in an environment that has it."""
     pytest.importorskip("opentelemetry.instrumentation.auto_instrumentation")
