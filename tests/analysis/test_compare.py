@@ -12,10 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.compare import Measures, compare_runs
-from hooktrace.analysis.compare.comparison import Difference
-from hooktrace.analysis.compare.differences import Table, differences
+from hooktrace.analysis.compare import difference as one
+from hooktrace.analysis.compare.difference import Difference, Series
 from hooktrace.analysis.compare.measure import grouping, step_table
-from hooktrace.analysis.compare.sentence import sentence
 from hooktrace.analysis.run.bootstrap import MEDIAN, Floats
 from hooktrace.analysis.run.parts import KINDS
 from hooktrace.testing.synthetic import SyntheticJob, write_job
@@ -36,8 +35,7 @@ def noise(seed: int, mean: float = 100.0, steps: int = 100) -> Floats:
 
 
 def difference(a: Floats, b: Floats) -> Difference:
-    (found,) = differences(Table.of(a), Table.of(b), MEDIAN)
-    return found
+    return one.difference(Series(a, a, MEDIAN), Series(b, b, MEDIAN))
 
 
 def test_few_steps_are_unknown() -> None:
@@ -104,9 +102,9 @@ def test_the_sentence_says_only_what_is_shown(
     found = compare_runs(*sides)
     first, *others = found.quantities
     changed = replace(found, quantities=(replace(first, difference=step), *others))
-    assert sentence(changed).startswith(said)
+    assert changed.sentence.startswith(said)
     parts = [replace(x, difference=replace(x.difference, verdict="not shown")) for x in found.parts]
-    told = sentence(replace(found, parts=tuple(parts)))
+    told = replace(found, parts=tuple(parts)).sentence
     assert told.endswith("; no stage is shown to account for it.")
 
 

@@ -1,23 +1,17 @@
 """``hooktrace compare``: what differs between runs, by how much, and what accounts for it.
 
-In go the record files of two or more runs; out come differences with intervals, a sentence, and
-what makes them doubtful, as text, as a page, or as JSON.
-
-    Run --measure.py, run/parts.py--> Measures: a number a step, ranks put together
-                                               v
-    Measures of both runs --differences.py--> Comparison (comparison.py: the structs) --view.py-->
-        run/bootstrap.py: medians, differences, intervals
-        doubts.py: how far they can be compared; sentence.py
+    record files of two runs --measure.py, run/parts.py--> Measures: a number a step, ranks averaged
+    Measures of both --comparison.py--> Comparison --view.py--> text, page; or JSON
+        difference.py: a number of both, and its interval (run/bootstrap.py); sentence.py
 
 ``compare_runs`` is a pure function of ``Measures``, which are small, so that whoever has them from
-elsewhere compares them the same way.
-``command.py`` is what the command line calls.  No torch.
+elsewhere compares them the same way.  ``command.py`` is what the command line calls.  No torch.
 """
 
 from __future__ import annotations
 
-from .comparison import Comparison, Difference
-from .differences import compare_runs
+from .comparison import Comparison, compare_runs
+from .difference import Difference
 from .measure import Measures, measure
 
 __all__ = ["Comparison", "Difference", "Measures", "compare_runs", "measure"]

@@ -11,7 +11,7 @@ from ..document.output import json_text, put_out
 from ..run import Run
 from ..run.engines import LOCAL
 from ..run.files import read_run
-from .differences import compare_runs
+from .comparison import compare_runs
 from .measure import Measures, measure
 from .view import document
 
@@ -46,7 +46,8 @@ def run_compare(
         for other in others
         for ours, theirs in _models(first, other, model)
     ]
-    text = json_text({"schema": SCHEMA, "comparisons": found}) if as_json else None
+    content = {"schema": SCHEMA, "comparisons": [one.content() for one in found]}
+    text = json_text(content) if as_json else None
     put_out("hooktrace compare", document(found), text, html)
 
 

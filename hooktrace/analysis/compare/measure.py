@@ -18,8 +18,34 @@ from ..run import Run
 from ..run.dense import Floats, StepArrays, settled_steps
 from ..run.missing import missing
 from ..run.parts import KINDS, StepParts, step_parts
-from ..run.source import model_source, of_step
-from .comparison import RunFacts
+from ..run.source import ModelSource, model_source, of_step
+
+
+class RunFacts(ModelSource, frozen=True, kw_only=True):
+    """One model of one run, which the user called ``name``.
+
+    ``world_size``: 0 where no file tells.  ``largest_bytes``: of a bucket.  ``shapes``: of its
+    parameters, in order.  ``is_plain``: no stage of the hook is seen, only its call and its
+    future.  ``missing``: what the files do not say, in sentences.
+    """
+
+    name: str
+    run_id: str
+    ranks: tuple[int, ...]
+    world_size: int
+    hosts: tuple[str, ...]
+    torch_version: str
+    backend: str
+    bucket_count: int
+    largest_bytes: int
+    shapes: tuple[tuple[int, ...], ...]
+    is_plain: bool = False
+    missing: tuple[str, ...] = ()
+
+    @property
+    def noun(self) -> str:
+        """What communicates, of which there are several."""
+        return "collectives of units" if self.is_sharded else "buckets"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,13 @@ Comparison without its sentence --step time, parts--> "fp16 is 11 % (9 to 13) fa
 
 from __future__ import annotations
 
-from ...records.units import bandwidth, megabytes, milliseconds, ms, named_ranks, percent
-from .comparison import Comparison, Difference, Quantity, RunFacts, Unit
+from typing import TYPE_CHECKING
+
+from ...records.units import megabytes, milliseconds, ms, named_ranks, percent
+from .difference import Difference
+
+if TYPE_CHECKING:
+    from .comparison import Comparison, Quantity, Unit
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -65,22 +70,6 @@ _ROUNDING = 1e-6
 _APART = 1.1
 """Times as large is another relative error."""
 
-_WORDS = {
-    "serialization_wait": "serialization wait",
-    "queue": "waiting in the queue",
-    "wait": "straggler wait",
-    "exposed": "exposed communication",
-    "calls": "other work in the hook's calls",
-    "all_calls": "the hook's calls",
-    "compute": "what is outside of communication (forward, backward, optimizer, data)",
-}
-"""For parts whose title, at the head of a table's row, is too short for a sentence."""
-
-
-def run_names(a: RunFacts, b: RunFacts) -> tuple[str, str]:
-    """Return what the two are called: by their hooks, or where these are equal, as the runs."""
-    return (a.hook, b.hook) if a.hook != b.hook else (a.name, b.name)
-
 
 def sentence(found: Comparison) -> str:
     """Return the sentence, and a second one where gradients lose something, or may."""
@@ -135,7 +124,7 @@ def _parts(found: Comparison, step: Difference) -> str:
     parts.sort(key=lambda p: -abs(p.difference.apart))
     if not parts:
         return "; no stage is shown to account for it"
-    said = (f"{signed_ms(p.difference.apart)} of {_title(found, p)}" for p in parts[:_MOST_PARTS])
+    said = (f"{signed_ms(p.difference.apart)} {_title(found, p)}" for p in parts[:_MOST_PARTS])
     return ": " + ", ".join(said)
 
 
@@ -145,8 +134,8 @@ def _title(found: Comparison, part: Quantity) -> str:
     late = late_in_b if of_second else late_in_a
     if part.key == "wait" and late:
         where = "both" if late_in_a == late_in_b else found.names[of_second]
-        return f"waiting for {named_ranks(late)}, late in {where}"
-    return _WORDS.get(part.key, part.title)
+        return f"of waiting for {named_ranks(late)}, late in {where}"
+    return part.title if part.key == "compute" else f"of {part.title}"
 
 
 def _unlike(found: Comparison) -> str:
@@ -186,9 +175,3 @@ def _lost(found: Comparison) -> str:
         f" Relative error of the gradients, in sampled steps: {b} with {found.names[1]}, {a} with "
         f"{found.names[0]}."
     )
-
-
-def break_even_text(found: Comparison) -> str:
-    """Return from which bandwidth on the second run's hook stops paying."""
-    limit = bandwidth(found.pays_below_bytes_per_second)
-    return f"break-even: on links above {limit} what {found.names[1]} saves is less than it costs"

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...records.units import mb
+from ...records.units import bandwidth, mb
 from ..document.tree import Column, Heading, Items, Node, Pairs, Table, Text, Tone
-from .comparison import Comparison, Difference, RunFacts, Unit, Verdict
-from .sentence import MINUS, break_even_text, share, signed, value, within
+from .comparison import Comparison, Unit
+from .difference import Difference, Verdict
+from .measure import RunFacts
+from .sentence import MINUS, share, signed, value, within
 
 _TONES: dict[Verdict, Tone] = {
     "differs": "strong", "not shown": "soft", "same": "soft", "unknown": "warn",
@@ -45,8 +47,9 @@ def _comparison(one: Comparison) -> Iterator[Node]:
     yield from _why_unknown(one)
     if one.step is not None:
         yield _parts(one, one.step)
-    if one.pays_below_bytes_per_second is not None:
-        yield Text(break_even_text(one), "soft")
+    if (limit := one.pays_below_bytes_per_second) is not None:
+        text = f"on links above {bandwidth(limit)} what {one.names[1]} saves is less than it costs"
+        yield Text(f"break-even: {text}", "soft")
 
 
 def _run(run: RunFacts) -> str:
