@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import build_report
-from hooktrace.analysis.report.build_facts import noise_ns
+from hooktrace.analysis.report.facts import noise_ns
 from hooktrace.analysis.report.findings import HUNG, RULES, UNIT_RULES, findings
 from hooktrace.analysis.report.tables import bucket_table, rank_table
 from hooktrace.testing.synthetic import SyntheticJob, write_job

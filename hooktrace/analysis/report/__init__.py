@@ -2,14 +2,11 @@
 
 In goes a Run; out come findings and facts, as text, as a page with pictures, or as JSON.
 
-    Run --run/dense.py--> StepArrays --build_facts.py--> ModelFacts (facts.py)
-                              |                                                |
-                              |          rules_*.py, findings.py: Finding <----+
-                              v                     v
-                            RunReport: facts, findings, arrays, what is missing
-                              |                                 |
-            view.py, tables.py, pictures.py                report_json
-               (document: terminal, page)
+    Run --run/dense.py--> StepArrays --facts.py--> ModelFacts --rules.py, findings.py--> Finding
+                              |                         |                                   |
+                              +---- RunReport: facts, findings, arrays, what is missing ----+
+                                        |                               |
+               view.py, tables.py, pictures.py (document)          report_json
 
 ``command.py`` is what the command line calls.  Neither torch nor a backend's library is imported,
 so this runs where the files are.

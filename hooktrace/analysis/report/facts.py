@@ -1,118 +1,38 @@
-"""What the records of all ranks amount to: numbers a model (``build_facts.py``), and findings.
+"""The numbers of one model that rules and views read; ``hooktrace report --json`` writes them.
+
+    Run, StepArrays --model_facts--> ModelFacts: of the model, its buckets, its ranks, slow steps
 
 Times are ns, sizes bytes, shares from 0 to 1; ``None`` where nothing was measured.  Medians of a
-bucket or rank are over all ranks and settled steps unless they say otherwise.  ``hooktrace report
---json`` writes these fields as they are.
+bucket or rank are over all ranks and settled steps unless they say otherwise.
 """
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterator
+from math import prod
 
-from ...records import Unit
+import msgspec
+import numpy as np
+from msgspec.structs import asdict
+
+from ...records import ErrorRecord, Unit
 from ...records.anomalies import Severity
-from ..run.dense import Spread
-from ..run.source import ModelSource
+from ..run import UNKNOWN, Run
+from ..run.bootstrap import LEVEL, MEDIAN, block_length, draws_for, resampled
+from ..run.bucket_table import SHOWN
+from ..run.dense import Floats, Spread, StepArrays, known, known_middle, middle, spread, sums
+from ..run.order import is_order_known, late_in, often
+from ..run.parts import KINDS, step_parts
+from ..run.source import ModelSource, model_source, of_step
 
 HIDDEN = 0.02
 """Exposed share of the step below which communication counts as hidden."""
 
+SLOW = 1.5
+"""A step is slow from so many median periods on."""
 
-class BucketError(msgspec.Struct, frozen=True, kw_only=True):
-    """Relative L2 errors of ``count`` probes of one bucket; ``worst`` names a parameter.
-
-    ``cosine``: the median of their cosine similarities.
-    ``by_design``: the results are not meant to be the average of all ranks.
-    """
-
-    p50: float
-    most: float
-    cosine: float | None
-    count: int
-    worst: str | None
-    has_feedback: bool
-    by_design: bool
-
-
-class WaitsFor(msgspec.Struct, frozen=True):
-    """Whom a bucket waited for most often, and in which share of the steps."""
-
-    rank: int
-    share: float
-
-
-class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One bucket.
-
-    ``ready_ns``: after the first bucket of the step.  ``wait_ns``: of its time on the wire, until
-    the last rank is in the collective too, the mean over ranks and steps: whoever is last waits for
-    nobody, so a median may be 0 whatever the others wait.  ``transfer_ns``: what is left.
-    ``busbw_bytes_per_second``: over transfers; over all time on the wire where these are not known.
-    ``waits_for``: ``None`` where it waits for none more often than by chance, or clocks do not tell
-    for whom.  ``exposed_share``: the share of the exposed time that went by until this bucket was
-    done, after the others before it.  ``largest``: of the parameter with the most elements its name
-    and its share of the bucket.  ``unit``: of a sharded model, the collective that takes the
-    bucket's place, and ``exposed`` how long training waits for it; ``gradient_bytes`` of a gather
-    are parameters.  ``share_of_steps``: in which share of the steps it is; all else is of these.
-    """
-
-    bucket: int
-    is_last: bool
-    parameters: int
-    largest: tuple[str, float] | None
-    gradient_bytes: int
-    wire_bytes: float | None
-    ready_ns: float | None
-    duration: Spread | None
-    stages: dict[str, float]
-    transfer_ns: float | None
-    wait_ns: float | None
-    waits_for: WaitsFor | None
-    busbw_bytes_per_second: float | None
-    exposed_share: float | None
-    error: BucketError | None
-    unit: Unit | None = None
-    exposed: Spread | None = None
-    share_of_steps: float = 1.0
-
-    @property
-    def title(self) -> str:
-        """What sentences call it."""
-        return f"bucket {self.bucket}" if self.unit is None else str(self.unit)
-
-
-class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank; medians of the last bucket: ``arrival_delay_ns`` after the first, ``compress_ns``.
-
-    Of a sharded model ``arrival_delay_ns`` is that of the unit at which it is largest.
-    """
-
-    rank: int
-    host: str | None
-    steps: int
-    period_ns: float | None
-    exposed_ns: float | None
-    overlap: float | None
-    arrival_delay_ns: float | None
-    compress_ns: float | None
-
-
-class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps that take much longer than the median period, the slowest first.
-
-    ``periods``: all that are known.  ``excess_ns``: what slow steps take beyond the median, a step
-    of all steps; ``exposed_share``: of it, what the median rank exposes beyond its median, ``None``
-    where no slow step tells.  ``late_rank``: the one that comes after all others in them, by up to
-    ``late_ns``, where that is half of the exposed excess or more.
-    """
-
-    steps: tuple[int, ...]
-    periods: int
-    slowest_ns: float
-    excess_ns: float
-    exposed_share: float | None
-    late_rank: int | None = None
-    late_ns: float = 0.0
+_FEWEST_PERIODS = 8
+"""Of which it is told what is slow."""
 
 
 class ModelFacts(ModelSource, frozen=True, kw_only=True):
@@ -120,14 +40,14 @@ class ModelFacts(ModelSource, frozen=True, kw_only=True):
 
     Of a step, whose number is the mean of its ranks: ``period``, ``period_noise_ns``, half the
     width of the median period's 95 % interval, ``exposed``, ``overlap``, ``communication_ns``;
-    ``exposed_share`` is of two medians; ``net_exposed_ns`` is without what each rank waits for the
-    last one at the last bucket, or at all units, and ``last_wait_ns`` that, both of the steps
-    whose waits are known.  ``wait_ns`` is what the rank that waits longest
-    so does, the median over steps, and ``exposed_wait_ns`` what of this is exposed;
+    ``exposed_share`` is of two medians.  ``last_wait_ns``: what of the exposed time a rank waits
+    for the last one at the last bucket, or at all units, and ``net_exposed_ns`` the rest, both of
+    the steps whose waits are known.  ``wait_ns`` is what the rank that waits longest so does, the
+    median over steps, and ``exposed_wait_ns`` what of this is exposed;
     ``exposed_kinds`` what is exposed in each of ``parts.KINDS``, the mean over ranks and steps.
     ``is_whole``: whether all ranks of the run have a file; ``is_order_known``: whether the clocks
-    of all ranks are known at once.  Where no wait is known bus bandwidth is over all time on the
-    wire.  ``buckets``: of a sharded model its units' collectives, as they were first met.
+    of all ranks are known at once.  ``busbw_bytes_per_second``: over transfers.
+    ``buckets``: of a sharded model its units' collectives, as they were first met.
     """
 
     period: Spread | None
@@ -193,6 +113,100 @@ class ModelFacts(ModelSource, frozen=True, kw_only=True):
         return "1 rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
 
 
+class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One bucket.
+
+    ``ready_ns``: after the first bucket of the step.  ``wait_ns``: of its time on the wire, until
+    the last rank is in the collective too, the mean over ranks and steps: whoever is last waits for
+    nobody, so a median may be 0 whatever the others wait.  ``transfer_ns``: what is left.
+    ``waits_for``: ``None`` where it waits for none more often than by chance, or clocks do not tell
+    for whom.  ``exposed_share``: the share of the exposed time that went by until this bucket was
+    done, after the others before it.  ``largest``: of the parameter with the most elements its name
+    and its share of the bucket.  ``unit``: of a sharded model, the collective that takes the
+    bucket's place, and ``exposed`` how long training waits for it; ``gradient_bytes`` of a gather
+    are parameters.  ``share_of_steps``: in which share of the steps it is; all else is of these.
+    """
+
+    bucket: int
+    is_last: bool
+    largest: tuple[str, float] | None
+    gradient_bytes: int
+    wire_bytes: float | None
+    ready_ns: float | None
+    duration: Spread | None
+    stages: dict[str, float]
+    transfer_ns: float | None
+    wait_ns: float | None
+    waits_for: WaitsFor | None
+    busbw_bytes_per_second: float | None
+    exposed_share: float | None
+    error: BucketError | None
+    unit: Unit | None = None
+    exposed: Spread | None = None
+    share_of_steps: float = 1.0
+
+    @property
+    def title(self) -> str:
+        """What sentences call it."""
+        return f"bucket {self.bucket}" if self.unit is None else str(self.unit)
+
+
+class WaitsFor(msgspec.Struct, frozen=True):
+    """Whom a bucket waited for most often, and in which share of the steps."""
+
+    rank: int
+    share: float
+
+
+class BucketError(msgspec.Struct, frozen=True, kw_only=True):
+    """Relative L2 errors of ``count`` probes of one bucket; ``worst`` names a parameter.
+
+    ``cosine``: the median of their cosine similarities.
+    ``by_design``: the results are not meant to be the average of all ranks.
+    """
+
+    p50: float
+    most: float
+    cosine: float | None
+    count: int
+    worst: str | None
+    has_feedback: bool
+    by_design: bool
+
+
+class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank.
+
+    ``arrival_delay_ns``: by how much it has the last bucket ready after the first rank, or of a
+    sharded model the unit at which that is most.
+    """
+
+    rank: int
+    host: str | None
+    steps: int
+    period_ns: float | None
+    exposed_ns: float | None
+    overlap: float | None
+    arrival_delay_ns: float | None
+
+
+class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that take much longer than the median period, the slowest first.
+
+    ``periods``: all that are known.  ``excess_ns``: what slow steps take beyond the median, a step
+    of all steps; ``exposed_share``: of it, what the median rank exposes beyond its median, ``None``
+    where no slow step tells.  ``late_rank``: the one that comes after all others in them, where
+    that is half of the exposed excess or more.
+    """
+
+    steps: tuple[int, ...]
+    periods: int
+    slowest_ns: float
+    excess_ns: float
+    exposed_share: float | None
+    late_rank: int | None = None
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence, what it rests on, and what to do.
 
@@ -220,3 +234,179 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     is_wrong: bool = False
     is_kept: bool = False
     severity: Severity | None = None
+
+
+def model_facts(run: Run, arrays: StepArrays) -> ModelFacts:
+    """Return the facts of a model."""
+    source = model_source(run, arrays)
+    sample, per_step = arrays.sample, of_step(arrays.period)
+    period, exposed = spread(per_step), spread(of_step(arrays.exposed))
+    waited = sample.waited
+    waits = sums(waited if arrays.is_sharded else waited[..., sample.buckets == sample.last])
+    exposed_waits = np.minimum(waits, sample.exposed)
+    parts = step_parts(sample, busy_of=("transfer",))
+    transfer = parts.busy_in[KINDS.index("transfer")]
+    transfer[np.isnan(waited).all(axis=(0, 2))] = np.nan
+    entries = (item for track in run.tracks for item in track.entries.items())
+    widths = {
+        b.gradient_bytes / b.numel for (of, _, _), b in entries if of == arrays.model and b.numel
+    }
+    return ModelFacts(
+        **asdict(source),
+        period=period,
+        period_noise_ns=noise_ns(per_step),
+        exposed=exposed,
+        exposed_share=exposed.p50 / period.p50 if exposed and period and period.p50 else None,
+        net_exposed_ns=known_middle(of_step(sample.exposed - exposed_waits)),
+        last_wait_ns=known_middle(of_step(exposed_waits)),
+        overlap=known_middle(1 - of_step(arrays.exposed) / of_step(arrays.communication)),
+        communication_ns=known_middle(of_step(arrays.communication)),
+        wait_ns=known_middle(np.fmax.reduce(waits, axis=0)),
+        exposed_wait_ns=known_middle(np.fmax.reduce(exposed_waits, axis=0)),
+        exposed_kinds=parts.exposed_kinds,
+        busbw_bytes_per_second=_rate(of_step(sample.by_step("bus_bytes")), transfer),
+        is_32_bit=widths == {4.0},
+        is_whole=run.is_whole,
+        is_order_known=is_order_known(arrays),
+        buckets=tuple(_buckets(sample, parts.shares)),
+        ranks=tuple(_ranks(run, arrays)),
+        slow=_slow_steps(arrays),
+    )
+
+
+def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
+    summed = {
+        how.fact: list(
+            map(how.summed, arrays.of_each_bucket(column, with_checked=how.with_checked))
+        )
+        for column, how in SHOWN
+        if how.summed is not None
+    }
+    on_bus, unknown = arrays.column("bus_bytes"), np.full_like(arrays.first_ready, np.nan)
+    errors: dict[int, list[ErrorRecord]] = {}
+    for _, bucket, error in arrays.probes():
+        errors.setdefault(bucket, []).append(error)
+    there = ~np.isnan(arrays.called)
+    times, steps = there.any(axis=0).sum(axis=0), max(1, int(there.any(axis=(0, 2)).sum()))
+    for b, index in enumerate(arrays.buckets.tolist()):
+        if arrays.is_sharded and index not in arrays.units:
+            continue  # the line that says which unit it is could not be read
+        entry = arrays.entries.get(index)
+        sizes = [(prod(one.shape), one.name) for one in (entry.parameters if entry else ())]
+        size, name = max(sizes, default=(0, ""))
+        stages = {name: values[..., b] for name, values in arrays.stages.items()}
+        middles = {name: known_middle(ns) for name, ns in stages.items()}
+        wire = stages.get("wire", unknown)
+        yield BucketFacts(
+            **{fact: values[b] for fact, values in summed.items()},
+            bucket=index,
+            is_last=index == arrays.last,
+            largest=(name, size / max(1, sum(one for one, _ in sizes))) if sizes else None,
+            ready_ns=known_middle(arrays.ready[..., b] - arrays.first_ready),
+            stages={name: ns for name, ns in middles.items() if ns is not None},
+            waits_for=_waits_for(arrays, b),
+            busbw_bytes_per_second=_rate(on_bus[..., b], wire - arrays.waited[..., b]),
+            exposed_share=known(float(shares[b])),
+            error=_error(errors.get(index, [])),
+            unit=arrays.units.get(index),
+            share_of_steps=float(times[b] / steps) if arrays.is_sharded else 1.0,
+        )
+
+
+def _waits_for(arrays: StepArrays, b: int) -> WaitsFor | None:
+    shares, steps = arrays.waits_for(b)
+    i = int(shares.argmax())
+    is_often = shares[i] >= often(len(shares), steps)
+    return WaitsFor(arrays.ranks[i], float(shares[i])) if is_often else None
+
+
+def _error(errors: list[ErrorRecord]) -> BucketError | None:
+    """Return what the probes of one bucket found; ``None`` where none has a number."""
+    found = [(e.relative_l2, e) for e in errors if e.relative_l2 is not None]
+    if not found:
+        return None
+    most, record = max(found, key=lambda pair: pair[0])
+    cosines = [e.cosine for e in errors if e.cosine is not None]
+    return BucketError(
+        cosine=float(np.median(cosines)) if cosines else None,
+        p50=float(np.median([value for value, _ in found])),
+        most=most,
+        count=len(found),
+        worst=record.worst[0].name if record.worst else None,
+        has_feedback=any(e.residual_l2 is not None for e in errors),
+        by_design=record.by_design,
+    )
+
+
+def _rate(count: Floats, ns: Floats) -> float | None:
+    """Return the median bandwidth of transfers, bytes a second.
+
+    ``None`` where no time went by, or no bytes, as in a group of one rank.
+    """
+    return known_middle(count * 1e9 / np.where(ns > 0, ns, np.nan)) or None
+
+
+def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
+    """Yield the facts of each rank; one rank alone does not know its delay."""
+    of, steps = arrays.sample, np.count_nonzero(~np.isnan(arrays.by_step("step")), axis=1)
+    delays = of.delays((of.buckets == of.last) | of.is_sharded)
+    delays = np.fmax.reduce(delays, axis=1, initial=np.nan)
+    for i, track in enumerate(run.tracks):
+        yield RankFacts(
+            rank=track.rank,
+            host=None if track.records.run is None else track.records.run.host,
+            steps=int(steps[i]),
+            period_ns=known_middle(arrays.period[i]),
+            exposed_ns=known_middle(arrays.exposed[i]),
+            overlap=known_middle(arrays.overlap[i]),
+            arrival_delay_ns=known(float(delays[i])),
+        )
+
+
+def _slow_steps(arrays: StepArrays) -> SlowSteps | None:
+    """Return the slow steps; ``None`` where there are none, or too few periods are known."""
+    period = arrays.job_period
+    count, usual = int(np.count_nonzero(~np.isnan(period))), middle(period)
+    slow = np.flatnonzero(period >= SLOW * usual)
+    if count < _FEWEST_PERIODS or usual <= 0 or not len(slow):
+        return None
+    beyond = period[slow] - usual
+    # The median over ranks, of an even number the upper middle: of two the one that waits.
+    exposed = np.sort(arrays.exposed, axis=0)  # NaN comes last
+    upper = np.count_nonzero(~np.isnan(exposed), axis=0)[None] // 2
+    exposed = np.take_along_axis(exposed, upper.clip(max=len(exposed) - 1), axis=0)[0]
+    more = np.clip(exposed[slow] - middle(exposed), 0.0, beyond)
+    told = ~np.isnan(more)  # all others are taken to have the same share of it
+    share = float(more[told].sum() / beyond[told].sum()) if told.any() else None
+    late_rank = None
+    if share is not None and share >= 1 / 4:  # else hardly anybody waits
+        places = np.array([arrays.detailed.place_of(x) for x in arrays.steps[slow].tolist()])
+        there = places != UNKNOWN
+        least = float(np.nansum(more[there])) / 2
+        late_rank, _ = late_in(arrays.detailed, places[there], least)
+    worst = slow[np.argsort(-period[slow], kind="stable")]
+    return SlowSteps(
+        steps=tuple(arrays.steps[worst].tolist()),
+        periods=count,
+        slowest_ns=float(period[worst[0]]),
+        excess_ns=float(beyond.sum()) / count,
+        exposed_share=share,
+        late_rank=late_rank,
+    )
+
+
+_LEAST, _MOST = 16, 20_000
+"""Steps of which a median's interval is told, and that are looked at, in the middle of a run."""
+
+
+def noise_ns(period: Floats) -> float | None:
+    """Return half the width of the median period's 95 % interval, ns; ``None`` below 16 steps."""
+    steps = period[~np.isnan(period)]
+    first = max(0, len(steps) // 2 - _MOST // 2)
+    steps = steps[first : first + _MOST]
+    if len(steps) < _LEAST:
+        return None
+    length, draws = block_length(steps), draws_for(len(steps))
+    found = resampled(steps[:, None], steps, MEDIAN, length=length, seed=0, draws=draws)
+    low, high = np.quantile(found.drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(high - low) / 2

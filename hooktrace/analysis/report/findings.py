@@ -21,9 +21,16 @@ from ...records.hang import hang_kind
 from ...records.units import listed, named_ranks
 from ..run import Hang, Run, hangs
 from .facts import Finding, ModelFacts
-from .rules_compression import error_is_large, hook_sends_what_it_gets, saves_less_than_it_costs
-from .rules_ranks import ranks_wait, slow_steps_cost
-from .rules_time import communication_is_exposed, last_bucket_is_large, small_buckets
+from .rules import (
+    communication_is_exposed,
+    error_is_large,
+    hook_sends_what_it_gets,
+    last_bucket_is_large,
+    ranks_wait,
+    saves_less_than_it_costs,
+    slow_steps_cost,
+    small_buckets,
+)
 
 Rule = Callable[[ModelFacts], Iterator[Finding]]
 
@@ -51,7 +58,10 @@ SMALL = 0.03
 by more than the gain."""
 
 _MOST_NAMED = 3
-"""Of a sharded model's collectives that had an anomaly."""
+"""Of the buckets that had an anomaly."""
+
+_Seen = tuple[AnomalyRecord, Unit | None]
+"""An anomaly, and the unit's collective that it was in."""
 
 
 def findings(model: ModelFacts) -> list[Finding]:
@@ -78,7 +88,7 @@ def recorded(run: Run, models: Collection[str]) -> list[Finding]:
     on.  Of a hang's step no rule speaks, since no statistics have it; nor is it called a stall.
     """
     hung = [one for one in hangs(run) if one.record.model in models]
-    seen: dict[str, list[tuple[AnomalyRecord, Unit | None]]] = {}
+    seen: dict[str, list[_Seen]] = {}
     steps = {one.record.step for one in hung}
     for track in run.tracks:
         for one in track.records.anomalies:
@@ -87,16 +97,15 @@ def recorded(run: Run, models: Collection[str]) -> list[Finding]:
                 seen.setdefault(one.kind, []).append((one, None if entry is None else entry.unit))
     by_begin = sorted(seen.values(), key=lambda of: min(one.step for one, _ in of))
     return [
-        *(hang_finding(one) for one in hung if not one.went_on),
-        *sorted(map(_anomaly, by_begin), key=lambda one: not one.is_wrong),
-        *(hang_finding(one) for one in hung if one.went_on),
+        *(_of_hang(one) for one in hung if not one.went_on),
+        *sorted(map(_of_anomaly, by_begin), key=lambda one: not one.is_wrong),
+        *(_of_hang(one) for one in hung if one.went_on),
     ]
 
 
-def hang_finding(one: Hang) -> Finding:
+def _of_hang(one: Hang) -> Finding:
     """Return the finding of a hang, without a gain: no other step would have been any shorter."""
     record, kind = one.record, hang_kind(one.record.kind)
-    files = "file" if len(one.ranks) == 1 else "files"
     return Finding(
         rule=HUNG,
         docs=record.docs,
@@ -107,7 +116,8 @@ def hang_finding(one: Hang) -> Finding:
         evidence=(
             kind.sentence[:1].lower() + kind.sentence[1:],
             one.outcome,
-            f"recorded in the {files} of {named_ranks(one.ranks)}; hooktrace hang says more",
+            f"recorded in the file{'s' * (len(one.ranks) != 1)} of {named_ranks(one.ranks)}; "
+            "hooktrace hang says more",
         ),
         fix=_closed(kind.fix_of(record.unit)),
         is_wrong=not one.went_on,
@@ -122,24 +132,29 @@ def _closed(text: str, *, begins_with_name: bool = False) -> str:
     return text and first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def _anomaly(seen: Sequence[tuple[AnomalyRecord, Unit | None]]) -> Finding:
+def _of_anomaly(seen: Sequence[_Seen]) -> Finding:
     """Return the finding of one kind of anomaly, of which ranks recorded these; none has a gain."""
     first, unit = min(seen, key=lambda pair: pair[0].step)
-    kind, bucket = anomaly_kind(first.kind), first.bucket if first.bucket >= 0 else None
-    where = f"step {first.step}"
-    if bucket is not None:
-        where += f", {f'bucket {bucket}' if unit is None else unit}"
+    kind = anomaly_kind(first.kind)
+    where = ", ".join(filter(None, (f"step {first.step}", *_places([(first, unit)]))))
     where += "" if first.rank is None else f", rank {first.rank}"
     evidence = [f"first at {where}: {first.message}"]
+    steps = sorted({one.step for one, _ in seen})
     if len(seen) > 1:
-        ranks = {one.rank for one, _ in seen if one.rank is not None}
-        evidence.append(f"seen on {named_ranks(ranks)}{_in(seen)}")
+        ranks, places = {one.rank for one, _ in seen if one.rank is not None}, _places(seen)
+        said = ""
+        if places:
+            more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
+            said = f", in {', '.join(places[:_MOST_NAMED])}{more}; of each a rank records the first"
+        elif len(steps) > 1:
+            said = f", in steps {listed(steps, most=6)}"
+        evidence.append(f"seen on {named_ranks(ranks)}{said}")
     return Finding(
         rule=first.kind,
         docs=first.docs,
-        bucket=bucket,
+        bucket=first.bucket if first.bucket >= 0 else None,
         rank=first.rank,
-        steps=tuple(sorted({one.step for one, _ in seen})),
+        steps=tuple(steps),
         sentence=f"{kind.said(sharded=unit is not None).sentence}: first seen at {where}.",
         evidence=tuple(evidence),
         is_wrong=kind.gradients_wrong,
@@ -147,19 +162,10 @@ def _anomaly(seen: Sequence[tuple[AnomalyRecord, Unit | None]]) -> Finding:
     )
 
 
-def _in(seen: Sequence[tuple[AnomalyRecord, Unit | None]]) -> str:
-    """Return in which buckets, units' collectives, or steps without these, anomalies were seen.
+def _places(seen: Sequence[_Seen]) -> list[str]:
+    """Return the buckets, or units' collectives, in which anomalies were seen.
 
     Each rank numbers its units' collectives by itself.
     """
-    buckets = {one.bucket for one, _ in seen if one.bucket >= 0}
-    units = [*dict.fromkeys(str(unit) for _, unit in seen if unit is not None)]
-    if not buckets:
-        steps = {one.step for one, _ in seen}
-        return f", in steps {listed(steps, most=6)}" if len(steps) > 1 else ""
-    if units:
-        more = f" and {len(units) - _MOST_NAMED} more" if len(units) > _MOST_NAMED else ""
-        named = ", ".join(units[:_MOST_NAMED]) + more
-        return f", in {named}; of each of a unit's collectives a rank records the first"
-    some = f"bucket{'s' if len(buckets) > 1 else ''} {listed(buckets)}"
-    return f", in {some}; of each bucket a rank records the first"
+    every = sorted(((one.bucket, str(unit or f"bucket {one.bucket}")) for one, unit in seen))
+    return [*dict.fromkeys(name for bucket, name in every if bucket >= 0)]

@@ -5,15 +5,14 @@ StepArrays --> Svg of a typical step and of the slowest one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from math import ceil, isnan
-from typing import NamedTuple
+from math import ceil, floor, isnan, log10
 
 import numpy as np
 
 from ...records.units import ms
-from ..document.svg import WIDTH, Scale, Svg, box
+from ..document.svg import WIDTH, Svg, box
 from ..run.dense import Floats, StepArrays
 from ..run.waits import PIECES, pieces_of
 
@@ -21,8 +20,8 @@ MOST_RANKS = 64
 """In the picture of a step."""
 _MOST_LANES = 4
 _HEIGHT = 720.0
-_LEFT = 76.0
-"""Where bars begin, after their names."""
+_TOP, _LEFT = 8.0, 76.0
+"""Where bars begin: below the edge, and after their names."""
 _WAIT = PIECES.index("wait")
 
 
@@ -59,24 +58,56 @@ def _step_picture(arrays: StepArrays, s: int, end: float) -> Svg:
     ranks = np.sort(by_time[np.linspace(0, len(by_time) - 1, count).astype(int)]).tolist()
     lanes = [_lanes(arrays.ready[i, s], arrays.done[i, s]) for i in ranks]
     per_rank = 1 + max(map(max, lanes))
-    lane = min(11.0, max(2.0, _HEIGHT / (count * per_rank + count * 0.6)))
-    gap = max(1.0, lane * 0.5)
-    band = lane * per_rank + gap
-    bottom = 8 + band * count
+    thick = min(11.0, max(2.0, _HEIGHT / (count * per_rank + count * 0.6)))
+    gap = max(1.0, thick * 0.5)
+    band = thick * per_rank + gap
+    bottom = _TOP + band * count
     which = "all" if count == len(arrays.ranks) else count
     svg = Svg(bottom + 24, f"step {arrays.steps[s]} on {which} ranks")
-    across = Scale(0, end, _LEFT, WIDTH - 12)
-    svg.x_axis(Scale(0, end / 1e6, _LEFT, WIDTH - 12), bottom, 8, "ms")
+    per_ns = (WIDTH - 12 - _LEFT) / end
+    marks = _ticks(end / 1e6)
+    for value in marks:
+        x = _LEFT + value * 1e6 * per_ns
+        svg.path(box(x, _TOP, 0, bottom - _TOP), "grid")
+        svg.text(x, bottom + 14, f"{value:,g}{' ms' if value == marks[-1] else ''}")
+    paths: dict[str, list[str]] = {name: [] for name in ("exposed", *PIECES, "ended")}
     for row, i in enumerate(ranks):
-        y = 8 + row * band
+        y = _TOP + row * band
         if row % max(1, ceil(13 / band)) == 0:
-            name = f"rank {arrays.ranks[i]}"
-            svg.text(_LEFT - 8, y + (band - gap) / 2 + 4, name, anchor="end")
-        if not np.isnan(arrays.done[i, s]).all():
-            tops = y + np.array(lanes[row]) * lane
-            where = _Where((i, s), across, tops, lane * 0.9, y, y + band - gap)
-            _draw_rank(svg, arrays, where)
+            svg.text(_LEFT - 8, y + (band - gap) / 2 + 4, f"rank {arrays.ranks[i]}", "end")
+        for name, start, done, b in _shapes(arrays, i, s):
+            x, width = _LEFT + start * per_ns, max((done - start) * per_ns, 0.1)
+            top, height = (y, band - gap) if b is None else (y + lanes[row][b] * thick, thick * 0.9)
+            paths[name].append(box(x, top, width, height))
+    for name, boxes in paths.items():
+        if boxes:
+            svg.path("".join(boxes), name)
     return svg
+
+
+def _shapes(arrays: StepArrays, i: int, s: int) -> Iterator[tuple[str, float, float, int | None]]:
+    """Yield what is drawn of a rank's step: class, start and end, ns, and of which bucket."""
+    ready, done, exposed = arrays.ready[i, s], arrays.done[i, s], arrays.exposed[i, s]
+    # Of a sharded model, what is exposed is all over the step: wherever training waits.
+    if not arrays.is_sharded and not np.isnan(done).all():
+        if exposed > 0:
+            yield "exposed", np.nanmax(done) - exposed, np.nanmax(done), None
+        yield "ended", np.nanmax(ready), np.nanmax(ready), None
+    track, rows, step, bucket = arrays.rows_of_rank(i)
+    rows, bucket = rows[step == s], bucket[step == s]
+    pieces = pieces_of(track, rows, arrays.waits.waited[i])
+    b = bucket[pieces.of]
+    times = ready[b] + pieces.start, ready[b] + pieces.end
+    for kind, of, start, end in zip(pieces.kind.tolist(), b.tolist(), *times, strict=True):
+        if end > start or (kind != _WAIT and not isnan(start)):
+            yield PIECES[kind], start, end, of
+
+
+def _ticks(end: float) -> list[float]:
+    """Return round numbers from 0 to ``end``: 1, 2 or 5 times a power of ten apart."""
+    power = 10.0 ** floor(log10(end / 6))
+    apart = next(m * power for m in (1, 2, 5, 10) if m * power >= end / 6)
+    return [k * apart for k in range(floor(end / apart * (1 + 1e-9)) + 1)]
 
 
 def _lanes(ready: Floats, done: Floats) -> list[int]:
@@ -89,41 +120,3 @@ def _lanes(ready: Floats, done: Floats) -> list[int]:
             lanes[b] = next(fit, int(np.argmin(free)))
             free[lanes[b]] = done[b]
     return lanes
-
-
-class _Where(NamedTuple):
-    """Where a rank's step is drawn: its place in the arrays, ``tops`` of its buckets, its edges."""
-
-    at: tuple[int, int]
-    across: Scale
-    tops: Floats
-    thick: float
-    y: float
-    below: float
-
-
-def _draw_rank(svg: Svg, arrays: StepArrays, where: _Where) -> None:
-    at, across, tops, thick, y, below = where
-    ready, done = arrays.ready[at], arrays.done[at]
-    # Of a sharded model, what is exposed is all over the step: wherever training waits.
-    if not arrays.is_sharded and arrays.exposed[at] > 0:
-        over, hidden = across(np.nanmax(done)), across(np.nanmax(done) - arrays.exposed[at])
-        svg.add("rect", "exposed", x=hidden, y=y, width=over - hidden, height=below - y)
-    boxes: dict[str, list[tuple[float, float, float]]] = {}
-    track, rows, step, bucket = arrays.rows_of_rank(at[0])
-    rows, bucket = rows[step == at[1]], bucket[step == at[1]]
-    pieces = pieces_of(track, rows, arrays.waits.waited[at[0]])
-    b = bucket[pieces.of]
-    ends = (ready[b] + pieces.start, ready[b] + pieces.end)
-    for kind, top, *spans in zip(pieces.kind.tolist(), tops[b], *ends, strict=True):
-        start, stop = map(across, spans)
-        if not isnan(start) and (stop > start or kind != _WAIT):
-            boxes.setdefault(PIECES[kind], []).append((start, top, max(stop - start, 0.1)))
-    for name, own in boxes.items():
-        if name == "wait":
-            svg.hatched(own, thick)
-        else:
-            svg.path("".join(box(*one, thick) for one in own), name)
-    if not arrays.is_sharded:
-        ended = across(np.nanmax(ready))
-        svg.line(ended, y - 1, ended, below + 1, "ended")

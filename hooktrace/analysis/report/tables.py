@@ -23,34 +23,13 @@ _T = TypeVar("_T")
 _Cells = tuple[Column, Callable[[BucketFacts], str]]
 """A column of the table of buckets, and its text in a bucket's row."""
 
-
-def stages_of(model: ModelFacts) -> list[str]:
-    """Return the stages that a model's buckets have, in the order in which they happen."""
-    return [name for name in STAGES if any(name in b.stages for b in model.buckets)]
-
-
 _PLACED = ("gradient_bytes", "wire_bytes", "duration_ns", "wait_ns", "error_relative_l2")
 """Columns of ``run/bucket_table.py`` that have a place of their own."""
 
 
-def _shown(of: str, **otherwise: Any) -> _Cells:
-    """Return a column of ``run/bucket_table.py``; ``otherwise``: other fields of its ``Column``."""
-    how = next(how for column, how in SHOWN if column.name == of)
-    column = replace(Column(how.heading, how.about, how.rank), **otherwise)
-    return column, lambda bucket: _text(of, getattr(bucket, how.fact))
-
-
-def _text(name: str, fact: Any) -> str:
-    """Return a fact as text, by the unit in its column's name; of a spread its median."""
-    number = getattr(fact, "p50", fact)
-    for unit, text in (("_ns", milliseconds), ("_bytes", megabytes), ("_share", percent)):
-        if name.endswith(unit):
-            return text(number)
-    return "-" if number is None else f"{number:.2g}"
-
-
-def _stage(name: str) -> _Cells:
-    return Column(name), lambda bucket: milliseconds(bucket.stages.get(name))
+def stages_of(model: ModelFacts) -> list[str]:
+    """Return the stages that a model's buckets have, in the order in which they happen."""
+    return [name for name in STAGES if any(name in b.stages for b in model.buckets)]
 
 
 def bucket_table(model: ModelFacts) -> Table:
@@ -83,7 +62,7 @@ def _cells(model: ModelFacts) -> Iterator[_Cells]:
     sharded, stages = model.is_sharded, stages_of(model)
     if sharded:
         yield Column("no.", rank=6), lambda b: str(b.bucket)
-        yield Column("unit", of="names"), lambda b: "" if b.unit is None else b.unit.name
+        yield Column("unit", of="names"), lambda b: b.unit.name if b.unit else ""
         yield Column("collective", of="names"), _collective
         about = "payload: a rank's parameters of a gather, gradients of a reduction"
         yield _shown("gradient_bytes", name="payload", about=about)
@@ -99,7 +78,10 @@ def _cells(model: ModelFacts) -> Iterator[_Cells]:
         yield _shown("duration_ns")
     yield Column("p95", rank=5), lambda b: milliseconds(b.duration.p95 if b.duration else None)
     yield from map(_stage, stages)
-    yield _shown("wait_ns", about=_about_waits(model))
+    about = "wait: straggler wait, the part of wire until the last rank is there, the mean"
+    if model.wait_unknown is not None:
+        about = f"wait: {'none' if model.is_alone else 'not known'}, as {model.wait_unknown}"
+    yield _shown("wait_ns", about=about)
     whom = "waits for: who is last more often than by chance, and in which share of the steps"
     is_told = any(bucket.waits_for for bucket in model.buckets)
     yield Column("waits for", whom if is_told else "", rank=9), _waits_for
@@ -110,44 +92,42 @@ def _cells(model: ModelFacts) -> Iterator[_Cells]:
     if not sharded:
         share = Column("share", "share: of the exposed time, what the bucket adds", rank=2)
         yield share, lambda b: percent(b.exposed_share)
-    yield Column("busbw", _about_busbw(model), rank=1), _busbw_of
+    busbw = Column("busbw", "busbw (nccl-tests) of transfers, in MB/s", rank=1)
+    yield busbw, lambda b: mb_per_second(b.busbw_bytes_per_second)
     yield _shown("error_relative_l2")
     if not model.are_alike:
         steps = Column("steps", "steps: which share of them has it", rank=3)
         yield steps, lambda b: percent(b.share_of_steps)
 
 
+def _stage(name: str) -> _Cells:
+    return Column(name), lambda bucket: milliseconds(bucket.stages.get(name))
+
+
+def _shown(of: str, **otherwise: Any) -> _Cells:
+    """Return a column of ``run/bucket_table.py``; ``otherwise``: other fields of its ``Column``."""
+    how = next(how for column, how in SHOWN if column.name == of)
+    column = replace(Column(how.heading, how.about, how.rank), **otherwise)
+    return column, lambda bucket: _text(of, getattr(bucket, how.fact))
+
+
+def _text(name: str, fact: Any) -> str:
+    """Return a fact as text, by the unit in its column's name; of a spread its median."""
+    number = getattr(fact, "p50", fact)
+    for unit, text in (("_ns", milliseconds), ("_bytes", megabytes), ("_share", percent)):
+        if name.endswith(unit):
+            return text(number)
+    return "-" if number is None else f"{number:.2g}"
+
+
 def _collective(bucket: BucketFacts) -> str:
-    if bucket.unit is None:
-        return ""
-    return bucket.unit.kind + (f" #{bucket.unit.repeat + 1}" if bucket.unit.repeat else "")
-
-
-def _about_waits(model: ModelFacts) -> str:
-    """Return what a column of waits is, or why nothing is in it."""
-    if model.wait_unknown is not None:
-        return f"wait: {'none' if model.is_alone else 'not known'}, as {model.wait_unknown}"
-    return "wait: straggler wait, the part of wire until the last rank is there, the mean"
+    unit = bucket.unit
+    return unit.kind + (f" #{unit.repeat + 1}" if unit.repeat else "") if unit else ""
 
 
 def _waits_for(bucket: BucketFacts) -> str:
     whom = bucket.waits_for
     return "-" if whom is None else f"rank {whom.rank}, {percent(whom.share)}"
-
-
-def _about_busbw(model: ModelFacts) -> str:
-    if all(bucket.busbw_bytes_per_second is None for bucket in model.buckets):
-        return "busbw (nccl-tests): none, or not known"
-    if model.wait_unknown is None:
-        return "busbw (nccl-tests) of transfers, in MB/s"
-    return "busbw (nccl-tests) in MB/s, at least: over time on the wire, with what it waits"
-
-
-def _busbw_of(bucket: BucketFacts) -> str:
-    """Return the bus bandwidth of a bucket: the least that it is, where its wait is not known."""
-    text = mb_per_second(bucket.busbw_bytes_per_second)
-    is_least = bucket.transfer_ns is None and bucket.busbw_bytes_per_second is not None
-    return f"≥ {text}" if is_least else text
 
 
 def rank_table(model: ModelFacts) -> Table:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...records.units import bandwidth, mb, ms, percent
+from ...records.units import bandwidth, mb, ms, percent, size
 from ..document.tree import (
     Findings,
     Found,
@@ -20,19 +20,32 @@ from ..document.tree import (
     Tiles,
     Tone,
 )
+from ..run import OtherTraffic, other_traffic
+from ..run.source import ModelSource
 from .facts import Finding, ModelFacts
 from .findings import HUNG
-from .head import model_lines, run_lines
 from .pictures import MOST_RANKS, step_pictures
-from .rules_compression import hook_lines
+from .rules import hook_lines
 from .run_report import ModelReport, RunReport
 from .tables import bucket_table, rank_table, stages_of
+
+_MOST_HOSTS = 8
+
+_WHY = {
+    "warmup": "before DDP rebuilt its buckets",
+    "join_dummy": "join() dummy steps",
+    "incomplete": "not complete",
+    "rebuild": "of earlier buckets",
+    "checked": "sampled by hooktrace",
+    "hang": "that hold a hang",
+}
+_OF_UNITS = _WHY | {"warmup": "of the first two, while a run warms up"}
 
 
 def document(report: RunReport) -> Iterator[Node]:
     """Yield the report's nodes."""
     yield Text(report.headline, "strong")
-    yield Pairs([*run_lines(report.source)])
+    yield Pairs([*_of_run(report)])
     if report.missing:
         yield Heading("What is missing")
         yield Items(report.missing, "warn")
@@ -44,13 +57,43 @@ def document(report: RunReport) -> Iterator[Node]:
     yield from _findings(report.findings, None)
 
 
+def _of_run(report: RunReport) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of what is known of a run."""
+    yield "begun", f"{report.begun.removesuffix('+00:00')} UTC" if report.begun else "unknown"
+    if report.path is not None:
+        yield "files", report.path
+    hosts, more = report.hosts[:_MOST_HOSTS], len(report.hosts) - _MOST_HOSTS
+    yield "hosts", ", ".join(hosts) + (f" and {more} more" if more > 0 else "") or "unknown"
+    if (others := other_traffic(report.run)) is not None:
+        yield "other collectives", _of_others(others)
+
+
+def _of_others(others: OtherTraffic) -> str:
+    """Return how much of the communication is of no traced model, in one sentence."""
+    groups = others.unseen_groups
+    unseen = f"; not seen: {groups} other process group{'s' * (groups != 1)}" if groups else ""
+    steps = "1 step was" if others.steps == 1 else f"{others.steps:,} steps were"
+    watched = f" ({steps} watched, each until the next one's first bucket{unseen})"
+    if not others.count:
+        return f"none{watched}"
+    text = f"{others.count:,.1f}".removesuffix(".0") + " a watched step"
+    if others.share is not None and others.wire_bytes is not None:
+        sent, share = size(round(others.wire_bytes)), percent(others.share)
+        text += f": {sent}, {share} of what they and traced models send"
+    else:
+        text += "; their share of the payload is not known"
+    if others.in_flight_ns is not None:
+        text += f", in flight for {ms(others.in_flight_ns)}; longest: {others.longest}"
+    return f"{text}{watched}"
+
+
 def _model(model: ModelReport) -> Iterator[Node]:
     facts = model.facts
     yield Heading(facts.model, 2)
     on = f"{facts.steps:,} steps on {facts.on_ranks}, {facts.clock} times"
     yield Text(f"{facts.hook}, {on}", "soft")
     yield Tiles([*_tiles(facts)])
-    yield Pairs([*model_lines(facts), *hook_lines(facts)])
+    yield Pairs([*_of_model(facts), *hook_lines(facts)])
     yield from _findings([one for one in model.findings if not one.is_small], facts)
     small = [one for one in model.findings if one.is_small]
     if small:
@@ -58,11 +101,8 @@ def _model(model: ModelReport) -> Iterator[Node]:
         off = "" if noise is None else f", or below the {ms(noise)} by which its median may be off"
         yield Heading("Small gains")
         yield Text(f"Below 3 % of a step{off}; not worth a lossy change.", "soft")
-        yield Items([*map(_small, small)], "soft")
-
-
-def _small(one: Finding) -> str:
-    return " ".join(filter(None, [f"{ms(one.gain_ns)}:", one.sentence, one.fix, one.docs]))
+        rows = ((f"{ms(one.gain_ns)}:", one.sentence, one.fix, one.docs) for one in small)
+        yield Items([" ".join(filter(None, row)) for row in rows], "soft")
 
 
 def _tiles(facts: ModelFacts) -> Iterator[tuple[str, str]]:
@@ -73,8 +113,40 @@ def _tiles(facts: ModelFacts) -> Iterator[tuple[str, str]]:
     yield percent(facts.overlap), f"overlap with {beside}"
     yield mb(facts.wire_bytes), f"sent a step, of {mb(facts.gradient_bytes)}"
     if facts.busbw_bytes_per_second is not None:
-        least = "" if facts.wait_unknown is None else ", at least: with what waits"
-        yield bandwidth(facts.busbw_bytes_per_second), f"bus bandwidth (nccl-tests){least}"
+        yield bandwidth(facts.busbw_bytes_per_second), "bus bandwidth (nccl-tests)"
+
+
+def _of_model(source: ModelSource) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of what is known of a model."""
+    options, given = ", ".join(f"{name}={value}" for name, value in source.hook_options), ""
+    total: int | None = source.gradient_bytes
+    if source.is_sharded:
+        yield "sharded", "by fully_shard (FSDP2): units take the place of buckets"
+        total, given = source.reduced_bytes, " that a rank gives to reduce-scatters"
+    if options or not source.is_sharded:
+        yield "hook's options", options or "none recorded"
+    if not source.is_sharded:
+        # Files of an older hooktrace do not have it either.
+        unknown = "not recorded; it is where instrument() registers the hook"
+        cap = source.bucket_cap_bytes
+        yield "bucket_cap_mb", unknown if cap is None else f"{cap / 2**20:.4g}"
+    if source.parameters is not None:
+        count = f"{source.parameters:,} with {source.elements:,} elements"
+        yield "parameters", f"{count}, {mb(total)} of gradients{given}"
+    yield "steps", _of_steps(source)
+
+
+def _of_steps(source: ModelSource) -> str:
+    text = f"{source.steps:,} of {source.seen:,} are included"
+    if source.detailed < source.steps:
+        text += f", {source.detailed:,} with their {'units' if source.is_sharded else 'buckets'}"
+    if source.bucket_steps < source.detailed:
+        text += f", of which {source.bucket_steps:,}, kept by their number, stand for all"
+    if source.thin is not None:
+        text += f"; {source.thin}"
+    words = _OF_UNITS if source.is_sharded else _WHY
+    why = [f"{count:,} {words[flag]}" for flag, count in source.left_out.items()]
+    return text + (f"; left out: {', '.join(why)}" if why else "")
 
 
 def _findings(found: Sequence[Finding], facts: ModelFacts | None) -> Iterator[Node]:
@@ -100,15 +172,12 @@ def _found(one: Finding, facts: ModelFacts | None) -> Found:
 
 
 def _pictures(model: ModelReport) -> Iterator[Node]:
-    facts, arrays, noun = model.facts, model.arrays, model.facts.noun
-    legend = [(name, name) for name in stages_of(facts)]
-    caption = ""
+    facts, noun = model.facts, model.facts.noun
+    legend, caption = [(name, name) for name in stages_of(facts)], ""
     if facts.wait_unknown is None:
-        caption = "Hatched: a collective that waits for its last rank. "
+        caption = "Pale: a collective that waits for its last rank. "
         split = [("wait", "wire: straggler wait"), ("wire", "wire: transfer")]
         legend = [x for one in legend for x in (split if one[0] == "wire" else [one])]
-    elif not facts.is_alone:
-        caption = f"What of wire is waiting is not known, as {facts.wait_unknown}. "
     if not facts.is_sharded:
         legend += [("exposed", "exposed"), ("ended", "last gradient ready")]
     if len(facts.ranks) > MOST_RANKS:
@@ -120,6 +189,5 @@ def _pictures(model: ModelReport) -> Iterator[Node]:
         f"Each rank on its own row, times since the first {noun} of the step was ready on any "
         "rank, all on one scale."
     )
-    pictures = step_pictures(arrays)
-    for i, (title, draw) in enumerate(pictures, 1):
-        yield Picture(title, draw, caption if i == len(pictures) else "", legend)
+    for title, draw in step_pictures(model.arrays):
+        yield Picture(title, draw, caption, legend)
