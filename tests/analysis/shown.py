@@ -10,7 +10,7 @@ from rich.console import Console
 
 from hooktrace.analysis.compare import Comparison
 from hooktrace.analysis.compare import view as compare_view
-from hooktrace.analysis.document.html import page
+from hooktrace.analysis.document.output import page
 from hooktrace.analysis.document.terminal import show
 from hooktrace.analysis.document.tree import Node
 from hooktrace.analysis.report import RunReport

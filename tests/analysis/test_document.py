@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import hooktrace
-from hooktrace.analysis.document import html
+from hooktrace.analysis.document import output
 from hooktrace.analysis.document.svg import Svg
 from hooktrace.analysis.document.terminal import show
 from hooktrace.analysis.document.tree import (
@@ -27,7 +27,7 @@ from hooktrace.analysis.document.tree import (
     Tiles,
 )
 
-FOLDER = Path(html.__file__).with_name("templates")
+FOLDER = Path(output.__file__).with_name("templates")
 PYPROJECT = Path(hooktrace.__file__).parents[1] / "pyproject.toml"
 
 
@@ -48,7 +48,7 @@ def test_each_kind_of_node_is_shown_and_names_are_escaped() -> None:
         Tiles([(odd, odd)]), Findings([Found(odd, odd, [odd], odd, "good", 0.25)]), table,
         Picture(odd, lambda: Svg(1, odd), odd),
     ]  # fmt: skip
-    made = html.page(odd, nodes)
+    made = output.page(odd, nodes)
     assert odd not in made
     # The title twice, and of a table the columns once more where rows are folded.
     assert made.count("&lt;i x&gt;&amp;") == 2 + 3 + 1 + 2 + 2 + 4 + 7 + 3
@@ -65,7 +65,7 @@ def test_each_kind_of_node_is_shown_and_names_are_escaped() -> None:
 )
 def test_a_finding_has_its_address(docs: str, shown: str) -> None:
     """A link if it leads somewhere from a page."""
-    assert shown in html.page("t", [Findings([Found("-", "Sentence.", docs=docs)])])
+    assert shown in output.page("t", [Findings([Found("-", "Sentence.", docs=docs)])])
 
 
 TABLE = Table(

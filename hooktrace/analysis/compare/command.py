@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...records.errors import UsageError
-from ..document.html import check_writable
-from ..document.output import json_text, put_out
+from ..document.output import check_writable, json_text, put_out
 from ..run import Run
 from ..run.engines import LOCAL
 from ..run.files import read_run

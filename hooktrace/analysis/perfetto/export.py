@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...records.units import named_ranks
-from ..document.html import check_writable, writing
+from ..document.output import check_writable, writing
 from ..run import Run
 from ..run.files import progress_bar, read_run
 from ..run.scene import Scene

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 from ...records.errors import UsageError
-from ..document.html import check_writable
-from ..document.output import put_out
+from ..document.output import check_writable, put_out
 from ..run.engines import LOCAL
 from ..run.files import read_run
 from .run_report import build_report, report_json

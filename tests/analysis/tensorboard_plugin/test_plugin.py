@@ -12,7 +12,6 @@ from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
 from hooktrace.analysis import tensorboard_plugin
-from hooktrace.analysis.document.html import STYLE
 from hooktrace.analysis.run import FLAGS
 from hooktrace.analysis.run.scene import KINDS, LATE
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
@@ -102,7 +101,8 @@ def test_each_stage_has_a_colour_and_the_report_has_the_same() -> None:
     sheet = (Path(tensorboard_plugin.__file__).parent / "static" / "style.css").read_text()
     begins = ":root {", ':root[data-theme="dark"] {'
     light, dark = (sheet.split(begin)[1].split("}")[0] for begin in begins)
-    screen, paper = STYLE.split("@media print")
+    style = Path(tensorboard_plugin.__file__).parents[1] / "document" / "templates" / "page.css"
+    screen, paper = style.read_text().split("@media print")
     light_report, dark_report = screen.split("@media(prefers-color-scheme:dark)")
     for tab, report in ((light, light_report), (dark, dark_report), (light, paper)):
         ours, theirs = (dict(re.findall(r"--(\w+): ?(#[0-9a-f]{6})", x)) for x in (tab, report))
