@@ -106,13 +106,6 @@ def damaged(folder: Path) -> None:
     write_ranks(folder, {0: "".join([*lines[:3], "rubbish\n", *lines[3:]]), 1: killed, 2: older})
 
 
-def only_gathers(completed: CompletedStep) -> CompletedStep:
-    """Return the step of a sharded model that is called with gradients, of which no step ends."""
-    step, own = completed
-    gathers = (call for call in own if call.unit and call.unit.collective == "all_gather")
-    return replace(step, complete=False), tuple(gathers)
-
-
 def short_wires(bucket: BucketRecord) -> BucketRecord:
     """Return the bucket of a device that came as late as its host: nobody waits for it."""
     assert bucket.device is not None
@@ -291,7 +284,6 @@ TOLD: dict[str, Writes] = {
         message="rank 0 waits"),
     "never settled": sampled([warming(sample.make_step(i)) for i in range(1, 5)]),
     "checked in every step": sampled([sample.looked_at(sample.make_step(i)) for i in range(1, 5)]),
-    "teacher that is not learning": units.sharded(only_gathers, steps=1),
     "damaged files": damaged,
     "full files": full,
     "sends nobody knows what": sampled([

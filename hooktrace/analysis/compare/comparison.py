@@ -236,19 +236,11 @@ def doubts(a: RunFacts, b: RunFacts) -> Iterator[str]:
     if a.run_id and a.run_id == b.run_id and a.name == b.name:
         yield "both are the same run"
     for run in (a, b):
-        yield from _of_run(run)
-
-
-def _of_run(run: RunFacts) -> Iterator[str]:
-    for text in run.missing:
-        yield f"{run.name}: {text}"
-    if run.thin is not None:
-        yield f"{run.name}, steps: {run.thin}"
-    if run.several_kinds is not None:
-        yield f"{run.name}: {run.several_kinds}"
-    if run.beside:
-        may = "communicates" if len(run.beside) == 1 else "communicate"
-        yield (
-            f"{run.name}: {' and '.join(run.beside)} {may} within the steps of {run.model} too: "
-            "what is outside of communication here holds the collectives of other models"
-        )
+        said = [*run.missing, run.thin, run.several_kinds]
+        if run.beside:
+            may = "communicates" if len(run.beside) == 1 else "communicate"
+            said.append(
+                f"{' and '.join(run.beside)} {may} within the steps of {run.model} too: what is "
+                "outside of communication here holds the collectives of other models"
+            )
+        yield from (f"{run.name}: {text}" for text in said if text is not None)

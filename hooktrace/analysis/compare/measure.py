@@ -8,7 +8,6 @@ Measures of both --grouping--> what can be told apart in both --step_table--> pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,12 +58,6 @@ class Measures:
     facts: RunFacts
     series: dict[str, Floats]
     parts: StepParts
-
-    def exposed(self, kinds: Sequence[str]) -> Floats:
-        """Return the exposed time in some kinds together, (steps,)."""
-        of_kinds = self.parts.exposed_in[[KINDS.index(kind) for kind in kinds]]
-        found: Floats = of_kinds.sum(axis=(0, 2))
-        return found
 
 
 def measure(run: Run, model: str, name: str) -> Measures | None:
@@ -161,7 +154,10 @@ def grouping(a: Measures, b: Measures) -> Grouping:
 def step_table(one: Measures, of: Grouping) -> dict[str, Floats]:
     """Return each step's period, and its parts, by key, (steps,): they add up to it."""
     parts = one.parts
-    found = {key: one.exposed(kinds) for key, kinds in of.items()}
+    found: dict[str, Floats] = {
+        key: parts.exposed_in[[KINDS.index(kind) for kind in kinds]].sum(axis=(0, 2))
+        for key, kinds in of.items()
+    }
     if "exposed" in found:
         found["all_calls"] = parts.calls + parts.compress
     else:

@@ -282,7 +282,7 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
         for column, how in SHOWN
         if how.summed is not None
     }
-    on_bus, unknown = arrays.column("bus_bytes"), np.full_like(arrays.first_ready, np.nan)
+    on_bus, transfer = arrays.column("bus_bytes"), arrays.stages.get("wire", 0.0) - arrays.waited
     errors: dict[int, list[ErrorRecord]] = {}
     for _, bucket, error in arrays.probes():
         errors.setdefault(bucket, []).append(error)
@@ -294,9 +294,7 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
         entry = arrays.entries.get(index)
         sizes = [(prod(one.shape), one.name) for one in (entry.parameters if entry else ())]
         size, name = max(sizes, default=(0, ""))
-        stages = {name: values[..., b] for name, values in arrays.stages.items()}
-        middles = {name: known_middle(ns) for name, ns in stages.items()}
-        wire = stages.get("wire", unknown)
+        middles = {name: known_middle(ns[..., b]) for name, ns in arrays.stages.items()}
         yield BucketFacts(
             **{fact: values[b] for fact, values in summed.items()},
             bucket=index,
@@ -305,7 +303,7 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
             ready_ns=known_middle(arrays.ready[..., b] - arrays.first_ready),
             stages={name: ns for name, ns in middles.items() if ns is not None},
             waits_for=_waits_for(arrays, b),
-            busbw_bytes_per_second=_rate(on_bus[..., b], wire - arrays.waited[..., b]),
+            busbw_bytes_per_second=_rate(on_bus[..., b], transfer[..., b]),
             exposed_share=known(float(shares[b])),
             error=_error(errors.get(index, [])),
             unit=arrays.units.get(index),

@@ -135,8 +135,7 @@ def _what_is_exposed(model: ModelFacts) -> Iterator[str]:
         return
     shares = [(sum(found.get(kind, 0.0) for kind in of) / total, what) for what, of in _PARTS]
     if model.split_unknown is not None:
-        nobody = "it is not known" if model.wait_unknown is None else "nobody knows"
-        what = "" if model.is_alone else f", of which {nobody} what is waiting"
+        what = "" if model.is_alone else ", of which it is not known what is waiting"
         shares[:2] = [(shares[0][0] + shares[1][0], f"on the wire{what}")]
     shares.sort(reverse=True)
     said = [f"{percent(share)} {what}" for share, what in shares if share >= LEAST_SHARE]
@@ -260,10 +259,10 @@ def hook_sends_what_it_gets(model: ModelFacts) -> Iterator[Finding]:
     if not (given <= 1.02 * min(sent, least) and sent <= 2 * given):
         return
     known = [b.transfer_ns for b in model.buckets if b.transfer_ns is not None]
-    if len(known) < len(model.buckets) or model.is_hidden or not model.has_wire:
+    if len(known) < len(model.buckets) or not model.has_wire or not model.is_32_bit:
         return
     are_small = sent < LATENCY * len(model.buckets) or any(small_buckets(model))
-    if last is None or model.exposed is None or are_small or not model.is_32_bit:
+    if last is None or model.exposed is None or model.is_hidden or are_small:
         return
     half, net = (last.transfer_ns or 0.0) / 2, model.net_exposed_ns or 0.0
     waits = model.last_wait_ns or 0.0
@@ -432,27 +431,24 @@ def slow_steps_cost(model: ModelFacts) -> Iterator[Finding]:
     if slow is None:
         return
     share, late = slow.exposed_share, slow.late_rank if model.is_whole else None
-    cause = "in what is not known"
-    fix = "Look at what else the machine does in these steps."
-    if share is not None and share <= 0.5:
-        cause = "mostly outside of communication"
+    cause = "mostly in communication"
+    fix = f"{_IN_TRACE} which {model.noun} is slow in them."
+    if share is None:
+        cause, fix = "in what is not known", "Look at what else the machine does in these steps."
+    elif share <= 0.5:
+        cause, late = "mostly outside of communication", None
         fix = (
             "Look at data loading, evaluation, checkpoints, gradients that are accumulated, "
             f"{''.join(f'{name}, ' for name in model.beside)}and what else the machine does."
         )
-    elif share is not None:
-        cause, fix = (
-            "mostly in communication",
-            f"{_IN_TRACE} which {model.noun} is slow in them.",
+    elif not model.is_whole:
+        fix = "Whether they wait for a rank without a file is not known: look at those first."
+    elif late is not None:
+        cause = f"mostly waiting for rank {late}"
+        fix = (
+            f"Look at what rank {late} does then: a checkpoint, an evaluation, data loading, "
+            "another job on its machine."
         )
-        if not model.is_whole:
-            fix = "Whether they wait for a rank without a file is not known: look at those first."
-        elif late is not None:
-            cause = f"mostly waiting for rank {late}"
-            fix = (
-                f"Look at what rank {late} does then: a checkpoint, an evaluation, data loading, "
-                "another job on its machine."
-            )
     exposed = "an unknown part" if share is None else percent(share)
     take, noun = ("takes", "step") if len(slow.steps) == 1 else ("take", "steps")
     yield Finding(
@@ -464,7 +460,7 @@ def slow_steps_cost(model: ModelFacts) -> Iterator[Finding]:
             f"the slowest takes {ms(slow.slowest_ns)}; {noun} {listed(slow.steps, most=6)}",
             f"of the excess {exposed} is exposed communication, at the median rank",
         ),
-        rank=late if share is not None and share > 0.5 else None,
+        rank=late,
         fix=fix,
     )
 

@@ -114,11 +114,11 @@ class _Bucket:
         }  # fmt: skip
 
     def _what(self) -> Rows:
-        flags = self.columns.flags[self.row]
-        hidden = (
-            () if self.unit is None else ("sharded", "is_last")
-        )  # all of them, and none of them
-        marks = [_mark(name) for name, bit in FLAGS.items() if flags & bit and name not in hidden]
+        # Of units all are sharded, and none is the last.
+        hidden = ("sharded", "is_last") if self.unit else ()
+        bits = self.columns.flags[self.row]
+        flags = [name for name, bit in FLAGS.items() if bits & bit and name not in hidden]
+        marks = ["times of the device" if x == "device" else x.replace("_", " ") for x in flags]
         return [
             ["model", self.scene.model],
             ["hook", self.facts.hook],
@@ -203,10 +203,6 @@ class _Bucket:
             if waits.why_no_clock is not None:
                 whom = f"; for which rank is not known, because {waits.why_no_clock}"
         return f"waits {ms(int(self.waited.sum()))}{whom}"
-
-
-def _mark(flag: str) -> str:
-    return "times of the device" if flag == "device" else flag.replace("_", " ")
 
 
 def _error(error: ErrorRecord, unit: Unit | None) -> Rows:

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from ...records.units import ms
 from ..run import UNKNOWN, Ints, delays
 from ..run.parts import union_of_groups
 from ..run.scene import Scene
 from ..run.waits import PIECES
-from .run_summary import merged_steps, time_text
+from .run_summary import merged_steps
 from .runs import NotThereError
 
 MAX_CELLS = 200_000
@@ -51,7 +52,14 @@ def heat_map(scene: Scene, value: str, columns: int) -> dict[str, Any]:
     padded[:, : len(steps)] = cells
     bins = padded.reshape(len(cells), -1, size)
     at = bins.argmax(axis=2) + np.arange(bins.shape[1]) * size
-    unknown = _why_unknown(scene, value, cells)
+    unknown = _why_unknown(scene, value) if (cells == UNKNOWN).any() else ""
+    every = delays(scene.run, scene.model) if value == "delay" else ()
+    unsure = max((int(one.unsure.max(initial=0)) for one in every), default=0)
+    notes = (
+        f"{size} steps a column, the largest is shown" if size > 1 else "",
+        f"hatched: {unknown}" if unknown else "",
+        f"clocks are known to {ms(unsure)}" if unsure else "",
+    )
     return {
         "value": value,
         "ranks": scene.numbers,
@@ -64,18 +72,8 @@ def heat_map(scene: Scene, value: str, columns: int) -> dict[str, Any]:
         "low": int(known.min()) if len(known) else 0,
         "high": int(known.max()) if len(known) else 0,
         "unknown": unknown,
-        "note": _note(size, unknown, _clocks_unsure(scene) if value == "delay" else 0),
+        "note": " · ".join(filter(None, notes)),
     }
-
-
-def _note(bin_steps: int, unknown: str, unsure: int) -> str:
-    """Return what is to know of the cells; "" if nothing is."""
-    notes = (
-        f"{bin_steps} steps a column, the largest is shown" if bin_steps > 1 else "",
-        f"hatched: {unknown}" if unknown else "",
-        f"clocks are known to {time_text(unsure)}" if unsure else "",
-    )
-    return " · ".join(filter(None, notes))
 
 
 def cells_of(scene: Scene, value: str) -> Ints:
@@ -123,16 +121,8 @@ def _part(scene: Scene, kind: int) -> Ints:
     return scene.steps.gather(found)
 
 
-def _clocks_unsure(scene: Scene) -> int:
-    """Return by how much a delay may be off at most, ns."""
-    every = delays(scene.run, scene.model)
-    return max((int(one.unsure.max(initial=0)) for one in every), default=0)
-
-
-def _why_unknown(scene: Scene, value: str, cells: Ints) -> str:
-    """Return why there are cells without a value; "" where there are none."""
-    if not (cells == UNKNOWN).any():
-        return ""
+def _why_unknown(scene: Scene, value: str) -> str:
+    """Return why there are cells without a value."""
     if value == "delay" and scene.run.unaligned:
         return "the clocks of some ranks were not measured, so nobody knows how late these are"
     if value == "delay" and len(scene.numbers) < 2:

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...records.units import size
+from ...records.units import ms, size
 from ..run import Ints
 from ..run.scene import LATE, Scene
 from ..run.spans import Bars, Spans
 from ..run.waits import PIECES, Pieces
-from .run_summary import assignment_text, time_text
+from .run_summary import assignment_text
 
 MAX_BARS = 2500
 """Single bars in a picture, all ranks together."""
@@ -119,25 +119,13 @@ def _cut(pieces: Pieces, bars: Bars) -> Pieces:
 
 def _bars(bars: Bars, pieces: Pieces, look: Look) -> _OfRanks:
     drawn = pieces.at((pieces.kind != _WAIT) | (pieces.end > pieces.start))
-    of_bars = look.split(
-        bars.rank,
-        id=bars.row,
-        lane=bars.lane,
-        start=bars.start,
-        end=bars.end,
-        step=bars.step,
-        bucket=bars.bucket,
-        unit=bars.unit,
-        flags=bars.flags,
-        stages=np.bincount(drawn.of, minlength=len(bars)),
-    )
-    of_stages = look.split(
-        bars.rank[drawn.of],
-        stage=drawn.kind,
-        stage_start=drawn.start,
-        stage_end=drawn.end,
-    )
-    return [own | stages for own, stages in zip(of_bars, of_stages, strict=True)]
+    names = ("lane", "start", "end", "step", "bucket", "unit", "flags")
+    columns = {name: getattr(bars, name) for name in names}
+    count = np.bincount(drawn.of, minlength=len(bars))
+    of_bars = look.split(bars.rank, id=bars.row, stages=count, **columns)
+    stages = {"stage": drawn.kind, "stage_start": drawn.start, "stage_end": drawn.end}
+    of_stages = look.split(bars.rank[drawn.of], **stages)
+    return [own | its for own, its in zip(of_bars, of_stages, strict=True)]
 
 
 def _bins(scene: Scene, bars: Bars, merged: Ints, look: Look) -> tuple[float, _OfRanks]:
@@ -181,13 +169,8 @@ def _bins(scene: Scene, bars: Bars, merged: Ints, look: Look) -> tuple[float, _O
 def _steps(scene: Scene, look: Look) -> _OfRanks:
     inside = scene.steps.inside(look.t0, look.t1, look.ranks)
     steps = scene.steps.at(inside if len(inside) <= MAX_STEPS else [])
-    return look.split(
-        steps.rank,
-        step=steps.number,
-        start=steps.start,
-        last_ready=steps.last_ready,
-        end=steps.end,
-    )
+    columns = {name: getattr(steps, name) for name in ("start", "last_ready", "end")}
+    return look.split(steps.rank, step=steps.number, **columns)
 
 
 def _ruler(scene: Scene, look: Look) -> dict[str, Any]:
@@ -256,17 +239,9 @@ def _hangs(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
         end = None if hang.end is None else hang.end - scene.origin
         if start <= look.t1 and (end is None or end >= look.t0):
             step, part = hang.record.step, "waits" if waits else "is waited for"
-            yield (
-                rank,
-                {
-                    "start": start,
-                    "end": end,
-                    "lane": lane,
-                    "waits": waits,
-                    "title": f"hang, step {step}: rank {scene.numbers[rank]} {part}",
-                    "text": f"{hang.record.sentence}; {hang.outcome}",
-                },
-            )
+            title = f"hang, step {step}: rank {scene.numbers[rank]} {part}"
+            told = {"title": title, "text": f"{hang.record.sentence}; {hang.outcome}"}
+            yield rank, {"start": start, "end": end, "lane": lane, "waits": waits, **told}
 
 
 def _others(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -278,20 +253,13 @@ def _others(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
         one, of = scene.calls[row]
         took = "its end is not known"
         if one.done_ns is not None:
-            took = f"in flight for {time_text(one.done_ns - one.issued_ns)}"
+            took = f"in flight for {ms(one.done_ns - one.issued_ns)}"
         sent = "payload unknown" if one.wire_bytes is None else f"{size(one.wire_bytes)} of payload"
         where = f"issued at {one.where or 'an unknown line'} on {one.thread}"
-        yield (
-            rank,
-            {
-                "lane": scene.others_lane,
-                "start": start,
-                "end": end,
-                "of_ddp": one.of_ddp,
-                "title": f"{one.name}, step {of.step} of {of.model}, rank {scene.numbers[rank]}",
-                "text": f"{sent}, {took}; {where}{', by DDP itself' if one.of_ddp else ''}",
-            },
-        )
+        title = f"{one.name}, step {of.step} of {of.model}, rank {scene.numbers[rank]}"
+        text = f"{sent}, {took}; {where}{', by DDP itself' if one.of_ddp else ''}"
+        span = {"lane": scene.others_lane, "start": start, "end": end}
+        yield rank, {**span, "of_ddp": one.of_ddp, "title": title, "text": text}
 
 
 def collectives(scene: Scene, bars: Bars, pieces: Pieces) -> list[dict[str, Any]]:

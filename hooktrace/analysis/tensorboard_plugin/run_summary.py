@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...records import AssignmentRecord
-from ...records.units import named_ranks, percent
+from ...records.units import ms, named_ranks, percent
 from ..run import UNKNOWN, Ints
 from ..run.columns import KEY_BITS
 from ..run.dense import settled_steps
@@ -28,19 +28,9 @@ _MOST_STEPS = 12
 _MOST_RANKS = 8
 """... and in the one of whom ranks wait for."""
 
-_UNITS = ((60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
-
 Row = dict[str, Any]
 """``label``, ``value``, ``text`` (a tooltip), and ``step``, ``rank``, ``at`` (ns since the origin)
 as far as a click needs them; or a ``note`` alone."""
-
-
-def time_text(ns: int) -> str:
-    """Return ns with three digits, in the largest unit of which there is one, as dom.js does."""
-    for unit_ns, unit in _UNITS:
-        if abs(ns) >= unit_ns:
-            return f"{float(f'{ns / unit_ns:.3g}'):g} {unit}"
-    return f"{ns} ns"
 
 
 def counted(count: int, noun: str) -> str:
@@ -153,20 +143,13 @@ def merged_steps(scene: Scene) -> dict[str, Ints]:
 
 
 def _largest(steps: dict[str, Ints], by: str) -> list[Row]:
-    order = np.argsort(-steps[by], kind="stable")[:_MOST_STEPS]
-    rows = ({name: int(values[at]) for name, values in steps.items()} for at in order)
-    return [
-        {
-            "label": f"step {one['step']}",
-            "value": time_text(one[by]),
-            "text": f"rank {one['rank']} has the most exposed: {time_text(one['exposed'])}"
-            if one["exposed"] >= 0
-            else "",
-            "step": one["step"],
-        }
-        for one in rows
-        if one[by] >= 0
-    ]
+    found = []
+    for at in np.argsort(-steps[by], kind="stable")[:_MOST_STEPS]:
+        step, took, exposed, rank = (int(steps[x][at]) for x in ("step", by, "exposed", "rank"))
+        if took >= 0:
+            text = f"rank {rank} has the most exposed: {ms(exposed)}" if exposed >= 0 else ""
+            found.append({"label": f"step {step}", "value": ms(took), "text": text, "step": step})
+    return found
 
 
 def _late(scene: Scene, late: LateRank, calls: Ints) -> Row:
@@ -176,7 +159,7 @@ def _late(scene: Scene, late: LateRank, calls: Ints) -> Row:
     name = call_name(scene.tracks[place], int(own.row[own.bucket == late.bucket][-1]))
     return {
         "label": f"rank {late.rank}: last in {percent(late.share)} of the steps",
-        "value": time_text(round(late.margin_ns)),
+        "value": ms(late.margin_ns),
         "text": f"others wait for it at {name}, so long a step in the mean",
         "step": int(calls[0] >> KEY_BITS),
         "rank": late.rank,
@@ -188,18 +171,15 @@ def wrong_of(scene: Scene) -> Iterator[Row]:
     for hang in scene.hangs:
         ranks, step = hang.record.ranks, hang.record.step
         label = f"hang, step {step}" + (f", for {named_ranks(ranks)}" if ranks else "")
-        text, at = f"{hang.record.sentence}; {hang.outcome}", hang.start - scene.origin
-        yield _leading(label, text, step=step, rank=next(iter(ranks), None), at=at)
+        text, rank = f"{hang.record.sentence}; {hang.outcome}", next(iter(ranks), None)
+        where = {"step": step, "rank": rank, "at": hang.start - scene.origin}
+        yield {"label": label, "value": "", "text": text, **where}
     hung = {hang.record.step for hang in scene.hangs}
     for place, at, one in sorted(scene.anomalies, key=lambda found: found[1]):
         if one.kind != "stall" or one.step not in hung:
-            rank = scene.numbers[place]
-            label = f"{one.kind.replace('_', ' ')}, step {one.step}, rank {rank}"
-            yield _leading(label, one.message, step=one.step, rank=rank, at=at)
-
-
-def _leading(label: str, text: str, **where: int | None) -> Row:
-    return {"label": label, "value": "", "text": text, **where}
+            where = {"step": one.step, "rank": scene.numbers[place], "at": at}
+            label = f"{one.kind.replace('_', ' ')}, step {one.step}, rank {where['rank']}"
+            yield {"label": label, "value": "", "text": one.message, **where}
 
 
 def assignments_of(scene: Scene) -> list[tuple[int, AssignmentRecord]]:
