@@ -198,12 +198,6 @@ class StepArrays:
         """How many of these steps have buckets, of steps of which all or none have."""
         return len(self.steps) if len(self.buckets) else 0
 
-    def with_others(self, of: StepArrays, values: Floats) -> Floats:
-        """Return what is known of some of the steps, NaN at the others, (R, S)."""
-        found = np.full((len(self.ranks), len(self.steps)), np.nan)
-        found[:, np.searchsorted(self.steps, of.steps)] = values
-        return found
-
     def place_of(self, step: int) -> int:
         """Return the place of a step; ``UNKNOWN`` where it is none of these."""
         at = int(np.searchsorted(self.steps, step))
