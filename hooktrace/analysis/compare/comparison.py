@@ -51,14 +51,13 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True):
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two runs, the second against the first.
 
-    ``unlike``: what else differs between the two set-ups.  ``limits``: how far they are compared.
-    ``doubts``: what makes it doubtful.  ``step``: the sum of ``parts``.
+    ``unlike``: what else differs between the two set-ups.  ``doubts``: what makes it doubtful, and
+    how far they are compared.  ``step``: the sum of ``parts``.
     """
 
     a: RunFacts
     b: RunFacts
     unlike: tuple[str, ...]
-    limits: tuple[str, ...]
     doubts: tuple[str, ...]
     quantities: tuple[Quantity, ...]
     step: Difference | None
@@ -69,11 +68,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """What sentences call the two: their hooks, or where these are equal, the runs."""
         a, b = self.a, self.b
         return (a.hook, b.hook) if a.hook != b.hook else (a.name, b.name)
-
-    @property
-    def noun(self) -> str:
-        """What communicates: a bucket, or where both models are sharded, a unit."""
-        return "unit" if self.a.is_sharded and self.b.is_sharded else "bucket"
 
     @property
     def sentence(self) -> str:
@@ -117,7 +111,6 @@ def compare_runs(a: Measures, b: Measures) -> Comparison:
         a=a.facts,
         b=b.facts,
         unlike=tuple(unlike(a.facts, b.facts)),
-        limits=tuple(limits(a.facts, b.facts)),
         doubts=tuple(doubts(a.facts, b.facts)),
         quantities=tuple(_quantities(a, b, of, is_same)),
         step=parts[0].difference if parts else None,
@@ -170,7 +163,7 @@ def is_same_model(a: RunFacts, b: RunFacts) -> bool:
     return a.gradient_bytes == b.gradient_bytes
 
 
-def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
+def _limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
     """Yield how far two runs are compared, where not all of it can be."""
     alone = "step times are compared and nothing else"
     unknown = [one for one in (a, b) if one.split_unknown is not None]
@@ -228,7 +221,7 @@ def _set_up(one: RunFacts) -> Iterator[tuple[str, str]]:
 
 
 def doubts(a: RunFacts, b: RunFacts) -> Iterator[str]:
-    """Yield what speaks against taking the differences at their word."""
+    """Yield what speaks against taking the differences at their word, then what is not compared."""
     yield (
         "the intervals are of these two runs. Runs of one set-up differ among themselves too, by "
         "what else the machines do: compare two of them to see by how much"
@@ -244,3 +237,4 @@ def doubts(a: RunFacts, b: RunFacts) -> Iterator[str]:
                 "outside of communication here holds the collectives of other models"
             )
         yield from (f"{run.name}: {text}" for text in said if text is not None)
+    yield from _limits(a, b)

@@ -36,9 +36,8 @@ def _comparison(one: Comparison) -> Iterator[Node]:
     if one.unlike:
         yield Heading("What else differs")
         yield Items(one.unlike, "soft")
-    if one.doubts or one.limits:
-        yield Heading("What makes this doubtful, or is not compared")
-        yield Items([*one.doubts, *one.limits], "warn")
+    yield Heading("What makes this doubtful, or is not compared")
+    yield Items(one.doubts, "warn")
     yield Heading("What is compared")
     yield Pairs([("A", _run(one.a)), ("B", _run(one.b))])
     yield _quantities(one)
@@ -74,7 +73,7 @@ def _row(title: str, found: Difference, unit: Unit) -> list[str]:
 
 
 def _quantities(one: Comparison) -> Table:
-    noun = one.noun
+    noun = "unit" if one.a.is_sharded and one.b.is_sharded else "bucket"
     return Table(
         "The median step, ranks averaged", _columns("", "of A"),
         [_row(f"{q.title}{_UNITS.get(q.unit, '')}", q.difference, q.unit) for q in one.quantities],

@@ -316,9 +316,8 @@ def saves_less_than_it_costs(model: ModelFacts) -> Iterator[Finding]:
 
 
 def codec_ns(model: ModelFacts) -> float:
-    """Return what compress and decompress take in a step, ns; of an optimizer's hook the first."""
-    names = _CODEC[:1] if _STEPS in model.hook else _CODEC
-    return sum(b.stages.get(name, 0.0) * b.share_of_steps for b in model.buckets for name in names)
+    """Return what compress and decompress take in a step, ns."""
+    return sum(b.stages.get(name, 0.0) * b.share_of_steps for b in model.buckets for name in _CODEC)
 
 
 def hook_lines(model: ModelFacts) -> Iterator[tuple[str, str]]:
@@ -373,7 +372,7 @@ def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
         evidence = [f"most of it at {where.title}"] if is_most else []
     nobody = why_nobody(is_order_known=model.is_order_known, is_sharded=model.is_sharded)
     whom, often = f"no rank is named: {nobody}", where.waits_for
-    if often is not None and (model.is_sharded or model.is_order_known):
+    if often is not None:
         whom = (
             f"{at}most often for rank {often.rank}, in {percent(often.share)} of the steps; no "
             f"rank is called late: {nobody}"

@@ -54,27 +54,25 @@ def shape_text(parameter: Parameter) -> str:
     return " by ".join(map(str, parameter.shape)) or "scalar"
 
 
-_MOST_STAGES = 4
-EXPOSED_UNKNOWN = "not known: its record does not say what training waited for it"
-NO_COUNTERPART = "its collective was not found on all ranks"
+_EXPOSED_UNKNOWN = "not known: its record does not say what training waited for it"
 
 
 class _Bucket:
     """A bucket; ``bar``: it alone.  ``row``: in the rank's file."""
 
     def __init__(self, scene: Scene, bar: Bars) -> None:
-        self.scene, self.rank = scene, int(bar.rank[0])
+        self.scene, self.rank, self.row = scene, int(bar.rank[0]), int(bar.row[0])
         self.track = scene.tracks[self.rank]
-        self.columns, self.row = self.track.buckets, int(bar.row[0])
+        self.columns = self.track.buckets
         self.start, self.end = int(bar.start[0]), int(bar.end[0])
+        self.exposed = int(self.columns.exposed[self.row])
         self.name = call_name(self.track, self.row)
         self.facts = self.track.facts[int(self.columns.facts[self.row])]
         self.unit = self.facts.unit
         found = scene.pieces(bar)
-        took, derived = found.end - found.start, self.track.stages.derived[found.row]
-        kind = np.array(PIECES)[found.kind]
+        kind, took = np.array(PIECES)[found.kind], found.end - found.start
         there = (took > 0) | (kind != "wait")
-        columns = (kind, took, derived, found.waited > 0)
+        columns = (kind, took, self.track.stages.derived[found.row], found.waited > 0)
         self.pieces = [*zip(*(column[there].tolist() for column in columns), strict=True)]
         """Kind, ns, whether it is derived and whether its stage waited, of each piece."""
         wires = found.at(found.kind == PIECES.index("wire"))
@@ -83,35 +81,30 @@ class _Bucket:
 
     def detail(self) -> dict[str, Any]:
         """Return all sections."""
-        error, row = self.track.errors.get(self.row), self.row
-        entry = self.track.entries.get(
-            (self.scene.model, int(self.columns.rebuild[row]), int(self.columns.bucket[row]))
-        )
-        names = [
-            f"{one.name} ({shape_text(one)})"
-            for one in (entry.parameters if entry is not None else ())
-        ]
+        error, row, columns = self.track.errors.get(self.row), self.row, self.columns
+        key = self.scene.model, int(columns.rebuild[row]), int(columns.bucket[row])
+        entry = self.track.entries.get(key)
+        parameters = entry.parameters if entry is not None else ()
+        waiting = self._waiting()
         return {
             "id": row,
             "call": self.name,
-            "title": f"{self.name}, step {self.columns.step[row]}, rank {self.track.rank}",
+            "title": f"{self.name}, step {columns.step[row]}, rank {self.track.rank}",
             "start": self.start,
             "end": self.end,
             "what": self._what(),
             "times": self._times(),
             "stages": self._stage_rows(),
-            "spoken": self._spoken(),
-            "waiting": self._waiting(),
+            "spoken": "; ".join(filter(None, (self._spoken(), waiting))),
+            "waiting": waiting,
             "bytes": self._bytes(),
             "late": self._lateness(),
             "error": [] if error is None else _error(error, self.unit),
-            "worst": [] if error is None else [
-                [w.name, _number(w.relative_l2)] for w in error.worst
-            ],
+            "worst": [[w.name, _number(w.relative_l2)] for w in (error.worst if error else ())],
             "exception": self.track.exceptions.get(row),
-            "parameters": names[:MAX_NAMES],
-            "more_parameters": max(0, len(names) - MAX_NAMES),
-        }  # fmt: skip
+            "parameters": [f"{p.name} ({shape_text(p)})" for p in parameters[:MAX_NAMES]],
+            "more_parameters": max(0, len(parameters) - MAX_NAMES),
+        }
 
     def _what(self) -> Rows:
         # Of units all are sharded, and none is the last.
@@ -130,9 +123,8 @@ class _Bucket:
     def _times(self) -> Rows:
         took, at = exact_ms(self.end - self.start), f"{self.start / 1e9:,.6f} s"
         if self.columns.having("sharded")[self.row]:
-            exposed = int(self.columns.exposed[self.row])
-            said = EXPOSED_UNKNOWN if exposed == UNKNOWN else exact_ms(exposed)
-            return [["begun to done", took], ["exposed", said], ["begun at", at]]
+            exposed = _EXPOSED_UNKNOWN if self.exposed == UNKNOWN else exact_ms(self.exposed)
+            return [["begun to done", took], ["exposed", exposed], ["begun at", at]]
         call = exact_ms(int(self.columns.launched_after[self.row]))
         return [["ready to done", took], ["hook's call", call], ["ready at", at]]
 
@@ -155,10 +147,9 @@ class _Bucket:
         ratio = f" ({gradient / wire:.3g} times less)" if wire and wire != gradient else ""
         found.append(["on the wire", size(wire) + ratio])
         took = sum(ns for kind, ns, *_ in self.pieces if kind == "wire")
-        is_known = bool((self.waited != UNKNOWN).all())
         if columns.bus_bytes[row] > 0 and took > 0:
-            what = "bus bandwidth" if is_known else "bus bandwidth, with what it waits"
-            found.append([what, f"{columns.bus_bytes[row] / took:.3g} GB/s"])
+            waits = ", with what it waits" if (self.waited == UNKNOWN).any() else ""
+            found.append([f"bus bandwidth{waits}", f"{columns.bus_bytes[row] / took:.3g} GB/s"])
         return found
 
     def _lateness(self) -> Rows:
@@ -170,17 +161,17 @@ class _Bucket:
         return [["called after the first rank", f"{exact_ms(ns)} (± {exact_ms(unsure)})"]]
 
     def _spoken(self) -> str:
-        """Return who, when and how long, the stages, the longest first, and what it waits."""
+        """Return who, when and how long, and the stages, the longest first."""
         spent: Counter[str] = Counter()
         for kind, ns, *_ in self.pieces:
             spent["wire" if kind == "wait" else kind] += ns
-        parts = [f"{name} {ms(ns)}" for name, ns in spent.most_common(_MOST_STAGES) if ns > 0]
-        total, exposed = self.end - self.start, int(self.columns.exposed[self.row])
-        if exposed != UNKNOWN:
-            parts.insert(0, "all of it exposed" if exposed >= total else f"{ms(exposed)} exposed")
-        who = f"rank {self.track.rank}, step {self.columns.step[self.row]}, {self.name}"
-        said = f"{who}: {', '.join([ms(total), *parts])}"
-        return "; ".join(filter(None, (said, self._waiting())))
+        total = self.end - self.start
+        parts = [ms(total), *(f"{name} {ms(ns)}" for name, ns in spent.most_common() if ns > 0)]
+        if self.exposed != UNKNOWN:
+            all_of_it = self.exposed >= total
+            parts.insert(1, "all of it exposed" if all_of_it else f"{ms(self.exposed)} exposed")
+        step = self.columns.step[self.row]
+        return f"rank {self.track.rank}, step {step}, {self.name}: {', '.join(parts)}"
 
     def _waiting(self) -> str | None:
         """Return what its collectives waited, and for whom; ``None`` where it has none."""
@@ -190,7 +181,7 @@ class _Bucket:
         if (self.waited == UNKNOWN).any():
             if waits.why_unknown == ONE_RANK:
                 return ONE_RANK
-            why = waits.why_unknown or NO_COUNTERPART
+            why = waits.why_unknown or "its collective was not found on all ranks"
             return f"how much of it is waiting is not known, because {why}"
         if not self.waited.sum():
             is_last = set(self.last.tolist()) == {self.rank}

@@ -60,6 +60,11 @@ class Look(NamedTuple):
         """How many bins there is room for."""
         return max(1, int(self.width / _BIN_PX))
 
+    def bin_of(self, start: Ints, end: Ints, bins: int) -> Ints:
+        """Return the bin, of so many, in which the middle of each stretch is."""
+        middle = (start + end) // 2 - self.t0
+        return np.clip((middle / (self.t1 - self.t0) * bins).astype(np.int64), 0, bins - 1)
+
     def split(self, rank: Ints, **columns: Any) -> _OfRanks:
         """Return each rank's part of columns; ``rank``: of each of their rows, ascending."""
         lows, highs = (np.searchsorted(rank, self.ranks, side) for side in ("left", "right"))
@@ -135,11 +140,10 @@ def _bins(scene: Scene, bars: Bars, merged: Ints, look: Look) -> tuple[float, _O
     """
     bars = bars.at(merged)
     row = np.searchsorted(look.ranks, bars.rank) * scene.lanes + bars.lane
-    middle = (bars.start + bars.end) // 2 - look.t0
     bins = look.bins
     while True:
         bin_ns = (look.t1 - look.t0) / bins
-        cell = row * bins + np.clip((middle / bin_ns).astype(np.int64), 0, bins - 1)
+        cell = row * bins + look.bin_of(bars.start, bars.end, bins)
         count = np.bincount(cell)
         used = np.flatnonzero(count)
         if len(used) <= MAX_BINS or bins == 1:
@@ -191,24 +195,17 @@ def _exposed(scene: Scene, look: Look) -> _OfRanks:
     Many that are narrower than a bin would else look as if they filled it.
     """
     spans = scene.exposed.at(scene.exposed.inside(look.t0, look.t1, look.ranks))
-    bins, bin_ns = look.bins, (look.t1 - look.t0) / look.bins
     start, end = np.maximum(spans.start, look.t0), np.minimum(spans.end, look.t1)
+    spans, bin_ns = replace(spans, start=start, end=end), (look.t1 - look.t0) / look.bins
     is_wide = end - start >= bin_ns
-    # A narrow one covers a part of a bin, and maybe of the next one.
-    begin, until = ((times[~is_wide] - look.t0) / bin_ns for times in (start, end))
-    first = np.clip(begin.astype(np.int64), 0, bins - 1)
-    inside = np.minimum(until, first + 1) - begin
-    cells = [spans.rank[~is_wide] * bins + at for at in (first, np.minimum(first + 1, bins - 1))]
-    beyond = np.maximum(until - begin - inside, 0)
-    covered = np.bincount(np.concatenate(cells), np.concatenate((inside, beyond)))
+    narrow, wide = spans.at(~is_wide), spans.at(is_wide)
+    cell = narrow.rank * look.bins + look.bin_of(narrow.start, narrow.end, look.bins)
+    covered = np.bincount(cell, narrow.end - narrow.start) / bin_ns
     used = np.flatnonzero(covered >= _LEAST_SHARE)
     share = np.rint(100 * np.minimum(covered[used], 1)).astype(np.int64)
-    ends = (look.t0 + ((used % bins + i) * bin_ns).astype(np.int64) for i in (0, 1))
-    merged = Spans(used // bins, share, *ends)
-    wide = Spans(
-        spans.rank[is_wide], np.full(int(is_wide.sum()), 100), start[is_wide], end[is_wide]
-    )
-    every = wide.joined(merged)
+    ends = (look.t0 + ((used % look.bins + i) * bin_ns).astype(np.int64) for i in (0, 1))
+    merged = Spans(used // look.bins, share, *ends)
+    every = replace(wide, row=np.full(len(wide), 100)).joined(merged)
     return look.split(every.rank, start=every.start, end=every.end, share=every.row)
 
 

@@ -60,11 +60,13 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
     def get_plugin_apps(self) -> dict[str, Any]:
         """Return the routes; a file of the page has one of its own, none is looked up by name."""
         apps = {f"/{name}": _serving(partial(self._of_model, name)) for name in ROUTES}
-        apps |= {"/runs": _serving(self._serve_runs), "/run": _serving(self._serve_run)}
-        for path in _STATIC.iterdir():
-            if path.suffix in _TYPES:
-                apps[f"/static/{path.name}"] = _serving_file(path.read_bytes, _TYPES[path.suffix])
-        apps["/static/definitions.js"] = _serving_file(_definitions, _TYPES[".js"])
+        apps["/runs"] = _serving(lambda _: {"runs": self._runs.names()})
+        apps["/run"] = _serving(self._serve_run)
+        files = {path.name: path.read_bytes() for path in _STATIC.iterdir()}
+        lines = (f"export const {name} = {json.dumps(it)};\n" for name, it in _DEFINITIONS.items())
+        files["definitions.js"] = "".join(lines).encode()
+        for name, content in files.items():
+            apps[f"/static/{name}"] = _serving_file(content, _TYPES[Path(name).suffix])
         return apps
 
     def is_active(self) -> bool:
@@ -80,9 +82,6 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
     def data_plugin_names(self) -> tuple[str, ...]:
         """Return none: nothing of event files is shown."""
         return ()
-
-    def _serve_runs(self, request: wrappers.Request) -> dict[str, Any]:
-        return {"runs": self._runs.names()}
 
     def _serve_run(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot = self._reader(request.args.get("run", "")).refresh(_BUDGET_S)
@@ -151,17 +150,12 @@ def _serving(answer: Answer) -> Any:
     return serve
 
 
-def _serving_file(content: Callable[[], bytes], content_type: str) -> Any:
+def _serving_file(content: bytes, content_type: str) -> Any:
     @wrappers.Request.application
     def serve(request: wrappers.Request) -> Any:
-        return http_util.Respond(request, content(), content_type)
+        return http_util.Respond(request, content, content_type)
 
     return serve
-
-
-def _definitions() -> bytes:
-    lines = [f"export const {name} = {json.dumps(it)};\n" for name, it in _DEFINITIONS.items()]
-    return "".join(lines).encode()
 
 
 def _ranks(scene: Scene, request: wrappers.Request) -> list[int]:
@@ -181,14 +175,6 @@ def _view(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
     return picture(scene, Look(t0, t1, min(width, _MAX_WIDTH_PX), ranks, strips))
 
 
-def _step(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
-    return step_of(scene, _number(request, "step") if "step" in request.args else None)
-
-
-def _heat(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
-    return heat_map(scene, request.args.get("value", ""), _number(request, "columns"))
-
-
 def _bucket(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
     rank = _number(request, "rank")
     if "id" in request.args:
@@ -200,9 +186,13 @@ def _bucket(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
 ROUTES: dict[str, Callable[[Scene, wrappers.Request], dict[str, Any]]] = {
     "view": _view,
     "summary": lambda scene, _: {**summary(scene), "bands": run_bands(scene)},
-    "step": _step,
-    "heat": _heat,
-    "search": lambda scene, request: search(scene, request.args.get("text", "")),
+    "step": lambda scene, asked: step_of(
+        scene, _number(asked, "step") if "step" in asked.args else None
+    ),
+    "heat": lambda scene, asked: heat_map(
+        scene, asked.args.get("value", ""), _number(asked, "columns")
+    ),
+    "search": lambda scene, asked: search(scene, asked.args.get("text", "")),
     "bucket": _bucket,
 }
 """What is answered of a model, and what was read of the run then.  ``step`` without a number is a

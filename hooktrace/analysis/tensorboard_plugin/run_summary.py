@@ -21,12 +21,8 @@ from ..run.scene import KINDS, Scene
 from .bucket_detail import call_name
 from .runs import NotThereError
 
-MAX_LISTED = 30
-"""Rows in a list, ..."""
-_MOST_STEPS = 12
-"""... in one of steps, ..."""
-_MOST_RANKS = 8
-"""... and in the one of whom ranks wait for."""
+MAX_LISTED = 20
+"""Rows in a list."""
 
 Row = dict[str, Any]
 """``label``, ``value``, ``text`` (a tooltip), and ``step``, ``rank``, ``at`` (ns since the origin)
@@ -84,11 +80,11 @@ def _waiting(scene: Scene) -> Iterator[Row]:
         at = waited.ns > 0
         ns += np.bincount(waited.last[at] % len(ns), weights=waited.ns[at], minlength=len(ns))
     order = [i for i in np.argsort(-ns, kind="stable").tolist() if ns[i] > 0]
-    for i in order[:_MOST_RANKS]:
+    for i in order[:MAX_LISTED]:
         is_known = i < len(scene.numbers)
         whom = f"rank {scene.numbers[i]}" if is_known else "a rank that the clocks do not show"
         yield {"label": f"for {whom}", "value": percent(ns[i] / wire)}
-    if left := order[_MOST_RANKS:]:
+    if left := order[MAX_LISTED:]:
         yield {"label": "for others", "value": percent(ns[left].sum() / wire)}
 
 
@@ -144,7 +140,7 @@ def merged_steps(scene: Scene) -> dict[str, Ints]:
 
 def _largest(steps: dict[str, Ints], by: str) -> list[Row]:
     found = []
-    for at in np.argsort(-steps[by], kind="stable")[:_MOST_STEPS]:
+    for at in np.argsort(-steps[by], kind="stable")[:MAX_LISTED]:
         step, took, exposed, rank = (int(steps[x][at]) for x in ("step", by, "exposed", "rank"))
         if took >= 0:
             text = f"rank {rank} has the most exposed: {ms(exposed)}" if exposed >= 0 else ""
