@@ -273,7 +273,7 @@ def hang(
 
     It is 3 where no hang is recorded, but files without their end stop at different steps.
     """
-    from ..analysis.hang.command import run_hang
+    from ..analysis.hang import run_hang
 
     raise typer.Exit(run_hang(run, stacks=stacks, as_json=as_json))
 
@@ -285,7 +285,7 @@ def export(
     rank: Annotated[int | None, typer.Option(help="Only this rank, not all.")] = None,
 ) -> None:
     """Write one trace of all ranks for Perfetto, with arrows between the ranks of a bucket."""
-    from ..analysis.perfetto.export import run_export
+    from ..analysis.perfetto import run_export
 
     run_export(run, out=out, rank=rank)
 

@@ -25,7 +25,7 @@ import numpy as np
 from hooktrace.analysis.compare import Comparison, compare_runs
 from hooktrace.analysis.document.tree import Table, Text
 from hooktrace.analysis.frames import load as load_frames
-from hooktrace.analysis.hang.view import document as hang_document
+from hooktrace.analysis.hang import document as hang_document
 from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import RunReport, build_report
 from hooktrace.analysis.report import view as report_view

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.hang.view import Behind, LastStep, RankEnd, behind, hang_rows, rank_ends
+from hooktrace.analysis.hang import Behind, LastStep, RankEnd, behind, hang_rows, rank_ends
 from hooktrace.analysis.run import Hang
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job

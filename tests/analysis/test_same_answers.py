@@ -18,7 +18,7 @@ import pytest
 
 from hooktrace.analysis.compare.measure import Measures, measure
 from hooktrace.analysis.frames import load as load_frames
-from hooktrace.analysis.hang.command import hang_json
+from hooktrace.analysis.hang import hang_json
 from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.findings import HUNG

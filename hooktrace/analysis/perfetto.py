@@ -1,36 +1,129 @@
-"""Events of one rank: rows, slices, arrows, counters, marks and hangs.
+"""``hooktrace export``: the picture that Perfetto and ``chrome://tracing`` show of a run.
 
-    Scene of each model --RankEvents.write--> what the tab draws, as trace events
+    Scene of each model --one rank after another, an event a line--> Chrome trace-event JSON
 
-Each bucket index has a row of its own, its stages nested in it, and the steps have a row with the
-exposed time nested at the end.  Of a sharded model each kind of collective has a row, with a slice
-a unit; what is exposed is among the slices' arguments, since training waits at each.  Below all
-models are hangs, and the other collectives of sampled steps.
+``pid`` is the rank; ``ts`` are microseconds of rank 0's clock since the first event.  Each bucket
+index has a row of its own, its stages nested in it, and the steps have a row with the exposed time
+nested at the end.  Of a sharded model each kind of collective has a row, with a slice a unit; what
+is exposed is among the slices' arguments, since training waits at each.  Below all models are
+hangs, and the other collectives of sampled steps.  The calls of one bucket in one step are tied by
+a flow, from the rank that is ready first to the one that is ready last, so that the length of the
+arrows is the wait; buckets on devices are not tied.  A rank whose clock nobody measured says so.
 
 Perfetto drops a slice that overlaps another one of its row without nesting; such a slice goes to a
-second row.
+second row.  No more than a block of text is held, beside the columns of the run.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import BufferedWriter
 from math import inf
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from rich.console import Console
+from rich.text import Text
 
-from ...records import UNIT_KINDS, Unit
-from ..run import COUNTS, REASONS, UNKNOWN, Ints, bucket_keys, hangs, process_groups, reasons
-from ..run.scene import Scene
-from ..run.waits import PIECES
+from ..records import UNIT_KINDS, Unit
+from ..records.units import named_ranks
+from .document.output import check_writable, writing
+from .run import COUNTS, REASONS, UNKNOWN, Ints, Run, bucket_keys, hangs, process_groups, reasons
+from .run.files import progress_bar, read_run
+from .run.scene import Scene
+from .run.waits import PIECES
 
 Event = dict[str, Any]
 
+_BLOCK = 1 << 20
 _ROWS_PER_MODEL = 10_000
 _ROWS_PER_OVERLAP = 1_000_000
+_encode = msgspec.json.Encoder().encode
 
 
-def arrows_of(scene: Scene) -> tuple[Ints, Ints]:
+@dataclass(slots=True)
+class Exported:
+    """What was written: ranks, slices (events with a duration) and arrows between two ranks."""
+
+    ranks: int = 0
+    slices: int = 0
+    arrows: int = 0
+
+
+def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None) -> Exported:
+    """Write all ranks of a run as one file for Perfetto, compressed where ``out`` ends in ``.gz``.
+
+    ``progress`` is told after each rank how many bytes of text there are.  Raises ``OSError``.
+    """
+    scenes, info = [Scene(run, model) for model in run.model_names or [""]], run.info
+    arrows = [_arrows_of(scene) for scene in scenes]
+    found = Exported(len(run.tracks), arrows=sum(int((phase > 1).sum()) for phase, _ in arrows))
+    other = {
+        "run_id": info and info.run_id,
+        "world_size": info and info.world_size,
+        "ranks_with_unknown_clock": run.unaligned,
+    }
+    separator = b"\n"
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(out.open("wb"))
+        if out.suffix == ".gz":
+            # Without name and time, so that the same run makes the same file.
+            zipped = gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=4, mtime=0)
+            file = stack.enter_context(BufferedWriter(zipped, _BLOCK))
+
+        def emit(event: Event) -> None:
+            nonlocal separator
+            file.write(separator + _line(event))
+            separator = b",\n"
+            found.slices += event["ph"] in "XB"
+
+        file.write(b'{"displayTimeUnit":"ms","otherData":%b,"traceEvents":[' % _line(other))
+        origin = _first_time(scenes)
+        for i in range(len(run.tracks)):
+            _RankEvents(scenes, arrows, i, origin, emit).write()
+            if progress is not None:
+                progress(file.tell())
+        file.write(b"\n]}\n")
+    return found
+
+
+def _line(content: Event) -> bytes:
+    """Return an object as JSON in ASCII, which all that read traces take for the same text."""
+    line = _encode(content)
+    return line if line.isascii() else json.dumps(content).encode()
+
+
+def run_export(path: str | os.PathLike[str], *, out: Path, rank: int | None = None) -> None:
+    """Write all ranks of a run, or one, as one trace; raises ``UsageError``."""
+    console = Console(highlight=False, markup=False)
+    check_writable(out)
+    run = read_run(path, rank)
+    with writing(out), progress_bar() as bar:
+        task = bar.add_task("writing", total=None)
+        exported = export(run, out, progress=lambda done: bar.update(task, completed=done))
+    how_many = "1 rank" if exported.ranks == 1 else f"{exported.ranks} ranks"
+    console.print(
+        f"{out}: {how_many}, {exported.slices:,} slices, {exported.arrows:,} arrows "
+        f"between ranks, {out.stat().st_size / 1e6:.1f} MB; open https://ui.perfetto.dev and drop "
+        "it there",
+        soft_wrap=True,
+    )
+    if run.unaligned:
+        who = named_ranks(run.unaligned)
+        console.print(
+            Text(f"{who}: clock unknown, placed by its wall clock", style="yellow"),
+            soft_wrap=True,
+        )
+
+
+def _arrows_of(scene: Scene) -> tuple[Ints, Ints]:
     """Return phase and flow of each of a scene's bars: its bucket's way through the ranks.
 
     ``phase``: 0 where no other rank has the bucket or it has no length, else 1 on the rank that is
@@ -53,7 +146,7 @@ def arrows_of(scene: Scene) -> tuple[Ints, Ints]:
     return phase, flow
 
 
-def first_time(scenes: Sequence[Scene]) -> int:
+def _first_time(scenes: Sequence[Scene]) -> int:
     """Return the first of all times that are drawn, in rank 0's clock."""
     found: list[int] = []
     for scene in scenes:
@@ -62,10 +155,10 @@ def first_time(scenes: Sequence[Scene]) -> int:
     return min(found)
 
 
-class RankEvents:
+class _RankEvents:
     """Events of the ``i``-th rank, in ns after ``origin``, each passed to ``emit``.
 
-    ``arrows``: of each scene what ``arrows_of`` returns.
+    ``arrows``: of each scene what ``_arrows_of`` returns.
     """
 
     def __init__(
@@ -79,6 +172,7 @@ class RankEvents:
         self._scenes, self._arrows, self._i, self._emit = scenes, arrows, i, emit
         self._run, self._origin = scenes[0].run, origin
         self._track, self._clock = self._run.ranks[i]
+        self._zero = 0  # what is added to a time is ns after the first event
         self._ends: dict[int, float] = {}
 
     def write(self) -> None:
@@ -91,6 +185,7 @@ class RankEvents:
         if not known:
             self._meta("process_labels", labels="clock unknown: placed by wall clock")
         for model, scene in enumerate(self._scenes):
+            self._zero = scene.origin - self._origin
             self._steps(model, scene)
             self._buckets(model, scene)
             self._marks(model, scene)
@@ -101,7 +196,7 @@ class RankEvents:
         self._emit({"ph": "M", "name": name, "pid": self._track.rank, "tid": tid, "args": args})
 
     def _event(self, ph: str, at: int, **fields: object) -> None:
-        ts = (at - self._origin) / 1000
+        ts = (at + self._zero) / 1000
         self._emit({"ph": ph, "pid": self._track.rank, "ts": ts, **fields})
 
     def _slice(self, tid: int, start: int, end: int, **fields: object) -> None:
@@ -135,22 +230,14 @@ class RankEvents:
 
     def _steps(self, model: int, scene: Scene) -> None:
         steps, columns = scene.steps.at(scene.steps.of_rank(self._i)), self._track.steps
-        zero, name = scene.origin, scene.model
-        of_track = (
-            *(reasons(self._run)[self._i], columns.having("sharded"), columns.exposed),
-            *(
-                columns.gradient_bytes,
-                columns.wire_bytes,
-                columns.bus_bytes,
-                columns.wire_in_flight,
-            ),
-        )
-        of = (
-            *(steps.start + zero, steps.last_ready + zero, steps.end + zero),
-            *(steps.exposed, steps.number, *(column[steps.row] for column in of_track)),
-        )
-        for start, last_ready, end, drawn, step, why, sharded, exposed, *sizes in _rows(of):
-            payload, sent, on_bus, busy = sizes
+        name, row = scene.model, steps.row
+        of_steps = steps.start, steps.last_ready, steps.end, steps.exposed, steps.number
+        told = columns.having("sharded"), columns.exposed, columns.gradient_bytes
+        sizes = columns.wire_bytes, columns.bus_bytes, columns.wire_in_flight
+        for start, last_ready, end, drawn, step, why, *of in _rows(
+            *of_steps, reasons(self._run)[self._i][row], *(column[row] for column in told + sizes)
+        ):
+            sharded, exposed, payload, sent, on_bus, busy = of
             tid = self._row(self._tid(model), f"{name}: steps", start, end)
             title = "payload_bytes" if sharded else "gradient_bytes"
             args = _known(**{title: payload}, wire_bytes=sent, exposed_ns=exposed)
@@ -168,22 +255,19 @@ class RankEvents:
     def _buckets(self, model: int, scene: Scene) -> None:
         its, track = scene.bars.of_rank(self._i), self._track
         bars, columns, units = scene.bars.at(its), track.buckets, [*scene.units, None]
-        phase, flow = (values[its] for values in self._arrows[model])
         pieces = scene.pieces(bars)
-        stages = [*_rows((
-            pieces.kind, pieces.start + scene.origin, pieces.end + scene.origin, pieces.waited,
-            track.stages.derived[pieces.row],
-        ))]  # fmt: skip
+        derived = track.stages.derived[pieces.row]
+        stages = [*_rows(pieces.kind, pieces.start, pieces.end, pieces.waited, derived)]
+        phase, flow = (values[its] for values in self._arrows[model])
+        tied = phase, flow * len(self._scenes) + model
         ends = np.searchsorted(pieces.of, np.arange(len(bars)), "right")
-        of_track = columns.gradient_bytes, columns.wire_bytes, columns.exposed
-        of = (
-            *(bars.row, bars.start + scene.origin, bars.end + scene.origin, bars.step, bars.bucket),
-            *(bars.unit, phase, flow * len(self._scenes) + model, ends),
-            *(column[bars.row] for column in of_track),
-        )
+        of_bars = bars.row, bars.start, bars.end, bars.step, bars.bucket, bars.unit
+        sizes = columns.gradient_bytes, columns.wire_bytes, columns.exposed
         first = 0
-        for row, start, end, step, bucket, which, part, arrow, last, *more in _rows(of):
-            payload, sent, exposed = more
+        for row, start, end, step, bucket, which, part, arrow, last, *of in _rows(
+            *of_bars, *tied, ends, *(column[bars.row] for column in sizes)
+        ):
+            payload, sent, exposed = of
             unit = units[which]
             at, title = _place(unit, bucket)
             tid = self._row(self._tid(model, at), f"{scene.model}: {title}", start, end)
@@ -220,13 +304,13 @@ class RankEvents:
         for i, at, one in scene.anomalies:
             if i == self._i:
                 args = {"message": one.message, "step": one.step, "bucket": one.bucket}
-                self._mark(0, at + scene.origin, cat="anomaly", name=one.kind, args=args)
+                self._mark(0, at, cat="anomaly", name=one.kind, args=args)
         for i, at, layout in scene.assignments:
             if i == self._i and self._tid(model) in self._ends:
                 what = "units" if scene.is_sharded else "bucket assignment"
                 name = f"{what}, rebuild {layout.rebuild}"
                 # The layout of a removed part may be older than all that is drawn.
-                start = max(at + scene.origin, self._origin)
+                start = max(at, -self._zero)
                 self._mark(self._tid(model), start, cat="assignment", name=name)
 
     def _hangs(self) -> None:
@@ -235,7 +319,7 @@ class RankEvents:
         One of which no end is known begins and does not end: Perfetto draws it to the end of the
         trace, which a mark sets where the tab draws it to.
         """
-        row, rank = self._tid(len(self._scenes)), self._track.rank
+        row, rank, self._zero = self._tid(len(self._scenes)), self._track.rank, -self._origin
         for hang in sorted(hangs(self._run), key=lambda one: one.start):
             record = hang.record
             parts = {"waits": record.waiting, "is waited for": record.ranks}
@@ -259,8 +343,9 @@ class RankEvents:
     def _others(self) -> None:
         """Emit the collectives that belong to no bucket; a mark each where no end is known."""
         scene, row = self._scenes[0], self._tid(len(self._scenes) + 1)
+        self._zero = scene.origin - self._origin
         own = scene.others.at(scene.others.of_rank(self._i))
-        for call, start, end in _rows((own.row, own.start + scene.origin, own.end + scene.origin)):
+        for call, start, end in _rows(own.row, own.start, own.end):
             one, of = scene.calls[call]
             args = {
                 "step": of.step, "model": of.model, "wire_bytes": one.wire_bytes,
@@ -274,7 +359,7 @@ class RankEvents:
                 self._slice(tid, start, end, **fields)
 
 
-def _rows(columns: Iterable[np.ndarray[Any, Any]]) -> Iterator[tuple[Any, ...]]:
+def _rows(*columns: np.ndarray[Any, Any]) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 

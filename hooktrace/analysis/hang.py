@@ -1,22 +1,82 @@
-"""Hangs as a document: each hang, its sentence first, or how far each rank came.
+"""``hooktrace hang``: what held a job up, from the files of the ranks that could still write.
 
-Run, its Hangs --> the sentence; who waits for whom, since when, what to do; stacks
-Run --rank_ends--> RankEnd of each rank --behind--> who is behind the rank that came furthest
+    Run, its Hangs --document--> the sentence; who waits for whom, since when, what to do; stacks
+    Run --rank_ends--> RankEnd of each rank --behind--> who is behind the rank that came furthest
+
+Where no hang was recorded the files' ends say how far each rank came, and nothing more is said.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
+from os import PathLike
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from rich.console import Console
 
-from ...records.hang import called, hang_kind
-from ...records.units import named_ranks
-from ..document.tree import Code, Heading, Node, Pairs, Text
-from ..run import Hang, RankTrack, Run
+from ..records.hang import called, hang_kind
+from ..records.units import named_ranks
+from .document.output import json_text
+from .document.terminal import show
+from .document.tree import Code, Heading, Node, Pairs, Text
+from .run import Hang, RankTrack, Run, hangs
+from .run.files import read_run
+
+SCHEMA = 1
+"""Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
+NONE, LASTS, APART = 0, 1, 3
+"""Exit codes: no hang, or it went on; a hang of which no end is known, or whose step broke off;
+none recorded, but files without their end, whose last whole steps differ.  2 is for what cannot be
+read."""
+
+
+def run_hang(path: str | PathLike[str], *, stacks: bool = False, as_json: bool = False) -> int:
+    """Print what is known of the hangs of a run; returns the exit code, raises ``UsageError``.
+
+    ``stacks``: with those of each rank.  ``as_json``: for programs, always with them.
+    """
+    run = read_run(path)
+    found = hangs(run)
+    console = Console(highlight=False, markup=False)
+    if as_json:
+        console.file.write(hang_json(run, found))
+    else:
+        if not console.is_terminal:  # in a pipe or a file each thing that is said is one line
+            console.width = 10_000
+        show(console, document(run, found, time.time_ns(), stacks=stacks))
+    if found:
+        return LASTS if not all(one.went_on for one in found) else NONE
+    ends = rank_ends(run)
+    return APART if behind(ends) and not all(end.closed for end in ends) else NONE
+
+
+def hang_json(run: Run, found: list[Hang]) -> str:
+    """Return the hangs and the ends of the files, as one JSON object with a newline at its end."""
+    ends = rank_ends(run)
+    hung = [_content(one) for one in found]
+    return json_text(
+        {"schema": SCHEMA, "run": run.info, "hangs": hung, "ranks": ends, "behind": behind(ends)}
+    )
+
+
+def _content(hang: Hang) -> dict[str, object]:
+    record = msgspec.structs.asdict(hang.record)
+    del record["failed"]
+    return {
+        **record,
+        "sentence": hang.record.sentence,
+        "fix": hang_kind(hang.record.kind).fix_of(hang.record.unit),
+        "ended": hang.end is not None,
+        "ended_after_ns": hang.took_ns,
+        "went_on": hang.went_on,
+        "outcome": hang.outcome,
+        "recorded_by": hang.ranks,
+    }
+
 
 Row = tuple[str, str]
 
