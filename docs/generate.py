@@ -7,7 +7,7 @@
     tracing/options.py    TRACER, ... --> exporters.md, with Tracer's docstring
     docs/benchmarks.json  what make bench has measured --> benchmarks.md
     commands/line.py      the options --> command-line.md
-    analysis/frames       TABLES      --> data-frames.md
+    analysis/run/tables   TABLES      --> data-frames.md
     docs/frameworks.json  what tests have shown --> frameworks.md
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what is around it is
@@ -25,7 +25,7 @@ from typing import Any
 import typer
 
 from hooktrace.__main__ import main as command_line
-from hooktrace.analysis.frames.columns import TABLES
+from hooktrace.analysis.run.tables import TABLES
 from hooktrace.records.anomalies import ANOMALIES, AnomalyKind
 from hooktrace.records.hang import HANGS, HangKind
 from hooktrace.records.losses import LOSSES, LOSSES_OF_EXPORTERS

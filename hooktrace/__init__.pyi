@@ -2,8 +2,8 @@
 
 from . import fsdp as fsdp
 from . import hooks as hooks
-from .analysis.frames.run import Run as Run
-from .analysis.frames.run import load as load
+from .analysis.frames import Run as Run
+from .analysis.frames import load as load
 from .commands.top.debug_page import DebugPage as DebugPage
 from .records.anomalies import AnomalyRecord as AnomalyRecord
 from .records.bucket import AssignmentRecord as AssignmentRecord

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hooktrace
-from hooktrace.analysis.frames.columns import TABLES
+from hooktrace.analysis.run.tables import TABLES
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.runs import call
 

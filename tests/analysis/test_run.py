@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.frames.columns import TABLES
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.run import (
     REASONS,
@@ -23,7 +22,8 @@ from hooktrace.analysis.run import (
     other_traffic,
     reasons,
 )
-from hooktrace.analysis.run.tables import made
+from hooktrace.analysis.run.rows import made
+from hooktrace.analysis.run.tables import TABLES
 from hooktrace.records import CLOCK_DRIFT, ClockRecord, CompletedStep, StepRecord
 from hooktrace.records.errors import UsageError
 from hooktrace.records.files import find_records, record_path
@@ -286,7 +286,7 @@ def test_a_run_that_does_not_fit_is_refused(
 def test_processes_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_ranks(tmp_path, {r: text_of(run_of(r), [make_step(1)]) for r in range(3)})
     here = load(find_records(tmp_path), processes=1)
-    monkeypatch.setattr("hooktrace.analysis.run.engines._WORTH_IT", 0)
+    monkeypatch.setattr("hooktrace.analysis.run.files._WORTH_IT", 0)
     there = load(find_records(tmp_path), processes=2)
     for one, other in zip(here.tracks, there.tracks, strict=True):
         assert one.records.run == other.records.run

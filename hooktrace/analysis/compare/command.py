@@ -8,8 +8,7 @@ from pathlib import Path
 from ...records.errors import UsageError
 from ..document.output import check_writable, json_text, put_out
 from ..run import Run
-from ..run.engines import LOCAL
-from ..run.files import read_run
+from ..run.files import LOCAL, read_run
 from .comparison import compare_runs
 from .measure import Measures, measure
 from .view import document

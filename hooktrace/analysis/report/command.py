@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ...records.errors import UsageError
 from ..document.output import check_writable, put_out
-from ..run.engines import LOCAL
-from ..run.files import read_run
+from ..run.files import LOCAL, read_run
 from .run_report import build_report, report_json
 from .view import document
 

@@ -19,11 +19,11 @@ from ...records import ErrorRecord, Unit
 from ...records.anomalies import Severity
 from ..run import UNKNOWN, Run
 from ..run.bootstrap import LEVEL, MEDIAN, block_length, draws_for, resampled
-from ..run.bucket_table import SHOWN
 from ..run.dense import Floats, Spread, StepArrays, known, known_middle, middle, spread, sums
 from ..run.order import is_order_known, late_in, often
 from ..run.parts import KINDS, step_parts
 from ..run.source import ModelSource, model_source, of_step
+from ..run.tables import SHOWN
 
 HIDDEN = 0.02
 """Exposed share of the step below which communication counts as hidden."""

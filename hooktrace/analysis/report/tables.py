@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ...records import STAGES
 from ...records.units import mb_per_second, megabytes, milliseconds, percent
 from ..document.tree import Column, Table
-from ..run.bucket_table import SHOWN
+from ..run.tables import SHOWN
 from .facts import BucketFacts, ModelFacts, RankFacts
 
 MOST_ROWS = 32
@@ -24,7 +24,7 @@ _Cells = tuple[Column, Callable[[BucketFacts], str]]
 """A column of the table of buckets, and its text in a bucket's row."""
 
 _PLACED = ("gradient_bytes", "wire_bytes", "duration_ns", "wait_ns", "error_relative_l2")
-"""Columns of ``run/bucket_table.py`` that have a place of their own."""
+"""Columns of ``run/tables.py`` that have a place of their own."""
 
 
 def stages_of(model: ModelFacts) -> list[str]:
@@ -105,7 +105,7 @@ def _stage(name: str) -> _Cells:
 
 
 def _shown(of: str, **otherwise: Any) -> _Cells:
-    """Return a column of ``run/bucket_table.py``; ``otherwise``: other fields of its ``Column``."""
+    """Return a column of ``run/tables.py``; ``otherwise``: other fields of its ``Column``."""
     how = next(how for column, how in SHOWN if column.name == of)
     column = replace(Column(how.heading, how.about, how.rank), **otherwise)
     return column, lambda bucket: _text(of, getattr(bucket, how.fact))

@@ -3,7 +3,7 @@
 In go the record files of each rank; out comes a ``Run``, of which report, comparison, Comm
 Timeline, Perfetto file and data frames are views.
 
-    files.py    record files of a run, found; on a terminal with a progress bar
+    files.py    record files of a run, found and read, by any engine
     read.py     lines --> columns (columns.py) of one rank: a RankTrack
     follow.py   the same while files grow
     clock.py    a rank's host times in rank 0's; the only place that adds offsets
@@ -12,8 +12,8 @@ Timeline, Perfetto file and data frames are views.
     counts.py   which steps count, and why the others do not
     waits.py    what of a collective was waiting for its last rank, and what is transfer; which
                 ranks are together in one
-    tables.py   a run as tables, handed out as data frames; bucket_table.py: the columns of buckets,
-                which the report shows too
+    tables.py   a run as tables, handed out as data frames: their columns, of which the report shows
+                some; rows.py: what makes a column
     others.py   what else communicates: other models, and what is of no traced model
     dense.py    the steps that count as arrays (rank, step, bucket): StepArrays
     parts.py    where the time of a step goes, in parts that add up to it
@@ -40,6 +40,7 @@ from .counts import CHECKED as CHECKED
 from .counts import COUNTS as COUNTS
 from .counts import REASONS as REASONS
 from .counts import reasons as reasons
+from .files import load as load
 from .follow import TrackFollower as TrackFollower
 from .follow import read_in_turns as read_in_turns
 from .hangs import Hang as Hang
@@ -49,7 +50,6 @@ from .others import OtherTraffic as OtherTraffic
 from .others import models_beside as models_beside
 from .others import other_traffic as other_traffic
 from .run import Run as Run
-from .run import load as load
 from .run import run_of as run_of
 from .waits import Waits as Waits
 from .waits import process_groups as process_groups

@@ -39,24 +39,36 @@ class RankClock:
         self._at = np.array([c.time_ns for c in ordered], dtype=np.int64)
         self._offset = np.array([c.offset_ns for c in ordered], dtype=np.int64)
         self._uncertainty = np.array([c.uncertainty_ns for c in ordered], dtype=np.int64)
+        self._run, self._reference = run, reference
         self._is_reference = run is not None and run.rank == 0
-        self._by_wall = 0
-        if run is not None and reference is not None and not self._is_reference:
-            self._by_wall = (run.wall_anchor_ns - run.host_anchor_ns) - (
-                reference.wall_anchor_ns - reference.host_anchor_ns
-            )
 
     @property
     def is_known(self) -> bool:
         """Whether the clock was measured, or is rank 0's own."""
         return self._is_reference or len(self._at) > 0
 
+    @property
+    def is_placed(self) -> bool:
+        """Whether anything places the rank beside rank 0, be it wall clocks."""
+        return self.is_known or None not in (self._run, self._reference)
+
+    def wall(self, host_ns: Ints) -> Ints | None:
+        """Return the times by rank 0's machine's wall clock, ns since the epoch.
+
+        By the rank's own where rank 0's file is missing; ``None`` where nothing tells.
+        """
+        if self._reference is None:
+            return None if self._run is None else host_ns + self._run.wall_ns(0)
+        return self.common(host_ns) + self._reference.wall_ns(0) if self.is_placed else None
+
     def common(self, host_ns: Ints) -> Ints:
         """Return the times in rank 0's host clock, ns."""
         if self._is_reference:
             return host_ns
         if not len(self._at):
-            return host_ns + self._by_wall
+            if self._run is None or self._reference is None:
+                return host_ns
+            return host_ns + (self._run.wall_ns(0) - self._reference.wall_ns(0))
         # Offsets may be larger than a double holds to the ns: interpolate what differs.
         base = int(self._offset[0])
         moved = np.interp(

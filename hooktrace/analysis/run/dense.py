@@ -2,13 +2,11 @@
 
     Run --settled_steps--> RankRows of each rank --> StepArrays: float64, NaN where unknown
 
-Which steps count ``run/counts.py`` says.
-
-Bytes and errors are those of checked steps too.  Times of day count
-from the first bucket of their step on any rank, in rank 0's clock, so that a double holds them to
-the nanosecond.  An array is made when it is first asked for, and those that few ask for are not
-kept.  What is asked of buckets is asked of ``detailed``, or of ``sample``, which have no place for
-steps without buckets.
+Which steps count ``counts.py`` says; bytes and errors are those of checked steps too.  Times of day
+count from the first bucket of their step on any rank, in rank 0's clock, so that a double holds
+them to the nanosecond.  An array is made when it is first asked for, and those that few ask for are
+not kept.  What is asked of buckets is asked of ``detailed``, or of ``sample``, which have no place
+for steps without buckets.
 """
 
 from __future__ import annotations
@@ -23,11 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import AssignmentRecord, BucketLayout, ErrorRecord, Unit
-from .clock import RankClock
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
 from .counts import CHECKED, COUNTS, HANG, reasons
+from .rows import BucketRows, Column, Values
 from .run import Run, once
-from .tables import BucketRows, Column, Values
 from .waits import Waits, waits
 
 Floats = npt.NDArray[np.float64]
@@ -95,7 +92,6 @@ class RankRows:
     """The rows of one rank that count; ``all_...``: also of steps that were checked, or hung."""
 
     table: BucketRows
-    clock: RankClock
     steps: Bools
     buckets: Bools
     all_steps: Bools
@@ -123,7 +119,7 @@ class RankRows:
     @property
     def first_ready(self) -> Ints:
         """When the first bucket of each step was ready, in rank 0's clock."""
-        return self.clock.common(self.of_steps("first_ready"))
+        return self.table.clock.common(self.of_steps("first_ready"))
 
 
 class StepArrays:
@@ -161,7 +157,13 @@ class StepArrays:
 
         Arrays (R, S, B) are asked of these: of a long run the files have the buckets of few steps.
         """
-        return self._having_buckets([own.buckets for own in self._rows])
+        there = np.unique(np.concatenate([own.of_buckets("step") for own in self._rows]))
+        if len(there) in (0, len(self.steps)):
+            return self
+        return self._of_rows(
+            replace(own, steps=own.steps & np.isin(own.track.steps.step, there))
+            for own in self._rows
+        )
 
     @cached_property
     def sample(self) -> StepArrays:
@@ -169,26 +171,15 @@ class StepArrays:
 
         Where the files have the buckets of some steps only, most of these may be slow ones.
         """
-        buckets = []
+        found = []
         for own in self._rows:
             steps = own.track.steps
             those = steps.step[steps.standing_for(own.steps)]
-            buckets.append(own.buckets & np.isin(own.track.buckets.step, those))
-        pairs = zip(buckets, self._rows, strict=True)
-        if all(np.array_equal(one, own.buckets) for one, own in pairs):
-            return self.detailed
-        return self._having_buckets(buckets)
-
-    def _having_buckets(self, buckets: list[Bools]) -> StepArrays:
-        """Return the steps of some buckets, and these; this where it is the same."""
-        pairs = list(zip(self._rows, buckets, strict=True))
-        there = np.unique(np.concatenate([own.track.buckets.step[at] for own, at in pairs]))
-        if len(there) in (0, len(self.steps)) and all(own.buckets is at for own, at in pairs):
-            return self
-        return self._of_rows(
-            replace(own, buckets=at, steps=own.steps & np.isin(own.track.steps.step, there))
-            for own, at in pairs
-        )
+            is_in = np.isin(own.track.buckets.step, those)
+            found.append(replace(own, buckets=own.buckets & is_in))
+        pairs = zip(found, self._rows, strict=True)
+        is_all = all(np.array_equal(one.buckets, own.buckets) for one, own in pairs)
+        return (self if is_all else self._of_rows(found)).detailed
 
     def _of_rows(self, rows: Iterable[RankRows]) -> StepArrays:
         return StepArrays(self._run, (self.model, self.hook), self.rebuild, [*rows])
@@ -203,14 +194,14 @@ class StepArrays:
         at = int(np.searchsorted(self.steps, step))
         return at if at < len(self.steps) and self.steps[at] == step else UNKNOWN
 
-    def _steps(self, values: Callable[[int, RankRows], Ints | Floats]) -> Floats:
+    def _steps(self, values: Callable[[RankRows], Ints | Floats]) -> Floats:
         """Return what ``values`` gives for the steps of each rank, (R, S)."""
         found = np.full((len(self.ranks), len(self.steps)), np.nan)
-        for i, own in enumerate(self._rows):
-            found.flat[self._step_at[i]] = values(i, own)
+        for at, own in zip(self._step_at, self._rows, strict=True):
+            found.flat[at] = values(own)
         return found
 
-    def _buckets(self, values: Callable[[int, RankRows], Ints | Floats], *count: int) -> Floats:
+    def _buckets(self, values: Callable[[RankRows], Ints | Floats], *count: int) -> Floats:
         """Return what ``values`` gives for the buckets of each rank, (R, S, B).
 
         Those of one bucket lie side by side, since most medians are of one bucket.  ``count``: how
@@ -218,23 +209,23 @@ class StepArrays:
         """
         shape = *count, len(self.buckets), len(self.ranks), len(self.steps)
         found = np.full((*count, math.prod(shape[-3:])), np.nan)
-        for i, own in enumerate(self._rows):
-            found[..., self._bucket_at[i]] = values(i, own)
+        for at, own in zip(self._bucket_at, self._rows, strict=True):
+            found[..., at] = values(own)
         return np.moveaxis(found.reshape(shape), -3, -1)
 
     def by_step(self, column: str) -> Floats:
         """Return a column of the steps, (R, S)."""
-        return self._steps(lambda _, own: _known(own.of_steps(column)))
+        return self._steps(lambda own: _known(own.of_steps(column)))
 
     def column(self, name: str) -> Floats:
         """Return a column of the buckets, (R, S, B)."""
-        return self._buckets(lambda _, own: _known(own.of_buckets(name)))
+        return self._buckets(lambda own: _known(own.of_buckets(name)))
 
     def of_each_bucket(self, column: Column, *, with_checked: bool) -> list[Floats]:
         """Return a column of the bucket table, of each bucket on all ranks and steps, flat."""
         every = (replace(x, steps=x.all_steps, buckets=x.all_buckets) for x in self._rows)
         of = self._of_rows(every) if with_checked else self
-        values = of._buckets(lambda _, own: _floats(column.of(own.table)[own.buckets]))
+        values = of._buckets(lambda own: _floats(column.of(own.table)[own.buckets]))
         return [values[..., b].ravel() for b in np.searchsorted(of.buckets, self.buckets).tolist()]
 
     @cached_property
@@ -249,7 +240,7 @@ class StepArrays:
         A rank that comes late to a step has the long period in the step before, those that wait for
         it in the step itself: no mean or median of two ranks tells which of the two steps is long.
         """
-        begun = self._steps(lambda i, own: own.first_ready - self._started(self._step_at[i]))
+        begun = self._steps(lambda own: own.first_ready - self._origin_of(own, "steps"))
         found: Floats = np.fmin.reduce(begun + self.period, axis=0)
         return found
 
@@ -272,23 +263,19 @@ class StepArrays:
             found |= own.track.units_of(own.all_buckets)
         return found
 
-    def _assignments(self) -> Iterator[AssignmentRecord]:
-        """Yield the assignments of this rebuild: of the lowest rank first, and there the newest."""
-        for own in self._rows:
-            for one in reversed(own.track.records.assignments):
-                if (one.model, one.rebuild) == (self.model, self.rebuild):
-                    yield one
-
-    @property
+    @cached_property
     def layout(self) -> AssignmentRecord | None:
         """The newest layout of this rebuild, of the lowest rank that has one."""
-        return next(self._assignments(), None)
+        every = (one for own in self._rows for one in reversed(own.track.records.assignments))
+        mine = (one for one in every if (one.model, one.rebuild) == (self.model, self.rebuild))
+        return next(mine, None)
 
     @cached_property
     def entries(self) -> dict[int, BucketLayout]:
         """What assignments of this rebuild say of each bucket, by its number."""
-        every = reversed(list(self._assignments()))
-        return {bucket.bucket: bucket for layout in every for bucket in layout.buckets}
+        every = (item for own in reversed(self._rows) for item in own.track.entries.items())
+        mine = self.model, self.rebuild
+        return {bucket: entry for (*of, bucket), entry in every if (*of,) == mine}
 
     @property
     def bucket_bytes(self) -> Floats:
@@ -316,27 +303,32 @@ class StepArrays:
     def _origin(self) -> Ints:
         """When the first bucket was ready on any rank, by rank 0's clock, (S,)."""
         origin: Ints = np.full(len(self.steps), np.iinfo(np.int64).max)
-        for at, own in zip(self._step_at, self._rows, strict=True):
-            np.minimum.at(origin, at % len(origin), own.first_ready)
+        for own in self._rows:
+            place = np.searchsorted(self.steps, own.of_steps("step"))
+            np.minimum.at(origin, place, own.first_ready)
         return origin
 
-    def _started(self, at: Ints) -> Ints:
-        """Return the origin of the step of rows that stand so in an array."""
-        return self._origin[at % max(1, len(self._origin))]
+    def _origin_of(self, own: RankRows, rows: str) -> Ints:
+        """Return the origin of the step of a rank's ``steps``, or of each of its ``buckets``."""
+        step = own.of_steps("step") if rows == "steps" else own.of_buckets("step")
+        return self._origin[np.searchsorted(self.steps, step)]
 
     @cached_property
     def called(self) -> Floats:
         """When the hook was called, (R, S, B)."""
-        return self._buckets(
-            lambda i, own: (
-                own.clock.common(own.of_buckets("called")) - self._started(self._bucket_at[i])
-            )
-        )
+
+        def since_origin(own: RankRows) -> Ints:
+            called = own.table.clock.common(own.of_buckets("called"))
+            return called - self._origin_of(own, "buckets")
+
+        return self._buckets(since_origin)
 
     @cached_property
     def uncertainty(self) -> Floats:
         """By how much ``called`` may be off beside another rank's, (R, S, B)."""
-        return self._buckets(lambda _, own: _known(own.clock.uncertainty(own.of_buckets("called"))))
+        return self._buckets(
+            lambda own: _known(own.table.clock.uncertainty(own.of_buckets("called")))
+        )
 
     def delays(self, of: Bools) -> Floats:
         """Return the median ns by which each rank has a bucket ready after the first one, (R, B).
@@ -362,7 +354,7 @@ class StepArrays:
 
     def _since_called(self, column: str) -> Floats:
         return self.called + self._buckets(
-            lambda _, own: np.where(own.having("untimed"), np.nan, own.of_buckets(column))
+            lambda own: np.where(own.having("untimed"), np.nan, own.of_buckets(column))
         )
 
     @cached_property
@@ -380,14 +372,17 @@ class StepArrays:
     @cached_property
     def stages(self) -> dict[str, Floats]:
         """Time in each stage that occurs, (R, S, B), in their order; 0 where a bucket has none."""
-        of_rank = (np.repeat(x.buckets, x.track.buckets.stages) for x in self._rows)
-        names = (x.track.stages.name[at] for x, at in zip(self._rows, of_rank, strict=True))
-        occur = np.unique(np.concatenate([np.unique(one) for one in names])).tolist()
+        occur: list[int] = sorted(set().union(*map(self._stages_of, self._rows)))
         found = self._buckets(
-            lambda _, own: own.track.time_in_stages()[own.buckets].T[occur], len(occur)
+            lambda own: own.track.time_in_stages()[own.buckets].T[occur], len(occur)
         )
         found[:, np.isnan(self.done)] = np.nan
         return {STAGE_NAMES[i]: ns for i, ns in zip(occur, found, strict=True)}
+
+    @staticmethod
+    def _stages_of(own: RankRows) -> set[int]:
+        is_own = np.repeat(own.buckets, own.track.buckets.stages)
+        return {*np.unique(own.track.stages.name[is_own]).tolist()}
 
     @property
     def waits(self) -> Waits:
@@ -397,7 +392,7 @@ class StepArrays:
     @cached_property
     def waited(self) -> Floats:
         """How long each bucket waited on the wire, (R, S, B)."""
-        return self._buckets(lambda _, own: _known(own.table.waited.ns[own.buckets]))
+        return self._buckets(lambda own: _known(own.table.waited.ns[own.buckets]))
 
     @property
     def wait_unknown(self) -> str | None:
@@ -430,7 +425,7 @@ class StepArrays:
         NaN where nobody waited, and where clocks do not tell.
         """
         longest = np.nan_to_num(self.waited, nan=-1.0).argmax(axis=0)[None]
-        whom = self._buckets(lambda _, own: _known(own.table.waited.last[own.buckets]))
+        whom = self._buckets(lambda own: _known(own.table.waited.last[own.buckets]))
         found: Floats = np.take_along_axis(whom, longest, axis=0)[0]
         return found
 
@@ -517,9 +512,7 @@ def settled_steps(run: Run, model: str) -> StepArrays | None:
         steps, settled = rows & (why == COUNTS), rows & np.isin(why, (COUNTS, CHECKED, HANG))
         buckets = _buckets_of(track, track.steps.step[settled], model, last)
         out = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
-        found.append(
-            RankRows(BucketRows(run, i), run.clocks[i], steps, buckets & ~out, settled, buckets)
-        )
+        found.append(RankRows(BucketRows(run, i), steps, buckets & ~out, settled, buckets))
     names = [names for track in run.tracks for names in track.models if names[0] == model]
     return StepArrays(run, names[-1], last, found)
 

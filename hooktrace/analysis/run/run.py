@@ -1,6 +1,6 @@
 """Ranks side by side, each with its clock.
 
-find_records(logdir) --> files by rank --load, a process a core--> Run
+tracks of ranks --run_of--> Run
 what several views ask of a run --once--> worked out once
 """
 
@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ...records import RunInfo
 from ...records.base import MOST_RANKS
-from ...records.files import size_of
 from .clock import RankClock
 from .columns import RankTrack
-from .engines import LOCAL, each_on
 
 
 class Unread(NamedTuple):
@@ -104,33 +102,6 @@ def once(
         return found
 
     return answer
-
-
-def load(
-    traces: dict[int, list[Path]],
-    *,
-    processes: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    on: str = LOCAL,
-    every: int = 1,
-) -> Run:
-    """Read the files of many ranks, in ``processes`` at once: as many as there are cores.
-
-    ``progress`` is told, after each rank, how many bytes of how many have been read.  ``on``: who
-    reads (``engines.py``).  ``every``: of the steps whose number it divides the buckets are read,
-    of all others their own line alone.
-    """
-    files = [traces[rank] for rank in sorted(traces)]
-    sizes = [size_of(paths) for paths in files]
-    total, done = sum(sizes), 0
-    tracks = []
-    found = each_on(on, files, total, processes=processes, every=every)
-    for track, size in zip(found, sizes, strict=True):
-        tracks.append(track)
-        done += size
-        if progress is not None:
-            progress(done, total)
-    return replace(run_of(tracks), every=every)
 
 
 def run_of(tracks: Sequence[RankTrack]) -> Run:

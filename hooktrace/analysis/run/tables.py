@@ -1,196 +1,36 @@
-"""A run as tables of numpy: columns, each declared once with how its values come about.
+"""The tables of a run, and their columns, each declared once with how its values come about.
 
-    Run --Rows of each rank--> Column.of --> masked arrays --rank after rank--> all of ``made``
-
-A value that is not known is masked.  Times are ns of rank 0's host clock.  A rank whose clock
-nobody measured stands by its wall clock, and its ``clock_uncertainty_ns`` is not known; where rank
-0's file is missing too, its times are not known.  Wall-clock times are rank 0's machine's, or where
-its file is missing, the rank's own.
+``TABLES`` names them all; data frames hand them out, and the report shows those columns of
+``BUCKETS`` that have ``shown``.  ``dtype`` is pandas's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ...records import RunInfo
-from .columns import STAGE_NAMES, UNKNOWN, Bools, BucketColumns, Ints, StepColumns
-from .run import Run, once
+from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, StepColumns
+from .counts import COUNTS, reasons
+from .dense import Floats, known, known_middle, mean, spread
+from .rows import (
+    BucketRows,
+    Column,
+    Rows,
+    Shown,
+    Values,
+    always,
+    distinct,
+    flag,
+    known_of,
+    objects,
+    sometimes,
+    where,
+)
+from .run import Run
 from .waits import Waited, waits
-
-_T = TypeVar("_T")
-
-Values = np.ma.MaskedArray[Any, Any]
-"""One column; names and texts are objects."""
-
-
-def where(values: npt.NDArray[Any], known: Bools | bool) -> Values:
-    """Return values that are known in some rows."""
-    return np.ma.MaskedArray(values, np.logical_not(known))
-
-
-def known_of(values: Ints) -> Values:
-    """Return numbers that are not known where they are ``UNKNOWN``."""
-    return where(values.astype(np.int64), values != UNKNOWN)
-
-
-def objects(values: Iterable[Any]) -> Values:
-    """Return texts, and what else is no number, which are not known where they are ``None``."""
-    found = [*values]
-    content = np.empty(len(found), object)
-    content[:] = found
-    return np.ma.MaskedArray(content, np.array([one is None for one in found], np.bool_))
-
-
-class Shown(NamedTuple):
-    """How the report shows a column of the bucket table, which data frames have anyway.
-
-    ``fact``: the field of the report's ``BucketFacts``, of what ``summed`` makes of a bucket's
-    values on all ranks and steps, flat, NaN where unknown.  ``with_checked``: in checked steps too.
-    ``summed`` is ``None`` where the report makes the fact in another way.  ``heading``: what it is
-    called; without one only the report's JSON has it.  ``about``: what is to know of it below the
-    report's table; ``rank``: in which order that leaves columns out where there is no room, the
-    highest first.
-    """
-
-    fact: str
-    summed: Callable[[npt.NDArray[np.float64]], Any] | None
-    heading: str = ""
-    about: str = ""
-    rank: int = 0
-    with_checked: bool = False
-
-
-class Column(NamedTuple):
-    """A column: its name, its pandas dtype, what it holds, and its values in a rank's ``Rows``.
-
-    ``Int64`` has NA where a value is not known and ``float64`` NaN; ``int64`` and ``bool`` are
-    always known.  Names say the unit.
-    """
-
-    name: str
-    dtype: str
-    what: str
-    of: Callable[[Any], Values]
-    shown: Shown | None = None
-
-
-_NOTHING: Ints = np.zeros(0, np.int64)
-
-
-class Rows:
-    """One rank's rows of a table; ``i``: the rank's place in the run.
-
-    ``columns``: what the rows are of.  ``host``: the host's time by which a row lies in the run,
-    where ``host_known``.
-    """
-
-    columns: BucketColumns | StepColumns
-
-    def __init__(self, run: Run, i: int, columns: BucketColumns | StepColumns, host: Ints) -> None:
-        self.run, self.i, self.track, self._clock = run, i, run.tracks[i], run.clocks[i]
-        self.columns, self.host = columns, host
-        self.host_known: Bools | bool = True
-        own, self._rank_0 = self.track.records.run, _rank_0(run)
-        self._is_placed = self._clock.is_known or None not in (self._rank_0, own)
-        self._anchor = self._rank_0 or own
-
-    def column(self, name: str) -> Ints:
-        """Return a field of ``columns``, a value a row."""
-        found: Ints = getattr(self.columns, name)
-        return found
-
-    def common(self, host: Ints, known: Bools | bool = True) -> Values:
-        """Return times of day by rank 0's clock."""
-        return where(self._clock.common(host), np.logical_and(known, self._is_placed))
-
-    def wall(self) -> Values:
-        """Return the wall-clock time of ``host``, ns since the epoch."""
-        at = self.host if self._rank_0 is None else self._clock.common(self.host)
-        if self._anchor is None or not (self._is_placed or self._rank_0 is None):
-            return where(at, known=False)
-        to_wall = self._anchor.wall_anchor_ns - self._anchor.host_anchor_ns
-        return where(at + to_wall, self.host_known)
-
-    def uncertainty(self) -> Values:
-        """Return by how much ``host`` may be off beside another rank's."""
-        unsure = self._clock.uncertainty(self.host)
-        return where(unsure, np.logical_and(unsure != UNKNOWN, self.host_known))
-
-    def _of_any_model(self, of_model: Callable[[str], Waited]) -> Waited:
-        """Return the waits of all models; each row is of one of them, and unknown of the others."""
-        found = [of_model(model) for model in self.run.model_names]
-        return Waited(*np.max(found, axis=0)) if found else Waited(_NOTHING, _NOTHING)
-
-
-class BucketRows(Rows):
-    """One rank's buckets; ``timed``: of which it is known when they were ready and done."""
-
-    columns: BucketColumns
-
-    def __init__(self, run: Run, i: int) -> None:
-        columns = run.tracks[i].buckets
-        super().__init__(run, i, columns, columns.called)
-        self.timed: Bools = ~columns.having("untimed")
-
-    def fact(self, of: Callable[[Any], Any]) -> Values:
-        """Return something of each bucket's facts."""
-        return objects(map(of, self.track.facts))[self.column("facts")]
-
-    @cached_property
-    def waited(self) -> Waited:
-        """What the buckets' wire stages waited."""
-        return self._of_any_model(lambda model: waits(self.run, model).by_bucket(self.i))
-
-    @property
-    def wire_ns(self) -> Ints:
-        """How long the buckets were on the wire."""
-        return self.track.time_in_stages()[:, STAGE_NAMES.index("wire")]
-
-
-@once
-def _rank_0(run: Run) -> RunInfo | None:
-    runs = (track.records.run for track in run.tracks)
-    return next((one for one in runs if one and one.rank == 0), None)
-
-
-def distinct(values: Iterable[_T]) -> tuple[_T, ...]:
-    """Return values in the order in which they first come, each once."""
-    return tuple(dict.fromkeys(values))
-
-
-def made(of: Iterable[Any], columns: Sequence[Column]) -> dict[str, Values]:
-    """Return each column by its name, of some ranks' rows one after another."""
-    # Rank by rank, so that what a rank's rows keep for several columns goes before the next one's.
-    parts = [[column.of(rows) for column in columns] for rows in of]
-    return {c.name: _joined([one[i] for one in parts], c) for i, c in enumerate(columns)}
-
-
-def _joined(parts: Sequence[Values], column: Column) -> Values:
-    if not parts:
-        kind = column.dtype if column.dtype in ("int64", "bool") else object
-        return where(np.zeros(0, kind), known=True)
-    found: Values = np.ma.concatenate(parts)
-    return found
-
-
-def always(name: str) -> Callable[[Rows], Values]:
-    """Return what makes a column of a field that is known in each row."""
-    return lambda rows: where(rows.column(name).astype(np.int64), known=True)
-
-
-def sometimes(name: str) -> Callable[[Rows], Values]:
-    """Return what makes a column of a field that may be ``UNKNOWN``."""
-    return lambda rows: known_of(rows.column(name))
-
-
-def flag(name: str) -> Callable[[Rows], Values]:
-    """Return what makes a column of one of ``FLAGS``."""
-    return lambda rows: where(rows.columns.having(name), known=True)
 
 
 def _transfer(rows: Any) -> Values:
@@ -244,3 +84,303 @@ WAIT = Column(
     lambda r: known_of(r.waited.ns),
 )
 TRANSFER = Column("transfer_ns", "Int64", "rest of the wire time", _transfer)
+
+
+def _most_bytes(values: Floats) -> int:
+    return int(np.fmax.reduce(values, initial=0.0))
+
+
+def _sized(rows: BucketRows) -> Values:
+    """Return the bytes of gradients, where a layout or the line itself tells."""
+    told = np.array([fact.dtype != "unknown" for fact in rows.track.facts], np.bool_)
+    return where(rows.columns.gradient_bytes.astype(np.int64), told[rows.columns.facts])
+
+
+def _of_unit(field: str) -> Callable[[BucketRows], Values]:
+    return lambda rows: rows.fact(lambda fact: getattr(fact.unit, field, None))
+
+
+def _turns(rows: BucketRows) -> Values:
+    turns = [UNKNOWN if fact.unit is None else fact.unit.repeat for fact in rows.track.facts]
+    return known_of(np.array(turns, np.int64)[rows.columns.facts])
+
+
+def _of_errors(field: str) -> Callable[[BucketRows], Values]:
+    def column(rows: BucketRows) -> Values:
+        found = np.full(len(rows.columns), np.nan)
+        for row, error in rows.track.errors.items():
+            value = getattr(error, field)
+            found[row] = np.nan if value is None else value
+        return where(found, known=True)
+
+    return column
+
+
+def _exceptions(rows: BucketRows) -> Values:
+    return objects(map(rows.track.exceptions.get, range(len(rows.columns))))
+
+
+BUCKETS = (
+    *WHOSE,
+    Column("bucket", "int64", "index in its rebuild, in the order of the gradients",
+           always("bucket")),
+    Column("is_last", "bool", "whether its gradients come last", flag("is_last")),
+    Column("unit", "string", "the unit of a sharded model; NA for a bucket",
+           _of_unit("name")),
+    Column("collective", "string", "the unit's collective: all_gather, reduce_scatter, ...",
+           _of_unit("collective")),
+    Column("phase", "string", "forward or backward; units only", _of_unit("phase")),
+    Column("repeat", "Int64", "position among such calls of the step, from 0; units only", _turns),
+    Column("exposed_ns", "Int64", "how long training waited for the unit's collective",
+           sometimes("exposed"),
+           Shown("exposed", spread, "exposed", "exposed: what training waits for it")),
+    Column("dtype", "category", "torch's name of the gradients' type",
+           lambda r: r.fact(lambda fact: fact.dtype)),
+    Column("time", WALL, "wall-clock time of called_ns", BucketRows.wall),
+    Column("called_ns", "Int64", "when DDP called the hook, on the host",
+           lambda r: r.common(r.columns.called)),
+    Column("launched_ns", "Int64", "when the hook returned its future, on the host",
+           lambda r: r.common(r.columns.called + r.columns.launched_after)),
+    Column("ready_ns", "Int64",
+           "when the gradients were there; on a device, by its own clock from where the host "
+           "called the step's first hook",
+           lambda r: r.common(r.columns.ready, r.timed)),
+    Column("done_ns", "Int64", "when the result was there, by the clock of ready_ns",
+           lambda r: r.common(r.columns.done, r.timed)),
+    UNSURE,
+    Column("duration_ns", "Int64", "done_ns less ready_ns",
+           lambda r: where(r.columns.done - r.columns.ready, r.timed),
+           Shown("duration", spread, "time", "time: from ready to done")),
+    # Whoever is last waits for nobody: a median may be 0 whatever the others wait.
+    WAIT._replace(shown=Shown("wait_ns", lambda values: known(mean(values)), "wait")),
+    TRANSFER._replace(shown=Shown("transfer_ns", known_middle)),
+    GRADIENT_BYTES._replace(of=_sized, shown=Shown("gradient_bytes", _most_bytes, "gradients")),
+    WIRE_BYTES._replace(
+        shown=Shown("wire_bytes", known_middle, "sent", rank=3, with_checked=True)
+    ),
+    BUS_BYTES,
+    Column("error_relative_l2", "float64", "error of the result, |x - r| / |r|, where sampled",
+           _of_errors("relative_l2"),
+           Shown("error", None, "error", "error: relative L2")),
+    Column("error_cosine", "float64", "cosine of the result and the lossless average",
+           _of_errors("cosine")),
+    Column("exception", "string", "what the hook raised; NA where it did not", _exceptions),
+    *KINDS,
+)  # fmt: skip
+
+SHOWN = [(column, column.shown) for column in BUCKETS if column.shown is not None]
+"""Those that the report shows too, and how."""
+
+
+class _StepRows(Rows):
+    """One rank's steps."""
+
+    columns: StepColumns
+
+    def __init__(self, run: Run, i: int) -> None:
+        steps = run.tracks[i].steps
+        super().__init__(run, i, steps, steps.first_ready)
+
+    @cached_property
+    def counts(self) -> Bools:
+        found: Bools = reasons(self.run)[self.i] == COUNTS
+        return found
+
+    @property
+    def stands_for_all(self) -> Bools:
+        found = np.zeros(len(self.columns), np.bool_)
+        for number in range(len(self.track.models)):
+            found |= self.columns.standing_for(self.counts & (self.columns.model == number))
+        return found
+
+
+class _StageRows(BucketRows):
+    """One rank's stages, or those on the wire; ``of``: the row of each one's bucket."""
+
+    def __init__(self, run: Run, i: int, *, on_wire: bool = False) -> None:
+        super().__init__(run, i)
+        names = self.track.stages.name
+        self.at = np.flatnonzero(names == STAGE_NAMES.index("wire") if on_wire else names >= 0)
+        self.of = self.track.bucket_of_stages()[self.at]
+        self.names = names[self.at].astype(np.int64)
+        self.timed = self.host_known = self.timed[self.of]
+        self.host = self.end_of("start")
+
+    def column(self, name: str) -> Ints:
+        return super().column(name)[self.of]
+
+    def end_of(self, name: str) -> Ints:
+        """Return when stages began (``start``) or ended (``end``), by the rank's clock."""
+        found: Ints = getattr(self.track.stages, name)[self.at]
+        return self.columns.ready[self.of] + found
+
+    @property
+    def wire_ns(self) -> Ints:
+        stages = self.track.stages
+        return stages.end[self.at].astype(np.int64) - stages.start[self.at]
+
+    @cached_property
+    def waited(self) -> Waited:
+        found = self.each_waited(lambda model: waits(self.run, model).waited[self.i])
+        return Waited(*(values[self.at] for values in found))
+
+
+class _Model:
+    """One model with one hook: what all ranks have of it."""
+
+    def __init__(self, run: Run, names: tuple[str, str]) -> None:
+        self.run, self.names = run, names
+        self.steps: set[int] = set()
+        self.counting: set[int] = set()
+        self.rebuilds: set[int] = set()
+        self.ranks, self.is_sharded = 0, False
+        for track, reason in zip(run.tracks, reasons(run), strict=True):
+            if names not in track.models:
+                continue
+            mine = track.steps.model == track.models.index(names)
+            self.steps |= set(track.steps.step[mine].tolist())
+            self.counting |= set(track.steps.step[mine & (reason == COUNTS)].tolist())
+            self.rebuilds |= set(track.steps.rebuild[mine].tolist())
+            self.ranks += bool(mine.any())
+            self.is_sharded |= bool(track.steps.having("sharded")[mine].any())
+
+
+def _one(value: Any) -> Values:
+    """Return the only row of a rank or model."""
+    return np.ma.MaskedArray([0 if value is None else value], [value is None])
+
+
+def _text(value: str | None) -> Values:
+    return objects([value])
+
+
+def _of_run(rows: Rows, field: str) -> Any:
+    """Return what a rank's file says of its process; ``None`` where it does not."""
+    return getattr(rows.track.records.run, field, None)
+
+
+def _last(rows: _StageRows) -> Values:
+    ranks, last = np.array([track.rank for track in rows.run.tracks]), rows.waited.last
+    return where(ranks[last], last != UNKNOWN)
+
+
+STEPS = (
+    *WHOSE,
+    Column("time", WALL, "wall-clock time of first_ready_ns", _StepRows.wall),
+    Column("first_ready_ns", "Int64", "when the first bucket's gradients were there",
+           lambda r: r.common(r.columns.first_ready)),
+    Column("last_ready_ns", "Int64",
+           "when the last bucket's were; on a device: its hook was called",
+           lambda r: r.common(r.columns.last_ready)),
+    Column("done_ns", "Int64", "when all results were there; on a device: had been enqueued",
+           lambda r: r.common(r.columns.done)),
+    UNSURE,
+    Column("period_ns", "Int64", "from the step's first bucket to the next step's",
+           sometimes("period")),
+    Column("exposed_ns", "Int64",
+           "communication after the last gradient, not hidden by backward; of a sharded model "
+           "what training waited for all units",
+           sometimes("exposed")),
+    Column("communication_ns", "Int64", "time with at least one bucket in flight",
+           sometimes("communication")),
+    Column("wire_in_flight_ns", "Int64", "time with at least one collective on the wire",
+           sometimes("wire_in_flight")),
+    GRADIENT_BYTES,
+    WIRE_BYTES,
+    BUS_BYTES,
+    Column("bucket_count", "int64", "buckets of the step", always("bucket_count")),
+    *KINDS,
+    Column("sharded", "bool", "whether the model is under FSDP2: units have the rows of buckets",
+           flag("sharded")),
+    Column("complete", "bool", "whether all its buckets ended",
+           lambda r: where(~r.columns.having("incomplete"), known=True)),
+    Column("counts", "bool", "whether its times enter the report's statistics",
+           lambda r: where(r.counts, known=True)),
+    Column("stands_for_all", "bool",
+           "whether its buckets enter them too: the file has them whatever they took, not for "
+           "being slow",
+           lambda r: where(r.stands_for_all, known=True)),
+)  # fmt: skip
+
+_BUCKET = Column("bucket", "int64", "index of its bucket", always("bucket"))
+_SPAN = (
+    Column("time", WALL, "wall-clock time of start_ns", Rows.wall),
+    Column("start_ns", "Int64", "when the rank began it",
+           lambda r: r.common(r.end_of("start"), r.timed)),
+    Column("end_ns", "Int64", "when it ended", lambda r: r.common(r.end_of("end"), r.timed)),
+    UNSURE,
+    Column("duration_ns", "Int64", "end_ns less start_ns", lambda r: where(r.wire_ns, r.timed)),
+)  # fmt: skip
+
+STAGES = (
+    *WHOSE,
+    _BUCKET,
+    Column("stage", "category", "serialization_wait, compress, queue, wire, decompress, ...",
+           lambda r: objects(STAGE_NAMES)[r.names]),
+    *_SPAN,
+    Column("derived", "bool", "worked out by the model of the backend's queue, not stamped",
+           lambda r: where(r.track.stages.derived[r.at], known=True)),
+)  # fmt: skip
+
+WAITS = (
+    *WHOSE,
+    _BUCKET,
+    *_SPAN,
+    WAIT,
+    TRANSFER,
+    Column("waited_for", "Int64", "the last rank, where the clocks tell", _last),
+)
+
+RANKS = (
+    Column("rank", "int64", "rank that has a file", lambda r: _one(r.track.rank)),
+    Column("host", "string", "name of its machine", lambda r: _text(_of_run(r, "host"))),
+    Column("pid", "Int64", "its process there", lambda r: _one(_of_run(r, "pid"))),
+    Column("local_rank", "Int64", "which of the job's processes it is there",
+           lambda r: _one(_of_run(r, "local_rank"))),
+    Column("torch_version", "string", "of its torch", lambda r: _text(_of_run(r, "torch_version"))),
+    Column("backend", "string", "of its process group", lambda r: _text(_of_run(r, "backend"))),
+    Column("clock_known", "bool", "whether its clock was measured against rank 0's",
+           lambda r: _one(r.run.clocks[r.i].is_known)),
+    Column("steps", "int64", "steps that its files have, of all models",
+           lambda r: _one(len(r.columns))),
+    Column("counts", "int64", "those of them whose times enter the report's statistics",
+           lambda r: _one(int(np.count_nonzero(r.counts)))),
+    Column("closed", "bool", "whether its file was ended in order",
+           lambda r: _one(r.track.records.closed)),
+    Column("unread", "int64", "lines of its files that could not be read",
+           lambda r: _one(len(r.track.records.skipped) + r.track.records.unnamed)),
+)  # fmt: skip
+
+MODELS = (
+    Column("model", "string", "its name", lambda m: _text(m.names[0])),
+    Column("hook", "string", "name of its communication hook", lambda m: _text(m.names[1])),
+    Column("sharded", "bool", "whether it is under FSDP2", lambda m: _one(m.is_sharded)),
+    Column("ranks", "int64", "ranks that have steps of it", lambda m: _one(m.ranks)),
+    Column("rebuilds", "int64", "bucket assignments that it had",
+           lambda m: _one(len(m.rebuilds))),
+    Column("steps", "int64", "steps that any rank has", lambda m: _one(len(m.steps))),
+    Column("counts", "int64", "those of them that enter the report's statistics on any rank",
+           lambda m: _one(len(m.counting))),
+    Column("waits_unknown", "string", "why nothing is known of its waits; NA where it is",
+           lambda m: _text(waits(m.run, m.names[0]).why_unknown)),
+)  # fmt: skip
+
+
+def _of_ranks(rows: Callable[[Run, int], Rows]) -> Callable[[Run], Iterator[Any]]:
+    return lambda run: (rows(run, i) for i in range(len(run.tracks)))
+
+
+def _models(run: Run) -> Iterator[_Model]:
+    for names in distinct(pair for track in run.tracks for pair in track.models):
+        yield _Model(run, names)
+
+
+TABLES: dict[str, tuple[tuple[Column, ...], Callable[[Run], Iterator[Any]]]] = {
+    "steps": (STEPS, _of_ranks(_StepRows)),
+    "buckets": (BUCKETS, _of_ranks(BucketRows)),
+    "stages": (STAGES, _of_ranks(_StageRows)),
+    "waits": (WAITS, _of_ranks(partial(_StageRows, on_wire=True))),
+    "ranks": (RANKS, _of_ranks(_StepRows)),
+    "models": (MODELS, _models),
+}
+"""Columns, and what they are made of; by the name of the attribute of ``Run``."""

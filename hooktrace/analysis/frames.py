@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from ..report import RunReport, build_report
-from ..report.run_report import report_json
-from ..run import Run as ReadRun
-from ..run.files import read_run
-from ..run.tables import WALL, Column, Values, distinct, made
-from .columns import TABLES
+from .report import RunReport, build_report
+from .report.run_report import report_json
+from .run import Run as ReadRun
+from .run.files import read_run
+from .run.rows import Column, Values, distinct, made
+from .run.tables import TABLES, WALL
 
 
 class Run:
