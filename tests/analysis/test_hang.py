@@ -133,7 +133,7 @@ def test_the_docs_show_what_it_prints(tmp_path: Path) -> None:
 
 RECORD = SyntheticHang(step=120).record(SyntheticJob(), 5_000_000_000)
 HANG = Hang(
-    record=RECORD, start=RECORD.since_ns, end=None, last_word=None, failed=False, went_on=False,
+    record=RECORD, start=RECORD.since_ns, end=None, went_on=False, outcome="it lasts",
     ranks=(0, 1, 3),
 )  # fmt: skip
 

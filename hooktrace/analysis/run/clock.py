@@ -79,6 +79,10 @@ class RankClock:
         found: Ints = host_ns + base + np.rint(moved).astype(np.int64)
         return found
 
+    def at(self, host_ns: int) -> int:
+        """Return one time in rank 0's host clock, ns."""
+        return int(self.common(np.array([host_ns]))[0])
+
     def uncertainty(self, host_ns: Ints) -> Ints:
         """Return by how much ``common`` may be off, ns; ``UNKNOWN`` where nobody measured."""
         if self._is_reference:

@@ -16,7 +16,7 @@ import numpy as np
 from ...records import HangRecord
 from ...records.hang import first_line
 from .clock import RankClock
-from .columns import Ints, RankTrack, StepColumns
+from .columns import RankTrack
 from .run import Run, once
 
 _Key = tuple[int, str, int, int]
@@ -29,35 +29,17 @@ class Hang:
     ``record``: the last that was made while it lasted, whose ``message`` says what was the case.
     ``start``: when the wait began, and ``end``: when it was over, ns of rank 0's clock; ``end`` is
     ``None`` where no file knows of an end, and too late by the time until it was seen, or until the
-    step ended; on a device too early, by as much as the host called ahead of it.  ``last_word``:
-    what the record of its end says, ``None`` where there is none and steps alone tell.
-    ``failed``: that record says that what ranks waited in failed.  ``went_on``: it is over, it has
-    not failed, and no rank that waited has the step as broken off.  ``ranks``: whose files have
-    it.  ``is_by_device``: the steps that tell its end are timed by a device.
+    step ended; on a device too early, by as much as the host called ahead of it.  ``went_on``: it
+    is over, it has not failed, and no rank that waited has the step as broken off; ``outcome`` says
+    it in words, and after how long.  ``ranks``: whose files have it.
     """
 
     record: HangRecord
     start: int
     end: int | None
-    last_word: str | None
-    failed: bool
     went_on: bool
+    outcome: str
     ranks: tuple[int, ...]
-    is_by_device: bool = False
-
-    @property
-    def outcome(self) -> str:
-        """Whether it went on, and after how long, as far as that is known."""
-        if self.took_ns is None:
-            return "no end of it is recorded"
-        if self.failed and self.last_word:
-            return self.last_word
-        device = self.last_word is None and self.is_by_device
-        after = f"after {'about' if device else 'at most'} {self.took_ns / 1e9:.3g} s"
-        if not self.went_on:
-            return f"it was over {after}, but the step broke off"
-        told = "" if self.last_word is not None else ", by the steps that follow"
-        return f"it went on {after}{told}"
 
     @property
     def took_ns(self) -> int | None:
@@ -93,69 +75,61 @@ def _merged(run: Run, by_rank: dict[int, list[HangRecord]]) -> Hang:
     # A file may lack the last word on the kind: the one that was told most often has it.
     said = [one for one in max(lasting, key=len, default=records) if one.ended_after_ns is None]
     record = (said or records)[-1]
-    start, over = _start(run, record), [r for r in records if r.ended_after_ns is not None]
-    after = max((r.ended_after_ns or 0 for r in over), default=None)
-    end = _end_by_steps(run, record) if after is None else start + after
-    words = [first_line(r.message) for r in over if r.message != record.message]
-    last_word = (words or [""])[-1] if over else None
-    failed = any(r.failed for r in over)
-    return Hang(
-        record=record,
-        start=start,
-        end=None if end is None else max(end, start),
-        last_word=last_word,
-        failed=failed,
-        went_on=end is not None and not failed and not _broke_off(run, record),
-        ranks=tuple(sorted(by_rank)),
-        is_by_device=any(
-            track.steps.having("device").any() for track, _ in _that_waited(run, record)
-        ),
+    start, waited = _start(run, record), [r for r in run.ranks if r[0].rank in record.waiting]
+    over = [one for one in records if one.ended_after_ns is not None]
+    end = start + max(one.ended_after_ns or 0 for one in over) if over else _end(waited, record)
+    end = None if end is None else max(end, start)
+    failed, broke_off = (
+        any(one.failed for one in over),
+        any(_broke_off(t, record) for t, _ in waited),
     )
+    words = [first_line(one.message) for one in over if one.message != record.message]
+    if end is None:
+        outcome = "no end of it is recorded"
+    elif failed and words:
+        outcome = words[-1]
+    else:
+        is_by_device = any(track.steps.having("device").any() for track, _ in waited)
+        most = "about" if is_by_device and not over else "at most"
+        after = f"after {most} {(end - start) / 1e9:.3g} s"
+        outcome = f"it went on {after}" + ("" if over else ", by the steps that follow")
+        if failed or broke_off:
+            outcome = f"it was over {after}, but the step broke off"
+    went_on = end is not None and not failed and not broke_off
+    return Hang(record, start, end, went_on, outcome, tuple(sorted(by_rank)))
 
 
 def _start(run: Run, record: HangRecord) -> int:
     """Return when the wait began: by the clock of who recorded it, else by the wall clock."""
-    for track, clock in zip(run.tracks, run.clocks, strict=True):
-        if track.rank == record.rank and track.records.run is not None:
-            return int(clock.common(np.array([record.since_ns]))[0])
-    for track, clock in zip(run.tracks, run.clocks, strict=True):
-        if (info := track.records.run) is not None:
-            host = record.since_wall_ns - info.wall_anchor_ns + info.host_anchor_ns
-            return int(clock.common(np.array([host]))[0])
+    known = [(one.records.run, clock) for one, clock in run.ranks if one.records.run is not None]
+    for info, clock in known:
+        if info.rank == record.rank:
+            return clock.at(record.since_ns)
+    for info, clock in known:
+        return clock.at(record.since_wall_ns - info.wall_ns(0))
     return record.since_ns
 
 
-def _end_by_steps(run: Run, record: HangRecord) -> int | None:
+def _end(waited: list[tuple[RankTrack, RankClock]], record: HangRecord) -> int | None:
     """Return when the last of the ranks that waited had the step whole; ``None`` if one has not."""
     ends: list[int] = []
-    for track, clock in _that_waited(run, record):
+    for track, clock in waited:
         at = _whole_step_after(track, record)
         if at is None:
             return None
-        ends.append(int(clock.common(_done(track.steps, at))[0]))
+        steps = track.steps
+        done = steps.done[at]
+        if steps.having("device")[at]:  # the host knows only when it was enqueued
+            done = steps.first_ready[at] + steps.communication[at]
+        ends.append(clock.at(int(done)))
     return max(ends, default=None)
 
 
-def _done(steps: StepColumns, at: int) -> Ints:
-    """Return when a step was done; of one on a device the host knows only when it was enqueued."""
-    row = slice(at, at + 1)
-    by_device = steps.first_ready[row] + steps.communication[row]
-    return np.where(steps.having("device")[row], by_device, steps.done[row])
-
-
-def _broke_off(run: Run, record: HangRecord) -> bool:
-    """Return whether a rank that waited has the step as not complete, and no whole one after it."""
-    for track, _ in _that_waited(run, record):
-        steps = track.steps
-        own = track.is_of(steps, record.model) & (steps.step == record.step)
-        if (own & steps.having("incomplete")).any() and _whole_step_after(track, record) is None:
-            return True
-    return False
-
-
-def _that_waited(run: Run, record: HangRecord) -> list[tuple[RankTrack, RankClock]]:
-    ranks = zip(run.tracks, run.clocks, strict=True)
-    return [(track, clock) for track, clock in ranks if track.rank in record.waiting]
+def _broke_off(track: RankTrack, record: HangRecord) -> bool:
+    """Return whether a rank has the step as not complete, and no whole one after it."""
+    own = track.is_of(track.steps, record.model) & (track.steps.step == record.step)
+    is_cut = bool((own & track.steps.having("incomplete")).any())
+    return is_cut and _whole_step_after(track, record) is None
 
 
 def _whole_step_after(track: RankTrack, record: HangRecord) -> int | None:

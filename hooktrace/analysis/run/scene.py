@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from .dense import settled_steps
 from .hangs import Hang
 from .hangs import hangs as hangs_of
 from .order import LateRank, is_order_known, late_calls, late_ranks, why_nobody
-from .run import Run, once
+from .run import Run
 from .spans import MAX_ROWS, Bars, Spans, Steps, lanes_of
 from .waits import PIECES, Pieces, pieces_of
 from .waits import waits as waits_of
@@ -48,27 +48,11 @@ Floats = npt.NDArray[np.float64]
 _Record = TypeVar("_Record", AnomalyRecord, AssignmentRecord)
 
 
-class Placed(NamedTuple):
-    """Times of one rank, ns of rank 0's host clock.
+def _placed(track: RankTrack, clock: RankClock) -> tuple[Ints, ...]:
+    """Return when buckets were ready and done, and when steps began, were ready and ended.
 
-    ``ready``, ``done``: by row in ``buckets``; of ``untimed`` ones the host's.  ``first_ready``,
-    ``last_ready``, ``ended``: by row in ``steps``.
+    ns of rank 0's host clock, by row; of ``untimed`` buckets the host's.
     """
-
-    ready: Ints
-    done: Ints
-    first_ready: Ints
-    last_ready: Ints
-    ended: Ints
-
-
-@once
-def placed(run: Run) -> list[Placed]:
-    """Return the times of each rank."""
-    return [_placed(track, clock) for track, clock in run.ranks]
-
-
-def _placed(track: RankTrack, clock: RankClock) -> Placed:
     buckets, steps = track.buckets, track.steps
     ready = clock.common(buckets.ready)
     done = ready + np.maximum(buckets.done_after - buckets.ready_after, 0)
@@ -82,7 +66,7 @@ def _placed(track: RankTrack, clock: RankClock) -> Placed:
     for found, moments in ((last, ready), (ended, done)):
         found[of] = first[of]
         np.maximum.at(found, of, moments[row])
-    return Placed(ready, done, first, last, ended)
+    return ready, done, first, last, ended
 
 
 class Scene:
@@ -107,15 +91,30 @@ class Scene:
         self.waits = waits_of(run, model)
         self.hangs = [one for one in hangs_of(run) if one.record.model in (model, "")]
         self.late, self.late_note = _late(run, model)
-        steps = [np.flatnonzero(t.is_of(t.steps, model)) for t in run.tracks]
-        is_own = [t.is_of(t.buckets, model) & ~t.buckets.having("untimed") for t in run.tracks]
-        buckets = [np.flatnonzero(own) for own in is_own]
-        firsts = [one.start for one in self.hangs]
-        for at, own, own_steps in zip(placed(run), buckets, steps, strict=True):
-            firsts += [x.min() for x in (at.ready[own], at.first_ready[own_steps]) if len(x)]
-        self.origin = int(min(firsts, default=0))
-        self.steps = self._steps(steps)
-        self.units, self.bars = self._units_and_bars(buckets)
+        bars: list[list[Ints]] = []
+        steps: list[list[Any]] = []
+        units: dict[Unit, int] = {}
+        for (track, clock), why in zip(run.ranks, reasons(run), strict=True):
+            ready, done, first, last, ended = _placed(track, clock)
+            buckets, own, unit_of = track.buckets, track.steps, np.full(len(track.facts), UNKNOWN)
+            at = np.flatnonzero(track.is_of(buckets, model) & ~buckets.having("untimed"))
+            for i in np.unique(buckets.facts[at]).tolist():
+                if (unit := track.facts[i].unit) is not None:
+                    unit_of[i] = units.setdefault(unit, len(units))
+            flags, number = buckets.flags.astype(np.int64), unit_of[buckets.facts]
+            of_bars = ready, done, buckets.step, buckets.bucket, flags, number
+            bars.append([at, *(column[at] for column in of_bars), at])
+            at = np.flatnonzero(track.is_of(own, model))
+            exposed = np.clip(own.exposed, UNKNOWN, ended - first)
+            of_steps = first, ended, own.step, last, exposed, own.period, why == COUNTS
+            steps.append([at, *(column[at] for column in of_steps)])
+        self.bars, self.steps = Bars.of(bars), Steps.of(steps)
+        firsts = [int(one.start.min()) for one in (self.bars, self.steps) if len(one)]
+        self.origin = min([*firsts, *(one.start for one in self.hangs)], default=0)
+        last_ready = self.steps.last_ready - self.origin
+        self.bars = self.bars.since(self.origin)
+        self.steps = replace(self.steps.since(self.origin), last_ready=last_ready)
+        self.units = [*units]
         for late, keys in self.late:
             its = self.bars.of_rank(self.numbers.index(late.rank))
             own_keys = bucket_keys(self.bars.step[its], self.bars.bucket[its])
@@ -125,31 +124,6 @@ class Scene:
         self.anomalies = self._moments([track.records.anomalies for track in run.tracks])
         self.assignments = self._moments([track.records.assignments for track in run.tracks])
         self.calls, self.others = self._other_calls()
-
-    def _steps(self, rows: list[Ints]) -> Steps:
-        every = zip(self.tracks, placed(self.run), rows, reasons(self.run), strict=True)
-        return Steps.of(
-            (own, at.first_ready[own] - self.origin, at.ended[own] - self.origin,
-             track.steps.step[own], at.last_ready[own] - self.origin,
-             np.clip(track.steps.exposed[own], UNKNOWN, at.ended[own] - at.first_ready[own]),
-             track.steps.period[own], why[own] == COUNTS)
-            for track, at, own, why in every
-        )  # fmt: skip
-
-    def _units_and_bars(self, rows: list[Ints]) -> tuple[list[Unit], Bars]:
-        units: dict[Unit, int] = {}
-        parts = []
-        for track, at, own in zip(self.tracks, placed(self.run), rows, strict=True):
-            columns, number = track.buckets, np.full(len(track.facts) + 1, UNKNOWN)
-            for i in np.unique(columns.facts[own]).tolist():
-                if (unit := track.facts[i].unit) is not None:
-                    number[i] = units.setdefault(unit, len(units))
-            parts.append((
-                own, at.ready[own] - self.origin, at.done[own] - self.origin, columns.step[own],
-                columns.bucket[own], columns.flags[own].astype(np.int64),
-                number[columns.facts[own]], own,
-            ))  # fmt: skip
-        return [*units], Bars.of(parts)
 
     @property
     def is_sharded(self) -> bool:
@@ -253,13 +227,12 @@ class Scene:
         return calls, Spans.of(parts)
 
     def _moments(self, of_ranks: Sequence[Sequence[_Record]]) -> list[tuple[int, int, _Record]]:
-        found = []
-        for i, records in enumerate(of_ranks):
-            own = [record for record in records if record.model == self.model]
-            times = np.array([record.time_ns for record in own], np.int64)
-            common = self.run.clocks[i].common(times) - self.origin
-            found += [(i, at, one) for at, one in zip(common.tolist(), own, strict=True)]
-        return found
+        return [
+            (i, clock.at(one.time_ns) - self.origin, one)
+            for i, (clock, records) in enumerate(zip(self.run.clocks, of_ranks, strict=True))
+            for one in records
+            if one.model == self.model
+        ]
 
     @cached_property
     def hang_bars(self) -> list[tuple[int, Hang, int | None, bool]]:

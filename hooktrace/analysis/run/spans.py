@@ -50,6 +50,10 @@ class Spans:
         columns = ([getattr(one, f.name) for one in (self, *others)] for f in fields(self))
         return type(self)(*map(np.concatenate, columns)).in_order()
 
+    def since(self, origin: int) -> Self:
+        """Return them with times since an origin."""
+        return replace(self, start=self.start - origin, end=self.end - origin)
+
     def in_order(self) -> Self:
         """Return them in order; one that ends before its start ends there."""
         found = replace(self, end=np.maximum(self.start, self.end))
