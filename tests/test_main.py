@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from hooktrace.__main__ import main
 from hooktrace.hooks import catalogue
 from hooktrace.hooks.sharded import SHARDED_HOOKS
 from hooktrace.testing.synthetic import SyntheticJob, write_job
-from tests.ports import free_ports
 
 
 def call(*arguments: str) -> Result:
@@ -24,14 +22,8 @@ def call(*arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("line", "problem", "fix"),
     [
-        ("demo --hook zip", "no hook is called 'zip'", "that 'hooktrace hooks' lists"),
-        ("demo --ranks 0", "0 ranks cannot train", "pass --ranks 1 or more"),
-        ("demo --steps 0", "0 steps are no training", "pass --steps 1 or more"),
-        ("demo --bucket-cap-mb 0", "a bucket cannot hold 0 MB", "pass --bucket-cap-mb above 0"),
-        ("demo --bucket-cap-mb nan", "cannot hold nan MB", "pass --bucket-cap-mb above 0"),
-        ("demo --port 65535", "leave the range of ports", "--port 0 for free ones"),
-        ("demo --port -1", "leave the range of ports", "--port 0 for free ones"),
-        ("demo --fsdp --hook bf16", "a sharded model takes no hook 'bf16'; pass --hook", "none"),
+        ("demo --hook zip", "there is no hook 'zip'; pass --hook one of allreduce, ", "rank4"),
+        ("demo --fsdp --hook bf16", "a sharded model has no hook 'bf16'; pass --hook", "scatter"),
         ("demo --fsdp --ranks 1", "over one rank nothing is sharded", "with --ranks 2 or more"),
         ("check", "hooktrace check: ", "or --standard for all of them"),
         ("check package.module:hook --standard", "", "or --standard for all of them"),
@@ -53,18 +45,11 @@ def test_a_bad_option_is_named_with_what_to_pass(
     assert not [*tmp_path.iterdir()]
 
 
-def test_demo_says_what_it_cannot_bind_or_write(tmp_path: Path) -> None:
-    """The second rank's port is the one after the first's; below a file nothing can be written."""
+def test_demo_says_what_it_cannot_write(tmp_path: Path) -> None:
+    """Below a file nothing can be written."""
     (tmp_path / "file").touch()
-    with socket.create_server(("127.0.0.1", free_ports(2) + 1)) as server:
-        port = server.getsockname()[1]
-        bound = call("demo", "--port", str(port - 1), "--out", str(tmp_path))
     written = call("demo", "--port", "0", "--out", str(tmp_path / "file" / "run"))
-    assert bound.exit_code == written.exit_code == 2
-    assert (
-        f"port {port}, for the metrics of rank 1, cannot be bound: Address already" in bound.stderr
-    )
-    assert bound.stderr.rstrip().endswith("--port 0 for free ones")
+    assert written.exit_code == 2
     assert "Not a directory; pass --out a directory that you may write" in written.stderr
 
 

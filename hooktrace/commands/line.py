@@ -96,33 +96,28 @@ _Connect = Annotated[str | None, typer.Option(help="Rank 0's HOST:PORT, in place
 def demo(
     *,
     hook: Annotated[str, typer.Option(help="Any name that 'hooktrace hooks' lists.")] = "allreduce",
-    ranks: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
-    steps: Annotated[int, typer.Option(help="Training steps.")] = 100,
+    ranks: Annotated[int, typer.Option(help="Processes on this machine.", min=1)] = 2,
+    steps: Annotated[int, typer.Option(help="Training steps.", min=1)] = 100,
     out: Annotated[Path, typer.Option(help="Directory for all files.")] = Path("runs/demo"),
     port: Annotated[
-        int, typer.Option(help="Rank r serves metrics on port + r; 0 takes free ports.")
+        int,
+        typer.Option(
+            help="Rank r serves metrics on port + r; 0 takes free ports.", min=0, max=65535
+        ),
     ] = 9464,
-    bucket_cap_mb: Annotated[float, typer.Option(help="DDP's bucket size limit.")] = 2.0,
+    bucket_cap_mb: Annotated[float, typer.Option(help="DDP's bucket size limit.", min=0)] = 2.0,
     fsdp: Annotated[
         bool, typer.Option("--fsdp", help="Shard the model (FSDP2) instead of using DDP.")
-    ] = False,
-    hold: Annotated[
-        bool, typer.Option("--hold", help="Serve the metrics again at the end, until Ctrl-C.")
     ] = False,
 ) -> None:
     """Train a small language model on N ranks and show its gradient communication."""
     from .demo import DemoOptions, run
 
     options = DemoOptions(
-        hook=hook, ranks=ranks, steps=steps, out=out, port=port,
-        bucket_cap_mb=bucket_cap_mb, hold=hold, fsdp=fsdp,
+        hook=hook, ranks=ranks, steps=steps, out=out, port=port, bucket_cap_mb=bucket_cap_mb,
+        fsdp=fsdp,
     )  # fmt: skip
-    try:
-        code = run(options)
-    except OSError as error:  # a disk or a port that was there when the options were checked
-        typer.echo(f"hooktrace demo: {error.strerror or error}", err=True)
-        code = 1
-    raise typer.Exit(code)
+    raise typer.Exit(run(options))
 
 
 def ctl(

@@ -106,15 +106,12 @@ def stages(text: str) -> dict[str, float]:
 
 
 def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
-    """Two ranks train, serve metrics meanwhile and afterwards, and leave tables and files."""
-    arguments = ["--hook", "bf16", "--steps", str(STEPS), "--bucket-cap-mb", "4", "--hold"]
+    """Two ranks train, serve metrics meanwhile, and leave tables and files."""
+    arguments = ["--hook", "bf16", "--steps", str(STEPS), "--bucket-cap-mb", "4"]
     with demo(tmp_path / "run", *arguments) as job:
         job.wait_for(lambda: len(job.targets()) == 2)
         job.wait_for(lambda: [0 < steps_served(t) <= STEPS for t in job.targets()] == [True, True])
-        assert "Look at it" not in job.printed(), "the metrics came only after the job"
-        job.wait_for(lambda: "Ctrl-C ends it" in job.printed())
-        assert [steps_served(target) for target in job.targets()] == [STEPS, STEPS]
-        assert job.end(signal.SIGINT) == 0
+        assert job.end() == 0
         printed = job.printed()
         assert job.targets() == []
     assert "Warning" not in printed

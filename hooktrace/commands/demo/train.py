@@ -50,8 +50,7 @@ class DemoOptions:
 
     ``hook`` is a key of ``HOOKS``, or with ``fsdp``, which shards the model, of ``UNIT_HOOKS``;
     ``allreduce`` is none there.  Rank r serves its metrics on ``port + r``, on any free port
-    with 0.  ``out`` gets all files.  ``bucket_cap_mb`` is DDP's.  ``hold`` serves the metrics
-    again after the job, until Ctrl-C.
+    with 0.  ``out`` gets all files.  ``bucket_cap_mb`` is DDP's.
     """
 
     hook: str
@@ -60,8 +59,7 @@ class DemoOptions:
     out: Path
     port: int
     bucket_cap_mb: float
-    hold: bool
-    fsdp: bool = False
+    fsdp: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
