@@ -46,8 +46,8 @@ def test_a_job_is_the_same_each_time() -> None:
 
 
 def test_files_hold_the_records(tmp_path: Path) -> None:
-    """Every rank's, and they are closed; the number of stages is what comes back."""
-    stages = write_job(WRITTEN, tmp_path)
+    """Every rank's, and they are closed."""
+    write_job(WRITTEN, tmp_path)
     read = {rank: read_parts([parts[0]]) for rank, parts in find_records(tmp_path).items()}
     assert sorted(read) == [0, 1, 2]
     for rank, found in read.items():
@@ -58,7 +58,6 @@ def test_files_hold_the_records(tmp_path: Path) -> None:
         assert found.clocks == WRITTEN.clock_records(rank)
         assert len(found.anomalies) == (rank == 2)
         assert (found.closed, found.skipped) == (True, [])
-    assert stages == sum(len(b.stages) for found in read.values() for b in found.buckets)
 
 
 def test_files_of_a_sharded_job(tmp_path: Path) -> None:
@@ -87,11 +86,8 @@ def test_a_hang_without_end_has_no_step_after_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_write_the_same_and_no_torch_is_needed(tmp_path: Path) -> None:
-    """Each writes a share of the ranks; whoever makes records only does not wait for torch."""
-    assert write_job(WRITTEN, tmp_path / "one") == write_job(WRITTEN, tmp_path / "two", processes=2)
-    one, two = (sorted((tmp_path / name).rglob("*.jsonl")) for name in ("one", "two"))
-    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+def test_no_torch_is_needed() -> None:
+    """Whoever makes records only does not wait for it."""
     code = "import sys, hooktrace.testing.synthetic; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env=environment(), timeout=60)
 

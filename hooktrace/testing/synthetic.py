@@ -9,10 +9,8 @@ large last bucket is exposed.  Times of one's own: ``SyntheticJob().step(1, [Mom
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +32,7 @@ from ..records import (
     Stage,
     StepRecord,
 )
+from ..records.base import Record
 from ..records.codec import RecordEncoder
 from ..records.files import record_path
 from ..records.intervals import bus_bytes, exposed_ns, union_ns
@@ -99,12 +98,8 @@ class SyntheticJob:
         return rank * 1000 * _MS
 
     def run(self, rank: int) -> RunInfo:
-        """Return the run as a rank sees it, eight of them on a host."""
-        return RunInfo(
-            run_id="synthetic", rank=rank, local_rank=rank % 8, world_size=self.ranks,
-            host=f"host-{rank // 8}", pid=1000 + rank, torch_version="2.13.0", backend="gloo",
-            host_anchor_ns=-self.offset_ns(rank), wall_anchor_ns=self.wall_ns,
-        )  # fmt: skip
+        """Return the run as a rank sees it."""
+        return run_of("synthetic", rank, self.ranks, self.wall_ns, self.offset_ns(rank))
 
     def layout(self, rank: int = 0) -> AssignmentRecord:
         """Return the layout of the buckets, one parameter in each, as a rank saw it."""
@@ -149,19 +144,7 @@ class SyntheticJob:
     ) -> CompletedStep:
         """Return the step whose buckets went through these moments, with the buckets."""
         buckets = tuple(self.bucket(step, i, one) for i, one in enumerate(moments))
-        first, last, done = moments[0].ready, moments[-1].ready, max(m.done for m in moments)
-        sent = sum(bucket.wire_bytes or 0 for bucket in buckets)
-        record = StepRecord(
-            model=self.model, hook=self.hook, rebuild=1, step=step, clock="host",
-            first_ready_ns=first, last_ready_ns=last, done_ns=done,
-            communication_ns=union_ns((m.ready, m.done) for m in moments),
-            exposed_ns=exposed_ns(last, done),
-            wire_in_flight_ns=union_ns((m.sent, m.arrived) for m in moments),
-            previous_period_ns=previous_period_ns,
-            gradient_bytes=sum(self.bucket_bytes[: len(moments)]), wire_bytes=sent,
-            bus_bytes=bus_bytes("all_reduce", sent, self.ranks), bucket_count=len(moments),
-        )  # fmt: skip
-        return record, buckets
+        return step_of(buckets, previous_period_ns), buckets
 
     def wire_bytes(self, index: int) -> int:
         """Return how many bytes of a bucket are sent."""
@@ -179,6 +162,31 @@ class SyntheticJob:
             ),
             Stage(name="decompress", start_ns=arrived, end_ns=done),
         )  # fmt: skip
+
+
+def run_of(run_id: str, rank: int, ranks: int, wall_ns: int, offset_ns: int = 0) -> RunInfo:
+    """Return a run as a rank sees it, eight of them on a host; its clock is so much behind."""
+    return RunInfo(
+        run_id=run_id, rank=rank, local_rank=rank % 8, world_size=ranks, host=f"host-{rank // 8}",
+        pid=1000 + rank, torch_version="2.13.0", backend="gloo", host_anchor_ns=-offset_ns,
+        wall_anchor_ns=wall_ns,
+    )  # fmt: skip
+
+
+def step_of(buckets: Sequence[BucketRecord], previous_period_ns: int | None) -> StepRecord:
+    """Return the step of a rank's buckets, in the order in which they were ready."""
+    first, last, done = buckets[0], buckets[-1], max(bucket.done_ns or 0 for bucket in buckets)
+    wire = [(s.start_ns, s.end_ns) for bucket in buckets for s in bucket.stages if s.name == "wire"]
+    return StepRecord(
+        model=first.model, hook=first.hook, rebuild=first.rebuild, step=first.step, clock="host",
+        first_ready_ns=first.ready_ns, last_ready_ns=last.ready_ns, done_ns=done,
+        communication_ns=union_ns((bucket.ready_ns, bucket.done_ns) for bucket in buckets),
+        exposed_ns=exposed_ns(last.ready_ns, done), wire_in_flight_ns=union_ns(wire),
+        previous_period_ns=previous_period_ns,
+        gradient_bytes=sum(bucket.gradient_bytes for bucket in buckets),
+        wire_bytes=sum(bucket.wire_bytes or 0 for bucket in buckets),
+        bus_bytes=sum(bucket.bus_bytes or 0.0 for bucket in buckets), bucket_count=len(buckets),
+    )  # fmt: skip
 
 
 class SyntheticStep(NamedTuple):
@@ -275,28 +283,31 @@ def simulate(job: SyntheticJob) -> Iterator[SyntheticStep]:
         now = max(int(ends.max()), int(ready.max())) + (job.codec_ms + job.forward_ms) * _MS
 
 
-def write_job(job: SyntheticJob, logdir: Path, *, processes: int = 1) -> int:
-    """Write each rank's record file where an exporter would; return how many stages are in them."""
-    record_path(logdir, 0).parent.mkdir(parents=True, exist_ok=True)
-    if processes < 2:
-        return _write(job, logdir, range(job.ranks))
-    shares = [range(i, job.ranks, processes) for i in range(processes)]
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        return sum(pool.map(_write, [job] * processes, [logdir] * processes, shares))
-
-
-def _write(job: SyntheticJob, logdir: Path, ranks: Sequence[int]) -> int:
-    stages = 0
+def write_job(job: SyntheticJob, logdir: Path, ranks: Iterable[int] | None = None) -> None:
+    """Write each rank's record file where an exporter would, or those of some ranks."""
     steps = list(simulate(job))
-    for rank in ranks:
-        encoder = RecordEncoder()
-        with record_path(logdir, rank).open("wb") as file:
-            file.write(encoder.record(job.run(rank)) + encoder.record(job.layout(rank)))
-            file.write(b"".join(map(encoder.record, job.clock_records(rank))))
-            for now in steps:
-                step, buckets = now.completed(rank)
-                stages += sum(len(bucket.stages) for bucket in buckets)
-                file.write(encoder.buckets(buckets) + encoder.record(step))
-                file.write(b"".join(map(encoder.record, now.events(rank))))
-            file.write(encoder.record(Losses(closed=True)))
-    return stages
+    for rank in range(job.ranks) if ranks is None else ranks:
+        events = [event for now in steps for event in now.events(rank)]
+        records = [job.run(rank), job.layout(rank), *job.clock_records(rank), *events]
+        write_rank(logdir, rank, rank_file(records, [now.completed(rank) for now in steps]))
+
+
+def rank_file(
+    records: Iterable[Record], steps: Iterable[CompletedStep], *, ended: bool = True
+) -> bytes:
+    """Return the lines of a rank's file: ``records``, the run first, then each step's buckets.
+
+    ``ended``: the file was closed, and nothing was lost.
+    """
+    encoder = RecordEncoder()
+    lines = [encoder.record(record) for record in records]
+    for step, buckets in steps:
+        lines += [encoder.buckets(buckets), encoder.record(step)]
+    return b"".join([*lines, encoder.record(Losses(closed=True)) if ended else b""])
+
+
+def write_rank(logdir: Path, rank: int, lines: bytes) -> None:
+    """Write a rank's file where an exporter would."""
+    path = record_path(logdir, rank)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(lines)

@@ -8,7 +8,6 @@ longer; all after it are as much later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..records import HangRecord, RankStacks
-from ..records.codec import RecordEncoder
-from ..records.files import record_path
-from ..records.lines import Losses
-from .synthetic import SyntheticJob, SyntheticStep, simulate
+from .synthetic import SyntheticJob, SyntheticStep, rank_file, simulate, write_rank
 
 _S = 1_000_000_000
 
@@ -47,19 +43,27 @@ class SyntheticHang:
         """Return the ranks that wait."""
         return tuple(rank for rank in range(job.ranks) if rank != self.rank)
 
-    def record(self, job: SyntheticJob, since_ns: int, rank: int = 0) -> HangRecord:
-        """Return the record that a rank made of it; ``since_ns``: in rank 0's clock."""
-        waiting = self.waiting(job)
-        return HangRecord(
+    def records(self, job: SyntheticJob, since_ns: int, rank: int) -> list[HangRecord]:
+        """Return what a rank recorded: the hang, and its end; ``since_ns``: in rank 0's clock."""
+        waiting, what = self.waiting(job), f"bucket {self.bucket} of step {self.step}"
+        began = HangRecord(
             kind=self.kind, hang=0, model=job.model, hook=job.hook, step=self.step,
             bucket=self.bucket, ranks=(self.rank,), waiting=waiting,
             since_ns=since_ns - job.offset_ns(rank),
             since_wall_ns=job.run(0).wall_ns(since_ns), rank=rank,
-            message=f"bucket {self.bucket} of step {self.step} has waited {self.told_after_s} s on "
+            message=f"{what} has waited {self.told_after_s} s on "
             f"{'rank' if len(waiting) == 1 else 'ranks'} {', '.join(map(str, waiting))} for rank "
             f"{self.rank}, which is in `{self.place}`, 1 step behind",
             stacks=tuple(self._stacks(job, rank) for rank in range(job.ranks)),
         )  # fmt: skip
+        if self.went_on_after_s is None:
+            return [began]
+        message = (
+            f"it went on after at most {self.went_on_after_s:g} s: {what}, which had waited for "
+            f"rank {self.rank} ({self.kind})"
+        )
+        after = int(self.went_on_after_s * _S)
+        return [began, replace(began, ended_after_ns=after, message=message, stacks=())]
 
     def _stacks(self, job: SyntheticJob, rank: int) -> RankStacks:
         run = job.run(rank)
@@ -81,39 +85,17 @@ def write_hung_job(job: SyntheticJob, hang: SyntheticHang, logdir: Path) -> Hang
         raise ValueError(f"step {hang.step} is none of the job's {len(simulated)}")
     waits_from = simulated[hang.step - 1].ready[list(hang.waiting(job)), hang.bucket]
     since_ns = int(waits_from.min())
-    record_path(logdir, 0).parent.mkdir(parents=True, exist_ok=True)
+    steps = [_moved(now, hang) for now in simulated]
+    if hang.went_on_after_s is None:
+        steps = steps[: hang.step - 1]
     for rank in range(job.ranks):
-        record = hang.record(job, since_ns, rank)
-        record_path(logdir, rank).write_bytes(b"".join(_lines(job, hang, simulated, record)))
-    return hang.record(job, since_ns)
-
-
-def _lines(
-    job: SyntheticJob,
-    hang: SyntheticHang,
-    steps: list[SyntheticStep],
-    record: HangRecord,
-) -> Iterator[bytes]:
-    encoder, rank = RecordEncoder(), record.rank
-    yield encoder.record(job.run(rank)) + encoder.record(job.layout())
-    yield b"".join(map(encoder.record, job.clock_records(rank)))
-    has_record = rank not in hang.killed
-    for now in steps:
-        if now.number == hang.step and has_record:
-            yield encoder.record(record)
-        if now.number >= hang.step and hang.went_on_after_s is None:
-            break
-        step, buckets = _moved(now, hang).completed(rank)
-        yield encoder.buckets(buckets) + encoder.record(step)
-        if now.number == hang.step and has_record and hang.went_on_after_s is not None:
-            after = int(hang.went_on_after_s * _S)
-            what = (
-                f"bucket {hang.bucket} of step {hang.step}, which had waited for rank {hang.rank}"
-            )
-            message = f"it went on after at most {hang.went_on_after_s:g} s: {what} ({hang.kind})"
-            yield encoder.record(replace(record, ended_after_ns=after, message=message, stacks=()))
-    if hang.closed and has_record:
-        yield encoder.record(Losses(closed=True))
+        is_there = rank not in hang.killed
+        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
+        if is_there:
+            records += hang.records(job, since_ns, rank)
+        own = [now.completed(rank) for now in steps]
+        write_rank(logdir, rank, rank_file(records, own, ended=hang.closed and is_there))
+    return hang.records(job, since_ns, 0)[0]
 
 
 def _moved(now: SyntheticStep, hang: SyntheticHang) -> SyntheticStep:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from ..records import (
     AssignmentRecord,
     BucketLayout,
@@ -23,14 +25,13 @@ from ..records import (
     Parameter,
     RunInfo,
     Stage,
-    StepRecord,
     Unit,
 )
-from ..records.files import record_path
-from ..records.intervals import bus_bytes, union_ns
-from .rank_file import rank_file
+from ..records.intervals import bus_bytes
+from .synthetic import rank_file, run_of, step_of, write_rank
 
 _MS = 1_000_000
+_REDUCE_MS, _OPTIMIZER_MS = 1.5, 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +39,11 @@ class ShardedJob:
     """What the job is like; steps count from 1, at ``start_ns`` of every rank's clock.
 
     ``units``: the root first, whose parameters are kept from forward to backward.  ``bytes``: of
-    a unit's whole parameters.  ``gather_ms``, ``scatter_ms``, ``reduce_ms``: what a collective
-    takes once all ranks are there; ``compute_ms`` a unit, forward or backward.  ``micro_steps``:
-    passes of a step, of which the last one reduces gradients.  ``late_ms``: by rank, how much
-    longer it computes before the ``late_at``-th collective of a step, from 0.  ``clocks``: whether
-    the ranks measured theirs.  ``tells_members``: whether records say who is in a collective.
+    a unit's whole parameters.  ``gather_ms``, ``scatter_ms``: what a collective takes once all
+    ranks are there; ``compute_ms`` a unit, forward or backward.  ``micro_steps``: passes of a step,
+    of which the last one reduces gradients.  ``late_ms``: by rank, how much longer it computes
+    before the ``late_at``-th collective of a step, from 0.  ``clocks``: whether the ranks measured
+    theirs.  ``tells_members``: whether records say who is in a collective.
     """
 
     ranks: int = 2
@@ -54,9 +55,7 @@ class ShardedJob:
     bytes: int = 4_000_000
     gather_ms: float = 1.0
     scatter_ms: float = 2.0
-    reduce_ms: float = 1.5
     compute_ms: float = 3.0
-    optimizer_ms: float = 5.0
     micro_steps: int = 1
     late_ms: dict[int, float] = field(default_factory=dict)
     late_at: int = 0
@@ -71,12 +70,8 @@ class ShardedJob:
         return self.ranks // self.replicas
 
     def run(self, rank: int) -> RunInfo:
-        """Return the run as a rank sees it, eight of them on a host."""
-        return RunInfo(
-            run_id="sharded", rank=rank, local_rank=rank % 8, world_size=self.ranks,
-            host=f"host-{rank // 8}", pid=1000 + rank, torch_version="2.13.0", backend="gloo",
-            host_anchor_ns=0, wall_anchor_ns=self.wall_ns,
-        )  # fmt: skip
+        """Return the run as a rank sees it."""
+        return run_of("sharded", rank, self.ranks, self.wall_ns)
 
     def clock_records(self, rank: int) -> list[ClockRecord]:
         """Return the measurement of a rank's clock, which is right; none of rank 0's."""
@@ -114,7 +109,7 @@ class ShardedJob:
         found: list[tuple[float, Unit]] = []
         root, *others = self.units
         for turn in range(self.micro_steps):
-            ahead = self.optimizer_ms if not turn else self.compute_ms
+            ahead = _OPTIMIZER_MS if not turn else self.compute_ms
             for name in self.units:
                 unit = Unit(name=name, collective="all_gather", phase="forward", repeat=turn)
                 found.append((ahead, unit))
@@ -132,26 +127,22 @@ class ShardedJob:
                         found.append((0.0, unit))
         return found
 
-    def group(self, unit: Unit, rank: int) -> list[int]:
+    def group(self, unit: Unit, rank: int) -> range:
         """Return the ranks with which a rank is in a unit's collective."""
         if unit.collective == "all_reduce":
-            return [r for r in range(self.ranks) if r % self.shards == rank % self.shards]
-        return [r for r in range(self.ranks) if r // self.shards == rank // self.shards]
+            return range(rank % self.shards, self.ranks, self.shards)
+        first = rank - rank % self.shards
+        return range(first, first + self.shards)
 
     def members(self, unit: Unit, rank: int) -> Members | None:
         """Return the same as records say it."""
-        if not self.tells_members:
-            return None
-        ranks, stride = (
-            self.group(unit, rank),
-            self.shards if unit.collective == "all_reduce" else 1,
-        )
-        return ranks[0], ranks[-1] + 1, stride
+        of = self.group(unit, rank)
+        return (of.start, of[-1] + 1, of.step) if self.tells_members else None
 
     def takes_ns(self, unit: Unit) -> int:
         """Return how long a collective takes once all of its ranks are there."""
         ms = {"all_gather": self.gather_ms, "reduce_scatter": self.scatter_ms}
-        return int(ms.get(unit.collective, self.reduce_ms) * _MS)
+        return int(ms.get(unit.collective, _REDUCE_MS) * _MS)
 
     def bucket(
         self, step: int, index: int, unit: Unit, times: tuple[int, int], rank: int = 0
@@ -175,21 +166,9 @@ class ShardedJob:
 
 def step_of_units(calls: Sequence[BucketRecord], previous_period_ns: int | None) -> CompletedStep:
     """Return the step of a rank's calls, in the order in which they began."""
-    first, last = calls[0], calls[-1]
-    wire = [(s.start_ns, s.end_ns) for call in calls for s in call.stages if s.name == "wire"]
-    record = StepRecord(
-        model=first.model, hook=first.hook, rebuild=first.rebuild, step=first.step,
-        clock="host", first_ready_ns=first.ready_ns, last_ready_ns=last.ready_ns,
-        done_ns=last.done_ns,
-        communication_ns=union_ns((call.ready_ns, call.done_ns) for call in calls),
-        exposed_ns=sum(call.exposed_ns or 0 for call in calls), wire_in_flight_ns=union_ns(wire),
-        previous_period_ns=previous_period_ns,
-        gradient_bytes=sum(call.gradient_bytes for call in calls),
-        wire_bytes=sum(call.wire_bytes or 0 for call in calls),
-        bus_bytes=sum(call.bus_bytes or 0.0 for call in calls), bucket_count=len(calls),
-        sharded=True, checked=any(call.checked for call in calls),
-    )  # fmt: skip
-    return record, tuple(calls)
+    waited, is_checked = sum(c.exposed_ns or 0 for c in calls), any(c.checked for c in calls)
+    step = step_of(calls, previous_period_ns)
+    return replace(step, exposed_ns=waited, sharded=True, checked=is_checked), tuple(calls)
 
 
 def sharded_steps(job: ShardedJob) -> Iterator[list[CompletedStep]]:
@@ -214,9 +193,7 @@ def sharded_steps(job: ShardedJob) -> Iterator[list[CompletedStep]]:
 
 def write_sharded_job(job: ShardedJob, logdir: Path) -> None:
     """Write each rank's record file where an exporter would."""
-    record_path(logdir, 0).parent.mkdir(parents=True, exist_ok=True)
     steps = list(sharded_steps(job))
     for rank in range(job.ranks):
         records = [job.run(rank), job.layout(rank), *job.clock_records(rank)]
-        file = rank_file(records, [ranks[rank] for ranks in steps])
-        record_path(logdir, rank).write_bytes(file)
+        write_rank(logdir, rank, rank_file(records, [ranks[rank] for ranks in steps]))

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import BucketRecord, CompletedStep, ErrorRecord, Stage, StageName
 from hooktrace.records.intervals import exposed_ns, union_ns
-from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
+from hooktrace.testing.synthetic import SyntheticJob, rank_file, simulate, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.run.files import (
     Change,

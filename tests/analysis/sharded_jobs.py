@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hooktrace.records import BucketRecord, CompletedStep, ErrorRecord, Stage
-from hooktrace.testing.rank_file import rank_file
+from hooktrace.testing.synthetic import rank_file
 from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps, step_of_units
 from tests.analysis.run.files import MS, write_ranks
 

@@ -13,8 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from hooktrace.commands.bench.table import Row
@@ -62,7 +65,9 @@ def large_report(*, quick: bool) -> Iterator[Row]:
     """Yield the seconds and GiB of a report with its page; ``quick``: a tenth of the steps."""
     job = replace(_LARGE, steps=100) if quick else _LARGE
     with tempfile.TemporaryDirectory() as logdir:
-        write_job(job, Path(logdir), processes=usable_cores())
+        shares = [range(i, job.ranks, usable_cores()) for i in range(usable_cores())]
+        with ProcessPoolExecutor(len(shares), mp_context=get_context("spawn")) as pool:
+            list(pool.map(partial(write_job, job, Path(logdir)), shares))
         page = str(Path(logdir, "report.html"))
         took_s, memory_bytes = _command("report", logdir, "--html", page, sample_s=_SAMPLE_S)
     what = f"report with page, {job.ranks} ranks x {job.steps:,} steps x {len(job.bucket_bytes)}"

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hooktrace.commands.bench.table import Row
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 from tests.browser.page import Timeline
 from tests.browser.servers import tensorboard
 
@@ -34,7 +34,9 @@ def timeline(*, quick: bool) -> Iterator[Row]:
 
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         logs, log = Path(folder, "logs"), Path(folder, "log")
-        count = write_job(_JOB, logs)
+        write_job(_JOB, logs)
+        made = (now.completed(rank)[1] for now in simulate(_JOB) for rank in range(_RANKS))
+        count = sum(len(bucket.stages) for buckets in made for bucket in buckets)
         chromium = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         first, whole = [], []

@@ -18,7 +18,7 @@ from hooktrace.analysis.run.read import read_track
 from hooktrace.records import reader
 from hooktrace.records.content import RankRecords
 from hooktrace.records.reader import read_parts
-from hooktrace.testing.rank_file import rank_file
+from hooktrace.testing.synthetic import rank_file
 from tests.exporters import records_sample as sample
 
 SLOW = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))

@@ -7,7 +7,7 @@ from typing import Any
 
 from hooktrace.records import BucketRecord, RunInfo, StepRecord
 from hooktrace.records.content import RankRecords
-from hooktrace.testing.rank_file import rank_file
+from hooktrace.testing.synthetic import rank_file
 from tests.exporters import records_sample as sample
 
 

@@ -21,8 +21,7 @@ from hooktrace.records import (
 )
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import record_path
-from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import Moments, SyntheticJob, simulate, write_job
+from hooktrace.testing.synthetic import Moments, SyntheticJob, rank_file, simulate, write_job
 from tests.exporters.records_sample import make_run, make_step
 
 MS = 1_000_000
