@@ -22,22 +22,25 @@ if TYPE_CHECKING:
 
 DEFAULT_DIR = "_HOOKTRACE_DEFAULT_DIR"
 """Of the environment: where record files go when no exporter is asked for."""
+MEASURED = "_HOOKTRACE_TUNE"
+"""Of the environment of a job that ``hooktrace tune`` has started: what is asked of it."""
 _FIRST = "_HOOKTRACE_FIRST"
 """Of the environment: the process that the user or a launcher started."""
 _NOTHING = "nothing was recorded: no model has communicated while it was traced"
+_NO_MODEL = (
+    "no model under DistributedDataParallel or fully_shard was traced, so there is nothing to show",
+    "frameworks wrap a model where there are several processes: start them as with torchrun "
+    "--nproc-per-node 2; hooks that they are given have no effect without it",
+)
 
 
 class _Ending:
-    """Of this process: ``pid``, since a fork inherits it; what it saw; what it is to say.
-
-    ``untraced``: why a sharded model was not traced, if none is.
-    """
+    """Of this process: ``pid``, since a fork inherits it; what it saw; what it is to say."""
 
     pid = 0
     tracer: Tracer | None = None
     rank = 0
     failed = False
-    untraced = ""
 
 
 _here = _Ending()
@@ -60,14 +63,9 @@ def failed() -> None:
     _here.failed = True
 
 
-def sharded_seen(why: str) -> None:
-    """Take note of a sharded model, and of why it is not traced if it is not."""
-    _here.untraced = why
-
-
 def model_seen() -> None:
-    """Take note of a model, of the first one more than of others."""
-    if _here.tracer is not None and _here.pid == os.getpid():
+    """Take note of a model, of the first one more than of others; not in a job that is tuned."""
+    if (_here.tracer is not None and _here.pid == os.getpid()) or MEASURED in os.environ:
         return
     from multiprocessing.util import Finalize
 
@@ -132,7 +130,7 @@ def _complain() -> None:
     is_over = not _here.failed and not hasattr(sys, "last_type")  # nothing was raised
     is_first = os.environ.get(_FIRST) == str(os.getpid())
     if is_over and is_first and _is_asked() and _here.tracer is None and not _are_recorded():
-        _say("no DistributedDataParallel model was seen, so there is nothing to show", _why())
+        _say(*_NO_MODEL)
 
 
 def _is_asked() -> bool:
@@ -145,22 +143,6 @@ def _are_recorded() -> bool:
     """Return whether processes that this one has started have recorded models, or may have."""
     folder = os.environ.get("HOOKTRACE_RECORD_DIR") or os.environ.get(DEFAULT_DIR)
     return _had_children() if folder is None else _has_records(folder)
-
-
-def _why() -> str:
-    if "torch" not in sys.modules:
-        return "the script did not import torch"
-    if _here.untraced:
-        return f"a model is sharded by {_here.untraced}"
-    if os.environ.get("WORLD_SIZE", "1") in ("", "1") and not _had_children():
-        return (
-            "it ran as one process, in which frameworks make none; start several, as with "
-            "torchrun --nproc-per-node 2"
-        )
-    return (
-        "the model was not wrapped in DistributedDataParallel; a hook that a framework was given "
-        "has no effect without it"
-    )
 
 
 def _had_children() -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -37,7 +38,6 @@ from .patches import replace
 
 if TYPE_CHECKING:
     from ..hooks.catalogue import HookEntry
-    from .tuning.models import DDPTurns
 
 logger = logging.getLogger("hooktrace")
 
@@ -47,16 +47,16 @@ _register: Any = dist._register_comm_hook  # type: ignore[attr-defined]  # priva
 class Dispatcher:
     """The hook of one model's reducer: passes each bucket to the hook that the model has now.
 
-    ``chosen``: the script registered it; without one it is DDP's average.  ``turns``: of a job that
-    is tuned, where other hooks run in the place of either by turns.
+    ``chosen``: the script registered it; without one it is DDP's average.  ``tuned``: of a job that
+    is tuned (``tuning.take``), where other hooks run in the place of either by turns.
     """
 
-    def __init__(self, ddp: DistributedDataParallel, turns: DDPTurns | None = None) -> None:
+    def __init__(self, ddp: DistributedDataParallel, tuned: Callable[..., Any] | None) -> None:
         self._ddp = weakref.ref(ddp)
         self._hook: Hook | None = None
         self._state: Any = None
         self._is_foreign = False
-        self._turns = turns
+        self._tuned = tuned
         self.chosen = False
 
     def __call__(self, state: object, bucket: Any) -> Any:
@@ -72,16 +72,15 @@ class Dispatcher:
     def take(self, reducer: Any, hook: Hook, state: Any, chosen: bool) -> None:
         """Let a hook take this model's buckets; raises where the reducer has one by other ways."""
         ddp = self._ddp()
-        if self._turns is not None and ddp is not None:
-            hook, state = self._turns.take(ddp, hook, state, self._change)
+        if self._tuned is not None and ddp is not None:
+            hook, state = self._tuned(ddp, hook, state, self._change)
         if ddp is not None:
             hookless.leave(ddp)
         if self._hook is None:
             _register(reducer, None, self)
         elif isinstance(self._hook, TracedHook):
             self._hook.notices.rest()
-        if self._turns is None:
-            ending.model_seen()
+        ending.model_seen()
         self._is_foreign = not isinstance(hook, StagedHook | TracedHook)
         self._hook, self._state, self.chosen = self._traced(hook), state, chosen
 
@@ -101,7 +100,7 @@ class Dispatcher:
             return
         try:
             asked = hook_asked()
-            if asked is None and self._turns is None and self._records_without(ddp):
+            if asked is None and self._tuned is None and self._records_without(ddp):
                 return
             if asked is None:
                 self.take(ddp.reducer, ddp_allreduce, DDPAverage(ddp), False)
@@ -148,7 +147,7 @@ _dispatchers: weakref.WeakKeyDictionary[Any, Dispatcher] = weakref.WeakKeyDictio
 _copied: list[bool] = []
 
 
-def know(ddp: DistributedDataParallel, turns: DDPTurns | None = None) -> None:
+def know(ddp: DistributedDataParallel, tuned: Callable[..., Any] | None = None) -> None:
     """Take note of a model that has just got its reducer; one without buckets stays as it is."""
     if not hookless.has_buckets(ddp):
         logger.warning(
@@ -157,7 +156,7 @@ def know(ddp: DistributedDataParallel, turns: DDPTurns | None = None) -> None:
         )
         return
     _patch()
-    _dispatchers[ddp.reducer] = Dispatcher(ddp, turns)
+    _dispatchers[ddp.reducer] = Dispatcher(ddp, tuned)
 
 
 @functools.cache

@@ -11,10 +11,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from torch import nn
+from typing import Any
 
 logger = logging.getLogger("hooktrace")
 
@@ -55,14 +52,14 @@ def when_made(ddp: Any, then: Callable[[Any], object]) -> Undo:
     return replace(ddp, "_ddp_init_helper", telling, "makes DDP models")
 
 
-def make_with_cap(ddp: Any, cap_of: Callable[[nn.Module], float | None]) -> None:
+def make_with_cap(ddp: Any, cap_of: Callable[[], float | None]) -> None:
     """Have models made with the limit of bucket sizes that is asked for, if one is."""
     signature = inspect.signature(ddp.__init__)
 
     def limiting(original: Any) -> Any:
         def __init__(self: Any, *args: Any, **options: Any) -> None:  # noqa: N807  # DDP's own
             bound = signature.bind(self, *args, **options)
-            cap = cap_of(bound.arguments["module"])
+            cap = cap_of()
             if cap:
                 bound.arguments["bucket_cap_mb"] = cap
                 bound.arguments.pop("bucket_cap_mb_list", None)  # of newer torch, in its place

@@ -56,9 +56,7 @@ def _warning(original: Any) -> Any:
     def __init__(self: Any, *args: Any, **options: Any) -> None:  # noqa: N807  # FSDP1's own
         original(self, *args, **options)
         from ..staging.job import current_rank
-        from . import ending
 
-        ending.sharded_seen("FSDP1, which is not traced; fully_shard's models are")
         if current_rank() == 0:
             _warn_once(_FSDP1)
 
@@ -70,7 +68,6 @@ def _choosing(original: Any) -> Any:
         original(self, *args, **options)
         from . import ending
 
-        ending.sharded_seen("fully_shard, but was not called, or could not be traced")
         ending.choose_folder()
 
     return init

@@ -21,7 +21,6 @@ from typing import Any
 from ..tracing.options import ASKING, BUCKET_CAP_MB
 from . import ending, patches, sharded
 from .patches import DDP, FSDP
-from .tuning import MEASURED
 
 FOLDER = str(Path(__file__).with_name("python_path"))
 """For PYTHONPATH: its ``sitecustomize`` sets a process up."""
@@ -43,10 +42,10 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
     if _undo:
         return
     _reach_children()
-    if MEASURED in os.environ:
-        from .tuning import models
+    if ending.MEASURED in os.environ:
+        from . import tuning
 
-        wanted = models.PATCHES
+        wanted = tuning.PATCHES
     else:
         wanted = {DDP: _patch_ddp, FSDP: _patch_fsdp}
         if os.environ.keys().isdisjoint(ASKING):
@@ -123,7 +122,7 @@ def _patch_ddp(module: ModuleType) -> None:
     """Have models known when they are made."""
     ddp = module.DistributedDataParallel
     if BUCKET_CAP_MB.variable in os.environ:
-        patches.make_with_cap(ddp, lambda _: BUCKET_CAP_MB.read())
+        patches.make_with_cap(ddp, BUCKET_CAP_MB.read)
     _undo.append(patches.when_made(ddp, _know))
 
 

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from hooktrace.commands.bench.table import Row
-from hooktrace.integrations.tuning.turns import OWN
+from hooktrace.integrations.tuning import OWN
 from tests.distributed.harness import environment
 from tests.distributed.test_hosts import run
 from tests.distributed.test_tune import SCRIPT

@@ -24,11 +24,11 @@ from rich.console import Console
 from hooktrace.analysis.document.terminal import show
 from hooktrace.commands.tune import job, run
 from hooktrace.commands.tune.job import run_job, why_of
-from hooktrace.commands.tune.measure import Floats, Setting, Start, against, recorded
+from hooktrace.commands.tune.measure import Floats, Setting, Start, against, recorded, settings
 from hooktrace.commands.tune.run import WIDTH, Tuning, caps_of
 from hooktrace.commands.tune.show import Tuned, document, sentence
-from hooktrace.integrations.tuning import MEASURED, WHERE
-from hooktrace.integrations.tuning.turns import OWN, TURN, Part, folder_of
+from hooktrace.integrations.ending import MEASURED
+from hooktrace.integrations.tuning import OWN, TURN, WHERE, Part, folder_of
 from hooktrace.records.errors import UsageError
 from hooktrace.records.files import find_records
 from hooktrace.records.reader import read_parts
@@ -113,7 +113,7 @@ def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: i
             begins.append(now)
             slower = 5 if step < 3 else 0
             now += MS * (steps[label] + slower) * (1 + noise * random.standard_normal())
-    return {"begins": [*begins, now], "turns": turns, "cap": 5.0, "peaks": {}}
+    return {"begins": [*begins, now], "turns": turns, "cap": 5.0, "peaks": []}
 
 
 def turns(*ranks: Any) -> dict[str, Floats]:
@@ -176,14 +176,16 @@ def test_settings_are_told_by_turns_and_record_files(
         part.close()
         ((_, paths),) = find_records(folder_of(tmp_path, label)).items()
         assert len(read_parts(paths).steps) == count
-    peaks = [{"peaks": {"a": 7}}, {"peaks": {"a": 9, OWN: 3}}]
-    ranks = [seen({"a": 9.0, OWN: 10.0}, 12) | one for one in peaks]
-    a, own = Start(tmp_path, ranks).settings([plain(10.0, 12)])
+    told = seen({"a": 9.0, OWN: 10.0}, 12)
+    of_turns = [(7 if label == "a" else 3) * (i > 0) for i, (label, _) in enumerate(told["turns"])]
+    peaks = [99, 98, *of_turns[1:]]  # each at the next turn
+    ranks = [told | {"peaks": peaks}, told | {"peaks": [peak + 2 for peak in peaks]}]
+    a, own = settings([Start(tmp_path, ranks)], [plain(10.0, 12)])
     exposed = sample.make_step(1)[0].exposed_ns
     assert (a.hook, a.cap, a.exposed_ns, a.wire_bytes, a.error) == ("a", 5.0, exposed, 4000, None)
-    assert (a.ratio, a.peak_bytes, own.peak_bytes) == (pytest.approx(0.9), 9, 3)
+    assert (a.ratio, a.peak_bytes, own.peak_bytes) == (pytest.approx(0.9), 9, 5)
     assert (own.hook, own.exposed_ns, own.error) == (OWN, exposed, 0.25)
-    assert recorded(tmp_path / "none") == (None, None, None)
+    assert recorded([tmp_path / "none"]) == (None, None, None)
 
 
 def setting(hook: str, ratio: float, spread: float, **more: Any) -> Setting:
@@ -275,7 +277,7 @@ MB = 2**20
 @pytest.mark.parametrize(
     ("told", "asked", "said"),
     [
-        ({"turns": 1}, {}, "It made 17 steps, fewer than 5 turns of 8 for each hook; pass"),
+        ({"turns": 1}, {}, "It made fewer than 5 turns of 8 steps for each hook; pass"),
         ({"why_not": "the job does what cannot be tuned"}, {}, "does what cannot be tuned"),
         (
             {"kind": "fully_shard", "cap": None},
@@ -338,7 +340,7 @@ def test_what_is_faster_in_one_start_has_to_be_so_in_a_second(
         output.write_text("bye")
         told = {
             "ranks": 2, "rank": 0, "kind": "DDP", "number": 1, "sizes": [MB] * 4, "model": "Net",
-            "hook": "ddp_allreduce", "cap": plan["cap"] or 25.0, "first_cap": 25.0, "refused": {},
+            "hook": None, "cap": plan["cap"] or 25.0, "first_cap": 25.0, "refused": {},
         }  # fmt: skip
         steps = dict.fromkeys([OWN, *plan["hooks"]], step_ms or 1.0)
         left = seen(steps, 12 if step_ms else 0) | told

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from hooktrace.analysis.run import load
-from hooktrace.integrations.tuning.turns import LEFT_OUT
+from hooktrace.integrations.tuning import LEFT_OUT
 from hooktrace.records.files import find_records
 from tests.distributed.harness import environment
 from tests.distributed.programs import TORCHRUN

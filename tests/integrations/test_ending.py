@@ -32,21 +32,3 @@ def test_the_summary_says_what_to_open(monkeypatch: pytest.MonkeyPatch, tmp_path
             job.step()
         first, *_ = ending._summary(tracer)
     assert ", medians of " in first
-
-
-@pytest.mark.parametrize(
-    ("world_size", "children", "reason"),
-    [
-        ("1", False, "it ran as one process"),
-        # Of a job with several processes nobody says that it had one.
-        ("1", True, "was not wrapped in DistributedDataParallel"),
-        ("4", False, "was not wrapped in DistributedDataParallel"),
-    ],
-)
-def test_the_reason_follows_the_job(
-    world_size: str, children: bool, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", world_size)
-    monkeypatch.setattr(ending, "_had_children", lambda: children)
-    monkeypatch.setattr(ending._here, "untraced", "")
-    assert reason in ending._why()

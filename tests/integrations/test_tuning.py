@@ -15,10 +15,9 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
 
 from hooktrace.hooks import OptimizerHookState, allreduce_hook, hook_then_optimizer
-from hooktrace.integrations.tuning import MEASURED, WHERE
-from hooktrace.integrations.tuning.models import DDPTurns, does_more
-from hooktrace.integrations.tuning.turns import OWN, TURN, Plan, Turns, turn_times
-from hooktrace.integrations.tuning.turns import rounds as of_rounds
+from hooktrace.integrations.ending import MEASURED
+from hooktrace.integrations.tuning import OWN, TURN, WHERE, Plan, Turns, does_more, take, turn_times
+from hooktrace.integrations.tuning import rounds as of_rounds
 
 
 def turns(steps: Mapping[str, float], rounds: int, *, seconds: float = 0.0) -> list[str]:
@@ -71,20 +70,19 @@ def test_a_turn_is_told_without_its_first_steps_once_it_is_over() -> None:
 
 
 def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the most memory that a device tells of a turn, but of the first one."""
+    """With the most memory that a device tells of each."""
     wanted = Plan(2, 0.0, 60.0, model=1, hooks=["a"])
     monkeypatch.setenv(MEASURED, msgspec.json.encode(wanted).decode())
     monkeypatch.setenv(WHERE, str(tmp_path / "start"))
     monkeypatch.setattr(Turns, "main", None)
     had = list[str]()
-    peaks = {OWN: iter([5, 4]), "a": iter([7, 8])}
-    peak_of = torch.accelerator
-    monkeypatch.setattr(peak_of, "max_memory_allocated", lambda _: next(peaks[had[-1]]))
+    peaks, peak_of = iter(range(9)), torch.accelerator
+    monkeypatch.setattr(peak_of, "max_memory_allocated", lambda _: next(peaks))
     monkeypatch.setattr(peak_of, "reset_peak_memory_stats", lambda _: None)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        turns = Turns(torch.nn.Linear(4, 4, device="meta"), 1, kind="DDP")
-        turns.begin([OWN, "a"], had.append)
+        model = torch.nn.Linear(4, 4, device="meta")
+        turns = Turns(model, {"number": 1}, [OWN, "a"], had.append)
         for _ in range(5 * TURN):
             turns.step()
         with pytest.raises(SystemExit):
@@ -95,7 +93,7 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
     seen = json.loads((tmp_path / "start-rank00000.json").read_text())
     assert len(seen["begins"]) == 5 * TURN + 1
     assert seen["turns"] == [[label, TURN * i] for i, label in enumerate(had)]
-    assert (sum(seen["sizes"]), seen["peaks"]) == (80, {OWN: 5, "a": 8})
+    assert (sum(seen["sizes"]), seen["peaks"]) == (80, [0, 1, 2, 3, 4, 5])
 
 
 def test_a_hook_that_does_more_than_average_is_refused(
@@ -108,10 +106,9 @@ def test_a_hook_that_does_more_than_average_is_refused(
         hook_then_optimizer(allreduce_hook, OptimizerHookState({})),
         optimizer_overlap_hooks._hook_then_optimizer,
     ):
-        turns: Any = DDPTurns.__new__(DDPTurns)
-        turns.seen = {}
+        ddp: Any = None
         with pytest.raises(SystemExit):
-            turns.take(None, hook, None, None)
+            take({}, ddp, hook, None, print)
         (path,) = tmp_path.glob("start-refused.json")
         assert "does more than average gradients" in json.loads(path.read_text())["why_not"]
         path.unlink()

@@ -1,4 +1,4 @@
-"""What a start of the job says of each hook, from what its ranks wrote.
+"""What starts of the job say of each hook, from what their ranks wrote.
 
 begins of steps, whose turn each was --turns--> ns a step, by label, (rounds,)
 a hook's turns / those of the job's own hook, round by round
@@ -8,7 +8,7 @@ record files of a hook --recorded--> exposed time, bytes, error
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from ...analysis.run import bootstrap, load
 from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, block_length, ratio_interval
 from ...analysis.run.dense import known_middle, settled_steps
 from ...analysis.run.source import of_step
-from ...integrations.tuning.turns import OWN, folder_of, turn_times
+from ...integrations.tuning import OWN, folder_of, turn_times
 from ...records.files import find_records
 
 Floats = npt.NDArray[np.float64]
@@ -83,42 +83,34 @@ class Start(NamedTuple):
         """A step of the job as it is, of a start without hooks of ours: the median turn's mean."""
         return float(np.median(self.turns[OWN])) / 1e9
 
-    def settings(self, plain: Sequence[Floats]) -> Iterator[Setting]:
-        """Yield what it says of each of its hooks; ``plain``: as in ``against``."""
-        for label, times in self.turns.items():
-            peaks = [one["peaks"].get(label) for one in self.ranks]
-            yield Setting(
-                label, self.first["cap"], *against(times, self.turns[OWN], plain),
-                *recorded(folder_of(self.folder, label)), max(filter(None, peaks), default=None),
-            )  # fmt: skip
+    def peaks(self, label: str) -> list[int]:
+        """Return a device's peaks in a hook's turns, of all ranks; each was read at the next turn.
+
+        In the first turn, which nobody has, DDP makes new buckets.
+        """
+        of_ranks = [zip(one["turns"][1:], one["peaks"][2:], strict=False) for one in self.ranks]
+        return [peak for of_turns in of_ranks for (own, _), peak in of_turns if own == label]
 
 
-def together(found: Iterable[Setting]) -> list[Setting]:
-    """Return each hook and limit once, the fastest first.
+def settings(turned: Iterable[Start], plain: Sequence[Floats]) -> list[Setting]:
+    """Return each hook and limit once, the fastest first; ``plain``: as in ``against``.
 
     Of more starts: their mean, and an interval that holds those of all, since starts differ by more
-    than the turns of one show; of errors and peaks the largest.
+    than the turns of one show.
     """
-    by_setting = dict[tuple[str, float | None], list[Setting]]()
-    for one in found:
-        by_setting.setdefault((one.hook, one.cap), []).append(one)
-    merged = (
-        msgspec.structs.replace(
-            of_it[0], starts=len(of_it), ratio=fmean(one.ratio for one in of_it),
-            low=min(one.low for one in of_it), high=max(one.high for one in of_it),
-            exposed_ns=_of_known(fmean, [one.exposed_ns for one in of_it]),
-            wire_bytes=_of_known(fmean, [one.wire_bytes for one in of_it]),
-            error=_of_known(max, [one.error for one in of_it]),
-            peak_bytes=_of_known(max, [one.peak_bytes for one in of_it]),
-        )
-        for of_it in by_setting.values()
-    )  # fmt: skip
-    return sorted(merged, key=lambda one: one.ratio)
-
-
-def _of_known(what: Callable[[Sequence[Any]], Any], values: Sequence[float | None]) -> Any:
-    known = [one for one in values if one is not None]
-    return what(known) if known else None
+    starts = dict[tuple[str, float | None], list[Start]]()
+    for start in turned:
+        for label in start.turns:
+            starts.setdefault((label, start.first["cap"]), []).append(start)
+    found = []
+    for (hook, cap), of_it in starts.items():
+        told = [against(one.turns[hook], one.turns[OWN], plain) for one in of_it]
+        ratios, lows, highs = zip(*told, strict=True)
+        records = recorded([folder_of(one.folder, hook) for one in of_it])
+        peak = max((peak for one in of_it for peak in one.peaks(hook)), default=None)
+        interval = fmean(ratios), min(lows), max(highs)
+        found.append(Setting(hook, cap, *interval, *records, peak, len(of_it)))
+    return sorted(found, key=lambda one: one.ratio)
 
 
 def against(hook: Floats, own: Floats, plain: Sequence[Floats]) -> tuple[float, float, float]:
@@ -140,11 +132,14 @@ def _resampled(values: Floats, length: int, seed: int) -> Estimates:
     return bootstrap.resampled(values[:, None], values, MIDDLE_HALF, length=length, seed=seed)
 
 
-def recorded(folder: Path) -> tuple[float | None, float | None, float | None]:
-    """Return exposed time, ns, bytes and error, by the record files in a folder."""
-    run = load(find_records(folder))
-    steps = settled_steps(run, run.model_names[0]) if run.model_names else None
-    if steps is None:
-        return None, None, None
-    error = max((max(of_step) for of_step in steps.errors_by_step().values()), default=None)
-    return known_middle(of_step(steps.exposed)), known_middle(steps.sent()), error
+def recorded(folders: Iterable[Path]) -> tuple[float | None, float | None, float | None]:
+    """Return exposed time, ns, bytes and error, by the record files in folders."""
+    exposed, sent, errors = [np.zeros(0)], [np.zeros(0)], list[float]()
+    for run in (load(find_records(folder)) for folder in folders):
+        steps = settled_steps(run, run.model_names[0]) if run.model_names else None
+        if steps is not None:
+            exposed.append(of_step(steps.exposed).ravel())
+            sent.append(steps.sent())
+            errors += (max(of_step) for of_step in steps.errors_by_step().values())
+    exposed_ns, wire_bytes = (known_middle(np.concatenate(one)) for one in (exposed, sent))
+    return exposed_ns, wire_bytes, max(errors, default=None)

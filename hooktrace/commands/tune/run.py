@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,13 @@ from rich.console import Console
 from ...analysis.document.output import json_text
 from ...analysis.document.terminal import show
 from ...hooks.catalogue import candidates
+from ...integrations.ending import MEASURED
 from ...integrations.start import FOLDER
-from ...integrations.tuning import MEASURED, WHERE
-from ...integrations.tuning.models import SHARDED
-from ...integrations.tuning.turns import FEWEST, LEFT_OUT, OWN, SURVIVORS, TURN, Plan
+from ...integrations.tuning import FEWEST, LEFT_OUT, OWN, SHARDED, SURVIVORS, TURN, WHERE, Plan
 from ...records.errors import UsageError
 from ...tracing.options import TUNING
 from .job import run_job, why_of
-from .measure import Start, together
+from .measure import Start, settings
 from .show import Tuned, document, sentence
 
 BEFORE = """\
@@ -157,34 +156,34 @@ class Tuning:
         turns = self._turns(hooks, None, self._left() / 2).turns
         slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
         best = sorted(turns.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
-        for other, seconds in self._others(start.first):
-            self._try(f"bucket_cap_mb={other:g}", best, other, seconds)
+        others = self._others(start.first)
+        for done, cap in enumerate(others):
+            # As long as what comes after it: the fastest once more, and the job as it is.
+            self._try(f"bucket_cap_mb={cap:g}", best, cap, self._left() / (len(others) - done + 2))
         for _ in range(AGAIN):
             fastest = self.tuned().fastest
             if fastest is None or fastest.starts > 1 or self._left() < SECONDS:
                 break
-            cap = None if fastest.cap == own else fastest.cap
+            again = None if fastest.cap == own else fastest.cap
             hooks = [one for one in {*best, fastest.hook} if one != OWN]
-            self._try("The start of the fastest, once more,", hooks, cap, self._left() / 2)
+            self._try("The start of the fastest, once more,", hooks, again, self._left() / 2)
         last = self.start("the job as it is, once more", max(self._left(), SECONDS), is_last=True)
         self.plain.append(self._enough(last))
         return True
 
-    def _others(self, seen: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
-        """Yield the other limits to try, and for how long."""
+    def _others(self, seen: Mapping[str, Any]) -> Sequence[float]:
+        """Return the other limits to try."""
         if seen["cap"] is None:
             if self.caps:
                 self.notes.append("--caps had no effect: a sharded model has no bucket_cap_mb.")
-            return
+            return ()
         found = caps_of(seen["sizes"], seen["cap"], seen["first_cap"], self.caps)
-        for cap in self.caps:
-            if cap not in (*found, seen["cap"]):
-                self.notes.append(
-                    f"bucket_cap_mb={cap:g} was not tried: it makes the same buckets as another."
-                )
-        for done, cap in enumerate(found):
-            # As long as what comes after it: the fastest once more, and the job as it is.
-            yield cap, self._left() / (len(found) - done + 2)
+        self.notes += (
+            f"bucket_cap_mb={cap:g} was not tried: it makes the same buckets as another."
+            for cap in self.caps
+            if cap not in (*found, seen["cap"])
+        )
+        return found
 
     def _try(self, what: str, hooks: Sequence[str], cap: float | None, seconds: float) -> None:
         try:
@@ -207,7 +206,7 @@ class Tuning:
             left = end - time.monotonic()
             start = self.start(what, left, model=model, hooks=hooks, cap=cap)
             self.refused |= start.first["refused"]
-            label, _ = [(OWN, 0), *start.first["turns"]][-1]
+            label, _ = start.first["turns"][-1]
             if label == OWN or not start.trouble or start.rounds >= FEWEST:
                 self.turned.append(self._enough(start))
                 return start
@@ -216,9 +215,9 @@ class Tuning:
     def _enough(self, start: Start) -> Start:
         if start.rounds < FEWEST:
             raise UsageError(
-                f"{start.trouble or 'The job ended.'} It made {len(start.first['begins'])} steps, "
-                f"fewer than {FEWEST} turns of {TURN} for each hook; pass a command that trains "
-                "for longer, more --minutes, or other --hooks"
+                f"{start.trouble or 'The job ended.'} It made fewer than {FEWEST} turns of {TURN} "
+                "steps for each hook; pass a command that trains for longer, more --minutes, or "
+                "other --hooks"
             )
         self.notes += filter(None, [start.trouble])
         return start
@@ -240,7 +239,8 @@ class Tuning:
         code = run_job(self.command, _environment(plan, str(folder / token)), output, deadline)
         how = "did not end in time" if code is None else f"ended with exit code {code}"
         why = why_of(output)
-        found = [msgspec.json.decode(one.read_bytes()) for one in sorted(folder.glob(f"{token}-*"))]
+        ranks = sorted(folder.glob(f"{token}-*.json"))
+        found = [msgspec.json.decode(one.read_bytes()) for one in ranks]
         for one in found:
             if "why_not" in one:
                 raise UsageError(one["why_not"])
@@ -255,15 +255,12 @@ class Tuning:
         """Return what the starts say.  Raises ``UsageError`` where it is nothing."""
         if not self.turned:
             raise UsageError("nothing was measured: it was ended before the hooks had their turns")
-        seen, plain = self.turned[0].first, [x.turns[OWN] for x in self.plain]
-        found = [one for start in self.turned for one in start.settings(plain)]
-        first, *again = [one.step_s for one in self.plain]
-        hook = None if seen["hook"] in ("ddp_allreduce", "fully_shard") else seen["hook"]
+        seen, steps = self.turned[0].first, [one.step_s for one in self.plain]
         return Tuned(
-            model=seen["model"], own_hook=hook, own_cap=seen["cap"], ranks=seen["ranks"],
-            step_ns=1e9 * sum([first, *again]) / len(plain),
-            drift=again[0] / first if again else None,
-            settings=together(found),
+            model=seen["model"], own_hook=seen["hook"], own_cap=seen["cap"], ranks=seen["ranks"],
+            step_ns=1e9 * sum(steps) / len(steps),
+            drift=steps[1] / steps[0] if len(steps) > 1 else None,
+            settings=settings(self.turned, [one.turns[OWN] for one in self.plain]),
             refused=self.refused, notes=self.notes, folder=str(self.out),
         )  # fmt: skip
 

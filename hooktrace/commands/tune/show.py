@@ -9,8 +9,7 @@ import msgspec
 
 from ...analysis.document.tree import Code, Column, Heading, Items, Node, Table, Text
 from ...hooks.catalogue import candidates
-from ...integrations.tuning.models import SHARDED
-from ...integrations.tuning.turns import OWN
+from ...integrations.tuning import OWN, SHARDED
 from ...records.units import megabytes, milliseconds
 from ...tracing.options import BUCKET_CAP_MB, HOOK
 from .measure import Setting

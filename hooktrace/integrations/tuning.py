@@ -1,0 +1,472 @@
+"""Inside a job that ``hooktrace tune`` has started: its steps, and the hooks that take turns.
+
+    rank 0's environment --Plan--> each rank
+    DDP made, a root of FSDP2 settled --> Turns; with hooks, a traced one a label takes its place
+    a forward pass begins --step--> stamp; a turn is over: rank 0 says whose is the next one
+      --change--> its hook; what was seen, to a file      --or that it is the end--> SystemExit
+    steps that a hook has taken --Part--> record files, a folder a label
+    an optimizer steps, no model was found --refuse--> the job ends: nothing can be tuned
+
+A start without hooks only looks: nothing of ours is registered, so that it tells what the job takes
+as it is.  A step is a forward pass whose gradients will be averaged; on a device its begin is an
+event there.  A model that a part of the ranks share has none: the others do not come to where its
+turns end.
+
+Successive halving (Jamieson and Talwalkar, AISTATS 2016): after FEWEST rounds, twice as many, ...
+the slower half leaves.  Only what was slower than the fastest in each round so far does: by chance
+alone that happens once in 2^FEWEST times.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count, pairwise
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import msgspec
+
+from ..exporters.record_file import RecordFileExporter
+from ..hooks.catalogue import candidates
+from ..hooks.sharded import SHARDED_HOOKS
+from . import patches, sharded
+from .ending import MEASURED
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    from ..records import Batch
+    from ..tracing.traced_hook import Hook
+    from ..tracing.tracer import Tracer
+
+WHERE = "_HOOKTRACE_TUNE_WHERE"
+"""Of the environment: what the paths of the files begin with that this machine's ranks write."""
+OWN = "as it is"
+"""The label of what the job has: its script's hook, or torch's own average."""
+SHARDED = {one.label: one for one in SHARDED_HOOKS if one.takes_place_of == "reduce_scatter"}
+"""What can take turns in a sharded model, by label."""
+TURN, LEFT_OUT = 8, 3
+"""Steps of a turn; those at its begin that do not count: caches, warm starts."""
+FEWEST, SURVIVORS = 5, 3
+"""Rounds below which nothing is said of a hook; hooks, beside the job's own, that never leave."""
+_DO_MORE = ("optimizer_overlap_hooks", "ddp_zero_hook", "mixed_precision_hooks")
+"""Modules of torch whose hooks step an optimizer, or cast parameters."""
+_STEPS = 100
+"""Of optimizers, without a model; some train a part by itself before they make it."""
+
+Times = Mapping[str, Sequence[float]]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is asked of one start of a job.
+
+    - ``rounds``, ``seconds``: the job ends once it has made so many, in so much time or more.
+    - ``limit_s``: it ends after so many seconds of training, whatever it has made.
+    - ``model``: the number of the one that is tuned, ``None`` to look only.
+    - ``hooks``: labels of what takes turns with ``OWN``.
+    - ``cap``: the ``bucket_cap_mb`` of all DDP models, ``None`` for their own.
+    - ``is_last``: the tuning is over then.
+    """
+
+    rounds: int
+    seconds: float
+    limit_s: float
+    model: int | None = None
+    hooks: Sequence[str] = ()
+    cap: float | None = None
+    is_last: bool = False
+
+
+def plan() -> Plan:
+    """Return what is asked of this job: with a process group, of rank 0."""
+    import torch.distributed as dist
+
+    asked = os.environ[MEASURED]
+    if dist.is_initialized():  # else DDP says itself what is missing
+        asked = _of_rank_0("plan", lambda: os.environ[MEASURED], _store())
+    return msgspec.json.decode(asked, type=Plan)
+
+
+def _store(name: object = "") -> Any:
+    from ..staging.job import job_store
+
+    return job_store(f"hooktrace/tune/{name}")
+
+
+def _of_rank_0(what: str, said: Callable[[], str], store: Any) -> str:
+    """Return what rank 0 says; ``said`` is called there only.  All ranks ask for the same."""
+    import torch.distributed as dist
+
+    if dist.get_rank() == 0:
+        store.set(what, said())
+    return str(store.get(what).decode())
+
+
+def turn_times(begins: Sequence[int], turns: Sequence[tuple[str, int]]) -> dict[str, list[float]]:
+    """Return the mean step of each turn that is over, ns, by label; ``turns``: with first steps.
+
+    In the first turn, which nobody has, DDP settles its buckets.
+    """
+    found: dict[str, list[float]] = {}
+    for label, first in turns[1:]:
+        if first + TURN < len(begins):
+            spent = begins[first + TURN] - begins[first + LEFT_OUT]
+            found.setdefault(label, []).append(spent / (TURN - LEFT_OUT))
+    return found
+
+
+def rounds(
+    labels: Sequence[str], plan: Plan, seconds: Callable[[], float], times: Callable[[], Times]
+) -> Iterator[str]:
+    """Yield whose turn is next; ``seconds`` since the first step, ``times`` so far."""
+    alive, halved_at = [*labels], FEWEST
+    draw = random.Random()  # not the script's own
+    for over in count():
+        if over >= plan.rounds and seconds() >= plan.seconds:
+            return
+        if over == halved_at:
+            halved_at *= 2
+            alive = _halved(alive, times())
+        for label in draw.sample(alive, len(alive)):
+            if seconds() >= plan.limit_s:
+                return
+            yield label
+
+
+def _halved(alive: Sequence[str], times: Times) -> list[str]:
+    others = sorted((one for one in alive if one != OWN), key=lambda one: median(times[one]))
+    slower = others[max(SURVIVORS, (len(others) + 1) // 2) :]
+    best = times[others[0]] if slower else ()
+    return [
+        one
+        for one in alive
+        if one not in slower or any(a <= b for a, b in zip(times[one], best, strict=True))
+    ]
+
+
+class Turns:
+    """The steps of a model, from when its labels begin to take turns; ``said``: of it, to a file.
+
+    ``change`` gives gradients to another label's hook; the first turn is ``OWN``'s.
+    """
+
+    made: ClassVar[int] = 0
+    """Models so far, the same on all ranks: a model's number is how many were made before."""
+    main: ClassVar[Turns | None] = None
+    """Whose steps end the job: of those that were called the largest, the latest of some alike."""
+
+    def __init__(
+        self, model: nn.Module, said: Mapping[str, Any], labels: Iterable[str] = (OWN,),
+        change: Callable[[str], object] = lambda _: None,
+    ) -> None:  # fmt: skip
+        import torch.distributed as dist
+
+        sizes = [p.numel() * p.element_size() for p in model.parameters() if p.requires_grad]
+        asked = plan()
+        self._change, self._order = change, (sum(sizes), said["number"])
+        self._device = next(model.parameters()).device
+        self._steps, self._is_over = 0, False
+        self._events: list[Any] = []
+        # Held from now on: the script may destroy its group before all is said.
+        self._store = _store(said["number"])
+        self._begins: list[int] = []
+        self._turns: list[tuple[str, int]] = []
+        self._peaks: list[int] = []
+        self._seen = {
+            "refused": {}, "sizes": sizes, "rank": dist.get_rank(), "ranks": dist.get_world_size(),
+            "last": asked.is_last, "begins": self._begins, "turns": self._turns,
+            "peaks": self._peaks, **said,
+        }  # fmt: skip
+        self._next = rounds(
+            [*labels], asked, lambda: (self._begins[-1] - self._begins[0]) / 1e9,
+            lambda: turn_times(self._begins, self._turns),
+        )  # fmt: skip
+
+    def step(self) -> None:
+        """Take note of a step that begins; end a turn, or the job."""
+        from ..staging.devices import current_stream, has_events, new_event
+
+        step = self._steps
+        self._steps += 1
+        if has_events(self._device):
+            self._events.append(new_event(self._device))
+            self._events[-1].record(current_stream(self._device))
+        else:
+            self._begins.append(time.perf_counter_ns())
+        if Turns.main is None or Turns.main._order <= self._order:
+            Turns.main = self
+        if step % TURN or Turns.main is not self:
+            return
+        self._read_events()
+        label = OWN
+        if self._turns:
+            label = _of_rank_0(str(step), lambda: next(self._next, ""), self._store)
+        if label:
+            self._turns.append((label, step))
+            self._change(label)
+        _write(f"rank{self._seen['rank']:05d}", self._seen)  # a job may end in any way
+        if not label:
+            self._leave()
+
+    def _read_events(self) -> None:
+        """Have the device, where there is one, tell when steps began, and the last turn's peak."""
+        import torch
+
+        if self._events:
+            self._events[-1].synchronize()
+            self._begins += [0] * (not self._begins)
+            for before, event in pairwise(self._events):
+                self._begins.append(self._begins[-1] + int(before.elapsed_time(event) * 1e6))
+            del self._events[:-1]
+        if self._device.type != "cpu":  # at first the peak of what was before
+            self._peaks.append(torch.accelerator.max_memory_allocated(self._device))
+            torch.accelerator.reset_peak_memory_stats(self._device)
+
+    def _leave(self) -> NoReturn:
+        """End the job as a script ends itself: what it has to close, it closes.
+
+        A script that goes on all the same is ended when the next turn would begin.
+        """
+        import torch.distributed as dist
+
+        with suppress(RuntimeError):
+            dist.barrier()  # or rank 0 takes the store away from those who still ask it
+        if self._is_over:
+            os._exit(0)
+        self._is_over = True
+        raise SystemExit(0)
+
+
+def _number(ranks: int) -> int:
+    """Return the number of a new model that so many ranks share; 0: it is of no interest."""
+    import torch.distributed as dist
+
+    if dist.get_world_size() < 2:
+        refuse("the job has one rank, which sends nothing; start it with two or more")
+    if ranks != dist.get_world_size():
+        return 0
+    Turns.made += 1
+    return Turns.made if plan().model in (None, Turns.made) else 0
+
+
+_turns: weakref.WeakKeyDictionary[nn.Module, Turns] = weakref.WeakKeyDictionary()
+"""By DDP model: on it they would go into its copies."""
+_tracers: list[Tracer] = []
+"""Of the hooks that take turns in a DDP model."""
+
+
+def _patch_ddp(module: ModuleType) -> None:
+    """Have models made with the plan's limit of bucket sizes."""
+    from ..tracing import export
+
+    export.is_measured = True
+    patches.make_with_cap(module.DistributedDataParallel, lambda: plan().cap)
+    patches.when_made(module.DistributedDataParallel, _made)
+
+
+def _made(ddp: DistributedDataParallel) -> None:
+    """Take note of a model that was just made; without hooks that take turns it stays as it is."""
+    number = _number(ddp.process_group.size())
+    if not number:
+        return
+    name, cap = type(ddp.module).__name__, round(ddp.bucket_bytes_cap / 2**20, 3)
+    # Without bucket_cap_mb the first bucket has a limit of its own.
+    first = 1.0 if getattr(ddp, "bucket_bytes_cap_default", False) else cap
+    said = {"number": number, "kind": "DDP", "model": name, "cap": cap, "first_cap": first}
+    ddp.register_forward_pre_hook(_begin_step, prepend=True)
+    if plan().model is None:
+        _turns[ddp] = Turns(ddp, said)
+    else:
+        from .models import know
+
+        know(ddp, partial(take, said))
+
+
+def _begin_step(ddp: DistributedDataParallel, *_: Any) -> None:
+    import torch
+
+    from .models import average
+
+    if not (torch.is_grad_enabled() and ddp.require_backward_grad_sync):
+        return
+    if ddp._join_config.enable:
+        refuse(
+            "the job trains within DDP.join(), where ranks need not make the same steps, and "
+            "hooks can take turns only at the same step of all ranks; give all ranks as many "
+            "batches, and tune it without join(), or with join(enable=False)"
+        )
+    average(ddp)  # before the first step, so that it is the first of a turn
+    if ddp in _turns:
+        _turns[ddp].step()
+
+
+def take(
+    said: Mapping[str, Any], ddp: DistributedDataParallel, hook: Hook, state: Any,
+    call: Callable[..., None],
+) -> tuple[Hook, Any]:  # fmt: skip
+    """Have the plan's hooks take turns with a DDP model's own; returns what goes first.
+
+    ``call``: given the hook and the state that take the model's buckets from then on.
+    """
+    from ..tracing.ddp_average import ddp_allreduce
+    from ..tracing.trace import trace
+    from ..tracing.tracer import Tracer
+
+    hook = getattr(hook, "__wrapped__", hook) if getattr(hook, "is_traced", False) else hook
+    name = str(getattr(hook, "__qualname__", type(hook).__qualname__))
+    if does_more(hook):
+        refuse(
+            f"the job's own hook, {name}, does more than average gradients, so others cannot "
+            "stand in for it; tune the job without it"
+        )
+    ready, refused = {OWN: (hook, state)}, dict[str, str]()
+    for one in candidates():
+        if one.name in plan().hooks:
+            try:
+                one.hook.check_model(ddp.module)
+                # PowerSGD at work from its second step on.
+                made = one.make_state(ddp.process_group, **one.check_options)
+                one.hook.check_state(made)
+                ready[one.name] = one.hook, made
+            except (TypeError, ValueError) as error:
+                refused[one.name] = str(error)
+    while _tracers:  # the script has replaced its hook
+        _tracers.pop().close()
+    for label, (plain, its_state) in ready.items():
+        # Probes come in the first step of each turn, which does not count.
+        _tracers.append(Tracer([Part(label)], error_every=TURN))
+        traced = trace(plain, model=type(ddp.module).__name__, tracer=_tracers[-1])
+        traced.learn(ddp)
+        traced.notices.rest()  # it is not called for a round, by no fault of the script's
+        ready[label] = traced, its_state
+    seen = {**said, "hook": None if hook is ddp_allreduce else name, "refused": refused}
+    _turns[ddp] = Turns(ddp, seen, ready, lambda label: call(*ready[label]))
+    return ready[OWN]
+
+
+def does_more(hook: Hook) -> bool:
+    """Return whether a hook is known to do more than to average."""
+    where = str(getattr(hook, "__module__", ""))
+    return getattr(hook, "has_effects", False) or where.endswith(_DO_MORE)
+
+
+_sharded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+"""Sharded models that were called."""
+
+
+def _called(root: nn.Module) -> None:
+    """Take note of a sharded model, a root of which is called for the first time."""
+    import torch
+
+    from ..fsdp.torch_groups import groups_of
+
+    model = sharded.outermost(root)
+    if model in _sharded:  # each of its units is a root
+        return
+    _sharded.add(model)
+    groups = list(groups_of(model))
+    number = _number(min((one.ranks for one in groups), default=0))
+    if not number:
+        return
+    name = sharded.name_of(model)
+    said = {"number": number, "kind": "fully_shard", "model": name, "cap": None, "hook": None}
+    turns = Turns(model, said) if plan().model is None else _take_sharded(said, model)
+
+    def step(*_: Any) -> None:
+        if torch.is_grad_enabled() and groups[0].reduces:
+            turns.step()
+
+    model.register_forward_pre_hook(step, prepend=True)
+    step()
+
+
+def _take_sharded(said: Mapping[str, Any], model: nn.Module) -> Turns:
+    """Have the plan's reduce-scatters take turns, while the model is called for the first time."""
+    from ..fsdp.trace import trace
+    from ..tracing.tracer import Tracer
+
+    hooks = {OWN: None} | {label: SHARDED[label].make() for label in plan().hooks}
+    switches: list[tuple[int, str]] = []
+
+    def label_of(step: int) -> str:
+        return next((label for first, label in reversed(switches) if first <= step), OWN)
+
+    def change(label: str) -> None:
+        switches.append((traced.next_step, label))
+        traced.reduce_by(hooks[label])
+
+    tracer = Tracer([Part(label, label_of) for label in hooks], error_every=TURN)
+    # Traced with a hook, so that it is checked, though its own collective begins.
+    *_, hook = hooks.values()
+    traced = trace(model, tracer=tracer, name=said["model"], reduce_scatter=hook)
+    traced.in_forward(model)
+    return Turns(model, said, hooks, change)
+
+
+def _refuse_others(optimizers: ModuleType) -> None:
+    """End a job that trains without a model that can be tuned; ``optimizers``: torch's module."""
+    left = iter(range(_STEPS))
+
+    def stepped(*_: Any) -> None:
+        if Turns.made:
+            handle.remove()
+        elif next(left, None) is None:
+            refuse(
+                "the job trains, and no model of it is under DDP, or under fully_shard, on all of "
+                "its ranks, so there is no hook to tune; pass a command that trains one"
+            )
+
+    handle = optimizers.register_optimizer_step_post_hook(stepped)
+
+
+PATCHES = {
+    patches.DDP: _patch_ddp,
+    patches.FSDP: lambda fsdp: sharded.watch(fsdp, _called),
+    "torch.optim.optimizer": _refuse_others,
+}
+"""What is done to torch's modules, once they are imported."""
+
+
+def folder_of(start: Path, label: str) -> Path:
+    """Return where the record files of a start's hook are."""
+    return start / label.replace(" ", "-")
+
+
+class Part(RecordFileExporter):
+    """Writes record files of one label: its steps, by ``label_of`` each, and all other records."""
+
+    measures_the_job = True
+    """So that it is used where the script's own exporters are not (``tracing/export.py``)."""
+
+    def __init__(self, label: str, label_of: Callable[[int], str] | None = None) -> None:
+        super().__init__(folder_of(Path(os.environ[WHERE]).parent, label))
+        self._is_own = lambda step: label_of is None or label_of(step) == label
+
+    def export(self, batch: Batch) -> None:
+        """Append what is this label's."""
+        steps = tuple(one for one in batch.steps if self._is_own(one[0].step))
+        super().export(msgspec.structs.replace(batch, steps=steps))
+
+
+def _write(name: str, seen: dict[str, Any]) -> None:
+    """Write a file for ``hooktrace tune``, which finds it whole or not at all."""
+    path = Path(f"{os.environ[WHERE]}-{name}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_bytes(msgspec.json.encode(seen))
+    part.replace(path)
+
+
+def refuse(why: str) -> NoReturn:
+    """End a job that cannot be tuned."""
+    _write("refused", {"why_not": why})
+    raise SystemExit(0)
