@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -148,11 +148,18 @@ def top(
     ] = None,
     *,
     connect: _Connect = None,
+    sort: Annotated[
+        Literal["delay", "period", "exposed", "anomalies", "rank"],
+        typer.Option(help="Which ranks are on top: those with the most of it."),
+    ] = "delay",
+    model: Annotated[
+        str, typer.Option(help="The model; default: the one with the last step.")
+    ] = "",
 ) -> None:
     """Show all ranks of a job that runs, live: who is late, the last steps, hangs."""
     from .top import run_top
 
-    run_top(run, connect=connect)
+    run_top(run, connect=connect, sort=sort, model=model)
 
 
 def tune(

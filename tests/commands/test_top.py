@@ -1,4 +1,4 @@
-"""``hooktrace top``: the picture of a snapshot and what keys do.
+"""``hooktrace top``: the picture of a snapshot, each second.
 
 In real jobs, and on a page of torch's debug server: ``distributed/test_whole_job.py``.
 """
@@ -6,11 +6,8 @@ In real jobs, and on a page of torch's debug server: ``distributed/test_whole_jo
 from __future__ import annotations
 
 import itertools
-import os
-import pty
-import sys
-import termios
 from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +17,8 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from hooktrace.commands.top import live
-from hooktrace.commands.top.keys import Keys, keys, keys_of
-from hooktrace.commands.top.live import Hub, Top
-from hooktrace.commands.top.picture import Picture, View
+from hooktrace.commands.top.live import Hub, pictures
+from hooktrace.commands.top.picture import Picture
 from hooktrace.ranks.whole_job.job_steps import JobSteps
 from hooktrace.ranks.whole_job.snapshot import JobSnapshot
 from hooktrace.records.errors import UsageError
@@ -42,14 +38,20 @@ def job(
 
 
 def screen(
-    shown: JobSnapshot, view: View | None = None, *, width: int = 80, height: int = 24
+    shown: JobSnapshot, *, sort: str = "delay", width: int = 80, height: int = 24
 ) -> list[str]:
     output = StringIO()
     console = Console(
         file=output, width=width, height=height, force_terminal=True, color_system=None
     )
-    console.print(Picture("runs/a", view or View(), shown), height=height, end="")
+    console.print(Picture("runs/a", shown, sort=sort), height=height, end="")
     return [line.rstrip() for line in output.getvalue().split("\n")]
+
+
+def screen_of(picture: Picture) -> str:
+    output = StringIO()
+    Console(file=output, width=100).print(picture, crop=False)
+    return output.getvalue()
 
 
 HANG = (
@@ -77,7 +79,7 @@ def test_a_small_job_at_80_by_24() -> None:
         "     1       20           <0.20       100       5.00  node0",
     ]
     assert " ".join(lines[-3:-1]) == f"hang: {HANG}"
-    assert lines[-1].startswith("q quit  s sort")
+    assert lines[-1].startswith("Ctrl-C quits")
 
 
 def test_what_is_not_known_is_not_said() -> None:
@@ -133,39 +135,18 @@ def client() -> FakeClient:
     return FakeClient()
 
 
-def top_of(client: FakeClient, output: StringIO | None = None) -> Top:
-    return Top(Hub(client.connect), "runs/a", Console(file=output or StringIO(), width=80))
-
-
-def press(top: Top, *keys: str) -> Top:
-    """Return what is shown after some keys; an empty one is a second without."""
-    for key in keys:
-        typed: Any = SimpleNamespace(wait=lambda _, key=key: [*key])
-        top.turn(typed)
-    return top
-
-
-@pytest.mark.parametrize(
-    ("keys", "asked", "view", "goes_on"),
-    [
-        (("", ""), ["", ""], ("", "delay"), True),
-        (("q",), [], ("", "delay"), False),
-        (("s", "s", "s", "s", "s"), [], ("", "delay"), True),
-        (("m", "m", ""), ["critic", "net", "net"], ("net", "delay"), True),
-        (("sq",), [], ("", "period"), False),
-    ],
-)
-def test_keys_change_what_is_looked_at(
-    client: FakeClient,
-    keys: tuple[str, ...],
-    asked: list[str],
-    view: tuple[str, str],
-    goes_on: bool,
-) -> None:
-    """A second without one, and another model, ask the hub."""
-    top = press(top_of(client), *keys)
-    assert client.asked == ["", *asked]
-    assert (top.view.model, top.view.sort, top.goes_on) == (*view, goes_on)
+def test_a_sort_and_a_model_are_asked_for(client: FakeClient) -> None:
+    """All but ranks come with the most on top; the heading says by what."""
+    next(pictures(Hub(client.connect), "runs/a", "rank", "critic"))
+    assert client.asked == ["critic"]
+    lines = screen(job(), sort="rank")
+    assert [line.split()[0] for line in lines[8:12]] == ["0", "1", "2", "3"]
+    shown = job()
+    first, *others = shown.ranks
+    marked = replace(first, line=replace(first.line, anomalies=3))
+    lines = screen(replace(shown, ranks=(*others, marked)), sort="anomalies")
+    assert lines[7].endswith("(by anomalies)")
+    assert lines[8].startswith(f"     {first.line.rank} ")
 
 
 def test_a_job_that_does_not_answer_is_shown_as_it_was(
@@ -173,50 +154,28 @@ def test_a_job_that_does_not_answer_is_shown_as_it_was(
 ) -> None:
     """With its age, until it answers again, over a connection of its own."""
     readings = itertools.count(100)
-    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: next(readings)))
-    top = top_of(client)
+    clock = SimpleNamespace(monotonic=lambda: next(readings), sleep=lambda _: None)
+    monkeypatch.setattr(live, "time", clock)
+    drawn = pictures(Hub(client.connect), "runs/a", "delay", "")
+    assert "does not answer" not in screen_of(next(drawn))
     client.error = UsageError("no answer within 2 s")
-    press(top, "")
-    assert top.view.trouble == "this is 3 s old, the job does not answer: no answer within 2 s"
+    assert "this is 1 s old, the job does not answer: no answer within 2 s" in screen_of(
+        next(drawn)
+    )
     client.error = None
-    assert press(top, "").view.trouble == ""
+    assert "does not answer" not in screen_of(next(drawn))
     assert client.made == 2
 
 
-def test_without_a_terminal_it_is_one_picture(client: FakeClient) -> None:
-    """With all ranks."""
-    output = StringIO()
-    top_of(client, output).run()
-    assert sum("node0" in line for line in output.getvalue().splitlines()) == 4
-    assert output.getvalue().endswith("\n")
-    assert "q quit" not in output.getvalue()
-    assert "\n\n" not in output.getvalue()
-
-
-def test_letters_are_small_ones_and_other_keys_are_none_of_them() -> None:
-    """Several may come at once, as of somebody who types fast; Escape and Ctrl-D leave."""
-    assert keys_of(b"S\x1b[B\x1bOBmq") == ["s", "\x1b[b", "\x1bob", "m", "q"]
-    assert keys_of(b"\x1b") == keys_of(b"\x04") == ["q"]
-
-
-def test_a_key_comes_without_enter_and_the_terminal_is_given_back(
-    monkeypatch: pytest.MonkeyPatch,
+def test_without_a_terminal_it_is_one_picture(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without echo meanwhile."""
-    leader, follower = pty.openpty()
-    with os.fdopen(follower, "r+b", buffering=0) as terminal, os.fdopen(leader, "r+b", 0) as hand:
-        monkeypatch.setattr(sys, "stdin", terminal)
-        before = termios.tcgetattr(terminal)
-        with keys() as typed:
-            assert typed.wait(0.0) == []
-            hand.write(b"sm")
-            assert typed.wait(10.0) == ["s", "m"]
-        assert termios.tcgetattr(terminal) == before
-
-
-def test_a_terminal_that_is_gone_ends_it() -> None:
-    """As a closed pipe does."""
-    reading, writing = os.pipe()
-    os.close(writing)
-    with os.fdopen(reading, "rb"):
-        assert Keys(reading).wait(1.0) == ["q"]
+    """With all ranks."""
+    monkeypatch.setattr(live, "Client", lambda _: client)
+    monkeypatch.setattr(live, "address_of", lambda *_: None)
+    live.run_top(Path("runs/a"), connect=None, sort="delay", model="")
+    shown = capsys.readouterr().out
+    assert sum("node0" in line for line in shown.splitlines()) == 4
+    assert shown.endswith("\n")
+    assert "Ctrl-C" not in shown
+    assert "\n\n" not in shown

@@ -1,7 +1,7 @@
 """``hooktrace top``: the whole job, live in a terminal.
 
-    the hub --JobSnapshot, each second--> live.py --View, snapshot (picture.py)--> the terminal
-    keys.py --key--> the next View
+    the hub --JobSnapshot, each second (live.py)--> Picture (picture.py)--> the terminal
+      --when torch's debug server asks--> debug_page.py
 
 What to ask of ranks, as their stacks, is ``hooktrace ctl``.
 """

@@ -19,7 +19,7 @@ from ...ranks.control.client import Client
 from ...records.errors import UsageError
 from ..ctl import address_of
 from .live import Hub
-from .picture import Picture, View
+from .picture import Picture
 
 _PAGE = """{% extends "base.html" %}
 {% block header %}<h1>{% block title %}hooktrace{% endblock %}</h1>{% endblock %}
@@ -69,7 +69,7 @@ class DebugPage:
             hub.close()
         console = Console(file=StringIO(), width=_WIDTH, highlight=False, markup=False)
         with console.capture() as drawn:
-            console.print(Picture(str(self._run), View(), shown), crop=False)
+            console.print(Picture(str(self._run), shown), crop=False)
         return drawn.get()
 
     def dump_filename(self) -> str:

@@ -1,13 +1,10 @@
-"""The loop: ask the hub each second, draw, and do what keys say.
-
-Without a terminal it is one picture.
-"""
+"""The loop: ask the hub each second, and draw.  Without a terminal it is one picture."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
@@ -19,24 +16,29 @@ from ...ranks.whole_job.snapshot import JobSnapshot
 from ...ranks.whole_job.view import LOOK
 from ...records.errors import UsageError
 from ..ctl import address_of
-from .keys import Keys, keys
-from .picture import SORTS, Picture, View
+from .picture import Picture
 
 _ANSWER_S = 5.0
 _PERIOD_S = 1.0
 
 
-def run_top(run: Path | None, *, connect: str | None) -> None:
-    """Show the job of a run's directory, or of the hub at ``HOST:PORT``, until the key q.
+def run_top(run: Path | None, *, connect: str | None, sort: str, model: str) -> None:
+    """Show the job of a run's directory, or of the hub at ``HOST:PORT``, until Ctrl-C.
 
     Raises ``UsageError`` where the hub is not reached.
     """
-    hub = Hub(lambda: Client(address_of(run, connect)))
     console = Console(highlight=False, markup=False)
-    try:
-        Top(hub, str(run if connect is None else connect), console).run()
-    finally:
-        hub.close()
+    name = str(run if connect is None else connect)
+    with closing(Hub(lambda: Client(address_of(run, connect)))) as hub:
+        drawn = pictures(hub, name, sort, model)
+        if not console.is_terminal:
+            console.print(next(drawn), crop=False)
+            return
+        first = next(drawn)  # what cannot be reached is said on the screen that there was
+        screen = Live(first, console=console, screen=True, auto_refresh=False)
+        with screen, suppress(KeyboardInterrupt):
+            for picture in drawn:
+                screen.update(picture, refresh=True)
 
 
 class Hub:
@@ -64,60 +66,18 @@ class Hub:
             self._client = None
 
 
-class Top:
-    """What is shown, and until when.  ``name``: of the run, or of where it was asked.
+def pictures(hub: Hub, name: str, sort: str, model: str) -> Iterator[Picture]:
+    """Yield how the job is, each second; where it does not answer, how it was, and why.
 
-    Raises ``UsageError`` where the hub does not answer at first.
+    ``name``: of the run, or of where it was asked.  ``model``: the last one if it is empty.  Raises
+    ``UsageError`` where the hub does not answer at first.
     """
-
-    def __init__(self, hub: Hub, name: str, console: Console) -> None:
-        self._hub, self._name, self._console = hub, name, console
-        self._shown = hub.look("")
-        self._asked_s = self._answered_s = time.monotonic()
-        self.view = View()
-        self.goes_on = True
-
-    @property
-    def picture(self) -> Picture:
-        """What is to be seen now."""
-        return Picture(self._name, self.view, self._shown)
-
-    def run(self) -> None:
-        """Show the job until the key q, or once where standard output is no terminal."""
-        if not self._console.is_terminal:
-            self._console.print(self.picture, crop=False)
-            return
-        with keys() as typed, Live(console=self._console, screen=True, auto_refresh=False) as live:
-            while self.goes_on:
-                live.update(self.picture, refresh=True)
-                self.turn(typed)
-
-    def turn(self, typed: Keys) -> None:
-        """Wait for keys or for the time to ask again, and do that."""
-        pressed = typed.wait(max(self._asked_s + _PERIOD_S - time.monotonic(), 0.0))
-        for key in pressed:
-            if key == "q":
-                self.goes_on = False
-            elif key == "s":
-                self.view = replace(self.view, sort=_after(self.view.sort, SORTS))
-            elif key == "m" and self._shown.models:
-                model = _after(self.view.model or self._shown.model, self._shown.models)
-                self.view = replace(self.view, model=model)
-        if not pressed or "m" in pressed:
-            self._look()
-
-    def _look(self) -> None:
-        self._asked_s = time.monotonic()
+    shown, answered_s, trouble = hub.look(model), time.monotonic(), ""
+    while True:
+        yield Picture(name, shown, sort=sort, trouble=trouble)
+        time.sleep(_PERIOD_S)
         try:
-            self._shown = self._hub.look(self.view.model)
+            shown, answered_s, trouble = hub.look(model), time.monotonic(), ""
         except UsageError as error:
-            silent_s = time.monotonic() - self._answered_s
+            silent_s = time.monotonic() - answered_s
             trouble = f"this is {silent_s:.0f} s old, the job does not answer: {error}"
-        else:
-            self._answered_s, trouble = time.monotonic(), ""
-        self.view = replace(self.view, trouble=trouble)
-
-
-def _after(one: str, names: tuple[str, ...]) -> str:
-    """Return the name after one; the first where it is not among them."""
-    return names[(names.index(one) + 1) % len(names)] if one in names else names[0]

@@ -1,12 +1,11 @@
-"""The picture: a heading, the last steps as a strip, ranks as a table, what is wrong, the keys.
+"""The picture: a heading, the last steps as a strip, ranks as a table, what is wrong.
 
-JobSnapshot, View --picture--> text of so many columns and lines
+JobSnapshot --picture--> text of so many columns and lines
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from textwrap import wrap
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -16,27 +15,14 @@ from rich.text import Text
 
 from ...ranks.whole_job.snapshot import JobSnapshot, RankRow
 from ...records import StepSpread
+from ...records.job import Range
 from ...records.units import milliseconds, ms
 
-SORTS = ("delay", "period", "exposed", "anomalies", "rank")
-"""In the order in which the key s goes through them; all but the last with the most on top."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_KEYS = "q quit  s sort  m model  (stacks, detail: hooktrace ctl)"
+_FOOT = "Ctrl-C quits  (stacks, detail: hooktrace ctl)"
 _SILENT_S = 5.0
 _HANG_LINES = 4
 _WRONG_LINES = 8
-
-
-@dataclass(frozen=True)
-class View:
-    """What one looks at: of a ``model`` (empty: the last), sorted.
-
-    ``trouble``: why there is no newer snapshot.
-    """
-
-    model: str = ""
-    sort: str = SORTS[0]
-    trouble: str = ""
 
 
 def sorted_ranks(ranks: tuple[RankRow, ...], sort: str) -> list[RankRow]:
@@ -52,13 +38,13 @@ def sorted_ranks(ranks: tuple[RankRow, ...], sort: str) -> list[RankRow]:
 class Picture:
     """What rich draws: as many lines and columns as the terminal has; without one, all lines.
 
-    ``name``: of the run, or of where it was asked.
+    ``name``: of the run, or of where it was asked.  ``trouble``: why there is no newer snapshot.
     """
 
-    def __init__(self, name: str, view: View, shown: JobSnapshot) -> None:
-        self._name = name
-        self._view = view
-        self._shown = shown
+    def __init__(
+        self, name: str, shown: JobSnapshot, *, sort: str = "delay", trouble: str = ""
+    ) -> None:
+        self._name, self._shown, self._sort, self._trouble = name, shown, sort, trouble
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         # ``Live`` gives no height.
@@ -72,16 +58,16 @@ class Picture:
                 yield Segment.line()
 
     def _lines(self, width: int, height: int | None) -> list[Text]:
-        """Return ``height`` lines, the last one with the keys; without it all, and no keys."""
-        shown, view = self._shown, self._view
+        """Return ``height`` lines, the last one says how to end it; without it all but that."""
+        shown, sort = self._shown, self._sort
         top = [_title(self._name, shown), *_facts(shown, width), *_strips(shown.steps, width)]
-        wrong = _wrong(shown, view, width)
+        wrong = _wrong(shown, self._trouble, width)
         if height is None:
-            return [*top, *_table(shown, view, len(shown.ranks)), *wrong]
+            return [*top, *_table(shown, sort, len(shown.ranks)), *wrong]
         room = max(height - len(top) - len(wrong) - 1, 0)
-        body = [*top, *_table(shown, view, room - 2)]
+        body = [*top, *_table(shown, sort, room - 2)]
         padding = [Text()] * max(height - 1 - len(wrong) - len(body), 0)
-        return [*body, *padding, *wrong, Text(_KEYS, style="reverse")][-height:]
+        return [*body, *padding, *wrong, Text(_FOOT, style="reverse")][-height:]
 
 
 def _title(name: str, shown: JobSnapshot) -> Text:
@@ -106,8 +92,9 @@ def _facts(shown: JobSnapshot, width: int) -> list[Text]:
     if not shown.steps:
         return [Text(told), Text("no step yet")]
     step = _last_whole(shown)
-    of = f"step {step.step}, {step.ranks:,} ranks: "
-    said = of + "; ".join([_period(step), _exposed(step), _arrival(step)])
+    period = _spread("period", step.period_mean_ns, step.period)
+    exposed = _spread("exposed", step.exposed_mean_ns, step.exposed)
+    said = f"step {step.step}, {step.ranks:,} ranks: {period}; {exposed}; {_arrival(step)}"
     return [Text(line) for line in [told, *wrap(said, width)]]
 
 
@@ -119,18 +106,11 @@ def _last_whole(shown: JobSnapshot) -> StepSpread:
     return (timed or whole)[-1]
 
 
-def _period(step: StepSpread) -> str:
-    if step.period is None:
-        return "period unknown"
-    between = f"{milliseconds(step.period.least_ns)} to {milliseconds(step.period.most_ns)}"
-    return f"period {ms(step.period_mean_ns)} ({between})"
-
-
-def _exposed(step: StepSpread) -> str:
-    if step.exposed is None:
-        return "exposed unknown"
-    between = f"{milliseconds(step.exposed.least_ns)} to {milliseconds(step.exposed.most_ns)}"
-    return f"exposed {ms(step.exposed_mean_ns)} ({between})"
+def _spread(name: str, mean_ns: float | None, spread: Range | None) -> str:
+    if spread is None:
+        return f"{name} unknown"
+    between = f"{milliseconds(spread.least_ns)} to {milliseconds(spread.most_ns)}"
+    return f"{name} {ms(mean_ns)} ({between})"
 
 
 def _arrival(step: StepSpread) -> str:
@@ -183,22 +163,21 @@ _MEANS = "each rank, means of its last steps:"
 _SORTED = {"delay": "delay ms", "period": "period ms", "exposed": "exposed ms", "rank": "rank"}
 
 
-def _table(shown: JobSnapshot, view: View, count: int) -> list[Text]:
+def _table(shown: JobSnapshot, sort: str, count: int) -> list[Text]:
     """Return the first ``count`` ranks below two lines, or nothing."""
-    rows = sorted_ranks(shown.ranks, view.sort)[: max(count, 0)]
-    return [Text(_MEANS), _heading(view), *(_row(row, shown) for row in rows)] if rows else []
+    rows = sorted_ranks(shown.ranks, sort)[: max(count, 0)]
+    return [Text(_MEANS), _heading(sort), *(_row(row, shown) for row in rows)] if rows else []
 
 
-def _heading(view: View) -> Text:
+def _heading(sort: str) -> Text:
     line = Text()
     for name, width in _COLUMNS:
-        is_sorted = name == _SORTED.get(view.sort)
+        is_sorted = name == _SORTED.get(sort)
         line.append(
             f"{name:>{width}}" if width else f"  {name}",
             style=Style(bold=True, underline=is_sorted),
         )
-    by = f" (by {view.sort})" if view.sort not in _SORTED else ""
-    line.append(by)
+    line.append(f" (by {sort})" if sort not in _SORTED else "")
     return line
 
 
@@ -223,13 +202,13 @@ def _row(row: RankRow, shown: JobSnapshot) -> Text:
     return line
 
 
-def _wrong(shown: JobSnapshot, view: View, width: int) -> list[Text]:
+def _wrong(shown: JobSnapshot, trouble: str, width: int) -> list[Text]:
     """Return what is wrong, newest last."""
     lines = [
         Text(line, style="bold red")
         for hang in shown.hangs
         for line in wrap(f"hang: {hang}", width)[:_HANG_LINES]
     ]
-    if view.trouble:
-        lines.append(Text(view.trouble, style="yellow"))
+    if trouble:
+        lines.append(Text(trouble, style="yellow"))
     return lines[-_WRONG_LINES:]
