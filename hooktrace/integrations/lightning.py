@@ -14,23 +14,12 @@ from typing import Any
 from lightning.pytorch import Callback
 from torch.nn.parallel import DistributedDataParallel
 
-from ..tracing.trace import instrument, sharding_of
+from ..tracing.trace import instrument
 from ..tracing.traced_hook import Hook, TracedHook
 from ..tracing.tracer import Tracer, default_tracer
 from .checkpoints import gathered, restore
 
 logger = logging.getLogger("hooktrace")
-
-_SHARDED = {
-    "FSDP1": (
-        "sharded by FSDP1, which shows its collectives to nobody; shard it with fully_shard, under "
-        "ModelParallelStrategy, to trace it, by hooktrace run or by hooktrace.fsdp.trace"
-    ),
-    "FSDP2": (
-        "sharded by FSDP2, which calls no DDP hook; call hooktrace.fsdp.trace(self) in the "
-        "module's on_fit_start in place of this callback"
-    ),
-}
 
 
 class Trace(Callback):
@@ -107,12 +96,10 @@ class Trace(Callback):
 
 def _refuse(trainer: Any) -> None:
     strategy = type(trainer.strategy).__name__
-    sharding = sharding_of(trainer.strategy.model)
-    if sharding is not None:
-        raise TypeError(f"the model of {strategy} is {_SHARDED[sharding]}")
     if trainer.world_size > 1:
         raise TypeError(
             f"{strategy} makes no DistributedDataParallel model, and hooktrace traces such a one's "
-            "hook; pass Trainer(strategy='ddp')"
+            "hook; pass Trainer(strategy='ddp'), or where fully_shard shards the model, as under "
+            "ModelParallelStrategy, call hooktrace.fsdp.trace(self) in the module's on_fit_start"
         )
     logger.warning("%s of one process makes no DDP model: nothing is traced", strategy)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-from ..tracing.trace import instrument, sharding_of
+from ..tracing.trace import instrument
 from ..tracing.traced_hook import Hook, TracedHook
 from ..tracing.tracer import Tracer, default_tracer
 from .trackers import numbers_of
@@ -23,16 +23,6 @@ logger = logging.getLogger("hooktrace")
 
 _LOGGED_STEPS = 50
 """Of which the logged numbers are medians: more would take long to count."""
-_SHARDED = {
-    "FSDP1": (
-        "sharded by FSDP1, which shows its collectives to nobody; pass fsdp_config=dict(version=2) "
-        "to trace it, by hooktrace run or by hooktrace.fsdp.trace(trainer.model_wrapped)"
-    ),
-    "FSDP2": (
-        "sharded by FSDP2, which calls no DDP hook; have a callback of your own call "
-        "hooktrace.fsdp.trace(trainer.model_wrapped) in on_train_begin in place of this one"
-    ),
-}
 
 
 def trace(
@@ -105,14 +95,12 @@ class TraceCallback(TrainerCallback):
 
 
 def _refuse(model: Any, args: Any) -> None:
-    name = type(model).__name__
-    sharding = sharding_of(model)
-    if sharding is not None:
-        raise TypeError(f"the Trainer trains a {name}, {_SHARDED[sharding]}")
     if args.world_size > 1:
         raise TypeError(
-            f"the Trainer trains a {name}, and hooktrace traces DistributedDataParallel; leave out "
-            "deepspeed"
+            f"the Trainer trains a {type(model).__name__}, and hooktrace traces "
+            "DistributedDataParallel; leave out deepspeed, or where fsdp_config=dict(version=2) "
+            "shards the model have a callback of your own call "
+            "hooktrace.fsdp.trace(trainer.model_wrapped) in on_train_begin"
         )
     if dist.is_initialized() and dist.get_world_size() > 1:
         logger.warning(

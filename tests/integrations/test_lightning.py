@@ -71,7 +71,8 @@ def test_models_that_its_strategy_has_sharded(tmp_path: Path) -> None:
     assert ran.units("by hand") == {"layers.0", "layers.1", "layers.2"}
     assert ran.units("fabric") == {"0", "1", "2"}
     facts = ran.facts
-    assert "ModelParallelStrategy is sharded by FSDP2, which calls no DDP hook" in facts["FSDP2"]
-    assert "FSDPStrategy is sharded by FSDP1, which shows its collectives to no" in facts["FSDP1"]
+    assert "ModelParallelStrategy makes no DistributedDataParallel model" in facts["FSDP2"]
+    assert "call hooktrace.fsdp.trace(self) in the module's on_fit_start" in facts["FSDP2"]
+    assert "FSDPStrategy makes no DistributedDataParallel model" in facts["FSDP1"]
     page = REPOSITORY.joinpath("docs", "frameworks.md").read_text()
     assert facts["Lightning's"].partition(", but")[0] in " ".join(page.split())

@@ -56,4 +56,4 @@ def test_a_model_that_it_shards(tmp_path: Path) -> None:
     assert "10 of 12 are included; left out: 2 of the first two" in ran.report()
     assert {step.hook for step in ran.steps("by hand")} == {"bf16_reduce_scatter"}
     assert len(ran.steps("by hand")) == 12
-    assert "sharded by FSDP2, which calls no DDP hook; have a callback" in ran.facts["refused"]
+    assert "hooktrace.fsdp.trace(trainer.model_wrapped) in on_train" in ran.facts["refused"]
