@@ -73,7 +73,7 @@ class Dispatcher:
         """Let a hook take this model's buckets; raises where the reducer has one by other ways."""
         ddp = self._ddp()
         if self._tuned is not None and ddp is not None:
-            hook, state = self._tuned(ddp, hook, state, self._change)
+            hook, state = self._tuned(ddp, (hook, state), self._change)
         if ddp is not None:
             hookless.leave(ddp)
         if self._hook is None:

@@ -165,13 +165,12 @@ class Turns:
     """Whose steps end the job: of those that were called the largest, the latest of some alike."""
 
     def __init__(
-        self, model: nn.Module, said: Mapping[str, Any], labels: Iterable[str] = (OWN,),
-        change: Callable[[str], object] = lambda _: None,
+        self, model: nn.Module, asked: Plan, said: Mapping[str, Any],
+        labels: Iterable[str] = (OWN,), change: Callable[[str], object] = lambda _: None,
     ) -> None:  # fmt: skip
         import torch.distributed as dist
 
         sizes = [p.numel() * p.element_size() for p in model.parameters() if p.requires_grad]
-        asked = plan()
         self._change, self._order = change, (sum(sizes), said["number"])
         self._device = next(model.parameters()).device
         self._steps, self._is_over = 0, False
@@ -246,16 +245,17 @@ class Turns:
         raise SystemExit(0)
 
 
-def _number(ranks: int) -> int:
-    """Return the number of a new model that so many ranks share; 0: it is of no interest."""
+def _asked(ranks: int) -> Plan | None:
+    """Count a new model that so many ranks share; returns the plan if its steps are of interest."""
     import torch.distributed as dist
 
     if dist.get_world_size() < 2:
         refuse("the job has one rank, which sends nothing; start it with two or more")
     if ranks != dist.get_world_size():
-        return 0
+        return None
     Turns.made += 1
-    return Turns.made if plan().model in (None, Turns.made) else 0
+    asked = plan()
+    return asked if asked.model in (None, Turns.made) else None
 
 
 _turns: weakref.WeakKeyDictionary[nn.Module, Turns] = weakref.WeakKeyDictionary()
@@ -275,20 +275,20 @@ def _patch_ddp(module: ModuleType) -> None:
 
 def _made(ddp: DistributedDataParallel) -> None:
     """Take note of a model that was just made; without hooks that take turns it stays as it is."""
-    number = _number(ddp.process_group.size())
-    if not number:
+    asked = _asked(ddp.process_group.size())
+    if asked is None:
         return
     name, cap = type(ddp.module).__name__, round(ddp.bucket_bytes_cap / 2**20, 3)
     # Without bucket_cap_mb the first bucket has a limit of its own.
     first = 1.0 if getattr(ddp, "bucket_bytes_cap_default", False) else cap
-    said = {"number": number, "kind": "DDP", "model": name, "cap": cap, "first_cap": first}
+    said = {"number": Turns.made, "kind": "DDP", "model": name, "cap": cap, "first_cap": first}
     ddp.register_forward_pre_hook(_begin_step, prepend=True)
-    if plan().model is None:
-        _turns[ddp] = Turns(ddp, said)
+    if asked.model is None:
+        _turns[ddp] = Turns(ddp, asked, said)
     else:
         from .models import know
 
-        know(ddp, partial(take, said))
+        know(ddp, partial(take, asked, said))
 
 
 def _begin_step(ddp: DistributedDataParallel, *_: Any) -> None:
@@ -310,17 +310,18 @@ def _begin_step(ddp: DistributedDataParallel, *_: Any) -> None:
 
 
 def take(
-    said: Mapping[str, Any], ddp: DistributedDataParallel, hook: Hook, state: Any,
+    asked: Plan, said: Mapping[str, Any], ddp: DistributedDataParallel, own: tuple[Hook, Any],
     call: Callable[..., None],
 ) -> tuple[Hook, Any]:  # fmt: skip
-    """Have the plan's hooks take turns with a DDP model's own; returns what goes first.
+    """Have the plan's hooks take turns with a DDP model's own hook and state; returns the first's.
 
-    ``call``: given the hook and the state that take the model's buckets from then on.
+    ``call``: given those that take the model's buckets from then on.
     """
     from ..tracing.ddp_average import ddp_allreduce
     from ..tracing.trace import trace
     from ..tracing.tracer import Tracer
 
+    hook, state = own
     hook = getattr(hook, "__wrapped__", hook) if getattr(hook, "is_traced", False) else hook
     name = str(getattr(hook, "__qualname__", type(hook).__qualname__))
     if does_more(hook):
@@ -330,7 +331,7 @@ def take(
         )
     ready, refused = {OWN: (hook, state)}, dict[str, str]()
     for one in candidates():
-        if one.name in plan().hooks:
+        if one.name in asked.hooks:
             try:
                 one.hook.check_model(ddp.module)
                 # PowerSGD at work from its second step on.
@@ -349,7 +350,7 @@ def take(
         traced.notices.rest()  # it is not called for a round, by no fault of the script's
         ready[label] = traced, its_state
     seen = {**said, "hook": None if hook is ddp_allreduce else name, "refused": refused}
-    _turns[ddp] = Turns(ddp, seen, ready, lambda label: call(*ready[label]))
+    _turns[ddp] = Turns(ddp, asked, seen, ready, lambda label: call(*ready[label]))
     return ready[OWN]
 
 
@@ -374,12 +375,13 @@ def _called(root: nn.Module) -> None:
         return
     _sharded.add(model)
     groups = list(groups_of(model))
-    number = _number(min((one.ranks for one in groups), default=0))
-    if not number:
+    asked = _asked(min((one.ranks for one in groups), default=0))
+    if asked is None:
         return
     name = sharded.name_of(model)
-    said = {"number": number, "kind": "fully_shard", "model": name, "cap": None, "hook": None}
-    turns = Turns(model, said) if plan().model is None else _take_sharded(said, model)
+    said = {"number": Turns.made, "kind": "fully_shard", "model": name, "cap": None, "hook": None}
+    take_or_look = Turns if asked.model is None else _take_sharded
+    turns = take_or_look(model, asked, said)
 
     def step(*_: Any) -> None:
         if torch.is_grad_enabled() and groups[0].reduces:
@@ -389,12 +391,12 @@ def _called(root: nn.Module) -> None:
     step()
 
 
-def _take_sharded(said: Mapping[str, Any], model: nn.Module) -> Turns:
+def _take_sharded(model: nn.Module, asked: Plan, said: Mapping[str, Any]) -> Turns:
     """Have the plan's reduce-scatters take turns, while the model is called for the first time."""
     from ..fsdp.trace import trace
     from ..tracing.tracer import Tracer
 
-    hooks = {OWN: None} | {label: SHARDED[label].make() for label in plan().hooks}
+    hooks = {OWN: None} | {label: SHARDED[label].make() for label in asked.hooks}
     switches: list[tuple[int, str]] = []
 
     def label_of(step: int) -> str:
@@ -409,7 +411,7 @@ def _take_sharded(said: Mapping[str, Any], model: nn.Module) -> Turns:
     *_, hook = hooks.values()
     traced = trace(model, tracer=tracer, name=said["model"], reduce_scatter=hook)
     traced.in_forward(model)
-    return Turns(model, said, hooks, change)
+    return Turns(model, asked, said, hooks, change)
 
 
 def _refuse_others(optimizers: ModuleType) -> None:

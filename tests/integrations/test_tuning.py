@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
 
 from hooktrace.hooks import OptimizerHookState, allreduce_hook, hook_then_optimizer
-from hooktrace.integrations.ending import MEASURED
 from hooktrace.integrations.tuning import OWN, TURN, WHERE, Plan, Turns, does_more, take, turn_times
 from hooktrace.integrations.tuning import rounds as of_rounds
 
@@ -72,7 +70,6 @@ def test_a_turn_is_told_without_its_first_steps_once_it_is_over() -> None:
 def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the most memory that a device tells of each."""
     wanted = Plan(2, 0.0, 60.0, model=1, hooks=["a"])
-    monkeypatch.setenv(MEASURED, msgspec.json.encode(wanted).decode())
     monkeypatch.setenv(WHERE, str(tmp_path / "start"))
     monkeypatch.setattr(Turns, "main", None)
     had = list[str]()
@@ -82,7 +79,7 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         model = torch.nn.Linear(4, 4, device="meta")
-        turns = Turns(model, {"number": 1}, [OWN, "a"], had.append)
+        turns = Turns(model, wanted, {"number": 1}, [OWN, "a"], had.append)
         for _ in range(5 * TURN):
             turns.step()
         with pytest.raises(SystemExit):
@@ -108,7 +105,7 @@ def test_a_hook_that_does_more_than_average_is_refused(
     ):
         ddp: Any = None
         with pytest.raises(SystemExit):
-            take({}, ddp, hook, None, print)
+            take(Plan(1, 0.0, 1.0), {}, ddp, (hook, None), print)
         (path,) = tmp_path.glob("start-refused.json")
         assert "does more than average gradients" in json.loads(path.read_text())["why_not"]
         path.unlink()
