@@ -1,18 +1,9 @@
 """Staged hooks: a generator that yields collectives becomes a DDP communication hook.
 
     @staged function --> StagedHook --DDP's call--> launch(state, bucket, run) --> future
-                            |  what is declared, checked, pickled
 
-Compute before, between and after the yields is compress and decompress, a yield is wire time.
-
-A hook may run another one inside:
-
-    outer generator --yield from steps_of(inner, state, bucket)--> inner staged: its operations
-                                                                   inner plain: one HookCall
-    composed(generator function, inner) --> StagedHook, multi-round and checked as the inner one
-
-The driver sees the operations of the inner hook as if the outer one had yielded them, so its stages
-are seen too.  Of a plain hook, a function that returns a future, there is only the future.
+Compute before, between and after the yields is compress and decompress, a yield is wire time.  A
+hook may run another one inside (``steps_of``, ``composed``), whose operations are then seen too.
 """
 
 from __future__ import annotations
@@ -28,7 +19,7 @@ from torch._C._distributed_c10d import GradBucket
 from .collectives import HookCall
 from .driver import Future, StagedRun, Steps, completed
 from .groups import group_of
-from .hook_checks import compiled_reducer, keeps_something, refuse_bucket, refuse_model
+from .hook_checks import compiled_reducer, refuse_bucket, refuse_model
 from .order import sequencer_of, take_turns
 
 HookFunction: TypeAlias = Callable[..., Steps]
@@ -41,6 +32,8 @@ MultiRound: TypeAlias = bool | Callable[[Any], bool]
 
 StateCheck: TypeAlias = Callable[[Any], object]
 """Raises ``TypeError`` or ``ValueError`` for a state that a hook cannot work with."""
+
+Hook: TypeAlias = Callable[..., Any]
 
 HOOK_SIGNATURE = inspect.Signature(
     [
@@ -97,7 +90,7 @@ class StagedHook:
         self.floating = floating
         self.local = local
         self.has_plain = has_plain
-        self.has_effects = has_effects or keeps_something(function)
+        self.has_effects = has_effects
         self._check = check
         self._function = function
         self._made_by = made_by
@@ -265,20 +258,15 @@ def staged(
     times; all ranks must answer alike.  ``floating``: refuse gradients that are not dense, real
     and floating-point, with an error that says so.  ``local``: the ranks' results differ by
     design, which is then no anomaly.  ``has_effects``: the hook changes more than its state and the
-    bucket, so that ``hooktrace tune`` tries no other one in its place: parameters, a global.  Of
-    what its closure holds hooktrace sees it.
-    ``check``: called with the state by ``instrument`` and
-    ``register_ddp_comm_hook``; raises where the hook cannot work with it.
-    ``ddp_name``: the ``__name__`` that DDP sees, where it refuses the function's own.
+    bucket, so that ``hooktrace tune`` tries no other one in its place.  ``check``: called with the
+    state by ``instrument`` and ``register_ddp_comm_hook``; raises where the hook cannot work with
+    it.  ``ddp_name``: the ``__name__`` that DDP sees, where it refuses the function's own.
 
     Raises ``TypeError`` for anything that is not a generator function.
     """
     if function is not None:
         return StagedHook(function, **declared)
     return functools.partial(StagedHook, **declared)
-
-
-Hook: TypeAlias = Callable[..., Any]
 
 
 def steps_of(hook: Hook, state: Any, bucket: Any) -> Steps:

@@ -1,18 +1,10 @@
-"""What a hook may be given, what it may keep, and what it may give back.
-
-a bucket, a model --> refuse_bucket, refuse_model   dense, real, floating-point, where it says so
-its closure       --> keeps_something               then it may do more than average
-its result        --> wrong_result                  the bucket's length and dtype, or an error
-"""
+"""What a hook may be given, and what it may give back; DDP itself checks almost nothing."""
 
 from __future__ import annotations
 
-import functools
-import types
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import ProcessGroup
 
 from .slots import BucketSlot
 
@@ -47,54 +39,19 @@ def _not_floating(hook: str, what: str, kind: object) -> TypeError:
     )
 
 
-_HARMLESS = (
-    *(type(None), bool, int, float, str, bytes, type, types.ModuleType),
-    *(torch.dtype, ProcessGroup),
-)
-
-
-def keeps_something(value: Any, depth: int = 3) -> bool:
-    """Return whether a function's closure or options may hold what it changes.
-
-    A staged hook inside says it of itself (``has_effects``).
-    """
-    if isinstance(value, functools.partial):
-        return any(keeps_something(v, depth) for v in (value.func, *value.keywords.values()))
-    if isinstance(value, tuple):
-        return any(keeps_something(v, depth) for v in value)
-    if isinstance(value, types.FunctionType | types.BuiltinFunctionType):
-        cells = getattr(value, "__closure__", None) or ()
-        return depth == 0 or any(keeps_something(_content(c), depth - 1) for c in cells)
-    declared = getattr(value, "has_effects", None)
-    if isinstance(declared, bool):
-        return declared
-    return not isinstance(value, _HARMLESS)
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not set yet: a function's own name
-        return None
-
-
 def wrong_result(result: Any, slot: BucketSlot | None) -> TypeError | None:
     """Return the error for what a hook gave as the averaged gradients; ``None`` if it is good.
 
     ``slot``: the bucket's; without one, untraced, only the type is looked at.
     """
-    if isinstance(result, torch.Tensor):
-        complaint = None if slot is None else _complaint(result, slot)
-    else:
-        complaint = _not_a_tensor(result)
-    return None if complaint is None else TypeError(complaint)
+    if not isinstance(result, torch.Tensor):
+        return TypeError(_not_a_tensor(result))
+    wrong = None if slot is None or not slot.is_dense else _wrong_tensor(result, slot)
+    return None if wrong is None else TypeError(f"the result {wrong}")
 
 
 def no_future(returned: Any) -> TypeError:
-    """Return the error for a plain hook that returned anything but a future.
-
-    None would end the process with a segmentation fault.
-    """
+    """Return the error for a plain hook that returned no future: of None DDP would crash."""
     return TypeError(
         f"the hook returned {_kind(returned)} and not a future; return a torch.futures.Future of "
         "the averaged gradients, such as work.get_future().then(...)"
@@ -112,9 +69,7 @@ def compiled_reducer(hook: str) -> TypeError:
     )
 
 
-def _complaint(result: torch.Tensor, slot: BucketSlot) -> str | None:
-    if not slot.is_dense:
-        return None  # a sparse bucket's result is sparse, and DDP reads it otherwise
+def _wrong_tensor(result: torch.Tensor, slot: BucketSlot) -> str | None:
     wrong = None
     if result.layout is not torch.strided:
         wrong = f"is {_bare(result.layout)}; return a dense tensor: result.to_dense()"
@@ -140,7 +95,7 @@ def _complaint(result: torch.Tensor, slot: BucketSlot) -> str | None:
             f"begins at offset {result.storage_offset()} of its storage, and DDP reads from offset "
             "0; return result.clone(), or copy it into bucket.buffer()"
         )
-    return None if wrong is None else f"the result {wrong}"
+    return wrong
 
 
 def _not_a_tensor(result: Any) -> str:

@@ -9,9 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from hooktrace import AllReduce, hooks, staged
-from hooktrace.hooks import catalogue
-from hooktrace.staging.hook import StagedHook
 from hooktrace.staging.hook_checks import refuse_bucket, refuse_model, wrong_result
 from hooktrace.staging.slots import FlatBucket
 
@@ -39,47 +36,6 @@ def test_a_model_is_refused_by_its_parameter() -> None:
     refuse_model("half", complex_one.requires_grad_(False))
     with pytest.raises(TypeError, match="those of 1 are sparse"):
         refuse_model("half", nn.Sequential(nn.Linear(2, 2), nn.Embedding(3, 2, sparse=True)))
-
-
-def made(kept: Any) -> StagedHook:
-    """Return a hook whose closure has something."""
-
-    @staged
-    def hook(state: Any, bucket: Any) -> Any:
-        assert kept is not hook
-        return (yield AllReduce(bucket.buffer()))
-
-    return hook
-
-
-@pytest.mark.parametrize(
-    "hook",
-    [
-        *(entry.hook for entry in catalogue() if isinstance(entry.hook, StagedHook)),
-        hooks.quantization_perchannel_hook.bind(bucket_size=128),
-        hooks.fp16_compress_wrapper(hooks.powerSGD_hook),
-        hooks.encode_and_decode(torch.neg, lambda total: -total),
-        made(torch.float16),
-        made((1, "two", len)),
-    ],
-    ids=repr,
-)
-def test_hooks_that_keep_nothing(hook: StagedHook) -> None:
-    """The standard ones, bound, composed, and those made with settings."""
-    assert not hook.has_effects
-    assert staged(has_effects=True)(hook._function).bind().has_effects
-
-
-def inside(kept: Any) -> Any:
-    """Return a function whose closure has something."""
-    return lambda: kept
-
-
-@pytest.mark.parametrize("kept", [{}, torch.zeros(1), ({},), inside({}), made({})], ids=type)
-def test_a_closure_that_may_keep_something(kept: Any) -> None:
-    """An error feedback in a dictionary, a tensor, also one function or hook further in."""
-    assert made(kept).has_effects
-    assert hooks.fp16_compress_wrapper(made(kept)).has_effects
 
 
 NUMEL = 20
