@@ -1,12 +1,7 @@
 """What a staged hook yields: a collective as a value, an operation, that the driver issues.
 
-Each operation knows its payload, so wire bytes are measured and nothing has to be declared.
-``start()`` issues it asynchronously and returns a future; ``result(future)`` gives the tensor that
-the hook gets back from its ``yield``.  ``HookCall`` is a whole plain hook as one operation, inside
-another hook.
-
-Sizes follow nccl-tests: the payload of an all-gather is one rank's share, and its bus bandwidth
-counts the whole output.
+``start()`` issues it asynchronously and returns a future; ``result(future)`` gives what the hook
+gets back from its ``yield``.  Sizes follow nccl-tests: an all-gather's payload is one rank's share.
 """
 
 from __future__ import annotations
@@ -54,20 +49,13 @@ class Operation:
         return group_info(self.group, "cpu" if tensor.is_cpu else tensor.device.type)
 
     def describe(self) -> Collective | None:
-        """Return what is known of the collective; ``None`` where nothing is.
-
-        Called for each bucket, on the thread that completed the collective.
-        """
+        """Return what is known of the collective; ``None`` where nothing is."""
         tensor = self.tensor
         try:
             nbytes = tensor.nbytes
         except RuntimeError:  # sparse: by now it is the sum, and no longer what this rank sent
             return None
         return new_tuple(Collective, (self.kind, nbytes, tensor.dtype, self.info))
-
-    def __repr__(self) -> str:
-        shape = tuple(self.tensor.shape)
-        return f"{type(self).__name__}({shape}, {self.tensor.dtype}, {self.group.size()} ranks)"
 
 
 class HookCall(Operation):
@@ -96,9 +84,6 @@ class HookCall(Operation):
 
     def describe(self) -> None:
         """Return ``None``: nothing is known of the hook's collectives."""
-
-    def __repr__(self) -> str:
-        return f"hook {getattr(self._hook, '__qualname__', repr(self._hook))}"
 
 
 # torch 2.13 renamed these two and warns of the old names, the only ones that older versions have.
@@ -155,9 +140,8 @@ class _IntoOutput(Operation):
 class AllGather(_IntoOutput):
     """Gather equal ``tensor`` s of all ranks; the hook gets a tensor of shape (ranks, *shape).
 
-    With ``into``, a list of contiguous tensors of ``tensor``'s shape, one for each rank, it gets a
-    list of these instead.  On a CPU that is faster for large gradients: above 32 MB glibc maps
-    every new tensor afresh, and its pages are faulted in one by one.
+    With ``into``, a list of contiguous tensors of ``tensor``'s shape, one for each rank, it gets
+    these instead: faster on a CPU above 32 MB, which are mapped afresh for each new tensor.
     """
 
     __slots__ = ("into",)
@@ -238,8 +222,8 @@ class AllToAll(_IntoOutput):
 class ReduceScatter(_IntoOutput):
     """Sum ``tensor`` over all ranks and give rank i the i-th of equal parts (first dimension).
 
-    gloo's reduce-scatter has no future (torch 2.13), so there the parts are exchanged with an
-    all-to-all and added in rank order: the same bytes, and the same result on every run.
+    gloo's reduce-scatter has no future: there an all-to-all exchanges the parts, which are added in
+    rank order.
     """
 
     __slots__ = ("_parts",)
@@ -294,7 +278,6 @@ class Broadcast(Operation):
         options: Any = dist.BroadcastOptions()
         options.rootRank = self.source
         options.rootTensor = 0
-        if hasattr(options, "asyncOp"):  # as above
-            options.asyncOp = True
+        options.asyncOp = True
         tensor = torch.view_as_real(self.tensor) if self.tensor.is_complex() else self.tensor
         return self.group.broadcast([tensor], options).get_future()

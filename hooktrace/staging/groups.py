@@ -1,18 +1,13 @@
 """Process groups: which one a state means, facts about it, and groups of their own for rounds.
 
-    ProcessGroup --members_of--> (first, end, stride), as ``range`` takes them
-                 --group_info--> facts, looked up once a group
-    operation of a round --round_group(its group)--> the same ranks, other connections
-
 A group is known by a weak reference: a destroyed one is neither kept alive nor confused with a
 later one at the same address.
 
-*Round groups.*  Where callbacks run on worker threads (gloo), a round is issued whenever the round
-before it has arrived, and the training thread issues collectives of its own meanwhile, as a mixture
-of experts does in backward.  On one group they would pair up differently on each rank: wrong data,
-or SIGABRT.  On a group of their own the rounds need an order only among themselves (``order.py``).
-It is made at the first round by a rendezvous in the job's store, and not registered with
-torch.distributed: its name follows from that of the hook's group, whichever thread makes it first.
+*Round groups.*  On gloo a round is issued whenever the round before it has arrived, while the
+training thread issues collectives of its own, as a mixture of experts does in backward.  On one
+group they would pair up differently on each rank: wrong data, or SIGABRT.  So rounds have a group
+of the same ranks to themselves, made at the first one by a rendezvous in the job's store, and not
+registered with torch.distributed; their order is ``order.py``'s.
 """
 
 from __future__ import annotations
@@ -31,14 +26,11 @@ import torch
 import torch.distributed as dist
 
 from ..records import Members
-from .job import has_job_store, new_lock, rendezvous_store, restart_count
+from .job import new_lock, rendezvous_store, restart_count
 
 
 def members_of(group: dist.ProcessGroup) -> Members | None:
-    """Return a group's ranks in the job; ``None`` where they are no range.
-
-    Those of a device mesh always are one; of a mesh that was put together by hand they need not be.
-    """
+    """Return a group's ranks in the job as ``range`` takes them; ``None`` where they are none."""
     try:
         ranks = dist.get_process_group_ranks(group)
     except Exception:  # of a group that was destroyed
@@ -101,10 +93,8 @@ def group_of(state: object) -> dist.ProcessGroup:
     """Return the process group that a hook's state means.
 
     ``None`` is the default group, as in torch's hooks; a process group is itself; anything else is
-    asked for its ``process_group`` (``None`` again means the default group).
-
-    Raises ``RuntimeError`` when the default group is meant and there is none, ``TypeError`` for a
-    state that has no process group.
+    asked for its ``process_group``.  Raises ``RuntimeError`` when the default group is meant and
+    there is none, ``TypeError`` for a state that has no process group.
     """
     if state is not None and not isinstance(state, dist.ProcessGroup):
         try:
@@ -135,8 +125,7 @@ def group_timeout(group: dist.ProcessGroup) -> timedelta:
 def collectives_issued(group: dist.ProcessGroup, device: torch.device) -> int:
     """Return how many collectives this rank has issued on a group's backend for a device.
 
-    Raises ``RuntimeError`` where the backend does not count, ``AttributeError`` where this version
-    of torch has another name for it.
+    Raises ``RuntimeError`` or ``AttributeError`` where the backend does not count.
     """
     backend: Any = group._get_backend(device)
     return int(backend._get_sequence_number_for_group())
@@ -184,7 +173,6 @@ def _backend_facts(group: dist.ProcessGroup, device_type: str) -> tuple[str, int
     return name, 1 if name.startswith("nccl") else 0
 
 
-_CAN_REGISTER = hasattr(dist.ProcessGroup, "_register_backend")
 _lock = new_lock()
 _made: weakref.WeakKeyDictionary[dist.ProcessGroup, _RoundGroup] = weakref.WeakKeyDictionary()
 _names: collections.Counter[str] = collections.Counter()
@@ -194,7 +182,7 @@ _names: collections.Counter[str] = collections.Counter()
 class _RoundGroup:
     """The group beside another one, made when it is asked for first.
 
-    The lock is its own: two threads may make two of them, in another order on another rank.
+    With a lock of its own: two threads may make two, in another order on another rank.
     """
 
     def __init__(self, group: Any) -> None:
@@ -216,11 +204,8 @@ def round_group(group: dist.ProcessGroup, tensor: torch.Tensor) -> dist.ProcessG
     """Return the group on which a round's collective is issued; ``group`` where that does no harm.
 
     All ranks of ``group`` must ask for it at the same round.  Blocks until they do, at most the
-    group's timeout, and raises what the rendezvous raises then.  Where torch lacks what it takes,
-    on all ranks alike, it is ``group``.
+    group's timeout, and raises what the rendezvous raises then.
     """
-    if not _CAN_REGISTER or not has_job_store():
-        return group
     if not tensor.is_cpu or group_info(group, "cpu").backend != "gloo" or group.size() == 1:
         return group
     with _lock:

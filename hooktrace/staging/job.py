@@ -1,10 +1,6 @@
 """This process in its job: rank, run id, key-value store, and how a DDP process ends well.
 
-init_process_group --> torch's default store --job_store()--> run id, agreements, addresses
-                       --rendezvous_store()--> groups of hooktrace's own, who wait there
-
-Nothing here but ``shutdown`` is a collective.  The run id is agreed on through the store, with one
-atomic request that waits for no other rank.
+Nothing here but ``shutdown`` is a collective.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch._C._distributed_c10d import PrefixStore
 
 from ..records import RunInfo
 from ..records.cores import usable_cores
@@ -32,8 +28,7 @@ _RUN_ID_KEY = "hooktrace/run_id"
 def describe_run(run_id: str | None, anchor: tuple[int, int]) -> RunInfo:
     """Return who this process is; ``anchor``: of its clock.
 
-    Without an initialised process group it is rank 0 of 1, unless ``RANK`` and ``WORLD_SIZE`` say
-    otherwise.
+    Without a process group it is what ``RANK`` and ``WORLD_SIZE`` say, or rank 0 of 1.
     """
     try:
         initialised = dist.is_available() and dist.is_initialized()
@@ -149,43 +144,22 @@ def job_store(prefix: str = "") -> Any:
     return PrefixStore(prefix, store) if prefix else store
 
 
-def has_job_store() -> bool:
-    """Return whether this torch lets one ask for it."""
-    return hasattr(dist.distributed_c10d, "_get_default_store")
-
-
 def rendezvous_store(prefix: str) -> Any:
     """Return a connection of its own to the job's store, in which all keys begin with ``prefix``.
 
-    To wait for a key there holds up nobody else.  A store's client serves one request at a time,
-    one that waits too: two threads that rendezvous through the same one, in another order on
-    another rank, wait for ever.
+    A store's client serves one request at a time, one that waits too: two threads that rendezvous
+    through the same one, in another order on another rank, wait for ever.
     """
-    store = job_store()
-    if hasattr(store, "clone"):
-        return PrefixStore(prefix, store.clone())
-    bare = _without_prefixes(store)  # a torch without clone()
-    if isinstance(bare, TCPStore):
-        bare = TCPStore(bare.host, bare.port, is_master=False, wait_for_workers=False)
-    return PrefixStore(prefix, bare)
-
-
-def _without_prefixes(store: Any) -> Any:
-    while hasattr(store, "underlying_store"):
-        store = store.underlying_store
-    return store
+    return PrefixStore(prefix, job_store().clone())
 
 
 def address_of_this_host(store: Any) -> str:
-    """Return the address of this host that the others reach: by which it reaches the job's store.
-
-    A store that is no server, a file, is of one host.
-    """
-    store = _without_prefixes(store)
+    """Return this host's address for the others: the one by which it reaches the job's store."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
     host = getattr(store, "host", None)
-    if not host:
-        return "127.0.0.1"
-    return route_to(host, store.port)
+    # A store that is no server, a file, is of one host.
+    return route_to(host, store.port) if host else "127.0.0.1"
 
 
 def route_to(host: str, port: int = 9) -> str:
