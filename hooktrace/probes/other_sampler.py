@@ -1,13 +1,13 @@
 """In which steps of a model the process's other collectives are seen.
 
-first bucket of a step that is due --> staging/other_collectives.py --> first bucket of the next one
+first bucket of a step that is due --> a window (staging/group_hooks.py) --> that of the next one
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..staging import group_hooks, other_collectives
+from ..staging import group_hooks
 from .schedule import Schedule
 from .step_sampler import CallStart, Part
 
@@ -32,8 +32,8 @@ class OtherSampler(Part):
 
     def at(self, model: str, step: int, ready_ns: int, tracer: Tracer) -> None:
         """Take note of the first bucket of a step, without the rest of its call."""
-        other_collectives.end(self, ready_ns, group_hooks.count_unseen())
+        group_hooks.end_window(self, ready_ns)
         self.next_step = self._schedule.next_after(step)
-        is_due = step == _FIRST_STEP or self._schedule.turn(step) is not None
-        if is_due and other_collectives.begin(self, tracer, model, step, ready_ns):
+        if step == _FIRST_STEP or self._schedule.turn(step) is not None:
+            group_hooks.open_window(self, tracer, model, step, ready_ns)
             self.next_step = step + 1

@@ -5,14 +5,8 @@
     DDP --> StagedHook (hook.py) --> generator --yield--> Operation (collectives.py)
                  |                       ^                    |
                  |                  driver.py <---------------+--> process group (groups.py, job.py)
-                 |                       |    +--stamps--> BucketCall (calls.py)   they never raise
-                 |                       |                    ^-- devices.py: events, on a device
-                 |                       |                    v
-                 |                       |           Ring (ring.py)   what does not fit is counted
-                 |      group_hooks.py: what a plain hook issues (torch >= 2.14)
-                 |      other_collectives.py: what the rest of the job issues, in sampled steps
-                 |      order.py: calls with several rounds, one after another
-                 |      streams.py: memory across a yield;  backward.py: when the pass has ended
+                 |                       +--stamps--> BucketCall (calls.py) --> Ring (ring.py)
+                 +--> a plain hook, whose collectives process groups tell (group_hooks.py)
 
 What enters is a hook's state and a bucket; what leaves is one future of the averaged gradients,
 checked (hook_checks.py), and an ended call, for ``tracing`` to make records of.  Nothing here

@@ -1,16 +1,10 @@
 """The backward pass that runs: which one, when it has ended, and whether its loss is scaled.
 
     last bucket's call --watch--> one callback a pass --the engine, at its end--> over(failed)
-    scaler.scale(loss) --> scaled --> backward, where hooks are called --> scaler.update() --> not
 
-DDP waits for its buckets in a callback of the same pass, which it queues when its last hook has
-returned, and the engine runs callbacks in the order in which they were queued.  So the first one of
-all models in a pass comes before any of them waits.  (Not before the wait of a model that ended
-earlier and is not traced.)  Where a pass inside another one runs the hooks, as with re-entrant
-checkpoints, DDP waits at its end, and that is the end that counts.
-
-``scaler.step`` leaves a step out whose gradients are not all finite: what a scale that is too large
-makes of them does no harm.
+DDP waits for its buckets in such a callback, too, which it queues when its last hook has returned;
+the engine runs them in their order, so the first one of all models comes before any of them waits.
+Under re-entrant checkpoints it is the end of the inner pass that counts: there DDP waits.
 """
 
 from __future__ import annotations
@@ -39,8 +33,6 @@ ENGINE = "_engine_run_backward"
 """What torch calls the function in ``torch.autograd.graph`` that runs a backward pass."""
 engine_code: Any = getattr(getattr(torch.autograd.graph, ENGINE, None), "__code__", None)
 """Its code, which is on the stack below what DDP's reducer calls; ``None``: torch has none."""
-
-
 current_pass: Callable[[], int] = graph_task_id or (lambda: -1)
 """Returns which backward pass runs on this thread, -1 where none does or torch tells none."""
 
@@ -48,7 +40,7 @@ current_pass: Callable[[], int] = graph_task_id or (lambda: -1)
 def watch(over: Callable[[bool], object]) -> bool:
     """Have ``over(failed)`` called when the backward pass ends that runs here; false: none does.
 
-    It has nothing left to compute then, or has raised before.  ``over`` may not raise.
+    ``over`` may not raise.
     """
     task = current_pass()
     if task == -1 or queue_callback is None:
@@ -64,10 +56,9 @@ def watch(over: Callable[[bool], object]) -> bool:
 
 
 def watch_after(over: Callable[[bool], None]) -> bool:
-    """Have ``over(failed)`` called when other parts' callbacks at the pass's end are over too.
+    """As ``watch``, but after the callbacks that other parts have queued for the pass's end.
 
-    FSDP reduces its last gradients in such callbacks, one of each root, some of which may have been
-    queued after this was; what is queued at the end comes after all of them.
+    FSDP reduces its last gradients in some of those.
     """
     queue = queue_callback
     if queue is None:
@@ -75,19 +66,43 @@ def watch_after(over: Callable[[bool], None]) -> bool:
     return watch(lambda failed: over(True) if failed else queue(partial(over, False)))
 
 
-def waits_later(ddp: weakref.ref[Any] | None) -> bool:
-    """Whether a DDP model waits for its buckets when somebody says so, not at the pass's end.
+class _Pass:
+    """A backward pass, as the engine holds it: called at its end, or let go of when it failed."""
 
-    From torch 2.15 on.  ``ddp``: the model; where it is not known, it may be any model that is
-    finalised by hand, while the process has one.
-    """
-    if ddp is None:
-        return bool(_by_hand)
-    return getattr(ddp(), _BY_HAND, False)
+    __slots__ = ("__weakref__", "task", "watching")
 
+    def __init__(self, task: int) -> None:
+        self.task = task
+        self.watching: list[Callable[[bool], object]] = []
+
+    def __call__(self) -> None:
+        self._end(failed=False)
+
+    def __del__(self) -> None:
+        if self.watching:
+            self._end(failed=True)
+
+    def _end(self, *, failed: bool) -> None:
+        # Hooks may still come, from other callbacks: under a static graph all of the first pass do.
+        _passes.pop(self.task, None)
+        watching, self.watching = self.watching, []
+        for over in watching:
+            over(failed)
+
+
+# Not a ``WeakValueDictionary``, which is written in Python: 2.8 µs a step in place of 5.2.
+_passes: dict[int, weakref.ref[_Pass]] = {}
 
 _BY_HAND = "require_manual_backward_finalization"
 _by_hand: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+
+
+def waits_later(ddp: weakref.ref[Any] | None) -> bool:
+    """Whether a DDP model waits when the script says so, not at the pass's end (torch 2.15).
+
+    ``ddp``: ``None`` where it is not known; then it may be any of the process that does.
+    """
+    return bool(_by_hand) if ddp is None else getattr(ddp(), _BY_HAND, False)
 
 
 @functools.cache
@@ -104,49 +119,22 @@ def hear_of_finalization() -> None:
     setattr(DistributedDataParallel, _BY_HAND, required.setter(heard))
 
 
-class _Pass:
-    """A backward pass, as the engine holds it: called at its end, or let go of when it failed."""
-
-    __slots__ = ("__weakref__", "task", "watching")
-
-    def __init__(self, task: int) -> None:
-        self.task = task
-        self.watching: list[Callable[[bool], object]] = []
-
-    def __call__(self) -> None:
-        # Hooks may still come, from other callbacks: under a static graph all of the first pass do.
-        _passes.pop(self.task, None)
-        watching, self.watching = self.watching, []
-        for over in watching:
-            over(False)
-
-    def __del__(self) -> None:
-        if self.watching:
-            _passes.pop(self.task, None)
-        for over in self.watching:
-            over(True)
-
-
-# Not a ``WeakValueDictionary``, which is written in Python: 2.8 µs a step in place of 5.2.
-_passes: dict[int, weakref.ref[_Pass]] = {}
-
-
-_CHECKPOINTED = CheckpointFunction.forward.__code__
-
-
 def is_checkpointed() -> bool:
     """Return whether a re-entrant checkpoint has made this call; it does so without gradients."""
     frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code is not _CHECKPOINTED:
+    while frame is not None and frame.f_code is not CheckpointFunction.forward.__code__:
         frame = frame.f_back
     return frame is not None
 
 
-_scaled: list[bool] = [False]
+_scaled = [False]
 
 
 def is_loss_scaled() -> bool:
-    """Return whether the loss under way is scaled; of this process, whichever the model."""
+    """Return whether the loss under way is scaled; of this process, whichever the model.
+
+    ``scaler.step`` leaves a step out whose gradients are not finite: they do no harm.
+    """
     return _scaled[0]
 
 

@@ -5,14 +5,9 @@
                                                       +--> pushed to the ring
                                                                       engine: backward_over
 
-A hook's call is driven by the object that takes its stamps (``staging/driver.py``, a subclass),
-which writes those of the usual call itself; all others are written by the methods here.
-
 A call is written by the training thread and then by one callback thread, never by both at once.
 After it was pushed it is not touched, but for two stamps: ``launched`` is ``None`` while the hook
-has not returned, and ``backward_end`` is ``NOT_YET`` while backward goes on.  It holds numbers, a
-slot and (on a device) an event for each stamp (``devices.py``); the operation that it waits for
-from ``issued`` to ``arrived`` only.
+has not returned, and ``backward_end`` is ``NOT_YET`` while backward goes on.
 
 No stamp raises: what fails in one (a clock, a device event, an operation of the user's own) leaves
 the call ``unknown``, which the drain counts, and the hook goes on.
@@ -46,8 +41,7 @@ _READINGS = 16
 def clock_anchor(clock: Clock) -> tuple[int, int]:
     """Return readings of a clock and of the wall clock (ns since the Unix epoch) at one moment.
 
-    Of some readings the one that took the shortest: on a busy machine a thread may lose its core
-    between two clocks, for longer than a hook runs.
+    The shortest of some readings counts: a thread may lose its core between two clocks.
     """
     windows = [(clock(), time.time_ns(), clock()) for _ in range(_READINGS)]
     before, wall, after = min(windows, key=lambda window: window[2] - window[0])
@@ -104,7 +98,7 @@ def one_after_another(rounds: Sequence[Round], done_ns: int) -> tuple[Round, ...
 
 
 class Recorder(Protocol):
-    """What calls need of a tracer."""
+    """What a call reports to: a tracer, or a sampled call, which holds it for a while."""
 
     clock: Clock
     event_pool: EventPool
@@ -124,13 +118,10 @@ NEVER = -2
 class BucketCall:
     """One call of a hook for one bucket, being stamped; all times are host ns.
 
-    ``recorder``: where its clock is, and where it goes when it has ended.  ``operation``: what the
-    call waits for now; whoever asks must not keep it.  ``collective``, ``issued_at`` and
-    ``arrived_at``: of its last collective that has arrived, and ``earlier``: those before; together
-    they are its ``rounds``.
-
     ``ready``: DDP called the hook.  ``launched``: the hook returned.  ``done``: the result was
-    there.
+    there.  ``operation``: what the call waits for now; whoever asks must not keep it.
+    ``collective``, ``issued_at``, ``arrived_at``: of its last collective that has arrived, and
+    ``earlier``: those before; together they are its ``rounds``.  ``recorder``: what it reports to.
 
     What each call sets has a slot.  What few calls set is a class attribute with its default; a
     call that sets one has it in its ``__dict__``, which is made then.
@@ -147,47 +138,31 @@ class BucketCall:
     arrived_at: int | None
     launched: int | None
 
-    on_device = False
-    """Whether each stamp is an event too."""
-    staged = True
-    """Whether its collectives are seen; a plain hook's are not."""
-    join_dummy = False
-    """Whether it is made under ``join()``, for a rank that has no data left."""
+    staged = True  # its collectives are seen; a plain hook's are not
+    join_dummy = False  # made under ``join()``, for a rank that has no data left
+    hook_called = True  # false of what stands for a call while hooktrace looks at its bucket before
     earlier: tuple[Round, ...] = ()
-    hook_called = True
-    """False of what stands for a call while hooktrace looks at its bucket before."""
-    entered: int | None = None
-    """When the hook itself was called, where hooktrace looked at the bucket before."""
-    started: int | None = None
-    """When a call that had to wait for its turn got it."""
-    held = False
-    """The call has ended, but hooktrace still looks at its result, and keeps it from the ring."""
-    released: int | None = None
-    """When DDP was given the result, where hooktrace looked at it first."""
-    backward_end: int | None = None
-    """Of the last bucket: when backward had nothing left to compute, or why it is unknown."""
-    error: str | None = None
-    """What the hook raised in ``error_stage``."""
+    entered: int | None = None  # the hook was called; hooktrace looked at the bucket before
+    started: int | None = None  # a call that had to wait for its turn got it
+    held = False  # it has ended, but hooktrace still looks at its result
+    released: int | None = None  # DDP was given the result; hooktrace looked at it first
+    backward_end: int | None = None  # of the last bucket; ``None``: no pass is known
+    error: str | None = None  # what the hook raised in ``error_stage``
     error_stage = ""
-    unknown: str | None = None
-    """Why a stamp failed, if one did."""
-    events: list[torch.Event] | None = None
-    """On a device one event for each of ready, the rounds' stamps, and done."""
-    device_over = False
-    """There: nobody reads the events any more; others may record them again."""
-    bare = False
-    """Of a unit: all of the call is one collective, as torch runs it, with nothing around it."""
-    exposed: int | None = None
-    """On a CPU, of a unit: how long training waited for it, ns."""
+    unknown: str | None = None  # why a stamp failed, if one did
+    # On a device.
+    on_device = False  # each stamp is an event too
+    events: list[torch.Event] | None = None  # of ready, the rounds' stamps, and done
+    device_over = False  # nobody reads the events any more; others may record them again
+    around_backward: tuple[torch.Event, ...] = ()  # the last hook has returned, backward has ended
+    # Of a sharded model's unit.
+    bare = False  # all of the call is one collective, as torch runs it
+    order = 0  # how many collectives of its step began before
+    exposed: int | None = None  # on a CPU: how long training waited for it, ns
+    stream: Hashable = None  # on a device where waits are watched: the stream that it began on
     before_wait: tuple[torch.Event, ...] | None = None
-    """On a device, of a unit: where the computing stream came to wait for it; empty of a call that
-    this stream ran itself, ``None`` where it is not known."""
-    order = 0
-    """Of a unit: how many collectives of its step began before."""
-    around_backward: tuple[torch.Event, ...] = ()
-    """On a device, of the last bucket: its hook has returned, backward has ended."""
-    stream: Hashable = None
-    """On a device, of a unit whose waits are watched: the stream that it began on."""
+    """Where the computing stream of a device came to wait for it; empty of a call that this stream
+    ran itself, ``None`` where it is not known."""
 
     def __init__(
         self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, join_dummy: bool = False
@@ -290,8 +265,7 @@ class BucketCall:
                 self.record()
             try:
                 if self.collective is not None:
-                    before, self.collective = self.rounds, None
-                    self.earlier = before
+                    self.collective, self.earlier = None, self.rounds
                 self.issued_at = self.recorder.clock()
                 self.operation = operation
             except Exception as error:

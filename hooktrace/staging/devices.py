@@ -4,19 +4,12 @@
     drain --query, elapsed_time--> times;  let_go, give_back--> the pool
     tensors --HostCopy--> pinned memory, with an event behind it --has_arrived()?--> read()
 
-Two things must never happen on the training thread: a synchronisation with the device, and the
-creation of an event for each bucket (creating and destroying them can block).  So events are
-recorded from a pool, the drain resolves them with ``query()``, and then they go back, as do those
-of what is lost on the way: recorded again, they forget the first time.
-
-A copy to memory that is not pinned waits for the device.  torch gives pinned memory out again, so
-that none is allocated, which may wait too, once there is enough for the copies under way.  Tensors
-of a CPU go the same way, and have arrived at once.
+The training thread must never wait for the device, nor create an event for each bucket, which can
+block.  So events come from a pool and go back to it, and the drain asks them with ``query()``.
 
 A program may capture a CUDA graph at any time.  A captured event never passes, so no call is
-stamped on a stream that is being captured; and while any stream of the process is, CUDA forbids
-queries from all threads, and breaks the capture, unless the thread has said that it does not mind:
-``relax_capture_mode``.
+stamped on a stream that is being captured; and a query from any thread breaks the capture, unless
+the thread has called ``relax_capture_mode``.
 """
 
 from __future__ import annotations
@@ -30,10 +23,7 @@ import torch
 
 
 def accelerator() -> torch.device | None:
-    """Return the kind of device that this build of torch knows beside the CPU, ``None`` for none.
-
-    No driver is asked.
-    """
+    """Return the kind of device that this build of torch knows beside the CPU; asks no driver."""
     return torch.accelerator.current_accelerator()
 
 
@@ -64,10 +54,9 @@ def new_event(device: torch.device) -> torch.Event:
 
 
 class EventPool:
-    """Timing events that are recorded again and again, each on the device that it was made for.
+    """Timing events of each device, which are recorded again and again; safe from several threads.
 
-    ``make`` creates one; it is called only when there is none of that device.  ``record`` and
-    ``give`` are safe from several threads.
+    ``make``: creates one, where there is none.
     """
 
     def __init__(self, make: Callable[[torch.device], torch.Event] | None = None) -> None:
@@ -111,7 +100,7 @@ _RELAXED = 2
 def relax_capture_mode(load: Callable[[str], Any] = ctypes.CDLL) -> bool:
     """Let this thread ask events while others capture graphs; returns whether that could be said.
 
-    PyTorch has no function for it, so the runtime that it has loaded is asked.
+    PyTorch has no function for it: the runtime that it has loaded is asked.
     """
     if torch.version.cuda is not None:
         major = torch.version.cuda.partition(".")[0]

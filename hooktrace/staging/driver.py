@@ -5,14 +5,11 @@
     launch_plain     --> the hook's own future --then--> PlainRun.finish
     run_synchronously --advance, issue, wait, and again-->        FSDP's: nobody gets a future
 
-A run is the very call that its stamps are written on; one without a recorder belongs to an untraced
-hook and has no stamps.  Each object and each function call costs a microsecond or two here, since
-DDP calls a hook with cold caches.  So the usual call, of one collective, is written out in one
-function for the training thread (``StagedHook.launch``) and one for the callback (``finish``);
-several rounds take the driver's steps one by one.  A run that has ended holds no tensor.
-
-Stamps do not raise.  What the hook raises is put on the record and leaves as a ``HookError`` that
-names it.
+A run is the very call that its stamps are written on.  Each object and each function call costs a
+microsecond or two here, since DDP calls a hook with cold caches.  So the usual call, of one
+collective, is written out in one function for the training thread (``StagedHook.launch``) and one
+for the callback (``finish``); several rounds take the driver's steps one by one.  A run that has
+ended holds no tensor.  What the hook raises is put on the record and leaves as a ``HookError``.
 """
 
 from __future__ import annotations
@@ -49,10 +46,10 @@ class Ended(NamedTuple):
 
 
 class StagedRun(BucketCall):
-    """A call of a staged hook: its driver, and its stamps, unless it is untraced.
+    """A call of a staged hook: its driver, and its stamps, unless it has no recorder.
 
-    ``name``: of the hook, for its errors.  ``state``, ``bucket``: what the hook was called with.
-    ``generator``, ``yielded``: the hook's, and the operation that it has yielded last.
+    ``name``: of the hook.  ``state``, ``bucket``: what it was called with.  ``yielded``: the
+    operation that its generator has yielded last.
     """
 
     __slots__ = ("bucket", "generator", "name", "state", "yielded")
@@ -76,10 +73,8 @@ class StagedRun(BucketCall):
         """Whether it is stamped."""
         return self.recorder is not None
 
-    @property
-    def own_stage(self) -> str:
-        """The stage that the hook's own code is in."""
-        return "compress" if self.yielded is None else "decompress"
+    def _fail_itself(self, error: BaseException) -> NoReturn:
+        self.fail("compress" if self.yielded is None else "decompress", error)
 
     def advance(self, value: Any) -> Operation | Ended:
         """Hand ``value`` to the hook; returns what it yields next, or ``Ended``.
@@ -91,7 +86,7 @@ class StagedRun(BucketCall):
         except StopIteration as stop:
             return Ended(self.end(stop.value))
         except BaseException as error:
-            self.fail(self.own_stage, error)
+            self._fail_itself(error)
 
     def issue(self, operation: Operation) -> Future:
         """Issue an operation; returns its future.  Raises ``HookError`` for what it raised."""
@@ -104,11 +99,7 @@ class StagedRun(BucketCall):
             self.fail("wire", error)
 
     def arrive(self, arrived: Future) -> Any:
-        """Return the result of the operation whose future has completed.
-
-        On a device, what the hook holds is kept for the stream that it goes on with.  Raises
-        ``HookError`` for what the backend raised.
-        """
+        """Return the result of an operation; raises ``HookError`` for what the backend raised."""
         operation: Any = self.yielded
         if self.is_traced:
             self.arrived()
@@ -124,29 +115,24 @@ class StagedRun(BucketCall):
         """Return what the hook has returned, checked, and push the call."""
         wrong = wrong_result(result, self.slot if self.is_traced else None)
         if wrong is not None:
-            self.fail(self.own_stage, wrong)
-        self._let_go_of_hook()
+            self._fail_itself(wrong)
+        self.generator = self.state = self.bucket = self.yielded = None
         if self.is_traced:
             self.finished()
         return result  # type: ignore[no-any-return]  # it was checked
 
     def fail(self, stage: str, error: BaseException) -> NoReturn:
         """Put a failure on the record, let go of the hook, and raise the error that names it."""
-        name, bucket = self.name, self.bucket
-        self._let_go_of_hook()
-        raise_for(name, bucket, self if self.is_traced else None, stage, error)
-
-    def _let_go_of_hook(self) -> None:
-        """Hold nothing of the hook's any more: the call stays until the drain has read it."""
+        bucket = self.bucket
         self.generator = self.state = self.bucket = self.yielded = None
+        raise_for(self.name, bucket, self if self.is_traced else None, stage, error)
 
     def finish(  # noqa: PLR0912, PLR0915  # see above
         self, arrived: Future
     ) -> torch.Tensor:
         """Return the result of a hook whose one operation has arrived: the callback for ``then``.
 
-        It is ``arrive``, ``advance`` and ``end`` in one.  What it raises makes DDP's backward pass
-        fail.
+        ``arrive``, ``advance`` and ``end`` in one.  What it raises fails the backward pass.
         """
         operation: Any = self.yielded
         recorder = self.recorder
@@ -231,11 +217,10 @@ class Usual(NamedTuple):
 
 
 class PlainRun(BucketCall):
-    """A call of a plain hook, with no code of its own around it: its stamps, and its end.
+    """A call of a plain hook: its stamps, and its end.
 
-    ``seen``: the collectives that it has issued so far; empty where torch tells of none
-    (``group_hooks.py``).  ``in_doubt``: why these may not be all.  ``is_watched``: whether torch
-    was asked to tell.
+    ``seen``: the collectives that it has issued so far, as torch tells (``group_hooks.py``);
+    ``in_doubt``: why these may not be all.  ``is_watched``: whether torch was asked to tell.
     """
 
     __slots__ = ("name",)
@@ -337,11 +322,10 @@ def run_synchronously(  # noqa: PLR0917  # what a run holds
 ) -> torch.Tensor:
     """Run a hook to its end and return its result, a tensor of ``expected`` elements.
 
-    For FSDP, which calls its collectives where it waits for them: the thread (or, on a device, its
-    current stream) waits for each one.  ``state``: the generator's first argument.  ``place``: what
-    the hook is called for; its ``index()`` names it in errors.  ``call``: takes the stamps, but for
-    the last one, which is the caller's.  Raises ``HookError`` for what the hook or a collective
-    raised.
+    For FSDP: the thread (or, on a device, its current stream) waits for each collective.
+    ``state``: the generator's first argument.  ``place``: what the hook is called for, as errors
+    name it.  ``call``: takes the stamps, but for the last one.  Raises ``HookError`` for what the
+    hook or a collective raised.
     """
     stage, value = "compress", None
     try:

@@ -2,11 +2,8 @@
 
     group --before--> a model without a hook, if it is a bucket of that   (tracing/hookless.py)
                       the run of this thread: kind, bytes, when it was issued --> run.seen
-                      nobody: the window that is open, if there is one (other_collectives.py)
-          --after---> its future --> when it arrived; the run is that thread's, too, since the
-                      hook's own callbacks come next
-    launch_plain --begin(run)--> the run is this thread's --returned--> no run is
-    the run's end --over--> of any thread
+                      the window of a sampled step, if it is nobody's --> OtherCollectives
+          --after---> its future --> when it arrived
 
 A collective is a run's for certain where the run's hook is being called on that thread, and in the
 callbacks of a collective that is the run's.  What another thread issues on a group of the hook's
@@ -23,21 +20,31 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
+import threading
 import weakref
+from contextlib import suppress
 from threading import get_ident
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.algorithms.join
+import torch.nn.parallel.distributed
+from msgspec.structs import replace
 
-from . import other_collectives
-from .calls import NOT_YET, Collective, joined, new_tuple
+from ..records.other import OtherCollective, OtherCollectives
+from .backward import engine_code
+from .calls import NOT_YET, Clock, Collective, joined, new_tuple
 from .groups import GroupInfo, group_info, known_groups
+from .ring import Loss
 
 if TYPE_CHECKING:
+    from ..tracing.assembler import Assembler
     from ..tracing.hookless import HooklessModel, OwnAllReduce
+    from ..tracing.tracer import Tracer
     from .driver import PlainRun
-    from .other_collectives import OtherCall
 
 HOOK_ID = 0x686F6F6B74726163
 """hooktrace's in each group's registries, where the same one replaces: "hooktrac"."""
@@ -52,21 +59,13 @@ IN_DOUBT = (
 
 UNSIZED = "a collective of the hook has a tensor without a size, as sparse ones are"
 
-_WORDS = {
-    "ALLREDUCE": "all_reduce",
-    "ALLGATHER": "all_gather",
-    "REDUCE_SCATTER": "reduce_scatter",
-    "ALLTOALL": "all_to_all",
-}
-"""How torch's names begin, and what hooktrace calls them; others have torch's, in lower case."""
-
-_SILENT = {"RECV", "SPLIT", "NEW_WINDOW"}
-"""Operations that send nothing."""
+_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
 def _kind_of(name: str) -> str:
-    # 2.15 tells ALLREDUCE_COALESCED, ALLGATHER_BASE and others apart; 2.14 has the first word only.
-    return next((kind for word, kind in _WORDS.items() if name.startswith(word)), name.lower())
+    """Return the kind for torch's name: ``ALLREDUCE``, in 2.15 also ``ALLREDUCE_COALESCED``, ..."""
+    bare = name.lower().replace("_", "")
+    return next((k for k in _KINDS if bare.startswith(k.replace("_", ""))), name.lower())
 
 
 _operations: Any = getattr(torch._C._distributed_c10d, "HookOpName", None)
@@ -74,7 +73,7 @@ ALL_REDUCE = getattr(_operations, "ALLREDUCE", None)
 _kinds: dict[Any, str] = {
     operation: _kind_of(name)
     for name, operation in getattr(_operations, "__members__", {}).items()
-    if name not in _SILENT
+    if name not in {"RECV", "SPLIT", "NEW_WINDOW"}  # which send nothing
 }
 
 
@@ -196,7 +195,7 @@ class GroupHooks:
         kind = _kinds.get(args.name)
         if kind is None:
             return
-        run, window = _here.get(get_ident()), other_collectives.window
+        run = _here.get(get_ident())
         runs = [run] if run is not None and run.done == NOT_YET else []
         if not runs and _under_way and get_ident() not in _callers:
             runs = self._runs_that_may_issue()
@@ -205,13 +204,12 @@ class GroupHooks:
         elif runs:
             for one in runs:
                 one.in_doubt = IN_DOUBT
-        elif window is not None:
-            other = window.before(kind, args)
+        elif (opened := window) is not None:
+            other = opened.before(kind, args)
             if other is not None and other.has_end:
                 self._issuing[args.op_id] = other
 
     def _see(self, run: PlainRun, kind: str, args: Any) -> None:
-        """Take note of a run's collective."""
         try:
             collective = self._collective(kind, args.input_tensors)
         except Exception:
@@ -240,7 +238,7 @@ class GroupHooks:
                 issued.has_no_future(error)
 
     def _runs_that_may_issue(self) -> list[PlainRun]:
-        """Return those under way, but for what uses groups, and not this one."""
+        """Return those under way, but for those that use other groups alone."""
         mine = self._infos.values()
         return [
             run
@@ -289,7 +287,7 @@ def watch() -> None:
             hooks_of(group)
 
 
-def count_unseen() -> int:
+def _count_unseen() -> int:
     """Return how many of the process's groups have no hook of hooktrace's."""
     groups = list(known_groups())
     return sum((one := watched.get(id(group))) is None or not one.is_of(group) for group in groups)
@@ -303,7 +301,154 @@ def _take_off_all() -> None:
 atexit.register(_take_off_all)
 
 
+MOST_LISTED = 128
+"""Collectives of a window that are listed; more are counted."""
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_OF_HOOKS = tuple(_OURS + name + os.sep for name in ("staging", "tracing", "probes", "fsdp"))
+_MODULES = os.path.dirname(torch.nn.modules.__file__) + os.sep
+_OF_DDP = (torch.nn.parallel.distributed.__file__, torch.distributed.algorithms.join.__file__)
+
+
+class OtherCall:
+    """One collective of a window; called when its future is complete."""
+
+    __slots__ = ("_clock", "_done_ns", "_known", "has_end")
+
+    def __init__(self, known: OtherCollective, tensors: list[torch.Tensor], clock: Clock) -> None:
+        self._known, self._clock = known, clock
+        self._done_ns: int | None = None
+        # On a device the host does not know when it ends, and a callback would have a stream.
+        is_on_cpu = bool(tensors) or not torch.accelerator.is_available()
+        self.has_end = is_on_cpu and all(one.is_cpu for one in tensors)
+
+    def __call__(self, _future: object) -> None:
+        """Stamp that it has arrived."""
+        with suppress(Exception):  # of a clock: when it ended is not known
+            self._done_ns = self._clock()
+
+    def has_no_future(self, _error: Exception) -> None:
+        """Leave it: when it ends is not known."""
+
+    def record(self) -> OtherCollective:
+        """Return what is known of it."""
+        return replace(self._known, done_ns=self._done_ns)
+
+
+class Window:
+    """The collectives that are no bucket's, in a sampled step; ``owner``: who opened it."""
+
+    def __init__(self, owner: object, tracer: Tracer, model: str, step: int, time_ns: int) -> None:
+        self.owner = owner
+        self.tracer = tracer
+        self._of: dict[str, Any] = {"model": model, "step": step, "time_ns": time_ns}
+        self._calls: list[OtherCall] = []
+        self._more = self._more_bytes = self._ddp_bytes = 0
+
+    def before(self, name: str, args: Any) -> OtherCall | None:
+        """Take note of a collective that is about to be issued, if it is no bucket's.
+
+        A bucket's is known by hooktrace's functions on the stack, or by the engine that has called.
+        """
+        try:
+            # Below what torch calls; none on a thread of the engine's own.
+            issuer = _issuer(sys._getframe(1).f_back)
+            return None if issuer is None else self._take(name, args.input_tensors, *issuer)
+        except Exception as error:
+            self.tracer.push(Loss.of_stamps(error))
+            return None
+
+    def _take(
+        self, name: str, tensors: list[torch.Tensor], where: str, of_ddp: bool
+    ) -> OtherCall | None:
+        try:
+            size = sum(one.nbytes for one in tensors)
+        except RuntimeError:  # of a sparse one
+            size = None
+        self._ddp_bytes += (size or 0) * of_ddp
+        if len(self._calls) >= MOST_LISTED:
+            self._more += not of_ddp
+            self._more_bytes += (size or 0) * (not of_ddp)
+            return None
+        known = OtherCollective(
+            name=name, wire_bytes=size, issued_ns=self.tracer.clock(), thread=_thread_name(),
+            where=where, of_ddp=of_ddp,
+        )  # fmt: skip
+        self._calls.append(call := OtherCall(known, tensors, self.tracer.clock))
+        return call
+
+    def end(self, until_ns: int) -> None:
+        """Hand over what was seen: its step ended with the next one's first bucket."""
+        self._of |= {"until_ns": until_ns, "unseen_groups": _count_unseen()}
+        self.tracer.push(self)
+
+    def assemble(self, into: Assembler) -> None:
+        """Become a record."""
+        made = OtherCollectives(
+            collectives=tuple([call.record() for call in self._calls]), more=self._more,
+            more_bytes=self._more_bytes, ddp_bytes=self._ddp_bytes, **self._of,
+        )  # fmt: skip
+        into.add(made)
+
+
+window: Window | None = None
+"""The one that is open: of this process, whichever model opened it last."""
+
+
+def open_window(owner: object, tracer: Tracer, model: str, step: int, time_ns: int) -> None:
+    """Open one for a step, in the place of one that another model has opened meanwhile."""
+    global window  # noqa: PLW0603  # asked for at each collective
+    window = Window(owner, tracer, model, step, time_ns)
+
+
+def end_window(owner: object, until_ns: int) -> None:
+    """Close the one that ``owner`` opened, if it is open."""
+    global window  # noqa: PLW0603
+    ended = window
+    if ended is not None and ended.owner is owner:
+        window = None
+        ended.end(until_ns)
+
+
+def forget_window(of: object) -> None:
+    """Let go of one whose step will not end: of a tracer, or of an owner."""
+    global window  # noqa: PLW0603
+    it = window
+    if it is not None and of in (it.tracer, it.owner):
+        window = None
+
+
+def _issuer(frame: FrameType | None) -> tuple[str, bool] | None:
+    """Return which line issued a collective, and whether DDP did; ``None`` of a bucket's.
+
+    ``frame``: what torch's function was called from.
+    """
+    if frame is None or frame.f_code is engine_code:
+        return None
+    where, of_ddp, in_module = "", False, False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_OF_HOOKS):
+            return None
+        if not where:
+            in_module |= file.startswith(_MODULES)
+            of_ddp |= file in _OF_DDP and not in_module
+            if not file.startswith((_TORCH, _OURS)):
+                where = f"{os.path.basename(file)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return where, of_ddp
+
+
+def _thread_name() -> str:
+    # ``current_thread`` would make an object for a thread that is not Python's, and keep it.
+    known: Any = getattr(threading, "_active", {}).get(get_ident())
+    return f"thread {threading.get_native_id()}" if known is None else str(known.name)
+
+
 def _forget() -> None:
+    global window  # noqa: PLW0603
+    window = None
     _here.clear()
     _under_way.clear()
     _callers.clear()

@@ -7,13 +7,10 @@
                      release() ------------> next one
 
 Where callbacks run on worker threads, collectives that are issued from them would pair up
-differently on each rank.  So a call with several rounds starts only when the one before it has
-ended: calls come from the training thread in bucket order, the same on every rank.  There is one
-sequencer a group: models that share it keep their order too, and models on two groups, trained by
-two threads, do not wait for each other.
-
-DDP gets a future of the call's own.  No callback waits.  Where callbacks run inline (NCCL), a call
-has ended before ``submit`` returns, and the sequencer is never busy.
+differently on each rank.  So a call with several rounds starts only when the one before it on its
+group has ended: calls come from the training thread in bucket order, the same on every rank.  DDP
+gets a future of the call's own.  No callback waits.  Where callbacks run inline (NCCL), a call has
+ended before ``submit`` returns.
 """
 
 from __future__ import annotations
@@ -64,8 +61,7 @@ class Sequencer:
     def _pump(self) -> None:
         """Start calls until one of them stays under way, or none is left.
 
-        One that ends inside its own start leaves the next one to the loop that called it: to start
-        that from inside would nest as deep as there are calls.
+        One that ends inside its own start leaves the next one to this loop, and nests none.
         """
         while True:
             with self._condition:
@@ -91,9 +87,8 @@ class Sequencer:
     def wait_until_idle(self) -> bool:
         """Block until no call runs or waits; returns true.
 
-        Called on the training thread after the last bucket of a backward pass was submitted, where
-        DDP would wait for the same futures anyway.  It keeps DDP's next collectives on the group
-        (the map of unused parameters, buffers) behind those of multi-round hooks on every rank.
+        After a pass's last bucket, so that DDP's next collectives on the group (the map of unused
+        parameters, buffers) come behind those of multi-round hooks on every rank.
         """
         with self._condition:
             return self._condition.wait_for(lambda: not (self._busy or self._waiting))
@@ -139,8 +134,8 @@ def take_turns(run: StagedRun, sequencer: Sequencer) -> Future:
 class _Turn:
     """A call with several rounds, and the future that it completes.
 
-    ``add_done_callback`` only logs what a callback raises, so a failure completes the future, and
-    the ``then`` at its end raises it where DDP sees it.
+    A failure completes it too, since ``add_done_callback`` only logs what a callback raises; the
+    ``then`` at its end raises it where DDP sees it.
     """
 
     def __init__(self, run: StagedRun, future: Future, sequencer: Sequencer) -> None:
@@ -149,7 +144,7 @@ class _Turn:
         self._sequencer = sequencer
 
     def begin(self) -> None:
-        """Run the hook up to its first collective, whose callback goes on."""
+        """Begin the hook."""
         if self._run.is_traced:
             self._run.stamp("started")
         self._go_on(None)

@@ -2,20 +2,15 @@
 
     bucket --buffer--> BucketSlot                        fast: every call
            --parameters--> ModelState, rebuild, slot  slow: first calls, rebuilds, join() dummies
-    state  --options_of--> numbers and words that it was made with, for the layout's record
 
 DDP tells a hook nothing of the model, and rebuilds its buckets after the first backward pass.  A
 bucket that is met for the first time is identified by its parameters; from then on its buffer, the
 same tensor object in every step until a rebuild, leads to its slot with one dictionary look-up.
-Under ``lazy_bucket_allocation`` (torch 2.15) buffers are new in each step, and identified so.
-Nothing here keeps a tensor alive, and one that is gone is not taken for a new one in its place.
+(Under ``lazy_bucket_allocation``, torch 2.15, it is a new one in each step.)  Nothing here keeps a
+tensor alive, and one that is gone is not taken for a new one in its place.
 
-With ``static_graph=True`` DDP calls the hooks of the first backward pass at its end, outside any
-node of the graph.  Each bucket then has index 0 and, where there are several (parameters of several
-dtypes or devices, sparse gradients), none is the last.  They come in their order, and from the
-second pass on they tell.
-
-``FlatBucket`` is all that a hook asks of a bucket: torch's ``GradBucket`` has no constructor.
+In the first backward pass of a static graph each bucket has index 0 and, where there are several
+(of several dtypes or devices, or sparse), none is the last.  They come in their order.
 """
 
 from __future__ import annotations
@@ -54,7 +49,10 @@ if TYPE_CHECKING:
 
 
 class FlatBucket:
-    """Parameters of one dtype and device, whose gradients are views of a given flat buffer."""
+    """All that a hook asks of a bucket; torch's ``GradBucket`` has no constructor.
+
+    Its parameters are of one dtype and device, and their gradients views of the flat buffer.
+    """
 
     def __init__(
         self, parameters: Sequence[torch.Tensor], buffer: torch.Tensor, index: int, is_last: bool
@@ -97,11 +95,11 @@ GradBucketLike: TypeAlias = "GradBucket | FlatBucket"
 class BucketSlot:
     """One bucket of one rebuild of one model; its numbers never change.
 
-    ``is_last`` is set when the bucket says so, which one of a static graph's first backward pass
-    does not do before the second.  ``blank``: what the records of all its calls have in common.
-    ``thread``: the one that its first call was on.  ``collective``: all that its calls do, where
-    torch itself communicates and no hook does.  ``unit``: of a sharded model, whose ``parameters``
-    are names and shapes; of DDP's the bucket has them.
+    ``is_last``: set when the bucket says so.  ``blank``: what the records of all its calls have in
+    common.  ``thread``: the one that its first call was on.  ``collective``: all that its calls do,
+    where torch itself communicates and no hook does.  ``usual``: what the driver knows of the
+    operation that a staged hook makes of it each time.  ``unit``: of a sharded model, whose
+    ``parameters`` are names and shapes; of DDP's the bucket has them.
     """
 
     __slots__ = (
@@ -147,7 +145,6 @@ class BucketSlot:
         self.last_call: BucketCall | None = None
         self.collective: Collective | None = None
         self.usual: Any = None
-        """What the driver knows of the operation that a staged hook makes of it each time."""
         self.blank = BucketRecord(
             model=model.name,
             hook=model.hook,
@@ -210,19 +207,15 @@ class ModelState:
     last_index: int = sys.maxsize
     rebuild: int = 0
     slots: dict[int, BucketSlot] = field(default_factory=dict)
-    ddp: weakref.ref[torch.nn.Module] | None = None
-    """Its DDP model, where somebody has told."""
-    is_planned: bool = False
-    """Whether it was decided what is sampled."""
+    ddp: weakref.ref[torch.nn.Module] | None = None  # where somebody has told
+    is_planned: bool = False  # it was decided what is sampled
     sampling: StepSampler | None = None
-    sample_step: int = sys.maxsize
-    """The next step at which ``sampling`` has anything to do."""
+    sample_step: int = sys.maxsize  # the next one at which ``sampling`` has anything to do
+    # Of a sharded model.
     ended: tuple[int, int] = field(init=False)
-    """Of a sharded model: the last step that has ended, and how many collectives it had."""
-    beside: BucketCall | None = None
-    """Of a sharded model: a collective that is under way and recorded when it is over."""
-    departure: Departure | None = None
-    """Of a sharded model: where it last made another collective than the step before had."""
+    """The last step that has ended, and how many collectives it had."""
+    beside: BucketCall | None = None  # is under way, and recorded when it is over
+    departure: Departure | None = None  # the last other collective than the step before had
 
     def __post_init__(self) -> None:
         self.step = self.first_step - 1
@@ -240,10 +233,7 @@ class ModelState:
 
     @property
     def position(self) -> tuple[int, int]:
-        """The step and the bucket of the last call that was counted.  Any thread may ask.
-
-        Of a sharded model a collective is known by how many of its step began before.
-        """
+        """The step and bucket (of a unit: ``order``) of the last counted call, for any thread."""
         return self.step, self.last_index
 
     def awaits(self, index: int) -> bool:
@@ -274,8 +264,7 @@ class ModelState:
 def in_backward(bucket: Any) -> bool:
     """Whether a hook is called from a backward pass.
 
-    A bucket that is not torch's own (a fake in a test) counts as one, and so does every bucket
-    where torch does not tell.
+    So it is taken to be where torch does not tell, and for a bucket that is not torch's own.
     """
     if graph_task_id is None or not isinstance(bucket, torch._C._distributed_c10d.GradBucket):
         return True
@@ -299,10 +288,6 @@ def kind_of(bucket: GradBucketLike) -> tuple[torch.dtype, torch.device] | None:
     return (buffer.dtype, buffer.device) if buffer.layout is torch.strided else None
 
 
-_MOST = 32
-_LONGEST = 200
-
-
 def options_of(state: Any) -> Options:
     """Return those of its class's arguments that a state has as plain values; never raises.
 
@@ -311,28 +296,24 @@ def options_of(state: Any) -> Options:
     """
     if _is_plain(state):
         return (("state", state),)
+    kind, found = type(state), []
     try:
-        names = list(inspect.signature(type(state)).parameters)[:_MOST]
-        own = {name: getattr(state, name) for name in names if _is_own(state, name)}
+        for name in list(inspect.signature(kind).parameters)[:32]:
+            # What only the class has is a default, which may not be meant.
+            is_own = name in getattr(state, "__dict__", ())
+            if is_own or inspect.isdatadescriptor(getattr(kind, name, None)):
+                found.append((name, getattr(state, name)))
     except Exception:  # a class in C tells no arguments; a property may raise anything
         return ()
-    return tuple((name, value) for name, value in own.items() if _is_plain(value))
-
-
-def _is_own(state: Any, name: str) -> bool:
-    """Return whether it is the state's own; of a class it is a default, which may not be meant."""
-    return name in getattr(state, "__dict__", ()) or inspect.isdatadescriptor(
-        getattr(type(state), name, None)
-    )
+    return tuple((name, value) for name, value in found if _is_plain(value))
 
 
 def _is_plain(value: Any) -> bool:
     kind = type(value)  # a number of another library's is none that a file has
     if kind is float:
         return math.isfinite(value)
-    if kind is str:
-        return len(value) <= _LONGEST
-    return kind is bool or (kind is int and abs(value) < 1 << 63)
+    is_word = kind is str and len(value) <= 200
+    return is_word or kind is bool or (kind is int and abs(value) < 1 << 63)
 
 
 class LayoutTracker:
@@ -352,22 +333,17 @@ class LayoutTracker:
         self._owners: MutableMapping[torch.Tensor, ModelState] = WeakIdKeyDictionary()
         self._names: MutableMapping[torch.Tensor, str] = WeakIdKeyDictionary()
         self._met = 0
+        self.models: list[ModelState] = []
+        # Of the first model that the hook serves, where it is known.
         self.bucket_cap_bytes: int | None = None
-        """DDP's, where it is known."""
         self.ddp: weakref.ref[torch.nn.Module] | None = None
-        """The DDP model of the first model that the hook serves, where it is known."""
         self._unnumbered: tuple[int, list[object]] = (-1, [])
         """A pass, and the kinds of the unnumbered buckets that one model has had in it so far."""
-        self.models: list[ModelState] = []
 
     def learn_names(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Take parameters with their names."""
         for name, parameter in parameters:
             self._names[parameter] = name
-
-    def recheck(self) -> None:
-        """Identify each bucket by its parameters once more."""
-        self.by_buffer.clear()
 
     def find(self, bucket: GradBucketLike) -> BucketSlot | None:
         """Return the slot of a known bucket, ``None`` for one that has to be identified."""

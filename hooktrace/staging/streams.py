@@ -2,14 +2,12 @@
 
     StagedRun --generator, operation--> keep_across_yield --> record_stream(each tensor)
 
-A hook's first part runs on the stream of the backward pass; on NCCL its next part runs as a
-callback, on a stream of its own.  The caching allocator knows a tensor by the stream that it was
-allocated on: once Python lets go of it, its memory is given out again on that stream, while kernels
-of the callback's stream still read it.  ``Tensor.record_stream`` tells the allocator of the other
-stream.  So before a generator goes on, all that its frames and the operation hold is recorded, also
-in unfinished expressions, containers, closures and plain objects.  Of the hook's state, which holds
-tensors of every bucket, it is its own attributes, and what dictionaries hold under this bucket's
-index.
+On NCCL a hook's second part runs on the callback's stream.  Once Python lets go of a tensor of the
+first part, the allocator gives its memory out again on that part's stream, while kernels of the
+callback's still read it.  So before a generator goes on, all that its frames and the operation hold
+is recorded, also in unfinished expressions, containers, closures and plain objects.  Of the hook's
+state, which holds tensors of every bucket, it is its own attributes, and what dictionaries hold
+under this bucket's index.
 """
 
 from __future__ import annotations
@@ -56,10 +54,7 @@ def keep_across_yield(
 
 
 def keep_for_current_stream(tensors: Iterable[torch.Tensor]) -> None:
-    """Have the allocator wait for the current stream of each tensor's device before it reuses it.
-
-    For what was made on another stream and is used on this one; a CPU has none.
-    """
+    """Have the allocator wait for the current streams of tensors' devices before it reuses them."""
     of: torch.device | None = None
     stream: Any = None
     for tensor in tensors:
@@ -96,11 +91,7 @@ def _attributes(state: object) -> Iterator[object]:
 
 
 def _tensors(values: Iterable[Any], depth: int, seen: set[int]) -> list[torch.Tensor]:
-    """Return the tensors in some values, each object once, ``depth`` levels down.
-
-    It is asked for each bucket on the training thread: one loop, which leaves out at once what is
-    of a type that holds none.
-    """
+    """Return the tensors in some values, each object once, ``depth`` levels down."""
     found: list[torch.Tensor] = []
     level = list(values)
     while level and depth >= 0:

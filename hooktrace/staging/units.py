@@ -3,20 +3,16 @@
     FSDP --all-gather, reduce-scatter--> fsdp/comms.py --begin--> slot, UnitCall   stamped there
     autograd's engine, at the end of a pass in which gradients were reduced --> StepCalls --> ring
 
-FSDP has no fixed list of buckets: which unit is gathered how often in a step depends on what is
-kept after forward, on prefetching, on micro-steps.  So slots are made as calls are met, one for
-each unit, collective, phase and turn within a step, and a step that adds some begins a rebuild.
+FSDP has no fixed list of buckets: slots are made as calls are met, one for each unit, collective,
+phase and turn within a step, and a step that adds some begins a rebuild.
 
-A *step* is all that was communicated up to the end of a backward pass that reduced gradients, with
-the gathers of micro-steps without a reduction, and of a forward pass that raised.  Evaluation is
-none.  A pass inside another one, as of a re-entrant checkpoint, ends no step.  A model that the
-script finalises by hand (torch 2.15) has a step end there, and no pass ends one.
+A *step* is all that was communicated up to the end of a backward pass that reduced gradients, or
+to where the script finalises that by hand (torch 2.15), without evaluation.  A pass inside another
+one, as of a re-entrant checkpoint, ends no step.
 
-On a device FSDP's collectives run on streams of their own, in the order in which they were called
-there.  Who waits for one of them waits for all that its stream has run before; so each call is
-waited for once (``UnitWaits``), from an event that is recorded on the computing stream just before,
-to its own end (``tracing/stage_times.py``).  What is exposed of a call that nothing has waited for
-when its step ends is not known.  Nothing here waits; what fails is counted.
+On a device FSDP's collectives run on streams of their own.  Who waits for one of them waits for all
+that its stream has run before; so each call is waited for once (``UnitWaits``), from an event that
+is recorded on the computing stream just before.  Nothing here waits; what fails is counted.
 """
 
 from __future__ import annotations
@@ -45,10 +41,7 @@ Phase = Literal["forward", "backward"]
 
 
 class UnitPlace:
-    """Where in a step a unit has collectives of a kind, and the slots of those that it had there.
-
-    ``repeat``: of the last one in ``step``.
-    """
+    """Where in a step a unit has collectives of a kind; ``repeat``: of the last one in ``step``."""
 
     __slots__ = ("collective", "phase", "repeat", "slots", "step")
 
@@ -57,15 +50,11 @@ class UnitPlace:
         self.phase = phase
         self.step = self.repeat = -1
         self.slots: dict[tuple[int, int, torch.dtype, int], BucketSlot] = {}
-        """By turn, size, dtype and group."""
+        """Of those that it had there, by turn, size, dtype and group."""
 
 
 class UnitCall(BucketCall):
-    """A unit's call, with slots for what each of them sets beside a bucket's stamps.
-
-    ``ShardedModel.begin`` sets all of them: a constructor would be a function call more.  Its step
-    keeps it until that is over.
-    """
+    """A unit's call, which its step keeps until that is over; ``begin`` sets its slots."""
 
     __slots__ = ("bare", "exposed", "order")
 
@@ -77,8 +66,8 @@ class UnitCall(BucketCall):
 
 
 MOST_SIZES = 16
-"""Of one collective that have a number each; all others share one more.  Where sizes change from
-step to step, as of experts, each step would begin a rebuild, with a layout of all sizes."""
+"""Of one collective that have a number each; others, as of experts, share one more.  Else each step
+would begin a rebuild."""
 
 MOST_CALLS = 1 << 14
 """Of one step; in a loop that never reduces gradients more would fill the memory."""
@@ -94,8 +83,8 @@ class UnitInfo(NamedTuple):
 class UnitWaits:
     """The calls that no computing stream has waited for yet, by the stream that they are on.
 
-    ``pool``: where events come from.  ``push``: takes what failed.  Models may share FSDP's streams
-    (``share_comm_ctx``), so one of these is for all that a tracer records, from any thread.
+    ``pool``: where events come from.  ``push``: takes what failed.  One for all models of a tracer,
+    from any thread: they may share FSDP's streams.
     """
 
     def __init__(self, pool: EventPool, push: Callable[[object], object]) -> None:
@@ -134,13 +123,13 @@ class UnitWaits:
     def forget(self, model: ModelState | None = None) -> None:
         """Let go of a model's calls, or of all: when they are waited for is not known."""
         with self._lock:
-            lines = {
-                stream: [call for call in line if model not in (None, call.slot.model)]
-                for stream, line in self._lines.items()
-            }
-            self._lines = {stream: line for stream, line in lines.items() if line}
-            last = self._last.items()
-            self._last = {at: call for at, call in last if model not in (None, call.slot.model)}
+            for stream, line in list(self._lines.items()):
+                line[:] = [call for call in line if model not in (None, call.slot.model)]
+                if not line:
+                    del self._lines[stream]
+            for at, call in list(self._last.items()):
+                if model in (None, call.slot.model):
+                    del self._last[at]
 
     def lose(self, error: Exception) -> None:
         """Count what was raised where a wait was looked at, and let go of all calls."""
@@ -180,10 +169,8 @@ class ShardedModel:
     """Counts the steps of one sharded model and keeps the calls of the one that is under way.
 
     ``state``: what the rest of hooktrace knows of a model.  ``is_whole``: returns whether all units
-    are still recorded.  ``waits``: of a model on a device, where it is seen what its computing
-    stream waits for.  ``waits_for_script``: returns whether the script is still to finalise the
-    passes so far.
-    Calls come from one thread at a time, as FSDP's do.
+    are still recorded.  ``waits``: of a model on a device.  ``waits_for_script``: returns whether
+    the script is still to finalise the passes so far.  Calls come from one thread at a time.
     """
 
     def __init__(
@@ -215,16 +202,10 @@ class ShardedModel:
         self._evaluates = False
         self._place = UnitPlace("all_gather", "forward")
 
-    def recheck(self) -> None:
-        """Begin anew in a forked child: the calls so far are the parent's."""
-        self._calls, self._passes, self._called = [], [], []
-        self._under_way = self._reduces = self._lacks = False
-
     def forward_begins(self, module: int, *, training: bool = True) -> None:
         """Take note that the model is called, or a part of it; ``module``: which one.
 
-        Without gradients it is evaluated, but for what a re-entrant checkpoint calls: that is
-        called again, with gradients, in the backward pass.
+        Without gradients it is evaluated, unless a re-entrant checkpoint has called it.
         """
         if module in self._called:  # an interrupt ended that call, and nobody was told
             self.forward_ended(module)
@@ -245,10 +226,7 @@ class ShardedModel:
             del self._called[self._called.index(module) :]
 
     def takes(self, unit: UnitInfo, collective: UnitCollective) -> bool:
-        """Count a call of a step, if it is one; return whether it is.
-
-        What is gathered while the model is evaluated is of no step.
-        """
+        """Count a call, and return true; false of one that is of no step: of an evaluation."""
         task = current_pass()
         phase: Phase = "backward"
         if task == -1 and not self.is_finalizing:
@@ -287,8 +265,7 @@ class ShardedModel:
     ) -> BucketCall | None:
         """Return the call that ``takes`` has counted last, which begins; ``None``: one too many.
 
-        ``group``: the process group that it is in, ``None`` where nobody knows which one.
-        Raises what a device raises.
+        ``group``: ``None`` where nobody knows which one.  Raises what a device raises.
         """
         if len(self._calls) >= MOST_CALLS:
             self._lacks = True
@@ -321,7 +298,6 @@ class ShardedModel:
         return call
 
     def _depart(self, slot: BucketSlot, order: int, before: BucketSlot | None) -> None:
-        """Take note of the first collective of a step that is not the one of the step before."""
         self._departed = True
         was = None if before is None else before.unit
         if slot.unit is not None and was != slot.unit:
@@ -377,7 +353,7 @@ class ShardedModel:
             self.end_step()
 
     def end_step(self) -> None:
-        """End the step under way: its layout, where that is new, and its calls go to the ring."""
+        """Send the step under way to the ring: its layout, where that is new, and its calls."""
         calls, self._calls, self._passes = self._calls, [], []
         complete = self._is_whole() and not self._lacks
         if self._waits is not None:
@@ -387,15 +363,13 @@ class ShardedModel:
             self._before = calls if complete else []
         self.state.beside, self._departed = None, False
         self._under_way = self._reduces = self._lacks = False
-        if calls:
-            if self._grows:
-                self._push_layout(calls[-1].ready)
-            self._sink.push(StepCalls(calls, self.state.rebuild, complete=complete))
-
-    def _push_layout(self, at: int) -> None:
-        self._grows, self._announced = False, True
+        if not calls:
+            return
         state = self.state
-        last = max(state.slots)
-        for index, slot in state.slots.items():
-            slot.is_last = index == last
-        self._sink.push(state.layout(state.step, at, ()))
+        if self._grows:
+            self._grows, self._announced = False, True
+            last = max(state.slots)
+            for index, slot in state.slots.items():
+                slot.is_last = index == last
+            self._sink.push(state.layout(state.step, calls[-1].ready, ()))
+        self._sink.push(StepCalls(calls, state.rebuild, complete=complete))

@@ -2,9 +2,8 @@
 
     trace(hook) --calls, records--> ring --> drain.py --records--> memory: tracer.steps()
       trace.py, traced_hook.py             assembler.py            +--> export.py: exporters, losses
-      hookless.py, hook_notices.py         stage_times.py, call_records.py
-    Tracer: tracer.py, models.py, options.py
-    its job: process_channel.py
+      hookless.py                          stage_times.py, call_records.py
+    Tracer: tracer.py, options.py; its job: process_channel.py
 
 What enters are hooks and their calls; what leaves are records.
 """

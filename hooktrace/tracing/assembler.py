@@ -7,12 +7,7 @@
     any other record --as it is-----------------------------------------------------------+
 
 A step that stays incomplete (its backward pass failed, or a call was lost) is closed before the
-next complete one, when the model is two steps further, or at the end.
-
-A stall is a step that waited for its communication far longer than usual.  One rank sees that it
-waited and for how long, not for whom: the report puts the ranks together.
-
-Runs in the drain thread only.
+next complete one, when the model is two steps further, or at the end.  Runs in the drain thread.
 """
 
 from __future__ import annotations
@@ -120,7 +115,11 @@ _USUAL = 64
 
 
 class StallWatch:
-    """Knows what is usual of each model: exposed time and period of its last steps."""
+    """Knows what is usual of each model: exposed time and period of its last steps.
+
+    A stall is a step that waited for its communication far longer.  One rank sees that it waited,
+    not for whom: the report puts the ranks together.
+    """
 
     def __init__(self) -> None:
         self._exposed = LastUsed[str, RunningMedian](lambda: RunningMedian(_USUAL, ENOUGH_STEPS))
@@ -151,13 +150,11 @@ class StallWatch:
 
 
 _WARMUP_STEPS = 2
-"""Rebuild 0 is left after one step, or two under ``static_graph``.  Where it is never left
-(``find_unused_parameters``, a hook without rebuilds), it counts from the third step on; so does a
-sharded model, whose rebuilds begin with each step that has a collective more."""
+"""Rebuild 0 is left after one step, or two under ``static_graph``.  Where it is never left, it
+counts from the third step on; so does a sharded model."""
 
 _KEPT = 4096
-"""Errors whose steps have not come, of which more are of steps that were lost; and anomalies
-that were told already."""
+"""Errors whose steps have not come, and anomalies that were told already."""
 
 _MOST_AWAITED = 4096
 """Results that have not come to the host; of more, the oldest are given up."""
@@ -189,7 +186,7 @@ class Assembler:
         self._records: list[object] = []
 
     def add(self, entry: object) -> None:
-        """Take one entry of the ring: a ``RingEntry``, or a record as it is."""
+        """Take one entry of the ring: what can ``assemble``, or a record as it is."""
         assemble = getattr(entry, "assemble", None)
         if assemble is None:
             self._records.append(entry)
@@ -202,10 +199,7 @@ class Assembler:
         return self._bucket_count >= _BUCKETS_TOGETHER
 
     def take(self) -> tuple[list[CompletedStep], list[object]]:
-        """Return the steps completed since the last call, and all other records, oldest first.
-
-        An anomaly comes with its step, or before it.
-        """
+        """Return the steps completed since the last call, and all other records, oldest first."""
         self._complete_passed()
         completed, self._completed = self._completed, []
         self._bucket_count = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,23 +18,23 @@ N = TypeVar("N", int, float)
 
 def _stages(call: BucketCall, times: CallTimes) -> tuple[Stage, ...]:
     if call.bare:  # one collective, which is all of its call
-        stages = tuple([_wire(one.what, times.ready, times.done) for one in times.collectives])
+        stages = [_wire(one.what, times.ready, times.done) for one in times.collectives]
     else:
         stages = _staged(times) if call.staged else _plain(times)
     if times.entered > times.ready:
-        stages = (Stage(name="check", start_ns=times.ready, end_ns=times.entered), *stages)
+        stages.insert(0, Stage(name="check", start_ns=times.ready, end_ns=times.entered))
     if times.released > times.done:
-        stages = (*stages, Stage(name="check", start_ns=times.done, end_ns=times.released))
-    return stages
+        stages.append(Stage(name="check", start_ns=times.done, end_ns=times.released))
+    return tuple(stages)
 
 
-def _plain(times: CallTimes) -> tuple[Stage, ...]:
+def _plain(times: CallTimes) -> list[Stage]:
     if times.launched is None:
-        return (Stage(name="future_wait", start_ns=times.ready, end_ns=times.done),)
-    return (
+        return [Stage(name="future_wait", start_ns=times.ready, end_ns=times.done)]
+    return [
         Stage(name="hook", start_ns=times.entered, end_ns=times.launched),
         Stage(name="future_wait", start_ns=times.launched, end_ns=times.done),
-    )
+    ]
 
 
 def _wire(what: Collective, start: int, end: int, *, derived: bool = False) -> Stage:
@@ -50,13 +50,11 @@ def _wire(what: Collective, start: int, end: int, *, derived: bool = False) -> S
     )
 
 
-def _staged(times: CallTimes) -> tuple[Stage, ...]:
+def _staged(times: CallTimes) -> list[Stage]:
     stages: list[Stage] = []
-    if times.started > times.entered:
-        stages.append(
-            Stage(name="serialization_wait", start_ns=times.entered, end_ns=times.started)
-        )
     at = times.started
+    if at > times.entered:
+        stages.append(Stage(name="serialization_wait", start_ns=times.entered, end_ns=at))
     for one in times.collectives:
         stages.append(Stage(name="compress", start_ns=at, end_ns=one.issued))
         start = one.issued if one.start is None else one.start
@@ -64,12 +62,9 @@ def _staged(times: CallTimes) -> tuple[Stage, ...]:
             stages.append(Stage(name="queue", start_ns=one.issued, end_ns=start, derived=True))
         stages.append(_wire(one.what, start, one.arrived, derived=one.start is not None))
         at = one.arrived
-    stages.append(
-        Stage(
-            name="decompress" if times.collectives else "compress", start_ns=at, end_ns=times.done
-        )
-    )
-    return tuple(stages)
+    name: Literal["compress", "decompress"] = "decompress" if times.collectives else "compress"
+    stages.append(Stage(name=name, start_ns=at, end_ns=times.done))
+    return stages
 
 
 def _bytes_of(sent: Sent) -> int | None:

@@ -3,10 +3,8 @@
     gradient --copied into its bucket--> times 1/n --+
     gradient that is its bucket's memory already, or sparse --> divided by n --+--> sum over ranks
 
-The reducer multiplies while it copies, and divides where there is nothing to copy; from three ranks
-on the two round differently.  n is the number of ranks, under
-``join(divide_by_initial_world_size=False)`` of those that have data left, which DDP asks for in
-each forward pass.
+From three ranks on the two round differently.  n is the number of ranks, under
+``join(divide_by_initial_world_size=False)`` of those that have data left.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 class DDPAverage:
     """The state of ``ddp_allreduce``: by what one model's gradients are divided, and how.
 
-    Pickled or copied it is of no model any more, and averages over the default group.
+    A copy is of no model, and averages over the default group.
     """
 
     def __init__(self, ddp: DistributedDataParallel | None = None) -> None:
@@ -75,7 +73,7 @@ class DDPAverage:
             else:
                 gradient.mul_(1.0 / ranks)
         if bucket.is_last():
-            self._in_place.forget()
+            self._in_place.addresses.clear()
         return buffer
 
     def _ranks(self, size: int) -> int:
@@ -93,17 +91,14 @@ class DDPAverage:
 
 
 class _GradientsInPlace:
-    """Where each gradient lay when DDP took it: after that all of them are views of buckets.
-
-    Nothing but a hook on each parameter sees it in time: which one comes first is not known before.
-    """
+    """Where each gradient lay when DDP took it: after that all of them are views of buckets."""
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
         self._ddp = weakref.ref(ddp)
-        self._addresses: dict[int, int] = {}
+        self.addresses: dict[int, int] = {}
         self._handles = [
             parameter.register_post_accumulate_grad_hook(self._note)
-            for parameter in ddp.module.parameters()
+            for parameter in ddp.module.parameters()  # which one comes first is not known before
             if parameter.requires_grad
         ]
 
@@ -114,17 +109,13 @@ class _GradientsInPlace:
 
     def has(self, parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
         """Return whether a parameter's gradient was its view of the bucket already."""
-        return self._addresses.get(id(parameter)) == gradient.data_ptr()
-
-    def forget(self) -> None:
-        """End the backward pass."""
-        self._addresses.clear()
+        return self.addresses.get(id(parameter)) == gradient.data_ptr()
 
     def _note(self, parameter: torch.Tensor) -> None:
         ddp = self._ddp()
         if ddp is None or not ddp.require_forward_param_sync:  # under no_sync()
             return
-        if not self._addresses:  # before DDP takes those that this pass does not use
+        if not self.addresses:  # before DDP takes those that this pass does not use
             for other in ddp.module.parameters():
                 self._see(other)
         self._see(parameter)
@@ -132,7 +123,7 @@ class _GradientsInPlace:
     def _see(self, parameter: torch.Tensor) -> None:
         gradient = parameter.grad
         if gradient is not None and gradient.layout is torch.strided:
-            self._addresses[id(parameter)] = gradient.data_ptr()
+            self.addresses[id(parameter)] = gradient.data_ptr()
 
 
 @staged(check=group_of)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Drain:
     """A daemon thread that works at once and every ``interval_s`` seconds until it is stopped.
 
-    ``cycle`` is called for each piece of work, with whether it is the last; it may raise nothing.
+    ``cycle``: called with whether it is the last time; may raise nothing.
     """
 
     def __init__(self, cycle: Callable[[bool], None], interval_s: float) -> None:
@@ -164,11 +164,7 @@ gets it at once, and not after the switch interval of 5 ms."""
 
 
 class Pipeline:
-    """The work of a drain; an exception in it is a defect of hooktrace, counted and survived.
-
-    ``tracer``: tells who this process is, in the first cycle, and which calls are unfinished at the
-    end; it is told of anomalies before they go out.
-    """
+    """The work of a drain; an exception in it is a defect of hooktrace, counted and survived."""
 
     def __init__(
         self, tracer: Tracer, ring: Ring, recent: RecentRecords, exporters: Sequence[Exporter]
@@ -201,8 +197,7 @@ class Pipeline:
                 self._take(_ENTRIES_PER_PORTION)
                 self._guarded(self._send)
             self._guarded(self._assembler.finish)
-            in_flight = self._tracer.models.count_in_flight
-            self._guarded(lambda: self.losses.add("unfinished", in_flight()))
+            self.losses.add("unfinished", self._tracer.models.count_in_flight())
         self._guarded(self._send)
         if last:
             self.exporters.close()

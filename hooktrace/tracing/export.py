@@ -1,10 +1,7 @@
 """Records on their way to the exporters, and the ledger of what was lost.
 
-    Batch --export--> each exporter that still works        failures, buckets not exported
-    drain, assembler, exporters --add--> LossLedger --totals--> batches, tracer.losses(), warnings
-
-An exporter that raises is closed, disabled, logged once and counted.  The ledger counts by reason,
-and warns once of each, with its fix.
+Batch --export--> each exporter that still works        failures, buckets not exported
+drain, assembler, exporters --add--> LossLedger --totals--> batches, tracer.losses(), warnings
 """
 
 from __future__ import annotations
@@ -53,9 +50,7 @@ class LossLedger:
 
     def totals(self) -> dict[str, int]:
         """Return everything lost so far, by reason."""
-        own = self._counts
-        elsewhere = {reason: own[reason] + n for reason, n in self._elsewhere().items()}
-        return {reason: count for reason, count in {**own, **elsewhere}.items() if count}
+        return dict(+(self._counts + Counter(self._elsewhere())))
 
     def publish(self) -> None:
         """Let other threads see the totals, and warn of each reason once."""
@@ -100,11 +95,6 @@ class FanOut:
         self._working = list(self._all)
         self._losses = losses
         self._failures: Counter[str] = Counter()
-
-    @property
-    def names(self) -> list[str]:
-        """The exporters' names."""
-        return [exporter.name for exporter in self._all]
 
     @property
     def failures(self) -> dict[str, int]:
@@ -160,29 +150,10 @@ class FanOut:
             exporter.close()
 
 
-class LeftWithParent:
-    """Stands in a forked child for the parent's exporters, and says once that they are gone."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.name = ", ".join(names)
-
-    def export(self, batch: object) -> None:
-        """Say why nothing is exported."""
-        raise RuntimeError(
-            "this process was forked after its tracer was made, and files, sockets and threads "
-            "stay with the parent; make a new Tracer in the child"
-        )
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 is_measured = False
 """Whether hooktrace has started the job to measure it: nothing is exported that the script asks.
 
-So a script that writes its records into a run leaves that run as it is, binds no port a second
-time, and tells no tracker of steps that are only a trial.  Set by who takes the job's models over
-(``integrations/start.py``).
+Its runs, ports and trackers hear nothing of steps that are only a trial.
 """
 
 
@@ -193,13 +164,11 @@ def redirected(exporters: Sequence[Exporter]) -> tuple[Exporter, ...]:
     """
     if not is_measured:
         return tuple(exporters)
-    own = []
+    own = [one for one in exporters if getattr(type(one), "measures_the_job", False)]
     for exporter in exporters:
-        if getattr(type(exporter), "measures_the_job", False):
-            own.append(exporter)
-            continue
-        try:
-            exporter.close()
-        except Exception:  # of somebody else's: the job goes on
-            logger.exception("an exporter that is not used could not be closed")
+        if exporter not in own:
+            try:
+                exporter.close()
+            except Exception:  # of somebody else's: the job goes on
+                logger.exception("an exporter that is not used could not be closed")
     return tuple(own)

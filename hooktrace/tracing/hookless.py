@@ -5,16 +5,12 @@
     an address that is new --> the slot that is next, of the layout that the reducer has told
     the first gradient after DDP has rebuilt its buckets --> the reducer is asked again
 
-Nothing is registered at the reducer: any hook there costs a pass over the buckets.  Gradients are
-divided when an all-reduce is issued, so a bucket's stages are the wait in the backend's queue, and
-the wire.
-
 It is certain which model an all-reduce belongs to.  The engine itself has called: a script's own
 collectives in backward come from a function of Python's.  And its tensor is where a bucket of this
-model was before, or the node of the graph that runs accumulates a gradient of this model.  Outside
-of backward DDP all-reduces zeros for a rank whose data has ended, in ``join()``; the function that
-does so is on the stack.  The reducer must not be asked inside a group's hook, where it holds its
-mutex; by a step's first gradient it has rebuilt its buckets, and sent none.
+model was before, or the node of the graph that runs accumulates a gradient of this model.  (What
+DDP sends in ``join()`` for a rank whose data has ended is not recorded.)  The reducer must not be
+asked inside a group's hook, where it holds its mutex; by a step's first gradient it has rebuilt its
+buckets, and sent none.
 
 Nothing here raises into training, or holds the model or its group.
 """
@@ -25,7 +21,6 @@ import logging
 import sys
 import weakref
 from collections.abc import Callable
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,7 +30,7 @@ from ..probes.compare import finite_parts, lengths_of
 from ..probes.debug_result import DebugResult
 from ..probes.other_sampler import OtherSampler
 from ..probes.schedule import OFF, Schedule
-from ..staging import group_hooks, other_collectives
+from ..staging import group_hooks
 from ..staging.backward import current_pass, engine_code, waits_later, watch_after
 from ..staging.calls import NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
@@ -46,27 +41,15 @@ from .tracer import RECORDING, Tracer
 
 if TYPE_CHECKING:
     from ..staging.slots import BucketSlot, LayoutTracker
-    from .hook_notices import HookNotices
+    from .traced_hook import HookNotices
 
 logger = logging.getLogger("hooktrace")
-
-
-_matching: Any = getattr(DistributedDataParallel, "_match_all_reduce_for_bwd_pass", None)
-_ZEROS = getattr(_matching, "__code__", None)
-"""Of ``join()``: all-reduces zeros in the place of gradients."""
-
-_OF_A_MODEL = ("reducer", "_join_config", "_has_rebuilt_buckets")
-_OF_A_REDUCER = "_get_zeros_like_grad_buckets"
-
-_MANY = 8
-"""Unknown all-reduces, of a model of which no bucket is known by then."""
 
 
 class OwnAllReduce(BucketCall):
     """An all-reduce that DDP itself makes of a bucket; called when its future is complete.
 
-    There is no hook that takes time: ``launched`` is ``ready``.
-    ``in_ring``: read and written under ``_turn``.
+    There is no hook that takes time.  ``in_ring``: read and written under ``_turn``.
     """
 
     __slots__ = ("in_ring",)
@@ -128,8 +111,6 @@ class HooklessModel:
         self._is_lazy = getattr(ddp, "lazy_bucket_allocation", False)
         self._slots: list[BucketSlot] = []
         self._by_place: dict[int, BucketSlot] = {}
-        self._unknown = 0
-        """All-reduces so far that may be the model's, and are of no known bucket."""
         every = tracer.error_every
         self._looks = Schedule(tracer.first_step + every, every)
         self._others = OtherSampler(every)
@@ -151,7 +132,7 @@ class HooklessModel:
         self._end.detach()  # or it holds this, and the tracer, for as long as the model is there
         hooks = self._group_hooks
         hooks.models = tuple(one for one in hooks.models if one is not self)
-        other_collectives.forget(self._others)
+        group_hooks.forget_window(self._others)
         self._by_place.clear()
         self._slots = []
         self._forget_gradients()
@@ -163,7 +144,10 @@ class HooklessModel:
         try:
             ready = self._clock()
             if sys._getframe(2).f_code is not engine_code:  # below ``GroupHooks``
-                return self._meet_pythons(args, ready)
+                is_reduced = args.name == group_hooks.ALL_REDUCE and current_pass() != -1
+                if self._is_without_hook(self._ddp()) and is_reduced:
+                    self._notices.called_untraced()  # of a compiled pass, it may be DDP's
+                return None
             tensors = args.input_tensors
             if len(tensors) != 1:
                 return None
@@ -172,7 +156,7 @@ class HooklessModel:
             if (
                 slot is None
                 or slot.numel != tensor.numel()
-                or (slot.index == 0 and not self._is_as_before())
+                or (slot.index == 0 and not self._is_without_hook(self._ddp()))
             ):
                 return self._meet(tensor, ready) if args.name == group_hooks.ALL_REDUCE else None
             return self._begin(slot, tensor, ready)
@@ -180,9 +164,7 @@ class HooklessModel:
             self._tracer.push(Loss.of_stamps(error))
             return None
 
-    def _begin(
-        self, slot: BucketSlot, tensor: torch.Tensor, ready: int, join_dummy: bool = False
-    ) -> OwnAllReduce | None:
+    def _begin(self, slot: BucketSlot, tensor: torch.Tensor, ready: int) -> OwnAllReduce | None:
         """Count a bucket's call, and record it."""
         tracer, model, index = self._tracer, slot.model, slot.index
         # As ``model.enter`` does: each call costs a microsecond, caches cold.
@@ -198,14 +180,11 @@ class HooklessModel:
         call.done = NOT_YET
         call.recorder = tracer
         call.in_ring = False
-        if join_dummy:
-            call.join_dummy = True
-        else:
-            if step >= self._next_look:
-                self._look(call, tensor)
-            if slot.is_last:
-                call.watch_backward()
-                watch_after(self._waited)
+        if step >= self._next_look:
+            self._look(call, tensor)
+        if slot.is_last:
+            call.watch_backward()
+            watch_after(self._waited)
         call.operation = slot.collective
         slot.last_call = call
         return call
@@ -236,67 +215,26 @@ class HooklessModel:
         if slot.is_last:
             self._next_look = min(self._looks.next_after(call.step), self._others.next_step)
 
-    def _meet_pythons(self, args: Any, ready: int) -> OwnAllReduce | None:
-        """Take note of a collective that a function of Python's issues, if it is a bucket's.
-
-        It may be a hook's, registered by other ways than hooktrace's; or DDP's in ``join()``, of
-        zeros, for a rank whose data has ended.
-        """
-        ddp: Any = self._ddp()
-        self._leave_to_hooks(ddp)
-        if ddp is None:
-            return None
-        if current_pass() != -1:
-            if args.name == group_hooks.ALL_REDUCE:  # of a compiled backward pass, it may be DDP's
-                self._notices.called_untraced()
-            return None
-        if not ddp._join_config.enable:
-            return None
-        frame: FrameType | None = sys._getframe()
-        while frame is not None and frame.f_code is not _ZEROS:
-            frame = frame.f_back
-        if frame is not None and frame.f_locals.get("self") is ddp:
-            slot = self._next(args.input_tensors[0])
-            if slot is not None:
-                return self._begin(slot, args.input_tensors[0], ready, join_dummy=True)
-        return None
-
     def _meet(self, tensor: torch.Tensor, ready: int) -> OwnAllReduce | None:
         """Record an all-reduce whose place is not known, if it is this model's."""
         ddp: Any = self._ddp()
         if ddp is None or tensor.dtype not in self._dtypes or not self._is_of_a_gradient(ddp):
             return None
-        if self._is_at_begin() and not self._is_as_before():
-            return None  # a hook has come
-        slot = self._next(tensor)
-        if slot is not None:
+        begins = not self._slots or self._slots[0].model.last_index + 1 >= len(self._slots)
+        if begins and not self._is_without_hook(ddp):
+            return None
+        slot = self._slots[0 if begins else self._slots[0].model.last_index + 1]
+        if (slot.numel, slot.torch_dtype) == (tensor.numel(), tensor.dtype):
             if not self._is_lazy:
                 self._by_place[tensor.data_ptr()] = slot
             return self._begin(slot, tensor, ready)
         self._notices.called_untraced()
-        self._unknown += 1
-        if self._unknown == _MANY and self._slots[0].model.step < self._tracer.first_step:
-            logger.warning(
-                "the all-reduces of %s do not match its buckets, so the model is not traced; "
-                "give it a hook: hooktrace.instrument(ddp, hooktrace.hooks.allreduce_hook)",
-                self._slots[0].model.name,
-            )
         return None
 
-    def _next(self, tensor: torch.Tensor) -> BucketSlot | None:
-        """Return the bucket that comes next, if it can be the tensor's."""
-        if not self._slots:
-            return None
-        slot = self._slots[0 if self._is_at_begin() else self._slots[0].model.last_index + 1]
-        return slot if (slot.numel, slot.torch_dtype) == (tensor.numel(), tensor.dtype) else None
-
-    def _is_at_begin(self) -> bool:
-        return not self._slots or self._slots[0].model.last_index + 1 >= len(self._slots)
-
     def _is_of_a_gradient(self, ddp: Any) -> bool:
-        """Whether a gradient of this model is what the pass is at.
+        """Whether a gradient of this model is what the pass is at; none is at its end.
 
-        Under a static graph DDP sends all of the first pass at its end, outside of any node.
+        There DDP sends all of a static graph's first pass.
         """
         node = current_node() if current_node is not None else None
         if node is None:
@@ -305,12 +243,7 @@ class HooklessModel:
         known = self._parameters.get(id(variable))
         return known is not None and known() is variable
 
-    def _is_as_before(self) -> bool:
-        """Whether no hook has come, at a step's begin."""
-        self._leave_to_hooks(self._ddp())
-        return bool(self._slots)
-
-    def _leave_to_hooks(self, ddp: Any) -> None:
+    def _is_without_hook(self, ddp: Any) -> bool:
         """Leave the model to a hook that has come by other ways than hooktrace's."""
         if ddp is not None and listed_hooks(ddp) and self._parameters:
             logger.warning(
@@ -318,6 +251,7 @@ class HooklessModel:
                 "register it with hooktrace.instrument(ddp, hook, state)"
             )
             self.leave()
+        return ddp is not None and bool(self._slots)
 
     def _see_rebuilt(self, _: torch.Tensor) -> None:
         """Ask the reducer once it has rebuilt its buckets; called with each gradient until then."""
@@ -337,10 +271,7 @@ class HooklessModel:
             self._handles.pop().remove()
 
     def _ask(self, ddp: Any) -> None:
-        """Ask the reducer for its buckets: their parameters, in the order in which they are sent.
-
-        It makes them anew, full of zeros: some milliseconds, once a layout.
-        """
+        """Ask the reducer for its buckets, in the order in which they are sent."""
         if not self._tracer.started:
             self._tracer.start()
         slots: list[BucketSlot] = []
@@ -362,16 +293,13 @@ class HooklessModel:
 def listed_hooks(ddp: DistributedDataParallel) -> list[tuple[Callable[..., Any], Any]]:
     """Return torch's own list of a model's hooks and states, for it to be changed in place.
 
-    A copy of a model has its list and none of the hooks: torch leaves the reducer's behind.
+    A copy of a model has its list and none of the hooks.
     """
     return ddp._comm_hooks
 
 
 def has_buckets(ddp: DistributedDataParallel) -> bool:
-    """Return whether hooks of a model are given buckets: torch's compiled python reducer has none.
-
-    Asked once the model is made.
-    """
+    """Return whether hooks of a model get buckets: torch's compiled python reducer has none."""
     return not getattr(ddp, "_use_python_reducer", False)
 
 
@@ -382,19 +310,18 @@ _models: weakref.WeakKeyDictionary[Any, HooklessModel] = weakref.WeakKeyDictiona
 def can_watch(ddp: DistributedDataParallel, tracer: Tracer) -> bool:
     """Return whether a model can be traced without any hook.
 
-    A tracer that looks at each bucket, or raises what it has seen, does so in a hook; and what is
-    sent of a sparse or a complex gradient is not the bucket that the reducer tells of.
+    What is sent of a sparse or a complex gradient is not the bucket that the reducer tells of.
     """
     modules, parameters = ddp.module.modules(), list(ddp.module.parameters())
     return (
         group_hooks.available
         and current_node is not None
-        and None not in (engine_code, _ZEROS)
+        and engine_code is not None
         and not tracer.needs_hook
         and not listed_hooks(ddp)
         and has_buckets(ddp)
-        and all(hasattr(ddp, name) for name in _OF_A_MODEL)
-        and hasattr(ddp.reducer, _OF_A_REDUCER)
+        and all(hasattr(ddp, name) for name in ("reducer", "_has_rebuilt_buckets"))
+        and hasattr(ddp.reducer, "_get_zeros_like_grad_buckets")
         and all(one.is_cpu and not one.is_complex() for one in parameters)
         and not any(getattr(module, "sparse", False) for module in modules)
     )

@@ -1,6 +1,5 @@
 """Every setting, declared once: ``Tracer``'s arguments and ``HOOKTRACE_*`` environment variables.
 
-The tracer's checks, the default tracer, integrations, commands and docs/exporters.md follow it.
 What cannot work is left out of the environment's with a warning, and an error as an argument.
 Nothing here imports torch or msgspec: ``hooktrace run`` reads it in every child process.
 """

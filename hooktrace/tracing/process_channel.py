@@ -62,8 +62,7 @@ class JobControl:
     """Each call returns a ``CommandResult``: by rank what was done, and which did not answer.
 
     It waits for the ranks for 2 s at most (``flush``: 25 s; ``stacks``: 2 s for each 128 ranks),
-    and not for a collective.  Raises ``UsageError`` where rank 0 is not reached.  ``address``:
-    asked for the hub's.
+    and not for a collective.  Raises ``UsageError`` where rank 0 is not reached.
     """
 
     def __init__(self, address: Callable[[], HubAddress]) -> None:

@@ -11,10 +11,9 @@ The only module that reads a call's stamps, its rounds and its events.
 runs the callback of the collective that it executed, which may decompress: until then it takes no
 other.
 
-*Exposed, of a unit on a device.*  A wait begins where the computing stream comes to it, and lasts
-until the last of the calls that it is for has ended.  A call exposes the time in which it was under
-way during its wait; where several are, that time is of the one that ends first.  So no time is
-counted twice.  The rest of a wait is of no call: FSDP copies and divides around its collectives.
+*Exposed, of a unit on a device.*  A call exposes the time in which it was under way while the
+computing stream waited for it; where several were, that time is of the one that ends first.  So no
+time is counted twice.  The rest of a wait is of no call: FSDP copies and divides there.
 """
 
 from __future__ import annotations
@@ -86,14 +85,12 @@ class TimedCollective(msgspec.Struct, gc=False):
 class CallTimes(msgspec.Struct, gc=False):
     """One call's times in one clock, in ns.
 
-    ``ready``: DDP called the hook.  ``entered``: hooktrace had looked at the bucket, and called it.
-    ``started``: it got its turn.  ``launched``: it had returned; ``None`` on a device, which cannot
-    know.  ``done``: DDP could have the bucket's result, for which the hook must have returned.
-    ``released``: hooktrace had looked at it too.
+    ``ready``: DDP called the hook.  ``entered``: hooktrace had looked at the bucket.  ``started``:
+    the hook got its turn.  ``launched``: it had returned; ``None`` on a device, which cannot know.
+    ``done``: DDP could have the result.  ``released``: hooktrace had looked at it too.
     ``hidden_to``: until when the backward pass hides communication, as far as this call tells: to
     ``ready``, and of the last bucket to the end of backward, less the time that the hook's own call
-    took, which is not backward's; ``None`` where backward's end is not known.  ``exposed``: on a
-    device, of a unit, how long the computing stream waited for it; ``None`` where not known.
+    took.  ``exposed``: of a unit on a device, how long its stream waited.  ``None``: not known.
     """
 
     ready: int
@@ -144,11 +141,10 @@ def have_passed(calls: Iterable[BucketCall]) -> bool:
 
 
 def device_times(calls: Sequence[BucketCall]) -> list[CallTimes | None]:
-    """Return what the device's events say, which it has passed.
+    """Return what the device's events say, which it has passed; ``None`` for a call without times.
 
-    In ns since the first event of them all; ``None`` for a call that has no times there.  Events of
-    two devices cannot be compared: where a step has several, each begins when the host called its
-    first hook.
+    In ns since the first event of them all.  Events of two devices cannot be compared: each device
+    begins when the host called its first hook.
     """
     first: dict[torch.device, BucketCall] = {}
     timed = [call for call in calls if call.has_device_times]
@@ -266,10 +262,11 @@ def _seen(calls: Sequence[BucketCall]) -> Attribution:
     for run in [call for call in calls if isinstance(call, PlainRun)]:
         if run.in_doubt or not run.seen:
             raise UnknownError(run.in_doubt or _UNSEEN)
+        seen = [one.collective for one in run.seen]
         transfers.append(
             [
-                Transfer(collective=what.kind, dtype=joined(what.dtype), wire_bytes=what.wire_bytes)
-                for what in [one.collective for one in run.seen]
+                Transfer(collective=kind, dtype=joined(dtype), wire_bytes=size)
+                for kind, size, dtype, _ in seen
             ]
         )
     whole = summed(itertools.chain.from_iterable(transfers))
@@ -277,9 +274,9 @@ def _seen(calls: Sequence[BucketCall]) -> Attribution:
 
 
 class SentLookUp:
-    """Tells what plain hooks sent: as torch's process groups have told with each call.
+    """Tells what plain hooks sent: as process groups have told with each call.
 
-    On older torch, of sampled steps only, which are looked up in torch's Flight Recorder.
+    On older torch, of sampled steps only, by torch's Flight Recorder.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,4 @@
-"""``trace`` and ``instrument``: a hook in, a hook out, with the same name, signature and result.
-
-``ddp_of`` finds the DDP model in what people hold, or says why there is none:
-
-    DDP, torch.compile(ddp), Fabric's module around it --> that DDP
-    a sharded model, DataParallel, a bare module, a Trainer ... --> TypeError with the fix
-"""
+"""``trace`` and ``instrument``: a hook in, a hook out, with the same name, signature and result."""
 
 from __future__ import annotations
 
@@ -65,10 +59,7 @@ def ddp_of(model: Any) -> DistributedDataParallel:
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the module that torch.compile and Fabric have wrapped, or the model itself.
-
-    A wrapper that FSDP has sharded is the model.
-    """
+    """Return the module that torch.compile and Fabric have wrapped, unless FSDP has sharded it."""
     while (inner := _inner(model)) is not None and "FSDPModule" not in _kinds(model):
         model = inner
     return model
@@ -149,10 +140,9 @@ def instrument(
     ``ddp``: a ``DistributedDataParallel`` model, as it is, compiled or in Fabric's module.  Without
     a hook the gradients are averaged as DDP does without one, bit for bit.
 
-    The same as ``ddp.register_comm_hook(state, trace(hook, ...))``, and records and assignments say
-    ``layer3.conv.weight`` where they could otherwise only say ``4.2``.  Returns the traced hook;
-    raises what ``trace`` and ``register_comm_hook`` raise, and ``TypeError`` for another model, and
-    for a state without a hook.
+    As ``ddp.register_comm_hook(state, trace(hook, ...))``, but records say ``layer3.conv.weight``
+    and not ``4.2``.  Returns the traced hook; raises what ``trace`` and ``register_comm_hook``
+    raise, and ``TypeError`` for another model, and for a state without a hook.
     """
     found = ddp_of(ddp)
     if hook is None:

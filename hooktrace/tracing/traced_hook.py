@@ -5,26 +5,27 @@
               |  run = StagedRun or PlainRun     driver and stamps in one; pushed to the tracer's
               |                                   ring when the hook's result is there
               |  _begin_with_care                 a bucket that is new, a step that is sampled
-              +--> the hook, driven by the run, which stamps stages: of a staged hook its own, of an
-                   plain hook its call, its return and its completion
+              +--> the hook, driven by the run, which stamps its stages
 
-One link is added to a plain hook's future, unless that is complete: ``then`` runs before DDP
-reads the value and passes on the very same tensor, and what it raises fails ``backward()``
-properly.
+One link is added to a plain hook's future, unless that is complete: ``then`` runs before DDP reads
+the value, passes on the very same tensor, and what it raises fails ``backward()`` properly.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import gc
 import logging
 import math
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from ..probes.debug_checks import DebugChecks
 from ..probes.device_group import trouble_with
@@ -32,6 +33,8 @@ from ..probes.model import ModelProbes
 from ..probes.other_sampler import OtherSampler
 from ..probes.step_sampler import CallStart, Part, SampledCall, StepSampler
 from ..probes.wire_sampler import WireSampler
+from ..records import AnomalyRecord
+from ..records.anomalies import anomaly_kind
 from ..staging import group_hooks
 from ..staging.calls import NOT_YET, BucketCall, Recorder
 from ..staging.devices import refuse_captured_stream
@@ -39,14 +42,11 @@ from ..staging.driver import Future, PlainRun, StagedRun, launch_plain
 from ..staging.groups import group_of, only_default_group
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from ..staging.hook_checks import compiled_reducer
+from ..staging.job import current_rank
 from ..staging.ring import Loss
 from ..staging.slots import BucketSlot, LayoutTracker
 from . import hookless
-from .hook_notices import HookNotices
 from .tracer import ALARMED, RECORDING, State, Tracer, default_tracer
-
-if TYPE_CHECKING:
-    from torch.nn.parallel import DistributedDataParallel
 
 logger = logging.getLogger("hooktrace")
 
@@ -81,10 +81,8 @@ class TracedHook:
         label = self.__qualname__.split("<locals>.")[-1]
         self._layout = LayoutTracker(label, self._name_model, tracer)
         tracer.models.register_layout(self._layout)
-        self._group: dist.ProcessGroup | None = None
-        """The model's, where it is known."""
+        self._group: dist.ProcessGroup | None = None  # the model's, where it is known
         self.notices = HookNotices(tracer, self._layout, self._first_name)
-        """What is to be said of the hook as a whole."""
 
     def __reduce__(self) -> tuple[Callable[..., TracedHook], tuple[Hook, str | None, bool]]:
         return _restore, (self._hook, self._model, self._local)
@@ -222,10 +220,7 @@ class TracedHook:
         return run, sampled
 
     def _call_untraced(self, state: Any, bucket: Any) -> Future:
-        """Run the hook where no call is recorded, as while paused.
-
-        A paused call is counted, since ranks probe by the count of steps, and may pause apart.
-        """
+        """Run the hook where no call is recorded, as while paused; all ranks count its steps."""
         tracer = self._tracer
         if isinstance(bucket, tuple):
             raise compiled_reducer(self.__qualname__)
@@ -240,14 +235,11 @@ class TracedHook:
         return self._hook(state, bucket)
 
     def _count(self, state: Any, bucket: Any, step: int = -1) -> None:
-        """Count a call that is not recorded, unless it has its ``step``.
-
-        Other ranks may wait for it: they are to know that it is not looked at.
-        """
+        """Count a call that is not recorded, unless it has its ``step``; tell waiting ranks."""
         slot = self._layout.find(bucket) or self._layout.identify(bucket, state)[0]
         model = slot.model
         if not model.is_planned:  # so that the first call that is recorded begins the model
-            self._layout.recheck()
+            self._layout.by_buffer.clear()
         step = model.enter(slot.index) if step < 0 else step
         if model.sampling is not None and step >= model.sample_step:
             model.sampling.miss(slot, step, self._tracer)
@@ -283,10 +275,7 @@ class TracedHook:
         return sampled
 
     def _identify(self, state: Any, bucket: Any) -> tuple[BucketSlot, bool, bool]:
-        """Return the bucket's slot, whether it is a dummy call, and whether a model begins.
-
-        A model that was paused begins with a step, at whose first bucket the other ranks know it.
-        """
+        """Return the bucket's slot, whether it is a dummy call, and whether a model begins."""
         if not self._tracer.started:
             self._tracer.start()
         slot, join_dummy = self._layout.identify(bucket, state)
@@ -369,3 +358,110 @@ _new = object.__new__
 
 def _restore(hook: Hook, model: str | None, local: bool) -> TracedHook:
     return TracedHook(hook, default_tracer(), model, local)
+
+
+_PASSES = 100
+"""More than a parameter is used in one backward pass under reentrant checkpointing."""
+
+
+class HookNotices:
+    """Anomalies of one hook as a whole: it is not called, or is known to fail.
+
+    Backward passes do not call it where ``ddp.module(...)`` is called and not ``ddp(...)``, or
+    where the forward pass was under ``no_sync()`` and the backward pass was not.  ``model``: the
+    name of the first model that the hook serves.
+    """
+
+    def __init__(self, tracer: Tracer, layout: LayoutTracker, model: str) -> None:
+        self._tracer = tracer
+        self._layout = layout
+        self._model = model
+        self._untraced = 0
+        self._watching: list[torch.utils.hooks.RemovableHandle] = []
+
+    def watch(self, ddp: DistributedDataParallel) -> None:
+        """Record it when backward passes of ``ddp`` do not call the hook; holds neither."""
+        parameter = next((p for p in ddp.module.parameters() if p.requires_grad), None)
+        if parameter is not None:
+            counter = _PassCounter(ddp, self)
+            counter.handle = parameter.register_post_accumulate_grad_hook(counter)
+            self._watching.append(counter.handle)
+            # Its parameters outlive it where they are wrapped again.
+            weakref.finalize(ddp, counter.handle.remove).atexit = False
+
+    def rest(self) -> None:
+        """Watch no model any more: another hook is called there now."""
+        while self._watching:
+            self._watching.pop().remove()
+
+    def fails_on_gloo(self, how: str) -> None:
+        """Record how the hook, one of torch's, fails."""
+        self._note("fails_on_gloo", f"fails: {how} on gloo")
+
+    def called_untraced(self) -> None:
+        """Take note that DDP called the hook, though the call is not recorded."""
+        self._untraced += 1
+
+    def count_steps(self) -> int:
+        """Return a number that changes when the hook is called in a backward pass."""
+        return self._untraced + sum(model.position[0] + 1 for model in self._layout.models)
+
+    def not_synchronised(self, passes: int) -> None:
+        """Record that DDP did not call the hook; raises nothing, which would fail backward."""
+        what = f"was not called in {passes} backward passes in which DDP was to synchronise, so "
+        try:
+            self._note("not_synchronised", what + "the ranks train apart")
+        except Exception as error:  # of a clock
+            self._tracer.push(Loss.of_stamps(error))
+
+    def _note(self, kind: str, what: str) -> None:
+        tracer, hook = self._tracer, self._layout.hook
+        if not tracer.recording:
+            return
+        tracer.start()
+        last = self._layout.models[-1] if self._layout.models else None
+        step = max(last.first_step, last.step) if last else tracer.first_step
+        message = f"hook {hook!r} of {self._model} {what}; {anomaly_kind(kind).fix}"
+        anomaly = AnomalyRecord(
+            kind=kind, model=self._model, hook=hook, rebuild=last.rebuild if last else 0, step=step,
+            bucket=-1, stage="hook", time_ns=tracer.clock(), rank=current_rank(), message=message,
+        )  # fmt: skip
+        tracer.push(anomaly)
+
+
+class _PassCounter:
+    """Called in each backward pass of ``ddp``; holds neither the model nor the hook."""
+
+    handle: torch.utils.hooks.RemovableHandle
+
+    def __init__(self, ddp: DistributedDataParallel, notices: HookNotices) -> None:
+        self._ddp = weakref.ref(ddp)
+        self._notices = weakref.ref(notices)
+        self._steps = -1
+        self._passes = 0
+        self._others: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+
+    def __call__(self, parameter: torch.Tensor) -> None:
+        ddp, notices = self._ddp(), self._notices()
+        if ddp is None or notices is None or not ddp.require_backward_grad_sync:
+            return
+        steps = notices.count_steps()
+        self._passes = self._passes + 1 if steps == self._steps else 0
+        self._steps = steps
+        if self._passes < _PASSES:
+            return
+        self._others = self._others or _others_with(parameter, ddp)
+        if self._others:  # it may be one of them that synchronises
+            self._passes = 0
+            return
+        self.handle.remove()
+        notices.not_synchronised(self._passes)
+
+
+def _others_with(
+    parameter: torch.Tensor, ddp: DistributedDataParallel
+) -> weakref.WeakSet[DistributedDataParallel]:
+    """Return the other DDP objects of a parameter; looks at all objects, so only before a claim."""
+    found = [o for o in gc.get_objects() if issubclass(type(o), DistributedDataParallel)]
+    found = [o for o in found if o is not ddp and any(p is parameter for p in o.parameters())]
+    return weakref.WeakSet(found)

@@ -4,8 +4,7 @@
                <--State-----------------anomalies--+
 
 A tracer lives as long as the job; ``close()`` has a deadline and may be called any number of times.
-What is open at exit is closed then.  In a forked child a tracer begins anew: the copy of a drain
-has no thread, and files, sockets and threads of exporters stay with the parent.
+What is open at exit is closed then; in a forked child its tracers are closed.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -40,16 +40,16 @@ from ..records import (
 )
 from ..records.errors import AnomalyError, UsageError
 from ..records.summary import ModelSummary, summarize
-from ..staging import other_collectives
+from ..staging import group_hooks
 from ..staging.backward import hear_of_finalization, hear_of_scalers
 from ..staging.calls import Clock, clock_anchor
 from ..staging.devices import EventPool
 from ..staging.job import current_rank, describe_run, new_lock
 from ..staging.ring import Ring
-from ..staging.units import UnitWaits
+from ..staging.slots import LayoutTracker, ModelState
+from ..staging.units import ShardedModel, UnitWaits
 from .drain import Drain, Pipeline, RecentRecords
-from .export import LeftWithParent, redirected
-from .models import TracedModels
+from .export import redirected
 from .options import ASKING, OnAnomaly, OnHang, check_arguments, from_environment
 
 if TYPE_CHECKING:
@@ -71,13 +71,11 @@ class State(enum.Enum):
     """
 
     RECORDING = enum.auto()
-    """Hooks record their calls."""
     OFF = enum.auto()
     """Hooks run untraced: it was switched off, or the system gave no thread."""
     ALARMED = enum.auto()
     """The next hook call raises ``AnomalyError``, and hooks record again."""
     CLOSED = enum.auto()
-    """Hooks run untraced, for good."""
 
 
 RECORDING, ALARMED = State.RECORDING, State.ALARMED
@@ -139,18 +137,15 @@ class Tracer:
     ) -> None:
         check_arguments(locals())
         self._on_anomaly = on_anomaly
-        self.needs_hook = debug or on_anomaly == "raise"
-        """Whether models have a hook in any case: it is looked at each bucket, or may raise."""
+        self.needs_hook = debug or on_anomaly == "raise"  # which no hookless model can do
         self._to_raise: AnomalyError | None = None
         self.state = State.RECORDING
         self.clock = clock
         self.first_step = first_step
-        """Read when a model makes its first step."""
         self.error_every = error_every
         self.error_all_buckets = error_all_buckets
         self.debug = debug
         self.models = TracedModels()
-        """The models whose hooks report here."""
         self.align_clocks = align_clocks
         self._wants_channel = channel
         self._exporters: Sequence[Exporter] = redirected(checked(exporters))
@@ -169,25 +164,23 @@ class Tracer:
         hear_of_finalization()
 
     def _begin(self) -> None:
-        """Make what a forked child needs anew; the drain's thread starts with the first call."""
+        """Make what a forked child has not; the drain's thread starts with the first call."""
         self._lock = threading.RLock()  # a signal handler may close while close() runs
         self._channel: Channel | None = None
-        self.started = False
-        """Whether the drain's thread runs."""
+        self.started = False  # the drain's thread
         self.event_pool = EventPool()
         self.unit_waits = UnitWaits(self.event_pool, self.push)
-        """What the computing streams of sharded models have not waited for yet."""
         self._recent = RecentRecords(*self._keep)
         self._pipeline = Pipeline(self, self._ring, self._recent, self._exporters)
         self._drain = Drain(self._pipeline.cycle, self._interval_s)
 
-    def begin_in_child(self) -> None:
-        """Begin anew in a forked child, with nothing of the parent's records and exporters."""
+    def close_in_child(self) -> None:
+        """Be closed in a forked child, and empty: threads, files and sockets are the parent's."""
         self._ring.clear()
         self.models.begin_in_child()
-        if self._exporters:
-            self._exporters = [LeftWithParent(self._pipeline.exporters.names)]
+        self._exporters = ()
         self._begin()
+        self.state = State.CLOSED
 
     def start(self) -> None:
         """Start the drain's thread, if it does not run yet; called by the first hook.
@@ -242,7 +235,7 @@ class Tracer:
             if self.state is not State.CLOSED:
                 self.state = State.RECORDING if on else State.OFF
         if not on:
-            other_collectives.forget(self)
+            group_hooks.forget_window(self)
 
     def losses(self) -> dict[str, int]:
         """Return how many records were lost, by reason; empty when none was.
@@ -304,7 +297,7 @@ class Tracer:
         open_tracers.discard(self)
         if first:
             self.models.leave()
-            other_collectives.forget(self)
+            group_hooks.forget_window(self)
             if self.started and self._wants_channel:
                 from . import process_channel
 
@@ -422,6 +415,70 @@ class Tracer:
         return self._recent.durations(model)
 
 
+class TracedModels:
+    """Knows the assignments of all traced hooks that are alive; safe from several threads."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, int] = {}
+        """By name: how many models were to have it."""
+        self._said: set[str] = set()
+        self._number = 0
+        self._assignments: weakref.WeakSet[LayoutTracker | ShardedModel] = weakref.WeakSet()
+        self._lock = threading.RLock()  # a signal handler may close the tracer meanwhile
+
+    def name(self, wanted: str | None) -> str:
+        """Return a name for a model that no other one has."""
+        with self._lock:
+            name = wanted or f"model{self._number}"
+            self._number += wanted is None
+            unique = name
+            while unique in self._uses:
+                self._uses[name] += 1
+                unique = f"{name}#{self._uses[name]}"
+            self._uses[unique] = 1
+            return unique
+
+    def is_new(self, what: str) -> bool:
+        """Return whether something is said for the first time; a job may make many models alike."""
+        with self._lock:
+            is_new = what not in self._said
+            self._said.add(what)
+        return is_new
+
+    def register_layout(self, layout: LayoutTracker | ShardedModel) -> None:
+        """Take note of a traced hook's layout."""
+        with self._lock:
+            self._assignments.add(layout)
+
+    def count_in_flight(self) -> int:
+        """Return how many calls wait for their futures."""
+        return sum(model.in_flight() for model in self.all())
+
+    def leave(self) -> None:
+        """End what is under way: steps of sharded models, and sampling, as the other ranks hear."""
+        with self._lock:
+            assignments = list(self._assignments)
+        for layout in assignments:
+            if isinstance(layout, ShardedModel):
+                layout.leave()
+        for model in self.all():
+            if model.sampling is not None:
+                model.sampling.leave()
+
+    def begin_in_child(self) -> None:
+        """Let go of the parent's connections in a forked child, which speaks to no other rank."""
+        self._lock = threading.RLock()
+        for model in self.all():
+            if model.sampling is not None:
+                model.sampling.begin_in_child()
+
+    def all(self) -> list[ModelState]:
+        """Return the models whose hooks are alive."""
+        with self._lock:
+            assignments = list(self._assignments)
+        return [model for layout in assignments for model in layout.models]
+
+
 open_tracers: set[Tracer] = set()
 
 
@@ -434,13 +491,14 @@ def _close_all() -> None:
     native_calls.wait()
 
 
-def _begin_all_in_child() -> None:
+def _close_all_in_child() -> None:
     for tracer in list(open_tracers):
-        tracer.begin_in_child()
+        tracer.close_in_child()
+    open_tracers.clear()
 
 
 atexit.register(_close_all)
-os.register_at_fork(after_in_child=_begin_all_in_child)
+os.register_at_fork(after_in_child=_close_all_in_child)
 
 
 class DefaultTracer(Tracer):

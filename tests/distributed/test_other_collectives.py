@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import Tracer, instrument
 from hooktrace.records import OtherCollectives
-from hooktrace.staging import other_collectives
+from hooktrace.staging import group_hooks
 from hooktrace.tracing import hookless
 from tests.distributed.harness import on
 from tests.distributed.models import anomalies, backward, make_ddp, make_model
@@ -107,7 +107,7 @@ def test_what_a_script_issues(rank: int) -> None:
             assert record.more == 0
         assert losses == {}
         assert anomalies(tracer) == []
-        assert other_collectives.window is None
+        assert group_hooks.window is None
 
 
 @on(2)
@@ -120,9 +120,9 @@ def test_what_is_not_listed(rank: int) -> None:
         for number in range(4):
             backward(ddp, rank, number)
             dist.all_reduce(torch.ones(1), group=group)
-            for _ in range(other_collectives.MOST + 5):
+            for _ in range(group_hooks.MOST_LISTED + 5):
                 dist.all_reduce(torch.ones(1))
         (record,) = _told(tracer).values()
     dist.destroy_process_group(group)
-    assert (len(record.collectives), record.more) == (other_collectives.MOST, 5)
+    assert (len(record.collectives), record.more) == (group_hooks.MOST_LISTED, 5)
     assert (record.more_bytes, record.unseen_groups) == (20, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hooktrace import Tracer
 from hooktrace.staging import group_hooks
 from hooktrace.staging.calls import NOT_YET, Collective, Round, one_after_another
 from hooktrace.staging.groups import GroupInfo
@@ -46,3 +47,15 @@ BOTH = made("all_gather+all_reduce", 12, 10, 40, "float32+uint8")
 )
 def test_rounds_one_after_another(rounds: list[Round], done: int, apart: list[Round]) -> None:
     assert one_after_another(rounds, done) == tuple(apart)
+
+
+def test_a_window_gives_way() -> None:
+    """To the model that asks last, since the one before may train no more; and to a pause."""
+    with Tracer() as tracer:
+        for owner in ("gone", "here"):
+            group_hooks.open_window(owner, tracer, "net", 2, 0)
+        group_hooks.end_window("gone", 1)
+        assert group_hooks.window is not None
+        assert group_hooks.window.owner == "here"
+        tracer.recording = False
+        assert group_hooks.window is None

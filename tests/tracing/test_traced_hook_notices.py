@@ -7,7 +7,7 @@ from unittest import mock
 import torch
 
 from hooktrace import Tracer, trace
-from hooktrace.tracing.hook_notices import _PASSES, _PassCounter
+from hooktrace.tracing.traced_hook import _PASSES, _PassCounter
 from tests.fakes import plain
 
 

@@ -7,7 +7,7 @@ import torch
 
 from hooktrace import Tracer, trace
 from hooktrace.testing import FakeBucket
-from hooktrace.tracing.models import TracedModels
+from hooktrace.tracing.tracer import TracedModels
 from tests.fakes import plain
 
 
