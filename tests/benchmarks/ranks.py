@@ -25,8 +25,8 @@ from hooktrace.ranks.channel.clock import ClockOffset
 from hooktrace.ranks.channel.messages import Ask, Member, Place, Report
 from hooktrace.ranks.channel.node import Answers, Node
 from hooktrace.ranks.channel.parent import Parent
-from hooktrace.ranks.whole_job.gatherer import Gatherer, RankLine, decode_plan
-from hooktrace.ranks.whole_job.view import PLAN, STEPS, JobView
+from hooktrace.ranks.whole_job.gatherer import Gatherer, RankLine, interval_s, told_every
+from hooktrace.ranks.whole_job.view import STEPS, JobView
 from hooktrace.records import StepSpread
 from hooktrace.records.job import Range
 from hooktrace.staging.job import job_store
@@ -57,9 +57,9 @@ class SimulatedHost:
             for rank in range(self._first, self._first + RANKS_A_HOST)
         ]
         self._node = _HostNode(self._members, world_size)
-        self._node.notice_handlers[PLAN] = self._follow
         self._node.notice_handlers[_OVER] = self._end
         self._gatherer = Gatherer()
+        self._interval_s, self._every = interval_s(world_size), told_every(world_size)
 
     async def live(self, place: Place) -> None:
         """Join the hub and tell it of steps until it says that it is over."""
@@ -80,24 +80,21 @@ class SimulatedHost:
             return None
         return parent
 
-    def _follow(self, payload: bytes) -> None:
-        self._gatherer.plan = decode_plan(payload)
-
     def _end(self, _: bytes) -> None:
         if self._node.parent is not None:
             self._node.parent.leave("end")
 
     async def _tell(self, parent: Parent) -> None:
         step = _step_now()
-        await asyncio.sleep(random.random() * self._gatherer.plan.interval_s)
+        await asyncio.sleep(random.random() * self._interval_s)
         while True:
             before, step = step, _step_now()
-            steps = [n for n in range(before, step) if n % self._gatherer.plan.every == 0]
+            steps = [n for n in range(before, step) if n % self._every == 0]
             self._gatherer.add(((_MODEL, self._part(n)) for n in steps), self._lines(step))
             message = self._gatherer.message()
             if message is not None:
                 parent.send(Report(STEPS, self._first, message))
-            await asyncio.sleep(self._gatherer.plan.interval_s)
+            await asyncio.sleep(self._interval_s)
 
     def _part(self, step: int) -> StepSpread:
         first, last = self._first, self._first + RANKS_A_HOST - 1

@@ -87,8 +87,8 @@ def _facts(shown: JobSnapshot, width: int) -> list[Text]:
         told += f", the latest {len(shown.ranks)} are shown"
     if shown.every > 1:
         told += f" of each {shown.every}th step"
-    if shown.late or shown.lost:
-        told += f"; {shown.late:,} parts of steps came late, {shown.lost:,} steps had no room"
+    if shown.lost:
+        told += f"; {shown.lost:,} steps had no room"
     if not shown.steps:
         return [Text(told), Text("no step yet")]
     step = _last_whole(shown)

@@ -1,7 +1,6 @@
-"""What a node tells its parent of steps, its own part and those of its children; the hub's plan.
+"""What a node tells its parent of steps: its own part and those of its children.
 
 own steps, messages of children --add--> StepTable, lines --message--> Part, one a message
-the hub --Plan--> all: how often they tell, and of which steps
 """
 
 from __future__ import annotations
@@ -25,10 +24,23 @@ _MODELS = 16
 _LINES = 4096
 """Ranks times models of one host."""
 
-_MESSAGES_A_SECOND = 125
-_MERGES_A_SECOND = 625
-"""What the hub takes: half a hundredth of a core, most of which is what sockets cost."""
-_LONGEST_S = 20
+_RANKS_A_SECOND, _RANKS_A_STEP = 1000, 2500
+"""That tell, so that the hub of 10,000 ranks spends less than 2 % of a core."""
+
+
+def interval_s(world_size: int) -> int:
+    """Return how often a node tells."""
+    return max(1, ceil(world_size / _RANKS_A_SECOND))
+
+
+def told_every(world_size: int) -> int:
+    """Return of which steps ranks tell: those whose number it divides.
+
+    >>> [(interval_s(size), told_every(size)) for size in (8, 2500, 10_000)]
+    [(1, 1), (3, 1), (10, 4)]
+    """
+    more = ceil(world_size / _RANKS_A_STEP) - 1
+    return 1 << max(0, more.bit_length())
 
 
 class RankLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -63,31 +75,9 @@ class Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lost: int = 0
 
 
-class Plan(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How often a node tells, and which steps: those whose number ``every`` divides."""
-
-    interval_s: float = 1.0
-    every: int = 1
-
-
 encode = msgspec.msgpack.Encoder().encode
 decode_part = msgspec.msgpack.Decoder(Part).decode
 decode_lines = msgspec.msgpack.Decoder(list[RankLine]).decode
-decode_plan = msgspec.msgpack.Decoder(Plan).decode
-
-
-def next_plan(now: Plan, senders: int, steps_a_second: float) -> Plan:
-    """Return the plan under which the hub can take what so many nodes tell.
-
-    ``every`` goes down again only when half of what can be taken is left then.
-    """
-    most = _MERGES_A_SECOND / max(senders, 1)
-    every = now.every
-    while steps_a_second / every > most:
-        every *= 2
-    while every > 1 and steps_a_second / (every // 2) < most / 2:
-        every //= 2
-    return Plan(float(min(max(ceil(senders / _MESSAGES_A_SECOND), 1), _LONGEST_S)), every)
 
 
 class StepTable:
@@ -127,7 +117,6 @@ class Gatherer:
     """What came to one node since its last message, and each rank's last line; for any thread."""
 
     def __init__(self) -> None:
-        self.plan = Plan()
         self._lock = threading.Lock()
         self._table = StepTable(MOST_STEPS)
         self._lines: dict[tuple[int, str], RankLine] = {}

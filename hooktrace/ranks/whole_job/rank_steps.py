@@ -20,7 +20,7 @@ from ...records import (
 from ...records.hang import called
 from ...records.job import range_of
 from ...records.last_used import Bounded, LastUsed
-from .gatherer import Gatherer, Plan, RankLine
+from .gatherer import Gatherer, RankLine, interval_s, told_every
 
 ClockOffset = Callable[[int], tuple[int, int] | None]
 """Of a host time: the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
@@ -33,13 +33,17 @@ _LAST = 8
 
 
 class RankSteps:
-    """The steps of one tracer; ``suffix``: of its models' names, if it is not the first one."""
+    """The steps of one tracer; ``suffix``: of its models' names, if it is not the first one.
+
+    ``world_size``: of the job, which says how many of its steps are told.
+    """
 
     def __init__(
         self,
         gatherer: Gatherer,
         clock_offset: ClockOffset,
         push: Callable[[JobStepRecord], None],
+        world_size: int = 1,
         suffix: str = "",
     ) -> None:
         self.push = push
@@ -47,6 +51,9 @@ class RankSteps:
         """The last ones, in words; of one that is over what was said last."""
         self._gatherer = gatherer
         self._suffix = suffix
+        self._every = told_every(world_size)
+        # So far apart that they reach back to what the others have told, who tell at other times.
+        self._apart_ns = interval_s(world_size) * 2e9 / _LAST
         self._said: Bounded[int, str] = Bounded(_HANGS)
         self._clock_offset = clock_offset
         self._lines: LastUsed[str, _Line] = LastUsed(_Line, _MODELS)
@@ -54,15 +61,14 @@ class RankSteps:
 
     def add(self, batch: Batch) -> None:
         """Take the steps of a batch."""
-        rank, host, plan = batch.run.rank, batch.run.host, self._gatherer.plan
+        rank, host = batch.run.rank, batch.run.host[:64]
         parts = []
         for step, _ in batch.steps:
             model = step.model + self._suffix
             line, part = self._lines.of(model), self._part(step, rank)
-            line.rank, line.host = rank, host
-            line.add(model, part)
-            if step.step % plan.every == 0:
-                line.arrived(part, plan)
+            line.add(part)
+            if step.step % self._every == 0:
+                line.arrived(part, self._apart_ns)
                 parts.append(((model, step.hook), part))
         for layout in batch.of(AssignmentRecord):
             found = {b.bucket: str(b.unit) for b in layout.buckets if b.unit is not None}
@@ -75,7 +81,8 @@ class RankSteps:
         for hang in batch.of(HangRecord):
             self._said[hang.hang] = hang.message
             self.hangs = tuple(self._said.values())
-        self._gatherer.add(parts, [line.line() for line in self._lines.values()])
+        lines = [line.line(rank, host, model) for model, line in self._lines.items()]
+        self._gatherer.add(parts, lines)
 
     def knows(self, model: str) -> bool:
         """Return whether a model, named with the suffix, is one of this tracer's."""
@@ -103,11 +110,7 @@ class RankSteps:
 class _Line:
     """Where this rank is with one model."""
 
-    rank = 0
-    host = ""
-
     def __init__(self) -> None:
-        self._model = ""
         self._step = 0
         self._periods: deque[int] = deque(maxlen=_LAST)
         self._exposed: deque[int] = deque(maxlen=_LAST)
@@ -116,18 +119,16 @@ class _Line:
         self._anomalies = 0
         self._anomaly = ""
 
-    def add(self, model: str, part: StepSpread) -> None:
-        self._model, self._step = model, part.step
+    def add(self, part: StepSpread) -> None:
+        self._step = part.step
         if part.period is not None:
             self._periods.append(part.period.most_ns)
         if part.exposed is not None:
             self._exposed.append(part.exposed.most_ns)
 
-    def arrived(self, part: StepSpread, plan: Plan) -> None:
+    def arrived(self, part: StepSpread, apart_ns: float) -> None:
         if part.arrival is None:
             return
-        # So far apart that they reach back to what the others have told, who tell at other times.
-        apart_ns = plan.interval_s * 2e9 / _LAST
         at = part.arrival.most_ns
         if not self._arrivals or at - self._arrivals[-1][1] >= apart_ns:
             self._arrivals.append((part.step, at))
@@ -138,11 +139,11 @@ class _Line:
         where = "" if anomaly.bucket < 0 else f" {called(anomaly.bucket, unit)[:64]}"
         self._anomaly = f"{anomaly.kind[:64]} step {anomaly.step}{where}"
 
-    def line(self) -> RankLine:
+    def line(self, rank: int, host: str, model: str) -> RankLine:
         return RankLine(
-            self.rank,
-            self.host[:64],
-            self._model,
+            rank,
+            host,
+            model,
             self._step,
             _mean(self._periods),
             _mean(self._exposed),

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from ...records import StepSpread
-from .gatherer import RankLine
+from .gatherer import RankLine, interval_s, told_every
 
 T = TypeVar("T")
 
@@ -48,9 +48,8 @@ class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class JobSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The job's last steps of one model, and its ranks.
 
-    ``steps``: the last ones, oldest first; of each ``every``-th the ranks tell, each ``interval_s``
-    or so.  ``ranks``: the latest first, of ``told_by`` that told.  ``late``: parts of steps that
-    came after their record; ``lost``: steps that there was no room for.
+    ``steps``: the last ones, oldest first.  ``ranks``: the latest first, of ``told_by`` that told.
+    ``lost``: steps that there was no room for.
     """
 
     model: str
@@ -58,13 +57,20 @@ class JobSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     models: tuple[str, ...]
     world_size: int
     told_by: int
-    interval_s: float
-    every: int
     steps: tuple[StepSpread, ...]
     ranks: tuple[RankRow, ...]
-    late: int = 0
     lost: int = 0
     hangs: tuple[str, ...] = ()
+
+    @property
+    def interval_s(self) -> int:
+        """How often a node tells."""
+        return interval_s(self.world_size)
+
+    @property
+    def every(self) -> int:
+        """Of which steps ranks tell: each so many."""
+        return told_every(self.world_size)
 
 
 Lines = Callable[[], Iterable[tuple[float, RankLine]]]
