@@ -200,14 +200,9 @@ _DOING = (
 )
 """What a frame of a library says of what its thread does: file, or folder, and functions."""
 
-_COLLECTIVES = {
-    *("all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single"),
-    *("all_reduce", "all_to_all", "reduce_scatter_single"),
-    *("all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather"),
-    *("gather_object", "monitored_barrier", "new_group", "recv", "recv_object_list", "reduce"),
-    *("reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send"),
-}
 _C10D = f"{_TORCH}/distributed/distributed_c10d.py"
+_NO_COLLECTIVES = {"init_process_group", "destroy_process_group", "wait"}
+"""Public functions there, in which a thread may stand, too."""
 _DDP = f"{_TORCH}/nn/parallel/distributed.py"
 
 
@@ -228,7 +223,8 @@ def _collective(code: CodeType) -> str:
     name, file = code.co_name, code.co_filename
     if file == _DDP and name == "_sync_buffers":
         return "broadcast"
-    return name if file == _C10D and name in _COLLECTIVES else ""
+    is_one = file == _C10D and not name.startswith("_") and name not in _NO_COLLECTIVES
+    return name if is_one else ""
 
 
 def _doing(code: CodeType) -> str:

@@ -77,10 +77,7 @@ def of_each(said: Callable[[Rank, Snapshot], str]) -> Finds:
         found = [rank for rank, text in texts.items() if text]
         if not found:
             return None
-        text = each(found, texts.__getitem__) + _not_there(found, snapshot)
-        if snapshot.call is not None and snapshot.in_stage("meeting") == snapshot.waiting:
-            text += "; checks of hooktrace's own wait there, before the hook is called"
-        return Finding(found, text)
+        return Finding(found, each(found, texts.__getitem__) + _not_there(found, snapshot))
 
     return finds
 
@@ -93,27 +90,25 @@ def _not_there(told: Sequence[int], snapshot: Snapshot) -> str:
 
 def ended_without(snapshot: Snapshot) -> Finding | None:
     """Ranks have ended a sharded model's step without the call that the others wait in."""
-    models = {
-        one.number: (one, model)
+    texts = {
+        one.number: _went_on(one, model)
         for one in (*snapshot.past, *snapshot.behind)
         if (model := one.now.model(snapshot.front.model)) is not None
         and model.ended_without(snapshot.front)
     }
-    if not models:
+    if not texts:
         return None
-    text = each(list(models), lambda rank: _went_on(*models[rank]))
-    return Finding(list(models), text + _not_there(list(models), snapshot))
+    text = each(list(texts), texts.__getitem__) + _departures(snapshot)
+    return Finding(list(texts), text + _not_there(list(texts), snapshot))
 
 
 def _went_on(rank: Rank, model: ModelStatus) -> str:
     """Return with how many collectives a rank has ended its step, and where it is now."""
-    calls, missing = counted(model.ended_calls, "collective"), model.left_out
-    named = " and ".join(missing[:2]) + (" and others" if len(missing) > 2 else "")
-    without = f", without {named}, which its step before had," if missing else ""
-    now = f"and went on: it is {at(rank.now)}"
+    now = f"went on: it is {at(rank.now)}"
     if model.in_flight:
-        now = f"and is in {model.name} of step {model.step}"
-    return f"has ended step {model.ended_step} with {calls}{without} {now}"
+        now = f"is in {model.name} of step {model.step}"
+    calls = counted(model.ended_calls, "collective")
+    return f"has ended step {model.ended_step} with {calls} and {now}"
 
 
 def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
@@ -270,8 +265,7 @@ def other_units(snapshot: Snapshot) -> Finding | None:
 
 def _departures(snapshot: Snapshot) -> str:
     """Return which ranks do not make the collectives of their step before; "" where all do that."""
-    ranks = (*snapshot.waiting, *snapshot.past)
-    models = {one.number: one.now.model(snapshot.front.model) for one in ranks}
+    models = {one.number: one.now.model(snapshot.front.model) for one in snapshot.ranks}
     found = [
         f"; rank {rank} made {model.departure}"
         for rank, model in models.items()

@@ -47,9 +47,8 @@ _BETWEEN_S = 1.0
 """From one question to the next: what moves meanwhile is no hang."""
 _AGAIN_S = (2.0, 5.0, 15.0, 60.0)
 """Between two looks at the same hang: it may turn out to be of another kind."""
-_MOST_STACKS, _FEW_STACKS = 6, 2
-_LARGE = 64
-"""Ranks: in a larger job, each of which writes the record, it has stacks of few."""
+_MOST_STACKS = 4
+"""Ranks whose stacks a record has: each rank writes it."""
 
 _MOST_CHARACTERS = 16_384
 """Of one rank's stacks."""
@@ -268,8 +267,8 @@ class HangHub:
 
     async def _stacks(self, found: Hang, last: Round) -> tuple[RankStacks, ...]:
         """Return the stacks of those who are waited for, and of some who wait."""
-        most = _FEW_STACKS if self._channel.world_size > _LARGE else _MOST_STACKS
-        wanted = tuple(dict.fromkeys([*found.ranks[: most - 1], *found.waiting]))[:most]
+        wanted = tuple(dict.fromkeys([*found.ranks[: _MOST_STACKS - 1], *found.waiting]))
+        wanted = wanted[:_MOST_STACKS]
         answers = await self._ask(STACKS, wanted, _STACKS_S)
         stacks = {rank: stacks_of(one.member, one.state) for rank, one in last.silent.items()}
         for payload in answers.answers.values():
