@@ -10,6 +10,8 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ...records.last_used import Bounded
 from .connection import Connection
 from .handshake import TOKEN_BYTES
@@ -50,14 +52,13 @@ _CHILDREN_A_SECOND = 125
 
 
 class Child(Connection):
-    """One connection from below; ``below`` are the ranks that it stands for, its own too."""
+    """One connection from below, which stands for a rank and those below it."""
 
     def __init__(self, all_of_them: Children, above: Node) -> None:
         super().__init__(all_of_them.token, above.clock)
         self._all = all_of_them
         self._above = above
         self.member: Member | None = None
-        self.below: dict[int, Member] = {}
         self.asked: dict[int, asyncio.Future[Answered | None]] = {}
         self.is_busy = False
         """Whether a control client waits for an answer."""
@@ -118,10 +119,9 @@ class Child(Connection):
         for number in list(self.asked):
             self.answered(number, None)
         self._all.left(self)
-        ranks = tuple(self.below)
+        ranks = tuple(self._all.below(self))
         if ranks and not self.ending:
-            change = Members(lost=ranks) if self.goodbye is None else Members(ended=ranks)
-            self._all.changed(self, change)
+            self._all.changed(self, Members(gone=ranks, in_order=self.goodbye is not None))
 
 
 class Children:
@@ -131,10 +131,9 @@ class Children:
         self.token = secrets.token_bytes(TOKEN_BYTES)
         self._above = above
         self._servers: dict[Place, asyncio.Server] = {}
-        self._all: set[Child] = set()
         self._strangers: Bounded[Child, Child] = Bounded(_MOST_STRANGERS)
+        self._clients: set[Child] = set()
         self._ranks: dict[Child, None] = {}
-        """All that have said who they are, but control clients."""
         self._of_rank: dict[int, Child] = {}
         self._firsts: dict[str, Child] = {}
         """One child of each host, which is told so."""
@@ -167,7 +166,11 @@ class Children:
 
     def connections(self) -> list[Child]:
         """Return all connections from below."""
-        return list(self._all)
+        return [*self._strangers, *self._clients, *self._ranks]
+
+    def below(self, child: Child) -> list[int]:
+        """Return the ranks that a child stands for, its own too."""
+        return [rank for rank, one in self._of_rank.items() if one is child]
 
     def send(self, message: Down) -> None:
         """Send a message to all."""
@@ -177,15 +180,14 @@ class Children:
 
     def opened(self, child: Child) -> None:
         """Keep one that has not said who it is, as long as there are not too many of these."""
-        self._all.add(child)
         oldest = self._strangers.put(child, child)
         if oldest is not None:
             oldest.transport.abort()
 
     def left(self, child: Child) -> None:
         """Let go of one whose connection is over."""
-        self._all.discard(child)
         self._strangers.pop(child, None)
+        self._clients.discard(child)
         self._ranks.pop(child, None)
         if self._firsts.get(child.host_id) is child:
             del self._firsts[child.host_id]
@@ -199,7 +201,9 @@ class Children:
         child.member = hello.member
         self._strangers.pop(child, None)
         child.send(Welcome(self._above.me))
-        if not child.is_control:
+        if child.is_control:
+            self._clients.add(child)
+        else:
             self._ranks[child] = None
             self.changed(child, Members(joined=(hello.member,)))
 
@@ -209,8 +213,7 @@ class Children:
         if hello.member.rank == CONTROL:
             if not self._above.is_hub:
                 return "this is not the hub"
-            busy = sum(child.is_control for child in self._all) >= _MOST_CONTROL
-            return "too many clients" if busy else None
+            return "too many clients" if len(self._clients) >= _MOST_CONTROL else None
         return None if self._may_be_below(hello.member) else "no rank of this job"
 
     def _may_be_below(self, member: Member) -> bool:
@@ -221,28 +224,16 @@ class Children:
         if not all(map(self._may_be_below, change.joined)):
             child.end("no ranks of this job")
             return
-        for member in change.joined:
-            before = self._of_rank.get(member.rank)
-            if before is not None and before is not child:
-                before.below.pop(member.rank, None)
-                if not before.below:
-                    before.leave("here again")
-            child.below[member.rank] = member
-            self._of_rank[member.rank] = child
-        gone = Members(
-            joined=change.joined,
-            ended=tuple([rank for rank in change.ended if self._forget(child, rank)]),
-            lost=tuple([rank for rank in change.lost if self._forget(child, rank)]),
-        )
-        self._above.members_changed(gone)
-
-    def _forget(self, child: Child, rank: int) -> bool:
-        """Let go of a rank, unless it is below another child by now."""
-        child.below.pop(rank, None)
-        if self._of_rank.get(rank) is not child:
-            return False
-        del self._of_rank[rank]
-        return True
+        known = {self._of_rank.get(member.rank, child) for member in change.joined}
+        self._of_rank.update({member.rank: child for member in change.joined})
+        for before in known - {child}:
+            if not self.below(before):
+                before.leave("here again")
+        # Who is below another child by now has not gone.
+        gone = tuple([rank for rank in change.gone if self._of_rank.get(rank) is child])
+        for rank in gone:
+            del self._of_rank[rank]
+        self._above.members_changed(replace(change, gone=gone))
 
     def pinged(self, child: Child, ping: Ping, arrived_ns: int) -> None:
         """Answer a ping."""

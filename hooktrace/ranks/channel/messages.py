@@ -105,11 +105,11 @@ class Hello(_Message, frozen=True, tag="hello"):
 
 
 class Members(_Message, frozen=True, tag="members"):
-    """Who came and went below a child.  ``ended`` have left in order, ``lost`` have not."""
+    """Who came and went below a child; ``in_order``: those who are gone said so."""
 
     joined: tuple[Member, ...] = ()
-    ended: tuple[Rank, ...] = ()
-    lost: tuple[Rank, ...] = ()
+    gone: tuple[Rank, ...] = ()
+    in_order: bool = False
 
 
 class Ping(_Message, frozen=True, tag="ping"):

@@ -126,15 +126,12 @@ class Node:
             found.miss(Silent(member, state, "its connection ended"))
         for member in self.ended.values():
             found.silent[member.rank] = Silent(member, "ended")
-        for rank in found.silent.keys() & found.answers.keys() & self.roster.keys():
+        for rank in found.silent.keys() & found.answers.keys():
             del found.silent[rank]
-        known = found.answers.keys() | found.silent.keys()
-        if len(known) < self.world_size:
-            for rank in set(range(self.world_size)) - known:
-                why = "it is between two parents"
-                if rank not in self.roster:
-                    why = "it has not joined the channel"
-                found.miss(Silent(self._member(rank), "unknown", why))
+        for rank in set(range(self.world_size)) - found.answers.keys() - found.silent.keys():
+            is_known = rank in self.roster
+            why = "it is between two parents" if is_known else "it has not joined the channel"
+            found.miss(Silent(self._member(rank), "unknown", why))
 
     def _member(self, rank: int) -> Member:
         return self.roster.get(rank) or unheard(rank).member
@@ -146,7 +143,7 @@ class Node:
         )
         for child, answered in of_children:
             if answered is None:
-                silent = [self._silent(member) for member in child.below.values()]
+                silent = [self._silent(self.roster[rank]) for rank in self.children.below(child)]
             else:
                 found.answers.update(answered.answers)
                 silent = [*answered.silent]
@@ -240,10 +237,8 @@ class Node:
             self.roster[member.rank] = member
             self.lost.pop(member.rank, None)
             self.ended.pop(member.rank, None)
-        for ranks, kept in ((change.ended, self.ended), (change.lost, self.lost)):
-            for rank in ranks:
-                if rank in self.roster:
-                    kept[rank] = self.roster.pop(rank)
+        gone = self.ended if change.in_order else self.lost
+        gone.update({rank: self.roster.pop(rank) for rank in change.gone if rank in self.roster})
         self._send_up(change)
 
     def joined_parent(self, parent: Parent) -> None:
