@@ -34,12 +34,11 @@ class WireSampler(Part):
         self._schedule = Schedule(0, every)
         self._sampled = -1
         self._rested_ns = 0
-        self._burst = range(0)
         self.next_step = _FIRST_STEP
 
     def replan(self, first: int, number: int) -> bool:
         """Sample the ``number`` steps from ``first`` on, too."""
-        self._burst = range(first, first + number)
+        self._schedule.burst = range(first, first + number)
         self._rested_ns = 0
         self.next_step = min(self.next_step, first)
         return True
@@ -51,11 +50,9 @@ class WireSampler(Part):
             return False
         if step == self._sampled + 1:
             sink.wake()
-        in_burst = step in self._burst
+        in_burst = step in self._schedule.burst
         self.next_step = self._schedule.next_after(step)
-        if step < self._burst.start:
-            self.next_step = min(self.next_step, self._burst.start)
-        if in_burst or step == _FIRST_STEP or self._schedule.turn(step) is not None:
+        if step == _FIRST_STEP or self._schedule.turn(step) is not None:
             # In this very step: somebody may set the wall clock during a run.
             now, wall = clock_anchor(sink.clock)
             if in_burst or now >= self._rested_ns:

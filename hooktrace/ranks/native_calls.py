@@ -11,7 +11,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 from weakref import WeakSet
+
+T = TypeVar("T")
 
 AT_EXIT_S = 2.0
 """A process that ends waits so long for calls that have not come back."""
@@ -27,6 +31,21 @@ def call_aside(work: Callable[[], object], name: str) -> threading.Thread:
         _threads.add(thread)
     thread.start()
     return thread
+
+
+def result_aside(work: Callable[[], T], name: str) -> Future[T]:
+    """Return what will have the result of ``work``, or what it raised; whoever gives up may go."""
+    result: Future[T] = Future()
+    result.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except Exception as error:
+            result.set_exception(error)
+
+    call_aside(run, name)
+    return result
 
 
 def wait(timeout_s: float = AT_EXIT_S) -> bool:

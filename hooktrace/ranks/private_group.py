@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent import futures
 from datetime import timedelta
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ..staging.job import rendezvous_store
-from .native_calls import call_aside
+from .native_calls import call_aside, result_aside
 
 _LOOK_S = 0.1
 """Between two looks whether another rank has given up, while the ranks meet."""
@@ -57,25 +57,11 @@ class PrivateGroup:
 
 def made_unless(is_over: Callable[[], bool], make: Callable[[], PrivateGroup]) -> PrivateGroup:
     """Return the group, whose ranks wait for each other; raises where it failed on one of them."""
-    made: SimpleQueue[PrivateGroup | Exception] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            made.put(make())
-        except Exception as error:
-            made.put(error)
-
-    call_aside(run, "hooktrace-meeting")
-    while True:
-        try:
-            found = made.get(timeout=_LOOK_S)
-        except Empty:
-            if is_over():
-                raise RuntimeError("another rank could not meet") from None
-            continue
-        if isinstance(found, Exception):
-            raise found
-        return found
+    made = result_aside(make, "hooktrace-meeting")
+    while not futures.wait([made], _LOOK_S).done:
+        if is_over():
+            raise RuntimeError("another rank could not meet")
+    return made.result()
 
 
 _of_the_parent: list[object] = []

@@ -17,7 +17,6 @@ import ipaddress
 import os
 import socket
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -25,7 +24,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from ...staging.job import address_of_this_host, restart_count
-from ..native_calls import call_aside
+from ..native_calls import result_aside
 from .messages import HubAddress, Place
 
 LOOPBACK = "127.0.0.1"
@@ -116,18 +115,8 @@ async def aside(work: Callable[[], T], needs: str = STORE) -> T:
     waiting = _waiting.setdefault(asyncio.get_running_loop(), {}).setdefault(needs, set())
     if len(waiting) >= _MOST_WAITING:
         raise TimeoutError(f"{needs} has not answered for a while")
-    result: Future[T] = Future()
-    result.set_running_or_notify_cancel()  # whoever gives up waiting does not end it
-
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except Exception as error:
-            result.set_exception(error)
-        finally:
-            waiting.discard(result)
-
+    result = result_aside(work, "hooktrace-meeting")
     waiting.add(result)
-    call_aside(run, "hooktrace-meeting")
+    result.add_done_callback(waiting.discard)
     async with asyncio.timeout(_ANSWER_S):
         return await asyncio.wrap_future(result)

@@ -19,9 +19,8 @@ from .gatherer import RankLine, interval_s, told_every
 T = TypeVar("T")
 
 STEPS = 64
-ALL_RANKS = 256
-"""Of a job of no more, all ranks are in it; of a larger one the latest."""
-LATEST_RANKS = 128
+MOST_RANKS = 256
+"""Of a larger job those that come latest."""
 
 _DRAIN_S = 0.5
 """How old the steps may be that a rank tells of: its drain's usual interval."""
@@ -99,7 +98,7 @@ def rows_of(lines: Lines, steps: Mapping[int, StepSpread]) -> tuple[tuple[RankRo
         if newest.get(line.rank) == line.step and newest.pop(line.rank) is not None
     )
     # Not a sort of all: that has the interpreter lock for some ms.
-    return tuple(nsmallest(count if count <= ALL_RANKS else LATEST_RANKS, rows, _lateness)), count
+    return tuple(nsmallest(MOST_RANKS, rows, _lateness)), count
 
 
 def _row(

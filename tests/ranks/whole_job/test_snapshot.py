@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hooktrace.ranks.whole_job.snapshot import ALL_RANKS, LATEST_RANKS, rows_of
+from hooktrace.ranks.whole_job.snapshot import MOST_RANKS, rows_of
 from hooktrace.records.job import merged
 
 from .parts import MS, line_of, part_of
@@ -31,10 +31,11 @@ def test_a_delay_needs_another_rank() -> None:
 
 def test_all_ranks_of_a_small_job_are_shown() -> None:
     """Of a larger one the latest."""
-    lines = [(0.0, line_of(rank, [part_of(rank, 1)])) for rank in range(ALL_RANKS)]
-    assert len(rows_of(lambda: lines, {})[0]) == ALL_RANKS
-    more = [*lines, (0.0, line_of(ALL_RANKS, [part_of(ALL_RANKS, 1)]))]
-    assert len(rows_of(lambda: more, {})[0]) == LATEST_RANKS
+    lines = [(0.0, line_of(rank, [part_of(rank, 1)])) for rank in range(MOST_RANKS)]
+    assert len(rows_of(lambda: lines, {})[0]) == MOST_RANKS
+    more = [*lines, (0.0, line_of(MOST_RANKS, [part_of(MOST_RANKS, 1, delay_ms=9)]))]
+    rows, told_by = rows_of(lambda: more, {})
+    assert (len(rows), told_by) == (MOST_RANKS, MOST_RANKS + 1)
 
 
 def test_a_rank_that_told_earlier_is_not_behind() -> None:
