@@ -30,6 +30,7 @@ from ..ranks.control.address import remove_address, write_address
 from ..ranks.control.client import Client
 from ..ranks.control.hub import carry_out
 from ..ranks.control.messages import (
+    MOST_STACKS,
     QUESTION,
     STACKS_AT_ONCE,
     Command,
@@ -61,8 +62,8 @@ logger = logging.getLogger("hooktrace")
 class JobControl:
     """Each call returns a ``CommandResult``: by rank what was done, and which did not answer.
 
-    It waits for the ranks for 2 s at most (``flush``: 25 s; ``stacks``: 2 s for each 128 ranks),
-    and not for a collective.  Raises ``UsageError`` where rank 0 is not reached.
+    It waits for the ranks for 2 s at most (``flush``: 25 s), and not for a collective.  Raises
+    ``UsageError`` where rank 0 is not reached.
     """
 
     def __init__(self, address: Callable[[], HubAddress]) -> None:
@@ -102,7 +103,6 @@ class JobControl:
 
 
 _FLUSH_S = 8.0
-_MOST_TEXT = 200_000
 _LONG_NS = 1_000_000_000
 
 
@@ -147,9 +147,13 @@ class TracerControl:
         return ", ".join([*paused, *models]) or "no model yet"
 
     def _stacks(self, command: Command) -> Done:
-        if self._rank not in ([command.rank] if command.rank >= 0 else range(STACKS_AT_ONCE)):
+        rank = self._rank
+        if command.rank < 0 and rank == STACKS_AT_ONCE:
+            said = f"its stacks and later ranks' are left out; ask for one rank's: stacks {rank}"
+            return Done(text=said)
+        if rank not in ([command.rank] if command.rank >= 0 else range(STACKS_AT_ONCE)):
             return Done()
-        return Done(text=stacks_text()[:_MOST_TEXT])
+        return Done(text=stacks_text()[:MOST_STACKS])
 
     def _detail(self, command: Command) -> Done:
         texts = []

@@ -17,8 +17,16 @@ from hooktrace import Tracer
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.meeting import aside
+from hooktrace.ranks.channel.messages import MOST_PAYLOAD
 from hooktrace.ranks.control.address import address_path
-from hooktrace.ranks.control.messages import Command, Done, decode_done, encode
+from hooktrace.ranks.control.messages import (
+    MOST_STACKS,
+    STACKS_AT_ONCE,
+    Command,
+    Done,
+    decode_done,
+    encode,
+)
 from hooktrace.ranks.hang.messages import CallInFlight, ModelStatus
 from hooktrace.records import ClockRecord
 from hooktrace.records.errors import UsageError
@@ -162,6 +170,32 @@ def test_a_rank_that_is_asked_late_says_what_is_left(
     """All ranks are told from which step on, and one that is busy may be past it when it hears."""
     command = Command(verb="detail", number=3, first={"model0": first})
     assert control[1].do(command).text == said
+
+
+@pytest.mark.parametrize(
+    ("rank", "asked", "said"),
+    [
+        (31, -1, "MainThread"),
+        (32, -1, "left out; ask for one rank's: stacks 32"),
+        (33, -1, ""),
+        (33, 33, "MainThread"),
+        (3, 33, ""),
+    ],
+)
+def test_stacks_of_many_ranks_are_those_of_the_first(rank: int, asked: int, said: str) -> None:
+    """One answer has bounds; the first rank that is left out says so."""
+    found = Done()
+
+    def ask_it() -> None:
+        nonlocal found
+        found = TracerControl(list, rank).do(Command(verb="stacks", rank=asked))
+
+    asker = threading.Thread(target=ask_it)  # which is not shown itself
+    asker.start()
+    asker.join()
+    assert said in found.text
+    assert bool(said) == bool(found.text)
+    assert STACKS_AT_ONCE * MOST_STACKS < MOST_PAYLOAD
 
 
 def test_without_a_channel_a_command_says_why() -> None:

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .messages import (
-    QUESTION,
-    STACKS_AT_ONCE,
-    Command,
-    CommandResult,
-    Done,
-    decode_command,
-    decode_done,
-    encode,
-)
+from .messages import QUESTION, Command, CommandResult, Done, decode_command, decode_done, encode
 
 if TYPE_CHECKING:
     from ..channel.node import Node
@@ -28,9 +19,6 @@ _TIMEOUT_S = 1.2
 _WHERE_S = 0.3
 """For each of two questions before: with what follows, less than two seconds."""
 _FLUSH_S = 20.0
-
-_MOST_STACKS = 2 << 20
-"""Bytes of text in one answer, which must fit one message of the channel."""
 
 FROM_ONE_STEP = ("detail", "probe")
 """Commands that all ranks begin at the same step."""
@@ -50,10 +38,7 @@ async def carry_out(node: Node, argument: bytes) -> bytes:
         after = await _ask(node, Command(verb="status"), _WHERE_S)
         command = msgspec.structs.replace(command, first=first_steps(before, after))
     timeout_s = _FLUSH_S if command.verb == "flush" else _TIMEOUT_S
-    result = await _ask(node, command, timeout_s)
-    if command.verb == "stacks" and command.rank < 0:
-        result = as_many_as_fit(result)
-    return encode(result)
+    return encode(await _ask(node, command, timeout_s))
 
 
 async def _ask(node: Node, command: Command, timeout_s: float) -> CommandResult:
@@ -73,19 +58,6 @@ def first_steps(before: CommandResult, after: CommandResult) -> dict[str, int]:
     return {
         model: step + 2 * (step - then.get(model, step)) + _AHEAD for model, step in now.items()
     }
-
-
-def as_many_as_fit(result: CommandResult) -> CommandResult:
-    """Return the stacks that one answer holds; the first rank that is left out says so."""
-    ranks, room = dict.fromkeys(result.ranks, Done()), _MOST_STACKS
-    for rank, done in result.ranks.items():
-        room -= len(done.text.encode())
-        if room < 0 or rank >= STACKS_AT_ONCE:
-            said = f"its stacks and later ranks' are left out; ask for one rank's: stacks {rank}"
-            ranks[rank] = Done(text=said)
-            break
-        ranks[rank] = done
-    return CommandResult(ranks=ranks, silent=result.silent)
 
 
 def _foremost(ranks: Iterable[Done]) -> dict[str, int]:

@@ -17,8 +17,10 @@ Verb = Literal["status", "stacks", "detail", "probe", "pause", "resume", "flush"
 MOST_STEPS = 100_000
 """That one command may ask for."""
 
-STACKS_AT_ONCE = 128
+STACKS_AT_ONCE = 32
 """Ranks, the first ones, that tell their stacks where no rank is named: one answer has bounds."""
+MOST_STACKS = 120_000
+"""Characters of one rank's."""
 
 QUESTION = "control"
 """By which the hub asks ranks, and clients the hub."""
