@@ -94,23 +94,18 @@ class Connection(asyncio.Protocol):
         with suppress(OSError):  # all was read
             while len(self._buffer) < _MOST_UNREAD and (data := os.read(raw.fileno(), MOST_BYTES)):
                 self._buffer += data
-        self._take_all(self._buffer, self._clock())
+        self._take_all(self._clock())
 
     def data_received(self, data: bytes) -> None:
         """Take proofs, and whole messages."""
         arrived = self._clock()
-        buffer = self._buffer
-        if self.known and not buffer:
-            # Most often whole messages come, which need not be put together.
-            buffer += data[self._take_all(data, arrived) :]
-            return
-        buffer += data
+        self._buffer += data
         if self.known or self._is_proved():
-            del buffer[: self._take_all(buffer, arrived)]
+            self._take_all(arrived)
 
-    def _take_all(self, data: bytes | bytearray, arrived: int) -> int:
-        """Hand on whole messages; returns how many bytes these are."""
-        start = 0
+    def _take_all(self, arrived: int) -> None:
+        """Hand on whole messages."""
+        data, start = self._buffer, 0
         while len(data) - start >= LENGTH.size and not (self._is_broken_off or self.ending):
             (length,) = LENGTH.unpack_from(data, start)
             if length > MOST_BYTES:
@@ -121,7 +116,7 @@ class Connection(asyncio.Protocol):
                 break
             self._take(bytes(data[end - length : end]), arrived)
             start = end
-        return start
+        del data[:start]
 
     def _is_proved(self) -> bool:
         """Go on with the proofs; returns whether both are there and right."""

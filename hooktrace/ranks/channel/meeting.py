@@ -54,7 +54,7 @@ class Meeting:
         """Return the address by which this host reaches the store."""
         return address_of_this_host(self._store)
 
-    def publish(self, hub: HubAddress) -> None:
+    def publish(self, hub: HubAddress | None) -> None:
         """Say where the hub is; it may have been elsewhere before."""
         self._store.set(self._prefix + "hub", msgspec.json.encode(hub).decode())
 

@@ -33,6 +33,9 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 """Between two tries to find a parent; more where very many ranks ask the store."""
 _RANKS_A_SECOND = 1000
 
+_LOOK_S = 0.2
+"""Between two looks whether another host has left its address."""
+
 _LASTING_S = 2.0
 """After which a hub that was lost is not just between two connections."""
 
@@ -155,28 +158,22 @@ class Membership:
         self._node.is_hub = True
         self._node.on_hub()
         if self._meeting is not None:
-            self._node.spawn(self._publish(self._meeting))
-            if is_loopback(own):
-                self._node.spawn(self._widen(self._meeting))
+            self._node.spawn(self._publish(self._meeting, own))
 
-    async def _widen(self, meeting: Meeting) -> None:
-        """Listen where other hosts reach this one, once one of them has left its address."""
-        pause_s = _FIRST_PAUSE_S
-        while len(self._node.roster) < self._node.world_size:
+    async def _publish(self, meeting: Meeting, own: str) -> None:
+        """Leave in the store where the hub is, and listen where other hosts reach it.
+
+        That is known once one of them has left its address.
+        """
+        await _at_last(lambda: meeting.publish(self.hub))
+        while is_loopback(own) and len(self._node.roster) < self._node.world_size:
             elsewhere = await _at_last(meeting.address_elsewhere)
             if elsewhere is not None:
-                await self._children.open(await aside(partial(route_to, elsewhere)))
+                own = await aside(partial(route_to, elsewhere))
+                await self._children.open(own)
                 self._node.on_hub()
-                await self._publish(meeting)
-                return
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LASTING_S)
-
-    async def _publish(self, meeting: Meeting) -> None:
-        """Leave in the store where the hub is."""
-        hub = self.hub
-        assert hub is not None
-        await _at_last(lambda: meeting.publish(hub))
+                await _at_last(lambda: meeting.publish(self.hub))
+            await asyncio.sleep(_LOOK_S)
 
     def _tell_of_hub(self, alone_s: float, before: State | None) -> None:
         """Tell what is known of a hub that is not there; of one that ended in order, nothing.

@@ -63,7 +63,8 @@ class JobView:
 
     async def look(self, model: bytes) -> bytes:
         """Return a ``JobSnapshot`` as msgpack, of a model by its name, or of the last one."""
-        hangs = (hang for part in self._parts for hang in part.hangs)
+        # Each tracer of the process hears of the same ones.
+        hangs = dict.fromkeys(hang for part in self._parts for hang in part.hangs)
         return encode(self._job.snapshot(model.decode(errors="replace"), tuple(hangs)))
 
     def _take(self, rank: int, payload: bytes) -> bool:
