@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -54,14 +55,11 @@ def collectives(dumps: list[Callable[[bool, bool], bytes]] | None = None) -> Col
     """Return what this process waits for; ``None`` where torch does not tell."""
     found: list[dict[str, Any]] = []
     for dump in _torchs() if dumps is None else dumps:
-        try:
+        with suppress(Exception):  # a private function, and a format without a promise
             found.append(json.loads(dump(True, True)))
-        except Exception:  # a private function, and a format without a promise
-            continue
-    try:
-        return _read(found) if found else None
-    except Exception:
-        return None
+    with suppress(Exception):
+        return _read(found)
+    return None
 
 
 def _torchs() -> list[Callable[[bool, bool], bytes]]:

@@ -9,6 +9,7 @@ Read from outside, while the training thread goes on, without a lock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -145,13 +146,9 @@ def _position(model: ModelState, last: BucketCall | None) -> tuple[int, int]:
 
 
 def _in_flight(call: BucketCall, has_turn: bool, now_ns: int) -> CallInFlight:
-    operation = call.operation
-    known = None
-    if operation is not None:
-        try:
-            known = operation.describe()
-        except Exception:  # of an operation of the user's own
-            known = None
+    operation, known = call.operation, None
+    with suppress(Exception):  # of an operation of the user's own
+        known = None if operation is None else operation.describe()
     return CallInFlight(
         model=call.slot.model.name,
         hook=call.slot.model.hook,
