@@ -81,7 +81,10 @@ def test_ranks_without_a_result_hang_or_crashed() -> None:
     crashed = judged(rank(0, "exception", raised_at=4.1), None, ended=ended, said=WORDS + STANDS)
     found = [(f.kind, f.rank, f.message) for case in (hung, crashed) for f in case.problems]
     waits = "not done after 20 s; rank 0: no stacks; rank 1: in stands_still (hooks.py:7)"
-    words = "rank 1: killed by SIGABRT; its last words: pair.cc:456 too long"
+    words = (
+        "rank 1: killed by SIGABRT; its last words: [enforce fail at /build/gloo/pair.cc:456] "
+        "too long"
+    )
     assert found == [
         ("hang", None, waits),
         ("crash", 1, f"{words}; in stands_still (hooks.py:7)"),

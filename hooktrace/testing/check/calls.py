@@ -20,7 +20,7 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -31,8 +31,11 @@ from ...fsdp.hooks import Gathering, Reduction, ScatterHook
 from ...staging.driver import run_synchronously
 from ...tracing.trace import instrument
 from ...tracing.tracer import Tracer
-from .gradients import Shapes, lengths_of_shapes
-from .rank import Context
+from .gradients import MANY, Shapes, Who, lengths_of_shapes
+from .runs import Run
+
+if TYPE_CHECKING:
+    from .rank import Context
 
 _CAP_MB = 0.008
 _ONE_BUCKET_MB = 25.0
@@ -63,7 +66,7 @@ class DdpCall:
     def __init__(
         self,
         context: Context,
-        shapes: Shapes,
+        shapes: Shapes = MANY,
         dtype: torch.dtype = torch.float32,
         *,
         passes: int = 1,
@@ -72,12 +75,12 @@ class DdpCall:
     ) -> None:
         self._context, self._passes = context, passes
         self._uses_all = not options.get("find_unused_parameters")
-        self.tracer = Tracer(run_id="check", keep_buckets=8192, error_every=0, align_clocks=False)
+        self.tracer = Tracer(run_id="check", error_every=0, align_clocks=False)
         context.tracers.append(self.tracer)
         model = KnownGradients(shapes, dtype)
         for parameter in model.parts if longest_s else ():
             parameter.register_hook(lambda gradient: time.sleep(random.random() * longest_s))
-        self._lengths = lengths_of_shapes(shapes)
+        self._shapes, self._dtype = shapes, dtype
         cap = _ONE_BUCKET_MB if context.one_bucket else _CAP_MB
         self.ddp = DistributedDataParallel(model, bucket_cap_mb=cap, **options)
         self.register()
@@ -87,10 +90,16 @@ class DdpCall:
         spec, state = self._context.hook, self._context.new_state()
         instrument(self.ddp, spec.hook, state, tracer=self.tracer, local=spec.local)
 
+    def run(self, who: Who = "each") -> Run:
+        """Return a run of the model."""
+        size, lengths = self._context.size, lengths_of_shapes(self._shapes)
+        return Run(self, who, self._shapes, lengths, size, float(size), self._dtype)
+
     def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Train one step and return its gradients, and all ranks' own ones."""
         self.ddp.zero_grad()
-        parts = (rows[self._context.rank] / self._passes).split(self._lengths)
+        lengths = lengths_of_shapes(self._shapes)
+        parts = (rows[self._context.rank] / self._passes).split(lengths)
         given = [part if self._uses_all or part.any() else None for part in parts]
         for place in range(self._passes):
             with nullcontext() if place == self._passes - 1 else self.ddp.no_sync():
@@ -110,10 +119,23 @@ class FsdpCall:
     """
 
     def __init__(
-        self, context: Context, part: int, divisor: float, unit: str, *, beside: bool = False
+        self, context: Context, part: int, divisor: float | None = None, *, beside: bool = False
     ) -> None:
         self._hook, self._rank, self._ranks = context.hook.hook, context.rank, context.size
-        self._part, self._divisor, self._unit, self._beside = part, divisor, unit, beside
+        self._part, self._beside, self._unit = part, beside, ""
+        self._divisor = float(context.size) if divisor is None else divisor
+
+    def run(self, who: Who = "each", dtype: torch.dtype = torch.float32) -> Run:
+        """Return a run of a unit of its own."""
+        size, one = self._ranks, (self._part,)
+        more = f", parts of {self._part}{', beside a larger unit' * self._beside}"
+        if isinstance(self._hook, ScatterHook):
+            of, kind = ((one,) * size, one, size, self._divisor), "wrong_gradients"
+        else:
+            of, kind = ((one,), one * size, size, 1.0), "wrong_parameters"
+        run = Run(self, who, *of, dtype, more, kind)
+        self._unit = run.name
+        return run
 
     def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return this rank's part of what is reduced, or all parameters that are gathered."""
@@ -125,9 +147,8 @@ class FsdpCall:
         return result, torch.block_diag(*rows)
 
     def _called(self, rows: torch.Tensor, unit: str) -> torch.Tensor:
-        group, hook = dist.group.WORLD, self._hook
+        group, hook, own = dist.group.WORLD, self._hook, rows[self._rank].clone()
         assert group is not None
-        own = rows[self._rank].clone()
         asked: Reduction | Gathering
         if isinstance(hook, ScatterHook):
             result = own.new_empty(self._part)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -24,8 +23,6 @@ _WORDS: dict[Status, str] = {"fail": "failed", "warn": "warned", "pass": "passed
 _HEAD = ("hook", "verdict", "error of a step", "of their sum", "ratio", "what was found")
 _WIDTH = 120
 _REDIRECTED_WIDTH = 160
-_MANY = 4
-_SHORT = 160
 
 
 def run(
@@ -62,7 +59,7 @@ def run(
 
         results = check(specs, ranks=ranks, timeout_s=timeout_s, cases=cases, seen=seen)
     if hook is None:
-        console.print(_table(_HEAD, [_row(result) for result in results]))
+        console.print(_table(_HEAD, map(_row, results)))
     else:
         print_result(console, results[0])
     return 1 if any(result.failed for result in results) else 0
@@ -81,18 +78,16 @@ def print_result(console: Console, result: CheckResult) -> None:
             said = problem.message
             if problem.rank is not None and not said.startswith("rank "):
                 said = f"rank {problem.rank}: {said}"
-            words = problem.message.partition(":")[0]
-            first = told.setdefault((problem.kind, words), case.case)
+            first = told.setdefault((problem.kind, problem.message.partition(":")[0]), case.case)
             lines.append(f"{problem.kind}: {said if first == case.case else f'as in {first!r}'}")
         found = "\n".join([*lines, *filter(None, [case.note])])
         rows.append((case.case, case.status, f"{case.seconds:.1f}", found))
     console.print(_table(("case", "", "s", "what was found"), rows))
     statuses = Counter(case.status for case in result.cases)
-    counts = ", ".join(f"{statuses[key]} {word}" for key, word in _WORDS.items() if key in statuses)
     error, of_sum, ratio = _numbers(result)
     facts = [
         f"{result.hook} on {result.ranks} gloo rank{'s' * (result.ranks > 1)}: {result.verdict}",
-        counts,
+        ", ".join(f"{statuses[key]} {word}" for key, word in _WORDS.items() if key in statuses),
         error and f"relative error of a step {error}, of their sum {of_sum}",
         ratio and f"compression {ratio}",
     ]
@@ -109,7 +104,7 @@ def as_text(result: CheckResult) -> str:
     return captured.get()
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Return a table for a terminal; the second column is a status."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in head:
@@ -121,13 +116,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 def _row(result: CheckResult) -> tuple[str, ...]:
     """Return a hook's row: the numbers, and a line a kind of problem with the first message."""
-    lines = []
-    for kind in dict.fromkeys(problem.kind for problem in result.problems):
-        alike = [problem for problem in result.problems if problem.kind == kind]
-        cases = [problem.case for problem in alike]
-        where = f"{len(cases)} cases" if len(cases) > _MANY else ", ".join(cases)
-        what, _, _ = alike[0].message.partition("; ")
-        lines.append(f"{kind} ({where}): {textwrap.shorten(what, _SHORT, placeholder=' ...')}")
+    cases: dict[str, list[str]] = {}
+    said: dict[str, str] = {}
+    for problem in result.problems:
+        cases.setdefault(problem.kind, []).append(problem.case)
+        said.setdefault(problem.kind, problem.message.partition("; ")[0])
+    lines = [f"{kind} ({', '.join(cases[kind])}): {what}" for kind, what in said.items()]
     return result.hook, result.verdict, *_numbers(result), "\n".join(lines)
 
 
@@ -138,8 +132,5 @@ def _numbers(result: CheckResult) -> list[str]:
         "" if error is None else f"{error:.2g}" if error else "exact"
         for error in (found.error, found.sum_error)
     ]
-    return [*words, _ratio(found.ratio)]
-
-
-def _ratio(ratio: float | None) -> str:
-    return "" if ratio is None else "nothing sent" if math.isinf(ratio) else f"{ratio:.3g}"
+    ratio = "" if found.ratio is None else f"{found.ratio:.3g}"
+    return [*words, "nothing sent" if found.ratio == math.inf else ratio]

@@ -10,7 +10,7 @@
     joined, unused   of the last rank alone; without some parameters   -
     large            ordinary ones of up to 100                        what leaves its range
     zeros, huge, nan zeros, up to 1e5, one NaN on the last rank        what odd values leave behind
-    after            ordinary ones after these
+    after, later     ordinary ones after these; later ones may differ  -
 
 Chosen gradients are uniform, up to 0.004, and the first and the last element of each parameter are
 5.5 times as large.  They are of one rank alone, while all others have zeros, or the same on all

@@ -12,14 +12,13 @@ import gc
 import multiprocessing
 import os
 import pickle
-import re
 import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from torch.distributed.elastic.multiprocessing import Std
 from ...records.errors import UsageError
 from ..ranks import RankError, run_ranks
 from .rank import Context, run_rank
-from .result import CaseResult, Problem
+from .result import CaseResult
 from .scenarios import Scenario, chosen
 from .stacks import split, where
 
@@ -47,16 +46,13 @@ _AT_ONCE_S = 0.5
 _NOT_FINITE = {"nonfinite_result", "overflow", "nan_stays_in_state"}
 """Kinds that explain why results differ, too."""
 
-_SOURCE = re.compile(r"\[enforce fail at \S*?([^/\s]+)\] ?")
-"""How gloo's errors begin: the path of a file on the machine that torch was built on."""
-
 _WORDS = 240
 
 
 def serve(directory: Path) -> Iterator[tuple[int, CaseResult]]:
     """Check the hooks that standard input names; yield each case's result with its hook's number.
 
-    Raises ``UsageError`` for a hook that cannot be loaded, and if no state can be made.
+    Raises ``UsageError`` for a hook that cannot be loaded, and for a case that there is not.
     """
     specs, keys, ranks, timeout_s = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_asker, args=(directory,), daemon=True).start()
@@ -67,8 +63,21 @@ def serve(directory: Path) -> Iterator[tuple[int, CaseResult]]:
     gc.freeze()  # so that a rank's collection at its end looks at its own objects alone
     for place, (hook, cases) in enumerate(zip(hooks, asked, strict=True)):
         context = Context(hook=hook, size=ranks, timeout_s=timeout_s)
-        for result in _results(context, cases, directory):
+        hangs = 0
+        for case in cases:
+            began = time.monotonic()
+            result = _run(case, context, directory)
+            result.seconds = time.monotonic() - began
+            hangs += "hang" in result.kinds
+            is_last = hangs == _HANGS or "registration" in result.kinds
+            if is_last:
+                result.note = "the cases after this one were not run"
             yield place, result
+            if is_last:
+                break
+            context.loses |= result.loses
+            context.works |= case.key == "arithmetic" and result.status != "fail"
+            context.one_bucket |= not result.kinds.isdisjoint({"hang", "crash"})
 
 
 def _end_with_asker(directory: Path) -> None:
@@ -76,25 +85,6 @@ def _end_with_asker(directory: Path) -> None:
     os.read(0, 1)
     shutil.rmtree(directory, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
-
-
-def _results(context: Context, cases: Sequence[Scenario], directory: Path) -> Iterator[CaseResult]:
-    """Run the cases of a hook one after another."""
-    hangs = 0
-    for case in cases:
-        began = time.monotonic()
-        result = _run(case, context, directory)
-        result.seconds = time.monotonic() - began
-        hangs += "hang" in result.kinds
-        is_last = hangs == _HANGS or "registration" in result.kinds
-        if is_last:
-            result.note = "the cases after this one were not run"
-        yield result
-        if is_last:
-            return
-        context.loses |= result.loses
-        context.works |= case.key == "arithmetic" and result.status != "fail"
-        context.one_bucket |= not result.kinds.isdisjoint({"hang", "crash"})
 
 
 def _run(case: Scenario, context: Context, directory: Path) -> CaseResult:
@@ -112,11 +102,9 @@ def _run(case: Scenario, context: Context, directory: Path) -> CaseResult:
         except (RankError, TimeoutError) as error:
             ended = error
         said = {int(f.parent.name): f.read_text(errors="replace") for f in logs.rglob("stderr.log")}
-    results: dict[int, CaseResult] = {}
+    results = {}
     while not answers.empty():
         rank, result = answers.get()
-        if isinstance(result, UsageError):
-            raise result
         results[rank] = result
     return judge(context, dict(sorted(results.items())), ended, said)
 
@@ -135,7 +123,11 @@ def judge(
     """
     found, whole = list(results.values()), context.result
     if isinstance(ended, RankError) and ended.rank not in results:
-        whole.problems = [_silent(context, "crash", f"{ended}", [ended.rank], said)]
+        words, dump = split(said.get(ended.rank, ""))
+        last = words.strip().rpartition("\n")[2].strip().removeprefix("what():").strip()
+        its = f"; its last words: {last[:_WORDS]}" if last else ""
+        whole.stacks = f"rank {ended.rank}:\n{dump}\n" if dump else ""
+        context.find("crash", f"{ended}{its}; {where(dump)}", "", ended.rank)
         return whole
     if found:
         first = min(found, key=lambda one: (one.raised_at, not one.problems))
@@ -150,28 +142,16 @@ def judge(
         bits = [one.bits for one in found]
         differ = [name for name in bits[0] if any(one[name] != bits[0][name] for one in bits)]
         if differ and whole.kinds.isdisjoint(_NOT_FINITE):
+            whole.problems = []
             what = f"{differ[0]}: the results are not the same on all ranks"
-            whole.problems = [context.problem("replicas_diverge", what)]
+            context.find("replicas_diverge", what, rank=None)
     elif isinstance(ended, TimeoutError):
-        what = f"not done after {context.timeout_s:g} s"
-        whole.problems.append(_silent(context, "hang", what, range(context.size), said))
+        dumps = {rank: split(said.get(rank, ""))[1] for rank in range(context.size)}
+        whole.stacks = "".join(f"rank {rank}:\n{d}\n" for rank, d in dumps.items() if d)
+        stand = [f"rank {rank}: {where(dump)}" for rank, dump in dumps.items()]
+        what = f"not done after {context.timeout_s:g} s; {'; '.join(stand)}"
+        context.find("hang", what, "", None)
     return whole
-
-
-def _silent(
-    context: Context, kind: str, what: str, ranks: Sequence[int], said: Mapping[int, str]
-) -> Problem:
-    """Return the problem of ranks that did not answer: where they stand, and what they printed."""
-    for rank in ranks:
-        words, dump = split(said.get(rank, ""))
-        context.result.stacks += f"rank {rank}:\n{dump}\n" if dump else ""
-        last = words.strip().rpartition("\n")[2].strip().removeprefix("what():").strip()
-        last = _SOURCE.sub(r"\1 ", last)[:_WORDS]
-        whose = f"rank {rank}: " if len(ranks) > 1 else ""
-        what += f"; its last words: {last}" if last and not whose else ""
-        what += f"; {whose}{where(dump)}"
-    is_alone = len(ranks) < context.size
-    return context.problem(kind, what, ranks[0] if is_alone else None, fix="")
 
 
 def main() -> None:

@@ -21,9 +21,9 @@ import torch.distributed as dist
 
 from ...fsdp.hooks import ScatterHook
 from ...records.anomalies import anomaly_kind
-from ...records.errors import HookError, UsageError
+from ...records.errors import HookError
 from ...tracing.tracer import Tracer
-from .oracles import CHOSEN_ASKED, OF_A_STEP, Oracle, finite, verdict
+from .oracles import OF_LOSSY, ORACLES, finite, verdict
 from .result import CaseResult, Problem
 from .runs import Run
 from .spec import HookSpec, is_sharded
@@ -62,26 +62,24 @@ class Context:
     tracers: list[Tracer] = field(default_factory=list)
 
     def new_state(self) -> Any:
-        """Return a new state for a model; raises ``UsageError`` if that fails."""
+        """Return a new state for a model."""
         return self.hook.new_state(dist.group.WORLD)
 
-    def problem(
-        self, kind: str, what: str, rank: int | None = None, fix: str | None = None
-    ) -> Problem:
-        """Return a problem; the table of anomalies has the fix if none is given."""
+    def find(self, kind: str, what: str, fix: str | None = None, rank: int | None = -1) -> None:
+        """Put a problem on record, the first one of a kind, of this rank if none is given.
+
+        ``rank``: ``None`` for all.  The table of anomalies has the fix if none is given.
+        """
+        if kind in self.result.kinds:
+            return
         if fix is None:
             fix = anomaly_kind(kind).said(sharded=is_sharded(self.hook.hook)).fix
         message = f"{what}; {fix}" if fix else what
-        return Problem(case=self.result.case, kind=kind, message=message, rank=rank)
+        rank = self.rank if rank == -1 else rank
+        problem = Problem(case=self.result.case, kind=kind, message=message, rank=rank)
+        self.result.problems.append(problem)
 
-    def find(self, kind: str, what: str, fix: str | None = None) -> None:
-        """Put a problem of this rank on record, the first one of a kind."""
-        if kind not in self.result.kinds:
-            self.result.problems.append(self.problem(kind, what, self.rank, fix))
-
-    def judge(
-        self, runs: Sequence[Run], oracles: Sequence[Oracle], *, of_this_rank: bool = False
-    ) -> None:
+    def judge(self, runs: Sequence[Run], *, of_this_rank: bool = False) -> None:
         """Put on record what the first oracle says that fails.
 
         ``of_this_rank``: others have other steps, and are not compared.
@@ -89,14 +87,13 @@ class Context:
         if not (of_this_rank or self.hook.local or isinstance(self.hook.hook, ScatterHook)):
             for run in runs:
                 results = torch.stack([step.result for step in run.steps])
-                finite_at = results.isfinite().to(results.dtype)
-                seen = torch.stack([results.nan_to_num(0.0, 0.0, 0.0), finite_at])
-                self.result.bits[run.name] = hashlib.blake2b(seen.numpy().tobytes()).hexdigest()
-        asked = [oracle for oracle in oracles if not (self.loses and oracle in OF_A_STEP)]
-        flaw = verdict(runs, [finite] if self.hook.local else asked)
+                seen = results.where(results.isfinite(), math.nan).numpy().tobytes()
+                self.result.bits[run.name] = hashlib.blake2b(seen).hexdigest()
+        oracles = OF_LOSSY if self.loses else ORACLES
+        flaw = verdict(runs, (finite,) if self.hook.local else oracles)
         if flaw is not None:
             self.find(*flaw)
-        if oracles is CHOSEN_ASKED:
+        if self.result.case == "arithmetic":
             is_right = flaw is None or anomaly_kind(flaw.kind).severity == "warn"
             self.result.loses = is_right and not all(run.is_fine for run in runs)
             if any(run.wire.bits is None for run in runs):
@@ -106,7 +103,7 @@ class Context:
 def run_rank(
     run: Callable[[Context], None],
     context: Context,
-    answer: Callable[[tuple[int, CaseResult | UsageError]], None],
+    answer: Callable[[tuple[int, CaseResult]], None],
 ) -> None:
     """Run a case as one rank, and answer with its number and what it found.
 
@@ -119,21 +116,17 @@ def run_rank(
     context.rank = dist.get_rank()
     torch.manual_seed(context.rank)
     random.seed(context.rank)
-    found: CaseResult | UsageError = context.result
     try:
         run(context)
-    except UsageError as error:
-        found = error
     except Exception as error:
         context.result.raised_at = time.monotonic()
         traceback.print_exc()
         _find_exception(context, error)
-    finally:
-        for tracer in context.tracers:
-            with contextlib.suppress(Exception):
-                tracer.close(2.0)
-    answer((context.rank, found))
-    if isinstance(found, UsageError) or found.raised_at < math.inf:
+    for tracer in context.tracers:
+        with contextlib.suppress(Exception):
+            tracer.close(2.0)
+    answer((context.rank, context.result))
+    if context.result.raised_at < math.inf:
         time.sleep(_LINGER_S)
         raise SystemExit(1)
     context.tracers.clear()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ...records.anomalies import anomaly_kind
 
@@ -38,8 +38,7 @@ def _worst(problems: Iterable[Problem]) -> Status:
     return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """What a long case showed; ``None`` if it is not known.
 
     ``error``: median relative L2 error of a step against a lossless average.  ``sum_error``: that

@@ -13,6 +13,7 @@ divisor), and d what earlier steps still owe (the sum of all a - r so far):
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import time
@@ -23,8 +24,7 @@ from functools import cached_property
 import torch
 
 from ...probes.wire import FlightRecorder, UnknownError
-from ...tracing.tracer import Tracer
-from .gradients import Phases, Shapes, Who, gradients, lengths_of_shapes
+from .gradients import Shapes, Who, gradients, lengths_of_shapes
 from .result import Measured
 from .wire_format import NOT_KNOWN, WireFormat, format_of
 
@@ -36,6 +36,8 @@ _NOTHING = 1e-5
 """Of the largest step: a result below that stands for zeros."""
 
 _REBUILT = 2
+"""Steps until DDP has its buckets."""
+
 _MOST = 0.9
 _SAME = 1 / (1 << 16)
 """Of the largest value: the ranks' sum may be rounded in several ways."""
@@ -46,8 +48,7 @@ class Step:
     """One call of the hook for all gradients.
 
     ``result``, ``average``, ``owed``: (numel,) float64, what came, what should have, and what
-    earlier steps still owed.  ``size``: the norm of the mean of the ranks' absolute values, which
-    may be more than the average's.  ``began_ns``: on the wall clock.
+    earlier steps still owed.  ``began_ns``: on the wall clock.
     """
 
     number: int
@@ -55,7 +56,6 @@ class Step:
     result: torch.Tensor
     average: torch.Tensor
     owed: torch.Tensor
-    size: float
     began_ns: int
 
     @cached_property
@@ -67,16 +67,12 @@ class Step:
     def due(self) -> torch.Tensor:
         """What the result is nearer to: the average, or that with what is owed."""
         both = self.average + self.owed
-        near = (self.result - self.average).norm() <= (self.result - both).norm()
-        return self.average if near else both
+        return min(self.average, both, key=lambda due: float((self.result - due).norm()))
 
     @cached_property
     def error(self) -> float:
-        """How far the result is from what is due, over the gradients' norm: 0 to inf.
-
-        Rounding is of the ranks' own gradients, which may cancel.
-        """
-        found = float((self.result - self.due).norm()) / (max(self.due.norm(), self.size) or 1.0)
+        """How far the result is from what is due, over the norm of that: 0 to inf."""
+        found = distance(self.result, self.due)
         return found if math.isfinite(found) else math.inf
 
 
@@ -84,12 +80,13 @@ class Step:
 class Run:
     """The steps of one hook that began with nothing kept, as one rank saw them.
 
-    ``who``: whose gradients are not zero.  ``shapes``: of what each rank gives.  ``lengths``: of
-    the parameters in a result.  ``divisor``: of the sum over ``ranks``.  ``dtype``: of the
-    gradients.  ``more``: what else is particular.  ``wrong``: the kind of anomaly that a wrong
-    result is.
+    ``call``: the hook.  ``who``: whose gradients are not zero.  ``shapes``: of what each rank
+    gives.  ``lengths``: of the parameters in a result.  ``divisor``: of the sum over ``ranks``.
+    ``dtype``: of the gradients.  ``more``: what else is particular.  ``wrong``: the kind of anomaly
+    that a wrong result is.
     """
 
+    call: Call
     who: Who
     shapes: Shapes
     lengths: tuple[int, ...]
@@ -107,65 +104,47 @@ class Run:
         names = {"alike": "all ranks alike", "each": "each rank its own"}
         return names.get(str(self.who), f"rank {self.who} alone") + self.more
 
-    def play(self, call: Call, phases: Phases) -> None:
-        """Call a hook with the gradients of all phases."""
-        for phase, count in phases:
-            for _ in range(count):
-                began_ns, number = time.time_ns(), len(self.steps)
-                rows = gradients(phase, number, self.shapes, self.ranks, self.who).to(self.dtype)
-                result, given = call(rows)
-                given = given.double() / self.divisor
-                # To what float32 can hold, as the hook's result is.
-                average, size = given.sum(0).float().double(), float(given.abs().sum(0).norm())
-                owed = torch.zeros_like(average)
-                if self.steps:
-                    last = self.steps[-1]
-                    owed = last.average + last.owed - last.result
-                    # A hook had better lose that too.
-                    owed = owed if owed.isfinite().all() else torch.zeros_like(owed)
-                step = Step(number, phase, result.double(), average, owed, size, began_ns)
-                self.steps.append(step)
-
-    def wire_since(self, first: int, tracer: Tracer | None = None) -> WireFormat:
-        """Return what went over the wire from a step on, and since DDP has its buckets.
-
-        Torch's recorder knows; if not, as of several rounds, the tracer does of staged hooks.
-        """
-        first = max(first, _REBUILT)
-        numel = sum(lengths_of_shapes(self.shapes)) * len(self.steps[first:])
-        try:
-            issued = FlightRecorder().issued(self.steps[first].began_ns, time.time_ns())
-        except UnknownError:
-            issued = []
-        transfers = [one.transfer for one in issued if one.transfer is not None]
-        if not 0 < len(transfers) == len(issued):
-            if tracer is None:
-                return NOT_KNOWN
-            tracer.flush()
-            late = [bucket for bucket in tracer.buckets() if bucket.step >= first]
-            known = [bucket for bucket in late if bucket.wire_bytes is not None]
-            transfers = [transfer for bucket in known for transfer in bucket.transfers]
-            numel = sum(bucket.numel for bucket in known)
-        return format_of(transfers, numel, self.ranks) if numel else NOT_KNOWN
+    def play(self, *phases: tuple[str, int]) -> None:
+        """Call the hook with the gradients of some phases, and look at what it sends for them."""
+        for phase in (name for name, count in phases for _ in range(count)):
+            began_ns, number = time.time_ns(), len(self.steps)
+            rows = gradients(phase, number, self.shapes, self.ranks, self.who).to(self.dtype)
+            result, given = self.call(rows)
+            # To what float32 can hold, as the hook's result is.
+            average = (given.double() / self.divisor).sum(0).float().double()
+            owed = torch.zeros_like(average)
+            if self.steps:
+                last = self.steps[-1]
+                owed = last.average + last.owed - last.result
+                # A hook had better lose that too.
+                owed = owed if owed.isfinite().all() else torch.zeros_like(owed)
+            self.steps.append(Step(number, phase, result.double(), average, owed, began_ns))
+        sent = self.steps[max(self.active[0].number, _REBUILT) :]
+        numel = sum(lengths_of_shapes(self.shapes)) * len(sent)
+        with contextlib.suppress(UnknownError):
+            issued = FlightRecorder().issued(sent[0].began_ns, time.time_ns())
+            transfers = [one.transfer for one in issued if one.transfer is not None]
+            if 0 < len(transfers) == len(issued):
+                self.wire = format_of(transfers, numel, self.ranks)
 
     def of(self, *phases: str) -> list[Step]:
         """Return the steps of some phases."""
         return [step for step in self.steps if step.phase in phases]
 
-    @cached_property
+    @property
     def active(self) -> list[Step]:
         """The steps of ordinary gradients, small enough that no clipping is felt."""
         return self.of("first", "fresh", "same", "ordinary", "unused", "joined", "after")
 
     @cached_property
-    def came(self) -> list[Step]:
-        """Those of them that gave something."""
-        return [step for step in self.active if step.norm > self.least]
-
-    @cached_property
     def least(self) -> float:
         """The norm of a result from which on it is more than zeros."""
         return _NOTHING * max(float(step.average.norm()) for step in self.active)
+
+    @cached_property
+    def came(self) -> list[Step]:
+        """The active steps that gave something."""
+        return [step for step in self.active if step.norm > self.least]
 
     @property
     def tolerance(self) -> float:
@@ -233,29 +212,23 @@ class Run:
         )
 
 
-def dot(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Return the product of two vectors."""
-    return (one @ other).item()
-
-
 def fitted(result: torch.Tensor, meant: torch.Tensor) -> tuple[float, float]:
     """Return the weight by least squares, and the share of the result that it leaves."""
-    weight = dot(result, meant) / (dot(meant, meant) or math.nan)
-    return weight, (result - weight * meant).norm().item() / (result.norm().item() or math.nan)
+    weight = float(result @ meant / (meant @ meant))
+    return weight, float((result - weight * meant).norm() / result.norm())
 
 
 def projected(result: torch.Tensor, meant: torch.Tensor) -> float:
     """Return the weight of a result that is a multiple of a projection of what was meant."""
-    return dot(result, result) / (dot(result, meant) or math.nan)
+    return float(result @ result / (result @ meant))
 
 
 def distance(result: torch.Tensor, expected: torch.Tensor) -> float:
     """Return |result - expected| / |expected|; 0 for two zeros."""
-    off, norm = (result - expected).norm().item(), expected.norm().item()
-    return off / norm if norm else (math.inf if off else 0.0)
+    off = (result - expected).norm()
+    return float(off / expected.norm()) if off else 0.0
 
 
 def cosine(one: torch.Tensor, other: torch.Tensor) -> float:
     """Return the cosine of two vectors; 0 if one is zero."""
-    norms = (one.norm() * other.norm()).item()
-    return dot(one, other) / norms if norms else 0.0
+    return float(torch.cosine_similarity(one, other, dim=0, eps=1e-300))

@@ -41,11 +41,14 @@ class HookSpec:
 
     def load(self) -> HookSpec:
         """Return it with its objects, imported; raises ``UsageError`` with what prevents that."""
-        hook = _made(_load(self.hook, "hook", "a callable that takes (state, bucket)"))
-        make_state = self.make_state
+        hook, make_state = _load(self.hook, "hook"), self.make_state
+        # What makes a hook for FSDP's collectives: a class, or a function that says so.
+        is_class = isinstance(hook, type)
+        makes = hook.__mro__ if is_class else getattr(hook, "__annotations__", {}).get("return")
+        if re.search(r"\b(Scatter|Gather)Hook\b", str(makes)):
+            hook = hook()
         if make_state is not None:
-            wanted = "a function that makes one, since each model needs its own"
-            make_state = _load(make_state, "state", wanted)
+            make_state = _load(make_state, "state")
         if is_sharded(hook) and (make_state is not None or self.local):
             raise UsageError(
                 f"{self.name} takes the place of one of FSDP's collectives and keeps its own "
@@ -55,22 +58,12 @@ class HookSpec:
         return replace(self, hook=hook, make_state=make_state, local=local)
 
     def new_state(self, group: Any) -> Any:
-        """Return a new state, out of the process group if its factory asks for an argument.
-
-        Raises ``UsageError`` if that fails.
-        """
+        """Return a new state, out of the process group if its factory asks for an argument."""
         if self.make_state is None:
             return None
-        try:
-            parameters = inspect.signature(self.make_state).parameters.values()
-            needed = [p for p in parameters if p.default is p.empty and p.kind < p.VAR_POSITIONAL]
-            return self.make_state(*[group] if needed else [])
-        except Exception as error:
-            raise UsageError(
-                f"the state of {self.name} could not be made "
-                f"({type(error).__name__}: {error}); name a function that makes one without "
-                "arguments, or out of the process group"
-            ) from error
+        parameters = inspect.signature(self.make_state).parameters.values()
+        needed = [p for p in parameters if p.default is p.empty and p.kind < p.VAR_POSITIONAL]
+        return self.make_state(*[group] if needed else [])
 
 
 def source_of(given: object, what: str) -> str | bytes:
@@ -107,7 +100,13 @@ def is_sharded(hook: object) -> bool:
     return isinstance(hook, (ScatterHook, GatherHook))
 
 
-def _load(source: str | bytes, what: str, wanted: str) -> Any:
+_WANTED = {
+    "hook": "a callable that takes (state, bucket)",
+    "state": "a function that makes one, since each model needs its own",
+}
+
+
+def _load(source: str | bytes, what: str) -> Any:
     """Return the object; raises ``UsageError`` if it cannot be imported or called."""
     named = source if isinstance(source, str) else f"the pickled {what}"
     try:
@@ -122,24 +121,6 @@ def _load(source: str | bytes, what: str, wanted: str) -> Any:
             f"directory that its package is in, or install it, and name a {what} that is in it"
         ) from error
     if not (callable(found) or is_sharded(found)):
-        raise UsageError(f"{named} is a {type(found).__name__} and no {what}; name {wanted}")
+        kind = type(found).__name__
+        raise UsageError(f"{named} is a {kind} and no {what}; name {_WANTED[what]}")
     return found
-
-
-def _made(hook: Any) -> Any:
-    """Return the hook for FSDP's collectives that a class or a function makes; others as it is.
-
-    A function says by its annotation that it makes one: a hook of DDP's is not called here.
-    """
-    is_class = isinstance(hook, type)
-    makes = hook.__mro__ if is_class else getattr(hook, "__annotations__", {}).get("return")
-    if not re.search(r"\b(Scatter|Gather)Hook\b", str(makes)):
-        return hook
-    try:
-        return hook()
-    except Exception as error:
-        raise UsageError(
-            f"{getattr(hook, '__qualname__', hook)} makes no hook without arguments "
-            f"({type(error).__name__}: {error}); name a hook that was made, or a function that "
-            "makes one"
-        ) from error

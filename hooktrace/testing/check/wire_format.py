@@ -50,17 +50,13 @@ class WireFormat(NamedTuple):
         # Of 16-bit integers the coarser of the 16-bit floats says what to expect.
         half = torch.float16 if self.dtype == "float16" else torch.bfloat16
         # With one scale for all ranks there is room for their sum.
-        by_width = {
-            0: math.inf,
-            1: _BYTES * max(1.0, ranks / 4),
-            2: rounding * torch.finfo(half).eps,
-        }
-        own = _EXACT if dtype.itemsize >= 4 else rounding * torch.finfo(dtype).eps
-        return own + by_width.get(self.width, 0.0)
+        bytes_ = _BYTES * max(1.0, ranks / 4)
+        sent = {0: math.inf, 1: bytes_, 2: rounding * torch.finfo(half).eps, 4: 0.0}[self.width]
+        return sent + (_EXACT if dtype.itemsize >= 4 else rounding * torch.finfo(dtype).eps)
 
 
 NOT_KNOWN: Final = WireFormat(0, "unknown", None)
-"""What is on the wire if neither torch nor hooktrace tells."""
+"""What is on the wire if torch's recorder does not tell."""
 
 
 def format_of(transfers: Iterable[Transfer], numel: int, ranks: int) -> WireFormat:
@@ -88,5 +84,4 @@ def _width(dtype: str, share: float) -> int:
 
 
 def _itemsize(dtype: str) -> int:
-    found = getattr(torch, dtype, None)
-    return found.itemsize if isinstance(found, torch.dtype) else 4
+    return int(getattr(torch, dtype, torch.float32).itemsize)
