@@ -82,10 +82,11 @@ def test_what_goes_wrong_in_training_is_named() -> None:
 
 
 def test_a_hang_costs_its_deadline_and_leaves_its_stacks() -> None:
-    """Of all threads of all ranks; the next case is run as if nothing had been."""
+    """Of all threads of all ranks; and ends the check."""
     spec = HookSpec(name="stands_still", hook=f"{HOOKS}:stands_still")
     (result,) = check([spec], cases=["many-buckets", "unused"], timeout_s=DEADLINE_S)
-    hung, after = result.cases
+    (hung,) = result.cases
+    assert hung.note == "the cases after this one were not run"
     assert hung.seconds >= DEADLINE_S
     (problem,) = hung.problems
     assert (problem.status, problem.kind, problem.rank) == ("fail", "hang", None)
@@ -97,7 +98,6 @@ def test_a_hang_costs_its_deadline_and_leaves_its_stacks() -> None:
     assert stacks.count("_engine_run_backward") == 2
     assert "rank 0:" in stacks
     assert "in stands_still" in stacks
-    assert after.status == "pass"
 
 
 def test_odd_values_and_forms_are_told() -> None:

@@ -16,10 +16,9 @@ from hooktrace.testing.check import check_hook
 from hooktrace.testing.check.command import as_text
 from hooktrace.testing.check.host import judge
 from hooktrace.testing.check.launch import check
-from hooktrace.testing.check.rank import Context
+from hooktrace.testing.check.rank import Context, where
 from hooktrace.testing.check.result import CaseResult, CheckResult, Measured, Problem
 from hooktrace.testing.check.spec import HookSpec
-from hooktrace.testing.check.stacks import where
 from hooktrace.testing.ranks import RankError
 
 STANDS = """Current thread 0x01 (most recent call first):

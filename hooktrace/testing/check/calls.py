@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from .rank import Context
 
 _CAP_MB = 0.008
-_ONE_BUCKET_MB = 25.0
 
 
 class KnownGradients(nn.Module):
@@ -58,7 +57,7 @@ class KnownGradients(nn.Module):
 class DdpCall:
     """A DDP model with the hook, traced; all ranks make the same calls.
 
-    It has many small buckets, unless these are known to hang.  ``passes``: backward passes a step,
+    It has many small buckets.  ``passes``: backward passes a step,
     all but the last under ``no_sync``.  ``longest_s``: sleep up to that long before each gradient.
     ``options``: DDP's; with ``find_unused_parameters`` it leaves out those without gradients.
     """
@@ -81,8 +80,7 @@ class DdpCall:
         for parameter in model.parts if longest_s else ():
             parameter.register_hook(lambda gradient: time.sleep(random.random() * longest_s))
         self._shapes, self._dtype = shapes, dtype
-        cap = _ONE_BUCKET_MB if context.one_bucket else _CAP_MB
-        self.ddp = DistributedDataParallel(model, bucket_cap_mb=cap, **options)
+        self.ddp = DistributedDataParallel(model, bucket_cap_mb=_CAP_MB, **options)
         self.register()
 
     def register(self) -> None:

@@ -63,13 +63,11 @@ def gradients(phase: str, number: int, shapes: Shapes, ranks: int, who: Who) -> 
     """
     lengths = lengths_of_shapes(shapes)
     rows = torch.zeros(ranks, sum(lengths))
-    if phase in ("rest", "end", "zeros"):
-        return rows
     if phase in ("first", "fresh", "same"):
         made = _chosen(lengths, 0 if phase == "same" else number)
         rows[slice(None) if isinstance(who, str) else who] = made
-        return rows
-    rows = torch.stack([_ordinary(shapes, rank, number) for rank in range(ranks)])
+    elif phase not in ("rest", "end", "zeros"):
+        rows = torch.stack([_ordinary(shapes, rank, number) for rank in range(ranks)])
     if phase in _LARGE:
         rows *= _LARGE[phase] / rows.abs().max()
     elif phase == "nan":

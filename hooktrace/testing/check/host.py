@@ -28,14 +28,13 @@ from torch.distributed.elastic.multiprocessing import Std
 
 from ...records.errors import UsageError
 from ..ranks import RankError, run_ranks
-from .rank import Context, run_rank
+from .rank import Context, run_rank, split, where
 from .result import CaseResult
 from .scenarios import Scenario, chosen
-from .stacks import split, where
 
 _IMPORT_S = 150.0
-_HANGS = 3
-"""Cases that may hang before the rest is left out: each costs its whole deadline."""
+_ENDS = {"hang", "registration"}
+"""What the other cases would most likely show again, a hang each time at its whole deadline."""
 
 _STACKS_S = 2.0
 """Ranks have that long to write their stacks after the deadline."""
@@ -63,13 +62,11 @@ def serve(directory: Path) -> Iterator[tuple[int, CaseResult]]:
     gc.freeze()  # so that a rank's collection at its end looks at its own objects alone
     for place, (hook, cases) in enumerate(zip(hooks, asked, strict=True)):
         context = Context(hook=hook, size=ranks, timeout_s=timeout_s)
-        hangs = 0
         for case in cases:
             began = time.monotonic()
             result = _run(case, context, directory)
             result.seconds = time.monotonic() - began
-            hangs += "hang" in result.kinds
-            is_last = hangs == _HANGS or "registration" in result.kinds
+            is_last = not result.kinds.isdisjoint(_ENDS)
             if is_last:
                 result.note = "the cases after this one were not run"
             yield place, result
@@ -77,7 +74,6 @@ def serve(directory: Path) -> Iterator[tuple[int, CaseResult]]:
                 break
             context.loses |= result.loses
             context.works |= case.key == "arithmetic" and result.status != "fail"
-            context.one_bucket |= not result.kinds.isdisjoint({"hang", "crash"})
 
 
 def _end_with_asker(directory: Path) -> None:

@@ -1,4 +1,7 @@
-"""One rank in one case: a process that the host forked, which runs the case and answers."""
+"""One rank in one case: a process that the host forked, which runs the case and answers.
+
+Where a hook's code stood is read from a traceback, or from faulthandler's dump of all threads.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,12 +26,12 @@ import torch.distributed as dist
 from ...fsdp.hooks import ScatterHook
 from ...records.anomalies import anomaly_kind
 from ...records.errors import HookError
+from ...staging.backward import ENGINE
 from ...tracing.tracer import Tracer
 from .oracles import OF_LOSSY, ORACLES, finite, verdict
 from .result import CaseResult, Problem
 from .runs import Run
 from .spec import HookSpec, is_sharded
-from .stacks import places
 
 _LINGER_S = 1.0
 """A rank that raised stays that long, so that the others do not fail for its lost connections."""
@@ -40,6 +44,17 @@ _WRAPPING = re.compile(
 
 _NAMES_A_DTYPE = re.compile(r"float16|half|dtype|floating-point|\bFloat\b", re.IGNORECASE)
 
+_PACKAGE = Path(__file__).resolve().parents[2]
+_DUMP = re.compile(r"^(?=Timeout \(|Fatal Python error|Current thread 0x|Thread 0x)", re.MULTILINE)
+_FRAME = re.compile(r'^ *File "(.*)", line (\d+),? in (.*)$', re.MULTILINE)
+_PLUMBING = re.compile(
+    r"/lib/python3[.\d]*/(?!(site|dist)-packages/)"
+    r"|/torch/(?!distributed/algorithms/(ddp_comm_hooks|model_averaging)/)"
+    rf"|^{re.escape(str(_PACKAGE))}/(?!hooks/)"
+    r"|^<(frozen|string)"
+)
+"""Files of frames that are not of a hook."""
+
 
 @dataclass(kw_only=True)
 class Context:
@@ -47,7 +62,6 @@ class Context:
 
     ``loses``: an earlier case found that results are not the average, but for what the wire
     explains; ``works``: one found that they are right, or lose no more than that.
-    ``one_bucket``: many buckets hung or crashed, so go on with one, to see what else is wrong.
     ``tracers``: of the models that were trained.
     """
 
@@ -57,7 +71,6 @@ class Context:
     result: CaseResult = field(default_factory=lambda: CaseResult(case=""))
     loses: bool = False
     works: bool = False
-    one_bucket: bool = False
     rank: int = 0
     tracers: list[Tracer] = field(default_factory=list)
 
@@ -149,3 +162,29 @@ def _find_exception(context: Context, error: Exception) -> None:
     elif "'NoneType'" in message and not (context.hook.make_state or is_sharded(context.hook.hook)):
         message += "; it may need a state: pass --state package.module:make_state"
     context.find(kind, message, fix="")
+
+
+def split(output: str) -> tuple[str, str]:
+    """Return what a rank printed, and the dump of its stacks after that."""
+    words, *dump = _DUMP.split(output, 1)
+    # A fatal error's stacks are followed by a list of extension modules.
+    return words, "".join(dump).partition("\nExtension modules:")[0].strip()
+
+
+def places(stacks: str) -> list[str]:
+    """Return the places in hooks, as ``function (file:line)``, that a traceback or a dump lists."""
+    return [
+        f"{function} ({file.rpartition('/')[2]}:{line})"
+        for file, line, function in _FRAME.findall(stacks)
+        if not _PLUMBING.search(file)
+    ]
+
+
+def where(dump: str) -> str:
+    """Return in a few words where a rank's threads stand, by its dump."""
+    if not dump:
+        return "no stacks"
+    waits = "in backward(), which waits for the hook's future"
+    nowhere = waits if ENGINE in dump else "no code of the hook runs"
+    threads = [places(stack)[:1] for stack in _DUMP.split(dump)]
+    return ", ".join(dict.fromkeys(f"in {place}" for own in threads for place in own)) or nowhere
