@@ -23,11 +23,11 @@ import msgspec
 from .base import Record
 from .bucket import BucketRecord
 from .content import ListedRecord
-from .lines import BucketsLine, BucketWriter, Losses, RunLine, SharedLine
+from .lines import BucketsLine, BucketWriter, Losses, SharedLine
 from .run import RunInfo
 from .step import StepRecord
 
-Line = BucketsLine | StepRecord | RunLine | ListedRecord | SharedLine | Losses
+Line = BucketsLine | StepRecord | RunInfo | ListedRecord | SharedLine | Losses
 """What a line may be, told apart by its ``kind``."""
 
 _decoder = msgspec.json.Decoder(Line)
@@ -52,7 +52,7 @@ class RecordEncoder:
 
     def record(self, record: Record) -> bytes:
         """Return the line of a record that is not a bucket."""
-        return _line(RunLine.of(record) if isinstance(record, RunInfo) else record)
+        return _line(record)
 
     def buckets(self, records: Iterable[BucketRecord]) -> bytes:
         """Return the lines of buckets, and of what they share and no line before has said."""

@@ -1,4 +1,4 @@
-"""What stands in a record file and nowhere else: four kinds of line, as they are read.
+"""What stands in a record file and nowhere else: three kinds of line, as they are read.
 
 All other lines are the records themselves.  The buckets of a step are a line of columns, each with
 a value for each bucket, so that a bucket takes few bytes and any engine can ask for a column.  What
@@ -28,22 +28,6 @@ from .bucket import (
     Transfer,
 )
 from .compression_error import ErrorRecord
-from .run import SCHEMA_VERSION, RunInfo
-
-
-class RunLine(RunInfo, frozen=True, kw_only=True, tag_field="kind", tag="run"):
-    """The first line of a file: the run, and the version of the records that follow."""
-
-    schema: Count
-
-    @classmethod
-    def of(cls, run: RunInfo) -> RunLine:
-        """Return the line of a run."""
-        return cls(schema=SCHEMA_VERSION, **asdict(run))
-
-    def record(self) -> RunInfo:
-        """Return the run."""
-        return RunInfo(**{name: getattr(self, name) for name in RunInfo.__struct_fields__})
 
 
 class Losses(Record, frozen=True, kw_only=True, tag="losses"):

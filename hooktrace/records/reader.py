@@ -21,7 +21,7 @@ from .bucket import AssignmentRecord
 from .codec import UNREADABLE, Line, decode_line, decode_lines
 from .content import LISTS, RankRecords, SkippedLine, joined
 from .files import open_regular
-from .lines import BucketsLine, Losses, RunLine, Shared, SharedLine
+from .lines import BucketsLine, Losses, Shared, SharedLine
 from .run import SCHEMA_VERSION, RunInfo
 from .step import StepRecord
 
@@ -96,9 +96,8 @@ class RecordReader:
         self._take_buckets = buckets or self._keep_buckets
         self._take_steps = steps or records.steps.extend
         self._take: dict[type, Callable[[Any], None]] = {
-            RunLine: self._run,
+            RunInfo: self._run,
             Losses: self._losses,
-            SharedLine: self._is_shared,
             **{kind: getattr(records, name).append for kind, name in LISTS.items()},
         }
         self._number = 0
@@ -128,15 +127,15 @@ class RecordReader:
         """Take what lines say; raises before it takes any."""
         if not lines:
             return
-        if type(lines[0]) is RunLine:
+        if type(lines[0]) is RunInfo:
             self._run(lines[0])
         buckets = [line for line in lines if type(line) is BucketsLine]
         rest = [line for line in lines if type(line) is not BucketsLine]
         steps = [line for line in rest if type(line) is StepRecord]
-        others = [line for line in rest if type(line) is not StepRecord]
-        self._shared |= {line.number: line for line in others if type(line) is SharedLine}
+        self._shared |= {line.number: line for line in rest if type(line) is SharedLine}
+        others = [line for line in rest if type(line) not in {StepRecord, SharedLine}]
         for line in others:
-            if type(line) is RunLine and line is not lines[0]:
+            if type(line) is RunInfo and line is not lines[0]:
                 raise ValueError("what follows may be another run's")
             if type(line) is AssignmentRecord and max(_elements(line), default=0) > _MOST_ELEMENTS:
                 raise ValueError("a parameter has more elements than any memory holds")
@@ -161,13 +160,9 @@ class RecordReader:
     def _keep_buckets(self, lines: Sequence[BucketsLine], shared: Shared) -> None:
         self._records.buckets += [one for line in lines for one in line.records(shared)]
 
-    def _is_shared(self, line: SharedLine) -> None:
-        """Do nothing more: it is known since its block was."""
-
-    def _run(self, line: RunLine) -> None:
-        if line.schema != SCHEMA_VERSION:
-            raise StopReadingError(_other_schema(line.schema))
-        run = line.record()
+    def _run(self, run: RunInfo) -> None:
+        if run.schema != SCHEMA_VERSION:
+            raise StopReadingError(_other_schema(run.schema))
         if self._records.run not in (None, run):
             raise StopReadingError("a second run begins here; keep each rank's file on its own")
         self._records.run = run

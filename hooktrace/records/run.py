@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from .base import Count, Ns, Rank, RankCount, Record, WallNs
 
 SCHEMA_VERSION = 7
@@ -18,6 +20,7 @@ class RunInfo(Record, frozen=True, kw_only=True, tag="run"):
     ``wall_anchor_ns`` (``time.time_ns``) and ``host_anchor_ns`` (``time.perf_counter_ns``) were
     read at the same moment, once per process.  ``cores``: on which the process may run;
     ``threads``: of torch for one operation; ``None`` where it is not known, as in older files.
+    ``schema``: the version of the records that follow in a file, which always says it.
     """
 
     run_id: str
@@ -32,6 +35,7 @@ class RunInfo(Record, frozen=True, kw_only=True, tag="run"):
     wall_anchor_ns: WallNs
     cores: Count | None = None
     threads: Count | None = None
+    schema: Count = msgspec.field(default_factory=lambda: SCHEMA_VERSION)
 
     def wall_ns(self, host_ns: int) -> int:
         """Turn a record's host time into ns since the Unix epoch."""

@@ -10,7 +10,14 @@ import pytest
 from msgspec import inspect
 from msgspec.structs import replace
 
-from hooktrace.records import BucketRecord, ErrorRecord, RunInfo, SkewRecord, StepRecord
+from hooktrace.records import (
+    SCHEMA_VERSION,
+    BucketRecord,
+    ErrorRecord,
+    RunInfo,
+    SkewRecord,
+    StepRecord,
+)
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.content import LISTS, RankRecords
 from hooktrace.records.lines import Losses
@@ -20,6 +27,7 @@ from .text import decode, encode
 
 _numbers = count(1)
 _OWN: dict[type, dict[str, Any]] = {
+    RunInfo: {"schema": SCHEMA_VERSION},
     SkewRecord: {"rank": 4, "ranks": (4, 6), "arrivals_ns": (0, 7)},
 }
 
