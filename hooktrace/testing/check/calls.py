@@ -125,13 +125,12 @@ class FsdpCall:
 
     def run(self, who: Who = "each", dtype: torch.dtype = torch.float32) -> Run:
         """Return a run of a unit of its own."""
-        size, one = self._ranks, (self._part,)
+        size, one, whole = self._ranks, (self._part,), (self._part,) * self._ranks
         more = f", parts of {self._part}{', beside a larger unit' * self._beside}"
         if isinstance(self._hook, ScatterHook):
-            of, kind = ((one,) * size, one, size, self._divisor), "wrong_gradients"
+            run = Run(self, who, (one,) * size, one, size, self._divisor, dtype, more)
         else:
-            of, kind = ((one,), one * size, size, 1.0), "wrong_parameters"
-        run = Run(self, who, *of, dtype, more, kind)
+            run = Run(self, who, (one,), whole, size, 1.0, dtype, more, "wrong_parameters")
         self._unit = run.name
         return run
 
