@@ -28,6 +28,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ...fsdp.hooks import Gathering, Reduction, ScatterHook
+from ...records import Transfer
 from ...staging.driver import run_synchronously
 from ...tracing.trace import instrument
 from ...tracing.tracer import Tracer
@@ -91,7 +92,17 @@ class DdpCall:
     def run(self, who: Who = "each") -> Run:
         """Return a run of the model."""
         size, lengths = self._context.size, lengths_of_shapes(self._shapes)
-        return Run(self, who, self._shapes, lengths, size, float(size), self._dtype)
+        return Run(
+            self, who, self._shapes, lengths, size, float(size), self._dtype, sent=self._sent
+        )
+
+    def _sent(self, first: int) -> tuple[list[Transfer], int]:
+        """Return what a staged hook has sent since a step, and of how many elements."""
+        self.tracer.flush()
+        buckets = [bucket for bucket in self.tracer.buckets() if bucket.step >= first]
+        known = [bucket for bucket in buckets if bucket.wire_bytes is not None]
+        sent = [transfer for bucket in known for transfer in bucket.transfers]
+        return sent, sum(bucket.numel for bucket in known)
 
     def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Train one step and return its gradients, and all ranks' own ones."""

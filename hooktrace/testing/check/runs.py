@@ -24,6 +24,7 @@ from functools import cached_property
 import torch
 
 from ...probes.wire import FlightRecorder, UnknownError
+from ...records import Transfer
 from .gradients import Shapes, Who, gradients, lengths_of_shapes
 from .result import Measured
 from .wire_format import NOT_KNOWN, WireFormat, format_of
@@ -83,7 +84,8 @@ class Run:
     ``call``: the hook.  ``who``: whose gradients are not zero.  ``shapes``: of what each rank
     gives.  ``lengths``: of the parameters in a result.  ``divisor``: of the sum over ``ranks``.
     ``dtype``: of the gradients.  ``more``: what else is particular.  ``wrong``: the kind of anomaly
-    that a wrong result is.
+    that a wrong result is.  ``sent``: what of several rounds torch's recorder does not know: since
+    a step, and of how many gradient elements.
     """
 
     call: Call
@@ -95,6 +97,7 @@ class Run:
     dtype: torch.dtype = torch.float32
     more: str = ""
     wrong: str = "wrong_gradients"
+    sent: Callable[[int], tuple[list[Transfer], int]] = lambda first: ([], 0)
     steps: list[Step] = field(default_factory=list)
     wire: WireFormat = NOT_KNOWN
 
@@ -119,13 +122,15 @@ class Run:
                 # A hook had better lose that too.
                 owed = owed if owed.isfinite().all() else torch.zeros_like(owed)
             self.steps.append(Step(number, phase, result.double(), average, owed, began_ns))
-        sent = self.steps[max(self.active[0].number, _REBUILT) :]
-        numel = sum(lengths_of_shapes(self.shapes)) * len(sent)
+        first = max(self.active[0].number, _REBUILT)
+        numel = sum(lengths_of_shapes(self.shapes)) * len(self.steps[first:])
+        issued = []
         with contextlib.suppress(UnknownError):
-            issued = FlightRecorder().issued(sent[0].began_ns, time.time_ns())
-            transfers = [one.transfer for one in issued if one.transfer is not None]
-            if 0 < len(transfers) == len(issued):
-                self.wire = format_of(transfers, numel, self.ranks)
+            issued = FlightRecorder().issued(self.steps[first].began_ns, time.time_ns())
+        transfers = [one.transfer for one in issued if one.transfer is not None]
+        if not 0 < len(transfers) == len(issued):
+            transfers, numel = self.sent(first)
+        self.wire = format_of(transfers, numel, self.ranks) if numel else NOT_KNOWN
 
     def of(self, *phases: str) -> list[Step]:
         """Return the steps of some phases."""

@@ -56,7 +56,7 @@ class WireFormat(NamedTuple):
 
 
 NOT_KNOWN: Final = WireFormat(0, "unknown", None)
-"""What is on the wire if torch's recorder does not tell."""
+"""What is on the wire if neither torch nor hooktrace tells."""
 
 
 def format_of(transfers: Iterable[Transfer], numel: int, ranks: int) -> WireFormat:

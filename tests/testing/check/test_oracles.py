@@ -12,7 +12,6 @@ from hooktrace.testing.check.gradients import CHOSEN, MANY, Phases, Who, lengths
 from hooktrace.testing.check.oracles import OF_LOSSY, ORACLES, Flaw, verdict
 from hooktrace.testing.check.runs import Run
 from hooktrace.testing.check.scenarios import asked_of
-from hooktrace.testing.check.wire_format import format_of
 
 from .invented import RIGHT, WRONG, Bucket, Hook, before, mean, times
 
@@ -56,10 +55,12 @@ def _run_of(hook: Hook, who: Who, size: int, phases: Phases) -> Run:
             bucket.sent.clear()
         return result, rows
 
-    run = Run(call, who, MANY, LENGTHS, size, float(size))
+    def known(first: int) -> tuple[list[Transfer], int]:
+        late = [transfer for of_step in sent[first:] for transfer in of_step]
+        return late, sum(LENGTHS) * len(sent[first:]) if late else 0
+
+    run = Run(call, who, MANY, LENGTHS, size, float(size), sent=known)
     run.play(*phases)
-    if late := [transfer for of_step in sent[2:] for transfer in of_step]:
-        run.wire = format_of(late, sum(LENGTHS) * len(sent[2:]), size)
     return run
 
 
