@@ -65,6 +65,9 @@ _STEPS = 100
 
 Times = Mapping[str, Sequence[float]]
 
+_stores = count()
+"""Numbers of stores, the same on all ranks: of each turns, for a model may have new ones."""
+
 
 class Plan(msgspec.Struct, frozen=True):
     """What is asked of one start of a job.
@@ -176,7 +179,7 @@ class Turns:
         self._steps, self._is_over = 0, False
         self._events: list[Any] = []
         # Held from now on: the script may destroy its group before all is said.
-        self._store = _store(said["number"])
+        self._store = _store(next(_stores))
         self._begins: list[int] = []
         self._turns: list[tuple[str, int]] = []
         self._peaks: list[int] = []

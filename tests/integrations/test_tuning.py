@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,29 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(seen["begins"]) == 5 * TURN + 1
     assert seen["turns"] == [[label, TURN * i] for i, label in enumerate(had)]
     assert (sum(seen["sizes"]), seen["peaks"]) == (80, [0, 1, 2, 3, 4, 5])
+
+
+def test_new_turns_of_a_model_are_asked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What rank 0 said of the turns before, of a script that registers late, is no answer."""
+    monkeypatch.setenv(WHERE, str(tmp_path / "start"))
+    monkeypatch.setattr(Turns, "main", None)
+    store = dist.HashStore()
+    store.set_timeout(timedelta(seconds=0.2))
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        for rank in (0, 1):
+            turns = Turns(torch.nn.Linear(4, 4), Plan(2, 0.0, 60.0), {"number": 1})
+            monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
+            for _ in range(TURN):
+                turns.step()
+            if rank == 0:
+                turns.step()
+        with pytest.raises(RuntimeError, match="imeout"):
+            turns.step()
+    finally:
+        dist.destroy_process_group()
 
 
 def test_a_hook_that_does_more_than_average_is_refused(
