@@ -20,7 +20,7 @@ def test_a_torch_that_is_another_one(
 
     monkeypatch.setattr(sharded, "_said", [])
     monkeypatch.setattr(ending, "model_seen", lambda: None)
-    sharded.watch(ModuleType("torch.elsewhere"), sharded.trace_from)()
+    sharded.watch(ModuleType("torch.elsewhere"), sharded.trace_from)
     for _ in range(2):
         sharded._tell(refuses, nn.Linear(1, 1))
     elsewhere, refused = caplog.messages

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
 from hooktrace.hooks import OptimizerHookState, allreduce_hook, hook_then_optimizer
 from hooktrace.integrations.tuning import OWN, TURN, WHERE, Plan, Turns, does_more, take, turn_times
 from hooktrace.integrations.tuning import rounds as of_rounds
+from hooktrace.staging import devices
 
 
 def turns(steps: Mapping[str, float], rounds: int, *, seconds: float = 0.0) -> list[str]:
@@ -92,6 +94,43 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(seen["begins"]) == 5 * TURN + 1
     assert seen["turns"] == [[label, TURN * i] for i, label in enumerate(had)]
     assert (sum(seen["sizes"]), seen["peaks"]) == (80, [0, 1, 2, 3, 4, 5])
+
+
+class FakeEvent:
+    """The device comes by 1.5 ms after the one before."""
+
+    made = count()
+
+    def __init__(self, device: torch.device) -> None:
+        self.at_ms = 1.5 * next(self.made)
+
+    def record(self, stream: object) -> None:
+        """Be recorded on a stream."""
+
+    def synchronize(self) -> None:
+        """Have been passed."""
+
+    def elapsed_time(self, other: FakeEvent) -> float:
+        """Return ms from this one to another one."""
+        return other.at_ms - self.at_ms
+
+
+def test_a_device_tells_when_steps_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, from turn to turn, and none of the host's times."""
+    monkeypatch.setenv(WHERE, str(tmp_path / "start"))
+    monkeypatch.setattr(Turns, "main", None)
+    monkeypatch.setattr(devices, "has_events", lambda _: True)
+    monkeypatch.setattr(devices, "current_stream", lambda _: None)
+    monkeypatch.setattr(devices, "new_event", FakeEvent)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        turns = Turns(torch.nn.Linear(4, 4), Plan(5, 0.0, 60.0), {"number": 1})
+        for _ in range(3 * TURN + 1):
+            turns.step()
+    finally:
+        dist.destroy_process_group()
+    seen = json.loads((tmp_path / "start-rank00000.json").read_text())
+    assert seen["begins"] == [1_500_000 * step for step in range(3 * TURN + 1)]
 
 
 def test_new_turns_of_a_model_are_asked_anew(
