@@ -29,5 +29,4 @@ class HooktraceInstrumentor:
         start.begin(telemetry=True)
 
     def uninstrument(self, **options: Any) -> None:
-        """Trace no further models."""
-        start.end()
+        """Do nothing: what is traced stays so until the process ends."""

@@ -1,6 +1,6 @@
 """Methods of torch's classes with something around them; needs no torch.
 
-replace(owner, name, make) --> owner.name = make(original), and what undoes it
+replace(owner, name, make) --> owner.name = make(original)
 when_made(DDP, then)       --> then(model), once a model has its reducer
 make_with_cap(DDP, cap_of) --> DDP(module, bucket_cap_mb=...)
 """
@@ -18,24 +18,20 @@ logger = logging.getLogger("hooktrace")
 DDP, FSDP = "torch.nn.parallel.distributed", "torch.distributed.fsdp"
 """The modules of the classes."""
 
-Undo = Callable[[], object]
 
-
-def replace(owner: Any, name: str, make: Callable[[Any], Any], missing: str = "") -> Undo:
+def replace(owner: Any, name: str, make: Callable[[Any], Any], missing: str = "") -> None:
     """Put what ``make`` makes of an attribute in its place.
 
     Where there is none nothing is done; ``missing`` says then what hooktrace cannot see.
     """
     original = None if owner is None else getattr(owner, name, None)
-    if original is None:
-        if missing:
-            logger.warning("this version of torch %s in a way that hooktrace cannot see", missing)
-        return lambda: None
-    setattr(owner, name, functools.wraps(original)(make(original)))
-    return lambda: setattr(owner, name, original)
+    if original is not None:
+        setattr(owner, name, functools.wraps(original)(make(original)))
+    elif missing:
+        logger.warning("this version of torch %s in a way that hooktrace cannot see", missing)
 
 
-def when_made(ddp: Any, then: Callable[[Any], object]) -> Undo:
+def when_made(ddp: Any, then: Callable[[Any], object]) -> None:
     """Have ``then`` called with each DDP model that is made; what it raises is logged."""
 
     def telling(make_reducer: Any) -> Any:
@@ -49,7 +45,7 @@ def when_made(ddp: Any, then: Callable[[Any], object]) -> Undo:
 
         return _ddp_init_helper
 
-    return replace(ddp, "_ddp_init_helper", telling, "makes DDP models")
+    replace(ddp, "_ddp_init_helper", telling, "makes DDP models")
 
 
 def make_with_cap(ddp: Any, cap_of: Callable[[], float | None]) -> None:

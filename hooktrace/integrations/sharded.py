@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .patches import Undo, replace
+from .patches import replace
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,26 +30,18 @@ _FSDP1 = (
 _said: list[str] = []
 
 
-def watch(fsdp: ModuleType, settled: Callable[[nn.Module], None]) -> Undo:
-    """Have sharded models traced; returns what ends that.
+def watch(fsdp: ModuleType, settled: Callable[[nn.Module], None]) -> None:
+    """Have sharded models traced.
 
     ``fsdp``: torch.distributed.fsdp, which has been imported.  ``settled``: ``trace_from``, or what
     else is called with a root that is being called; what it raises is logged.
     """
     state = sys.modules.get(f"{fsdp.__name__}._fully_shard._fsdp_state")
     kind = getattr(state, "FSDPState", None)
-    undo = [
-        replace(getattr(fsdp, "FullyShardedDataParallel", None), "__init__", _warning),
-        replace(kind, "_lazy_init", _telling(settled), "settles the root of a sharded model"),
-        # A script may make the default tracer of its own before any model is called.
-        replace(kind, "init", _choosing),
-    ]
-
-    def end() -> None:
-        for one in undo:
-            one()
-
-    return end
+    replace(getattr(fsdp, "FullyShardedDataParallel", None), "__init__", _warning)
+    replace(kind, "_lazy_init", _telling(settled), "settles the root of a sharded model")
+    # A script may make the default tracer of its own before any model is called.
+    replace(kind, "init", _choosing)
 
 
 def _warning(original: Any) -> Any:

@@ -28,7 +28,7 @@ FOLDER = str(Path(__file__).with_name("python_path"))
 Patch = Callable[[ModuleType], object]
 """Given one of torch's modules, of which little more has been imported by now."""
 
-_undo: list[Callable[[], object]] = []
+_begun: list[bool] = []
 
 
 def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
@@ -39,9 +39,12 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
     ``name``: of the run's folder, where no exporter is asked for.  ``telemetry``: export to
     OpenTelemetry too then.
     """
-    if _undo:
+    if _begun:
         return
-    _reach_children()
+    _begun.append(True)
+    paths = os.environ.get("PYTHONPATH")  # of children
+    if FOLDER not in (paths or "").split(os.pathsep):
+        os.environ["PYTHONPATH"] = FOLDER if not paths else f"{FOLDER}{os.pathsep}{paths}"
     if ending.MEASURED in os.environ:
         from . import tuning
 
@@ -61,29 +64,7 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
         else:
             waited[module] = patch
     if waited:
-        finder = _Finder(waited)
-        sys.meta_path.insert(0, finder)
-        _undo.append(finder.leave)
-
-
-def end() -> None:
-    """Trace no models that are made from now on, here and in children."""
-    while _undo:
-        _undo.pop()()
-
-
-def _reach_children() -> None:
-    paths = os.environ.get("PYTHONPATH")
-    if FOLDER not in (paths or "").split(os.pathsep):
-        os.environ["PYTHONPATH"] = FOLDER if not paths else f"{FOLDER}{os.pathsep}{paths}"
-    _undo.append(_leave_children)
-
-
-def _leave_children() -> None:
-    left = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p != FOLDER]
-    os.environ["PYTHONPATH"] = os.pathsep.join(left)
-    if not left:
-        del os.environ["PYTHONPATH"]
+        sys.meta_path.insert(0, _Finder(waited))
 
 
 class _Finder:
@@ -100,17 +81,12 @@ class _Finder:
         if patch is None:
             return None
         if not self._waited:
-            self.leave()
+            sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         loader: Any = None if spec is None else spec.loader
         if loader is not None:
             loader.exec_module = functools.partial(_execute, loader.exec_module, patch)
         return spec
-
-    def leave(self) -> None:
-        """Find nothing any more."""
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
 
 
 def _execute(execute: Patch, patch: Patch, module: ModuleType) -> None:
@@ -123,7 +99,7 @@ def _patch_ddp(module: ModuleType) -> None:
     ddp = module.DistributedDataParallel
     if BUCKET_CAP_MB.variable in os.environ:
         patches.make_with_cap(ddp, BUCKET_CAP_MB.read)
-    _undo.append(patches.when_made(ddp, _know))
+    patches.when_made(ddp, _know)
 
 
 def _know(ddp: Any) -> None:
@@ -134,4 +110,4 @@ def _know(ddp: Any) -> None:
 
 def _patch_fsdp(module: ModuleType) -> None:
     """Have sharded models known when they are called first."""
-    _undo.append(sharded.watch(module, sharded.trace_from))
+    sharded.watch(module, sharded.trace_from)
