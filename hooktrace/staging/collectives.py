@@ -172,8 +172,7 @@ class AllGather(_IntoOutput):
 class AllToAll(_IntoOutput):
     """Send part j of ``tensor`` to rank j; the hook gets the parts from all ranks, concatenated.
 
-    Parts are equal along the first dimension, unless ``input_splits`` (rows for each rank) and
-    ``output_splits`` (rows from each rank) say otherwise.
+    Parts have equal rows, or ``input_splits`` for and ``output_splits`` from each rank.
     """
 
     __slots__ = ("input_splits", "output_splits")
@@ -193,9 +192,9 @@ class AllToAll(_IntoOutput):
         self.input_splits = None if input_splits is None else list(input_splits)
 
     def describe(self) -> Collective | None:
-        """Return what is known; ``send_recv`` is the kind where all of it goes to one other rank.
+        """Return what is known; the kind is ``send_recv`` where all goes to one other rank.
 
-        Parts of other sizes are an ``all_to_allv``, for which nccl-tests has no bus bandwidth.
+        Parts of several sizes are an ``all_to_allv``, which has no bus bandwidth.
         """
         known = super().describe()
         if known is None or self.input_splits is None:
@@ -257,10 +256,7 @@ class ReduceScatter(_IntoOutput):
 
 
 class Broadcast(Operation):
-    """Copy ``tensor`` of global rank ``source`` to all ranks, in place.
-
-    Raises ``ValueError`` for a source that is not in the group.
-    """
+    """Copy ``tensor`` of global rank ``source``, one of the group, to all ranks, in place."""
 
     __slots__ = ("source",)
 

@@ -369,10 +369,7 @@ def new_future(tensor: torch.Tensor) -> Future:
 def raise_for(
     name: str, bucket: Any, call: BucketCall | None, stage: str, error: BaseException
 ) -> NoReturn:
-    """Put a hook's failure on the record, and raise a ``HookError`` that names hook and bucket.
-
-    What is no ``Exception``, as Ctrl-C, is raised as it is.
-    """
+    """Put a hook's failure on the record, and raise a ``HookError``; Ctrl-C is raised as it is."""
     if call is not None:
         call.failed(stage, error)
     if not isinstance(error, Exception):

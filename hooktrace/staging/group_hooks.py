@@ -80,10 +80,8 @@ _kinds: dict[Any, str] = {
 class SeenCollective:
     """One collective of a plain hook's call; times are host ns.
 
-    ``is_issued``: false where issuing it has raised, and nothing was sent.  ``arrived_ns``:
-    ``None`` until it has arrived.  ``has_end``: false where nothing will say when that is.
-    ``run``: ``None`` once that has ended, or the two would hold each other until Python looks for
-    such pairs.
+    ``is_issued``: false where issuing it has raised.  ``has_end``: false where nothing will say
+    when it arrives.  ``run``: ``None`` once that has ended, or the two would hold each other.
     """
 
     __slots__ = ("arrived_ns", "collective", "has_end", "is_issued", "issued_ns", "run")
@@ -117,10 +115,8 @@ class SeenCollective:
 
 
 _here: dict[int, PlainRun] = {}
-"""By thread: whose hook is called there, or whose collective arrived there last.
-
-Not thread-local: what is thread-local of a backend's thread is gone after each callback.
-"""
+"""By thread (what is thread-local of a backend's is gone after each callback): whose hook is called
+there, or whose collective arrived there last."""
 
 _callers: set[int] = set()
 """Threads that call hooks: what they issue otherwise is the script's own."""
@@ -129,7 +125,7 @@ _under_way: dict[int, PlainRun] = {}
 """Runs that have begun and not ended, by ``id``."""
 
 _MOST = 1024
-"""Threads, runs and collectives that are kept: of more, some are gone and nobody has said so."""
+"""Threads, runs and collectives that are kept: of more, some are gone."""
 
 
 def begin(run: PlainRun) -> None:
@@ -329,7 +325,7 @@ class OtherCall:
             self._done_ns = self._clock()
 
     def has_no_future(self, _error: Exception) -> None:
-        """Leave it: when it ends is not known."""
+        """Leave it."""
 
     def record(self) -> OtherCollective:
         """Return what is known of it."""

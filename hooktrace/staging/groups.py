@@ -48,9 +48,8 @@ _DEFAULT_GLOO_WORKERS = 2
 class GroupInfo:
     """What is known of one process group on one kind of device.
 
-    ``size``: number of ranks.  ``backend``: ``gloo``, ``nccl``, ...  ``workers``: how many
-    collectives it executes at once, first in first out, or 0 where that is unknown.
-    ``key`` names it in the drain.
+    ``workers``: how many collectives its ``backend`` executes at once, first in first out, or 0
+    where that is unknown.  ``key`` names it in the drain.
     """
 
     _keys = itertools.count()
@@ -143,11 +142,7 @@ def only_default_group() -> bool:
 
 
 def require_member(owner: str, name: str, group: object) -> None:
-    """Check a state's argument: ``None``, or a process group that this rank is in.
-
-    Raises ``ValueError`` for what ``dist.new_group`` gives a rank outside, ``TypeError`` for what
-    is no process group.
-    """
+    """Raise ``ValueError`` for a group that this rank is not in, ``TypeError`` for what is none."""
     if group is None or isinstance(group, dist.ProcessGroup):
         return
     if group == dist.GroupMember.NON_GROUP_MEMBER:

@@ -47,9 +47,8 @@ HOOK_SIGNATURE = inspect.Signature(
 class StagedHook:
     """A DDP communication hook made of a generator function; see ``staged``.
 
-    Pickles by reference, like a function, so it must be importable from its module; one that a
-    function made (``bind``, ``composed``) pickles as the call that made it.  ``has_plain``: it
-    runs a hook inside of which only the future is seen.
+    Pickles by reference, like a function; one that a function made (``bind``, ``composed``) as the
+    call that made it.  ``has_plain``: it runs a hook inside of which only the future is seen.
     """
 
     __name__: str
@@ -115,10 +114,7 @@ class StagedHook:
         return f"<staged hook {self.__qualname__}>"
 
     def bind(self, **options: Any) -> StagedHook:
-        """Return this hook with options other than the defaults.
-
-        DDP calls a hook with two arguments and does not take a ``functools.partial``; this takes
-        its place: ``quantization_perchannel_hook.bind(bucket_size=128)``.
+        """Return this hook with other options: ``average_hook.bind(bucket_size=128)``.
 
         Raises ``TypeError`` for an option that the hook does not have.
         """
@@ -295,11 +291,9 @@ def composed(
 ) -> StagedHook:
     """Return a staged hook whose generator function runs ``hook`` with ``steps_of``.
 
-    It is multi-round if ``hook`` is, and checks its state as ``hook`` does.  ``name``: of the
-    parts, such as ``fp16_compress_wrapper(powerSGD_hook)``.  ``made_by``: the function and the
-    arguments that make this very hook, by which it pickles.
-
-    Raises ``TypeError`` for what is no hook, and for a traced one.
+    It is multi-round if ``hook`` is, and checks its state as ``hook`` does.  ``made_by``: the
+    function and the arguments that make this very hook, by which it pickles.  Raises ``TypeError``
+    for what is no hook, and for a traced one.
     """
     if not callable(hook):
         raise TypeError(

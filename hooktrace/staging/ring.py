@@ -3,11 +3,8 @@
     training thread, callbacks --push--> Ring --pop--> drain: entry.assemble(assembler)
 
 An entry is a record, which goes out as it is, or has ``assemble(assembler)``, which tells what
-becomes of it in the drain's thread.  Calls, steps, what probes find and ``Loss`` have it.
-
-An entry that does not fit is dropped and counted; its ``let_go``, if it has one, gives back what
-others can use again.  ``deque.append`` and ``popleft`` are atomic, so the producer takes no lock
-unless it has to count a loss.
+becomes of it.  One that does not fit is dropped and counted; its ``let_go``, if it has one, gives
+back what others can use again.
 """
 
 from __future__ import annotations
@@ -21,10 +18,7 @@ if TYPE_CHECKING:
 
 
 class Loss(NamedTuple):
-    """Stands for what could not be recorded.
-
-    ``reason``: one of ``LOSSES``; ``why``: what happened, for the first warning.
-    """
+    """Stands for what could not be recorded; ``reason``: one of ``LOSSES``."""
 
     reason: str
     why: str
@@ -40,11 +34,7 @@ class Loss(NamedTuple):
 
 
 class Ring:
-    """A bounded first-in-first-out buffer for many producers and one consumer.
-
-    ``capacity`` is the number of entries held at most.  Under several producers it may be passed
-    by as many entries as there are producers; it never blocks.
-    """
+    """A bounded first-in-first-out buffer for many producers, who may pass it by one entry each."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity

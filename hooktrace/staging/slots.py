@@ -319,8 +319,7 @@ def _is_plain(value: Any) -> bool:
 class LayoutTracker:
     """Finds the slot of a bucket for one traced hook, on any number of models.
 
-    ``name_model`` gives the n-th model (from 0) that this hook meets its name.  ``sink`` gets the
-    layout of each rebuild, when its last bucket was seen.
+    ``name_model``: names the n-th model (from 0) that it meets.  ``sink``: gets the layouts.
     """
 
     def __init__(self, hook: str, name_model: Callable[[int], str], sink: Tracer) -> None:
@@ -375,7 +374,7 @@ class LayoutTracker:
     def _number(self, bucket: GradBucketLike) -> int:
         """Return how many buckets of its model came before an unnumbered one in this pass.
 
-        Two models in one pass are told apart by their dtypes, unless they have none in common.
+        Two models in one pass are told apart by the dtypes that they have in common.
         """
         task, kind = current_pass(), kind_of(bucket)
         before, kinds = self._unnumbered

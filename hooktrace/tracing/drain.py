@@ -65,10 +65,7 @@ class Drain:
             return self._turn.wait_for(lambda: self._ended or self._served >= ticket, timeout_s)
 
     def stop(self, timeout_s: float) -> bool:
-        """Work once more and end; false when the deadline passed first.
-
-        Without a running thread this happens at once, on the caller's.
-        """
+        """Work once more and end; false when the deadline passed first."""
         with self._turn:
             self._stopping = True
             self._turn.notify_all()
@@ -114,8 +111,7 @@ _KEPT_OF_A_KIND = 1000
 class RecentRecords:
     """Keeps the last steps with their buckets, and the last records of each other kind.
 
-    ``max_steps`` and ``max_buckets`` bound the memory: the oldest step goes when either is passed.
-    Safe from several threads.
+    The oldest step goes when ``max_steps`` or ``max_buckets`` is passed.  Any thread may ask.
     """
 
     def __init__(self, max_steps: int, max_buckets: int) -> None:
@@ -146,11 +142,6 @@ class RecentRecords:
         with self._lock:
             return list(self._steps)
 
-    def durations(self, model: str) -> list[int]:
-        """Return how long the kept buckets of a model took, ns."""
-        kept = [buckets for step, buckets in self.steps() if step.model == model]
-        return [bucket.done_ns - bucket.ready_ns for buckets in kept for bucket in buckets]
-
     def of(self, kind: type[R]) -> list[R]:
         """Return the kept records of a kind that is no step or bucket, oldest first."""
         with self._lock:
@@ -159,8 +150,7 @@ class RecentRecords:
 
 _ENTRIES_PER_PORTION = 128
 _BREATH_S = 0.0002
-"""So long the drain sleeps between portions: a training thread that waits for the interpreter lock
-gets it at once, and not after the switch interval of 5 ms."""
+"""Between portions: a training thread gets the interpreter lock then, and waits for no 5 ms."""
 
 
 class Pipeline:

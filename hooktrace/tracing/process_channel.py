@@ -319,7 +319,7 @@ EXIT_CODE = 75
 """Of a process that ``on_hang="abort"`` ends: a failure that may pass when it is tried again."""
 
 _LAST_FLUSH_S = 5.0
-"""What was recorded has that long to reach the exporters before a process is ended."""
+"""What was recorded has that long to reach the exporters before the end."""
 
 _ENOUGH = 20
 """Buckets of a model that say what is usual."""
@@ -334,7 +334,6 @@ class TracerHangs:
         self._tracer = tracer
         self._on_hang = on_hang
         self.pauses = Pauses()
-        """Open where somebody has said that it may take long now."""
 
     @property
     def paused(self) -> bool:
@@ -351,10 +350,7 @@ class TracerHangs:
         return durations[len(durations) * 99 // 100] if len(durations) >= _ENOUGH else None
 
     def hear_of_hang(self, record: HangRecord, *, speaks: bool) -> None:
-        """Take a record: into the ring, and on as ``on_hang`` says.
-
-        ``speaks``: of the ranks of this host it is the one to log it; all are told the same.
-        """
+        """Take a record, and do as ``on_hang`` says; ``speaks``: for all ranks of this host."""
         self._tracer.push(record)
         said = f"hang: {record.message}"
         if record.ended_after_ns is None:

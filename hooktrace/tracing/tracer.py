@@ -185,8 +185,7 @@ class Tracer:
     def start(self) -> None:
         """Start the drain's thread, if it does not run yet; called by the first hook.
 
-        A closed tracer stays closed.  Where the system gives no thread, recording is switched off,
-        and training goes on untraced.
+        Where the system gives no thread, training goes on untraced.
         """
         with self._lock:
             if self.started or self.state is State.CLOSED:
@@ -238,10 +237,9 @@ class Tracer:
             group_hooks.forget_window(self)
 
     def losses(self) -> dict[str, int]:
-        """Return how many records were lost, by reason; empty when none was.
+        """Return how many records were lost, by reason: ``hooktrace.records.losses.LOSSES``.
 
-        ``LOSSES`` in ``hooktrace.records.losses`` has the reasons, each with its meaning and a
-        fix.  An exporter's own losses follow its name: ``record_file_buckets``.
+        An exporter's own losses follow its name: ``record_file_buckets``.
         """
         return dict(self._pipeline.losses.published)
 
@@ -256,7 +254,7 @@ class Tracer:
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until all that was recorded is exported; false when the timeout passed first.
 
-        A step counts once its last bucket is there, on a device once the device has passed it.
+        On a device that is what the device has passed.
         """
         if not self.started or self.state is State.CLOSED:
             return True
@@ -412,7 +410,8 @@ class Tracer:
 
     def bucket_durations(self, model: str) -> list[int]:
         """Return how long the kept buckets of a model took, ns; waits for nothing."""
-        return self._recent.durations(model)
+        kept = [buckets for step, buckets in self._recent.steps() if step.model == model]
+        return [bucket.done_ns - bucket.ready_ns for buckets in kept for bucket in buckets]
 
 
 class TracedModels:
@@ -524,10 +523,9 @@ _making = new_lock()
 
 
 def default_tracer() -> Tracer:
-    """Return the tracer that ``trace()`` uses when it is given none.
+    """Return the tracer that ``trace()`` uses when it is given none, made on first use.
 
-    It is made on first use, set up from ``HOOKTRACE_*`` environment variables, and made anew when
-    it was closed.
+    It is set up from ``HOOKTRACE_*`` environment variables, and made anew when it was closed.
     """
     global _default  # noqa: PLW0603  # the one process-wide tracer
     with _making:
