@@ -8,22 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..staging import group_hooks
-from .schedule import Schedule
+from .schedule import FIRST, Schedule
 from .step_sampler import CallStart, Part
 
 if TYPE_CHECKING:
     from ..tracing.tracer import Tracer
-
-_FIRST_STEP = 2
-"""The first after DDP has rebuilt its buckets."""
 
 
 class OtherSampler(Part):
     """Step 2 of a model, and each ``every``-th one."""
 
     def __init__(self, every: int) -> None:
-        self._schedule = Schedule(0, every)
-        self.next_step = _FIRST_STEP
+        self._schedule = Schedule(0, every, burst=FIRST)
+        self.next_step = FIRST.start
 
     def enter(self, start: CallStart, sink: Tracer) -> bool:
         """Take note of the first bucket of a step at or after ``next_step``."""
@@ -34,6 +31,6 @@ class OtherSampler(Part):
         """Take note of the first bucket of a step, without the rest of its call."""
         group_hooks.end_window(self, ready_ns)
         self.next_step = self._schedule.next_after(step)
-        if step == _FIRST_STEP or self._schedule.turn(step) is not None:
+        if self._schedule.turn(step) is not None:
             group_hooks.open_window(self, tracer, model, step, ready_ns)
             self.next_step = step + 1

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 OFF = sys.maxsize
 """No step is ever as late as this."""
 
+FIRST = range(2, 3)
+"""The first step after DDP has rebuilt its buckets."""
+
 
 @dataclass(slots=True)
 class Schedule:

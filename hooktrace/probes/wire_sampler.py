@@ -9,15 +9,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from ..staging.calls import clock_anchor
-from .schedule import Schedule
+from .schedule import FIRST, Schedule
 from .step_sampler import CallStart, Part
 from .wire import WireSample
 
 if TYPE_CHECKING:
     from ..tracing.tracer import Tracer
-
-_FIRST_STEP = 2
-"""The first after DDP has rebuilt its buckets."""
 
 _USUAL = 100
 _REST_NS = 25 * 10**9
@@ -31,10 +28,10 @@ class WireSampler(Part):
     """
 
     def __init__(self, every: int) -> None:
-        self._schedule = Schedule(0, every)
+        self._schedule = Schedule(0, every, burst=FIRST)
         self._sampled = -1
         self._rested_ns = 0
-        self.next_step = _FIRST_STEP
+        self.next_step = FIRST.start
 
     def replan(self, first: int, number: int) -> bool:
         """Sample the ``number`` steps from ``first`` on, too."""
@@ -52,7 +49,7 @@ class WireSampler(Part):
             sink.wake()
         in_burst = step in self._schedule.burst
         self.next_step = self._schedule.next_after(step)
-        if step == _FIRST_STEP or self._schedule.turn(step) is not None:
+        if self._schedule.turn(step) is not None:
             # In this very step: somebody may set the wall clock during a run.
             now, wall = clock_anchor(sink.clock)
             if in_burst or now >= self._rested_ns:

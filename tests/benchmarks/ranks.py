@@ -86,7 +86,7 @@ class SimulatedHost:
 
     async def _tell(self, parent: Parent) -> None:
         step = _step_now()
-        await asyncio.sleep(random.random() * self._interval_s)
+        await asyncio.sleep(random.random())
         while True:
             before, step = step, _step_now()
             steps = [n for n in range(before, step) if n % self._every == 0]

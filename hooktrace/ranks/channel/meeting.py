@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from ...staging.job import address_of_this_host, restart_count
+from ...staging.job import address_of_this_host, first_word, restart_count
 from ..native_calls import result_aside
 from .messages import HubAddress, Place
 
@@ -68,14 +68,13 @@ class Meeting:
 
         ``hub``: whose tree it is.
         """
-        own = msgspec.json.encode(place).decode()
         key = f"{self._prefix}host/{hub.token}/{host_id}"
-        first: Place = msgspec.json.decode(self._store.compare_set(key, "", own), type=Place)
-        return first
+        first = first_word(self._store, key, msgspec.json.encode(place).decode())
+        return msgspec.json.decode(first, type=Place)
 
     def leave_address(self, address: str) -> None:
         """Leave an address of this host's, for a hub that does not know its own."""
-        self._store.compare_set(self._prefix + "elsewhere", "", address)
+        first_word(self._store, self._prefix + "elsewhere", address)
 
     def address_elsewhere(self) -> str | None:
         """Return an address of another host than the hub's, ``None`` if nobody left one."""
