@@ -69,8 +69,9 @@ class Meeting:
         ``hub``: whose tree it is.
         """
         key = f"{self._prefix}host/{hub.token}/{host_id}"
-        first = first_word(self._store, key, msgspec.json.encode(place).decode())
-        return msgspec.json.decode(first, type=Place)
+        said = first_word(self._store, key, msgspec.json.encode(place).decode())
+        first: Place = msgspec.json.decode(said, type=Place)
+        return first
 
     def leave_address(self, address: str) -> None:
         """Leave an address of this host's, for a hub that does not know its own."""
