@@ -46,32 +46,30 @@ class Delays(NamedTuple):
 @once
 def delays(run: Run, model: str) -> list[Delays]:
     """Return the delays of each rank's calls of a model."""
-    columns = []
-    for track, clock, group in zip(run.tracks, run.clocks, process_groups(run).of, strict=True):
-        is_known = track.is_of(track.buckets, model) & (group != UNKNOWN) & clock.is_known
-        rows, host = np.flatnonzero(is_known), track.buckets.called[is_known]
-        step, bucket = track.buckets.step[rows], track.buckets.bucket[rows]
-        times = clock.common(host), clock.uncertainty(host)
-        columns.append((rows, bucket_keys(step, bucket), group[rows], *times))
+    found, columns = [], []
+    for (track, clock), group in zip(run.ranks, process_groups(run).of, strict=True):
+        buckets, found_of = track.buckets, np.full((2, len(track.buckets)), UNKNOWN)
+        is_known = track.is_of(buckets, model) & (group != UNKNOWN) & clock.is_known
+        rows, host = np.flatnonzero(is_known), buckets.called[is_known]
+        key, times = bucket_keys(buckets.step, buckets.bucket)[rows], clock.common(host)
+        columns.append((key, group[rows], times, clock.uncertainty(host)))
+        found.append((found_of, rows))
     if not columns:
         return []
-    _, key, group, called, unsure = map(np.concatenate, zip(*columns, strict=True))
+    key, group, called, unsure = map(np.concatenate, zip(*columns, strict=True))
     order = np.lexsort((called, group, key))
     differs = (np.diff(key[order]) != 0) | (np.diff(group[order]) != 0)
     opens = np.flatnonzero(np.append(np.ones(min(len(order), 1), bool), differs))
     count = np.diff(opens, append=len(order))
     first, several = np.repeat(order[opens], count), np.repeat(count > 1, count)
-    delay, off = np.full(len(order), UNKNOWN), np.full(len(order), UNKNOWN)
-    delay[order] = np.where(several, called[order] - called[first], UNKNOWN)
-    off[order] = np.where(several, np.where(order == first, 0, unsure[order] + unsure[first]), -1)
-    ends = np.cumsum([len(rows) for rows, *_ in columns])
-    found = []
-    for track, (rows, *_), end in zip(run.tracks, columns, ends.tolist(), strict=True):
-        own = slice(end - len(rows), end)
-        made = Delays(*(np.full(len(track.buckets), UNKNOWN) for _ in range(2)))
-        made.ns[rows], made.unsure[rows] = delay[own], off[own]
-        found.append(made)
-    return found
+    late = np.full((2, len(order)), UNKNOWN)
+    late[0, order] = np.where(several, called[order] - called[first], UNKNOWN)
+    off = np.where(order == first, 0, unsure[order] + unsure[first])
+    late[1, order] = np.where(several, off, UNKNOWN)
+    ends = np.cumsum([len(rows) for _, rows in found])[:-1]
+    for (found_of, rows), own in zip(found, np.split(late, ends, axis=1), strict=True):
+        found_of[:, rows] = own
+    return [Delays(*found_of) for found_of, _ in found]
 
 
 OFTEN = 0.25

@@ -72,16 +72,6 @@ class StepParts(NamedTuple):
         return {kind: one for kind, one in zip(KINDS, ns.tolist(), strict=True) if one > 0}
 
 
-class _Pieces(NamedTuple):
-    """``waits.Pieces`` of one rank, by place (steps, buckets), of ``KINDS``; ns after ready."""
-
-    kind: Ints
-    step: Ints
-    bucket: Ints
-    start: Ints
-    end: Ints
-
-
 def tails(arrays: StepArrays) -> Floats:
     """Return the exposed ns that each bucket adds, (ranks, steps, buckets).
 
@@ -91,7 +81,7 @@ def tails(arrays: StepArrays) -> Floats:
     where a step has no such bucket, or does not tell.
     """
     if arrays.is_sharded:
-        return arrays.exposed_in + 0 * arrays.exposed[..., None]
+        return arrays.column("exposed") + 0 * arrays.exposed[..., None]
     all_done = np.fmax.reduce(arrays.done, axis=2, initial=np.nan)
     left = np.maximum(arrays.done - (all_done - arrays.exposed)[..., None], 0.0)
     order = np.argsort(left, axis=2, kind="stable")  # NaN comes last
@@ -127,13 +117,14 @@ def step_parts(arrays: StepArrays, *, busy_of: Sequence[str] = KINDS) -> StepPar
     totals: list[Floats] = [np.zeros(shape), np.zeros(shape[:2]), np.zeros(shape[1])]
 
     def add(i: int) -> None:
-        pieces, own = _pieces(arrays, i), known[i].astype(float)
-        inside = _inside_tails(arrays, i, pieces, added[i], until[i]) * own[:, None]
-        busy = _busy(pieces, arrays.ready[i], kinds)
-        compress = _compress_in_calls(pieces, call[i]) * own
+        inside, busy, compress = _of_rank(
+            arrays, i, added[i], call[i], until=until[i], busy_of=kinds
+        )
+        own = known[i].astype(float)
         with lock:
-            for total, of_rank in zip(totals, (inside, busy, compress), strict=True):
-                np.add(total, of_rank, out=total)
+            totals[0] += inside * own[:, None]
+            totals[1] += busy
+            totals[2] += compress * own
 
     with ThreadPoolExecutor(usable_cores()) as pool:  # numpy works outside of the interpreter lock
         [*pool.map(add, range(len(arrays.ranks)))]
@@ -164,15 +155,6 @@ def _calls(arrays: StepArrays) -> Floats:
     return np.nan_to_num(np.where(before, arrays.column("launched_after"), 0.0), copy=False)
 
 
-def _pieces(arrays: StepArrays, i: int) -> _Pieces:
-    track, rows, step, bucket = arrays.rows_of_rank(i)
-    timed = ~track.buckets.having("untimed")[rows]
-    rows, step, bucket = rows[timed], step[timed], bucket[timed]
-    found = pieces_of(track, rows, arrays.waits.waited[i])
-    kind, of = _KIND_OF_PIECE[found.kind], found.of
-    return _Pieces(kind, step[of], bucket[of], found.start, found.end)
-
-
 def _until_last_rank(arrays: StepArrays) -> Floats:
     """Return until when each rank has others to wait for, (R, S): -inf where it has none.
 
@@ -186,33 +168,36 @@ def _until_last_rank(arrays: StepArrays) -> Floats:
     return np.where(surely < latest, latest, -np.inf)
 
 
-def _inside_tails(
-    arrays: StepArrays, i: int, pieces: _Pieces, added: Floats, until: Floats
-) -> Floats:
-    """Return the ns of each kind in the time that each bucket of a rank adds, (K, S, B)."""
-    shape = len(KINDS), *added.shape
-    took = np.nan_to_num(arrays.done[i] - arrays.ready[i])
-    late = np.nan_to_num(until[:, None] - arrays.ready[i], neginf=0.0)
+def _of_rank(
+    arrays: StepArrays, i: int, added: Floats, call: Floats, *, until: Floats, busy_of: list[int]
+) -> tuple[Floats, Floats, Floats]:
+    """Return ns of a rank: in the time that buckets add, busy, and in the hook's calls.
+
+    By kind (K, S, B); with at least one bucket in each kind of ``busy_of``, (K, S); compress (S,).
+    """
+    ready, kinds, steps = arrays.ready[i], len(KINDS), len(added)
+    track, rows, step, bucket = arrays.rows_of_rank(i)
+    timed = ~track.buckets.having("untimed")[rows]
+    found = pieces_of(track, rows[timed], arrays.waits.waited[i])
+    kind, start, end = _KIND_OF_PIECE[found.kind], found.start, found.end
+    step, bucket = step[timed][found.of], bucket[timed][found.of]
+    # What a bucket adds is the last part of it, of which the first may be until the last rank.
+    took = np.nan_to_num(arrays.done[i] - ready)
+    late = np.nan_to_num(until[:, None] - ready, neginf=0.0)
     waited = np.clip(np.minimum(late, took) - (took - added), 0, None)
-    done = took[pieces.step, pieces.bucket]
-    since = (took - added + waited)[pieces.step, pieces.bucket]
-    inside = np.clip(np.minimum(pieces.end, done) - np.maximum(pieces.start, since), 0, None)
-    place = np.ravel_multi_index((pieces.kind, pieces.step, pieces.bucket), shape)
-    found = _sums(place, inside, int(np.prod(shape))).reshape(shape)
-    found[KINDS.index("wait")] += waited
-    found[KINDS.index("between")] = np.clip(added - found.sum(axis=0), 0, None)
-    return found
-
-
-def _busy(pieces: _Pieces, ready: Floats, kinds: list[int]) -> Floats:
-    """Return the ns in which at least one bucket is in each of some kinds, (K, S): of unions."""
-    steps = len(ready)
-    origin = np.fmin.reduce(ready, axis=1, initial=np.nan)
-    at = (ready - origin[:, None])[pieces.step, pieces.bucket]
-    known = ~np.isnan(at) & np.isin(pieces.kind, kinds)
-    start, end = ((at + times)[known] for times in (pieces.start, pieces.end))
-    group = (pieces.kind * steps + pieces.step)[known]
-    return union_of_groups(group, start, end, len(KINDS) * steps).reshape(len(KINDS), steps)
+    since = (took - added + waited)[step, bucket]
+    ns = np.clip(np.minimum(end, took[step, bucket]) - np.maximum(start, since), 0, None)
+    place = np.ravel_multi_index((kind, step, bucket), (kinds, *added.shape))
+    inside = _sums(place, ns, kinds * added.size).reshape(kinds, *added.shape)
+    inside[KINDS.index("wait")] += waited
+    inside[KINDS.index("between")] = np.clip(added - inside.sum(axis=0), 0, None)
+    at = (ready - np.fmin.reduce(ready, axis=1, initial=np.nan)[:, None])[step, bucket]
+    own = ~np.isnan(at) & np.isin(kind, busy_of)
+    group, begun, ended = (kind * steps + step)[own], (at + start)[own], (at + end)[own]
+    busy = union_of_groups(group, begun, ended, kinds * steps).reshape(kinds, steps)
+    own = kind == KINDS.index("compress")
+    in_call = np.minimum(end, call[step, bucket]) - start
+    return inside, busy, _sums(step[own], in_call[own].clip(min=0), steps)
 
 
 def union_of_groups(
@@ -243,15 +228,7 @@ def union_of_groups(
     return np.bincount(group, weights=covered, minlength=groups).astype(np.float64)
 
 
-def _compress_in_calls(pieces: _Pieces, call: Floats) -> Floats:
-    """Return the ns of compress in the calls of a rank, (S,)."""
-    own = pieces.kind == KINDS.index("compress")
-    step, bucket = pieces.step[own], pieces.bucket[own]
-    inside = np.minimum(pieces.end[own], call[step, bucket]) - pieces.start[own]
-    return _sums(step, np.clip(inside, 0, None), len(call))
-
-
-def _sums(place: Ints, values: Floats, count: int) -> Floats:
+def _sums(place: Ints, values: Floats | Ints, count: int) -> Floats:
     return np.bincount(place, values, count).astype(np.float64)
 
 

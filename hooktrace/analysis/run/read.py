@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from ...records import ErrorRecord, RunInfo, StepRecord
 from ...records.bucket import BucketFacts, StageKind
@@ -96,7 +95,6 @@ class ColumnBuilder:
         self._models: dict[tuple[str, str], int] = {}
         self._facts: dict[tuple[str, BucketFacts], int] = {}
         self._buckets, self._stages, self._steps = _Table(), _Table(), _Table()
-        self._new_steps: list[StepRecord] = []
         self._errors: dict[int, ErrorRecord] = {}
         self._exceptions: dict[int, str] = {}
         self._unknown_bytes: Counter[tuple[str, str]] = Counter()
@@ -112,12 +110,12 @@ class ColumnBuilder:
         if not lines:
             return
         own = _Lines(lines)
-        kind, kinds = own.kinds()
-        common = [shared.get(number, UNKNOWN_LINE) for _, number in kinds]
+        kind, kinds = own.kinds(shared)
+        models = [self._model((model, one.facts.hook)) for model, one in kinds]
+        facts = [self._facts.setdefault((x, y.facts), len(self._facts)) for x, y in kinds]
+        common = [one for _, one in kinds]
         stages, count = own.stages(kind, common)
-        facts = [one.facts for one in common]
-        names = [(model, one.hook) for (model, _), one in zip(kinds, facts, strict=True)]
-        flags = np.array([*map(_flags_of, facts)])[kind]
+        flags = np.array([_flags_of(one.facts) for one in common])[kind]
         for name in ("join_dummy", "warmup", "checked"):
             flags |= own.of_line(name) * FLAGS[name]
         flags[own.on_device] = flags[own.on_device] & ~FLAGS["untimed"] | FLAGS["device"]
@@ -127,19 +125,22 @@ class ColumnBuilder:
         for row, one in own.few("error"):
             self._errors[self._count + row] = one
         sent = own.column("wire_bytes")
-        per_byte = np.array([one.bus_per_byte for one in common], np.float64)[kind]
+        has_ratio = np.array([one.bus_per_byte is not None for one in common])[kind]
+        per_byte = np.array([one.bus_per_byte or 0.0 for one in common])[kind]
+        given, is_told = own.column("bus_bytes"), (sent != UNKNOWN) & has_ratio
+        product = np.where(is_told, np.minimum(sent * per_byte, _MOST).astype(np.int64), UNKNOWN)
         self._buckets.add(
             {column: own.column(field) for column, field in _BUCKETS.items()}
             | {
-                "model": np.array([*map(self._model, names)])[kind],
+                "model": np.array(models)[kind],
                 "step": own.of_line("step"),
                 "rebuild": own.of_line("rebuild"),
-                "gradient_bytes": np.array([one.gradient_bytes for one in facts])[kind],
+                "gradient_bytes": np.array([one.facts.gradient_bytes for one in common])[kind],
                 "wire_bytes": sent,
-                "bus_bytes": _bus_bytes(own.column("bus_bytes"), sent, per_byte),
+                "bus_bytes": np.where(given == UNKNOWN, product, given),
                 "ready_after": np.where(own.on_device, own.timed("ready_ns"), 0),
                 "done_after": own.timed("done_ns"),
-                "facts": np.array([*map(self._fact, kinds, facts)])[kind],
+                "facts": np.array(facts)[kind],
                 "stages": count,
                 "flags": flags,
             }
@@ -147,21 +148,10 @@ class ColumnBuilder:
         self._stages.add(stages)
         self._count += own.count
 
-    def _fact(self, said: tuple[str, int], facts: BucketFacts) -> int:
-        return self._facts.setdefault((said[0], facts), len(self._facts))
-
     def _model(self, names: tuple[str, str]) -> int:
         return self._models.setdefault(names, len(self._models))
 
     def _take_steps(self, steps: Sequence[StepRecord]) -> None:
-        self._new_steps += steps  # a block has too few of them to be worth arrays
-        if len(self._new_steps) >= _WORTH_ARRAYS:
-            self._add_steps()
-
-    def _add_steps(self) -> None:
-        steps, self._new_steps = self._new_steps, []
-        if not steps:
-            return
         rows = {column: _numbers(steps, field) for column, field in _STEPS.items()}
         kept = np.array([_KEPT.get(one.kept_for, 0) for one in steps])
         has_detail = np.array([one.detail_kept for one in steps])
@@ -180,7 +170,6 @@ class ColumnBuilder:
 
     def track(self, records: RankRecords, paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
         """Return what was read; ``records``: what the readers of ``paths`` hold beside it."""
-        self._add_steps()
         steps = StepColumns(**_all_of(StepColumns, self._steps.columns()))
         buckets = BucketColumns(**_all_of(BucketColumns, self._buckets.columns()))
         stages = _all_of(StageColumns, self._stages.columns())
@@ -247,7 +236,6 @@ _STEPS = {
     )
 }  # fmt: skip
 """Columns, each with the field of the lines that it is of."""
-_WORTH_ARRAYS = 1000
 _LARGE = {"step", "first_ready", "last_ready", "done", "called"}
 _KEPT: dict[str | None, int] = {"window": FLAGS["kept_by_window"], "first": FLAGS["kept_as_first"]}
 _MOST = 1 << 62
@@ -300,16 +288,15 @@ class _Lines:
                     yield at, one
             row += count
 
-    def kinds(self) -> tuple[Ints, list[tuple[str, int]]]:
+    def kinds(self, shared: Shared) -> tuple[Ints, list[tuple[str, SharedLine]]]:
         """Return a number of each bucket, and the model and shared line that each stands for."""
-        models = dict.fromkeys(line.model for line in self._lines)
-        places = {name: i for i, name in enumerate(models)}
-        of = np.repeat([places[line.model] for line in self._lines], self._counts)
-        numbers, shared = np.unique(self.column("shared"), return_inverse=True)
-        pairs, kind = np.unique(of * len(numbers) + shared, return_inverse=True)
+        names = [*dict.fromkeys(line.model for line in self._lines)]
+        of = np.repeat([names.index(line.model) for line in self._lines], self._counts)
+        numbers, line_of = np.unique(self.column("shared"), return_inverse=True)
+        pairs, kind = np.unique(of * len(numbers) + line_of, return_inverse=True)
+        common = [shared.get(number, UNKNOWN_LINE) for number in numbers.tolist()]
         of_pairs = (divmod(one, len(numbers)) for one in pairs.tolist())
-        names = [*models]
-        return kind, [(names[model], int(numbers[number])) for model, number in of_pairs]
+        return kind, [(names[model], common[line]) for model, line in of_pairs]
 
     def stages(self, kind: Ints, common: Sequence[SharedLine]) -> tuple[dict[str, Any], Ints]:
         """Return columns of all stages, and how many each bucket has; ``common``: by ``kind``."""
@@ -367,10 +354,3 @@ def _numbers(records: Sequence[msgspec.Struct], name: str) -> Ints:
 
 def _without_none(values: Iterable[Any], absent: int) -> list[Any]:
     return [absent if one is None else one for one in values]
-
-
-def _bus_bytes(given: Ints, sent: Ints, per_byte: npt.NDArray[np.float64]) -> Ints:
-    """Return the bytes on the bus, which many lines leave to what they share."""
-    is_left = (given == UNKNOWN) & (sent != UNKNOWN) & ~np.isnan(per_byte)
-    product = np.minimum(sent * np.nan_to_num(per_byte), _MOST).astype(np.int64)
-    return np.where(is_left, product, given)

@@ -24,7 +24,7 @@ import numpy as np
 
 from ...records import Members
 from ...records.units import named_ranks
-from .clock import RankClock, last_rank
+from .clock import last_rank
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, bucket_keys, packed
 from .run import Run, once
 
@@ -170,34 +170,33 @@ class _Wires(NamedTuple):
     end: Ints
     unsure: Ints
 
-    def at(self, place: Ints) -> _Wires:
-        """Return some of them."""
-        return _Wires(*(values[place] for values in self))
-
 
 @once
 def waits(run: Run, model: str) -> Waits:
     """Return what the ranks of a model waited for each other, in collectives that all were in."""
-    tracks = run.tracks
+    tracks, groups = run.tracks, process_groups(run)
     ours = [i for i, t in enumerate(tracks) if t.is_of(t.buckets, model).any()]
     why_no_clock = _why_no_clock(run, ours, model)
-    groups = process_groups(run)
-    why_unknown = _why_unknown(run, ours) or _why_in_parts(run, ours, model)
+    why_unknown = _why_unknown(run, ours, model)
     found = [Waited(*np.full((2, len(track.stages)), UNKNOWN, np.int32)) for track in tracks]
     for number, members in enumerate(groups.members if why_unknown is None else ()):
         within = [i for i in ranks_within(tracks, members) if i in ours]
         if members is not None and len(within) < len(range(*members)):
             continue  # the last one may be a rank that tells nothing of this model
-        wires = [_wires_of(tracks[i], run.clocks[i], model, groups.of[i] == number) for i in within]
-        wires = _of_all(wires)
-        waited, whom = _waited(wires, by_clock=why_no_clock is None)
-        whom = np.where(whom >= 0, np.asarray(within)[whom], UNKNOWN)
-        for i, one, own_ns in zip(within, wires, waited, strict=True):
-            ns = found[i].ns
-            if own_ns.max(initial=0) > np.iinfo(ns.dtype).max:
-                found[i] = found[i]._replace(ns=(ns := ns.astype(np.int64)))
-            ns[one.rows] = own_ns
-            found[i].last[one.rows] = np.where(own_ns == UNKNOWN, UNKNOWN, whom)
+        wires = _of_all([_wires_of(run, i, model, groups.of[i] == number) for i in within])
+        for begin in range(0, len(wires[0].keys), _AT_ONCE):
+            part = [_Wires(*(c[begin : begin + _AT_ONCE] for c in one)) for one in wires]
+            start, end, unsure = map(np.stack, list(zip(*part, strict=True))[2:])
+            ns, last = end - start - (end - start).min(axis=0), np.full(len(part[0].keys), UNKNOWN)
+            if why_no_clock is None:
+                ns, last = _by_clocks(start, end, unsure)
+            last = np.where(last >= 0, np.asarray(within)[last], UNKNOWN)
+            for i, one, own_ns in zip(within, part, ns, strict=True):
+                of = found[i]
+                if own_ns.max(initial=0) > np.iinfo(of.ns.dtype).max:
+                    found[i] = of = of._replace(ns=of.ns.astype(np.int64))
+                of.ns[one.rows] = own_ns
+                of.last[one.rows] = np.where(own_ns == UNKNOWN, UNKNOWN, last)
     return Waits(tracks, found, why_no_clock, why_unknown)
 
 
@@ -208,26 +207,11 @@ def _of_all(wires: list[_Wires]) -> list[_Wires]:
         if not np.array_equal(keys, other.keys):  # to intersect costs as much as all the rest
             keys = np.intersect1d(keys, other.keys, assume_unique=True)
     return [
-        one if len(one.keys) == len(keys) else one.at(np.searchsorted(one.keys, keys))
+        one
+        if len(one.keys) == len(keys)
+        else _Wires(*(column[np.searchsorted(one.keys, keys)] for column in one))
         for one in wires
     ]
-
-
-def _waited(wires: list[_Wires], *, by_clock: bool) -> tuple[Ints, Ints]:
-    """Return ns of waiting, (ranks, collectives), and for whom each collective's ranks waited."""
-    count = len(wires[0].keys)
-    ns, last = np.empty((len(wires), count), np.int64), np.full(count, UNKNOWN)
-    for begin in range(0, count, _AT_ONCE):
-        part = slice(begin, begin + _AT_ONCE)
-        start, end, unsure = (
-            np.stack([times[part] for times in of_ranks])
-            for of_ranks in list(zip(*wires, strict=True))[2:]
-        )
-        if by_clock:
-            ns[:, part], last[part] = _by_clocks(start, end, unsure)
-        else:
-            ns[:, part] = (end - start) - (end - start).min(axis=0)
-    return ns, last
 
 
 def _why_no_clock(run: Run, ours: list[int], model: str) -> str | None:
@@ -239,8 +223,8 @@ def _why_no_clock(run: Run, ours: list[int], model: str) -> str | None:
     return None
 
 
-def _why_unknown(run: Run, ours: list[int]) -> str | None:
-    size = run.world_size
+def _why_unknown(run: Run, ours: list[int], model: str) -> str | None:
+    size, tracks, groups = run.world_size, [run.tracks[i] for i in ours], process_groups(run)
     if size is not None and size > len(run.tracks):
         count = f"{len(run.tracks)} of {size} ranks"
         return f"{count} have a file here, and the last one may be among the others"
@@ -248,48 +232,37 @@ def _why_unknown(run: Run, ours: list[int]) -> str | None:
         return ONE_RANK
     if len(ours) < 2:
         return f"the files have buckets of {'one rank alone' if ours else 'no rank'}"
-    if not all((run.tracks[i].stages.name == _WIRE).any() for i in ours):
+    if not all((track.stages.name == _WIRE).any() for track in tracks):
         return "the collectives of a plain hook are not seen"
+    own = (groups.of[i][t.is_of(t.buckets, model)] for i, t in zip(ours, tracks, strict=True))
+    if all((group == UNKNOWN).all() for group in own):  # as of a group that is no range
+        return "a part of the ranks is in each collective, and the files do not say which part"
     return None
 
 
-def _why_in_parts(run: Run, ours: list[int], model: str) -> str | None:
-    """Return why nothing is known of a sharded model: of a group that is no range, for one."""
-    groups, tracks = process_groups(run), [run.tracks[i] for i in ours]
-    own = (groups.of[i][t.is_of(t.buckets, model)] for i, t in zip(ours, tracks, strict=True))
-    if any((group != UNKNOWN).any() for group in own):
-        return None
-    return "a part of the ranks is in each collective, and the files do not say which part"
-
-
-def _wires_of(track: RankTrack, clock: RankClock, model: str, among: Bools) -> _Wires:
-    columns, stages = track.buckets, track.stages
-    bucket = track.bucket_of_stages()
-    timed = track.is_of(columns, model) & ~columns.having("untimed") & among
-    rows = np.flatnonzero((stages.name == _WIRE) & timed[bucket])
-    of = bucket[rows]
-    first = np.flatnonzero(np.diff(of, prepend=-1))
-    counts = np.diff(np.append(first, len(of)))
-    turn = np.arange(len(of)) - np.repeat(first, counts)
-    count = np.repeat(counts, counts)
-    rounds = turn << _ROUND_BITS | np.minimum(count, _MAX_ROUNDS)
-    keys = bucket_keys(columns.step[of], columns.bucket[of]) << (2 * _ROUND_BITS) | rounds
-    ready = clock.common(columns.ready[of])
-    unsure = clock.uncertainty(columns.called[of])
-    start, end = ready + stages.start[rows], ready + stages.end[rows]
-    return _Wires(rows, keys, start, end, unsure).at(_single(keys))
-
-
-def _single(keys: Ints) -> Ints:
-    """Return where the keys are that are there once, ascending, and not of too many rounds.
+def _wires_of(run: Run, i: int, model: str, among: Bools) -> _Wires:
+    """Return a rank's wire stages in some of its buckets, each collective once, by its key.
 
     Where a file has a collective twice, nobody knows which of them the others' is.
     """
+    (track, clock), columns = run.ranks[i], run.tracks[i].buckets
+    timed = track.is_of(columns, model) & ~columns.having("untimed") & among
+    rows = np.flatnonzero((track.stages.name == _WIRE) & np.repeat(timed, columns.stages))
+    of = track.bucket_of_stages()[rows]
+    first = np.flatnonzero(np.diff(of, prepend=-1))
+    counts = np.diff(np.append(first, len(of)))
+    turn, count = np.arange(len(of)) - np.repeat(first, counts), np.repeat(counts, counts)
+    keys = bucket_keys(columns.step[of], columns.bucket[of]) << (2 * _ROUND_BITS)
+    keys |= turn << _ROUND_BITS | np.minimum(count, _MAX_ROUNDS)
     place, times = np.arange(len(keys)), np.ones(1, np.int64)
     if not (np.diff(keys) > 0).all():
         _, place, times = np.unique(keys, return_index=True, return_counts=True)
-    found: Ints = place[(times == 1) & ((keys[place] & _MAX_ROUNDS) < _MAX_ROUNDS)]
-    return found
+    place = place[(times == 1) & ((keys[place] & _MAX_ROUNDS) < _MAX_ROUNDS)]
+    of, rows = of[place], rows[place]
+    ready, unsure = clock.common(columns.ready[of]), clock.uncertainty(columns.called[of])
+    stages = track.stages
+    start, end = ready + stages.start[rows], ready + stages.end[rows]
+    return _Wires(rows, keys[place], start, end, unsure)
 
 
 def _by_clocks(start: Ints, end: Ints, unsure: Ints) -> tuple[Ints, Ints]:
