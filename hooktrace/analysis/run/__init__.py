@@ -32,7 +32,6 @@ from .clock import RankClock as RankClock
 from .columns import FLAGS as FLAGS
 from .columns import STAGE_NAMES as STAGE_NAMES
 from .columns import UNKNOWN as UNKNOWN
-from .columns import Bools as Bools
 from .columns import Ints as Ints
 from .columns import RankTrack as RankTrack
 from .columns import bucket_keys as bucket_keys
@@ -51,6 +50,5 @@ from .others import models_beside as models_beside
 from .others import other_traffic as other_traffic
 from .run import Run as Run
 from .run import run_of as run_of
-from .waits import Waits as Waits
 from .waits import process_groups as process_groups
 from .waits import waits as waits

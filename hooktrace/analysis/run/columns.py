@@ -255,11 +255,9 @@ class RankTrack:
         """Return the row in ``buckets`` of each row in ``stages``."""
         return np.repeat(np.arange(len(self.buckets)), self.buckets.stages)
 
-    def time_in_stages(self) -> Ints:
-        """Return the ns that each bucket was in each of ``STAGE_NAMES``, (buckets, stages)."""
-        stages, kinds = self.stages, len(STAGE_NAMES)
-        length = np.clip(stages.end - stages.start, 0, None)
-        place = self.bucket_of_stages() * kinds + stages.name
-        sums = np.bincount(place, weights=length, minlength=len(self.buckets) * kinds)
-        found: Ints = sums.astype(np.int64).reshape(-1, kinds)
-        return found
+    def time_in(self, stage: str) -> Ints:
+        """Return the ns that each bucket was in a stage."""
+        at = np.flatnonzero(self.stages.name == STAGE_NAMES.index(stage))
+        length = np.clip(self.stages.end[at] - self.stages.start[at], 0, None)
+        sums = np.bincount(self.bucket_of_stages()[at], length, minlength=len(self.buckets))
+        return sums.astype(np.int64)

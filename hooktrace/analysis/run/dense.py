@@ -201,17 +201,15 @@ class StepArrays:
             found.flat[at] = values(own)
         return found
 
-    def _buckets(self, values: Callable[[RankRows], Ints | Floats], *count: int) -> Floats:
+    def _buckets(self, values: Callable[[RankRows], Ints | Floats]) -> Floats:
         """Return what ``values`` gives for the buckets of each rank, (R, S, B).
 
-        Those of one bucket lie side by side, since most medians are of one bucket.  ``count``: how
-        many ``values`` gives of each, in front of all other axes.
+        Those of one bucket lie side by side, since most medians are of one bucket.
         """
-        shape = *count, len(self.buckets), len(self.ranks), len(self.steps)
-        found = np.full((*count, math.prod(shape[-3:])), np.nan)
+        found = np.full((len(self.buckets), len(self.ranks), len(self.steps)), np.nan)
         for at, own in zip(self._bucket_at, self._rows, strict=True):
-            found[..., at] = values(own)
-        return np.moveaxis(found.reshape(shape), -3, -1)
+            found.reshape(-1)[at] = values(own)
+        return np.moveaxis(found, 0, -1)
 
     def by_step(self, column: str) -> Floats:
         """Return a column of the steps, (R, S)."""
@@ -282,11 +280,6 @@ class StepArrays:
         """The most bytes of gradients that each bucket had, (B,)."""
         found: Floats = np.fmax.reduce(self.column("gradient_bytes"), axis=(0, 1), initial=0)
         return found
-
-    @cached_property
-    def exposed_in(self) -> Floats:
-        """How long training waited for each unit's collective, (R, S, B); NaN of DDP's buckets."""
-        return self.column("exposed")
 
     @cached_property
     def communication(self) -> Floats:
@@ -372,17 +365,17 @@ class StepArrays:
     @cached_property
     def stages(self) -> dict[str, Floats]:
         """Time in each stage that occurs, (R, S, B), in their order; 0 where a bucket has none."""
-        occur: list[int] = sorted(set().union(*map(self._stages_of, self._rows)))
-        found = self._buckets(
-            lambda own: own.track.time_in_stages()[own.buckets].T[occur], len(occur)
+        every = (
+            x.track.stages.name[np.repeat(x.buckets, x.track.buckets.stages)] for x in self._rows
         )
-        found[:, np.isnan(self.done)] = np.nan
-        return {STAGE_NAMES[i]: ns for i, ns in zip(occur, found, strict=True)}
 
-    @staticmethod
-    def _stages_of(own: RankRows) -> set[int]:
-        is_own = np.repeat(own.buckets, own.track.buckets.stages)
-        return {*np.unique(own.track.stages.name[is_own]).tolist()}
+        def of(name: str) -> Floats:
+            ns = self._buckets(lambda own: own.track.time_in(name)[own.buckets])
+            ns[np.isnan(self.done)] = np.nan
+            return ns
+
+        occur = np.unique(np.concatenate([*every])).tolist()
+        return {STAGE_NAMES[i]: of(STAGE_NAMES[i]) for i in occur}
 
     @property
     def waits(self) -> Waits:

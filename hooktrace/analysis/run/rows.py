@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .columns import STAGE_NAMES, UNKNOWN, Bools, BucketColumns, Ints, StepColumns
+from .columns import UNKNOWN, Bools, BucketColumns, Ints, StepColumns
 from .run import Run
 from .waits import Waited, waits
 
@@ -138,7 +138,7 @@ class BucketRows(Rows):
     @property
     def wire_ns(self) -> Ints:
         """How long the buckets were on the wire."""
-        return self.track.time_in_stages()[:, STAGE_NAMES.index("wire")]
+        return self.track.time_in("wire")
 
 
 def distinct(values: Iterable[_T]) -> tuple[_T, ...]:

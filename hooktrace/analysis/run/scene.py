@@ -173,7 +173,8 @@ class Scene:
             own = self.bars.of_rank(i)
             known = np.maximum(waited.ns, 0)
             wait = np.bincount(track.bucket_of_stages(), known, minlength=len(track.buckets))
-            found[: len(STAGE_NAMES), own] = track.time_in_stages()[self.bars.row[own]].T
+            for kind, name in enumerate(STAGE_NAMES):
+                found[kind, own] = track.time_in(name)[self.bars.row[own]]
             found[_WAIT, own] = wait[self.bars.row[own]]
         found[_WIRE] -= found[_WAIT]
         took = self.bars.end - self.bars.start
