@@ -131,7 +131,7 @@ def test_the_docs_show_what_it_prints(tmp_path: Path) -> None:
     assert [text.strip() for text in shown] == [call(tmp_path).output.strip()]
 
 
-RECORD = SyntheticHang(step=120).record(SyntheticJob(), 5_000_000_000)
+(RECORD,) = SyntheticHang(step=120).records(SyntheticJob(), 5_000_000_000, rank=0)
 HANG = Hang(
     record=RECORD, start=RECORD.since_ns, end=None, went_on=False, outcome="it lasts",
     ranks=(0, 1, 3),
