@@ -33,9 +33,6 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 """Between two tries to find a parent; more where very many ranks ask the store."""
 _RANKS_A_SECOND = 1000
 
-_LOOK_S = 0.2
-"""Between two looks whether another host has left its address."""
-
 _LASTING_S = 2.0
 """After which a hub that was lost is not just between two connections."""
 
@@ -173,7 +170,7 @@ class Membership:
                 await self._children.open(own)
                 self._node.on_hub()
                 await _at_last(lambda: meeting.publish(self.hub))
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_LASTING_S)
 
     def _tell_of_hub(self, alone_s: float, before: State | None) -> None:
         """Tell what is known of a hub that is not there; of one that ended in order, nothing.
