@@ -28,7 +28,7 @@ from hooktrace.commands.tune.measure import Floats, Setting, Start, against, rec
 from hooktrace.commands.tune.run import WIDTH, Tuning, caps_of
 from hooktrace.commands.tune.show import Tuned, document, sentence
 from hooktrace.integrations.ending import MEASURED
-from hooktrace.integrations.tuning import OWN, TURN, WHERE, Part, folder_of
+from hooktrace.integrations.tuning import FEWEST, OWN, TURN, WHERE, Part, folder_of
 from hooktrace.records.errors import UsageError
 from hooktrace.records.files import find_records
 from hooktrace.records.reader import read_parts
@@ -354,6 +354,31 @@ def test_what_is_faster_in_one_start_has_to_be_so_in_a_second(
     assert caps[:4] == [None, None, 1.0, 1.0]
     assert sentence(tuning.tuned()).startswith(says)
     assert "bucket_cap_mb=50 was not tried: it makes the same buckets as another." in tuning.notes
+
+
+def test_the_last_start_makes_its_turns_of_slow_steps_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the minutes are over: without it nothing is known of what drifts."""
+    plans = list[dict[str, Any]]()
+
+    def started(_: object, environment: dict[str, str], output: Path, __: float) -> int:
+        plans.append(json.loads(environment[MEASURED]))
+        if plans[-1]["model"] is not None:
+            tuning.end_s = time.monotonic()
+        output.write_text("bye")
+        left = seen(dict.fromkeys([OWN, *plans[-1]["hooks"]], 1000.0), 12) | {
+            "ranks": 2, "rank": 0, "kind": "DDP", "number": 1, "sizes": [9], "model": "Net",
+            "hook": None, "cap": 25.0, "first_cap": 25.0, "refused": {},
+        }  # fmt: skip
+        Path(f"{environment[WHERE]}-rank0.json").write_text(json.dumps(left))
+        return 0
+
+    monkeypatch.setattr(run, "run_job", started)
+    tuning = Tuning([], time.monotonic() + 1000, 12, ("allreduce",), (), tmp_path)
+    assert tuning.run()
+    assert plans[-1]["is_last"]
+    assert plans[-1]["limit_s"] > TURN * (FEWEST + 1)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,8 @@ class Tuning:
             again = None if fastest.cap == own else fastest.cap
             hooks = [one for one in {*best, fastest.hook} if one != OWN]
             self._try("The start of the fastest, once more,", hooks, again, self._left() / 2)
-        last = self.start("the job as it is, once more", max(self._left(), SECONDS), is_last=True)
+        least = max(SECONDS, start.step_s * TURN * (FEWEST + 2))
+        last = self.start("the job as it is, once more", max(self._left(), least), is_last=True)
         self.plain.append(self._enough(last))
         return True
 
