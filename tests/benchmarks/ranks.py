@@ -86,7 +86,8 @@ class SimulatedHost:
 
     async def _tell(self, parent: Parent) -> None:
         step = _step_now()
-        await asyncio.sleep(random.random())
+        # As JobView does.
+        await asyncio.sleep(-time.time() % self._interval_s + random.random())
         while True:
             before, step = step, _step_now()
             steps = [n for n in range(before, step) if n % self._every == 0]

@@ -98,10 +98,10 @@ def test_a_step_of_all_ranks_comes_to_the_hub_once() -> None:
 def test_in_a_large_job_ranks_tell_of_some_steps_and_less_often() -> None:
     """All of the same ones."""
     tree = Tree(HOSTS, 10_000)
-    for second in range(30):
+    for second in range(40):
         tree.make(second)
         tree.pass_s(1)
     shown = tree.look()
     assert (shown.every, shown.interval_s) == (4, 10)
     assert [(s.step, s.ranks) for s in shown.steps][:2] == [(0, 5), (4, 5)]
-    assert 2 <= tree.sent.count(4) <= 3
+    assert 3 <= tree.sent.count(4) <= 5
