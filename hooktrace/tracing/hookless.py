@@ -7,10 +7,10 @@
 
 It is certain which model an all-reduce belongs to.  The engine itself has called: a script's own
 collectives in backward come from a function of Python's.  And its tensor is where a bucket of this
-model was before, or the node of the graph that runs accumulates a gradient of this model.  (What
-DDP sends in ``join()`` for a rank whose data has ended is not recorded.)  The reducer must not be
-asked inside a group's hook, where it holds its mutex; by a step's first gradient it has rebuilt its
-buckets, and sent none.
+model was before, or the node of the graph that runs accumulates a gradient of this model.  In
+``join()`` DDP's own function all-reduces zeros for a rank whose data has ended.  The reducer must
+not be asked inside a group's hook, where it holds its mutex; by a step's first gradient it has
+rebuilt its buckets, and sent none.
 
 Nothing here raises into training, or holds the model or its group.
 """
@@ -40,10 +40,16 @@ from ..staging.slots import current_node
 from .tracer import RECORDING, Tracer
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from ..staging.slots import BucketSlot, LayoutTracker
     from .traced_hook import HookNotices
 
 logger = logging.getLogger("hooktrace")
+
+_matching = getattr(DistributedDataParallel, "_match_all_reduce_for_bwd_pass", None)
+_ZEROS = getattr(_matching, "__code__", None)
+"""Of ``join()``: all-reduces zeros in the place of gradients."""
 
 
 class OwnAllReduce(BucketCall):
@@ -143,11 +149,9 @@ class HooklessModel:
         """Take note of a collective that is about to be issued; return the call, if it is one."""
         try:
             ready = self._clock()
-            if sys._getframe(2).f_code is not engine_code:  # below ``GroupHooks``
-                is_reduced = args.name == group_hooks.ALL_REDUCE and current_pass() != -1
-                if self._is_without_hook(self._ddp()) and is_reduced:
-                    self._notices.called_untraced()  # of a compiled pass, it may be DDP's
-                return None
+            issuer = sys._getframe(2)  # below ``GroupHooks``
+            if issuer.f_code is not engine_code:
+                return self._meet_pythons(issuer, args, ready)
             tensors = args.input_tensors
             if len(tensors) != 1:
                 return None
@@ -164,7 +168,9 @@ class HooklessModel:
             self._tracer.push(Loss.of_stamps(error))
             return None
 
-    def _begin(self, slot: BucketSlot, tensor: torch.Tensor, ready: int) -> OwnAllReduce | None:
+    def _begin(
+        self, slot: BucketSlot, tensor: torch.Tensor, ready: int, join_dummy: bool = False
+    ) -> OwnAllReduce | None:
         """Count a bucket's call, and record it."""
         tracer, model, index = self._tracer, slot.model, slot.index
         # As ``model.enter`` does: each call costs a microsecond, caches cold.
@@ -180,11 +186,14 @@ class HooklessModel:
         call.done = NOT_YET
         call.recorder = tracer
         call.in_ring = False
-        if step >= self._next_look:
-            self._look(call, tensor)
-        if slot.is_last:
-            call.watch_backward()
-            watch_after(self._waited)
+        if join_dummy:
+            call.join_dummy = True
+        else:
+            if step >= self._next_look:
+                self._look(call, tensor)
+            if slot.is_last:
+                call.watch_backward()
+                watch_after(self._waited)
         call.operation = slot.collective
         slot.last_call = call
         return call
@@ -215,21 +224,40 @@ class HooklessModel:
         if slot.is_last:
             self._next_look = min(self._looks.next_after(call.step), self._others.next_step)
 
+    def _meet_pythons(self, issuer: FrameType, args: Any, ready: int) -> OwnAllReduce | None:
+        """Take note of a collective that Python issues, if it is DDP's: in ``join()``, of zeros."""
+        ddp = self._ddp()
+        if not self._is_without_hook(ddp):
+            return None
+        if issuer.f_code is _ZEROS and issuer.f_locals["self"] is ddp:
+            (tensor,) = args.input_tensors
+            slot = self._next()
+            if (slot.numel, slot.torch_dtype) == (tensor.numel(), tensor.dtype):
+                return self._begin(slot, tensor, ready, join_dummy=True)
+        elif args.name == group_hooks.ALL_REDUCE and current_pass() != -1:
+            self._notices.called_untraced()  # of a compiled pass, it may be DDP's
+        return None
+
     def _meet(self, tensor: torch.Tensor, ready: int) -> OwnAllReduce | None:
         """Record an all-reduce whose place is not known, if it is this model's."""
         ddp: Any = self._ddp()
         if ddp is None or tensor.dtype not in self._dtypes or not self._is_of_a_gradient(ddp):
             return None
-        begins = not self._slots or self._slots[0].model.last_index + 1 >= len(self._slots)
+        begins = not self._slots or self._next() is self._slots[0]
         if begins and not self._is_without_hook(ddp):
             return None
-        slot = self._slots[0 if begins else self._slots[0].model.last_index + 1]
+        slot = self._next()
         if (slot.numel, slot.torch_dtype) == (tensor.numel(), tensor.dtype):
             if not self._is_lazy:
                 self._by_place[tensor.data_ptr()] = slot
             return self._begin(slot, tensor, ready)
         self._notices.called_untraced()
         return None
+
+    def _next(self) -> BucketSlot:
+        """Return the bucket that comes next, of those that there are."""
+        index = self._slots[0].model.last_index + 1
+        return self._slots[index if index < len(self._slots) else 0]
 
     def _is_of_a_gradient(self, ddp: Any) -> bool:
         """Whether a gradient of this model is what the pass is at; none is at its end.
@@ -316,7 +344,7 @@ def can_watch(ddp: DistributedDataParallel, tracer: Tracer) -> bool:
     return (
         group_hooks.available
         and current_node is not None
-        and engine_code is not None
+        and None not in (engine_code, _ZEROS)
         and not tracer.needs_hook
         and not listed_hooks(ddp)
         and has_buckets(ddp)
