@@ -375,7 +375,7 @@ class Window:
         return call
 
     def end(self, until_ns: int) -> None:
-        """Hand over what was seen: its step ended with the next one's first bucket."""
+        """Hand over what was seen: another step, of whichever model, has its first bucket."""
         self._of |= {"until_ns": until_ns, "unseen_groups": _count_unseen()}
         self.tracer.push(self)
 
@@ -393,9 +393,11 @@ window: Window | None = None
 
 
 def open_window(owner: object, tracer: Tracer, model: str, step: int, time_ns: int) -> None:
-    """Open one for a step, in the place of one that another model has opened meanwhile."""
-    global window  # noqa: PLW0603  # asked for at each collective
-    window = Window(owner, tracer, model, step, time_ns)
+    """Open one for a step; one that another model has opened ends here."""
+    global window  # asked for at each collective
+    before, window = window, Window(owner, tracer, model, step, time_ns)
+    if before is not None:
+        before.end(time_ns)
 
 
 def end_window(owner: object, until_ns: int) -> None:
@@ -443,11 +445,16 @@ def _thread_name() -> str:
 
 
 def _forget() -> None:
-    global window  # noqa: PLW0603
-    window = None
     _here.clear()
     _under_way.clear()
     _callers.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+def _begin_anew() -> None:
+    """Know nothing in a forked child of what its parent has under way."""
+    global window  # noqa: PLW0603
+    window = None
+    _forget()
+
+
+os.register_at_fork(after_in_child=_begin_anew)

@@ -153,7 +153,7 @@ class TracerControl:
             return Done(text=said)
         if rank not in ([command.rank] if command.rank >= 0 else range(STACKS_AT_ONCE)):
             return Done()
-        return Done(text=stacks_text()[:MOST_STACKS])
+        return Done(text=stacks_text().encode()[:MOST_STACKS].decode(errors="ignore"))
 
     def _detail(self, command: Command) -> Done:
         texts = []

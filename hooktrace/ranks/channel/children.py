@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -119,7 +120,7 @@ class Child(Connection):
         for number in list(self.asked):
             self.answered(number, None)
         self._all.left(self)
-        ranks = tuple(self._all.below(self))
+        ranks = tuple(self._all.below({self})[self])
         if ranks and not self.ending:
             self._all.changed(self, Members(gone=ranks, in_order=self.goodbye is not None))
 
@@ -168,9 +169,13 @@ class Children:
         """Return all connections from below."""
         return [*self._strangers, *self._clients, *self._ranks]
 
-    def below(self, child: Child) -> list[int]:
-        """Return the ranks that a child stands for, its own too."""
-        return [rank for rank, one in self._of_rank.items() if one is child]
+    def below(self, children: Collection[Child]) -> dict[Child, list[int]]:
+        """Return the ranks that each of some children stands for, its own too."""
+        found: dict[Child, list[int]] = {child: [] for child in children}
+        for rank, child in self._of_rank.items() if found else ():
+            if child in found:
+                found[child].append(rank)
+        return found
 
     def send(self, message: Down) -> None:
         """Send a message to all."""
@@ -227,7 +232,7 @@ class Children:
         known = {self._of_rank.get(member.rank, child) for member in change.joined}
         self._of_rank.update({member.rank: child for member in change.joined})
         for before in known - {child}:
-            if not self.below(before):
+            if before not in self._of_rank.values():
                 before.leave("here again")
         # Who is below another child by now has not gone.
         gone = tuple([rank for rank in change.gone if self._of_rank.get(rank) is child])

@@ -166,10 +166,10 @@ class Membership:
         while is_loopback(own) and len(self._node.roster) < self._node.world_size:
             elsewhere = await _at_last(meeting.address_elsewhere)
             if elsewhere is not None:
-                own = await aside(partial(route_to, elsewhere))
-                await self._children.open(own)
+                await self._children.open(await aside(partial(route_to, elsewhere)))
                 self._node.on_hub()
                 await _at_last(lambda: meeting.publish(self.hub))
+                return
             await asyncio.sleep(_LASTING_S)
 
     def _tell_of_hub(self, alone_s: float, before: State | None) -> None:

@@ -126,7 +126,7 @@ class Node:
             found.miss(Silent(member, state, "its connection ended"))
         for member in self.ended.values():
             found.silent[member.rank] = Silent(member, "ended")
-        for rank in found.silent.keys() & found.answers.keys():
+        for rank in found.silent.keys() & found.answers.keys() & self.roster.keys():
             del found.silent[rank]
         for rank in set(range(self.world_size)) - found.answers.keys() - found.silent.keys():
             is_known = rank in self.roster
@@ -141,9 +141,11 @@ class Node:
         of_children, _ = await asyncio.gather(
             self.children.ask(question), self._answer_myself(question, found)
         )
+        mute = {child for child, answered in of_children if answered is None}
+        below = self.children.below(mute)
         for child, answered in of_children:
             if answered is None:
-                silent = [self._silent(self.roster[rank]) for rank in self.children.below(child)]
+                silent = [self._silent(self.roster[rank]) for rank in below[child]]
             else:
                 found.answers.update(answered.answers)
                 silent = [*answered.silent]

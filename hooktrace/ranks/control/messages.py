@@ -19,8 +19,8 @@ MOST_STEPS = 100_000
 
 STACKS_AT_ONCE = 32
 """Ranks, the first ones, that tell their stacks where no rank is named: one answer has bounds."""
-MOST_STACKS = 120_000
-"""Characters of one rank's."""
+MOST_STACKS = 100_000
+"""Bytes of one rank's."""
 
 QUESTION = "control"
 """By which the hub asks ranks, and clients the hub."""
