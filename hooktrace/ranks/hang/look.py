@@ -25,6 +25,7 @@ _MOST_MODELS = 16
 _MOST_CALLS = 16
 """Of a model: the lowest buckets that are in flight, of which the first one tells most."""
 _MOST_CALLBACKS = 8
+_MOST_LEFT_OUT = 8
 
 
 def rank_status(
@@ -109,12 +110,14 @@ def _of_model(model: ModelState, now_ns: int) -> ModelStatus:
     if unit is None:
         return status
     (ended, count), order = model.ended, model.position[1]
+    left_out = [str(call.slot.unit) for call in calls if call.step == ended - 1]
     return replace(
         status,
         unit=str(unit),
         order=order,
         ended_step=ended,
         ended_calls=count,
+        left_out=tuple(left_out[:_MOST_LEFT_OUT]),
         departure=_departed(model.departure, step),
     )
 

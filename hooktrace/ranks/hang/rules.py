@@ -98,17 +98,19 @@ def ended_without(snapshot: Snapshot) -> Finding | None:
     }
     if not texts:
         return None
-    text = each(list(texts), texts.__getitem__) + _departures(snapshot)
+    text = each(list(texts), texts.__getitem__)
     return Finding(list(texts), text + _not_there(list(texts), snapshot))
 
 
 def _went_on(rank: Rank, model: ModelStatus) -> str:
     """Return with how many collectives a rank has ended its step, and where it is now."""
+    calls, missing = counted(model.ended_calls, "collective"), model.left_out
+    named = " and ".join(missing[:2]) + (" and others" if len(missing) > 2 else "")
+    without = f", without {named}, which its step before had," if missing else ""
     now = f"went on: it is {at(rank.now)}"
     if model.in_flight:
         now = f"is in {model.name} of step {model.step}"
-    calls = counted(model.ended_calls, "collective")
-    return f"has ended step {model.ended_step} with {calls} and {now}"
+    return f"has ended step {model.ended_step} with {calls}{without} and {now}"
 
 
 def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
