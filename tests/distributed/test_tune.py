@@ -75,9 +75,10 @@ def ended(folder: Path, process: subprocess.Popen[str]) -> Ran:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran]:
-    """A tuning that came to its end."""
+    """A tuning that came to its end, of a job whose own hook is registered late."""
     folder = tmp_path_factory.mktemp("tune")
-    ran = ended(folder, tuning(folder, command(folder)))
+    job = command(folder, "--own-hook", "fp16", "--register-at", "20")
+    ran = ended(folder, tuning(folder, job, "--hooks", "allreduce,powersgd"))
     assert ran.told.get("ranks") == 2, ran.err
     return folder, ran
 
@@ -87,18 +88,20 @@ def test_each_setting_is_measured(whole: tuple[Path, Ran]) -> None:
     _, ran = whole
     assert ran.code == 0, ran.err
     settings = {(one["hook"], one["cap"]): one for one in ran.told["settings"]}
-    labels = ("as it is", "fp16", "powersgd")
+    labels = ("as it is", "allreduce", "powersgd")
     assert set(settings) == {(label, cap) for label in labels for cap in (25.0, 0.5)}
-    own, fp16 = settings["as it is", 25.0], settings["fp16", 25.0]
-    assert (own["error"], own["wire_bytes"]) == (0.0, 2 * fp16["wire_bytes"])
+    plain, own = settings["allreduce", 25.0], settings["as it is", 25.0]
+    assert plain["wire_bytes"] == 2 * own["wire_bytes"]
     for cap in (25.0, 0.5):
-        assert 1e-5 < settings["fp16", cap]["error"] < settings["powersgd", cap]["error"]
-        assert settings["powersgd", cap]["wire_bytes"] < 0.1 * own["wire_bytes"]
+        errors = [settings[label, cap]["error"] for label in labels]
+        assert errors[1] == 0
+        assert 1e-5 < errors[0] < errors[2]
+        assert settings["powersgd", cap]["wire_bytes"] < 0.1 * plain["wire_bytes"]
     assert all(
         one["exposed_ns"] > 0 and one["low"] <= one["ratio"] <= one["high"]
         for one in settings.values()
     )
-    assert ran.told["own_hook"] is None
+    assert ran.told["own_hook"] == "fp16_compress_hook"
     assert ran.told["says"] in " ".join(ran.out.split())
     assert ran.told["best"] in (None, *settings.values())
 
@@ -146,19 +149,6 @@ def places_of_probes(start: Path) -> set[int]:
             step = bisect_right(seen["begins"], at) - 1
             found.add(step - firsts[bisect_right(firsts, step) - 1])
     return found
-
-
-def test_a_hook_of_the_scripts_own_is_what_others_are_held_against(tmp_path: Path) -> None:
-    """One that is registered late; the job fails then, and what was known is told, and why."""
-    job = command(tmp_path, "--own-hook", "fp16", "--register-at", "20", "--raise-at", "150")
-    ran = ended(tmp_path, tuning(tmp_path, job, "--hooks", "allreduce", "--caps", "25"))
-    assert ran.code == 0, ran.err
-    settings = {one["hook"]: one for one in ran.told["settings"]}
-    assert ran.told["own_hook"] == "fp16_compress_hook"
-    assert settings["as it is"]["wire_bytes"] * 2 == settings["allreduce"]["wire_bytes"]
-    assert settings["as it is"]["error"] > 0 == settings["allreduce"]["error"]
-    said = " ".join(ran.out.split())
-    assert "Start 1 ended with exit code 1: ValueError: no data at step 150." in said
 
 
 def test_ctrl_c_ends_the_job_and_says_what_is_known(tmp_path: Path) -> None:
@@ -224,10 +214,16 @@ def test_a_job_that_cannot_be_tuned_is_refused_soon(options: str, tmp_path: Path
 
 
 def test_a_hook_that_fails_leaves_the_list(tmp_path: Path) -> None:
-    """With what the failing rank said, and not with what the others lost by that."""
-    job = command(tmp_path, "--no-half-on", "1", *SMALL)
+    """With what the failing rank said, and not with what the others lost by that.
+
+    The script itself raises after enough turns: what was known is told, and why.
+    """
+    job = command(tmp_path, "--no-half-on", "1", "--raise-at", "150", *SMALL)
     ran = ended(tmp_path, tuning(tmp_path, job, "--caps", "25"))
     assert ran.code == 0, ran.err
+    assert ran.told["own_hook"] is None
+    said = " ".join(ran.out.split())
+    assert "Start 2 ended with exit code 1: ValueError: no data at step 150." in said
     ((name, why),) = ran.told["refused"].items()
     assert name == "fp16"
     assert why.startswith("the job failed in its turn. Start 1 ended with exit code 1: ")
