@@ -261,8 +261,8 @@ def _asked(ranks: int) -> Plan | None:
     return asked if asked.model in (None, Turns.made) else None
 
 
-_turns: weakref.WeakKeyDictionary[nn.Module, Turns] = weakref.WeakKeyDictionary()
-"""By DDP model: on it they would go into its copies."""
+_turns: weakref.WeakKeyDictionary[nn.Module, Turns | None] = weakref.WeakKeyDictionary()
+"""By DDP model: on it they would go into its copies.  ``None`` until hooks take turns in it."""
 _tracers: list[Tracer] = []
 """Of the hooks that take turns in a DDP model."""
 
@@ -278,9 +278,16 @@ def _patch_ddp(module: ModuleType) -> None:
 
 def _made(ddp: DistributedDataParallel) -> None:
     """Take note of a model that was just made; without hooks that take turns it stays as it is."""
+    from ..tracing.hookless import has_buckets
+
     asked = _asked(ddp.process_group.size())
     if asked is None:
         return
+    if not has_buckets(ddp):
+        refuse(
+            "the compiled python reducer has no buckets, so no hook can be tuned; set "
+            "torch._dynamo.config.optimize_ddp = True"
+        )
     name, cap = type(ddp.module).__name__, round(ddp.bucket_bytes_cap / 2**20, 3)
     # Without bucket_cap_mb the first bucket has a limit of its own.
     first = 1.0 if getattr(ddp, "bucket_bytes_cap_default", False) else cap
@@ -291,6 +298,7 @@ def _made(ddp: DistributedDataParallel) -> None:
     else:
         from .models import know
 
+        _turns[ddp] = None
         know(ddp, partial(take, asked, said))
 
 
@@ -308,8 +316,15 @@ def _begin_step(ddp: DistributedDataParallel, *_: Any) -> None:
             "batches, and tune it without join(), or with join(enable=False)"
         )
     average(ddp)  # before the first step, so that it is the first of a turn
-    if ddp in _turns:
-        _turns[ddp].step()
+    if ddp not in _turns:  # a copy of the model has this hook too
+        return
+    turns = _turns[ddp]
+    if turns is None:  # or the job would train until the time of this start is over
+        refuse(
+            f"no hook can take the place of what averages {type(ddp.module).__name__}; the output "
+            "of the job says why, after 'a DDP model is not traced'"
+        )
+    turns.step()
 
 
 def take(

@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
+from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace.hooks import OptimizerHookState, allreduce_hook, hook_then_optimizer
+from hooktrace.integrations import models, tuning
 from hooktrace.integrations.tuning import OWN, TURN, WHERE, Plan, Turns, does_more, take, turn_times
 from hooktrace.integrations.tuning import rounds as of_rounds
 from hooktrace.staging import devices
@@ -172,3 +175,45 @@ def test_a_hook_that_does_more_than_average_is_refused(
         (path,) = tmp_path.glob("start-refused.json")
         assert "does more than average gradients" in json.loads(path.read_text())["why_not"]
         path.unlink()
+
+
+def refusal(tmp_path: Path) -> str:
+    """Return why the job was refused."""
+    return str(json.loads((tmp_path / "start-refused.json").read_text())["why_not"])
+
+
+def test_a_model_without_buckets_is_refused_in_the_start_that_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No hook would ever be called in it."""
+    monkeypatch.setenv(WHERE, str(tmp_path / "start"))
+    monkeypatch.setattr(tuning, "_asked", lambda _: Plan(1, 0.0, 1.0))
+    group = SimpleNamespace(size=lambda: 2)
+    ddp: Any = SimpleNamespace(process_group=group, _use_python_reducer=True)
+    with pytest.raises(SystemExit):
+        tuning._made(ddp)
+    assert "optimize_ddp = True" in refusal(tmp_path)
+
+
+def test_a_model_that_no_hook_gets_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would end its job before the time of the start is over; a copy is let be."""
+    monkeypatch.setenv(WHERE, str(tmp_path / "start"))
+    monkeypatch.setattr(tuning, "_asked", lambda _: Plan(1, 0.0, 1.0, model=1))
+    monkeypatch.setattr(models, "_patch", lambda: None)
+
+    def fail(*_: object) -> None:
+        raise TypeError("it is sparse")
+
+    monkeypatch.setattr(tuning, "take", fail)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        ddp = DistributedDataParallel(torch.nn.Linear(4, 4))
+        tuning._begin_step(ddp)
+        tuning._made(ddp)
+        with pytest.raises(SystemExit):
+            ddp(torch.ones(4))
+    finally:
+        dist.destroy_process_group()
+    assert "take the place of what averages Linear" in refusal(tmp_path)
