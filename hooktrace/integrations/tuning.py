@@ -481,7 +481,7 @@ def _write(name: str, seen: dict[str, Any]) -> None:
     """Write a file for ``hooktrace tune``, which finds it whole or not at all."""
     path = Path(f"{os.environ[WHERE]}-{name}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
+    part = path.with_suffix(f".{os.getpid()}.part")  # all ranks may refuse at once
     part.write_bytes(msgspec.json.encode(seen))
     part.replace(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
@@ -217,3 +218,24 @@ def test_a_model_that_no_hook_gets_is_refused(
     finally:
         dist.destroy_process_group()
     assert "take the place of what averages Linear" in refusal(tmp_path)
+
+
+def test_ranks_that_refuse_at_once_do_not_take_each_others_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has its own until it is whole."""
+    monkeypatch.setenv(WHERE, str(tmp_path / "start"))
+    replace, others = Path.replace, iter([1])
+
+    def after_another_rank(self: Path, target: Path) -> Path:
+        for pid in others:
+            monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+            with pytest.raises(SystemExit):
+                tuning.refuse("so")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", after_another_rank)
+    with pytest.raises(SystemExit):
+        tuning.refuse("so")
+    assert refusal(tmp_path) == "so"
+    assert len([*tmp_path.iterdir()]) == 1
