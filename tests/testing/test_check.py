@@ -5,10 +5,13 @@ On real ranks: distributed/test_check.py.  What is right and wrong: check/test_o
 
 from __future__ import annotations
 
+from functools import partial, reduce
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import hooktrace
 from hooktrace.records.errors import UsageError
@@ -16,9 +19,12 @@ from hooktrace.testing.check import check_hook
 from hooktrace.testing.check.command import as_text
 from hooktrace.testing.check.host import judge
 from hooktrace.testing.check.launch import check
+from hooktrace.testing.check.oracles import explained
 from hooktrace.testing.check.rank import Context, where
 from hooktrace.testing.check.result import CaseResult, CheckResult, Measured, Problem
+from hooktrace.testing.check.runs import Run
 from hooktrace.testing.check.spec import HookSpec
+from hooktrace.testing.check.wire_format import WireFormat
 from hooktrace.testing.ranks import RankError
 
 STANDS = """Current thread 0x01 (most recent call first):
@@ -102,6 +108,25 @@ def test_ranks_without_a_result_hang_or_crashed() -> None:
 def test_standard_hooks_are_hooks(file: str, place: str) -> None:
     """The rest of torch and of hooktrace is not."""
     assert where(f'Thread 0x1 (most recent call first):\n  File "{file}", line 1 in send') == place
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_16_bits_lose_of_gradients_that_cancel_is_explained(
+    dtype: torch.dtype, ranks: int
+) -> None:
+    """Rounding is of each rank's own value, however small the average of all is."""
+
+    def call(place: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        given = rows.view(ranks, ranks, -1)[:, place]
+        return reduce(torch.add, (given / ranks).to(dtype)).float(), given
+
+    for place, part in product(range(ranks), (1, 2)):
+        reduced = partial(call, place)
+        run = Run(reduced, "each", ((part,),) * ranks, (part,), ranks, float(ranks))
+        run.play(("ordinary", 6))
+        run.wire = WireFormat(2, str(dtype).removeprefix("torch."), 16.0)
+        assert explained(run, [run]) is None
 
 
 SUM = "the sum is not divided: gradients weigh {} (each rank its own); divide"

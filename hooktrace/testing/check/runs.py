@@ -49,7 +49,8 @@ class Step:
     """One call of the hook for all gradients.
 
     ``result``, ``average``, ``owed``: (numel,) float64, what came, what should have, and what
-    earlier steps still owed.  ``began_ns``: on the wall clock.
+    earlier steps still owed.  ``size``: the norm of the mean of the ranks' absolute values, which
+    may be more than the average's.  ``began_ns``: on the wall clock.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Step:
     result: torch.Tensor
     average: torch.Tensor
     owed: torch.Tensor
+    size: float
     began_ns: int
 
     @cached_property
@@ -72,8 +74,12 @@ class Step:
 
     @cached_property
     def error(self) -> float:
-        """How far the result is from what is due, over the norm of that: 0 to inf."""
-        found = distance(self.result, self.due)
+        """How far the result is from what is due, over the larger norm of that and ``size``.
+
+        0 to inf.  Each rank's own gradients are rounded, and their average may be nearly zero.
+        """
+        off = float((self.result - self.due).norm())
+        found = off / (max(float(self.due.norm()), self.size) or 1.0)
         return found if math.isfinite(found) else math.inf
 
 
@@ -113,15 +119,17 @@ class Run:
             began_ns, number = time.time_ns(), len(self.steps)
             rows = gradients(phase, number, self.shapes, self.ranks, self.who).to(self.dtype)
             result, given = self.call(rows)
+            given = given.double() / self.divisor
             # To what float32 can hold, as the hook's result is.
-            average = (given.double() / self.divisor).sum(0).float().double()
+            average, size = given.sum(0).float().double(), float(given.abs().sum(0).norm())
             owed = torch.zeros_like(average)
             if self.steps:
                 last = self.steps[-1]
                 owed = last.average + last.owed - last.result
                 # A hook had better lose that too.
                 owed = owed if owed.isfinite().all() else torch.zeros_like(owed)
-            self.steps.append(Step(number, phase, result.double(), average, owed, began_ns))
+            step = Step(number, phase, result.double(), average, owed, size, began_ns)
+            self.steps.append(step)
         first = max(self.active[0].number, _REBUILT)
         numel = sum(lengths_of_shapes(self.shapes)) * len(self.steps[first:])
         issued = []
