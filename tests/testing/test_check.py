@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import hooktrace
+from hooktrace.fsdp.hooks import ScatterHook
 from hooktrace.records.errors import UsageError
 from hooktrace.testing.check import check_hook
 from hooktrace.testing.check.command import as_text
@@ -176,6 +177,13 @@ def of_nothing(group: Any = None) -> Any:
     return ("state", group)
 
 
+class Scatter(ScatterHook):
+    """Needs an argument."""
+
+    def __init__(self, chunk: int) -> None:
+        self.chunk = chunk
+
+
 HOOKS = "tests.distributed.check_hooks"
 AVERAGES = HookSpec(name="h", hook=f"{HOOKS}:averages")
 
@@ -197,6 +205,8 @@ def test_a_state_gets_the_group_where_it_asks_for_one(name: str, group: str | No
          r"not_callable is a int and no hook; .*takes \(state, bucket\)$"),
         (lambda: HookSpec(name="h", hook=AVERAGES.hook, make_state=f"{HOOKS}:not_callable").load(),
          r"is a int and no state; .* needs its own$"),
+        (lambda: HookSpec(name="h", hook=f"{__name__}:Scatter").load(),
+         r"^h could not be made \(TypeError: .*'chunk'\); .* without arguments that returns one$"),
         (lambda: check_hook(f"{HOOKS}.averages"), r"write package\.module:attribute"),
         (lambda: check_hook(lambda state, bucket: None),
          r"pass its name as 'package\.module:attribute'"),

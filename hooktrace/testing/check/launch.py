@@ -42,8 +42,8 @@ def check(
     ``ranks``: gloo processes on this machine.  ``timeout_s``: of one case.  ``cases``: their keys,
     all by default.  ``seen``: called with each result.
 
-    Raises ``UsageError`` for what cannot be checked: a hook that is not there, a state that cannot
-    be made, options out of range.
+    Raises ``UsageError`` for what cannot be checked: a hook or a state's factory that is not there,
+    options out of range.  What a factory raises, a rank raises: its case fails with that.
     """
     if ranks < 1:
         raise UsageError(f"{ranks} ranks cannot train; pass 1 or more, 2 to see what is averaged")

@@ -46,7 +46,13 @@ class HookSpec:
         is_class = isinstance(hook, type)
         makes = hook.__mro__ if is_class else getattr(hook, "__annotations__", {}).get("return")
         if re.search(r"\b(Scatter|Gather)Hook\b", str(makes)):
-            hook = hook()
+            try:
+                hook = hook()
+            except Exception as error:
+                raise UsageError(
+                    f"{self.name} could not be made ({type(error).__name__}: {error}); name an "
+                    "object of it, or a function without arguments that returns one"
+                ) from error
         if make_state is not None:
             make_state = _load(make_state, "state")
         if is_sharded(hook) and (make_state is not None or self.local):
