@@ -25,6 +25,9 @@ def call(*arguments: str) -> Result:
         ("demo --hook zip", "there is no hook 'zip'; pass --hook one of allreduce, ", "rank4"),
         ("demo --fsdp --hook bf16", "a sharded model has no hook 'bf16'; pass --hook", "scatter"),
         ("demo --fsdp --ranks 1", "over one rank nothing is sharded", "with --ranks 2 or more"),
+        ("demo --port 65535", "there is none for each of 2 ranks", "or --port 0 for free ones"),
+        ("demo --bucket-cap-mb 0", "a bucket cannot hold 0 MB", "pass --bucket-cap-mb above 0"),
+        ("demo --bucket-cap-mb inf", "cannot hold inf MB", "pass --bucket-cap-mb above 0"),
         ("check", "hooktrace check: ", "or --standard for all of them"),
         ("check package.module:hook --standard", "", "or --standard for all of them"),
         ("check package.module.hook", "", "such as my_package.hooks:my_hook"),
@@ -51,6 +54,15 @@ def test_demo_says_what_it_cannot_write(tmp_path: Path) -> None:
     written = call("demo", "--port", "0", "--out", str(tmp_path / "file" / "run"))
     assert written.exit_code == 2
     assert "Not a directory; pass --out a directory that you may write" in written.stderr
+
+
+def test_demo_says_which_file_it_cannot_write_once_it_starts(tmp_path: Path) -> None:
+    """As in a folder with the logs of an earlier run, where nothing may be written any more."""
+    (tmp_path / "logs" / "launcher.log").mkdir(parents=True)
+    written = call("demo", "--port", "0", "--out", str(tmp_path))
+    assert written.exit_code == 1
+    assert written.stderr.startswith("hooktrace demo: the ranks could not be run: [Errno 21]")
+    assert "launcher.log'; if it names a file, pass another --out" in written.stderr
 
 
 def test_hooks_lists_the_catalogue_at_80_columns() -> None:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import typer
@@ -25,7 +26,8 @@ def run(options: DemoOptions) -> int:
     """Run the demo and print what it saw; returns the exit code, and leaves no process.
 
     0: all ranks ended well.  1: a rank failed; standard error says which, why and where its log
-    is.  128 + n: signal n ended it.  Raises ``UsageError`` for options that cannot work.
+    is; or none could be run.  128 + n: signal n ended it.  Raises ``UsageError`` for options that
+    cannot work.
     """
     shown = _shown(options)
     typer.echo(
@@ -57,9 +59,14 @@ def run(options: DemoOptions) -> int:
         told = f"ended by {name}; what was recorded until then is in {options.out}"
         typer.echo(f"hooktrace demo: {told}", err=True)
         return 128 + error.sigval
+    except OSError as error:
+        told = f"the ranks could not be run: {error}; if it names a file, pass another --out"
+        typer.echo(f"hooktrace demo: {told}", err=True)
+        return 1
     finally:  # what ranks that were killed could not do
         for path in (options.out / "prometheus").glob("hooktrace-rank*.json"):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
     _print_closing(options, results)
     return 0
 
@@ -74,6 +81,15 @@ def _shown(options: DemoOptions) -> str:
         raise UsageError(f"{kind} no hook {options.hook!r}; pass --hook one of {', '.join(names)}")
     if options.fsdp and options.ranks < 2:
         raise UsageError("over one rank nothing is sharded; pass --fsdp with --ranks 2 or more")
+    if not 0 < options.bucket_cap_mb < math.inf:
+        raise UsageError(
+            f"a bucket cannot hold {options.bucket_cap_mb:g} MB; pass --bucket-cap-mb above 0"
+        )
+    if options.port + options.ranks > 65536:
+        raise UsageError(
+            f"from port {options.port} on there is none for each of {options.ranks} ranks; pass "
+            "--port 9464, or --port 0 for free ones"
+        )
     for package in ("prometheus_client", "tensorboard"):
         if importlib.util.find_spec(package) is None:
             raise UsageError(f"{package} is not installed here; pip install 'hooktrace[all]'")
