@@ -62,7 +62,8 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         apps = {f"/{name}": _serving(partial(self._of_model, name)) for name in ROUTES}
         apps["/runs"] = _serving(lambda _: {"runs": self._runs.names()})
         apps["/run"] = _serving(self._serve_run)
-        files = {path.name: path.read_bytes() for path in _STATIC.iterdir()}
+        paths = (path for path in _STATIC.iterdir() if path.suffix in _TYPES)
+        files = {path.name: path.read_bytes() for path in paths}
         lines = (f"export const {name} = {json.dumps(it)};\n" for name, it in _DEFINITIONS.items())
         files["definitions.js"] = "".join(lines).encode()
         for name, content in files.items():

@@ -14,6 +14,7 @@ from werkzeug.test import Client
 from hooktrace.analysis import tensorboard_plugin
 from hooktrace.analysis.run import FLAGS
 from hooktrace.analysis.run.scene import KINDS, LATE
+from hooktrace.analysis.tensorboard_plugin import plugin as plugin_module
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError, Runs, readers
@@ -84,6 +85,18 @@ def test_the_page_s_files_have_routes_of_their_own(plugin: CommTimeline) -> None
     response = Client(plugin.get_plugin_apps()[path]).get(path)
     assert response.mimetype == "text/javascript"
     assert b"export function render" in response.get_data()
+
+
+def test_what_else_lies_beside_the_page_s_files_is_not_served(
+    plugin: CommTimeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor's file, a system's, a folder."""
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / ".DS_Store").touch()
+    (tmp_path / "main.js").touch()
+    monkeypatch.setattr(plugin_module, "_STATIC", tmp_path)
+    static = {route for route in plugin.get_plugin_apps() if route.startswith("/static/")}
+    assert static == {"/static/main.js", "/static/definitions.js"}
 
 
 def test_the_page_has_the_server_s_definitions(plugin: CommTimeline) -> None:
