@@ -186,7 +186,7 @@ def _command(command: Any) -> Iterator[str]:
 
 
 def _default(option: Any) -> str:
-    return "" if option.default in (None, False, []) else f"`{option.default}`"
+    return "" if option.default in (None, False, [], "") else f"`{option.default}`"
 
 
 PARTS: dict[str, Callable[[], str]] = {

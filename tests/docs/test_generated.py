@@ -19,6 +19,11 @@ def test_generated_parts_are_up_to_date(name: str) -> None:
     assert GENERATE["filled"](text) == text
 
 
+def test_a_default_of_nothing_is_not_written() -> None:
+    """Two backticks with nothing in between are shown as they are."""
+    assert "| `` |" not in (DOCS / "command-line.md").read_text("utf-8")
+
+
 def test_every_table_has_its_place() -> None:
     """No part is made that no page has."""
     text = "".join(page.read_text("utf-8") for page in DOCS.glob("*.md"))
