@@ -211,6 +211,15 @@ def test_the_typical_step_is_the_reports(tmp_path: Path) -> None:
         step_of(scene(tmp_path / "c", warming_up), None)
 
 
+def test_a_step_of_no_length_has_a_picture(tmp_path: Path) -> None:
+    """All of its times are the same, as a coarse clock has them."""
+    write_times(tmp_path, [[[(1.0,) * 5]] * 2] * 3)
+    pictures = step_pictures(arrays_of(run_in(tmp_path)))
+    assert pictures
+    for _, draw in pictures:
+        assert "nan" not in str(draw()).lower()
+
+
 def test_lists_have_steps_without_detail_and_say_what_they_leave_out(tmp_path: Path) -> None:
     """A file that keeps few steps in detail says of all how long they took."""
     steps = [

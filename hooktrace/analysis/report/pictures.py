@@ -39,7 +39,8 @@ def step_pictures(arrays: StepArrays) -> list[tuple[str, Callable[[], Svg]]]:
     if not np.isnan(lengths).all():
         chosen = {usual: "Typical step"}
         chosen.setdefault(int(np.nanargmax(lengths)), "Slowest step")
-    end = max(float(np.nanmax(arrays.done[:, s])) for s in chosen)
+    # A step whose times are all the same has no length to draw it by.
+    end = max(1.0, *(float(np.nanmax(arrays.done[:, s])) for s in chosen))
     found: list[tuple[str, Callable[[], Svg]]] = []
     for s, name in chosen.items():
         length = "" if np.isnan(lengths[s]) else f", {ms(lengths[s])} to the next one"
