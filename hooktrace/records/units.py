@@ -29,6 +29,17 @@ def exact_ms(ns: int) -> str:
     return f"{ns / 1e6:,.3f} ms"
 
 
+def time_text(ns: float) -> str:
+    """Return ns in ms with the unit, or below 0.1 ms in µs or ns, as the tab's page has them.
+
+    >>> time_text(4_200), time_text(420_000)
+    ('4.2 µs', '0.42 ms')
+    """
+    if abs(ns) >= 1e5:
+        return ms(ns)
+    return f"{ns / 1e3:.3g} µs" if abs(ns) >= 1e3 else f"{ns:.0f} ns"
+
+
 def megabytes(count: float | None) -> str:
     """Return bytes in MB: two digits after the point, or as many as a small number needs."""
     if count is None or isnan(count):

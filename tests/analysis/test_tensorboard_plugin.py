@@ -211,6 +211,15 @@ def test_the_typical_step_is_the_reports(tmp_path: Path) -> None:
         step_of(scene(tmp_path / "c", warming_up), None)
 
 
+def test_a_short_step_is_not_shown_as_zero(tmp_path: Path) -> None:
+    """The lists have the units that the page writes times in."""
+    steps = [
+        (replace(record, previous_period_ns=2_500 if record.step else None), buckets)
+        for record, buckets in steps_of(4)
+    ]
+    assert {row["value"] for row in lists_of(scene(tmp_path, steps))["slowest"]} == {"2.5 µs"}
+
+
 def test_a_step_of_no_length_has_a_picture(tmp_path: Path) -> None:
     """All of its times are the same, as a coarse clock has them."""
     write_times(tmp_path, [[[(1.0,) * 5]] * 2] * 3)

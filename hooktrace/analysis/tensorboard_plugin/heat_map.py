@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records.units import ms
+from ...records.units import time_text
 from ..run import UNKNOWN, Ints, delays
 from ..run.parts import union_of_groups
 from ..run.scene import Scene
@@ -58,7 +58,7 @@ def heat_map(scene: Scene, value: str, columns: int) -> dict[str, Any]:
     notes = (
         f"{size} steps a column, the largest is shown" if size > 1 else "",
         f"hatched: {unknown}" if unknown else "",
-        f"clocks are known to {ms(unsure)}" if unsure else "",
+        f"clocks are known to {time_text(unsure)}" if unsure else "",
     )
     return {
         "value": value,

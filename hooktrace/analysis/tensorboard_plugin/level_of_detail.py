@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...records.units import ms, size
+from ...records.units import size, time_text
 from ..run import Ints
 from ..run.scene import LATE, Scene
 from ..run.spans import Bars, Spans
@@ -250,7 +250,7 @@ def _others(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
         one, of = scene.calls[row]
         took = "its end is not known"
         if one.done_ns is not None:
-            took = f"in flight for {ms(one.done_ns - one.issued_ns)}"
+            took = f"in flight for {time_text(one.done_ns - one.issued_ns)}"
         sent = "payload unknown" if one.wire_bytes is None else f"{size(one.wire_bytes)} of payload"
         where = f"issued at {one.where or 'an unknown line'} on {one.thread}"
         title = f"{one.name}, step {of.step} of {of.model}, rank {scene.numbers[rank]}"

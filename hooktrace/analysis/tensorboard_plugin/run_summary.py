@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...records import AssignmentRecord
-from ...records.units import ms, named_ranks, percent
+from ...records.units import named_ranks, percent, time_text
 from ..run import UNKNOWN, Ints
 from ..run.columns import KEY_BITS
 from ..run.dense import settled_steps
@@ -143,8 +143,9 @@ def _largest(steps: dict[str, Ints], by: str) -> list[Row]:
     for at in np.argsort(-steps[by], kind="stable")[:MAX_LISTED]:
         step, took, exposed, rank = (int(steps[x][at]) for x in ("step", by, "exposed", "rank"))
         if took >= 0:
-            text = f"rank {rank} has the most exposed: {ms(exposed)}" if exposed >= 0 else ""
-            found.append({"label": f"step {step}", "value": ms(took), "text": text, "step": step})
+            text = f"rank {rank} has the most exposed: {time_text(exposed)}" if exposed >= 0 else ""
+            row = {"label": f"step {step}", "value": time_text(took), "text": text, "step": step}
+            found.append(row)
     return found
 
 
@@ -155,7 +156,7 @@ def _late(scene: Scene, late: LateRank, calls: Ints) -> Row:
     name = call_name(scene.tracks[place], int(own.row[own.bucket == late.bucket][-1]))
     return {
         "label": f"rank {late.rank}: last in {percent(late.share)} of the steps",
-        "value": ms(late.margin_ns),
+        "value": time_text(late.margin_ns),
         "text": f"others wait for it at {name}, so long a step in the mean",
         "step": int(calls[0] >> KEY_BITS),
         "rank": late.rank,
