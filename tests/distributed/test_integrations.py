@@ -20,6 +20,7 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.fsdp  # or what begins would wait for it
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.join import Join
@@ -28,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import hooks
-from hooktrace.integrations import models, start
+from hooktrace.integrations import models, sharded, start
 from tests.distributed.harness import on
 from tests.distributed.models import heard
 from tests.distributed.test_run import ANY
@@ -39,7 +40,6 @@ pytestmark = pytest.mark.slow
 WIDTH = 40
 
 KNOW = models.know
-vars(models)["know"] = lambda _: None  # outside of ``traced``: what has begun goes on
 
 Prepare = Callable[[DistributedDataParallel, int], object]
 """Called with a model before each of its steps."""
@@ -47,9 +47,17 @@ Prepare = Callable[[DistributedDataParallel, int], object]
 
 @contextmanager
 def traced() -> Iterator[None]:
-    """Trace the models that are made within, into memory."""
+    """Trace the models that are made within, into memory.
+
+    What has begun goes on: of models that this process makes afterwards nobody is to know.
+    """
     settings = {"HOOKTRACE_RECORD_DIR": "", "HOOKTRACE_ERROR_EVERY": "3"}
-    with mock.patch.dict(os.environ, settings), mock.patch.object(models, "know", KNOW):
+    vars(models)["know"] = lambda _: None
+    with (
+        mock.patch.dict(os.environ, settings),
+        mock.patch.object(models, "know", KNOW),
+        mock.patch.object(sharded, "watch"),
+    ):
         start.begin()
         try:
             yield
