@@ -25,7 +25,7 @@ _LINES = 4096
 """Ranks times models of one host."""
 
 _RANKS_A_SECOND, _RANKS_A_STEP = 1000, 2500
-"""That tell, so that the hub of 10,000 ranks spends less than 2 % of a core at two steps a second.
+"""That tell: the hub of 10,000 ranks spends some 3 % of a core at two steps a second.
 
 Of many more steps a second some have no room in a message, which is counted.
 """
