@@ -25,9 +25,10 @@ _LINES = 4096
 """Ranks times models of one host."""
 
 _RANKS_A_SECOND, _RANKS_A_STEP = 1000, 2500
-"""That tell: the hub of 10,000 ranks spends some 3 % of a core at two steps a second.
+"""At most so many ranks tell in a second, and of one step.
 
-Of many more steps a second some have no room in a message, which is counted.
+At two steps a second the hub of 10,000 ranks spends some 3 % of a core.  A message has no room for
+more than ``MOST_STEPS``; those that are lost are counted.
 """
 
 
