@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
@@ -240,13 +239,14 @@ FOUND = Hang(
 )  # fmt: skip
 
 
-def test_each_rank_records_it_in_its_own_clock() -> None:
+def test_each_rank_records_it_in_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """And for how long it had lasted; a sharded model's by its unit."""
     record = FOUND.record(1, 102 * S, 1002 * S)
     assert (record.rank, record.since_ns, record.since_wall_ns) == (1, 69 * S, 969 * S)
     assert (record.kind, record.step, record.unit) == ("busy", 3, FOUND.unit)
     name = "blocks.2 all-gather (forward) of step 3, which had waited for rank 1"
     said = f"it went on after at most 33 s: {name} (busy)"
-    assert over(FOUND, time.monotonic()).message == said
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 5.0))
+    assert over(FOUND, 5.0).message == said
     failed = f"{name}, failed after at most 33 s: E: x"
-    assert over(FOUND, time.monotonic(), "E: x").message == failed
+    assert over(FOUND, 5.0, "E: x").message == failed
