@@ -15,7 +15,7 @@ import msgspec
 from ..ranks.channel.messages import HubAddress
 from ..ranks.control.address import read_address
 from ..ranks.control.client import Client
-from ..ranks.control.messages import MOST_STEPS, Command, CommandResult, Verb
+from ..ranks.control.commands import MOST_STEPS, Command, CommandResult, Verb
 from ..records.errors import UsageError
 from ..tracing.options import CHANNEL_TOKEN
 

@@ -25,19 +25,18 @@ from typing import TYPE_CHECKING
 
 from ..ranks.channel.channel import Channel, channel_of_this_process
 from ..ranks.channel.meeting import aside
-from ..ranks.channel.messages import HubAddress
+from ..ranks.channel.messages import HubAddress, encode
 from ..ranks.control.address import remove_address, write_address
 from ..ranks.control.client import Client
-from ..ranks.control.hub import carry_out
-from ..ranks.control.messages import (
+from ..ranks.control.commands import (
     MOST_STACKS,
     QUESTION,
     STACKS_AT_ONCE,
     Command,
     CommandResult,
     Done,
+    carry_out,
     decode_command,
-    encode,
 )
 from ..ranks.hang.collectives import collectives
 from ..ranks.hang.look import look

@@ -30,8 +30,7 @@ from ..channel.messages import (
     decode_down,
     encode,
 )
-from .messages import QUESTION, Command, CommandResult, decode_result
-from .messages import encode as encode_command
+from .commands import QUESTION, Command, CommandResult
 
 _CONNECT_S = 5.0
 _ENDED = (
@@ -72,7 +71,8 @@ class Client:
 
     def command(self, command: Command, timeout_s: float = 30.0) -> CommandResult:
         """Return what came of a command.  Raises ``UsageError`` as ``ask`` does."""
-        return decode_result(self.ask(QUESTION, encode_command(command), timeout_s))
+        answer = self.ask(QUESTION, encode(command), timeout_s)
+        return msgspec.msgpack.decode(answer, type=CommandResult)
 
     def ask(self, name: str, argument: bytes, timeout_s: float = 30.0) -> bytes:
         """Return the hub's answer.

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.ranks.channel.messages import HubAddress
+from hooktrace.ranks.channel.messages import HubAddress, encode
 from hooktrace.ranks.control.client import Client
-from hooktrace.ranks.control.hub import carry_out
-from hooktrace.ranks.control.messages import QUESTION, Command, Done, encode
+from hooktrace.ranks.control.commands import QUESTION, Command, Done, carry_out
 from hooktrace.records.errors import UsageError
 from tests.ranks.channel.jobs import Job, wait_for
 
@@ -22,7 +21,7 @@ from tests.ranks.channel.jobs import Job, wait_for
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     """Three ranks that say which one they are, however long that takes on a busy machine."""
-    monkeypatch.setattr("hooktrace.ranks.control.hub._TIMEOUT_S", 20.0)
+    monkeypatch.setattr("hooktrace.ranks.control.commands._TIMEOUT_S", 20.0)
     with Job(3) as made:
         for rank, channel in enumerate(made.ranks):
             channel.handlers[QUESTION] = lambda _, rank=rank: encode(Done(text=f"I am {rank}"))

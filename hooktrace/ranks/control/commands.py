@@ -1,19 +1,34 @@
-"""The hub's part in a command: to all ranks, from the same step on where steps count.
+"""The commands there are, what a rank says of one, and how the hub carries one out.
 
-client's Command --> which step is each rank at? --> with ``first`` --> CommandResult
+client's Command --> which step is each rank at? --> with ``first`` --> Done of each rank
+                                                                    --> CommandResult
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
-from .messages import QUESTION, Command, CommandResult, Done, decode_command, decode_done, encode
+from ..channel.messages import Silent, encode
 
 if TYPE_CHECKING:
     from ..channel.node import Node
+
+Verb = Literal["status", "stacks", "detail", "probe", "pause", "resume", "flush"]
+
+MOST_STEPS = 100_000
+"""That one command may ask for."""
+
+STACKS_AT_ONCE = 32
+"""Ranks, the first ones, that tell their stacks where no rank is named: one answer has bounds."""
+MOST_STACKS = 100_000
+"""Bytes of one rank's."""
+
+QUESTION = "control"
+"""By which the hub asks ranks, and clients the hub."""
 
 _TIMEOUT_S = 1.2
 _WHERE_S = 0.3
@@ -25,6 +40,40 @@ FROM_ONE_STEP = ("detail", "probe")
 
 _AHEAD = 8
 """Steps from the foremost rank's on, and as many as a rank made while it was asked."""
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """``number``: of steps.  ``first``: step by model, from which on.
+
+    ``rank``: whose stacks are wanted; -1 for those of ``STACKS_AT_ONCE`` ranks.
+    """
+
+    verb: Verb
+    number: Annotated[int, Meta(ge=0, le=MOST_STEPS)] = 0
+    rank: Annotated[int, Meta(ge=-1)] = -1
+    first: dict[str, int] = {}
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What one rank did.  ``text``: for people.  ``steps``: by model, the last one that began.
+
+    ``trouble``: why it could not, if so.
+    """
+
+    text: str = ""
+    steps: dict[str, int] = {}
+    trouble: str = ""
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What came of a command: by rank what was done, and who did not answer."""
+
+    ranks: dict[int, Done]
+    silent: list[Silent] = []
+
+
+decode_command = msgspec.msgpack.Decoder(Command).decode
+decode_done = msgspec.msgpack.Decoder(Done).decode
 
 
 async def carry_out(node: Node, argument: bytes) -> bytes:

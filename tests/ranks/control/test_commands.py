@@ -7,9 +7,16 @@ from typing import get_args
 
 import pytest
 
+from hooktrace.ranks.channel.messages import encode
 from hooktrace.ranks.channel.node import Answers
-from hooktrace.ranks.control.hub import carry_out, first_steps
-from hooktrace.ranks.control.messages import Command, CommandResult, Done, Verb, encode
+from hooktrace.ranks.control.commands import (
+    Command,
+    CommandResult,
+    Done,
+    Verb,
+    carry_out,
+    first_steps,
+)
 
 
 def outcome(**steps: tuple[int, ...]) -> CommandResult:
