@@ -19,8 +19,7 @@ from rich.console import Console
 from hooktrace.commands.top import live
 from hooktrace.commands.top.live import Hub, pictures
 from hooktrace.commands.top.picture import Picture
-from hooktrace.ranks.whole_job.job_steps import JobSteps
-from hooktrace.ranks.whole_job.snapshot import JobSnapshot
+from hooktrace.ranks.whole_job.job_steps import JobSnapshot, JobSteps
 from hooktrace.records.errors import UsageError
 from tests.ranks.whole_job.parts import Seconds, message_of
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from ...ranks.control.client import Client
-from ...ranks.whole_job.snapshot import JobSnapshot
+from ...ranks.whole_job.job_steps import JobSnapshot
 from ...ranks.whole_job.view import LOOK
 from ...records.errors import UsageError
 from ..ctl import address_of

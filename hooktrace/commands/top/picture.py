@@ -13,7 +13,8 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from ...ranks.whole_job.snapshot import JobSnapshot, RankRow
+from ...ranks.whole_job.gatherer import interval_s, told_every
+from ...ranks.whole_job.job_steps import JobSnapshot, RankRow
 from ...records import StepSpread
 from ...records.job import Range
 from ...records.units import milliseconds, ms
@@ -85,8 +86,8 @@ def _facts(shown: JobSnapshot, width: int) -> list[Text]:
     told = f"{shown.told_by:,} of {shown.world_size:,} ranks have told"
     if len(shown.ranks) < shown.told_by:
         told += f", the latest {len(shown.ranks)} are shown"
-    if shown.every > 1:
-        told += f" of each {shown.every}th step"
+    if (every := told_every(shown.world_size)) > 1:
+        told += f" of each {every}th step"
     if shown.lost:
         told += f"; {shown.lost:,} steps had no room"
     if not shown.steps:
@@ -195,7 +196,7 @@ def _row(row: RankRow, shown: JobSnapshot) -> Text:
     line.append(f"{delay:>9}", style="dim" if is_unsure else "")
     line.append(f"{milliseconds(told.period_ns):>10}{milliseconds(told.exposed_ns):>11}")
     line.append(f"  {told.host}")
-    if row.age_s > max(_SILENT_S, 3 * shown.interval_s):
+    if row.age_s > max(_SILENT_S, 3 * interval_s(shown.world_size)):
         line.append(f"  silent for {row.age_s:.0f} s", style="yellow")
     if told.anomalies:
         line.append(f"  {told.anomalies} anomalies, last: {told.anomaly}", style="red")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hooktrace.ranks.whole_job.snapshot import MOST_RANKS, rows_of
+from hooktrace.ranks.whole_job.job_steps import MOST_RANKS, rows_of
 from hooktrace.records.job import merged
 
 from .parts import MS, line_of, part_of
