@@ -18,7 +18,7 @@ from tests.ranks.channel.jobs import DEADLINE_S, Job, S, ask, has_parent, wait_f
 @pytest.fixture(autouse=True)
 def loopback_reaches_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the ranks of one process call other hosts is reached by loopback."""
-    monkeypatch.setattr("hooktrace.ranks.channel.membership.is_loopback", lambda _: False)
+    monkeypatch.setattr("hooktrace.ranks.channel.parent.is_loopback", lambda _: False)
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         "parent.SILENCE_S": 0.5,
         "parent._CONNECT_S": 0.5,
         "children.LEAST_INTERVAL_S": 0.1,
-        "membership._LASTING_S": 0.2,
-        "membership._LONGEST_PAUSE_S": 0.1,
+        "parent._LASTING_S": 0.2,
+        "parent._LONGEST_PAUSE_S": 0.1,
     }.items():
         monkeypatch.setattr(f"hooktrace.ranks.channel.{name}", seconds)
 

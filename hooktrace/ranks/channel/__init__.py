@@ -3,9 +3,9 @@
     hub (rank 0) <--one connection a host-- first rank of a host <-- the other ranks there
 
     channel.py             this process's thread, and what others ask of it
-      membership.py        stays in the tree: the hub, and one's own host
+      parent.py            stays in the tree: the hub, and one's own host
         meeting.py         where to find each other at first: the job's store, addresses
-        parent.py          the connection to the parent          clock.py   offsets by pings
+        clock.py           how far this clock is from the hub's, by pings to the parent
       node.py, children.py questions down, answers and news up, notices down
       connection.py        bounded messages                      messages.py  what they are
         handshake.py       before them: both ends know the token

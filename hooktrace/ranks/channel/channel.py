@@ -1,6 +1,6 @@
 """The channel of a process: its thread, and what the rest of hooktrace asks of it.
 
-    users --tell, report, from any thread; gather--> the tree of ranks (node.py, membership.py)
+    users --tell, report, from any thread; gather--> the tree of ranks (node.py, parent.py)
 
 One daemon thread runs one asyncio loop.  It never waits for a collective, for torch's store, or for
 a lock that another thread holds for long.
@@ -25,9 +25,9 @@ from ...staging.calls import Clock
 from ...staging.job import current_rank, job_store
 from .clock import ClockOffset
 from .meeting import Meeting, host_id
-from .membership import Membership
 from .messages import HubAddress, Member, Notice, Report
 from .node import Node
+from .parent import Membership
 from .process import identity
 
 logger = logging.getLogger("hooktrace")

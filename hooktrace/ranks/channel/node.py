@@ -101,7 +101,10 @@ class Node:
     def speaks_for_host(self) -> bool:
         """Whether what all ranks are told is for this one to say, of those on this host."""
         parent = self.parent
-        return self.is_hub or (parent is not None and parent.is_first and not parent.is_here)
+        if self.is_hub or parent is None:
+            return self.is_hub
+        is_here = parent.is_there and parent.member.host_id == self.me.host_id
+        return parent.is_first and not is_here
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine; what it raises is none of training's business."""

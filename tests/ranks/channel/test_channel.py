@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from torch.distributed import FileStore
 
-from hooktrace.ranks.channel import membership
+from hooktrace.ranks.channel import parent as finds_parent
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
 from hooktrace.ranks.channel.process import state_of
@@ -69,7 +69,7 @@ def begun(file: Path, rank: int, host: str) -> Channel:
 
 def main(file: str) -> None:
     """Be the first rank of a host, which listens there, with a worker that has its descriptors."""
-    membership.is_loopback = lambda _: False
+    finds_parent.is_loopback = lambda _: False
     channel = begun(Path(file), 1, "w")
     assert wait_for(lambda: has_parent(channel))
     process_channel._shared.channel = channel  # whose descriptors a fork closes
