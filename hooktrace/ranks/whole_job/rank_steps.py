@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from ...records import (
     AnomalyRecord,
     AssignmentRecord,
@@ -65,10 +67,10 @@ class RankSteps:
         parts = []
         for step, _ in batch.steps:
             model = step.model + self._suffix
-            line, part = self._lines.of(model), self._part(step, rank)
-            line.add(part)
+            known, part = self._lines.of(model), self._part(step, rank)
+            known.add(part)
             if step.step % self._every == 0:
-                line.arrived(part, self._apart_ns)
+                known.arrived(part, self._apart_ns)
                 parts.append(((model, step.hook), part))
         for layout in batch.of(AssignmentRecord):
             found = {b.bucket: str(b.unit) for b in layout.buckets if b.unit is not None}
@@ -81,7 +83,10 @@ class RankSteps:
         for hang in batch.of(HangRecord):
             self._said[hang.hang] = hang.message
             self.hangs = tuple(self._said.values())
-        lines = [line.line(rank, host, model) for model, line in self._lines.items()]
+        lines = [
+            replace(known.line, rank=rank, host=host, model=model)
+            for model, known in self._lines.items()
+        ]
         self._gatherer.add(parts, lines)
 
     def knows(self, model: str) -> bool:
@@ -111,47 +116,30 @@ class _Line:
     """Where this rank is with one model."""
 
     def __init__(self) -> None:
-        self._step = 0
         self._periods: deque[int] = deque(maxlen=_LAST)
         self._exposed: deque[int] = deque(maxlen=_LAST)
-        self._arrivals: deque[tuple[int, int]] = deque(maxlen=_LAST)
-        self._uncertainty_ns = 0
-        self._anomalies = 0
-        self._anomaly = ""
+        self.line = RankLine(0, "", "", 0, None, None, (), 0)
 
     def add(self, part: StepSpread) -> None:
-        self._step = part.step
         if part.period is not None:
             self._periods.append(part.period.most_ns)
         if part.exposed is not None:
             self._exposed.append(part.exposed.most_ns)
+        period_ns, exposed_ns = _mean(self._periods), _mean(self._exposed)
+        self.line = replace(self.line, step=part.step, period_ns=period_ns, exposed_ns=exposed_ns)
 
     def arrived(self, part: StepSpread, apart_ns: float) -> None:
         if part.arrival is None:
             return
-        at = part.arrival.most_ns
-        if not self._arrivals or at - self._arrivals[-1][1] >= apart_ns:
-            self._arrivals.append((part.step, at))
-            self._uncertainty_ns = part.uncertainty_ns
+        at, known = part.arrival.most_ns, self.line.arrivals
+        if not known or at - known[-1][1] >= apart_ns:
+            known = (*known, (part.step, at))[-_LAST:]
+            self.line = replace(self.line, arrivals=known, uncertainty_ns=part.uncertainty_ns)
 
     def saw(self, anomaly: AnomalyRecord, unit: str) -> None:
-        self._anomalies += 1
         where = "" if anomaly.bucket < 0 else f" {called(anomaly.bucket, unit)[:64]}"
-        self._anomaly = f"{anomaly.kind[:64]} step {anomaly.step}{where}"
-
-    def line(self, rank: int, host: str, model: str) -> RankLine:
-        return RankLine(
-            rank,
-            host,
-            model,
-            self._step,
-            _mean(self._periods),
-            _mean(self._exposed),
-            tuple(self._arrivals),
-            self._uncertainty_ns,
-            self._anomalies,
-            self._anomaly,
-        )
+        said = f"{anomaly.kind[:64]} step {anomaly.step}{where}"
+        self.line = replace(self.line, anomalies=self.line.anomalies + 1, anomaly=said)
 
 
 def _mean(ns: deque[int]) -> int | None:
