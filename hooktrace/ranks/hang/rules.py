@@ -5,14 +5,14 @@ Snapshot --a rule--> Finding: the ranks that are waited for, and what is told of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...records.hang import hang_kind
 from ...records.units import named_ranks, ordinal
 from ..channel.messages import Silent, State
 from .collectives import outnumbered
-from .messages import EXCUSES, CallInFlight, ModelStatus, Placed, RankStatus
+from .messages import EXCUSES, CallInFlight, Placed, RankStatus
 from .sentences import at, counted, each, grouped, have, parties
 from .snapshot import Rank, Snapshot
 
@@ -28,6 +28,14 @@ class Finding(NamedTuple):
 
 
 Finds = Callable[[Snapshot], Finding | None]
+
+
+def _each_of(texts: Mapping[int, str], snapshot: Snapshot) -> Finding | None:
+    """Return what is told of each of some ranks, and who else is behind; of whom "", nothing."""
+    told = {rank: text for rank, text in texts.items() if text}
+    others = [one.number for one in snapshot.behind if one.number not in told]
+    more = f" ({named_ranks(others)} not there either)" if others else ""
+    return Finding(list(told), each(told) + more) if told else None
 
 
 # Ranks that do not answer: what their processes tell.
@@ -47,9 +55,9 @@ def of_process(kind: str) -> Finds:
     """Return what finds the silent ranks whose processes are in a state of that kind."""
 
     def finds(snapshot: Snapshot) -> Finding | None:
-        silent = snapshot.silent
-        found = [rank for rank, one in silent.items() if PROCESSES[one.state][0] == kind]
-        return Finding(found, each(found, lambda rank: _told(silent[rank]))) if found else None
+        silent = snapshot.silent.items()
+        of_kind = {rank: _told(one) for rank, one in silent if PROCESSES[one.state][0] == kind}
+        return _each_of(of_kind, snapshot)
 
     return finds
 
@@ -71,39 +79,22 @@ def hub_is_gone(hub: Silent) -> str:
 
 def of_each(said: Callable[[Rank, Snapshot], str]) -> Finds:
     """Return what finds the ranks behind of which ``said`` tells something."""
-
-    def finds(snapshot: Snapshot) -> Finding | None:
-        texts = {one.number: said(one, snapshot) for one in snapshot.behind}
-        found = [rank for rank, text in texts.items() if text]
-        if not found:
-            return None
-        return Finding(found, each(found, texts.__getitem__) + _not_there(found, snapshot))
-
-    return finds
-
-
-def _not_there(told: Sequence[int], snapshot: Snapshot) -> str:
-    """Return who else is behind, in parentheses."""
-    others = [one.number for one in snapshot.behind if one.number not in told]
-    return f" ({named_ranks(others)} not there either)" if others else ""
+    return lambda snapshot: _each_of(
+        {one.number: said(one, snapshot) for one in snapshot.behind}, snapshot
+    )
 
 
 def ended_without(snapshot: Snapshot) -> Finding | None:
     """Ranks have ended a sharded model's step without the call that the others wait in."""
-    texts = {
-        one.number: _went_on(one, model)
-        for one in (*snapshot.past, *snapshot.behind)
-        if (model := one.now.model(snapshot.front.model)) is not None
-        and model.ended_without(snapshot.front)
-    }
-    if not texts:
-        return None
-    text = each(list(texts), texts.__getitem__)
-    return Finding(list(texts), text + _not_there(list(texts), snapshot))
+    ranks = (*snapshot.past, *snapshot.behind)
+    return _each_of({one.number: _went_on(one, snapshot) for one in ranks}, snapshot)
 
 
-def _went_on(rank: Rank, model: ModelStatus) -> str:
+def _went_on(rank: Rank, snapshot: Snapshot) -> str:
     """Return with how many collectives a rank has ended its step, and where it is now."""
+    model = rank.model
+    if model is None or not model.ended_without(snapshot.front):
+        return ""
     calls, missing = counted(model.ended_calls, "collective"), model.left_out
     named = " and ".join(missing[:2]) + (" and others" if len(missing) > 2 else "")
     without = f", without {named}, which its step before had," if missing else ""
@@ -115,8 +106,7 @@ def _went_on(rank: Rank, model: ModelStatus) -> str:
 
 def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
     """The rank's backward pass has ended with a part of the buckets."""
-    now, front = rank.now, snapshot.front
-    model = now.model(front.model)
+    now, front, model = rank.now, snapshot.front, rank.model
     if model is None or model.unit or now.in_flight or rank.did is None:
         return ""
     in_backward = "backward" in (*now.doing, *rank.did.doing)
@@ -145,7 +135,7 @@ def busy(rank: Rank, snapshot: Snapshot) -> str:
         return ""
     if "probe" in rank.now.doing:
         return f"is in a check of hooktrace's own {_place(rank, snapshot)}"
-    return f"is {at(rank.now)}{_excuse(rank.now)}{_delay(rank.now, snapshot.front)}"
+    return f"is {at(rank.now)}{_excuse(rank.now)}{_delay(rank, snapshot.front)}"
 
 
 def in_torchs_collective(rank: Rank, snapshot: Snapshot) -> str:
@@ -167,7 +157,7 @@ def in_other_model(rank: Rank, snapshot: Snapshot) -> str:
 
 
 def _place(rank: Rank, snapshot: Snapshot) -> str:
-    return at(rank.now) + _delay(rank.now, snapshot.front)
+    return at(rank.now) + _delay(rank, snapshot.front)
 
 
 def _excuse(status: RankStatus) -> str:
@@ -177,9 +167,9 @@ def _excuse(status: RankStatus) -> str:
     return said + (" and has paused the watchdog" if status.paused else "")
 
 
-def _delay(status: RankStatus, front: Placed) -> str:
+def _delay(rank: Rank, front: Placed) -> str:
     """Return how far a rank is behind a call: ", 1 step behind"; "" where it never began."""
-    model = status.model(front.model)
+    model = rank.model
     if front.bucket < 0 or model is None or model.step < 0:
         return ""
     (step, at), (own_step, own) = front.position, model.position
@@ -209,11 +199,8 @@ def _lacks(status: RankStatus, call: CallInFlight) -> bool:
 
 def in_other_models(snapshot: Snapshot) -> Finding | None:
     """All ranks that are behind wait in other models' calls."""
-    behind = {one.number: one for one in snapshot.behind}
-    if not behind:
-        return None
-    text = each(list(behind), lambda rank: in_other_model(behind[rank], snapshot))
-    return Finding(list(behind), f"{text}; why that waits is not known")
+    found = of_each(in_other_model)(snapshot)
+    return found and found._replace(text=f"{found.text}; why that waits is not known")
 
 
 # All have come to the call, and it does not end.
@@ -234,20 +221,14 @@ def in_callbacks(snapshot: Snapshot) -> Finding | None:
     return Finding((), text)
 
 
-_OURS = {
-    "check": ": its result is there, and hooktrace's own check of it does not end on",
-    "meeting": ": its hook has not been called, since hooktrace's own checks do not begin on",
-}
-
-
 def in_probes(snapshot: Snapshot) -> Finding | None:
-    """A probe of hooktrace's own holds the bucket up."""
-    for stage, what in _OURS.items():
-        ranks = [one.number for one in snapshot.in_stage(stage)]
-        if ranks:
-            said = f"{what} {named_ranks(ranks)}; pass error_every=0 and tell hooktrace's authors"
-            return Finding((), said)
-    return None
+    """Hooktrace's own checks, before the hook is called or after it, hold the bucket up."""
+    ranks = [one.number for one in snapshot.in_stage("meeting", "check")]
+    text = (
+        f": hooktrace's own check of it does not end on {named_ranks(ranks)}; pass error_every=0 "
+        "and tell hooktrace's authors"
+    )
+    return Finding((), text) if ranks else None
 
 
 def other_units(snapshot: Snapshot) -> Finding | None:
@@ -267,22 +248,21 @@ def other_units(snapshot: Snapshot) -> Finding | None:
 
 def _departures(snapshot: Snapshot) -> str:
     """Return which ranks do not make the collectives of their step before; "" where all do that."""
-    models = {one.number: one.now.model(snapshot.front.model) for one in snapshot.ranks}
     found = [
-        f"; rank {rank} made {model.departure}"
-        for rank, model in models.items()
-        if model is not None and model.departure and model.step == snapshot.front.step
+        f"; rank {one.number} made {model.departure}"
+        for one in snapshot.ranks
+        if (model := one.model) and model.departure and model.step == snapshot.front.step
     ]
-    return "".join(found[:_MOST_TOLD]) if len(found) < len(models) else ""
+    return "".join(found[:_MOST_TOLD]) if len(found) < len(snapshot.ranks) else ""
 
 
 def torch_lists_others(snapshot: Snapshot) -> Finding | None:
     """Ranks have issued different collectives; some have issued fewer, of a sharded model."""
-    found, unit = snapshot.comparison, snapshot.front.unit
-    told = ("different", "not_issued") if unit else ("different",)
+    found = snapshot.comparison
+    told = ("different", "not_issued") if snapshot.front.unit else ("different",)
     if found is None or found.verdict not in told:
         return None
-    return Finding(found.ranks, f": {found.text}{_departures(snapshot) if unit else ''}")
+    return Finding(found.ranks, f": {found.text}{_departures(snapshot)}")
 
 
 def torch_lists_fewer(snapshot: Snapshot) -> Finding | None:
@@ -296,15 +276,16 @@ def torch_lists_fewer(snapshot: Snapshot) -> Finding | None:
 def in_own_code(snapshot: Snapshot) -> Finding | None:
     """On some ranks the hook's own code still runs, while the others have come further."""
     own = snapshot.in_stage("hook", "compress", "decompress")
-    busy = {one.number: one for one in own if one.now.main is None or not one.now.main.collective}
-    if not busy or len(own) == len(snapshot.waiting):
+    if len(own) == len(snapshot.waiting):
         return None
-    return Finding(list(busy), each(list(busy), lambda rank: _in_hook(busy[rank])))
+    return _each_of({one.number: _in_hook(one) for one in own}, snapshot)
 
 
 def _in_hook(rank: Rank) -> str:
     """Return where a hook's own code is: what follows a collective runs on a callback's thread."""
-    callbacks = rank.now.callbacks
+    main, callbacks = rank.now.main, rank.now.callbacks
+    if main is not None and main.collective:
+        return ""
     if rank.call is not None and rank.call.stage == "decompress" and callbacks:
         return f"is in its hook, in `{callbacks[0].where}`, after a collective"
     return f"is in its hook, {at(rank.now)}{_excuse(rank.now)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...records.units import named_ranks
@@ -28,21 +28,21 @@ def stamped(rank: int, wall_ns: int, text: str) -> str:
     return f"[rank {rank}, {time.strftime('%H:%M:%S', time.gmtime(wall_ns // 10**9))} UTC] {text}"
 
 
-def each(of: Sequence[int], what: Callable[[int], str]) -> str:
+def each(said: Mapping[int, str]) -> str:
     """Return " for ranks 2 to 4: each of ranks 2, 3 is here; rank 4 is there".
 
-    ``what`` gives "is here" of each; equal ones stand together.
+    ``said``: "is here" of each; equal ones stand together.
     """
-    different = grouped({rank: what(rank) for rank in of})
+    different = grouped(said)
     if len(different) == 1:
-        which = "which" if len(of) == 1 else "each of which"
-        return f" for {named_ranks(of)}, {which} {next(iter(different))}"
+        which = "which" if len(said) == 1 else "each of which"
+        return f" for {named_ranks(said)}, {which} {next(iter(different))}"
     parts = [
         f"{'each of ' if len(who) > 1 else ''}{named_ranks(who)} {text}"
         for text, who in different.items()
     ]
     more = [f"and {len(parts) - _MOST_LISTED} more"] if len(parts) > _MOST_LISTED else []
-    return f" for {named_ranks(of)}: " + "; ".join([*parts[:_MOST_LISTED], *more])
+    return f" for {named_ranks(said)}: " + "; ".join([*parts[:_MOST_LISTED], *more])
 
 
 def grouped(said: Mapping[int, str]) -> dict[str, list[int]]:

@@ -14,11 +14,13 @@ from ...records.units import named_ranks
 from ..channel.messages import Silent, unheard
 from .collectives import Comparison, PendingCollective, compare
 from .evidence import ThreadStack
-from .messages import CallInFlight, Placed, RankStatus
+from .messages import CallInFlight, ModelStatus, Placed, RankStatus
 from .sentences import at, seconds
 
 Place = Literal["waiting", "past", "behind"]
 """Of a rank that answered: it is in the call, had its result and went on, or has not come to it."""
+
+_NO_MODEL = ModelStatus(model="", hook="", step=-1, bucket=-1)
 
 
 class Round(NamedTuple):
@@ -34,12 +36,16 @@ class Round(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """A rank that answered, ``before`` too or not; ``call``: of a hook, that it waits in."""
+    """A rank that answered, ``before`` too or not.
+
+    ``model``: as it is there, of the call; ``call``: of a hook, that it waits in.
+    """
 
     number: int
     place: Place
     now: RankStatus
     before: RankStatus | None
+    model: ModelStatus | None
     call: CallInFlight | None = None
 
     @property
@@ -74,7 +80,8 @@ class Snapshot:
 
     ``call``: that one; ``None`` where ranks wait in a collective outside of hooks.  ``front``: it,
     or which one came last before that.  ``age_ns``: for how long it has waited, at most.
-    ``opening``: that as text, which goes on with what is waited for.
+    ``opening``: that as text, which goes on with what is waited for.  ``mismatched``: calls that
+    are another one, at the same place of a sharded model's step.
     """
 
     front: Placed
@@ -83,6 +90,7 @@ class Snapshot:
     silent: Mapping[int, Silent]
     age_ns: int
     opening: str
+    mismatched: Mapping[int, CallInFlight]
 
     @cached_property
     def waiting(self) -> list[Rank]:
@@ -107,11 +115,6 @@ class Snapshot:
     def in_stage(self, *stages: str) -> list[Rank]:
         """Return the waiting ranks whose call is in one of some stages."""
         return [one for one in self.waiting if one.call is not None and one.call.stage in stages]
-
-    @cached_property
-    def mismatched(self) -> dict[int, CallInFlight]:
-        """The calls that are another one, at the same place of a sharded model's step."""
-        return _mismatched(self.front, self.calls)
 
     @cached_property
     def comparison(self) -> Comparison | None:
@@ -176,7 +179,8 @@ def _around_call(
     calls = {rank.number: rank.call for rank in ranks if rank.call is not None}
     age_ns = max([front.age_ns, *(call.age_ns for call in calls.values())])
     models = {model.model for rank in ranks for model in rank.now.models}
-    matching = [rank for rank in calls if rank not in _mismatched(front, calls)]
+    mismatched = {rank: call for rank, call in calls.items() if call.unit != front.unit}
+    matching = [rank for rank in calls if rank not in mismatched]
     of_model = f" of {front.model}" if len(models) > 1 else ""
     return Snapshot(
         front,
@@ -186,29 +190,25 @@ def _around_call(
         age_ns,
         f"{front.name} of step {front.step}{of_model} has waited {seconds(age_ns)} "
         f"on {named_ranks(matching)}",
+        mismatched,
     )
-
-
-def _mismatched(front: Placed, calls: Mapping[int, CallInFlight]) -> dict[int, CallInFlight]:
-    return {rank: call for rank, call in calls.items() if call.unit != front.unit}
 
 
 def _part(rank: int, now: RankStatus, before: RankStatus | None, front: CallInFlight) -> Rank:
     model = now.model(front.model)
     if model is None:
-        return Rank(rank, "behind", now, before)
+        return Rank(rank, "behind", now, before, None)
     call = next((one for one in model.in_flight if one.place == front.place), None)
-    if call is not None:
-        return Rank(rank, "waiting", now, before, call)
-    return Rank(rank, "past" if model.position >= front.position else "behind", now, before)
+    place: Place = "past" if model.position >= front.position else "behind"
+    return Rank(rank, place if call is None else "waiting", now, before, model, call)
 
 
 def _came_nearer(rank: Rank, front: CallInFlight) -> bool:
     """Return whether a rank that is waited for came nearer between the two rounds, or came."""
     if rank.before is None:
         return False
-    did = rank.before.position(front.model)
-    return (did is None or did < front.position) and did != rank.now.position(front.model)
+    did, now = rank.before.position(front.model), rank.now.position(front.model)
+    return (did is None or did < front.position) and did != now
 
 
 def standing(before: RankStatus | None, now: RankStatus) -> PendingCollective | None:
@@ -237,27 +237,21 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
     if not waiting:
         return None
 
-    def place(rank: int) -> Place:
-        if rank in late:
-            return "behind"
-        return "waiting" if rank in waiting else "past"
-
-    ranks = [Rank(rank, place(rank), now, before.get(rank)) for rank, now in answered.items()]
     speaker, one = next(iter(waiting.items()))
     status = answered[speaker]
-    model = max(status.models, key=lambda model: model.position, default=None)
-    step = -1 if model is None else model.step
+    model = max(status.models, key=lambda model: model.position, default=_NO_MODEL)
+    places: dict[int, Place] = dict.fromkeys(late, "behind")
+    places |= dict.fromkeys(waiting, "waiting")
     return Snapshot(
-        Placed(
-            model="" if model is None else model.model,
-            hook="" if model is None else model.hook,
-            step=max(step, 0),
-            bucket=-1,
-        ),
+        Placed(model=model.model, hook=model.hook, step=max(model.step, 0), bucket=-1),
         None,
-        tuple(ranks),
+        tuple(
+            Rank(rank, places.get(rank, "past"), now, before.get(rank), now.model(model.model))
+            for rank, now in answered.items()
+        ),
         last.silent,
-        0 if model is None else model.last_call_age_ns or 0,
+        model.last_call_age_ns or 0,
         f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {one.kind} "
-        f"{at(status)}, at step {step},",
+        f"{at(status)}, at step {model.step},",
+        {},
     )
