@@ -58,11 +58,11 @@ class Client:
             me = Member(CONTROL, os.getpid(), socket.gethostname()[:256], "")
             self._send(Hello(PROTOCOL, me))
             said = self._receive()
-        except (EOFError, OSError, msgspec.DecodeError, WrongTokenError) as error:
+        except (OSError, msgspec.DecodeError, WrongTokenError) as error:
             self.close()
             if isinstance(error, WrongTokenError):
                 raise UsageError(_NO_PROOF) from None
-            if isinstance(error, EOFError | ConnectionError):  # to a wrong token it says no word
+            if isinstance(error, ConnectionError):  # to a wrong token it says no word
                 raise UsageError(_ENDED) from None
             raise UsageError(f"rank 0 did not answer ({error}); is it hung?") from None
         if isinstance(said, Goodbye):
@@ -87,7 +87,7 @@ class Client:
                 message = self._receive()
                 if isinstance(message, Answered) and message.number == number:
                     break
-        except (OSError, EOFError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError) as error:
             raise UsageError(
                 f"rank 0 did not answer ({error or type(error).__name__}); it may have "
                 "ended, or be another version of hooktrace"
@@ -131,7 +131,7 @@ class Client:
     def _read(self, size: int) -> bytes:
         got = self._file.read(size)
         if len(got) < size:
-            raise EOFError("the connection ended")
+            raise ConnectionError("the connection ended")
         return got
 
 

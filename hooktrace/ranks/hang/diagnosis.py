@@ -96,8 +96,7 @@ RULES = (
 def diagnose(first: Round, last: Round, world_size: int) -> Hang | None:
     """Return why ranks wait, by two rounds about a second apart; ``None`` where none does."""
     seen = snapshot(first, last, world_size)
-    found = None if seen is None else _first_that_fits(seen)
-    return None if seen is None or found is None else _concluded(seen, *found)
+    return None if seen is None else _first_that_fits(seen)
 
 
 def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> Hang | None:
@@ -106,18 +105,15 @@ def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> Hang | N
     seen = snapshot(here, here, world_size)
     if seen is None or seen.call is None or hub.rank not in seen.silent:
         return None
-    alone = replace(seen, silent={hub.rank: hub})  # nobody asked the others
-    found = _first_that_fits(alone)
-    return None if found is None else _concluded(alone, *found)
+    return _first_that_fits(replace(seen, silent={hub.rank: hub}))  # nobody asked the others
 
 
-def _first_that_fits(snapshot: Snapshot) -> tuple[str, Finding] | None:
-    """Return the kind and what is found; a call of a hook always fits the last row."""
+def _first_that_fits(seen: Snapshot) -> Hang | None:
+    """Return what the first row that fits tells; a call of a hook always fits the last one."""
     for rule in RULES:
-        if rule.outside or snapshot.call is not None:
-            found = rule.finds(snapshot)
-            if found is not None:
-                return rule.kind, found
+        found = rule.finds(seen) if rule.outside or seen.call is not None else None
+        if found is not None:
+            return _concluded(seen, rule.kind, found)
     return None
 
 

@@ -213,9 +213,11 @@ def _doings(inner_first: Iterable[FrameType]) -> tuple[list[str], str]:
     for frame in inner_first:
         if not (found or collective):
             collective = _collective(frame.f_code)
-        doing = _doing(frame.f_code)
-        if doing and doing not in found:
-            found.append(doing)
+        name, file = frame.f_code.co_name, frame.f_code.co_filename
+        for doing, path, names in _DOING:
+            is_one = file.startswith(path) and (names is None or name in names)
+            if is_one and doing not in found:
+                found.append(doing)
     return found[::-1], collective
 
 
@@ -225,14 +227,6 @@ def _collective(code: CodeType) -> str:
         return "broadcast"
     is_one = file == _C10D and not name.startswith("_") and name not in _NO_COLLECTIVES
     return name if is_one else ""
-
-
-def _doing(code: CodeType) -> str:
-    name, file = code.co_name, code.co_filename
-    for doing, path, names in _DOING:
-        if file.startswith(path) and (names is None or name in names):
-            return doing
-    return ""
 
 
 def _handled() -> dict[int, Any]:

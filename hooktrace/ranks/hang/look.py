@@ -58,7 +58,7 @@ def look(models: Iterable[ModelState], now_ns: int) -> tuple[ModelStatus, ...]:
 
 def oldest_call(models: Iterable[ModelState]) -> BucketCall | None:
     """Return the call in flight that began first, ``None`` where there is none."""
-    calls = [call for model in models for call in _calls(model) if _is_awaited(call)]
+    calls = [call for model in models for call in last_calls(model) if _is_awaited(call)]
     return min(calls, key=lambda call: call.ready, default=None)
 
 
@@ -68,7 +68,8 @@ def training_threads(models: Iterable[ModelState]) -> list[int]:
     return list(dict.fromkeys(threads[::-1]))
 
 
-def _calls(model: ModelState) -> list[BucketCall]:
+def last_calls(model: ModelState) -> list[BucketCall]:
+    """Return the last call of each bucket, in flight or over."""
     slots = [slot.last_call for slot in list(model.slots.values())]
     return [call for call in (*slots, model.beside) if isinstance(call, BucketCall)]
 
@@ -93,28 +94,23 @@ def _is_on_device(call: BucketCall) -> bool:
 
 
 def _of_model(model: ModelState, now_ns: int) -> ModelStatus:
-    calls = sorted(_calls(model), key=position_of)
+    calls = sorted(last_calls(model), key=position_of)
     waiting = [call for call in calls if _is_awaited(call)]
     last = calls[-1] if calls else None
     unit = None if last is None else last.slot.unit
     has_turn = unit is None and any(call.started is not None for call in waiting)
     step, bucket = _position(model, last)
-    status = ModelStatus(
+    ended, count = model.ended
+    left_out = [str(call.slot.unit) for call in calls if call.step == ended - 1]
+    return ModelStatus(
         model=model.name,
         hook=model.hook,
         step=step,
         bucket=bucket,
         in_flight=tuple(_in_flight(call, has_turn, now_ns) for call in waiting[:_MOST_CALLS]),
         last_call_age_ns=None if last is None else now_ns - last.ready,
-    )
-    if unit is None:
-        return status
-    (ended, count), order = model.ended, model.position[1]
-    left_out = [str(call.slot.unit) for call in calls if call.step == ended - 1]
-    return replace(
-        status,
-        unit=str(unit),
-        order=order,
+        unit="" if unit is None else str(unit),
+        order=-1 if unit is None else model.position[1],
         ended_step=ended,
         ended_calls=count,
         left_out=tuple(left_out[:_MOST_LEFT_OUT]),

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...staging.calls import BucketCall
-from ...staging.slots import ModelState
 from .collectives import PendingCollective
-from .look import oldest_call, position_of
+from .look import last_calls, oldest_call, position_of
 from .messages import RankStatus, Suspicion
 from .snapshot import standing
 
@@ -108,7 +107,7 @@ class Watchdog:
     def _suspicion(self, now: int, oldest: BucketCall | None) -> Suspicion | None:
         if oldest is None:
             return self._standing(now)
-        self._before, self._stands = None, None
+        self._before = None
         slot, age, limit = oldest.slot, now - oldest.ready, self._least_ns
         place = (slot.model.name, *position_of(oldest))
         if self.suspicion is not None and self.suspicion.place == place:
@@ -124,13 +123,13 @@ class Watchdog:
 
         It is looked at only where no hook was called for as long as would be suspected.
         """
-        newest = max((_last_ready(model) for model in self._watched.model_states()), default=0)
+        models = self._watched.model_states()
+        newest = max((call.ready for model in models for call in last_calls(model)), default=0)
         if not newest or now - newest <= self._least_ns:
-            self._before, self._stands = None, None
+            self._before = None
             return None
-        status = self._portrait()
-        stands = standing(self._before, status)
-        self._before = status
+        before, self._before = self._before, self._portrait()
+        stands = standing(before, self._before)
         if stands is None:
             self._stands = None
             return None
@@ -147,8 +146,3 @@ class Watchdog:
             over=True,
             error="" if call is None else (call.error or "")[:_MOST_CHARACTERS],
         )
-
-
-def _last_ready(model: ModelState) -> int:
-    calls = [slot.last_call for slot in list(model.slots.values())]
-    return max((getattr(call, "ready", 0) for call in calls), default=0)
