@@ -64,11 +64,6 @@ class Channel(Node):
         self._thread.start()
 
     @property
-    def rank(self) -> int:
-        """Which rank this is."""
-        return self.me.rank
-
-    @property
     def hub(self) -> HubAddress | None:
         """Where the hub is, as far as it is reached from this host; ``None`` if unknown."""
         return self._membership.hub

@@ -222,7 +222,7 @@ class Children:
         return None if self._may_be_below(hello.member) else "no rank of this job"
 
     def _may_be_below(self, member: Member) -> bool:
-        return 0 <= member.rank < self._above.world_size and member.rank != self._above.me.rank
+        return 0 <= member.rank < self._above.world_size and member.rank != self._above.rank
 
     def changed(self, child: Child, change: Members) -> None:
         """Take note of who came and went below a child."""

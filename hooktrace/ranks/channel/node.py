@@ -69,6 +69,7 @@ class Node:
 
     def __init__(self, me: Member, world_size: int, offset: ClockOffset) -> None:
         self.me = me
+        self.rank = me.rank
         self.world_size = world_size
         self.clock = offset.clock
         self.offset = offset
@@ -165,7 +166,7 @@ class Node:
             if not isinstance(answer, bytes):
                 async with asyncio.timeout(question.timeout_s):
                     answer = await answer
-            found.answers[self.me.rank] = _fitting(answer)
+            found.answers[self.rank] = _fitting(answer)
         except Exception as error:  # of a user of the channel
             found.miss(self._failed(error))
 
@@ -228,7 +229,7 @@ class Node:
     async def _answer_client(self, child: Child, question: Ask, answer: Awaitable[bytes]) -> None:
         try:
             payload = _fitting(await answer)
-            child.send(Answered(question.number, {self.me.rank: payload}))
+            child.send(Answered(question.number, {self.rank: payload}))
         except Exception as error:  # what the client asked cannot be done
             child.send(Answered(question.number, {}, (self._failed(error),)))
         finally:

@@ -173,7 +173,7 @@ class Membership:
 
     async def stay(self) -> None:
         """Be in the tree until this is cancelled."""
-        if self._node.me.rank == 0 or self._meeting is None:
+        if self._node.rank == 0 or self._meeting is None:
             await self._begin_as_hub()
             await asyncio.Event().wait()
         while True:

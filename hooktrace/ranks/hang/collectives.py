@@ -128,28 +128,22 @@ def compare(
     known = {rank: one for rank, one in of_ranks.items() if one is not None}
     if len(known) < len(of_ranks):
         return None
-    pending = {
-        (rank, one.group): one
-        for rank, of_rank in known.items()
-        for one in sorted(of_rank.pending, key=lambda one: -one.number)
-    }  # the lowest number of each rank and group
-    groups = sorted({group for _, group in pending})
-    found = {group: _compare_group(group, known, pending) for group in groups}
+    pending: dict[str, dict[int, PendingCollective]] = {}
+    for rank, of_rank in known.items():
+        for one in sorted(of_rank.pending, key=lambda one: -one.number):  # the lowest stays
+            pending.setdefault(one.group, {})[rank] = one
     telling = ("different", "not_issued", "completed", "same")
+    found = {group: _compare_group(group, pending[group], known) for group in sorted(pending)}
 
     def by_weight(group: str) -> tuple[bool, int]:
-        is_theirs = any((rank, group) in pending for rank in waiting)
-        return not is_theirs, telling.index(found[group].verdict)
+        return pending[group].keys().isdisjoint(waiting), telling.index(found[group].verdict)
 
-    return found[min(groups, key=by_weight)] if groups else Comparison("none")
+    return found[min(found, key=by_weight)] if found else Comparison("none")
 
 
 def _compare_group(
-    group: str,
-    known: Mapping[int, Collectives],
-    pending: Mapping[tuple[int, str], PendingCollective],
+    group: str, here: Mapping[int, PendingCollective], known: Mapping[int, Collectives]
 ) -> Comparison:
-    here = {rank: pending[rank, group] for rank in known if (rank, group) in pending}
     lowest = min(one.number for one in here.values())
     first = {rank: one for rank, one in here.items() if one.number == lowest}
     kinds = grouped({rank: _said(one) for rank, one in first.items()})

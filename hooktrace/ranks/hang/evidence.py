@@ -16,7 +16,7 @@ import threading
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -211,22 +211,17 @@ def _doings(inner_first: Iterable[FrameType]) -> tuple[list[str], str]:
     found: list[str] = []
     collective = ""
     for frame in inner_first:
-        if not (found or collective):
-            collective = _collective(frame.f_code)
         name, file = frame.f_code.co_name, frame.f_code.co_filename
+        if not (found or collective):
+            is_public = not name.startswith("_") and name not in _NO_COLLECTIVES
+            collective = name if file == _C10D and is_public else ""
+            if file == _DDP and name == "_sync_buffers":
+                collective = "broadcast"
         for doing, path, names in _DOING:
             is_one = file.startswith(path) and (names is None or name in names)
             if is_one and doing not in found:
                 found.append(doing)
     return found[::-1], collective
-
-
-def _collective(code: CodeType) -> str:
-    name, file = code.co_name, code.co_filename
-    if file == _DDP and name == "_sync_buffers":
-        return "broadcast"
-    is_one = file == _C10D and not name.startswith("_") and name not in _NO_COLLECTIVES
-    return name if is_one else ""
 
 
 def _handled() -> dict[int, Any]:

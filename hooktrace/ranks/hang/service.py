@@ -236,7 +236,8 @@ class HangHub:
                 return
             number = known.hang
         elif known is not None:
-            if _lasts(known, last):
+            calls = (call for status in last.statuses.values() for call in status.in_flight)
+            if any(call.place == known.place for call in calls):
                 return  # of two that wait for each other, which waited longest may be a toss-up
             self._end("")
         stacks = await self._stacks(found, last)
@@ -296,12 +297,6 @@ class HangHub:
 def stacks_text() -> str:
     """Return the stacks of all threads but this one, as people read them."""
     return "\n\n".join(stack.text() for stack in stacks())
-
-
-def _lasts(told: Hang, now: Round) -> bool:
-    """Return whether a rank is still in the call that was told of."""
-    calls = (call for status in now.statuses.values() for call in status.in_flight)
-    return any(call.place == told.place for call in calls)
 
 
 def stacks_of(member: Member, state: str, text: str = "") -> RankStacks:

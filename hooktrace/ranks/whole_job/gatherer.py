@@ -6,7 +6,7 @@ own steps, messages of children --add--> StepTable, lines --message--> Part, one
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import ceil
 
 import msgspec
@@ -84,22 +84,25 @@ decode_part = msgspec.msgpack.Decoder(Part).decode
 decode_lines = msgspec.msgpack.Decoder(list[RankLine]).decode
 
 
-class StepTable:
-    """Keeps the ``most`` steps of each model that came last; ``lost`` counts those without room."""
+class StepTable(LastUsed[Model, dict[int, StepSpread]]):
+    """The last steps of each model, at most so many; ``lost`` counts those without room.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._models: LastUsed[Model, dict[int, StepSpread]] = LastUsed(dict, _MODELS)
+    The model that was seen last is the last one.
+    """
+
+    def __init__(self, most_steps: int) -> None:
+        super().__init__(dict, _MODELS)
+        self._most_steps = most_steps
         self.lost = 0
 
     def add(self, model: Model, part: StepSpread) -> bool:
         """Take a part of a step; returns whether it is a new one that is kept."""
-        steps = self._models.of(model)
+        steps = self.of(model)
         known = steps.get(part.step)
         if known is not None:
             steps[part.step] = merged(known, part)
             return False
-        if len(steps) >= self._most:
+        if len(steps) >= self._most_steps:
             oldest = next(iter(steps))
             self.lost += 1
             if part.step < oldest:
@@ -107,14 +110,6 @@ class StepTable:
             del steps[oldest]
         steps[part.step] = part
         return True
-
-    def models(self) -> Iterator[tuple[Model, dict[int, StepSpread]]]:
-        """Yield each model with its steps, the one that was seen last at the end."""
-        return iter(self._models.items())
-
-    def clear(self) -> None:
-        """Forget all steps, but not how many were lost."""
-        self._models.clear()
 
 
 class Gatherer:
@@ -150,7 +145,7 @@ class Gatherer:
             if not self._has_news:
                 return None
             self._has_news = False
-            steps = [(model, list(of.values())) for model, of in self._table.models() if of]
+            steps = [(model, list(of.values())) for model, of in self._table.items()]
             self._table.clear()
             lines = msgspec.Raw(encode(list(self._lines.values())))
             return encode(Part(steps, lines, self._table.lost + sum(self._lost_below.values())))

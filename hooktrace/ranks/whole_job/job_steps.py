@@ -98,7 +98,7 @@ class JobSteps:
         size = self._world_size
         since = self._clock() - WAIT_S - 2 * interval_s(size)
         found = []
-        for model, steps in self._table.models():
+        for model, steps in self._table.items():
             recorded = self._recorded.get(model, -1)
             new = [spread for spread in steps.values() if spread.step > recorded]
             for newer, spread in enumerate(sorted(new, key=lambda spread: -spread.step)):
@@ -114,7 +114,7 @@ class JobSteps:
 
     def snapshot(self, wanted: str = "", hangs: tuple[str, ...] = ()) -> JobSnapshot:
         """Return the last steps and the ranks, of a model or of the one that was heard of last."""
-        known = dict(self._table.models())
+        known = dict(self._table)
         own = [model for model in known if wanted in ("", model[0])]
         model, hook = own[-1] if own else (wanted, "")
         steps = known.get((model, hook), {})

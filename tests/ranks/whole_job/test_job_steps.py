@@ -55,7 +55,7 @@ def test_memory_is_bounded(clock: Seconds) -> None:
     job = JobSteps(2, clock)
     for first in range(0, 20_000, 100):
         job.take(0, message_of([0], range(first, first + 100)))
-    ((_, steps),) = job._table.models()
+    ((_, steps),) = job._table.items()
     assert (len(steps), max(steps), len(job._since)) == (KEPT_STEPS, 19_999, 16 * KEPT_STEPS)
 
 
