@@ -22,7 +22,7 @@ from torch._C._distributed_c10d import HashStore
 from hooktrace.commands.bench.table import Row
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.clock import ClockOffset
-from hooktrace.ranks.channel.messages import Ask, Member, Place, Report
+from hooktrace.ranks.channel.messages import Member, Place, Report
 from hooktrace.ranks.channel.node import Answers, Node
 from hooktrace.ranks.channel.parent import Parent
 from hooktrace.ranks.whole_job.gatherer import Gatherer, RankLine, interval_s, told_every
@@ -125,7 +125,7 @@ class _HostNode(Node):
         super().__init__(members[0], world_size, offset)
         self.roster = {member.rank: member for member in members}
 
-    async def _gather(self, question: Ask) -> Answers:
+    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
         status = bytes(_ANSWER_BYTES)
         return Answers(dict.fromkeys(self.roster, status))
 

@@ -69,11 +69,6 @@ class Child(Connection):
         """Whether it only asks."""
         return self.member is not None and self.member.rank == CONTROL
 
-    @property
-    def host_id(self) -> str:
-        """Its host's; "" before it has said who it is."""
-        return "" if self.member is None else self.member.host_id
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, and wait for its hello."""
         self._all.opened(self)
@@ -194,8 +189,8 @@ class Children:
         self._strangers.pop(child, None)
         self._clients.discard(child)
         self._ranks.pop(child, None)
-        if self._firsts.get(child.host_id) is child:
-            del self._firsts[child.host_id]
+        if child.member is not None and self._firsts.get(child.member.host_id) is child:
+            del self._firsts[child.member.host_id]
 
     def greeted(self, child: Child, hello: Hello) -> None:
         """Take a child, or refuse it."""
@@ -244,7 +239,9 @@ class Children:
         """Answer a ping."""
         offset, uncertainty = self._above.offset_at(arrived_ns) or (None, 0)
         interval_s = max(LEAST_INTERVAL_S, len(self._ranks) / _CHILDREN_A_SECOND)
-        is_first = not child.is_control and self._firsts.setdefault(child.host_id, child) is child
+        is_first = False
+        if child.member is not None and not child.is_control:
+            is_first = self._firsts.setdefault(child.member.host_id, child) is child
         answered = self._above.clock()
         child.send(
             Pong(ping.number, arrived_ns, answered, offset, uncertainty, interval_s, is_first)

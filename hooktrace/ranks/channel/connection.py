@@ -104,7 +104,6 @@ class Connection(asyncio.Protocol):
             self._take_all(arrived)
 
     def _take_all(self, arrived: int) -> None:
-        """Hand on whole messages."""
         data, start = self._buffer, 0
         while len(data) - start >= LENGTH.size and not (self._is_broken_off or self.ending):
             (length,) = LENGTH.unpack_from(data, start)
@@ -138,7 +137,6 @@ class Connection(asyncio.Protocol):
         return False
 
     def _take(self, body: bytes, arrived: int) -> None:
-        """Hand on one message."""
         now = time.monotonic()
         earned = (now - self.heard_s) * _PER_SECOND
         self._allowance = min(self._allowance + earned, _PER_SECOND * _PATIENCE_S) - 1

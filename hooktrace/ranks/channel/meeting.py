@@ -73,9 +73,9 @@ class Meeting:
         first: Place = msgspec.json.decode(said, type=Place)
         return first
 
-    def leave_address(self, address: str) -> None:
+    def leave_address(self) -> None:
         """Leave an address of this host's, for a hub that does not know its own."""
-        first_word(self._store, self._prefix + "elsewhere", address)
+        first_word(self._store, self._prefix + "elsewhere", self.own_address())
 
     def address_elsewhere(self) -> str | None:
         """Return an address of another host than the hub's, ``None`` if nobody left one."""

@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from .children import Child, Children
 from .clock import ClockOffset
 from .messages import (
@@ -116,8 +114,24 @@ class Node:
     # Questions go down.
 
     async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
-        """Ask this rank and all below it."""
-        found = await self._gather(Ask(next(self._numbers), name, argument, timeout_s))
+        """Ask this rank and all below it; at the hub, something is said of each rank of the job."""
+        question, found = Ask(next(self._numbers), name, argument, timeout_s), Answers()
+        of_children, _ = await asyncio.gather(
+            self.children.ask(question), self._answer_myself(question, found)
+        )
+        mute = {child for child, answered in of_children if answered is None}
+        below = self.children.below(mute)
+        for child, answered in of_children:
+            if answered is None:
+                silent = [self._silent(self.roster[rank]) for rank in below[child]]
+            else:
+                found.answers.update(answered.answers)
+                silent = [*answered.silent]
+            for one in silent:
+                found.miss(one)
+        for member in self.lost.values():
+            if member.host_id == self.me.host_id:
+                found.miss(self._silent(member))
         if self.is_hub:
             self._name_the_rest(found)
         return found
@@ -140,26 +154,6 @@ class Node:
     def _member(self, rank: int) -> Member:
         return self.roster.get(rank) or unheard(rank).member
 
-    async def _gather(self, question: Ask) -> Answers:
-        found = Answers()
-        of_children, _ = await asyncio.gather(
-            self.children.ask(question), self._answer_myself(question, found)
-        )
-        mute = {child for child, answered in of_children if answered is None}
-        below = self.children.below(mute)
-        for child, answered in of_children:
-            if answered is None:
-                silent = [self._silent(self.roster[rank]) for rank in below[child]]
-            else:
-                found.answers.update(answered.answers)
-                silent = [*answered.silent]
-            for one in silent:
-                found.miss(one)
-        for member in self.lost.values():
-            if member.host_id == self.me.host_id:
-                found.miss(self._silent(member))
-        return found
-
     async def _answer_myself(self, question: Ask, found: Answers) -> None:
         try:
             answer = self.handlers[question.name](question.argument)
@@ -181,7 +175,7 @@ class Node:
     async def answer_parent(self, question: Ask) -> None:
         """Ask all below, and answer for them; who is too long beside the others is named."""
         share = question.timeout_s * _SHARE
-        found = await self._gather(replace(question, number=next(self._numbers), timeout_s=share))
+        found = await self.gather(question.name, question.argument, share)
         room = MOST_PAYLOAD
         for rank, answer in sorted(found.answers.items()):
             if len(answer) <= room:

@@ -241,8 +241,7 @@ class Membership:
     async def _first_of_host(self, meeting: Meeting, hub: HubAddress) -> tuple[Place, ...]:
         """Return where another rank of this host listens for the others, nothing if this does."""
         if not self._reachable(hub):
-            own_address = await aside(meeting.own_address)
-            await aside(lambda: meeting.leave_address(own_address))
+            await aside(meeting.leave_address)
         own = await self._children.open(LOOPBACK)
         host_id = self._node.me.host_id
         first = await aside(lambda: meeting.first_of_host(hub, host_id, own))

@@ -316,8 +316,8 @@ def _what_is_known(snapshot: Snapshot) -> str:
     if found is not None and found.text:
         return f"all have issued the same, {found.text}, and it does not complete"
     if call is not None and call.stage == "wire":
-        ranks = {one.number: one.call for one in snapshot.in_stage("wire") if one.call is not None}
-        kinds = grouped({rank: one.collective or "a collective" for rank, one in ranks.items()})
+        on_wire = {rank: one for rank, one in snapshot.calls.items() if one.stage == "wire"}
+        kinds = grouped({rank: one.collective or "a collective" for rank, one in on_wire.items()})
         return f"{parties(kinds)}, which does not complete{_past(snapshot)}"
     if found is None or call is None:
         return "the hook is a plain one, and torch does not tell which collectives it waits for"

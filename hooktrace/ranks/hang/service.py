@@ -62,6 +62,7 @@ class HangService:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self._watchdogs: dict[TracerHangs, Watchdog] = {}
+        """Another one whenever a tracer comes or goes: who reads it needs no lock."""
         self.open: tuple[Hang, float] | None = None
         """What was told last and is not over yet, and when by the monotonic clock."""
         self.number = 0
@@ -82,19 +83,21 @@ class HangService:
     def add(self, user: TracerHangs) -> None:
         """Watch a tracer's models from now on."""
         with self._lock:
-            self._watchdogs[user] = Watchdog(user, self.status, user.hang_after_s)
+            watchdog = Watchdog(user, self.status, user.hang_after_s)
+            self._watchdogs = {**self._watchdogs, user: watchdog}
 
     def remove(self, user: TracerHangs) -> None:
         """Watch a tracer no more."""
         with self._lock:
-            watchdog = self._watchdogs.pop(user, None)
+            watchdog = self._watchdogs.get(user)
+            self._watchdogs = {u: one for u, one in self._watchdogs.items() if u is not user}
         news = None if watchdog is None else watchdog.close()
         if news is not None:
             self.channel.report(SUSPICION, _encode(news))
 
     def status(self) -> RankStatus:
         """Return what this rank knows of itself."""
-        paused = any(user.paused for user in self._users())
+        paused = any(user.paused for user in self._watchdogs)
         return rank_status(
             self.channel.rank,
             self._models(),
@@ -104,17 +107,11 @@ class HangService:
         )
 
     def _models(self) -> list[ModelState]:
-        return [model for user in self._users() for model in user.model_states()]
-
-    def _users(self) -> list[TracerHangs]:
-        with self._lock:
-            return list(self._watchdogs)
+        return [model for user in self._watchdogs for model in user.model_states()]
 
     def _look(self) -> None:
         self._exceptions.look(sum(model.position[0] for model in self._models()))
-        with self._lock:
-            watchdogs = list(self._watchdogs.items())
-        for user, watchdog in watchdogs:
+        for user, watchdog in self._watchdogs.items():
             news = None if user.paused else watchdog.look()
             if news is not None:
                 self.channel.report(SUSPICION, _encode(news))
@@ -140,11 +137,9 @@ class HangService:
             said = stamped(self.channel.rank, time.time_ns(), hub_is_gone(hub))
             # A log's lock, a disk may be what ranks wait for.
             call_aside(lambda: logger.warning("%s", said), "hooktrace-hang-warn")
-        with self._lock:
-            suspicions = [one.suspicion for one in self._watchdogs.values()]
-            is_told = self.open is not None
+        suspicions = [one.suspicion for one in self._watchdogs.values()]
         limits = [said.threshold_ns for said in suspicions if said is not None]
-        if is_told or not limits:
+        if self.open is not None or not limits:
             return
         found = waits_without_hub(self.status(), hub, self.channel.world_size)
         # The hub may go on meanwhile, and the ranks to a call that nobody has suspected yet.
