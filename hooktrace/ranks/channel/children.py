@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -115,7 +114,7 @@ class Child(Connection):
         for number in list(self.asked):
             self.answered(number, None)
         self._all.left(self)
-        ranks = tuple(self._all.below({self})[self])
+        ranks = tuple(self._all.below({self}))
         if ranks and not self.ending:
             self._all.changed(self, Members(gone=ranks, in_order=self.goodbye is not None))
 
@@ -164,13 +163,9 @@ class Children:
         """Return all connections from below."""
         return [*self._strangers, *self._clients, *self._ranks]
 
-    def below(self, children: Collection[Child]) -> dict[Child, list[int]]:
-        """Return the ranks that each of some children stands for, its own too."""
-        found: dict[Child, list[int]] = {child: [] for child in children}
-        for rank, child in self._of_rank.items() if found else ():
-            if child in found:
-                found[child].append(rank)
-        return found
+    def below(self, children: set[Child]) -> list[int]:
+        """Return the ranks that some children stand for, their own too."""
+        return [rank for rank, child in self._of_rank.items() if child in children]
 
     def send(self, message: Down) -> None:
         """Send a message to all."""
@@ -247,12 +242,14 @@ class Children:
             Pong(ping.number, arrived_ns, answered, offset, uncertainty, interval_s, is_first)
         )
 
-    async def ask(self, question: Ask) -> list[tuple[Child, Answered | None]]:
-        """Ask all, and return what came in time."""
+    async def ask(self, question: Ask) -> tuple[list[Answered], set[Child]]:
+        """Ask all; return what came in time, and of whom nothing did."""
         body = encode(question)
         asked = {child: child.ask(question.number, body) for child in list(self._ranks)}
         if asked:
             await asyncio.wait(asked.values(), timeout=question.timeout_s)
         for child in asked:
             child.asked.pop(question.number, None)
-        return [(c, future.result() if future.done() else None) for c, future in asked.items()]
+        came = {c: future.result() for c, future in asked.items() if future.done()}
+        mute = {child for child in asked if came.get(child) is None}
+        return [one for one in came.values() if one is not None], mute

@@ -116,22 +116,16 @@ class Node:
     async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
         """Ask this rank and all below it; at the hub, something is said of each rank of the job."""
         question, found = Ask(next(self._numbers), name, argument, timeout_s), Answers()
-        of_children, _ = await asyncio.gather(
+        (answered, mute), _ = await asyncio.gather(
             self.children.ask(question), self._answer_myself(question, found)
         )
-        mute = {child for child, answered in of_children if answered is None}
-        below = self.children.below(mute)
-        for child, answered in of_children:
-            if answered is None:
-                silent = [self._silent(self.roster[rank]) for rank in below[child]]
-            else:
-                found.answers.update(answered.answers)
-                silent = [*answered.silent]
-            for one in silent:
-                found.miss(one)
-        for member in self.lost.values():
-            if member.host_id == self.me.host_id:
-                found.miss(self._silent(member))
+        for one in answered:
+            found.answers.update(one.answers)
+            for silent in one.silent:
+                found.miss(silent)
+        lost_here = [one for one in self.lost.values() if one.host_id == self.me.host_id]
+        for member in (*(self.roster[rank] for rank in self.children.below(mute)), *lost_here):
+            found.miss(self._silent(member))
         if self.is_hub:
             self._name_the_rest(found)
         return found
