@@ -123,9 +123,11 @@ class Node:
             found.answers.update(one.answers)
             for silent in one.silent:
                 found.miss(silent)
-        lost_here = [one for one in self.lost.values() if one.host_id == self.me.host_id]
-        for member in (*(self.roster[rank] for rank in self.children.below(mute)), *lost_here):
-            found.miss(self._silent(member))
+        here = self.me.host_id
+        below = [self.roster[rank] for rank in self.children.below(mute)]
+        for member in (*below, *(one for one in self.lost.values() if one.host_id == here)):
+            state: State = self.look(member) if member.host_id == here else "unreachable"
+            found.miss(Silent(member, state))
         if self.is_hub:
             self._name_the_rest(found)
         return found
@@ -160,11 +162,6 @@ class Node:
 
     def _failed(self, error: Exception) -> Silent:
         return Silent(self.me, "running", f"{type(error).__name__}: {error}"[:1024])
-
-    def _silent(self, member: Member) -> Silent:
-        if member.host_id != self.me.host_id:
-            return Silent(member, "unreachable")
-        return Silent(member, self.look(member))
 
     async def answer_parent(self, question: Ask) -> None:
         """Ask all below, and answer for them; who is too long beside the others is named."""
