@@ -102,15 +102,15 @@ def _pending(entry: dict[str, Any]) -> PendingCollective:
     return PendingCollective(group, name, entry["collective_seq_id"], kind, numel, _members(group))
 
 
-Verdict = Literal["none", "same", "different", "not_issued", "completed"]
+Verdict = Literal["untold", "none", "same", "different", "not_issued", "completed"]
 
 
 class Comparison(NamedTuple):
     """What the pending collectives say; ``ranks``: those that are not where the others are.
 
-    ``none``: no rank has one.  ``same``: all wait in the same one.  ``different``: in its place
-    some issued another.  ``not_issued``: some have not come to it.  ``completed``: some had its
-    result, others had not.
+    ``untold``: torch does not tell of a rank.  ``none``: no rank has one.  ``same``: all wait in
+    the same one.  ``different``: in its place some issued another.  ``not_issued``: some have not
+    come to it.  ``completed``: some had its result, others had not.
     """
 
     verdict: Verdict
@@ -120,14 +120,14 @@ class Comparison(NamedTuple):
 
 def compare(
     of_ranks: Mapping[int, Collectives | None], waiting: Collection[int] = ()
-) -> Comparison | None:
-    """Compare the oldest pending collective of each group; ``None`` where a rank does not tell.
+) -> Comparison:
+    """Compare the oldest pending collective of each group.
 
     What ``waiting`` ranks wait in tells first: others may stand in other groups for them.
     """
     known = {rank: one for rank, one in of_ranks.items() if one is not None}
     if len(known) < len(of_ranks):
-        return None
+        return Comparison("untold")
     pending: dict[str, dict[int, PendingCollective]] = {}
     for rank, of_rank in known.items():
         for one in sorted(of_rank.pending, key=lambda one: -one.number):  # the lowest stays

@@ -258,19 +258,19 @@ def _departures(snapshot: Snapshot) -> str:
 
 def torch_lists_others(snapshot: Snapshot) -> Finding | None:
     """Ranks have issued different collectives; some have issued fewer, of a sharded model."""
-    found = snapshot.comparison
-    told = ("different", "not_issued") if snapshot.front.unit else ("different",)
-    if found is None or found.verdict not in told:
-        return None
-    return Finding(found.ranks, f": {found.text}{_departures(snapshot)}")
+    verdicts = ("different", "not_issued") if snapshot.front.unit else ("different",)
+    return _listed(snapshot, *verdicts)
 
 
 def torch_lists_fewer(snapshot: Snapshot) -> Finding | None:
     """Some ranks have not issued the collective that others wait in."""
+    return _listed(snapshot, "not_issued")
+
+
+def _listed(snapshot: Snapshot, *verdicts: str) -> Finding | None:
     found = snapshot.comparison
-    if found is None or found.verdict != "not_issued":
-        return None
-    return Finding(found.ranks, f": {found.text}")
+    text = f": {found.text}{_departures(snapshot)}"
+    return Finding(found.ranks, text) if found.verdict in verdicts else None
 
 
 def in_own_code(snapshot: Snapshot) -> Finding | None:
@@ -293,9 +293,8 @@ def _in_hook(rank: Rank) -> str:
 
 def nothing_pending(snapshot: Snapshot) -> Finding | None:
     """All hooks have returned, and nothing is left to wait for."""
-    found = snapshot.comparison
     stages = {call.stage for call in snapshot.calls.values()}
-    if found is None or found.verdict != "none" or stages != {"future_wait"}:
+    if snapshot.comparison.verdict != "none" or stages != {"future_wait"}:
         return None
     text = (
         ": the hook has returned there, and torch lists no pending collective on any rank "
@@ -311,15 +310,15 @@ def not_known(snapshot: Snapshot) -> Finding:
 
 def _what_is_known(snapshot: Snapshot) -> str:
     found, call = snapshot.comparison, snapshot.call
-    if found is not None and found.verdict == "completed":
+    if found.verdict == "completed":
         return f"{found.text}, completed on {named_ranks(found.ranks)} and does not here"
-    if found is not None and found.text:
+    if found.text:
         return f"all have issued the same, {found.text}, and it does not complete"
     if call is not None and call.stage == "wire":
         on_wire = {rank: one for rank, one in snapshot.calls.items() if one.stage == "wire"}
         kinds = grouped({rank: one.collective or "a collective" for rank, one in on_wire.items()})
         return f"{parties(kinds)}, which does not complete{_past(snapshot)}"
-    if found is None or call is None:
+    if found.verdict == "untold" or call is None:
         return "the hook is a plain one, and torch does not tell which collectives it waits for"
     return f"it is in stage {call.stage!r}, and torch lists no pending collective on any rank"
 

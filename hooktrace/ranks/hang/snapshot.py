@@ -117,7 +117,7 @@ class Snapshot:
         return [one for one in self.waiting if one.call is not None and one.call.stage in stages]
 
     @cached_property
-    def comparison(self) -> Comparison | None:
+    def comparison(self) -> Comparison:
         """What torch's own lists of the ranks' collectives show."""
         ranks = (*self.waiting, *self.past, *self.behind)
         return compare(
@@ -230,7 +230,7 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
     stand = {rank: standing(before.get(rank), now) for rank, now in answered.items()}
     issued = {rank: now.collectives for rank, now in answered.items()}
     comparison = compare(issued, [rank for rank, one in stand.items() if one is not None])
-    if comparison is None:
+    if comparison.verdict == "untold":
         return None
     late = comparison.ranks if comparison.verdict == "not_issued" else ()
     waiting = {r: one for r, one in sorted(stand.items()) if one is not None and r not in late}
