@@ -22,7 +22,7 @@ from torch._C._distributed_c10d import HashStore
 from hooktrace.commands.bench.table import Row
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.clock import ClockOffset
-from hooktrace.ranks.channel.messages import Member, Place, Report
+from hooktrace.ranks.channel.messages import Member, Notice, Place, Report
 from hooktrace.ranks.channel.node import Answers, Node
 from hooktrace.ranks.channel.parent import Parent
 from hooktrace.ranks.whole_job.gatherer import Gatherer, RankLine, interval_s, told_every
@@ -192,7 +192,7 @@ def _hub(hosts: int, seconds: int) -> Measured:
     percent = [_processor_percent(seconds / 6) for _ in range(6)]
     status_s = [_status_s(channel, world_size) for _ in range(_ROUNDS)]
     measured = Measured(percent, status_s, resident_mib() - before_mib)
-    channel.tell(_OVER, b"")
+    channel.run(lambda: channel.notice(Notice(_OVER, b"")))
     _wait_for(lambda: len(channel.children.connections()) == 0)
     channel.close()
     return measured

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from hooktrace.ranks.channel.channel import Channel
-from hooktrace.ranks.channel.messages import HUB_GONE, Member, Silent, State
+from hooktrace.ranks.channel.messages import HUB_GONE, Member, Notice, Silent, State
 from tests.ranks.channel.jobs import DEADLINE_S, Job, S, ask, has_parent, wait_for
 
 
@@ -54,7 +54,7 @@ def test_news_go_up_and_notices_down() -> None:
             channel.notice_handlers["said"] = heard[rank].append
 
         def tell_all(rank: int, payload: bytes) -> bool:
-            job.ranks[0].tell("said", b"%d saw %b" % (rank, payload))
+            job.ranks[0].notice(Notice("said", b"%d saw %b" % (rank, payload)))
             job.ranks[0].close()
             return True
 

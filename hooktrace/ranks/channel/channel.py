@@ -1,6 +1,6 @@
 """The channel of a process: its thread, and what the rest of hooktrace asks of it.
 
-    users --tell, report, from any thread; gather--> the tree of ranks (node.py, parent.py)
+    users --report, from any thread; gather, notice--> the tree of ranks (node.py, parent.py)
 
 One daemon thread runs one asyncio loop.  It never waits for a collective, for torch's store, or for
 a lock that another thread holds for long.
@@ -25,7 +25,7 @@ from ...staging.calls import Clock
 from ...staging.job import current_rank, job_store
 from .clock import ClockOffset
 from .meeting import Meeting, host_id
-from .messages import HubAddress, Member, Notice, Report
+from .messages import HubAddress, Member, Report
 from .node import Node
 from .parent import Membership
 from .process import identity
@@ -67,10 +67,6 @@ class Channel(Node):
     def hub(self) -> HubAddress | None:
         """Where the hub is, as far as it is reached from this host; ``None`` if unknown."""
         return self._membership.hub
-
-    def tell(self, name: str, payload: bytes) -> None:
-        """Tell this rank and all below it: at the hub, all ranks."""
-        self.run(lambda: self.notice(Notice(name, payload)))
 
     def report(self, name: str, payload: bytes) -> None:
         """Tell the hub, which may be this rank."""

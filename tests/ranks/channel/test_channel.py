@@ -36,7 +36,7 @@ def test_it_ends_where_the_loop_is_busy() -> None:
         assert job.ranks[1]._thread.is_alive()
         go_on.set()
         assert wait_for(lambda: not job.ranks[1]._thread.is_alive())
-        job.ranks[1].tell("said", b"")  # nothing comes of it
+        job.ranks[1].report("said", b"")  # nothing comes of it
         job.ranks[1].close()
     assert wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before)
 

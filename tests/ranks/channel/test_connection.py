@@ -155,7 +155,7 @@ def test_a_child_that_never_reads_is_let_go_of(job: Job) -> None:
         child.hello(2)
         assert wait_for(lambda: 2 in hub.roster)
         while 2 in hub.roster and told < 20:
-            hub.tell("much", bytes(4 << 20))
+            hub.run(lambda: hub.notice(Notice("much", bytes(4 << 20))))
             told += 1
             assert wait_for(lambda: len(heard) == told)  # noqa: B023  # called at once
         assert wait_for(lambda: 2 in hub.lost)
