@@ -119,10 +119,8 @@ class Snapshot:
     @cached_property
     def comparison(self) -> Comparison:
         """What torch's own lists of the ranks' collectives show."""
-        ranks = (*self.waiting, *self.past, *self.behind)
-        return compare(
-            {one.number: one.now.collectives for one in ranks}, [r.number for r in self.waiting]
-        )
+        issued = {one.number: one.now.collectives for one in self.ranks}
+        return compare(issued, [one.number for one in self.waiting])
 
 
 def snapshot(first: Round, last: Round, world_size: int) -> Snapshot | None:
