@@ -182,11 +182,9 @@ class Turns:
         self._store = _store(next(_stores))
         self._begins: list[int] = []
         self._turns: list[tuple[str, int]] = []
-        self._peaks: list[int] = []
         self._seen = {
             "refused": {}, "sizes": sizes, "rank": dist.get_rank(), "ranks": dist.get_world_size(),
-            "last": asked.is_last, "begins": self._begins, "turns": self._turns,
-            "peaks": self._peaks, **said,
+            "last": asked.is_last, "begins": self._begins, "turns": self._turns, **said,
         }  # fmt: skip
         self._next = rounds(
             [*labels], asked, lambda: (self._begins[-1] - self._begins[0]) / 1e9,
@@ -220,18 +218,13 @@ class Turns:
             self._leave()
 
     def _read_events(self) -> None:
-        """Have the device, where there is one, tell when steps began, and the last turn's peak."""
-        import torch
-
+        """Have the device, where there is one, tell when steps began."""
         if self._events:
             self._events[-1].synchronize()
             self._begins += [0] * (not self._begins)
             for before, event in pairwise(self._events):
                 self._begins.append(self._begins[-1] + int(before.elapsed_time(event) * 1e6))
             del self._events[:-1]
-        if self._device.type != "cpu":  # at first the peak of what was before
-            self._peaks.append(torch.accelerator.max_memory_allocated(self._device))
-            torch.accelerator.reset_peak_memory_stats(self._device)
 
     def _leave(self) -> NoReturn:
         """End the job as a script ends itself: what it has to close, it closes.

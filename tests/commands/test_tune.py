@@ -113,7 +113,7 @@ def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: i
             begins.append(now)
             slower = 5 if step < 3 else 0
             now += MS * (steps[label] + slower) * (1 + noise * random.standard_normal())
-    return {"begins": [*begins, now], "turns": turns, "cap": 5.0, "peaks": []}
+    return {"begins": [*begins, now], "turns": turns, "cap": 5.0}
 
 
 def turns(*ranks: Any) -> dict[str, Floats]:
@@ -177,13 +177,10 @@ def test_settings_are_told_by_turns_and_record_files(
         ((_, paths),) = find_records(folder_of(tmp_path, label)).items()
         assert len(read_parts(paths).steps) == count
     told = seen({"a": 9.0, OWN: 10.0}, 12)
-    of_turns = [(7 if label == "a" else 3) * (i > 0) for i, (label, _) in enumerate(told["turns"])]
-    peaks = [99, 98, *of_turns[1:]]  # each at the next turn
-    ranks = [told | {"peaks": peaks}, told | {"peaks": [peak + 2 for peak in peaks]}]
-    a, own = settings([Start(tmp_path, ranks)], [plain(10.0, 12)])
+    a, own = settings([Start(tmp_path, [told])], [plain(10.0, 12)])
     exposed = sample.make_step(1)[0].exposed_ns
     assert (a.hook, a.cap, a.exposed_ns, a.wire_bytes, a.error) == ("a", 5.0, exposed, 4000, None)
-    assert (a.ratio, a.peak_bytes, own.peak_bytes) == (pytest.approx(0.9), 9, 5)
+    assert a.ratio == pytest.approx(0.9)
     assert (own.hook, own.exposed_ns, own.error) == (OWN, exposed, 0.25)
     assert recorded([tmp_path / "none"]) == (None, None, None)
 
@@ -206,7 +203,7 @@ def tuned(*settings: Setting, drift: float | None = 1.001, own_hook: str | None 
 def test_a_winner_and_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """With what it loses and needs, and what to write."""
     found = tuned(
-        setting("powersgd-rank4", 0.8, 0.02, error=2e-4, peak_bytes=3 * 10**9),
+        setting("powersgd-rank4", 0.8, 0.02, error=2e-4),
         setting(OWN, 1.0, 0.01), setting("allreduce", 0.9, 0.02),
     )  # fmt: skip
     assert sentence(found) == (
@@ -214,7 +211,7 @@ def test_a_winner_and_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "it is; relative error 0.0002."
     )
     text = shown(found, capsys)
-    assert "8.00 -20.0 % (-22.0 to -18.0) 1.00 2.00 0.0002 3000.00" in text
+    assert "8.00 -20.0 % (-22.0 to -18.0) 1.00 2.00 0.0002" in text
     assert "It loses a part of the gradients." in text
     assert "Nothing is lost with allreduce at 25 MB: -10.0 % (-12.0 to -8.0)." in text
     assert "bf16 was left out: no." in text

@@ -33,7 +33,6 @@ class Setting(msgspec.Struct, frozen=True):
     ``ratio``: of the step over that of the job as it is, with the ends of its interval.
     ``starts``: of the job in which it had turns.
     ``exposed_ns``, ``wire_bytes``: medians.  ``error``: relative L2, the largest of a bucket.
-    ``peak_bytes``: of a device's memory, with the states of all hooks.
     """
 
     hook: str
@@ -44,7 +43,6 @@ class Setting(msgspec.Struct, frozen=True):
     exposed_ns: float | None = None
     wire_bytes: float | None = None
     error: float | None = None
-    peak_bytes: int | None = None
     starts: int = 1
 
 
@@ -83,14 +81,6 @@ class Start(NamedTuple):
         """A step of the job as it is, of a start without hooks of ours: the median turn's mean."""
         return float(np.median(self.turns[OWN])) / 1e9
 
-    def peaks(self, label: str) -> list[int]:
-        """Return a device's peaks in a hook's turns, of all ranks; each was read at the next turn.
-
-        In the first turn, which nobody has, DDP makes new buckets.
-        """
-        of_ranks = [zip(one["turns"][1:], one["peaks"][2:], strict=False) for one in self.ranks]
-        return [peak for of_turns in of_ranks for (own, _), peak in of_turns if own == label]
-
 
 def settings(turned: Iterable[Start], plain: Sequence[Floats]) -> list[Setting]:
     """Return each hook and limit once, the fastest first; ``plain``: as in ``against``.
@@ -107,9 +97,8 @@ def settings(turned: Iterable[Start], plain: Sequence[Floats]) -> list[Setting]:
         told = [against(one.turns[hook], one.turns[OWN], plain) for one in of_it]
         ratios, lows, highs = zip(*told, strict=True)
         records = recorded([folder_of(one.folder, hook) for one in of_it])
-        peak = max((peak for one in of_it for peak in one.peaks(hook)), default=None)
         interval = fmean(ratios), min(lows), max(highs)
-        found.append(Setting(hook, cap, *interval, *records, peak, len(of_it)))
+        found.append(Setting(hook, cap, *interval, *records, len(of_it)))
     return sorted(found, key=lambda one: one.ratio)
 
 
