@@ -63,8 +63,6 @@ _DO_MORE = ("optimizer_overlap_hooks", "ddp_zero_hook", "mixed_precision_hooks")
 _STEPS = 100
 """Of optimizers, without a model; some train a part by itself before they make it."""
 
-Times = Mapping[str, Sequence[float]]
-
 _stores = count()
 """Numbers of stores, the same on all ranks: of each turns, for a model may have new ones."""
 
@@ -90,12 +88,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan() -> Plan:
-    """Return what is asked of this job: with a process group, of rank 0."""
-    import torch.distributed as dist
-
-    asked = os.environ[MEASURED]
-    if dist.is_initialized():  # else DDP says itself what is missing
-        asked = _of_rank_0("plan", lambda: os.environ[MEASURED], _store())
+    """Return what is asked of this job, of rank 0; raises as DDP does without a process group."""
+    asked = _of_rank_0("plan", lambda: os.environ[MEASURED], _store())
     return msgspec.json.decode(asked, type=Plan)
 
 
@@ -128,8 +122,9 @@ def turn_times(begins: Sequence[int], turns: Sequence[tuple[str, int]]) -> dict[
 
 
 def rounds(
-    labels: Sequence[str], plan: Plan, seconds: Callable[[], float], times: Callable[[], Times]
-) -> Iterator[str]:
+    labels: Sequence[str], plan: Plan, seconds: Callable[[], float],
+    times: Callable[[], Mapping[str, Sequence[float]]],
+) -> Iterator[str]:  # fmt: skip
     """Yield whose turn is next; ``seconds`` since the first step, ``times`` so far."""
     alive, halved_at = [*labels], FEWEST
     draw = random.Random()  # not the script's own
@@ -138,22 +133,18 @@ def rounds(
             return
         if over == halved_at:
             halved_at *= 2
-            alive = _halved(alive, times())
+            _halve(alive, times())
         for label in draw.sample(alive, len(alive)):
             if seconds() >= plan.limit_s:
                 return
             yield label
 
 
-def _halved(alive: Sequence[str], times: Times) -> list[str]:
+def _halve(alive: list[str], times: Mapping[str, Sequence[float]]) -> None:
     others = sorted((one for one in alive if one != OWN), key=lambda one: median(times[one]))
-    slower = others[max(SURVIVORS, (len(others) + 1) // 2) :]
-    best = times[others[0]] if slower else ()
-    return [
-        one
-        for one in alive
-        if one not in slower or any(a <= b for a, b in zip(times[one], best, strict=True))
-    ]
+    for one in others[max(SURVIVORS, (len(others) + 1) // 2) :]:
+        if all(a > b for a, b in zip(times[one], times[others[0]], strict=True)):
+            alive.remove(one)
 
 
 class Turns:
@@ -180,11 +171,11 @@ class Turns:
         self._events: list[Any] = []
         # Held from now on: the script may destroy its group before all is said.
         self._store = _store(next(_stores))
-        self._begins: list[int] = []
-        self._turns: list[tuple[str, int]] = []
+        self._begins, self._turns = list[int](), list[tuple[str, int]]()
         self._seen = {
-            "refused": {}, "sizes": sizes, "rank": dist.get_rank(), "ranks": dist.get_world_size(),
-            "last": asked.is_last, "begins": self._begins, "turns": self._turns, **said,
+            "rank": dist.get_rank(), "ranks": dist.get_world_size(), "sizes": sizes, "cap": None,
+            "first_cap": None, "hook": None, "refused": {}, "last": asked.is_last,
+            "begins": self._begins, "turns": self._turns, **said,
         }  # fmt: skip
         self._next = rounds(
             [*labels], asked, lambda: (self._begins[-1] - self._begins[0]) / 1e9,
@@ -255,7 +246,7 @@ def _asked(ranks: int) -> Plan | None:
 
 
 _turns: weakref.WeakKeyDictionary[nn.Module, Turns | None] = weakref.WeakKeyDictionary()
-"""By DDP model: on it they would go into its copies.  ``None`` until hooks take turns in it."""
+"""By model: on it they would go into its copies.  ``None`` until hooks take turns in it."""
 _tracers: list[Tracer] = []
 """Of the hooks that take turns in a DDP model."""
 
@@ -371,10 +362,6 @@ def does_more(hook: Hook) -> bool:
     return getattr(hook, "has_effects", False) or where.endswith(_DO_MORE)
 
 
-_sharded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-"""Sharded models that were called."""
-
-
 def _called(root: nn.Module) -> None:
     """Take note of a sharded model, a root of which is called for the first time."""
     import torch
@@ -382,17 +369,16 @@ def _called(root: nn.Module) -> None:
     from ..fsdp.torch_groups import groups_of
 
     model = sharded.outermost(root)
-    if model in _sharded:  # each of its units is a root
+    if model in _turns:  # each of its units is a root
         return
-    _sharded.add(model)
+    _turns[model] = None
     groups = list(groups_of(model))
     asked = _asked(min((one.ranks for one in groups), default=0))
     if asked is None:
         return
     name = sharded.name_of(model)
-    said = {"number": Turns.made, "kind": "fully_shard", "model": name, "cap": None, "hook": None}
-    take_or_look = Turns if asked.model is None else _take_sharded
-    turns = take_or_look(model, asked, said)
+    said = {"number": Turns.made, "kind": "fully_shard", "model": name}
+    turns = (Turns if asked.model is None else _take_sharded)(model, asked, said)
 
     def step(*_: Any) -> None:
         if torch.is_grad_enabled() and groups[0].reduces:

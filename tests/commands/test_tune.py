@@ -22,9 +22,10 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from hooktrace.analysis.document.terminal import show
+from hooktrace.analysis.run.bootstrap import Floats
 from hooktrace.commands.tune import job, run
 from hooktrace.commands.tune.job import run_job, why_of
-from hooktrace.commands.tune.measure import Floats, Setting, Start, against, recorded, settings
+from hooktrace.commands.tune.measure import Setting, Start, against, recorded, settings
 from hooktrace.commands.tune.run import WIDTH, Tuning, caps_of
 from hooktrace.commands.tune.show import Tuned, document, sentence
 from hooktrace.integrations.ending import MEASURED
@@ -116,8 +117,8 @@ def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: i
     return {"begins": [*begins, now], "turns": turns, "cap": 5.0}
 
 
-def turns(*ranks: Any) -> dict[str, Floats]:
-    return Start(Path(), ranks).turns
+def turns(told: Any) -> dict[str, Floats]:
+    return Start(Path(), told).turns
 
 
 def shown(found: Tuned, capsys: pytest.CaptureFixture[str]) -> str:
@@ -177,7 +178,7 @@ def test_settings_are_told_by_turns_and_record_files(
         ((_, paths),) = find_records(folder_of(tmp_path, label)).items()
         assert len(read_parts(paths).steps) == count
     told = seen({"a": 9.0, OWN: 10.0}, 12)
-    a, own = settings([Start(tmp_path, [told])], [plain(10.0, 12)])
+    a, own = settings([Start(tmp_path, told)], [plain(10.0, 12)])
     exposed = sample.make_step(1)[0].exposed_ns
     assert (a.hook, a.cap, a.exposed_ns, a.wire_bytes, a.error) == ("a", 5.0, exposed, 4000, None)
     assert a.ratio == pytest.approx(0.9)
@@ -350,7 +351,7 @@ def test_what_is_faster_in_one_start_has_to_be_so_in_a_second(
     assert tuning.run()
     assert caps[:4] == [None, None, 1.0, 1.0]
     assert sentence(tuning.tuned()).startswith(says)
-    assert "bucket_cap_mb=50 was not tried: it makes the same buckets as another." in tuning.notes
+    assert "bucket_cap_mb=50 was not tried: it makes no other buckets." in tuning.notes
 
 
 def test_the_last_start_makes_its_turns_of_slow_steps_too(

@@ -37,8 +37,8 @@ def run_job(
     ``KeyboardInterrupt`` after SIGINT or SIGTERM, ``UsageError`` where it cannot be started.
     """
     asked = list[int]()  # to end; not by an exception, which might come before the job is known
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: asked.append(1)) for number in numbers]
+    stops = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: asked.append(1)) for number in stops}
     try:
         with output.open("wb") as file:
             job = subprocess.Popen(
@@ -52,12 +52,12 @@ def run_job(
         _end(job, GRACE_S if code is None else REST_S)
     except OSError as error:
         raise UsageError(
-            f"cannot start {command[0]!r}: {os.strerror(error.errno or 0)}; pass after -- the "
-            "command that starts the job, as torchrun --nproc-per-node 2 train.py"
+            f"cannot start {command[0]!r}: {error.strerror}; pass after -- the command that starts "
+            "the job, as torchrun --nproc-per-node 2 train.py"
         ) from error
     finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+        for handler in before.items():
+            signal.signal(*handler)
     if asked:
         raise KeyboardInterrupt
     return code

@@ -15,24 +15,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from ...analysis.run import bootstrap, load
-from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, block_length, ratio_interval
+from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, Floats, block_length, ratio_interval
 from ...analysis.run.dense import known_middle, settled_steps
 from ...analysis.run.source import of_step
 from ...integrations.tuning import OWN, folder_of, turn_times
 from ...records.files import find_records
-
-Floats = npt.NDArray[np.float64]
 
 
 class Setting(msgspec.Struct, frozen=True):
     """A hook and a limit of bucket sizes, of DDP, and what a step with them is like.
 
     ``ratio``: of the step over that of the job as it is, with the ends of its interval.
-    ``starts``: of the job in which it had turns.
     ``exposed_ns``, ``wire_bytes``: medians.  ``error``: relative L2, the largest of a bucket.
+    ``starts``: of the job in which it had turns.
     """
 
     hook: str
@@ -47,19 +44,14 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Start(NamedTuple):
-    """A start of the job, in a folder: what each rank here wrote of the model.
+    """A start of the job, in a folder; ``said``: by its first rank here, turns are the same on all.
 
     ``trouble``: a sentence on how it ended, where that was not as it was asked.
     """
 
     folder: Path
-    ranks: Sequence[Mapping[str, Any]]
+    said: Mapping[str, Any]
     trouble: str = ""
-
-    @property
-    def first(self) -> Mapping[str, Any]:
-        """What the first rank here wrote; turns are the same on all."""
-        return self.ranks[0]
 
     @property
     def turns(self) -> dict[str, Floats]:
@@ -67,7 +59,7 @@ class Start(NamedTuple):
 
         A hook that has left has fewer; where a round was not ended, none has more than ``OWN``.
         """
-        found = turn_times(self.first["begins"], self.first["turns"])
+        found = turn_times(self.said["begins"], self.said["turns"])
         own = len(found.get(OWN, ()))
         return {label: np.array(times[:own]) for label, times in found.items()}
 
@@ -78,7 +70,7 @@ class Start(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """A step of the job as it is, of a start without hooks of ours: the median turn's mean."""
+        """A step of the job's own hook: the median turn's mean."""
         return float(np.median(self.turns[OWN])) / 1e9
 
 
@@ -91,14 +83,13 @@ def settings(turned: Iterable[Start], plain: Sequence[Floats]) -> list[Setting]:
     starts = dict[tuple[str, float | None], list[Start]]()
     for start in turned:
         for label in start.turns:
-            starts.setdefault((label, start.first["cap"]), []).append(start)
+            starts.setdefault((label, start.said["cap"]), []).append(start)
     found = []
     for (hook, cap), of_it in starts.items():
         told = [against(one.turns[hook], one.turns[OWN], plain) for one in of_it]
         ratios, lows, highs = zip(*told, strict=True)
-        records = recorded([folder_of(one.folder, hook) for one in of_it])
-        interval = fmean(ratios), min(lows), max(highs)
-        found.append(Setting(hook, cap, *interval, *records, len(of_it)))
+        records = recorded(folder_of(one.folder, hook) for one in of_it)
+        found.append(Setting(hook, cap, fmean(ratios), min(lows), max(highs), *records, len(of_it)))
     return sorted(found, key=lambda one: one.ratio)
 
 
@@ -129,6 +120,6 @@ def recorded(folders: Iterable[Path]) -> tuple[float | None, float | None, float
         if steps is not None:
             exposed.append(of_step(steps.exposed).ravel())
             sent.append(steps.sent())
-            errors += (max(of_step) for of_step in steps.errors_by_step().values())
+            errors += map(max, steps.errors_by_step().values())
     exposed_ns, wire_bytes = (known_middle(np.concatenate(one)) for one in (exposed, sent))
     return exposed_ns, wire_bytes, max(errors, default=None)

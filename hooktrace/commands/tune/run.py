@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def tune(
 
     Raises ``UsageError`` where nothing can be tuned, and why.
     """
-    _check(hooks, [*HOOKS["DDP"], *HOOKS["fully_shard"]])
+    _check(hooks, HOOKS["DDP"] + HOOKS["fully_shard"])
     typer.echo(BEFORE.format(starts=3 + AGAIN + len(caps or CAPS), minutes=minutes), err=True)
     rounds = max(FEWEST, -(-steps // (TURN - LEFT_OUT)))
     out = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
@@ -100,12 +100,15 @@ def buckets_of(sizes: Sequence[int], cap: float, first: float) -> list[int]:
 
 
 def caps_of(
-    sizes: Sequence[int], own: float, own_first: float, asked: Sequence[float]
+    sizes: Sequence[int], own: float | None, own_first: float, asked: Sequence[float]
 ) -> list[float]:
     """Return the limits to try for parameters of so many bytes, the largest first.
 
     Only what cuts the gradients in another way: if asked for, or if the buckets are not too many.
+    ``own``: the job's limit, ``None`` of a sharded model, for which none makes another bucket.
     """
+    if own is None:
+        return []
     tried, found = [buckets_of(sizes, own, own_first)], list[float]()
     for cap in sorted({*(asked or CAPS)} - {own}):
         buckets = buckets_of(sizes, cap, cap)
@@ -138,12 +141,12 @@ class Tuning:
     def run(self) -> bool:
         """Make the starts, as far as the time goes; returns whether rank 0 was here."""
         start = self.start("the job as it is", self._left() / 8)
-        while start.first["rank"] != 0:
-            if start.first["last"]:
+        while start.said["rank"] != 0:
+            if start.said["last"]:
                 return False
             start = self.start("as rank 0's machine asks")
         self.plain.append(self._enough(start))
-        kind, own = start.first["kind"], start.first["cap"]
+        kind, own = start.said["kind"], start.said["cap"]
         _check(self.hooks, HOOKS[kind], f" for a model under {kind}")
         hooks = self.hooks or HOOKS[kind]
         needed_s = start.step_s * TURN * FEWEST * (len(hooks) + 1)
@@ -153,65 +156,56 @@ class Tuning:
                 f"{needed_s:.0f} s, more than half of what is left of --minutes; ask for more "
                 "minutes, or for fewer --hooks"
             )
-        turns = self._turns(hooks, None, self._left() / 2).turns
+        self._turns(hooks, None, self._left() / 2)
+        turns = self.turned[0].turns
         slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
         best = sorted(turns.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
-        others = self._others(start.first)
+        others = caps_of(start.said["sizes"], own, start.said["first_cap"], self.caps)
+        self.notes += (
+            f"bucket_cap_mb={cap:g} was not tried: it makes no other buckets."
+            for cap in self.caps
+            if cap not in (*others, own)
+        )
         for done, cap in enumerate(others):
             # As long as what comes after it: the fastest once more, and the job as it is.
-            self._try(f"bucket_cap_mb={cap:g}", best, cap, self._left() / (len(others) - done + 2))
+            self._turns(best, cap, self._left() / (len(others) - done + 2))
         for _ in range(AGAIN):
-            fastest = self.tuned().fastest
+            fastest = next(iter(self.tuned().faster), None)
             if fastest is None or fastest.starts > 1 or self._left() < SECONDS:
                 break
             again = None if fastest.cap == own else fastest.cap
-            hooks = [one for one in {*best, fastest.hook} if one != OWN]
-            self._try("The start of the fastest, once more,", hooks, again, self._left() / 2)
+            self._turns([*({*best, fastest.hook} - {OWN})], again, self._left() / 2)
         least = max(SECONDS, start.step_s * TURN * (FEWEST + 2))
         last = self.start("the job as it is, once more", max(self._left(), least), is_last=True)
         self.plain.append(self._enough(last))
         return True
 
-    def _others(self, seen: Mapping[str, Any]) -> Sequence[float]:
-        """Return the other limits to try."""
-        if seen["cap"] is None:
-            if self.caps:
-                self.notes.append("--caps had no effect: a sharded model has no bucket_cap_mb.")
-            return ()
-        found = caps_of(seen["sizes"], seen["cap"], seen["first_cap"], self.caps)
-        self.notes += (
-            f"bucket_cap_mb={cap:g} was not tried: it makes the same buckets as another."
-            for cap in self.caps
-            if cap not in (*found, seen["cap"])
-        )
-        return found
-
-    def _try(self, what: str, hooks: Sequence[str], cap: float | None, seconds: float) -> None:
-        try:
-            self._turns(hooks, cap, seconds)
-        except UsageError as error:
-            self.notes.append(f"{what} was not measured: {error}")
-
     def _left(self) -> float:
         return self.end_s - time.monotonic()
 
-    def _turns(self, hooks: Sequence[str], cap: float | None, seconds: float) -> Start:
+    def _turns(self, hooks: Sequence[str], cap: float | None, seconds: float) -> None:
         """Have hooks take turns at a limit of bucket sizes.
 
         A hook in whose turn the job fails leaves the list, and the others are started again.
+        Raises ``UsageError`` where none can, and nothing was measured before.
         """
-        end, model = time.monotonic() + seconds, self.plain[0].first["number"]
-        while True:
-            hooks = [one for one in hooks if one not in self.refused]
-            what = f"in turns{'' if cap is None else f' at {cap:g} MB'}: {', '.join(hooks)}"
-            left = end - time.monotonic()
-            start = self.start(what, left, model=model, hooks=hooks, cap=cap)
-            self.refused |= start.first["refused"]
-            label, _ = start.first["turns"][-1]
-            if label == OWN or not start.trouble or start.rounds >= FEWEST:
-                self.turned.append(self._enough(start))
-                return start
-            self.refused[label] = f"the job failed in its turn. {start.trouble}"
+        end, model = time.monotonic() + seconds, self.plain[0].said["number"]
+        at = "" if cap is None else f" at bucket_cap_mb={cap:g}"
+        try:
+            while True:
+                hooks = [one for one in hooks if one not in self.refused]
+                what, left = f"in turns{at}: {', '.join(hooks)}", end - time.monotonic()
+                start = self.start(what, left, model=model, hooks=hooks, cap=cap)
+                self.refused |= start.said["refused"]
+                label, _ = start.said["turns"][-1]
+                if label == OWN or not start.trouble or start.rounds >= FEWEST:
+                    self.turned.append(self._enough(start))
+                    return
+                self.refused[label] = f"the job failed in its turn. {start.trouble}"
+        except UsageError as error:
+            if not self.turned:
+                raise
+            self.notes.append(f"A start with turns{at} was not measured: {error}")
 
     def _enough(self, start: Start) -> Start:
         if start.rounds < FEWEST:
@@ -241,7 +235,7 @@ class Tuning:
         how = "did not end in time" if code is None else f"ended with exit code {code}"
         why = why_of(output)
         ranks = sorted(folder.glob(f"{token}-*.json"))
-        found = [msgspec.json.decode(one.read_bytes()) for one in ranks]
+        found = [msgspec.json.decode(path.read_bytes()) for path in ranks]
         for one in found:
             if "why_not" in one:
                 raise UsageError(one["why_not"])
@@ -250,15 +244,15 @@ class Tuning:
                 f"the job {how}, and reported no model under DDP, or fully_shard, on all ranks: "
                 f"{why} (all that it printed is in {output}); pass a command that trains one"
             )
-        return Start(folder, found, "" if code == 0 else f"Start {number} {how}: {why}.")
+        return Start(folder, found[0], "" if code == 0 else f"Start {number} {how}: {why}.")
 
     def tuned(self) -> Tuned:
         """Return what the starts say.  Raises ``UsageError`` where it is nothing."""
         if not self.turned:
             raise UsageError("nothing was measured: it was ended before the hooks had their turns")
-        seen, steps = self.turned[0].first, [one.step_s for one in self.plain]
+        said, steps = self.turned[0].said, [one.step_s for one in self.plain]
         return Tuned(
-            model=seen["model"], own_hook=seen["hook"], own_cap=seen["cap"], ranks=seen["ranks"],
+            model=said["model"], own_hook=said["hook"], own_cap=said["cap"], ranks=said["ranks"],
             step_ns=1e9 * sum(steps) / len(steps),
             drift=steps[1] / steps[0] if len(steps) > 1 else None,
             settings=settings(self.turned, [one.turns[OWN] for one in self.plain]),
@@ -269,11 +263,10 @@ class Tuning:
 def _environment(plan: Plan, where: str) -> dict[str, str]:
     """Return this process's environment for a start, without what asks hooktrace for anything."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HOOKTRACE_")}
-    paths = [FOLDER, *filter(None, [kept.get("PYTHONPATH")])]
     return kept | {
         MEASURED: msgspec.json.encode(plan).decode(),
         WHERE: where,
         TUNING.variable: "1",
-        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPATH": os.pathsep.join(filter(None, [FOLDER, kept.get("PYTHONPATH")])),
         "HOOKTRACE_RECORD_DIR": "",  # nobody is to be told of a run
     }

@@ -27,7 +27,8 @@ class Tuned(msgspec.Struct, frozen=True):
     """All that a tuning has found, the shortest step first.
 
     ``own_hook``: ``None`` where the script registers none.  ``step_ns``: of the job as it is, and
-    ``drift`` its second start's over its first one's.
+    ``drift`` its second start's over its first one's.  ``refused``: why hooks are left out.
+    ``notes``: what did not go as planned.
     """
 
     model: str
@@ -47,17 +48,15 @@ class Tuned(msgspec.Struct, frozen=True):
         return [one for one in self.settings if one.hook != OWN or one.cap != self.own_cap]
 
     @property
-    def fastest(self) -> Setting | None:
-        """What may be faster than the job as it is: the fastest, by more than the noise."""
-        return next(filter(self._is_faster, self.others), None)
+    def faster(self) -> list[Setting]:
+        """What makes the step shorter than the job's by more than the noise."""
+        able = (one for one in self.others if one.hook not in self.refused)
+        return [one for one in able if 1 - one.ratio > self.noise(one)]
 
     @property
     def winners(self) -> list[Setting]:
-        """What makes the step shorter than the job's by more than the noise, in two starts."""
-        return [one for one in self.others if self._is_faster(one) and one.starts > 1]
-
-    def _is_faster(self, one: Setting) -> bool:
-        return 1 - one.ratio > self.noise(one) and one.hook not in self.refused
+        """What does so in two starts."""
+        return [one for one in self.faster if one.starts > 1]
 
     def noise(self, one: Setting) -> float:
         """Return what a setting's gain has to be above, a share of the step.
@@ -116,36 +115,36 @@ def sentence(tuned: Tuned) -> str:
     """Return the one sentence."""
     if not tuned.others:
         return "There was nothing to try beside the job as it is."
-    if not tuned.winners and tuned.fastest:
-        gain = 100 * (1 - tuned.fastest.ratio)
-        return (
-            f"With {tuned.name(tuned.fastest)} steps were {gain:.0f} % shorter in one start of the "
-            "job; starts differ, and no second one of it was measured."
-        )
-    if not tuned.winners:
+    if not tuned.faster:
         noise = 100 * tuned.noise(tuned.others[0])
         return f"Nothing beats the job as it is by more than the noise ({noise:.1f} %)."
-    won = tuned.winners[0]
-    gain, low, high = (100 * (1 - x) for x in (won.ratio, won.high, won.low))
-    error = f"; relative error {won.error:.2g}" if won.error else ""
-    if won.error is None and not tuned.is_lossless(won):
+    best = (tuned.winners or tuned.faster)[0]
+    gain, low, high = (100 * (1 - x) for x in (best.ratio, best.high, best.low))
+    if not tuned.winners:
+        return (
+            f"With {tuned.name(best)} steps were {gain:.0f} % shorter in one start of the job; "
+            "starts differ, and no second one of it was measured."
+        )
+    error = f"; relative error {best.error:.2g}" if best.error else ""
+    if best.error is None and not tuned.is_lossless(best):
         error = "; its error was not measured"
     return (
-        f"With {tuned.name(won)} steps are {gain:.0f} % ({low:.0f} to {high:.0f}) shorter than "
+        f"With {tuned.name(best)} steps are {gain:.0f} % ({low:.0f} to {high:.0f}) shorter than "
         f"those of the job as it is{error}."
     )
 
 
 def _remarks(tuned: Tuned) -> Iterator[str]:
-    if tuned.winners and not tuned.is_lossless(tuned.winners[0]):
+    winners = tuned.winners
+    if winners and not tuned.is_lossless(winners[0]):
         yield (
             "It loses a part of the gradients. Whether the model learns as well was not tried: "
             "that takes a training to its end."
         )
-        for one in [one for one in tuned.winners if tuned.is_lossless(one)][:1]:
+        for one in [one for one in winners if tuned.is_lossless(one)][:1]:
             yield f"Nothing is lost with {tuned.name(one)}: {_against(one)}."
-    if tuned.winners and tuned.fastest not in (None, tuned.winners[0]):
-        yield f"{tuned.name(tuned.fastest)} was faster in one start, and has no second one."
+    if winners and winners[0] != tuned.faster[0]:
+        yield f"{tuned.name(tuned.faster[0])} was faster in one start, and has no second one."
     if tuned.drift is None:
         yield "How far the job as it is drifts is not known: it ran once."
     for hook, why in tuned.refused.items():
