@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: i
             begins.append(now)
             slower = 5 if step < 3 else 0
             now += MS * (steps[label] + slower) * (1 + noise * random.standard_normal())
-    return {"begins": [*begins, now], "turns": turns, "cap": 5.0}
+    return {"begins": [*begins, now], "turns": turns}
 
 
 def turns(told: Any) -> dict[str, Floats]:
@@ -177,7 +177,7 @@ def test_settings_are_told_by_turns_and_record_files(
         part.close()
         ((_, paths),) = find_records(folder_of(tmp_path, label)).items()
         assert len(read_parts(paths).steps) == count
-    told = seen({"a": 9.0, OWN: 10.0}, 12)
+    told = seen({"a": 9.0, OWN: 10.0}, 12) | {"cap": 5.0}
     a, own = settings([Start(tmp_path, told)], [plain(10.0, 12)])
     exposed = sample.make_step(1)[0].exposed_ns
     assert (a.hook, a.cap, a.exposed_ns, a.wire_bytes, a.error) == ("a", 5.0, exposed, 4000, None)
@@ -270,6 +270,27 @@ def test_what_is_no_more_than_noise_wins_nothing(
 
 
 MB = 2**20
+TOLD = {
+    "ranks": 2, "rank": 0, "kind": "DDP", "number": 1, "model": "Net", "sizes": [MB] * 4,
+    "hook": None, "cap": 25.0, "first_cap": 25.0, "refused": {},
+}  # fmt: skip
+Tell = Callable[[dict[str, Any]], Mapping[str, Any]]
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tell], None]:
+    """Return what has starts made of a job that ends at once, and tells so of each plan."""
+
+    def by(tell: Tell) -> None:
+        def started(_: object, environment: dict[str, str], output: Path, __: float) -> int:
+            output.write_text("bye")
+            told = TOLD | tell(json.loads(environment[MEASURED]))
+            Path(f"{environment[WHERE]}-rank0.json").write_text(json.dumps(told))
+            return 0
+
+        monkeypatch.setattr(run, "run_job", started)
+
+    return by
 
 
 @pytest.mark.parametrize(
@@ -295,22 +316,11 @@ def test_a_job_that_cannot_be_tuned(
     asked: dict[str, Any],
     said: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    starts: Callable[[Tell], None],
 ) -> None:
     """It is refused before anything is tried that cannot be told."""
-    left = seen({OWN: told.pop("step_ms", 10.0)}, told.pop("turns", 12)) | {
-        "ranks": 2, "cap": 25.0, "kind": "DDP", "number": 1, "sizes": [9], "first_cap": 1.0,
-        "refused": {},
-    } | told  # fmt: skip
-
-    def started(_: object, environment: dict[str, str], output: Path, __: float) -> int:
-        output.write_text("bye")
-        for rank in range(2):
-            path = Path(f"{environment[WHERE]}-rank{rank}.json")
-            path.write_text(json.dumps(left | {"rank": rank}))
-        return 0
-
-    monkeypatch.setattr(run, "run_job", started)
+    left = seen({OWN: told.pop("step_ms", 10.0)}, told.pop("turns", 12)) | told
+    starts(lambda _: left)
     options = {"hooks": (), "caps": (), "out": tmp_path} | asked
     end_s = time.monotonic() + options.pop("seconds", 1000)
     with pytest.raises(UsageError, match=said):
@@ -326,26 +336,18 @@ def test_a_job_that_cannot_be_tuned(
     ],
 )
 def test_what_is_faster_in_one_start_has_to_be_so_in_a_second(
-    second_ms: float | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    second_ms: float | None, says: str, tmp_path: Path, starts: Callable[[Tell], None]
 ) -> None:
     """Whole starts differ: here the first one with buckets of 1 MB was faster by 14 %."""
     smaller, caps = chain([8.6], repeat(second_ms)), list[float | None]()
 
-    def started(_: object, environment: dict[str, str], output: Path, __: float) -> int:
-        plan = json.loads(environment[MEASURED])
+    def tell(plan: dict[str, Any]) -> dict[str, Any]:
         caps.append(plan["cap"])
         step_ms = 10.0 if plan["cap"] is None else next(smaller)
-        output.write_text("bye")
-        told = {
-            "ranks": 2, "rank": 0, "kind": "DDP", "number": 1, "sizes": [MB] * 4, "model": "Net",
-            "hook": None, "cap": plan["cap"] or 25.0, "first_cap": 25.0, "refused": {},
-        }  # fmt: skip
         steps = dict.fromkeys([OWN, *plan["hooks"]], step_ms or 1.0)
-        left = seen(steps, 12 if step_ms else 0) | told
-        Path(f"{environment[WHERE]}-rank0.json").write_text(json.dumps(left))
-        return 0
+        return {**seen(steps, 12 if step_ms else 0), "cap": plan["cap"] or 25.0}
 
-    monkeypatch.setattr(run, "run_job", started)
+    starts(tell)
     asked = {"hooks": ("allreduce",), "caps": (1.0, 50.0), "out": tmp_path}
     tuning = Tuning([], time.monotonic() + 1000, 12, **asked)
     assert tuning.run()
@@ -355,24 +357,18 @@ def test_what_is_faster_in_one_start_has_to_be_so_in_a_second(
 
 
 def test_the_last_start_makes_its_turns_of_slow_steps_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, starts: Callable[[Tell], None]
 ) -> None:
     """Though the minutes are over: without it nothing is known of what drifts."""
     plans = list[dict[str, Any]]()
 
-    def started(_: object, environment: dict[str, str], output: Path, __: float) -> int:
-        plans.append(json.loads(environment[MEASURED]))
-        if plans[-1]["model"] is not None:
+    def tell(plan: dict[str, Any]) -> dict[str, Any]:
+        plans.append(plan)
+        if plan["model"] is not None:
             tuning.end_s = time.monotonic()
-        output.write_text("bye")
-        left = seen(dict.fromkeys([OWN, *plans[-1]["hooks"]], 1000.0), 12) | {
-            "ranks": 2, "rank": 0, "kind": "DDP", "number": 1, "sizes": [9], "model": "Net",
-            "hook": None, "cap": 25.0, "first_cap": 25.0, "refused": {},
-        }  # fmt: skip
-        Path(f"{environment[WHERE]}-rank0.json").write_text(json.dumps(left))
-        return 0
+        return seen(dict.fromkeys([OWN, *plan["hooks"]], 1000.0), 12)
 
-    monkeypatch.setattr(run, "run_job", started)
+    starts(tell)
     tuning = Tuning([], time.monotonic() + 1000, 12, ("allreduce",), (), tmp_path)
     assert tuning.run()
     assert plans[-1]["is_last"]
