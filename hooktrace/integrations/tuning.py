@@ -246,7 +246,8 @@ def _asked(ranks: int) -> Plan | None:
 
 
 _turns: weakref.WeakKeyDictionary[nn.Module, Turns | None] = weakref.WeakKeyDictionary()
-"""By model: on it they would go into its copies.  ``None`` until hooks take turns in it."""
+"""By model: on it they would go into its copies.  ``None``: hooks do not take turns in it yet; of a
+sharded one, that it was called."""
 _tracers: list[Tracer] = []
 """Of the hooks that take turns in a DDP model."""
 
