@@ -23,10 +23,11 @@ import os
 import random
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -108,24 +109,11 @@ def _of_rank_0(what: str, said: Callable[[], str], store: Any) -> str:
     return str(store.get(what).decode())
 
 
-def turn_times(begins: Sequence[int], turns: Sequence[tuple[str, int]]) -> dict[str, list[float]]:
-    """Return the mean step of each turn that is over, ns, by label; ``turns``: with first steps.
-
-    In the first turn, which nobody has, DDP settles its buckets.
-    """
-    found: dict[str, list[float]] = {}
-    for label, first in turns[1:]:
-        if first + TURN < len(begins):
-            spent = begins[first + TURN] - begins[first + LEFT_OUT]
-            found.setdefault(label, []).append(spent / (TURN - LEFT_OUT))
-    return found
-
-
 def rounds(
     labels: Sequence[str], plan: Plan, seconds: Callable[[], float],
-    times: Callable[[], Mapping[str, Sequence[float]]],
+    times: Mapping[str, Sequence[float]],
 ) -> Iterator[str]:  # fmt: skip
-    """Yield whose turn is next; ``seconds`` since the first step, ``times`` so far."""
+    """Yield whose turn is next; ``seconds`` since the first step, ``times`` of turns so far."""
     alive, halved_at = [*labels], FEWEST
     draw = random.Random()  # not the script's own
     for over in count():
@@ -133,7 +121,7 @@ def rounds(
             return
         if over == halved_at:
             halved_at *= 2
-            _halve(alive, times())
+            _halve(alive, times)
         for label in draw.sample(alive, len(alive)):
             if seconds() >= plan.limit_s:
                 return
@@ -150,7 +138,8 @@ def _halve(alive: list[str], times: Mapping[str, Sequence[float]]) -> None:
 class Turns:
     """The steps of a model, from when its labels begin to take turns; ``said``: of it, to a file.
 
-    ``change`` gives gradients to another label's hook; the first turn is ``OWN``'s.
+    ``change`` gives gradients to another label's hook.  The file's ``times``: the mean step of each
+    turn, ns, by label.  The first turn is ``OWN``'s, and not timed: DDP settles its buckets.
     """
 
     made: ClassVar[int] = 0
@@ -167,55 +156,50 @@ class Turns:
         sizes = [p.numel() * p.element_size() for p in model.parameters() if p.requires_grad]
         self._change, self._order = change, (sum(sizes), said["number"])
         self._device = next(model.parameters()).device
-        self._steps, self._is_over = 0, False
-        self._events: list[Any] = []
+        self._steps, self._began_s, self._is_over = 0, 0.0, False
+        # When a turn is over: of its steps that count, and of the one after it.
+        self._begins: deque[Any] = deque(maxlen=TURN - LEFT_OUT + 1)
         # Held from now on: the script may destroy its group before all is said.
         self._store = _store(next(_stores))
-        self._begins, self._turns = list[int](), list[tuple[str, int]]()
+        self._turns: list[str] = []
+        self._times: dict[str, list[float]] = {}
         self._seen = {
             "rank": dist.get_rank(), "ranks": dist.get_world_size(), "sizes": sizes, "cap": None,
             "first_cap": None, "hook": None, "refused": {}, "last": asked.is_last,
-            "begins": self._begins, "turns": self._turns, **said,
+            "turns": self._turns, "times": self._times, **said,
         }  # fmt: skip
-        self._next = rounds(
-            [*labels], asked, lambda: (self._begins[-1] - self._begins[0]) / 1e9,
-            lambda: turn_times(self._begins, self._turns),
-        )  # fmt: skip
+        self._next = rounds([*labels], asked, lambda: time.monotonic() - self._began_s, self._times)
 
     def step(self) -> None:
         """Take note of a step that begins; end a turn, or the job."""
         from ..staging.devices import current_stream, has_events, new_event
 
-        step = self._steps
+        step, label = self._steps, OWN
         self._steps += 1
+        begin: Any = time.perf_counter_ns()
         if has_events(self._device):
-            self._events.append(new_event(self._device))
-            self._events[-1].record(current_stream(self._device))
-        else:
-            self._begins.append(time.perf_counter_ns())
+            begin = new_event(self._device)
+            begin.record(current_stream(self._device))
+        self._begins.append(begin)
         if Turns.main is None or Turns.main._order <= self._order:
             Turns.main = self
         if step % TURN or Turns.main is not self:
             return
-        self._read_events()
-        label = OWN
+        if self._is_over:
+            self._leave()
+        if len(self._turns) > 1:
+            spent = _ns_between(self._begins[0], self._begins[-1])
+            self._times.setdefault(self._turns[-1], []).append(spent / (TURN - LEFT_OUT))
         if self._turns:
             label = _of_rank_0(str(step), lambda: next(self._next, ""), self._store)
+        else:
+            self._began_s = time.monotonic()
         if label:
-            self._turns.append((label, step))
+            self._turns.append(label)
             self._change(label)
         _write(f"rank{self._seen['rank']:05d}", self._seen)  # a job may end in any way
         if not label:
             self._leave()
-
-    def _read_events(self) -> None:
-        """Have the device, where there is one, tell when steps began."""
-        if self._events:
-            self._events[-1].synchronize()
-            self._begins += [0] * (not self._begins)
-            for before, event in pairwise(self._events):
-                self._begins.append(self._begins[-1] + int(before.elapsed_time(event) * 1e6))
-            del self._events[:-1]
 
     def _leave(self) -> NoReturn:
         """End the job as a script ends itself: what it has to close, it closes.
@@ -230,6 +214,13 @@ class Turns:
             os._exit(0)
         self._is_over = True
         raise SystemExit(0)
+
+
+def _ns_between(first: Any, last: Any) -> float:
+    if isinstance(last, int):
+        return float(last - first)
+    last.synchronize()
+    return float(first.elapsed_time(last) * 1e6)
 
 
 def _asked(ranks: int) -> Plan | None:

@@ -29,7 +29,7 @@ from hooktrace.commands.tune.measure import Setting, Start, against, recorded, s
 from hooktrace.commands.tune.run import WIDTH, Tuning, caps_of
 from hooktrace.commands.tune.show import Tuned, document, sentence
 from hooktrace.integrations.ending import MEASURED
-from hooktrace.integrations.tuning import FEWEST, OWN, TURN, WHERE, Part, folder_of
+from hooktrace.integrations.tuning import FEWEST, LEFT_OUT, OWN, TURN, WHERE, Part, folder_of
 from hooktrace.records.errors import UsageError
 from hooktrace.records.files import find_records
 from hooktrace.records.reader import read_parts
@@ -104,17 +104,14 @@ MS = 1e6
 
 
 def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: int = 0) -> Any:
-    """Return what a rank writes whose steps take so many ms; the first ones of a turn 5 more."""
+    """Return what a rank writes whose steps take so many ms."""
     random = np.random.default_rng(seed)
-    turns, now, begins = [(OWN, 0)], 0.0, []
-    order = [label for _ in range(rounds) for label in random.permutation([*steps])]
-    turns += [(str(label), TURN * (i + 1)) for i, label in enumerate(order)]
-    for label, _ in turns:
-        for step in range(TURN):
-            begins.append(now)
-            slower = 5 if step < 3 else 0
-            now += MS * (steps[label] + slower) * (1 + noise * random.standard_normal())
-    return {"begins": [*begins, now], "turns": turns}
+    turns = [str(label) for _ in range(rounds) for label in random.permutation([*steps])]
+    times: dict[str, list[float]] = {}
+    for label in turns:
+        taken = MS * steps[label] * (1 + noise * random.standard_normal(TURN - LEFT_OUT))
+        times.setdefault(label, []).append(taken.mean())
+    return {"times": times, "turns": [OWN, *turns]}
 
 
 def turns(told: Any) -> dict[str, Floats]:
@@ -132,14 +129,12 @@ def plain(step: float, rounds: int, *, noise: float = 0.0) -> Any:
     return turns(seen({OWN: step}, rounds, noise=noise, seed=9))[OWN]
 
 
-def test_turns_without_their_first_steps_over_the_job_as_it_is() -> None:
+def test_turns_over_the_job_as_it_is() -> None:
     """Whole rounds only, however the start was slower than the job as it is."""
     steps = {OWN: 12.0, "fp16": 9.0, "bf16": 15.0}
     one = seen(steps, 9)
-    begins = one["begins"]
     for label in ("fp16", "bf16"):  # of a round that was not ended
-        one["turns"].append((label, len(begins) - 1))
-        begins += [begins[-1] + MS * 7 * (i + 1) for i in range(TURN)]
+        one["times"][label].append(7 * MS)
     found = turns(one)
     assert {label: len(turns) for label, turns in found.items()} == dict.fromkeys(steps, 9)
     assert found["fp16"] == pytest.approx(9 * MS)

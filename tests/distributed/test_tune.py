@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -141,13 +140,10 @@ def places_of_probes(start: Path) -> set[int]:
     Where they count a check's collective would make the job's own hook look slower.
     """
     seen = json.loads(next(start.glob("*-rank00000.json")).read_text())
-    firsts = [first for _, first in seen["turns"]]
-    found = set()
-    for label in {label for label, _ in seen["turns"]}:
+    found = set[int]()
+    for label in set(seen["turns"]):
         steps = load(find_records(start / label.replace(" ", "-"))).tracks[0].steps
-        for at in steps.first_ready[steps.having("checked")].tolist():
-            step = bisect_right(seen["begins"], at) - 1
-            found.add(step - firsts[bisect_right(firsts, step) - 1])
+        found.update(steps.step[steps.having("checked")] % TURN)
     return found
 
 

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace.hooks import OptimizerHookState, allreduce_hook, hook_then_optimizer
 from hooktrace.integrations import models, tuning
-from hooktrace.integrations.tuning import OWN, TURN, WHERE, Plan, Turns, does_more, take, turn_times
+from hooktrace.integrations.tuning import LEFT_OUT, OWN, TURN, WHERE, Plan, Turns, does_more, take
 from hooktrace.integrations.tuning import rounds as of_rounds
 from hooktrace.staging import devices
 
@@ -29,7 +29,7 @@ def turns(steps: Mapping[str, float], rounds: int, *, seconds: float = 0.0) -> l
     """Return whose turns there were; a hook's step takes so long in each round, or by turns."""
     times: dict[str, list[float]] = {label: [] for label in steps}
     plan, found = Plan(rounds, seconds=seconds, limit_s=1000), list[str]()
-    for label in of_rounds([*steps], plan, lambda: float(len(found)), lambda: times):
+    for label in of_rounds([*steps], plan, lambda: float(len(found)), times):
         found.append(label)
         times[label].append(steps[label])
     return found
@@ -63,37 +63,40 @@ def test_a_start_ends_at_its_limit() -> None:
     """Also in the middle of a round."""
     now = iter([0.0, 29.9, 29.9, 30.0])
     plan = Plan(20, seconds=0.0, limit_s=30)
-    assert len([*of_rounds([OWN, "a"], plan, lambda: next(now), dict)]) == 3
-
-
-def test_a_turn_is_told_without_its_first_steps_once_it_is_over() -> None:
-    """The turn under way is not, nor the one before all."""
-    begins = [100 * step for step in range(3 * TURN + 1)]
-    begins += [2400 + 7 * step for step in range(1, 9)]
-    turns = [(OWN, 0), ("a", TURN), ("b", 2 * TURN), ("a", 3 * TURN), ("b", 4 * TURN)]
-    assert turn_times(begins, turns) == {"a": [100.0, 7.0], "b": [100.0]}
+    assert len([*of_rounds([OWN, "a"], plan, lambda: next(now), {})]) == 3
 
 
 def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is written with the step that it began with."""
+    """Each is timed without its first steps, once it is over; the one before all is not."""
     wanted = Plan(2, 0.0, 60.0, model=1, hooks=["a"])
     monkeypatch.setenv(WHERE, str(tmp_path / "start"))
     monkeypatch.setattr(Turns, "main", None)
     had = list[str]()
+    # Steps take 1 ns more in each turn, those that do not count 1000.
+    took = [turn + 1000 * (step < LEFT_OUT) for turn in range(8) for step in range(TURN)]
+    clock = accumulate(took, initial=0)
+    monkeypatch.setattr(tuning.time, "perf_counter_ns", lambda: next(clock))
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         model = torch.nn.Linear(4, 4, device="meta")
         turns = Turns(model, wanted, {"number": 1}, [OWN, "a"], had.append)
         for _ in range(5 * TURN):
             turns.step()
-        with pytest.raises(SystemExit):
-            turns.step()
+        exits = list[int]()
+        monkeypatch.setattr(tuning.os, "_exit", exits.append)
+        for left in ([], [0]):  # the script goes on all the same
+            with pytest.raises(SystemExit):
+                turns.step()
+            assert exits == left
+            for _ in range(TURN - 1):
+                turns.step()
     finally:
         dist.destroy_process_group()
     assert Counter(had) == {OWN: 3, "a": 2}
     seen = json.loads((tmp_path / "start-rank00000.json").read_text())
-    assert len(seen["begins"]) == 5 * TURN + 1
-    assert seen["turns"] == [[label, TURN * i] for i, label in enumerate(had)]
+    assert seen["turns"] == had
+    times = {label: [float(i) for i in range(1, 5) if had[i] == label] for label in (OWN, "a")}
+    assert seen["times"] == times
     assert sum(seen["sizes"]) == 80
 
 
@@ -131,7 +134,7 @@ def test_a_device_tells_when_steps_begin(tmp_path: Path, monkeypatch: pytest.Mon
     finally:
         dist.destroy_process_group()
     seen = json.loads((tmp_path / "start-rank00000.json").read_text())
-    assert seen["begins"] == [1_500_000 * step for step in range(3 * TURN + 1)]
+    assert seen["times"] == {OWN: [1_500_000.0] * 2}
 
 
 def test_new_turns_of_a_model_are_asked_anew(

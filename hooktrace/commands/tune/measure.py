@@ -1,6 +1,5 @@
 """What starts of the job say of each hook, from what their ranks wrote.
 
-begins of steps, whose turn each was --turns--> ns a step, by label, (rounds,)
 a hook's turns / those of the job's own hook, round by round
 ... times the own hook's turns / steps of the job as it is --against--> a ratio, 95 % interval
 record files of a hook --recorded--> exposed time, bytes, error
@@ -20,7 +19,7 @@ from ...analysis.run import bootstrap, load
 from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, Floats, block_length, ratio_interval
 from ...analysis.run.dense import known_middle, settled_steps
 from ...analysis.run.source import of_step
-from ...integrations.tuning import OWN, folder_of, turn_times
+from ...integrations.tuning import OWN, folder_of
 from ...records.files import find_records
 
 
@@ -59,7 +58,7 @@ class Start(NamedTuple):
 
         A hook that has left has fewer; where a round was not ended, none has more than ``OWN``.
         """
-        found = turn_times(self.said["begins"], self.said["turns"])
+        found = self.said["times"]
         own = len(found.get(OWN, ()))
         return {label: np.array(times[:own]) for label, times in found.items()}
 

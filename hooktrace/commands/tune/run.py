@@ -197,7 +197,7 @@ class Tuning:
                 what, left = f"in turns{at}: {', '.join(hooks)}", end - time.monotonic()
                 start = self.start(what, left, model=model, hooks=hooks, cap=cap)
                 self.refused |= start.said["refused"]
-                label, _ = start.said["turns"][-1]
+                label = start.said["turns"][-1]
                 if label == OWN or not start.trouble or start.rounds >= FEWEST:
                     self.turned.append(self._enough(start))
                     return
