@@ -64,8 +64,8 @@ _DO_MORE = ("optimizer_overlap_hooks", "ddp_zero_hook", "mixed_precision_hooks")
 _STEPS = 100
 """Of optimizers, without a model; some train a part by itself before they make it."""
 
-_stores = count()
-"""Numbers of stores, the same on all ranks: of each turns, for a model may have new ones."""
+_numbers = count()
+"""Of the ``Turns`` of this process, the same on all ranks: a model may have new ones."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -90,20 +90,17 @@ class Plan(msgspec.Struct, frozen=True):
 
 def plan() -> Plan:
     """Return what is asked of this job, of rank 0; raises as DDP does without a process group."""
-    asked = _of_rank_0("plan", lambda: os.environ[MEASURED], _store())
+    asked = _of_rank_0("plan", lambda: os.environ[MEASURED])
     return msgspec.json.decode(asked, type=Plan)
 
 
-def _store(name: object = "") -> Any:
-    from ..staging.job import job_store
-
-    return job_store(f"hooktrace/tune/{name}")
-
-
-def _of_rank_0(what: str, said: Callable[[], str], store: Any) -> str:
+def _of_rank_0(what: str, said: Callable[[], str]) -> str:
     """Return what rank 0 says; ``said`` is called there only.  All ranks ask for the same."""
     import torch.distributed as dist
 
+    from ..staging.job import job_store
+
+    store = job_store("hooktrace/tune")
     if dist.get_rank() == 0:
         store.set(what, said())
     return str(store.get(what).decode())
@@ -159,8 +156,7 @@ class Turns:
         self._steps, self._began_s, self._is_over = 0, 0.0, False
         # When a turn is over: of its steps that count, and of the one after it.
         self._begins: deque[Any] = deque(maxlen=TURN - LEFT_OUT + 1)
-        # Held from now on: the script may destroy its group before all is said.
-        self._store = _store(next(_stores))
+        self._number = next(_numbers)
         self._turns: list[str] = []
         self._times: dict[str, list[float]] = {}
         self._seen = {
@@ -191,7 +187,7 @@ class Turns:
             spent = _ns_between(self._begins[0], self._begins[-1])
             self._times.setdefault(self._turns[-1], []).append(spent / (TURN - LEFT_OUT))
         if self._turns:
-            label = _of_rank_0(str(step), lambda: next(self._next, ""), self._store)
+            label = _of_rank_0(f"{self._number}/{step}", lambda: next(self._next, ""))
         else:
             self._began_s = time.monotonic()
         if label:
