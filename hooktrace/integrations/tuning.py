@@ -136,7 +136,8 @@ class Turns:
     """The steps of a model, from when its labels begin to take turns; ``said``: of it, to a file.
 
     ``change`` gives gradients to another label's hook.  The file's ``times``: the mean step of each
-    turn, ns, by label.  The first turn is ``OWN``'s, and not timed: DDP settles its buckets.
+    turn, ns, by label; ``peaks``: the most bytes of a device's memory in any.  The first turn is
+    ``OWN``'s, and tells nothing: DDP settles its buckets.
     """
 
     made: ClassVar[int] = 0
@@ -159,10 +160,12 @@ class Turns:
         self._number = next(_numbers)
         self._turns: list[str] = []
         self._times: dict[str, list[float]] = {}
+        self._peaks: dict[str, int] = {}
         self._seen = {
             "rank": dist.get_rank(), "ranks": dist.get_world_size(), "sizes": sizes, "cap": None,
             "first_cap": None, "hook": None, "refused": {}, "last": asked.is_last,
-            "turns": self._turns, "times": self._times, **said,
+            "turns": self._turns, "times": self._times, "peaks": self._peaks,
+            **said,
         }  # fmt: skip
         self._next = rounds([*labels], asked, lambda: time.monotonic() - self._began_s, self._times)
 
@@ -186,6 +189,7 @@ class Turns:
         if len(self._turns) > 1:
             spent = _ns_between(self._begins[0], self._begins[-1])
             self._times.setdefault(self._turns[-1], []).append(spent / (TURN - LEFT_OUT))
+        self._read_peak()
         if self._turns:
             label = _of_rank_0(f"{self._number}/{step}", lambda: next(self._next, ""))
         else:
@@ -196,6 +200,17 @@ class Turns:
         _write(f"rank{self._seen['rank']:05d}", self._seen)  # a job may end in any way
         if not label:
             self._leave()
+
+    def _read_peak(self) -> None:
+        """Keep the peak of the last turn's memory, where it is a device's; begin another."""
+        import torch
+
+        if self._device.type == "cpu":
+            return
+        if len(self._turns) > 1:
+            peak = torch.accelerator.max_memory_allocated(self._device)
+            self._peaks[self._turns[-1]] = max(peak, self._peaks.get(self._turns[-1], 0))
+        torch.accelerator.reset_peak_memory_stats(self._device)
 
     def _leave(self) -> NoReturn:
         """End the job as a script ends itself: what it has to close, it closes.

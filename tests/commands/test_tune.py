@@ -111,7 +111,7 @@ def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: i
     for label in turns:
         taken = MS * steps[label] * (1 + noise * random.standard_normal(TURN - LEFT_OUT))
         times.setdefault(label, []).append(taken.mean())
-    return {"times": times, "turns": [OWN, *turns]}
+    return {"times": times, "turns": [OWN, *turns], "peaks": {"a": 9}}
 
 
 def turns(told: Any) -> dict[str, Floats]:
@@ -176,7 +176,7 @@ def test_settings_are_told_by_turns_and_record_files(
     a, own = settings([Start(tmp_path, told)], [plain(10.0, 12)])
     exposed = sample.make_step(1)[0].exposed_ns
     assert (a.hook, a.cap, a.exposed_ns, a.wire_bytes, a.error) == ("a", 5.0, exposed, 4000, None)
-    assert a.ratio == pytest.approx(0.9)
+    assert (a.ratio, a.peak_bytes, own.peak_bytes) == (pytest.approx(0.9), 9, None)
     assert (own.hook, own.exposed_ns, own.error) == (OWN, exposed, 0.25)
     assert recorded([tmp_path / "none"]) == (None, None, None)
 
@@ -199,7 +199,7 @@ def tuned(*settings: Setting, drift: float | None = 1.001, own_hook: str | None 
 def test_a_winner_and_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """With what it loses and needs, and what to write."""
     found = tuned(
-        setting("powersgd-rank4", 0.8, 0.02, error=2e-4),
+        setting("powersgd-rank4", 0.8, 0.02, error=2e-4, peak_bytes=3 * 10**9),
         setting(OWN, 1.0, 0.01), setting("allreduce", 0.9, 0.02),
     )  # fmt: skip
     assert sentence(found) == (
@@ -207,7 +207,7 @@ def test_a_winner_and_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "it is; relative error 0.0002."
     )
     text = shown(found, capsys)
-    assert "8.00 -20.0 % (-22.0 to -18.0) 1.00 2.00 0.0002" in text
+    assert "8.00 -20.0 % (-22.0 to -18.0) 1.00 2.00 0.0002 3000.00" in text
     assert "It loses a part of the gradients." in text
     assert "Nothing is lost with allreduce at 25 MB: -10.0 % (-12.0 to -8.0)." in text
     assert "bf16 was left out: no." in text

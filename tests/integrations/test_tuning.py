@@ -67,7 +67,10 @@ def test_a_start_ends_at_its_limit() -> None:
 
 
 def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is timed without its first steps, once it is over; the one before all is not."""
+    """Each is timed without its first steps, once it is over; the one before all is not.
+
+    So is the memory.
+    """
     wanted = Plan(2, 0.0, 60.0, model=1, hooks=["a"])
     monkeypatch.setenv(WHERE, str(tmp_path / "start"))
     monkeypatch.setattr(Turns, "main", None)
@@ -76,6 +79,9 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
     took = [turn + 1000 * (step < LEFT_OUT) for turn in range(8) for step in range(TURN)]
     clock = accumulate(took, initial=0)
     monkeypatch.setattr(tuning.time, "perf_counter_ns", lambda: next(clock))
+    memory, told = torch.accelerator, count()  # each is read when the next turn begins
+    monkeypatch.setattr(memory, "max_memory_allocated", lambda _: next(told))
+    monkeypatch.setattr(memory, "reset_peak_memory_stats", lambda _: None)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         model = torch.nn.Linear(4, 4, device="meta")
@@ -97,6 +103,8 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
     assert seen["turns"] == had
     times = {label: [float(i) for i in range(1, 5) if had[i] == label] for label in (OWN, "a")}
     assert seen["times"] == times
+    peaks = {label: max(i for i in range(1, 5) if had[i] == label) - 1 for label in (OWN, "a")}
+    assert seen["peaks"] == peaks
     assert sum(seen["sizes"]) == 80
 
 

@@ -28,6 +28,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     ``ratio``: of the step over that of the job as it is, with the ends of its interval.
     ``exposed_ns``, ``wire_bytes``: medians.  ``error``: relative L2, the largest of a bucket.
+    ``peak_bytes``: of a device's memory, with the states of all hooks.
     ``starts``: of the job in which it had turns.
     """
 
@@ -39,6 +40,7 @@ class Setting(msgspec.Struct, frozen=True):
     exposed_ns: float | None = None
     wire_bytes: float | None = None
     error: float | None = None
+    peak_bytes: int | None = None
     starts: int = 1
 
 
@@ -88,7 +90,9 @@ def settings(turned: Iterable[Start], plain: Sequence[Floats]) -> list[Setting]:
         told = [against(one.turns[hook], one.turns[OWN], plain) for one in of_it]
         ratios, lows, highs = zip(*told, strict=True)
         records = recorded(folder_of(one.folder, hook) for one in of_it)
-        found.append(Setting(hook, cap, fmean(ratios), min(lows), max(highs), *records, len(of_it)))
+        peak = max((one.said["peaks"].get(hook, 0) for one in of_it), default=0) or None
+        interval = fmean(ratios), min(lows), max(highs)
+        found.append(Setting(hook, cap, *interval, *records, peak, len(of_it)))
     return sorted(found, key=lambda one: one.ratio)
 
 

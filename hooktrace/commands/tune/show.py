@@ -20,6 +20,7 @@ _COLUMNS = [
     Column("against as it is", "against as it is: with its 95 % interval"), Column("exposed"),
     Column("sent", "sent by a rank, in MB"),
     Column("error", "error: relative L2, the largest that was checked"),
+    Column("peak", "peak of a device's memory, in MB, with the states of all hooks", rank=1),
 ]  # fmt: skip
 
 
@@ -95,6 +96,7 @@ def document(tuned: Tuned) -> Iterator[Node]:
             one.hook, "-" if one.cap is None else f"{one.cap:g}",
             milliseconds(one.ratio * tuned.step_ns), _against(one), milliseconds(one.exposed_ns),
             megabytes(one.wire_bytes), "-" if one.error is None else f"{one.error:.2g}",
+            megabytes(one.peak_bytes),
         )
         for one in tuned.settings
     ]  # fmt: skip
