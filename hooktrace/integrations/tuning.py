@@ -163,7 +163,7 @@ class Turns:
         self._peaks: dict[str, int] = {}
         self._seen = {
             "rank": dist.get_rank(), "ranks": dist.get_world_size(), "sizes": sizes, "cap": None,
-            "first_cap": None, "hook": None, "refused": {}, "last": asked.is_last,
+            "limits": [], "hook": None, "refused": {}, "last": asked.is_last,
             "turns": self._turns, "times": self._times, "peaks": self._peaks,
             **said,
         }  # fmt: skip
@@ -275,10 +275,13 @@ def _made(ddp: DistributedDataParallel) -> None:
             "the compiled python reducer has no buckets, so no hook can be tuned; set "
             "torch._dynamo.config.optimize_ddp = True"
         )
-    name, cap = type(ddp.module).__name__, round(ddp.bucket_bytes_cap / 2**20, 3)
+    name = type(ddp.module).__name__
+    listed = [size / 2**20 for size in getattr(ddp, "bucket_bytes_cap_list", ())]  # torch 2.15
+    cap = None if listed else round(ddp.bucket_bytes_cap / 2**20, 3)
     # Without bucket_cap_mb the first bucket has a limit of its own.
-    first = 1.0 if getattr(ddp, "bucket_bytes_cap_default", False) else cap
-    said = {"number": Turns.made, "kind": "DDP", "model": name, "cap": cap, "first_cap": first}
+    first = [1.0] if getattr(ddp, "bucket_bytes_cap_default", False) else []
+    limits = listed or [*first, cap]
+    said = {"number": Turns.made, "kind": "DDP", "model": name, "cap": cap, "limits": limits}
     ddp.register_forward_pre_hook(_begin_step, prepend=True)
     if asked.model is None:
         _turns[ddp] = Turns(ddp, asked, said)

@@ -267,7 +267,7 @@ def test_what_is_no_more_than_noise_wins_nothing(
 MB = 2**20
 TOLD = {
     "ranks": 2, "rank": 0, "kind": "DDP", "number": 1, "model": "Net", "sizes": [MB] * 4,
-    "hook": None, "cap": 25.0, "first_cap": 25.0, "refused": {},
+    "hook": None, "cap": 25.0, "limits": [25.0], "refused": {},
 }  # fmt: skip
 Tell = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -371,17 +371,21 @@ def test_the_last_start_makes_its_turns_of_slow_steps_too(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "own_first", "asked", "caps"),
+    ("sizes", "own_limits", "asked", "caps"),
     [
-        ([MB] * 30, 1.0, (), [50.0, 10.0, 5.0, 1.0]),  # 50: without a first one of 1 MB
-        ([MB] * 40, 25.0, (), [50.0, 10.0, 5.0, 1.0]),
-        ([4 * MB], 1.0, (), []),
-        ([MB] * 600, 25.0, (), [100.0, 50.0, 10.0]),  # of 1 MB there would be 600
-        ([MB] * 40, 25.0, (25.0, 3.0, 60.0, 70.0), [60.0, 3.0]),
+        ([MB] * 30, [1.0, 25.0], (), [50.0, 10.0, 5.0, 1.0]),  # 50: without a first one of 1 MB
+        ([MB] * 40, [25.0], (), [50.0, 10.0, 5.0, 1.0]),
+        ([4 * MB], [1.0, 25.0], (), []),
+        ([MB] * 600, [25.0], (), [100.0, 50.0, 10.0]),  # of 1 MB there would be 600
+        ([MB] * 40, [25.0], (25.0, 3.0, 60.0, 70.0), [60.0, 3.0]),
+        ([MB] * 30, [1.0, 4.0, 10.0], (10.0,), [10.0]),
+        ([MB] * 30, [10.0, 10.0], (10.0,), []),
+        ([MB] * 30, [], (10.0,), []),  # of a sharded model
     ],
 )
 def test_limits_that_cut_the_gradients_alike_are_tried_once(
-    sizes: list[int], own_first: float, asked: tuple[float, ...], caps: list[float]
+    sizes: list[int], own_limits: list[float], asked: tuple[float, ...], caps: list[float]
 ) -> None:
     """None that makes a step of very many buckets, unless it is asked for."""
-    assert caps_of(sizes, 25.0, own_first, asked) == caps
+    own = 25.0 if 25.0 in own_limits else None
+    assert caps_of(sizes, own, own_limits, asked) == caps

@@ -89,29 +89,33 @@ def _check(hooks: Sequence[str], known: Sequence[str], where: str = "") -> None:
             raise UsageError(f"{one} is no hook{where}; choose from {', '.join(known)}")
 
 
-def buckets_of(sizes: Sequence[int], cap: float, first: float) -> list[int]:
-    """Return the bytes of the buckets that DDP makes of parameters; limits in MB."""
+def buckets_of(sizes: Sequence[int], limits: Sequence[float]) -> list[int]:
+    """Return the bytes of the buckets that DDP makes of parameters; limits in MB, one a bucket.
+
+    The last is that of all further buckets.
+    """
     buckets, full = list[int](), True
     for size in reversed(sizes):
         buckets += [0] * full
         buckets[-1] += size
-        full = buckets[-1] >= (first if len(buckets) == 1 else cap) * 2**20
+        full = buckets[-1] >= limits[min(len(buckets), len(limits)) - 1] * 2**20
     return buckets
 
 
 def caps_of(
-    sizes: Sequence[int], own: float | None, own_first: float, asked: Sequence[float]
+    sizes: Sequence[int], own: float | None, own_limits: Sequence[float], asked: Sequence[float]
 ) -> list[float]:
     """Return the limits to try for parameters of so many bytes, the largest first.
 
     Only what cuts the gradients in another way: if asked for, or if the buckets are not too many.
-    ``own``: the job's limit, ``None`` of a sharded model, for which none makes another bucket.
+    ``own``: the job's limit, ``None`` where it gave a list of them.  ``own_limits``: by which it
+    makes buckets, none of a sharded model, for which none makes another bucket.
     """
-    if own is None:
+    if not own_limits:
         return []
-    tried, found = [buckets_of(sizes, own, own_first)], list[float]()
+    tried, found = [buckets_of(sizes, own_limits)], list[float]()
     for cap in sorted({*(asked or CAPS)} - {own}):
-        buckets = buckets_of(sizes, cap, cap)
+        buckets = buckets_of(sizes, [cap])
         if buckets not in tried and (asked or len(buckets) <= MOST_BUCKETS):
             tried.append(buckets)
             found.insert(0, cap)
@@ -160,7 +164,7 @@ class Tuning:
         turns = self.turned[0].turns
         slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
         best = sorted(turns.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
-        others = caps_of(start.said["sizes"], own, start.said["first_cap"], self.caps)
+        others = caps_of(start.said["sizes"], own, start.said["limits"], self.caps)
         self.notes += (
             f"bucket_cap_mb={cap:g} was not tried: it makes no other buckets."
             for cap in self.caps
