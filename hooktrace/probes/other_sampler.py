@@ -29,7 +29,7 @@ class OtherSampler(Part):
 
     def at(self, model: str, step: int, ready_ns: int, tracer: Tracer) -> None:
         """Take note of the first bucket of a step, without the rest of its call."""
-        group_hooks.end_window(self, ready_ns)
+        group_hooks.close_window(self, ready_ns)
         self.next_step = self._schedule.next_after(step)
         if self._schedule.turn(step) is not None:
             group_hooks.open_window(self, tracer, model, step, ready_ns)

@@ -54,13 +54,9 @@ def new_event(device: torch.device) -> torch.Event:
 
 
 class EventPool:
-    """Timing events of each device, which are recorded again and again; safe from several threads.
+    """Timing events of each device, recorded again and again; safe from several threads."""
 
-    ``make``: creates one, where there is none.
-    """
-
-    def __init__(self, make: Callable[[torch.device], torch.Event] | None = None) -> None:
-        self._make = make or new_event
+    def __init__(self) -> None:
         self._free: defaultdict[torch.device, deque[torch.Event]] = defaultdict(deque)
         self.created = 0
 
@@ -72,7 +68,7 @@ class EventPool:
         try:
             event = self._free[device].pop()
         except IndexError:
-            event = self._make(device)
+            event = new_event(device)
             self.created += 1
         event.record(stream_of(device.index))
         return event

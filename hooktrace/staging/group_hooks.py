@@ -400,21 +400,14 @@ def open_window(owner: object, tracer: Tracer, model: str, step: int, time_ns: i
         before.end(time_ns)
 
 
-def end_window(owner: object, until_ns: int) -> None:
-    """Close the one that ``owner`` opened, if it is open."""
+def close_window(of: object, until_ns: int | None = None) -> None:
+    """Close the one of a tracer or owner, if it is open; ``None``: its step will not end."""
     global window  # noqa: PLW0603
-    ended = window
-    if ended is not None and ended.owner is owner:
+    closed = window
+    if closed is not None and of in (closed.tracer, closed.owner):
         window = None
-        ended.end(until_ns)
-
-
-def forget_window(of: object) -> None:
-    """Let go of one whose step will not end: of a tracer, or of an owner."""
-    global window  # noqa: PLW0603
-    it = window
-    if it is not None and of in (it.tracer, it.owner):
-        window = None
+        if until_ns is not None:
+            closed.end(until_ns)
 
 
 def _issuer(frame: FrameType | None) -> tuple[str, bool] | None:

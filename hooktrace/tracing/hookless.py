@@ -138,7 +138,7 @@ class HooklessModel:
         self._end.detach()  # or it holds this, and the tracer, for as long as the model is there
         hooks = self._group_hooks
         hooks.models = tuple(one for one in hooks.models if one is not self)
-        group_hooks.forget_window(self._others)
+        group_hooks.close_window(self._others)
         self._by_place.clear()
         self._slots = []
         self._forget_gradients()

@@ -200,7 +200,11 @@ class TracedHook:
             slot = self._layout.find(bucket)
             join_dummy = begins = False
             if slot is None:
-                slot, join_dummy, begins = self._identify(state, bucket)
+                tracer.start()
+                slot, join_dummy = self._layout.identify(bucket, state)
+                begins = slot.index == 0 and not slot.model.is_planned
+                if begins:
+                    self._plan(state, slot, bucket)
             model = slot.model
             step = model.enter(slot.index)
             if step >= model.sample_step:
@@ -274,21 +278,11 @@ class TracedHook:
             model.sample_step = 0
         return sampled
 
-    def _identify(self, state: Any, bucket: Any) -> tuple[BucketSlot, bool, bool]:
-        """Return the bucket's slot, whether it is a dummy call, and whether a model begins."""
-        if not self._tracer.started:
-            self._tracer.start()
-        slot, join_dummy = self._layout.identify(bucket, state)
-        begins = slot.index == 0 and not slot.model.is_planned
-        if begins:
-            slot.model.is_planned = True
-            if self._staged is None:
-                group_hooks.watch()
-            self._plan(state, slot, bucket)
-        return slot, join_dummy, begins
-
     def _plan(self, state: Any, slot: BucketSlot, bucket: Any) -> None:
         """Arrange for what is to be looked at on some steps of a new model."""
+        slot.model.is_planned = True
+        if self._staged is None:
+            group_hooks.watch()
         every, debug = self._tracer.error_every, self._tracer.debug
         parts: list[Part | None] = []
         # Of the collectives of a hook inside another one torch's groups do not tell whose they are.

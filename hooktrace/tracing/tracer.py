@@ -202,14 +202,11 @@ class Tracer:
                 return
             self.started = True
             if self._wants_channel:
-                self._join_channel()
+                from . import process_channel  # which a tracer that starts nothing does without
 
-    def _join_channel(self) -> None:
-        from . import process_channel  # which a tracer that starts nothing does without
-
-        self._channel = process_channel.join(self)
-        if self.state is State.CLOSED:  # by a signal handler, meanwhile
-            process_channel.leave(self)
+                self._channel = process_channel.join(self)
+                if self.state is State.CLOSED:  # by a signal handler, meanwhile
+                    process_channel.leave(self)
 
     @cached_property
     def hang_watch(self) -> TracerHangs:
@@ -234,7 +231,7 @@ class Tracer:
             if self.state is not State.CLOSED:
                 self.state = State.RECORDING if on else State.OFF
         if not on:
-            group_hooks.forget_window(self)
+            group_hooks.close_window(self)
 
     def losses(self) -> dict[str, int]:
         """Return how many records were lost, by reason: ``hooktrace.records.losses.LOSSES``.
@@ -295,7 +292,7 @@ class Tracer:
         open_tracers.discard(self)
         if first:
             self.models.leave()
-            group_hooks.forget_window(self)
+            group_hooks.close_window(self)
             if self.started and self._wants_channel:
                 from . import process_channel
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -37,8 +38,9 @@ class Event:
 
 @pytest.fixture(autouse=True)
 def streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream for each device."""
+    """A stream for each device, and events."""
     monkeypatch.setattr(devices, "stream_of", lambda index: f"stream of meta:{index}")
+    monkeypatch.setattr(devices, "new_event", Event)
 
 
 def test_a_captured_hook_runs_untraced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,17 +80,10 @@ def test_a_thread_says_that_captures_do_not_concern_it(monkeypatch: pytest.Monke
 
 
 class Recorder:
-    """What a call needs of a tracer; ``good``: events that can be recorded until one fails."""
+    """What a call needs of a tracer."""
 
-    def __init__(self, push: Any, good: int = 1000) -> None:
-        self.clock, self.push, self.good = FakeClock(), push, good
-        self.event_pool: Any = EventPool(self.made)
-
-    def made(self, device: torch.device) -> Any:
-        self.good -= 1
-        if self.good < 0:
-            raise RuntimeError("the device is lost")
-        return Event(device)
+    def __init__(self, push: Any) -> None:
+        self.clock, self.push, self.event_pool = FakeClock(), push, EventPool()
 
 
 def run(recorder: Any) -> BucketCall:
@@ -106,10 +101,14 @@ def run(recorder: Any) -> BucketCall:
 
 
 @pytest.mark.parametrize("good", range(4))
-def test_events_that_cannot_be_recorded_leave_the_device_times_unknown(good: int) -> None:
+def test_events_that_cannot_be_recorded_leave_the_device_times_unknown(
+    good: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The call still ends, and says why its times are not known."""
     pushed: list[Any] = []
-    call = run(Recorder(pushed.append, good))
+    made = [Event(FIRST)] * good + [RuntimeError("the device is lost")] * 4
+    monkeypatch.setattr(devices, "new_event", mock.Mock(side_effect=made))
+    call = run(Recorder(pushed.append))
     assert pushed == [call]
     assert call.unknown == "RuntimeError: the device is lost"
     assert not call.has_device_times
@@ -145,7 +144,7 @@ def test_a_step_that_does_not_fit_in_the_ring_gives_each_event_back_once() -> No
     assert pool.created == len(set(map(id, again))) == 13
 
 
-def test_what_arrives_is_what_was_sent() -> None:
+def test_what_arrives_is_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every type and shape, also one number out of a column, and though it is worked on."""
     sent = {
         "flag": torch.tensor(True),
@@ -158,7 +157,8 @@ def test_what_arrives_is_what_was_sent() -> None:
         "cell": torch.randn(1, 13)[:, 3],
     }
     expected = {name: tensor.clone() for name, tensor in sent.items()}
-    copy = HostCopy(sent, EventPool(lambda device: pytest.fail("a CPU needs no event")))
+    monkeypatch.setattr(devices, "new_event", None)  # a CPU needs no event
+    copy = HostCopy(sent, EventPool())
     for tensor in sent.values():
         tensor.zero_()
     assert copy.has_arrived()

@@ -56,7 +56,7 @@ def test_a_window_ends_where_another_model_opens_one_or_with_a_pause() -> None:
         tracer.start()
         for step in range(2):
             for owner in ("a", "b"):
-                group_hooks.end_window(owner, 10 * step)
+                group_hooks.close_window(owner, 10 * step)
                 group_hooks.open_window(owner, tracer, owner, step, 10 * step + (owner == "b"))
         assert group_hooks.window is not None
         assert group_hooks.window.owner == "b"
