@@ -91,7 +91,7 @@ class Dispatcher:
     def expect_failure(self, how: str | None) -> None:
         """Take note of how the hook fails, if that is known."""
         if how is not None and isinstance(self._hook, TracedHook):
-            self._hook.notices.fails_on_gloo(how)
+            self._hook.notices.note("fails_on_gloo", f"fails: {how} on gloo")
 
     def average(self) -> None:
         """Do what DDP does without a hook, if there is none by now."""

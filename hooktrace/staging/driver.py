@@ -68,11 +68,6 @@ class StagedRun(BucketCall):
         run.recorder = None
         return run  # type: ignore[no-any-return]  # it is one
 
-    @property
-    def is_traced(self) -> bool:
-        """Whether it is stamped."""
-        return self.recorder is not None
-
     def _fail_itself(self, error: BaseException) -> NoReturn:
         self.fail("compress" if self.yielded is None else "decompress", error)
 
@@ -91,7 +86,7 @@ class StagedRun(BucketCall):
     def issue(self, operation: Operation) -> Future:
         """Issue an operation; returns its future.  Raises ``HookError`` for what it raised."""
         self.yielded = operation
-        if self.is_traced:
+        if self.recorder is not None:
             self.issued(operation)
         try:
             return operation.start()
@@ -101,7 +96,7 @@ class StagedRun(BucketCall):
     def arrive(self, arrived: Future) -> Any:
         """Return the result of an operation; raises ``HookError`` for what the backend raised."""
         operation: Any = self.yielded
-        if self.is_traced:
+        if self.recorder is not None:
             self.arrived()
         try:
             value = operation.result(arrived)
@@ -113,11 +108,11 @@ class StagedRun(BucketCall):
 
     def end(self, result: Any) -> torch.Tensor:
         """Return what the hook has returned, checked, and push the call."""
-        wrong = wrong_result(result, self.slot if self.is_traced else None)
+        wrong = wrong_result(result, self.slot if self.recorder else None)
         if wrong is not None:
             self._fail_itself(wrong)
         self.generator = self.state = self.bucket = self.yielded = None
-        if self.is_traced:
+        if self.recorder is not None:
             self.finished()
         return result  # type: ignore[no-any-return]  # it was checked
 
@@ -125,7 +120,7 @@ class StagedRun(BucketCall):
         """Put a failure on the record, let go of the hook, and raise the error that names it."""
         bucket = self.bucket
         self.generator = self.state = self.bucket = self.yielded = None
-        raise_for(self.name, bucket, self if self.is_traced else None, stage, error)
+        raise_for(self.name, bucket, self if self.recorder else None, stage, error)
 
     def finish(  # noqa: PLR0912, PLR0915  # see above
         self, arrived: Future

@@ -145,7 +145,7 @@ class _Turn:
 
     def begin(self) -> None:
         """Begin the hook."""
-        if self._run.is_traced:
+        if self._run.recorder is not None:
             self._run.stamp("started")
         self._go_on(None)
 

@@ -388,10 +388,6 @@ class HookNotices:
         while self._watching:
             self._watching.pop().remove()
 
-    def fails_on_gloo(self, how: str) -> None:
-        """Record how the hook, one of torch's, fails."""
-        self._note("fails_on_gloo", f"fails: {how} on gloo")
-
     def called_untraced(self) -> None:
         """Take note that DDP called the hook, though the call is not recorded."""
         self._untraced += 1
@@ -400,15 +396,8 @@ class HookNotices:
         """Return a number that changes when the hook is called in a backward pass."""
         return self._untraced + sum(model.position[0] + 1 for model in self._layout.models)
 
-    def not_synchronised(self, passes: int) -> None:
-        """Record that DDP did not call the hook; raises nothing, which would fail backward."""
-        what = f"was not called in {passes} backward passes in which DDP was to synchronise, so "
-        try:
-            self._note("not_synchronised", what + "the ranks train apart")
-        except Exception as error:  # of a clock
-            self._tracer.push(Loss.of_stamps(error))
-
-    def _note(self, kind: str, what: str) -> None:
+    def note(self, kind: str, what: str) -> None:
+        """Record an anomaly: ``what`` the hook does, or is not called to do."""
         tracer, hook = self._tracer, self._layout.hook
         if not tracer.recording:
             return
@@ -416,9 +405,14 @@ class HookNotices:
         last = self._layout.models[-1] if self._layout.models else None
         step = max(last.first_step, last.step) if last else tracer.first_step
         message = f"hook {hook!r} of {self._model} {what}; {anomaly_kind(kind).fix}"
+        try:
+            now = tracer.clock()
+        except Exception as error:  # in a backward pass, which it would fail
+            tracer.push(Loss.of_stamps(error))
+            return
         anomaly = AnomalyRecord(
             kind=kind, model=self._model, hook=hook, rebuild=last.rebuild if last else 0, step=step,
-            bucket=-1, stage="hook", time_ns=tracer.clock(), rank=current_rank(), message=message,
+            bucket=-1, stage="hook", time_ns=now, rank=current_rank(), message=message,
         )  # fmt: skip
         tracer.push(anomaly)
 
@@ -449,7 +443,8 @@ class _PassCounter:
             self._passes = 0
             return
         self.handle.remove()
-        notices.not_synchronised(self._passes)
+        what = f"was not called in {_PASSES} backward passes in which DDP was to synchronise, so "
+        notices.note("not_synchronised", what + "the ranks train apart")
 
 
 def _others_with(
