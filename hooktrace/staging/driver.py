@@ -1,14 +1,14 @@
 """What runs a hook: a call that is its own driver, and the loops for hooks that DDP does not call.
 
     StagedHook.launch --Operation.start--> future --then--> StagedRun.finish   one collective: usual
-    take_turns        --advance, issue, arrive, and again-->      several, in turn (``order.py``)
+    take_turns        --StagedRun.go_on, and again-->     several, in turn (``order.py``)
     launch_plain     --> the hook's own future --then--> PlainRun.finish
-    run_synchronously --advance, issue, wait, and again-->        FSDP's: nobody gets a future
+    run_synchronously --start, wait, and again-->         FSDP's: nobody gets a future
 
 A run is the very call that its stamps are written on.  Each object and each function call costs a
 microsecond or two here, since DDP calls a hook with cold caches.  So the usual call, of one
 collective, is written out in one function for the training thread (``StagedHook.launch``) and one
-for the callback (``finish``); several rounds take the driver's steps one by one.  A run that has
+for the callback (``finish``).  A run that has
 ended holds no tensor.  What the hook raises is put on the record and leaves as a ``HookError``.
 """
 
@@ -25,6 +25,7 @@ from ..records.errors import HookError
 from . import group_hooks, streams
 from .calls import NOT_YET, BucketCall, Collective, Round, one_after_another
 from .collectives import Operation
+from .groups import round_group
 from .hook_checks import no_future, wrong_result
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class StagedRun(BucketCall):
     name: str
     state: Any
     bucket: Any
-    generator: Steps | None
-    yielded: Operation | None
+    generator: Any
+    yielded: Any
     recorder: Any
 
     @classmethod
@@ -68,49 +69,45 @@ class StagedRun(BucketCall):
         run.recorder = None
         return run  # type: ignore[no-any-return]  # it is one
 
-    def _fail_itself(self, error: BaseException) -> NoReturn:
-        self.fail("compress" if self.yielded is None else "decompress", error)
+    def go_on(self, arrived: Future | None) -> Future | Ended:
+        """Run a hook of several rounds on; ``arrived``: the future of the round before, if any.
 
-    def advance(self, value: Any) -> Operation | Ended:
-        """Hand ``value`` to the hook; returns what it yields next, or ``Ended``.
-
-        Raises ``HookError`` for what the hook raised, and for a wrong result.
+        Returns the future of the collective that it has yielded next, which is issued on a group
+        where only rounds are, or ``Ended``.  Raises ``HookError`` for what the hook or the backend
+        raised, and for a wrong result.
         """
+        is_traced = self.recorder is not None
+        generator, operation = self.generator, self.yielded
+        stage, value = "compress", None
         try:
-            return self.generator.send(value)  # type: ignore[union-attr]  # it was begun
-        except StopIteration as stop:
-            return Ended(self.end(stop.value))
-        except BaseException as error:
-            self._fail_itself(error)
-
-    def issue(self, operation: Operation) -> Future:
-        """Issue an operation; returns its future.  Raises ``HookError`` for what it raised."""
-        self.yielded = operation
-        if self.recorder is not None:
-            self.issued(operation)
-        try:
+            if arrived is not None:
+                stage = "wire"
+                if is_traced:
+                    self.arrived()
+                value = operation.result(arrived)
+                if streams.enabled:
+                    streams.keep_across_yield(generator, self.state, operation, self.bucket, value)
+                stage = "decompress"
+            operation = generator.send(value)
+            stage = "wire"
+            group = getattr(operation, "group", None)  # not every operation has one
+            if group is not None:
+                operation.group = round_group(group, operation.tensor)
+            self.yielded = operation
+            if is_traced:
+                self.issued(operation)
             return operation.start()
+        except StopIteration as stop:
+            result = stop.value
         except BaseException as error:
-            self.fail("wire", error)
-
-    def arrive(self, arrived: Future) -> Any:
-        """Return the result of an operation; raises ``HookError`` for what the backend raised."""
-        operation: Any = self.yielded
-        if self.recorder is not None:
-            self.arrived()
-        try:
-            value = operation.result(arrived)
-        except BaseException as error:
-            self.fail("wire", error)
-        if streams.enabled and self.generator is not None:
-            streams.keep_across_yield(self.generator, self.state, operation, self.bucket, value)
-        return value
+            self.fail(stage, error)
+        return Ended(self.end(result))
 
     def end(self, result: Any) -> torch.Tensor:
         """Return what the hook has returned, checked, and push the call."""
         wrong = wrong_result(result, self.slot if self.recorder else None)
         if wrong is not None:
-            self._fail_itself(wrong)
+            self.fail("compress" if self.yielded is None else "decompress", wrong)
         self.generator = self.state = self.bucket = self.yielded = None
         if self.recorder is not None:
             self.finished()
@@ -127,9 +124,9 @@ class StagedRun(BucketCall):
     ) -> torch.Tensor:
         """Return the result of a hook whose one operation has arrived: the callback for ``then``.
 
-        ``arrive``, ``advance`` and ``end`` in one.  What it raises fails the backward pass.
+        ``go_on`` and ``end`` in one.  What it raises fails the backward pass.
         """
-        operation: Any = self.yielded
+        operation = self.yielded
         recorder = self.recorder
         if recorder is not None:
             clock, slot = recorder.clock, self.slot
@@ -157,7 +154,7 @@ class StagedRun(BucketCall):
             value = operation.result(arrived)
         except BaseException as error:
             self.fail("wire", error)
-        generator: Any = self.generator
+        generator = self.generator
         if streams.enabled:
             streams.keep_across_yield(generator, self.state, operation, self.bucket, value)
         try:

@@ -160,7 +160,7 @@ class StagedHook:
 
         Raises ``HookError`` when the hook fails before its first collective is under way.
         """
-        # As the run's ``advance`` and ``issue`` do, without the calls: see the driver.
+        # As the run's ``go_on`` does, without the calls: see the driver.
         run.name = self.__qualname__
         run.state = state
         run.bucket = bucket

@@ -3,7 +3,7 @@
     take_turns --> submit(start) --busy?--> waiting ...
                         |no                     |
                       start()                 start()  <- by the thread that ended the call before
-                        |                       |         a turn: advance, issue, arrive, and again
+                        |                       |         a turn: go_on, and again
                      release() ------------> next one
 
 Where callbacks run on worker threads, collectives that are issued from them would pair up
@@ -24,9 +24,7 @@ from typing import Any
 
 import torch
 
-from .collectives import Operation
 from .driver import Ended, Future, StagedRun, new_future
-from .groups import round_group
 from .job import new_lock
 
 
@@ -150,12 +148,10 @@ class _Turn:
         self._go_on(None)
 
     def _go_on(self, arrived: Future | None) -> None:
-        run = self._run
         try:
-            step = run.advance(None if arrived is None else run.arrive(arrived))
+            step = self._run.go_on(arrived)
             if not isinstance(step, Ended):
-                self._only_rounds(step)
-                run.issue(step).add_done_callback(self._go_on)
+                step.add_done_callback(self._go_on)
                 return
         except BaseException as error:
             if self._future.done():  # a later round, which ran inline, was interrupted
@@ -168,15 +164,6 @@ class _Turn:
             raise
         else:
             self._end(self._future.set_result, step.result)
-
-    def _only_rounds(self, operation: Operation) -> None:
-        """Have an operation issued on a group where only rounds are."""
-        group = getattr(operation, "group", None)  # not every operation has one
-        if group is not None:
-            try:
-                operation.group = round_group(group, operation.tensor)
-            except BaseException as error:
-                self._run.fail("wire", error)
 
     def _end(self, complete: Callable[[Any], None], value: Any) -> None:
         try:
