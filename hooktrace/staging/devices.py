@@ -141,14 +141,10 @@ class HostCopy:
     def read(self) -> dict[str, torch.Tensor]:
         """Return the tensors on the host, once they have arrived; asked for once only."""
         self.let_go()
-        found: dict[str, torch.Tensor] = {}
-        at = 0
-        for name, (dtype, shape) in self._parts.items():
-            size = shape.numel() * dtype.itemsize
-            # A copy of its own: the bytes of another type have to begin where that type may.
-            found[name] = self._host[at : at + size].clone().view(dtype).view(shape)
-            at += size
-        return found
+        sizes = [shape.numel() * dtype.itemsize for dtype, shape in self._parts.values()]
+        parts = zip(self._parts.items(), self._host.split(sizes), strict=True)
+        # Copies of their own: the bytes of another type have to begin where that type may.
+        return {name: own.clone().view(dtype).view(shape) for (name, (dtype, shape)), own in parts}
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -118,22 +118,18 @@ class StagedHook:
 
         Raises ``TypeError`` for an option that the hook does not have.
         """
+        signature = inspect.signature(self._function)
         try:
-            inspect.signature(self._function).bind(None, None, **options)
+            signature.bind(None, None, **options)
         except TypeError as error:
-            raise TypeError(
-                f"hook {self.__qualname__}: {error}; its options are "
-                f"{', '.join(self.options()) or 'none'}"
-            ) from None
+            known = ", ".join([*signature.parameters][2:]) or "none"
+            message = f"hook {self.__qualname__}: {error}; its options are {known}"
+            raise TypeError(message) from None
         shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
         bound = functools.partial(self._function, **options)
         functools.update_wrapper(bound, self._function)
         name = f"{self.__qualname__}({shown})"
         return StagedHook(bound, name=name, made_by=(_bind, (self, options)), **self.declared)
-
-    def options(self) -> tuple[str, ...]:
-        """Return the names of what can be set with ``bind``."""
-        return tuple(inspect.signature(self._function).parameters)[2:]
 
     def steps(self, state: Any, bucket: Any) -> Steps:
         """Return the hook's generator for one bucket; see ``steps_of``."""

@@ -20,6 +20,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -129,6 +130,7 @@ def take_turns(run: StagedRun, sequencer: Sequencer) -> Future:
     return result
 
 
+@dataclass(eq=False, slots=True)
 class _Turn:
     """A call with several rounds, and the future that it completes.
 
@@ -136,40 +138,39 @@ class _Turn:
     ``then`` at its end raises it where DDP sees it.
     """
 
-    def __init__(self, run: StagedRun, future: Future, sequencer: Sequencer) -> None:
-        self._run = run
-        self._future = future
-        self._sequencer = sequencer
+    run: StagedRun
+    future: Future
+    sequencer: Sequencer
 
     def begin(self) -> None:
         """Begin the hook."""
-        if self._run.recorder is not None:
-            self._run.stamp("started")
+        if self.run.recorder is not None:
+            self.run.stamp("started")
         self._go_on(None)
 
     def _go_on(self, arrived: Future | None) -> None:
         try:
-            step = self._run.go_on(arrived)
+            step = self.run.go_on(arrived)
             if not isinstance(step, Ended):
                 step.add_done_callback(self._go_on)
                 return
         except BaseException as error:
-            if self._future.done():  # a later round, which ran inline, was interrupted
+            if self.future.done():  # a later round, which ran inline, was interrupted
                 raise
             if isinstance(error, Exception):
-                self._end(self._future.set_exception, error)
+                self._end(self.future.set_exception, error)
                 return
             ended = RuntimeError(f"{type(error).__name__} ended the hook")  # a future can hold it
-            self._end(self._future.set_exception, ended)
+            self._end(self.future.set_exception, ended)
             raise
         else:
-            self._end(self._future.set_result, step.result)
+            self._end(self.future.set_result, step.result)
 
     def _end(self, complete: Callable[[Any], None], value: Any) -> None:
         try:
             complete(value)
         finally:
-            self._sequencer.release()
+            self.sequencer.release()
 
 
 def _unwrap(future: Future) -> torch.Tensor:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -40,17 +41,18 @@ if TYPE_CHECKING:
 Phase = Literal["forward", "backward"]
 
 
+@dataclass(eq=False, slots=True)
 class UnitPlace:
-    """Where in a step a unit has collectives of a kind; ``repeat``: of the last one in ``step``."""
+    """Where in a step a unit has collectives of a kind; ``repeat``: of the last one in ``step``.
 
-    __slots__ = ("collective", "phase", "repeat", "slots", "step")
+    ``slots``: of those that it had there, by repeat, size, dtype and group.
+    """
 
-    def __init__(self, collective: UnitCollective, phase: Phase) -> None:
-        self.collective = collective
-        self.phase = phase
-        self.step = self.repeat = -1
-        self.slots: dict[tuple[int, int, torch.dtype, int], BucketSlot] = {}
-        """Of those that it had there, by turn, size, dtype and group."""
+    collective: UnitCollective
+    phase: Phase
+    step: int = -1
+    repeat: int = -1
+    slots: dict[tuple[int, int, torch.dtype, int], BucketSlot] = field(default_factory=dict)
 
 
 class UnitCall(BucketCall):
