@@ -202,11 +202,14 @@ class Tracer:
                 return
             self.started = True
             if self._wants_channel:
-                from . import process_channel  # which a tracer that starts nothing does without
+                self._join_channel()
 
-                self._channel = process_channel.join(self)
-                if self.state is State.CLOSED:  # by a signal handler, meanwhile
-                    process_channel.leave(self)
+    def _join_channel(self) -> None:
+        from . import process_channel  # which a tracer that starts nothing does without
+
+        self._channel = process_channel.join(self)
+        if self.state is State.CLOSED:  # by a signal handler, meanwhile
+            process_channel.leave(self)
 
     @cached_property
     def hang_watch(self) -> TracerHangs:
