@@ -137,11 +137,10 @@ _averages: weakref.WeakKeyDictionary[Any, weakref.ref[DDPAverage]] = weakref.Wea
 """By model, whose reducer holds its average, unless another hook has taken the place."""
 
 
+@functools.cache
 def _hear_of_joins() -> None:
     """Have each model's average told how many ranks are left when DDP asks; once a process."""
     ask: Any = Join.notify_join_context
-    if hasattr(ask, "__wrapped__"):
-        return
 
     @functools.wraps(ask)
     def notify_join_context(joinable: Any) -> Any:
