@@ -118,8 +118,7 @@ def run_export(path: str | os.PathLike[str], *, out: Path, rank: int | None = No
     if run.unaligned:
         who = named_ranks(run.unaligned)
         console.print(
-            Text(f"{who}: clock unknown, placed by its wall clock", style="yellow"),
-            soft_wrap=True,
+            Text(f"{who}: clock unknown, placed by its wall clock", style="yellow"), soft_wrap=True
         )
 
 

@@ -12,18 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
-from .tree import (
-    Code,
-    Findings,
-    Heading,
-    Items,
-    Node,
-    Pairs,
-    Table,
-    Text,
-    Tiles,
-    Tone,
-)
+from .tree import Code, Findings, Heading, Items, Node, Pairs, Table, Text, Tiles, Tone
 
 _STYLES: dict[Tone, str] = {
     "plain": "",

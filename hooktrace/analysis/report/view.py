@@ -8,18 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...records.units import bandwidth, mb, ms, percent, size
-from ..document.tree import (
-    Findings,
-    Found,
-    Heading,
-    Items,
-    Node,
-    Pairs,
-    Picture,
-    Text,
-    Tiles,
-    Tone,
-)
+from ..document.tree import Findings, Found, Heading, Items, Node, Pairs, Picture, Text, Tiles, Tone
 from ..run import OtherTraffic, other_traffic
 from ..run.source import ModelSource
 from .facts import Finding, ModelFacts

@@ -64,8 +64,7 @@ def packed(values: npt.NDArray[Any]) -> Ints:
 
 def bucket_keys(step: Ints, bucket: Ints) -> Ints:
     """Return a number for each bucket of each step; they ascend by step, then by bucket."""
-    found: Ints = step.astype(np.int64) << KEY_BITS | bucket
-    return found
+    return step.astype(np.int64) << KEY_BITS | bucket
 
 
 KEY_BITS = 20
@@ -126,8 +125,7 @@ class BucketColumns(_Columns):
     def first_stage(self) -> Ints:
         """Where the bucket's rows begin in ``StageColumns``."""
         counts = self.stages.astype(np.int64)
-        found: Ints = np.cumsum(counts) - counts
-        return found
+        return np.cumsum(counts) - counts
 
 
 @dataclass(frozen=True)
@@ -174,8 +172,7 @@ class StepColumns(_Columns):
     def period(self) -> Ints:
         """From each step's own first bucket to the next one's, which alone knows it."""
         after = self.rows_of(self.model, self.step + 1)
-        found: Ints = np.where(after == UNKNOWN, UNKNOWN, self.previous_period[after])
-        return found
+        return np.where(after == UNKNOWN, UNKNOWN, self.previous_period[after])
 
     def rows_of(self, model: Ints, step: Ints) -> Ints:
         """Return the row of each of these steps; ``UNKNOWN`` of those that are not there."""

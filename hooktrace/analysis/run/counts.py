@@ -69,5 +69,4 @@ def _last_rebuild(track: RankTrack, rows: Bools) -> int:
 def _holds_a_hang(track: RankTrack, model: str, hung: Sequence[Hang]) -> Bools:
     of_model = [one.record for one in hung if one.record.model == model]
     before = [one.step - 1 for one in of_model if track.rank in one.ranks]
-    found: Bools = np.isin(track.steps.step, [*before, *(one.step for one in of_model)])
-    return found
+    return np.isin(track.steps.step, [*before, *(one.step for one in of_model)])

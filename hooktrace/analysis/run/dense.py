@@ -71,8 +71,7 @@ def mean(values: Floats) -> float:
 def sums(values: Floats) -> Floats:
     """Return the sums of what is known along the last axis; NaN where nothing is."""
     known = ~np.isnan(values)
-    found: Floats = np.where(known.any(axis=-1), np.nansum(values, axis=-1), np.nan)
-    return found
+    return np.where(known.any(axis=-1), np.nansum(values, axis=-1), np.nan)
 
 
 def medians(values: Floats, axis: int) -> Floats:
@@ -83,8 +82,7 @@ def medians(values: Floats, axis: int) -> Floats:
         np.take_along_axis(ordered, np.maximum(at, 0), axis)
         for at in ((known - 1) // 2, known // 2)
     )
-    found: Floats = np.squeeze((low + np.where(known > 0, high, np.nan)) / 2, axis)
-    return found
+    return np.squeeze((low + np.where(known > 0, high, np.nan)) / 2, axis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +221,7 @@ class StepArrays:
         """Return a column of the bucket table, of each bucket on all ranks and steps, flat."""
         every = (replace(x, steps=x.all_steps, buckets=x.all_buckets) for x in self._rows)
         of = self._of_rows(every) if with_checked else self
-        values = of._buckets(lambda own: _floats(column.of(own.table)[own.buckets]))
+        values = of._buckets(lambda own: _floats(column.values(own.table)[own.buckets]))
         return [values[..., b].ravel() for b in np.searchsorted(of.buckets, self.buckets).tolist()]
 
     @cached_property
@@ -480,13 +478,11 @@ class StepArrays:
 
 
 def _floats(values: Values) -> Floats:
-    found: Floats = np.ma.filled(values.astype(np.float64), np.nan)
-    return found
+    return np.ma.filled(values.astype(np.float64), np.nan)
 
 
 def _known(values: Ints) -> Floats:
-    found: Floats = np.where(values == UNKNOWN, np.nan, values.astype(np.float64))
-    return found
+    return np.where(values == UNKNOWN, np.nan, values.astype(np.float64))
 
 
 @once
@@ -514,5 +510,4 @@ def _buckets_of(track: RankTrack, steps: Ints, model: str, last: int) -> Bools:
     columns = track.buckets
     odd = columns.having("join_dummy") | columns.having("warmup") | columns.having("exception")
     in_time = columns.having("sharded") | (columns.rebuild >= last)
-    found: Bools = track.is_of(columns, model) & in_time & ~odd & np.isin(columns.step, steps)
-    return found
+    return track.is_of(columns, model) & in_time & ~odd & np.isin(columns.step, steps)

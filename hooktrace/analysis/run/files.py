@@ -41,11 +41,7 @@ _Map = Callable[[_Files], Iterator[RankTrack]]
 
 
 def load(
-    traces: dict[int, list[Path]],
-    *,
-    processes: int | None = None,
-    on: str = LOCAL,
-    every: int = 1,
+    traces: dict[int, list[Path]], *, processes: int | None = None, on: str = LOCAL, every: int = 1
 ) -> Run:
     """Read the files of many ranks, in ``processes`` at once: as many as there are cores.
 

@@ -64,8 +64,9 @@ class Shown(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column: its name, its pandas dtype, what it holds, and its values in a rank's ``Rows``.
+    """A column: its name, its pandas dtype, what it holds, and what makes it of a rank's ``Rows``.
 
+    Without ``of`` it is the field, or for ``bool`` the flag, of its name without ``_ns``.
     ``Int64`` has NA where a value is not known and ``float64`` NaN; ``int64`` and ``bool`` are
     always known.  Names say the unit.
     """
@@ -73,8 +74,17 @@ class Column(NamedTuple):
     name: str
     dtype: str
     what: str
-    of: Callable[[Any], Values]
+    of: Callable[[Any], Values] | None = None
     shown: Shown | None = None
+
+    def values(self, rows: Any) -> Values:
+        """Return the column of a rank's rows."""
+        if self.of is not None:
+            return self.of(rows)
+        if self.dtype == "bool":
+            return where(rows.columns.having(self.name), known=True)
+        numbers = rows.column(self.name.removesuffix("_ns")).astype(np.int64)
+        return where(numbers, known=(numbers != UNKNOWN) | (self.dtype == "int64"))
 
 
 class Rows:
@@ -149,7 +159,7 @@ def distinct(values: Iterable[_T]) -> tuple[_T, ...]:
 def made(of: Iterable[Any], columns: Sequence[Column]) -> dict[str, Values]:
     """Return each column by its name, of some ranks' rows one after another."""
     # Rank by rank, so that what a rank's rows keep for several columns goes before the next one's.
-    parts = [[column.of(rows) for column in columns] for rows in of]
+    parts = [[column.values(rows) for column in columns] for rows in of]
     return {c.name: _joined([one[i] for one in parts], c) for i, c in enumerate(columns)}
 
 
@@ -159,18 +169,3 @@ def _joined(parts: Sequence[Values], column: Column) -> Values:
         return where(np.zeros(0, kind), known=True)
     found: Values = np.ma.concatenate(parts)
     return found
-
-
-def always(name: str) -> Callable[[Rows], Values]:
-    """Return what makes a column of a field that is known in each row."""
-    return lambda rows: where(rows.column(name).astype(np.int64), known=True)
-
-
-def sometimes(name: str) -> Callable[[Rows], Values]:
-    """Return what makes a column of a field that may be ``UNKNOWN``."""
-    return lambda rows: known_of(rows.column(name))
-
-
-def flag(name: str) -> Callable[[Rows], Values]:
-    """Return what makes a column of one of ``FLAGS``."""
-    return lambda rows: where(rows.columns.having(name), known=True)

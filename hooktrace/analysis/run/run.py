@@ -88,9 +88,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def once(
-    asked: Callable[Concatenate[Run, _P], _T],
-) -> Callable[Concatenate[Run, _P], _T]:
+def once(asked: Callable[Concatenate[Run, _P], _T]) -> Callable[Concatenate[Run, _P], _T]:
     """Have a function of a run, and of names, answer each question once; nobody changes answers."""
 
     @wraps(asked)

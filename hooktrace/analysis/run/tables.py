@@ -15,20 +15,7 @@ import numpy as np
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, StepColumns
 from .counts import COUNTS, reasons
 from .dense import Floats, known, known_middle, mean, spread
-from .rows import (
-    BucketRows,
-    Column,
-    Rows,
-    Shown,
-    Values,
-    always,
-    distinct,
-    flag,
-    known_of,
-    objects,
-    sometimes,
-    where,
-)
+from .rows import BucketRows, Column, Rows, Shown, Values, distinct, known_of, objects, where
 from .run import Run
 from .waits import Waited, waits
 
@@ -51,26 +38,21 @@ WHOSE = (
            lambda r: _names(r, 1)),
     Column("rank", "int64", "rank that recorded the row",
            lambda r: where(np.full(len(r.column("model")), r.track.rank), known=True)),
-    Column("step", "int64", "number of the step", always("step")),
-    Column("rebuild", "int64", "DDP's bucket assignment; 0 is the one before the first step's end",
-           always("rebuild")),
+    Column("step", "int64", "number of the step"),
+    Column("rebuild", "int64", "DDP's bucket assignment; 0 is the one before the first step's end"),
 )  # fmt: skip
 KINDS = (
-    Column("warmup", "bool", "of a first step, before buckets are as they stay", flag("warmup")),
-    Column("join_dummy", "bool", "for a rank that has run out of data (join)", flag("join_dummy")),
-    Column("checked", "bool", "hooktrace looked at it, so its times are not training's own",
-           flag("checked")),
+    Column("warmup", "bool", "of a first step, before buckets are as they stay"),
+    Column("join_dummy", "bool", "for a rank that has run out of data (join)"),
+    Column("checked", "bool", "hooktrace looked at it, so its times are not training's own"),
 )  # fmt: skip
 GRADIENT_BYTES = Column(
     "gradient_bytes",
     "Int64",
     "bytes of gradients; of a unit what the rank gave to its collective, of a gather parameters",
-    sometimes("gradient_bytes"),
 )
-WIRE_BYTES = Column("wire_bytes", "Int64", "bytes that the rank sent", sometimes("wire_bytes"))
-BUS_BYTES = Column(
-    "bus_bytes", "Int64", "those bytes times the bus factor of nccl-tests", sometimes("bus_bytes")
-)
+WIRE_BYTES = Column("wire_bytes", "Int64", "bytes that the rank sent")
+BUS_BYTES = Column("bus_bytes", "Int64", "those bytes times the bus factor of nccl-tests")
 UNSURE = Column(
     "clock_uncertainty_ns",
     "Int64",
@@ -122,9 +104,8 @@ def _exceptions(rows: BucketRows) -> Values:
 
 BUCKETS = (
     *WHOSE,
-    Column("bucket", "int64", "index in its rebuild, in the order of the gradients",
-           always("bucket")),
-    Column("is_last", "bool", "whether its gradients come last", flag("is_last")),
+    Column("bucket", "int64", "index in its rebuild, in the order of the gradients"),
+    Column("is_last", "bool", "whether its gradients come last"),
     Column("unit", "string", "the unit of a sharded model; NA for a bucket",
            _of_unit("name")),
     Column("collective", "string", "the unit's collective: all_gather, reduce_scatter, ...",
@@ -132,8 +113,7 @@ BUCKETS = (
     Column("phase", "string", "forward or backward; units only", _of_unit("phase")),
     Column("repeat", "Int64", "position among such calls of the step, from 0; units only", _turns),
     Column("exposed_ns", "Int64", "how long training waited for the unit's collective",
-           sometimes("exposed"),
-           Shown("exposed", spread, "exposed", "exposed: what training waits for it")),
+           shown=Shown("exposed", spread, "exposed", "exposed: what training waits for it")),
     Column("dtype", "category", "torch's name of the gradients' type",
            lambda r: r.fact(lambda fact: fact.dtype)),
     Column("time", WALL, "wall-clock time of called_ns", BucketRows.wall),
@@ -275,23 +255,18 @@ STEPS = (
     Column("done_ns", "Int64", "when all results were there; on a device: had been enqueued",
            lambda r: r.common(r.columns.done)),
     UNSURE,
-    Column("period_ns", "Int64", "from the step's first bucket to the next step's",
-           sometimes("period")),
+    Column("period_ns", "Int64", "from the step's first bucket to the next step's"),
     Column("exposed_ns", "Int64",
            "communication after the last gradient, not hidden by backward; of a sharded model "
-           "what training waited for all units",
-           sometimes("exposed")),
-    Column("communication_ns", "Int64", "time with at least one bucket in flight",
-           sometimes("communication")),
-    Column("wire_in_flight_ns", "Int64", "time with at least one collective on the wire",
-           sometimes("wire_in_flight")),
+           "what training waited for all units"),
+    Column("communication_ns", "Int64", "time with at least one bucket in flight"),
+    Column("wire_in_flight_ns", "Int64", "time with at least one collective on the wire"),
     GRADIENT_BYTES,
     WIRE_BYTES,
     BUS_BYTES,
-    Column("bucket_count", "int64", "buckets of the step", always("bucket_count")),
+    Column("bucket_count", "int64", "buckets of the step"),
     *KINDS,
-    Column("sharded", "bool", "whether the model is under FSDP2: units have the rows of buckets",
-           flag("sharded")),
+    Column("sharded", "bool", "whether the model is under FSDP2: units have the rows of buckets"),
     Column("complete", "bool", "whether all its buckets ended",
            lambda r: where(~r.columns.having("incomplete"), known=True)),
     Column("counts", "bool", "whether its times enter the report's statistics",
@@ -302,7 +277,7 @@ STEPS = (
            lambda r: where(r.stands_for_all, known=True)),
 )  # fmt: skip
 
-_BUCKET = Column("bucket", "int64", "index of its bucket", always("bucket"))
+_BUCKET = Column("bucket", "int64", "index of its bucket")
 _SPAN = (
     Column("time", WALL, "wall-clock time of start_ns", Rows.wall),
     Column("start_ns", "Int64", "when the rank began it",

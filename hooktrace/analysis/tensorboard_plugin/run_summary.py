@@ -55,10 +55,7 @@ def lists_of(scene: Scene) -> dict[str, list[Row]]:
             *(_late(scene, *one) for one in scene.late[:MAX_LISTED]),
             *([{"note": scene.late_note}] if scene.late_note else []),
         ],
-        "anomalies": [
-            *wrong[:MAX_LISTED],
-            *([{"note": f"and {more:,} more"}] if more > 0 else []),
-        ],
+        "anomalies": [*wrong[:MAX_LISTED], *([{"note": f"and {more:,} more"}] if more > 0 else [])],
         "rebuilds": [*_rebuilds(scene)][-MAX_LISTED:],
         "waiting": [*_waiting(scene)],
     }
