@@ -222,7 +222,7 @@ def rank_ends(run: Run) -> list[RankEnd]:
     return [
         RankEnd(
             rank=track.rank,
-            host=None if track.records.run is None else track.records.run.host,
+            host=track.host,
             last=tuple(_last_steps(track)),
             closed=track.records.closed,
         )

@@ -14,17 +14,8 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from ..run.bootstrap import (
-    FEWEST_STEPS,
-    Estimates,
-    Floats,
-    block_length,
-    draws_for,
-    estimate,
-    interval,
-    ratio_interval,
-    resampled,
-)
+from ..run import bootstrap
+from ..run.bootstrap import FEWEST_STEPS, Estimates, Floats
 
 Verdict = Literal["differs", "same", "not shown", "unknown"]
 
@@ -81,7 +72,7 @@ class Series(NamedTuple):
         """Return what ``bootstrap.estimate`` does; NaN of no steps."""
         if not len(self.values):
             return float("nan")
-        return float(estimate(self.values[:, None], self.order, self.share)[0])
+        return float(bootstrap.estimate(self.values[:, None], self.order, self.share)[0])
 
     def drift(self) -> float:
         """Return by how much the estimates of the two halves differ."""
@@ -94,9 +85,10 @@ class Series(NamedTuple):
 
     def resampled(self, seed: int, draws: int) -> Estimates:
         """Return the estimates of resamples in blocks as long as values and order ask for."""
-        length = max(block_length(self.values), block_length(self.order))
-        values = self.values[:, None]
-        return resampled(values, self.order, self.share, length=length, seed=seed, draws=draws)
+        length = max(map(bootstrap.block_length, (self.values, self.order)))
+        return bootstrap.resampled(
+            self.values[:, None], self.order, self.share, length=length, seed=seed, draws=draws
+        )
 
 
 def difference(a: Series, b: Series) -> Difference:
@@ -115,10 +107,10 @@ def difference(a: Series, b: Series) -> Difference:
         return Difference(
             a=_some(x), b=_some(y), difference=_some(y - x), verdict="unknown", why=why
         )
-    draws = draws_for(max(len(a.values), len(b.values)))
+    draws = bootstrap.draws_for(max(len(a.values), len(b.values)))
     drawn = [one.resampled(seed, draws) for seed, one in enumerate((a, b))]
-    (found,), (low,), (high,) = interval(*drawn)
-    share, share_low, share_high = (_some(one[0]) for one in ratio_interval(*drawn))
+    (found,), (low,), (high,) = bootstrap.interval(*drawn)
+    share, share_low, share_high = (_some(one[0]) for one in bootstrap.ratio_interval(*drawn))
     is_apart = not low <= 0 <= high
     drifts = is_apart and max(a.drift(), b.drift()) > abs(found)
     return Difference(

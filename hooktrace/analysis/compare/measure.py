@@ -101,7 +101,7 @@ def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFact
         run_id=info.run_id if info else "",
         ranks=tuple(arrays.ranks),
         world_size=run.world_size or 0,
-        hosts=tuple(sorted({t.records.run.host for t in run.tracks if t.records.run is not None})),
+        hosts=tuple(sorted(run.hosts)),
         torch_version=info.torch_version if info else "",
         backend=info.backend if info else "",
         bucket_count=len(arrays.buckets),

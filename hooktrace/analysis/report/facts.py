@@ -353,7 +353,7 @@ def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
     for i, track in enumerate(run.tracks):
         yield RankFacts(
             rank=track.rank,
-            host=None if track.records.run is None else track.records.run.host,
+            host=track.host,
             steps=int(steps[i]),
             period_ns=known_middle(arrays.period[i]),
             exposed_ns=known_middle(arrays.exposed[i]),

@@ -20,31 +20,27 @@ from ...records.anomalies import anomaly_kind
 from ...records.hang import hang_kind
 from ...records.units import listed, named_ranks
 from ..run import Hang, Run, hangs
+from . import rules
 from .facts import Finding, ModelFacts
-from .rules import (
-    communication_is_exposed,
-    error_is_large,
-    hook_sends_what_it_gets,
-    last_bucket_is_large,
-    ranks_wait,
-    saves_less_than_it_costs,
-    slow_steps_cost,
-    small_buckets,
-)
 
 Rule = Callable[[ModelFacts], Iterator[Finding]]
 
-_OF_BOTH = (saves_less_than_it_costs, ranks_wait, slow_steps_cost, error_is_large)
+_OF_BOTH = (
+    rules.saves_less_than_it_costs,
+    rules.ranks_wait,
+    rules.slow_steps_cost,
+    rules.error_is_large,
+)
 
 RULES: tuple[Rule, ...] = (
-    communication_is_exposed,
-    last_bucket_is_large,
-    small_buckets,
-    hook_sends_what_it_gets,
+    rules.communication_is_exposed,
+    rules.last_bucket_is_large,
+    rules.small_buckets,
+    rules.hook_sends_what_it_gets,
     *_OF_BOTH,
 )
 
-UNIT_RULES: tuple[Rule, ...] = (communication_is_exposed, *_OF_BOTH)
+UNIT_RULES: tuple[Rule, ...] = (rules.communication_is_exposed, *_OF_BOTH)
 """Of a sharded model, whose units do not wait for the last gradient."""
 
 HUNG = "ranks_hung"

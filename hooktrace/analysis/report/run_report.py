@@ -57,17 +57,10 @@ class RunReport:
     @property
     def begun(self) -> str | None:
         """When its first process began, UTC, ISO 8601."""
-        infos = (track.records.run for track in self.run.tracks)
-        begun = min((info.wall_anchor_ns for info in infos if info is not None), default=None)
+        begun = min((info.wall_anchor_ns for info in self.run.infos), default=None)
         if begun is None:
             return None
         return datetime.fromtimestamp(begun // 10**9, UTC).isoformat(sep=" ")
-
-    @property
-    def hosts(self) -> list[str]:
-        """The hosts of its ranks."""
-        infos = (track.records.run for track in self.run.tracks)
-        return [*dict.fromkeys(info.host for info in infos if info is not None)]
 
 
 def build_report(run: Run, *, model: str | None = None, path: str | None = None) -> RunReport:
@@ -99,7 +92,7 @@ def report_json(report: RunReport) -> str:
     Times are ns, sizes bytes, shares from 0 to 1, and what nobody knows is null.
     """
     run, others = report.run, other_traffic(report.run)
-    source = {"path": report.path, "begun": report.begun, "hosts": report.hosts}
+    source = {"path": report.path, "begun": report.begun, "hosts": run.hosts}
     content = {
         "schema": SCHEMA,
         "run": run.info,

@@ -51,8 +51,9 @@ def _of_run(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "begun", f"{report.begun.removesuffix('+00:00')} UTC" if report.begun else "unknown"
     if report.path is not None:
         yield "files", report.path
-    hosts, more = report.hosts[:_MOST_HOSTS], len(report.hosts) - _MOST_HOSTS
-    yield "hosts", ", ".join(hosts) + (f" and {more} more" if more > 0 else "") or "unknown"
+    hosts = report.run.hosts
+    shown, more = hosts[:_MOST_HOSTS], len(hosts) - _MOST_HOSTS
+    yield "hosts", ", ".join(shown) + (f" and {more} more" if more > 0 else "") or "unknown"
     if (others := other_traffic(report.run)) is not None:
         yield "other collectives", _of_others(others)
 

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from .clock import RankClock as RankClock
 from .columns import FLAGS as FLAGS
-from .columns import STAGE_NAMES as STAGE_NAMES
 from .columns import UNKNOWN as UNKNOWN
 from .columns import Ints as Ints
 from .columns import RankTrack as RankTrack

@@ -29,9 +29,6 @@ Bools = npt.NDArray[np.bool_]
 
 UNKNOWN = -1
 
-STAGE_NAMES = STAGES
-"""A stage's ``name`` is an index into these."""
-
 FLAGS = {
     "is_last": 1,
     "join_dummy": 2,
@@ -130,7 +127,10 @@ class BucketColumns(_Columns):
 
 @dataclass(frozen=True)
 class StageColumns:
-    """Stages of all buckets, one bucket after the other; ``start``, ``end``: ns after its ready."""
+    """Stages of all buckets, one bucket after the other.
+
+    ``name``: index into ``STAGES``; ``start``, ``end``: ns after the bucket's ready.
+    """
 
     name: npt.NDArray[np.int8]
     start: Ints
@@ -216,6 +216,11 @@ class RankTrack:
         named = RecordFileName.of(Path(self.paths[0])) if self.paths else None
         return 0 if named is None else named.rank
 
+    @property
+    def host(self) -> str | None:
+        """The machine's name; ``None`` where no file tells."""
+        return None if self.records.run is None else self.records.run.host
+
     @cached_property
     def entries(self) -> dict[tuple[str, int, int], BucketLayout]:
         """What assignments say of a bucket, by model, rebuild and number."""
@@ -254,7 +259,7 @@ class RankTrack:
 
     def time_in(self, stage: str) -> Ints:
         """Return the ns that each bucket was in a stage."""
-        at = np.flatnonzero(self.stages.name == STAGE_NAMES.index(stage))
+        at = np.flatnonzero(self.stages.name == STAGES.index(stage))
         length = np.clip(self.stages.end[at] - self.stages.start[at], 0, None)
         sums = np.bincount(self.bucket_of_stages()[at], length, minlength=len(self.buckets))
         return sums.astype(np.int64)

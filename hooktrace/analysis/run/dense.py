@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...records import AssignmentRecord, BucketLayout, ErrorRecord, Unit
-from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
+from ...records import STAGES, AssignmentRecord, BucketLayout, ErrorRecord, Unit
+from .columns import UNKNOWN, Bools, Ints, RankTrack
 from .counts import CHECKED, COUNTS, HANG, reasons
 from .rows import BucketRows, Column, Values
 from .run import Run, once
@@ -373,7 +373,7 @@ class StepArrays:
             return ns
 
         occur = np.unique(np.concatenate([*every])).tolist()
-        return {STAGE_NAMES[i]: of(STAGE_NAMES[i]) for i in occur}
+        return {STAGES[i]: of(STAGES[i]) for i in occur}
 
     @property
     def waits(self) -> Waits:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ...records import ErrorRecord, RunInfo, StepRecord
+from ...records import STAGES, ErrorRecord, RunInfo, StepRecord
 from ...records.bucket import BucketFacts, StageKind
 from ...records.content import RankRecords
 from ...records.lines import STAGE_COLUMNS, BucketsLine, Columns, Shared, SharedLine
@@ -28,7 +28,6 @@ from ...records.lines import UNKNOWN as UNKNOWN_LINE
 from ...records.reader import RecordReader, read_parts
 from .columns import (
     FLAGS,
-    STAGE_NAMES,
     UNKNOWN,
     BucketColumns,
     Ints,
@@ -240,7 +239,6 @@ _LARGE = {"step", "first_ready", "last_ready", "done", "called"}
 _KEPT: dict[str | None, int] = {"window": FLAGS["kept_by_window"], "first": FLAGS["kept_as_first"]}
 _MOST = 1 << 62
 """Of the bytes of a bus, which are a product."""
-_STAGE_IDS = {name: index for index, name in enumerate(STAGE_NAMES)}
 _ABSENT = int(np.iinfo(np.int64).min)
 
 
@@ -315,9 +313,9 @@ class _Lines:
         lengths[~is_there] = 0
         row, place = np.nonzero(is_there)
         name, end = names[place], lengths.cumsum(axis=1)[is_there]
-        is_derived = np.zeros((len(kinds), len(STAGE_NAMES)), np.int64)
+        is_derived = np.zeros((len(kinds), len(STAGES)), np.int64)
         for i, stages in enumerate(kinds):
-            is_derived[i, [_STAGE_IDS[one.name] for one in stages if one.derived]] = 1
+            is_derived[i, [STAGES.index(one.name) for one in stages if one.derived]] = 1
         found = np.stack([row, name, end - lengths[is_there], end, is_derived[kind[row], name]])
         if odd:
             more = np.array([(row, *one) for row, stages in odd for one in stages], np.int64)
@@ -342,7 +340,7 @@ class _Lines:
                     took, starts = one
                     own = kinds[kind[at]] if len(kinds[kind[at]]) == len(took) else ()
                     every = zip(own, starts, took, strict=False)
-                    yield at, [(_STAGE_IDS[x.name], t, t + ns, x.derived) for x, t, ns in every]
+                    yield at, [(STAGES.index(x.name), t, t + ns, x.derived) for x, t, ns in every]
             row += count
 
 

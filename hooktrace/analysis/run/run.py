@@ -43,9 +43,19 @@ class Run:
     _known: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @property
+    def infos(self) -> list[RunInfo]:
+        """What the ranks say of the run, those that tell."""
+        return [t.records.run for t in self.tracks if t.records.run is not None]
+
+    @property
     def info(self) -> RunInfo | None:
         """What the lowest rank that tells says of the run."""
-        return next((t.records.run for t in self.tracks if t.records.run is not None), None)
+        return next(iter(self.infos), None)
+
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts of the ranks, each once."""
+        return [*dict.fromkeys(info.host for info in self.infos)]
 
     @property
     def world_size(self) -> int | None:

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...records import AnomalyRecord, AssignmentRecord, Unit
+from ...records import STAGES, AnomalyRecord, AssignmentRecord, Unit
 from ...records.other import OtherCollective, OtherCollectives
 from .clock import RankClock
-from .columns import STAGE_NAMES, UNKNOWN, Ints, RankTrack, bucket_keys
+from .columns import UNKNOWN, Ints, RankTrack, bucket_keys
 from .counts import COUNTS, reasons
 from .dense import settled_steps
 from .hangs import Hang
@@ -173,7 +173,7 @@ class Scene:
             own = self.bars.of_rank(i)
             known = np.maximum(waited.ns, 0)
             wait = np.bincount(track.bucket_of_stages(), known, minlength=len(track.buckets))
-            for kind, name in enumerate(STAGE_NAMES):
+            for kind, name in enumerate(STAGES):
                 found[kind, own] = track.time_in(name)[self.bars.row[own]]
             found[_WAIT, own] = wait[self.bars.row[own]]
         found[_WIRE] -= found[_WAIT]

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, StepColumns
+from ...records import STAGES as STAGE_NAMES
+from .columns import UNKNOWN, Bools, Ints, StepColumns
 from .counts import COUNTS, reasons
 from .dense import Floats, known, known_middle, mean, spread
 from .rows import BucketRows, Column, Rows, Shown, Values, distinct, known_of, objects, where

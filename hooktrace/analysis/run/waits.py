@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...records import Members
+from ...records import STAGES, Members
 from ...records.units import named_ranks
 from .clock import last_rank
-from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, bucket_keys, packed
+from .columns import UNKNOWN, Bools, Ints, RankTrack, bucket_keys, packed
 from .run import Run, once
 
-_WIRE = STAGE_NAMES.index("wire")
+_WIRE = STAGES.index("wire")
 _ROUND_BITS = 6
 _MAX_ROUNDS = (1 << _ROUND_BITS) - 1
 _AT_ONCE = 4096
@@ -141,7 +141,7 @@ class Pieces(NamedTuple):
         return Pieces(*(column[places] for column in self))
 
 
-PIECES = (*STAGE_NAMES, "wait")
+PIECES = (*STAGES, "wait")
 """What a piece is: a stage, ``wait`` and then the transfer, which is ``wire``."""
 
 

@@ -97,7 +97,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
             "ranks": [
                 {
                     "rank": track.rank,
-                    "host": track.records.run.host if track.records.run is not None else None,
+                    "host": track.host,
                     "clock_known": track.rank not in unaligned,
                     "skipped": len(track.records.skipped) + track.records.unnamed,
                 }

@@ -74,9 +74,8 @@ def _numbered(scene: Scene, number: int) -> Iterator[Result]:
         yield _result("bucket", f"bucket {number}", note, **where)
     for track in scene.tracks:
         if track.rank == number:
-            run = track.records.run
-            host = "host unknown" if run is None else run.host
-            yield _result("rank", f"rank {number}", host, rank=number)
+            note = track.host or "host unknown"
+            yield _result("rank", f"rank {number}", note, rank=number)
 
 
 def _parameters(scene: Scene) -> Iterator[Result]:

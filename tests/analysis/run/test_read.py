@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import FLAGS, STAGE_NAMES, RankTrack
+from hooktrace.analysis.run import FLAGS, RankTrack
 from hooktrace.analysis.run.columns import UNKNOWN
 from hooktrace.analysis.run.read import ColumnBuilder, read_track
-from hooktrace.records import BucketRecord
+from hooktrace.records import STAGES, BucketRecord
 from tests.analysis.run.files import run_of, steps_of, text_of
 from tests.exporters.records_sample import STEP_NS, checked, make_step, on_device
 
@@ -44,7 +44,7 @@ def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
     begin = columns.first_stage[row]
     stages = track.stages
     for at, stage in enumerate(record.stages, begin):
-        assert STAGE_NAMES[stages.name[at]] == stage.name
+        assert STAGES[stages.name[at]] == stage.name
         times = record.ready_ns + stages.start[at], record.ready_ns + stages.end[at]
         assert times == (stage.start_ns, stage.end_ns)
         assert (stages.derived[at], track.bucket_of_stages()[at]) == (stage.derived, row)

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import STAGE_NAMES, UNKNOWN, process_groups, waits
+from hooktrace.analysis.run import UNKNOWN, process_groups, waits
 from hooktrace.analysis.run.clock import last_rank
 from hooktrace.analysis.run.order import is_order_known, often, waiting_ranks
 from hooktrace.analysis.run.waits import ranks_within
-from hooktrace.records import CompletedStep, late_rank
+from hooktrace.records import STAGES, CompletedStep, late_rank
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 from tests.analysis.run.files import MS, drop, timed_by_device, write_times
@@ -103,7 +103,7 @@ def test_all_wait_until_the_last_rank_begins(
     write_times(tmp_path, steps, *([] if change is None else [change]))
     run = run_in(tmp_path)
     found = waits(run, "synthetic")
-    own = [track.stages.name == STAGE_NAMES.index("wire") for track in run.tracks]
+    own = [track.stages.name == STAGES.index("wire") for track in run.tracks]
     ns = [one.ns[rows].tolist() for one, rows in zip(found.waited, own, strict=True)]
     ranks = [one.last[rows].tolist() for one, rows in zip(found.waited, own, strict=True)]
     assert ns == [[ms * MS for ms in of_rank] for of_rank in waited_ms]
