@@ -125,9 +125,9 @@ def test_nothing_imports_in_a_circle(graph: dict[str, set[str]]) -> None:
         # What reads files may run where torch is not installed; it does need numpy.
         pytest.param(
             "from hooktrace.analysis import frames, run\n"
-            "from hooktrace.analysis.compare import command\n"
+            "from hooktrace.analysis.compare import view\n"
             "import hooktrace.analysis.hang\n"
-            "from hooktrace.analysis.report import command",
+            "from hooktrace.analysis.report import view",
             {"torch"},
             marks=pytest.mark.slow,
         ),

@@ -85,7 +85,7 @@ def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None
             found.slices += event["ph"] in "XB"
 
         file.write(b'{"displayTimeUnit":"ms","otherData":%b,"traceEvents":[' % _line(other))
-        origin = _first_time(scenes)
+        origin = min(scene.first for scene in scenes)
         for i in range(len(run.tracks)):
             _RankEvents(scenes, arrows, i, origin, emit).write()
             if progress is not None:
@@ -143,15 +143,6 @@ def _arrows_of(scene: Scene) -> tuple[Ints, Ints]:
     phase[order] = np.where(opens & closes, 0, np.where(opens, 1, np.where(closes, 3, 2)))
     flow[order] = np.cumsum(opens)
     return phase, flow
-
-
-def _first_time(scenes: Sequence[Scene]) -> int:
-    """Return the first of all times that are drawn, in rank 0's clock."""
-    found: list[int] = []
-    for scene in scenes:
-        marks = [at for _, at, _ in scene.anomalies]
-        found.append(scene.origin + min([0, *marks, *scene.others.start.tolist()]))
-    return min(found)
 
 
 class _RankEvents:
@@ -268,12 +259,12 @@ class _RankEvents:
         ):
             payload, sent, exposed = of
             unit = units[which]
-            at, title = _place(unit, bucket)
+            at, title, named = _named(unit, bucket)
             tid = self._row(self._tid(model, at), f"{scene.model}: {title}", start, end)
             is_gather = unit is not None and unit.collective == "all_gather"
             size = "parameter_bytes" if is_gather else "gradient_bytes"
             args = {"step": step, size: payload, **_known(wire_bytes=sent, exposed_ns=exposed)}
-            self._slice(tid, start, end, **_named(unit, bucket), args=args)
+            self._slice(tid, start, end, **named, args=args)
             if part:
                 bind = {} if part == 1 else {"bp": "e"}
                 name = "same bucket" if unit is None else "same unit"
@@ -366,14 +357,9 @@ def _known(**values: int) -> Event:
     return {name: value for name, value in values.items() if value != UNKNOWN}
 
 
-def _place(unit: Unit | None, bucket: int) -> tuple[int, str]:
-    """Return which row of a model's a bucket has, or a unit's collective, and its title."""
+def _named(unit: Unit | None, bucket: int) -> tuple[int, str, dict[str, str]]:
+    """Return a bucket's row in its model's, the row's title, and its own kind and name."""
     if unit is None:
-        return 1 + bucket, f"bucket {bucket}"
-    return 1 + UNIT_KINDS.index(unit.kind), unit.kind
-
-
-def _named(unit: Unit | None, bucket: int) -> dict[str, str]:
-    if unit is None:
-        return {"cat": "bucket", "name": f"bucket {bucket}"}
-    return {"cat": "unit", "name": unit.name + (f" #{unit.repeat + 1}" if unit.repeat else "")}
+        return 1 + bucket, f"bucket {bucket}", {"cat": "bucket", "name": f"bucket {bucket}"}
+    name = unit.name + (f" #{unit.repeat + 1}" if unit.repeat else "")
+    return 1 + UNIT_KINDS.index(unit.kind), unit.kind, {"cat": "unit", "name": name}

@@ -230,7 +230,7 @@ def report(
     every: _Every = 1,
 ) -> None:
     """Say what is exposed and why, who is late, what is lost: findings from record files."""
-    from ..analysis.report.command import run_report
+    from ..analysis.report.view import run_report
 
     run_report(run, html=html, model=model, as_json=as_json, on=on, every=every)
 
@@ -256,7 +256,7 @@ def compare(
     every: _Every = 1,
 ) -> None:
     """Say what differs between runs, by how much, and which stages and buckets account for it."""
-    from ..analysis.compare.command import run_compare
+    from ..analysis.compare.view import run_compare
 
     run_compare(runs, html=html, model=model, as_json=as_json, on=on, every=every)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hooktrace.analysis.compare.command import run_compare
+from hooktrace.analysis.compare.view import run_compare
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.runs import report_of
 from tests.analysis.shown import page_of

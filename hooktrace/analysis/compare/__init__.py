@@ -5,7 +5,7 @@
         difference.py: a number of both, and its interval (run/bootstrap.py); sentence.py
 
 ``compare_runs`` is a pure function of ``Measures``, which are small, so that whoever has them from
-elsewhere compares them the same way.  ``command.py`` is what the command line calls.  No torch.
+elsewhere compares them the same way.  No torch.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ In goes a Run; out come findings and facts, as text, as a page with pictures, or
                                         |                               |
                view.py, tables.py, pictures.py (document)          report_json
 
-``command.py`` is what the command line calls.  Neither torch nor a backend's library is imported,
-so this runs where the files are.
+Neither torch nor a backend's library is imported, so this runs where the files are.
 """
 
 from __future__ import annotations

@@ -1,21 +1,27 @@
 """The report as a document: findings first, then the pictures and tables that they rest on.
 
 RunReport --> the run, what is missing; of each model numbers, findings, tables; more findings
+``run_report``: what ``hooktrace report`` does
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from ...records.errors import UsageError
 from ...records.units import bandwidth, mb, ms, percent, size
+from ..document.output import check_writable, put_out
 from ..document.tree import Findings, Found, Heading, Items, Node, Pairs, Picture, Text, Tiles, Tone
 from ..run import OtherTraffic, other_traffic
+from ..run.files import LOCAL, read_run
 from ..run.source import ModelSource
 from .facts import Finding, ModelFacts
 from .findings import HUNG
 from .pictures import MOST_RANKS, step_pictures
 from .rules import hook_lines
-from .run_report import ModelReport, RunReport
+from .run_report import ModelReport, RunReport, build_report, report_json
 from .tables import bucket_table, rank_table, stages_of
 
 _MOST_HOSTS = 8
@@ -29,6 +35,31 @@ _WHY = {
     "hang": "that hold a hang",
 }
 _OF_UNITS = _WHY | {"warmup": "of the first two, while a run warms up"}
+
+
+def run_report(
+    path: str | os.PathLike[str],
+    *,
+    html: Path | None = None,
+    model: str | None = None,
+    as_json: bool = False,
+    on: str = LOCAL,
+    every: int = 1,
+) -> None:
+    """Print the report of a run, and write it as one HTML file; raises ``UsageError``.
+
+    ``as_json``: print it for programs, and nothing else.  ``on``, ``every``: as ``run.load``.
+    """
+    if html is not None:
+        check_writable(html)
+    run = read_run(path, on=on, every=every)
+    if model is not None and model not in run.model_names:
+        raise UsageError(
+            f"no model is called {model!r}; pass --model one of {', '.join(run.model_names)}"
+        )
+    report = build_report(run, model=model, path=str(path))
+    text = report_json(report) if as_json else None
+    put_out("hooktrace report", document(report), text, html)
 
 
 def document(report: RunReport) -> Iterator[Node]:

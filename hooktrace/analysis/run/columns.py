@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...records import STAGES, BucketLayout, ErrorRecord, Unit
+from ...records import STAGES, BucketLayout, ErrorRecord
 from ...records.bucket import BucketFacts
 from ...records.content import RankRecords
 from ...records.files import RecordFileName
@@ -234,17 +234,6 @@ class RankTrack:
         """Return which rows are a model's, whatever hook it had."""
         is_own = np.array([name == model for name, _ in self.models], np.bool_)
         return is_own[columns.model]
-
-    def units_of(self, rows: Bools) -> dict[int, Unit]:
-        """Return what the numbers of buckets stand for in some rows, of a sharded model.
-
-        A rank numbers collectives as it meets them, and keeps a number for as long as it runs.
-        """
-        at = np.flatnonzero(rows & self.buckets.having("sharded"))
-        numbers, first = np.unique(self.buckets.bucket[at], return_index=True)
-        units = (self.facts[i].unit for i in self.buckets.facts[at[first]].tolist())
-        pairs = zip(numbers.tolist(), units, strict=True)
-        return {number: unit for number, unit in pairs if unit is not None}
 
     def stages_of(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the rows in ``stages`` of some buckets, and the place in ``rows`` of each."""

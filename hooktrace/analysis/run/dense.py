@@ -253,10 +253,15 @@ class StepArrays:
 
     @cached_property
     def units(self) -> dict[int, Unit]:
-        """Which collective of which unit a bucket is, of a sharded model."""
+        """Which collective of which unit a bucket is, by its number, which a rank keeps."""
         found: dict[int, Unit] = {}
         for own in self._rows:
-            found |= own.track.units_of(own.all_buckets)
+            buckets = own.track.buckets
+            at = np.flatnonzero(own.all_buckets & buckets.having("sharded"))
+            numbers, first = np.unique(buckets.bucket[at], return_index=True)
+            pairs = zip(numbers.tolist(), buckets.facts[at[first]].tolist(), strict=True)
+            units = ((number, own.track.facts[i].unit) for number, i in pairs)
+            found |= {number: unit for number, unit in units if unit is not None}
         return found
 
     @cached_property

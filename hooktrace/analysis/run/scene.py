@@ -126,6 +126,12 @@ class Scene:
         self.calls, self.others = self._other_calls()
 
     @property
+    def first(self) -> int:
+        """The first of all times that are drawn, in rank 0's clock."""
+        marks = (at for _, at, _ in self.anomalies)
+        return self.origin + min([0, *marks, *self.others.start.tolist()])
+
+    @property
     def is_sharded(self) -> bool:
         """Whether bars are units' collectives, and not buckets."""
         return bool(self.titles)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from distributed import LocalCluster
 
-from hooktrace.analysis.compare.command import run_compare
-from hooktrace.analysis.report.command import run_report
+from hooktrace.analysis.compare.view import run_compare
+from hooktrace.analysis.report.view import run_report
 from tests.exporters.processes import running, until
 from tests.ports import free_port
 
