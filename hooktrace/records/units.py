@@ -30,14 +30,15 @@ def exact_ms(ns: int) -> str:
 
 
 def time_text(ns: float) -> str:
-    """Return ns in ms with the unit, or below 0.1 ms in µs or ns, as the tab's page has them.
+    """Return ns with three digits, in the largest unit of which there is one, as the tab has them.
 
-    >>> time_text(4_200), time_text(420_000)
-    ('4.2 µs', '0.42 ms')
+    >>> time_text(4_200), time_text(601_000), time_text(1_240_000_000)
+    ('4.2 µs', '601 µs', '1.24 s')
     """
-    if abs(ns) >= 1e5:
-        return ms(ns)
-    return f"{ns / 1e3:.3g} µs" if abs(ns) >= 1e3 else f"{ns:.0f} ns"
+    for size, unit in ((6e10, "min"), (1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if abs(ns) >= size:
+            return f"{float(f'{ns / size:.3g}'):g} {unit}"
+    return f"{ns:.0f} ns"
 
 
 def megabytes(count: float | None) -> str:

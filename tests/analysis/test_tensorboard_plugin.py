@@ -183,7 +183,7 @@ _LATE = [(13.0, 13.0, 13.0, 20.0, 20.0)]
 
 @pytest.mark.parametrize(("ranks", "told"), [
     ([[(1.0, 1.0, 1.0, 20.0, 20.0)], _LATE, _LATE],
-     ["waits 12.0 ms; the clocks do not show which rank is last",
+     ["waits 12 ms; the clocks do not show which rank is last",
       "waits for nobody, as far as is known"]),
     ([[(0.0, 1.0, 1.0, 9.0, 9.0)], [(10.0, 12.0, 12.0, 30.0, 31.0)]],
      ["how much of it is waiting is not known, because its collective was not found on all ranks"]),

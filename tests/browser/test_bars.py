@@ -49,7 +49,7 @@ def test_the_late_rank_is_told(timeline: Timeline) -> None:
     assert "12.000 ms (±" in timeline.text("#tooltip")
     timeline.page.mouse.move(*timeline.place(1, 5, 3))
     timeline.frame.wait_for_selector("#tooltip .waiting")
-    assert timeline.text("#tooltip .waiting") == "waits 12.0 ms for rank 2"
+    assert timeline.text("#tooltip .waiting") == "waits 12 ms for rank 2"
     assert "wire: transfer" in timeline.text("#tooltip")
 
 
@@ -98,7 +98,7 @@ def test_bars_say_their_unit_and_the_row_its_kind(timeline: Timeline) -> None:
     timeline.frame.wait_for_function("() => document.getElementById('spoken').textContent")
     spoken = timeline.frame.locator("#spoken").text_content()
     assert spoken.startswith(
-        f"rank 1, step 3, {SHARDED.slots()[FORWARD + 1]}: 1.00 ms, all of it exposed"
+        f"rank 1, step 3, {SHARDED.slots()[FORWARD + 1]}: 1 ms, all of it exposed"
     )
     assert "bucket" not in timeline.frame.locator("#middle").inner_text()
     assert timeline.frame.get_by_text("last bucket ready").is_hidden()

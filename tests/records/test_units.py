@@ -23,7 +23,7 @@ NAN = float("nan")
         (units.time_text(999), "999 ns"),
         (units.time_text(4_200), "4.2 µs"),
         (units.time_text(99_000), "99 µs"),
-        (units.time_text(-420_000), "-0.42 ms"),
+        (units.time_text(-420_000), "-420 µs"),
         (units.size(2_100_000), "2.1 MB"),
         (percent(0), "0 %"),
         (percent(0.0123), "1.2 %"),

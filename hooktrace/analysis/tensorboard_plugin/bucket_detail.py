@@ -12,7 +12,7 @@ import numpy as np
 
 from ...records import ErrorRecord, Unit
 from ...records.bucket import Parameter
-from ...records.units import exact_ms, ms, named_ranks, size
+from ...records.units import exact_ms, named_ranks, size, time_text
 from ..run import FLAGS, UNKNOWN, RankTrack, delays
 from ..run.scene import Scene
 from ..run.spans import Bars
@@ -166,10 +166,11 @@ class _Bucket:
         for kind, ns, *_ in self.pieces:
             spent["wire" if kind == "wait" else kind] += ns
         total = self.end - self.start
-        parts = [ms(total), *(f"{name} {ms(ns)}" for name, ns in spent.most_common() if ns > 0)]
+        parts = [time_text(total)]
         if self.exposed != UNKNOWN:
-            all_of_it = self.exposed >= total
-            parts.insert(1, "all of it exposed" if all_of_it else f"{ms(self.exposed)} exposed")
+            part = "all of it" if self.exposed >= total else time_text(self.exposed)
+            parts.append(f"{part} exposed")
+        parts += (f"{name} {time_text(ns)}" for name, ns in spent.most_common() if ns > 0)
         step = self.columns.step[self.row]
         return f"rank {self.track.rank}, step {step}, {self.name}: {', '.join(parts)}"
 
@@ -193,7 +194,7 @@ class _Bucket:
             whom = "; the clocks do not show which rank is last"
             if waits.why_no_clock is not None:
                 whom = f"; for which rank is not known, because {waits.why_no_clock}"
-        return f"waits {ms(int(self.waited.sum()))}{whom}"
+        return f"waits {time_text(int(self.waited.sum()))}{whom}"
 
 
 def _error(error: ErrorRecord, unit: Unit | None) -> Rows:
