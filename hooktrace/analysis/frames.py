@@ -22,7 +22,7 @@ from .report import RunReport, build_report
 from .report.run_report import report_json
 from .run import Run as ReadRun
 from .run.files import read_run
-from .run.rows import Column, Values, distinct, made
+from .run.rows import Column, Values, made
 from .run.tables import TABLES, WALL
 
 
@@ -158,18 +158,17 @@ def _library(name: str) -> ModuleType:
         ) from None
 
 
-def _objects(values: Values) -> list[Any]:
-    """Return texts, ``None`` where they are not known."""
-    found: list[Any] = values.tolist()
-    return found
+def _categories(texts: Values) -> list[str]:
+    """Return the texts that are known, in the order in which they first come, each once."""
+    return [*dict.fromkeys(texts.compressed())]
 
 
 def _pandas(pd: Any, values: Values, column: Column) -> Any:
     unknown = np.ma.getmaskarray(values)
     if column.dtype == "category":
-        return pd.Categorical(_objects(values), categories=distinct(values.compressed()))
+        return pd.Categorical(values.tolist(), categories=_categories(values))
     if column.dtype == "string":
-        return pd.array(_objects(values), dtype="string")
+        return pd.array(values.tolist(), dtype="string")
     if column.dtype == WALL:
         at = values.data.astype("datetime64[ns]")
         at[unknown] = np.datetime64("NaT")
@@ -181,8 +180,8 @@ def _pandas(pd: Any, values: Values, column: Column) -> Any:
 
 def _polars(pl: Any, values: Values, column: Column) -> Any:
     if column.dtype in ("category", "string"):
-        names = pl.Enum(distinct(values.compressed())) if column.dtype == "category" else pl.String
-        return pl.Series(_objects(values), dtype=names)
+        names = pl.Enum(_categories(values)) if column.dtype == "category" else pl.String
+        return pl.Series(values.tolist(), dtype=names)
     made = pl.Series(values.data)
     rows = np.flatnonzero(np.ma.getmaskarray(values))
     if len(rows):
@@ -193,7 +192,7 @@ def _polars(pl: Any, values: Values, column: Column) -> Any:
 
 def _arrow(pa: Any, values: Values, column: Column) -> Any:
     if column.dtype in ("category", "string"):
-        texts = pa.array(_objects(values), pa.string())
+        texts = pa.array(values.tolist(), pa.string())
         return texts.dictionary_encode() if column.dtype == "category" else texts
     kind = pa.timestamp("ns", tz="UTC") if column.dtype == WALL else None
     return pa.array(values.data, kind, mask=np.ma.getmaskarray(values))

@@ -8,14 +8,15 @@ machine that does other things beside, no number of steps can tell.
 
 from __future__ import annotations
 
-from math import isnan
 from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from ..run import bootstrap
-from ..run.bootstrap import FEWEST_STEPS, Estimates, Floats
+from ..run.bootstrap import FEWEST_STEPS, Estimates
+from ..run.columns import Floats
+from ..run.dense import known
 
 Verdict = Literal["differs", "same", "not shown", "unknown"]
 
@@ -105,12 +106,14 @@ def difference(a: Series, b: Series) -> Difference:
         why = f"{fewest} steps are too few to tell how they vary; {FEWEST_STEPS} are needed"
         why = why if fewest else "one of the runs has no such number"
         return Difference(
-            a=_some(x), b=_some(y), difference=_some(y - x), verdict="unknown", why=why
+            a=known(x), b=known(y), difference=known(y - x), verdict="unknown", why=why
         )
     draws = bootstrap.draws_for(max(len(a.values), len(b.values)))
     drawn = [one.resampled(seed, draws) for seed, one in enumerate((a, b))]
     (found,), (low,), (high,) = bootstrap.interval(*drawn)
-    share, share_low, share_high = (_some(one[0]) for one in bootstrap.ratio_interval(*drawn))
+    share, share_low, share_high = (
+        known(float(one[0])) for one in bootstrap.ratio_interval(*drawn)
+    )
     is_apart = not low <= 0 <= high
     drifts = is_apart and max(a.drift(), b.drift()) > abs(found)
     return Difference(
@@ -119,7 +122,3 @@ def difference(a: Series, b: Series) -> Difference:
         verdict="differs" if is_apart and not drifts else "not shown",
         why=DRIFTS if drifts else None,
     )  # fmt: skip
-
-
-def _some(value: float) -> float | None:
-    return None if isnan(value) else float(value)

@@ -14,7 +14,8 @@ import numpy as np
 from msgspec.structs import asdict
 
 from ..run import Run
-from ..run.dense import Floats, StepArrays, settled_steps
+from ..run.columns import Floats
+from ..run.dense import StepArrays, settled_steps
 from ..run.missing import missing
 from ..run.parts import KINDS, StepParts, step_parts
 from ..run.source import ModelSource, model_source, of_step

@@ -37,11 +37,7 @@ _LABEL = 9
 
 
 def show(console: Console, document: Iterable[Node]) -> None:
-    """Print a document; what goes to a pipe or a file has no spaces at the ends of its lines."""
-    if console.is_terminal:
-        for node in document:
-            _show(node, console)
-        return
+    """Print a document, without spaces at the ends of its lines."""
     with console.capture() as shown:
         for node in document:
             _show(node, console)

@@ -19,7 +19,8 @@ from ...records import ErrorRecord, Unit
 from ...records.anomalies import Severity
 from ..run import UNKNOWN, Run
 from ..run.bootstrap import LEVEL, MEDIAN, block_length, draws_for, resampled
-from ..run.dense import Floats, Spread, StepArrays, known, known_middle, middle, spread, sums
+from ..run.columns import Floats
+from ..run.dense import Spread, StepArrays, known, known_middle, middle, spread, sums
 from ..run.order import is_order_known, late_in, often
 from ..run.parts import KINDS, step_parts
 from ..run.source import ModelSource, model_source, of_step

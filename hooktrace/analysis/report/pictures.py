@@ -13,7 +13,8 @@ import numpy as np
 
 from ...records.units import ms
 from ..document.svg import WIDTH, Svg, box
-from ..run.dense import Floats, StepArrays
+from ..run.columns import Floats
+from ..run.dense import StepArrays
 from ..run.waits import PIECES, pieces_of
 
 MOST_RANKS = 64

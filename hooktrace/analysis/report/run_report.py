@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ..document.output import json_text
-from ..run import CHECKED, Run, other_traffic, reasons
+from ..run import CHECKED, Run, other_traffic
+from ..run.counts import steps_of
 from ..run.dense import StepArrays, settled_steps
 from ..run.missing import missing
 from .facts import Finding, ModelFacts, model_facts
@@ -107,14 +108,13 @@ def report_json(report: RunReport) -> str:
 
 
 def _why_unmeasured(run: Run, model: str) -> str:
-    own = [track.is_of(track.steps, model) for track in run.tracks]
-    if any((rows & (of == CHECKED)).any() for rows, of in zip(own, reasons(run), strict=True)):
+    of_ranks = steps_of(run, model)
+    if any((rows & (why == CHECKED)).any() for _, rows, why in of_ranks):
         return (
             "hooktrace looked at a bucket in every step that ended (as with debug=True, a small "
             "error_every, or few steps), so there are no times of training as it is"
         )
-    pairs = zip(run.tracks, own, strict=True)
-    is_sharded = any(track.steps.having("sharded")[rows].any() for track, rows in pairs)
+    is_sharded = any(track.steps.having("sharded")[rows].any() for track, rows, _ in of_ranks)
     keeps = "the first two steps warm up"
     if not is_sharded:
         keeps = "DDP keeps its buckets from the second step on"

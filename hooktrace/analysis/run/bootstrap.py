@@ -25,9 +25,8 @@ from math import ceil, log10, sqrt
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from .columns import Bools, Floats, Ints
 
 DRAWS, FEWEST_DRAWS, MOST_DRAWN = 999, 199, 4_000_000
 """Resamples of each run: fewer where more steps than ``MOST_DRAWN`` were drawn of the longest."""
@@ -103,7 +102,7 @@ def _autocovariance(values: Floats) -> Floats:
     return found if found[0] > 1e-18 * float(values @ values) / n else np.zeros(n)
 
 
-def _quiet_after(small: npt.NDArray[np.bool_], in_a_row: int) -> int:
+def _quiet_after(small: Bools, in_a_row: int) -> int:
     """Return after which lag so many are small in a row; else the last one that is not."""
     runs = np.flatnonzero(np.convolve(small, np.ones(in_a_row), "valid") == in_a_row)
     large = np.flatnonzero(~small)
@@ -158,7 +157,7 @@ def resampled(
     return Estimates(estimate(values, order, share), drawn, n / length)
 
 
-def _weights(counts: npt.NDArray[np.generic], share: float) -> Floats:
+def _weights(counts: Floats | Ints, share: float) -> Floats:
     """Return the weight of each ordered step, (draws, steps), drawn so many times; the sum is 1."""
     n = counts.shape[1]
     half = max(share * n, 1.0) / 2

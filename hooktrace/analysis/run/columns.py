@@ -25,6 +25,7 @@ from ...records.content import RankRecords
 from ...records.files import RecordFileName
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 UNKNOWN = -1

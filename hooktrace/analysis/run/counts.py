@@ -46,10 +46,15 @@ def reasons(run: Run) -> list[Ints]:
     return found
 
 
+def steps_of(run: Run, model: str) -> list[tuple[RankTrack, Bools, Ints]]:
+    """Return each rank's track, which rows of its ``steps`` are the model's, and all reasons."""
+    own = [track.is_of(track.steps, model) for track in run.tracks]
+    return list(zip(run.tracks, own, reasons(run), strict=True))
+
+
 def steps_left_out(run: Run, model: str) -> tuple[int, dict[str, int]]:
     """Return how many steps a model has, and how many count on no rank, by the first reason."""
-    own = [track.is_of(track.steps, model) for track in run.tracks]
-    ranks = list(zip(run.tracks, own, reasons(run), strict=True))
+    ranks = steps_of(run, model)
     numbers = np.concatenate([track.steps.step[rows] for track, rows, _ in ranks])
     seen, place = np.unique(numbers, return_inverse=True)
     first = np.full(len(seen), len(REASONS))

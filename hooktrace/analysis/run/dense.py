@@ -18,16 +18,13 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from ...records import STAGES, AssignmentRecord, BucketLayout, ErrorRecord, Unit
-from .columns import UNKNOWN, Bools, Ints, RankTrack
-from .counts import CHECKED, COUNTS, HANG, reasons
+from .columns import UNKNOWN, Bools, Floats, Ints, RankTrack
+from .counts import CHECKED, COUNTS, HANG, steps_of
 from .rows import BucketRows, Column, Values
 from .run import Run, once
 from .waits import Waits, waits
-
-Floats = npt.NDArray[np.float64]
 
 MOST_UNKNOWN = 0.05
 """Share of buckets whose wait may be unknown where wire is told apart all the same."""
@@ -493,8 +490,7 @@ def _known(values: Ints) -> Floats:
 @once
 def settled_steps(run: Run, model: str) -> StepArrays | None:
     """Return the arrays of a model's steps that count; ``None`` where none ever did."""
-    own = [track.is_of(track.steps, model) for track in run.tracks]
-    every = list(zip(run.tracks, own, reasons(run), strict=True))
+    every = steps_of(run, model)
     last = max(
         int(track.steps.rebuild[rows & np.isin(why, (COUNTS, HANG))].max(initial=-1))
         for track, rows, why in every

@@ -26,8 +26,8 @@ import numpy as np
 
 from ...records.units import percent
 from .clock import last_rank
-from .columns import UNKNOWN, Bools, Ints, bucket_keys
-from .dense import Floats, StepArrays, medians, middle, sums
+from .columns import UNKNOWN, Bools, Floats, Ints, bucket_keys
+from .dense import StepArrays, medians, middle, sums
 from .run import Run, once
 from .waits import process_groups
 

@@ -26,8 +26,8 @@ import numpy.typing as npt
 
 from ...records import STAGES
 from ...records.cores import usable_cores
-from .columns import Ints
-from .dense import Floats, StepArrays, middle, sums
+from .columns import Floats, Ints
+from .dense import StepArrays, middle, sums
 from .waits import PIECES, pieces_of
 
 KINDS = (*(name for name in STAGES if name != "wire"), "wait", "transfer", "between")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,6 @@ import numpy.typing as npt
 from .columns import UNKNOWN, Bools, BucketColumns, Ints, StepColumns
 from .run import Run
 from .waits import Waited, waits
-
-_T = TypeVar("_T")
 
 Values = np.ma.MaskedArray[Any, Any]
 """One column; names and texts are objects."""
@@ -149,11 +147,6 @@ class BucketRows(Rows):
     def wire_ns(self) -> Ints:
         """How long the buckets were on the wire."""
         return self.track.time_in("wire")
-
-
-def distinct(values: Iterable[_T]) -> tuple[_T, ...]:
-    """Return values in the order in which they first come, each once."""
-    return tuple(dict.fromkeys(values))
 
 
 def made(of: Iterable[Any], columns: Sequence[Column]) -> dict[str, Values]:

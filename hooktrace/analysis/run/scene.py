@@ -15,12 +15,11 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ...records import STAGES, AnomalyRecord, AssignmentRecord, Unit
 from ...records.other import OtherCollective, OtherCollectives
 from .clock import RankClock
-from .columns import UNKNOWN, Ints, RankTrack, bucket_keys
+from .columns import UNKNOWN, Floats, Ints, RankTrack, bucket_keys
 from .counts import COUNTS, reasons
 from .dense import settled_steps
 from .hangs import Hang
@@ -44,7 +43,6 @@ _OPEN_SHARE = 0.1
 _OPEN_NS = 1_000_000_000
 """The same of a run in which nothing else has happened."""
 
-Floats = npt.NDArray[np.float64]
 _Record = TypeVar("_Record", AnomalyRecord, AssignmentRecord)
 
 
@@ -128,8 +126,8 @@ class Scene:
     @property
     def first(self) -> int:
         """The first of all times that are drawn, in rank 0's clock."""
-        marks = (at for _, at, _ in self.anomalies)
-        return self.origin + min([0, *marks, *self.others.start.tolist()])
+        others = int(self.others.start.min(initial=0))
+        return self.origin + min(0, others, *(at for _, at, _ in self.anomalies))
 
     @property
     def is_sharded(self) -> bool:

@@ -19,8 +19,9 @@ import numpy as np
 
 from ...records import Options
 from ...records.units import mb
+from .columns import Floats
 from .counts import steps_left_out
-from .dense import Floats, StepArrays, known_middle, sums
+from .dense import StepArrays, known_middle, sums
 from .order import LateRank, late_ranks
 from .others import models_beside
 from .run import Run

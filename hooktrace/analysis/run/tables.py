@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ...records import STAGES as STAGE_NAMES
-from .columns import UNKNOWN, Bools, Ints, StepColumns
+from .columns import UNKNOWN, Bools, Floats, Ints, StepColumns
 from .counts import COUNTS, reasons
-from .dense import Floats, known, known_middle, mean, spread
-from .rows import BucketRows, Column, Rows, Shown, Values, distinct, known_of, objects, where
+from .dense import known, known_middle, mean, spread
+from .rows import BucketRows, Column, Rows, Shown, Values, known_of, objects, where
 from .run import Run
 from .waits import Waited, waits
 
@@ -347,7 +347,7 @@ def _of_ranks(rows: Callable[[Run, int], Rows]) -> Callable[[Run], Iterator[Any]
 
 
 def _models(run: Run) -> Iterator[_Model]:
-    for names in distinct(pair for track in run.tracks for pair in track.models):
+    for names in dict.fromkeys(pair for track in run.tracks for pair in track.models):
         yield _Model(run, names)
 
 
