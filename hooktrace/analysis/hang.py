@@ -195,14 +195,13 @@ def _behind(one: Behind) -> str:
 
 
 def _end(end: RankEnd) -> str:
-    last = ", ".join(map(_last, end.last)) or "no whole step"
+    steps = [
+        f"{one.step} of {one.model}" + ("" if one.wall_ns is None else f", {_time(one.wall_ns)}")
+        for one in end.last
+    ]
     no_end = "has no end: the process was killed, or it still runs"
+    last = ", ".join(steps) or "no whole step"
     return f"last whole step: {last}; the file {'was closed' if end.closed else no_end}"
-
-
-def _last(last: LastStep) -> str:
-    at = "" if last.wall_ns is None else f", {_time(last.wall_ns)}"
-    return f"{last.step} of {last.model}{at}"
 
 
 def _files(of: Collection[int]) -> str:
@@ -220,13 +219,8 @@ def _time(wall_ns: int) -> str:
 def rank_ends(run: Run) -> list[RankEnd]:
     """Return where each rank's files end."""
     return [
-        RankEnd(
-            rank=track.rank,
-            host=track.host,
-            last=tuple(_last_steps(track)),
-            closed=track.records.closed,
-        )
-        for track in run.tracks
+        RankEnd(rank=t.rank, host=t.host, last=tuple(_last_steps(t)), closed=t.records.closed)
+        for t in run.tracks
     ]
 
 

@@ -203,7 +203,6 @@ def unlike(a: RunFacts, b: RunFacts) -> Iterator[str]:
 
 
 def _set_up(one: RunFacts) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of what a run was set up with."""
     options = ", ".join(f"{name}={value}" for name, value in one.hook_options)
     yield "options of the hook", options or "none known"
     cap = one.bucket_cap_bytes

@@ -96,6 +96,7 @@ def _has(parts: StepParts, kind: str) -> bool:
 
 def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFacts:
     info, every = run.info, _parameters(arrays)
+    sizes = arrays.detailed.column("gradient_bytes")
     return RunFacts(
         **asdict(model_source(run, arrays)),
         name=name,
@@ -106,7 +107,7 @@ def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFact
         torch_version=info.torch_version if info else "",
         backend=info.backend if info else "",
         bucket_count=len(arrays.buckets),
-        largest_bytes=int(arrays.detailed.bucket_bytes.max(initial=0)),
+        largest_bytes=int(np.fmax.reduce(sizes, axis=None, initial=0)),
         shapes=tuple(sorted(shape for _, shape in (set(every) if arrays.is_sharded else every))),
         is_plain=_has(parts, "hook") or _has(parts, "future_wait"),
         missing=tuple(missing(run)),

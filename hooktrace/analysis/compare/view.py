@@ -67,7 +67,6 @@ def _names(paths: Sequence[Path]) -> dict[Path, str]:
 
 
 def _models(a: _Named, b: _Named, wanted: str | None) -> list[tuple[str, str]]:
-    """Return the models of both runs that are compared."""
     ours, theirs = a[1].model_names, b[1].model_names
     shared = [(name, name) for name in ours if name in theirs]
     if wanted is None and shared:

@@ -314,10 +314,13 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
 
 
 def _waits_for(arrays: StepArrays, b: int) -> WaitsFor | None:
-    shares, steps = arrays.waits_for(b)
-    i = int(shares.argmax())
-    is_often = shares[i] >= often(len(shares), steps)
-    return WaitsFor(arrays.ranks[i], float(shares[i])) if is_often else None
+    """Return for whom a bucket waits most often, if that is more than by chance."""
+    steps = int(np.count_nonzero(~np.isnan(arrays.waited[..., b]).all(axis=0)))
+    whom = arrays.waited_for[:, b]
+    counts = np.bincount(whom[~np.isnan(whom)].astype(np.int64), minlength=len(arrays.ranks))
+    share = counts.max() / max(1, steps)
+    is_often = share >= often(len(counts), steps)
+    return WaitsFor(arrays.ranks[int(counts.argmax())], float(share)) if is_often else None
 
 
 def _error(errors: list[ErrorRecord]) -> BucketError | None:
@@ -351,6 +354,7 @@ def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
     of, steps = arrays.sample, np.count_nonzero(~np.isnan(arrays.by_step("step")), axis=1)
     delays = of.delays((of.buckets == of.last) | of.is_sharded)
     delays = np.fmax.reduce(delays, axis=1, initial=np.nan)
+    overlap = 1 - arrays.exposed / arrays.communication
     for i, track in enumerate(run.tracks):
         yield RankFacts(
             rank=track.rank,
@@ -358,7 +362,7 @@ def _ranks(run: Run, arrays: StepArrays) -> Iterator[RankFacts]:
             steps=int(steps[i]),
             period_ns=known_middle(arrays.period[i]),
             exposed_ns=known_middle(arrays.exposed[i]),
-            overlap=known_middle(arrays.overlap[i]),
+            overlap=known_middle(overlap[i]),
             arrival_delay_ns=known(float(delays[i])),
         )
 

@@ -498,7 +498,6 @@ def error_is_large(model: ModelFacts) -> Iterator[Finding]:
 
 
 def _against(model: ModelFacts, bucket: BucketFacts, error: BucketError) -> str:
-    """Return what to do about a large error."""
     if bucket.unit is not None and (error.cosine or 0.0) >= _SAME_WAY:
         return "The result points the same way, so its scale is wrong; hooktrace check tells more."
     if error.has_feedback:

@@ -78,7 +78,6 @@ def document(report: RunReport) -> Iterator[Node]:
 
 
 def _of_run(report: RunReport) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of what is known of a run."""
     yield "begun", f"{report.begun.removesuffix('+00:00')} UTC" if report.begun else "unknown"
     if report.path is not None:
         yield "files", report.path
@@ -138,7 +137,6 @@ def _tiles(facts: ModelFacts) -> Iterator[tuple[str, str]]:
 
 
 def _of_model(source: ModelSource) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of what is known of a model."""
     options, given = ", ".join(f"{name}={value}" for name, value in source.hook_options), ""
     total: int | None = source.gradient_bytes
     if source.is_sharded:

@@ -94,11 +94,8 @@ class RankClock:
         outside = np.maximum(self._at[0] - host_ns, 0) + np.maximum(host_ns - self._at[-1], 0)
         between = np.maximum(self._uncertainty[before], self._uncertainty[after])
         ends = np.where(host_ns < self._at[0], self._uncertainty[0], self._uncertainty[-1])
-        inside = outside == 0
-        found: Ints = np.where(inside, between, ends + np.rint(outside * CLOCK_DRIFT)).astype(
-            np.int64
-        )
-        return found
+        grown = np.rint(outside * CLOCK_DRIFT).astype(np.int64)
+        return np.where(outside == 0, between, ends + grown)
 
 
 def last_rank(

@@ -22,7 +22,7 @@ import numpy as np
 from ...records import STAGES, AssignmentRecord, BucketLayout, ErrorRecord, Unit
 from .columns import UNKNOWN, Bools, Floats, Ints, RankTrack
 from .counts import CHECKED, COUNTS, HANG, steps_of
-from .rows import BucketRows, Column, Values
+from .rows import BucketRows, Column
 from .run import Run, once
 from .waits import Waits, waits
 
@@ -218,7 +218,9 @@ class StepArrays:
         """Return a column of the bucket table, of each bucket on all ranks and steps, flat."""
         every = (replace(x, steps=x.all_steps, buckets=x.all_buckets) for x in self._rows)
         of = self._of_rows(every) if with_checked else self
-        values = of._buckets(lambda own: _floats(column.values(own.table)[own.buckets]))
+        values = of._buckets(
+            lambda own: np.ma.filled(column.values(own.table)[own.buckets].astype(float), np.nan)
+        )
         return [values[..., b].ravel() for b in np.searchsorted(of.buckets, self.buckets).tolist()]
 
     @cached_property
@@ -275,22 +277,11 @@ class StepArrays:
         mine = self.model, self.rebuild
         return {bucket: entry for (*of, bucket), entry in every if (*of,) == mine}
 
-    @property
-    def bucket_bytes(self) -> Floats:
-        """The most bytes of gradients that each bucket had, (B,)."""
-        found: Floats = np.fmax.reduce(self.column("gradient_bytes"), axis=(0, 1), initial=0)
-        return found
-
     @cached_property
     def communication(self) -> Floats:
         """With at least one bucket under way, (R, S); NaN where nothing was."""
         communication = self.by_step("communication")
         return np.where(communication > 0, communication, np.nan)
-
-    @property
-    def overlap(self) -> Floats:
-        """Share of ``communication`` that backward did hide, (R, S)."""
-        return 1 - self.exposed / self.communication
 
     @cached_property
     def _origin(self) -> Ints:
@@ -412,7 +403,7 @@ class StepArrays:
         return unknown / (known + unknown) if known else 1.0
 
     @cached_property
-    def _waited_for(self) -> Floats:
+    def waited_for(self) -> Floats:
         """For which rank, as a place, the one that waited longest did, (S, B).
 
         NaN where nobody waited, and where clocks do not tell.
@@ -421,13 +412,6 @@ class StepArrays:
         whom = self._buckets(lambda own: _known(own.table.waited.last[own.buckets]))
         found: Floats = np.take_along_axis(whom, longest, axis=0)[0]
         return found
-
-    def waits_for(self, b: int) -> tuple[Floats, int]:
-        """Return the share of steps in which a bucket waits for each rank, and their count."""
-        whom = self._waited_for[:, b]
-        steps = int(np.count_nonzero(~np.isnan(self.waited[..., b]).all(axis=0)))
-        places = whom[~np.isnan(whom)].astype(np.int64)
-        return np.bincount(places, minlength=len(self.ranks)) / max(1, steps), steps
 
     @property
     def lengths(self) -> Floats:
@@ -477,10 +461,6 @@ class StepArrays:
         rows, at = np.flatnonzero(self._rows[i].buckets), self._bucket_at[i]
         count = len(self.steps)
         return self._rows[i].track, rows, at % count, at // (count * len(self.ranks))
-
-
-def _floats(values: Values) -> Floats:
-    return np.ma.filled(values.astype(np.float64), np.nan)
 
 
 def _known(values: Ints) -> Floats:

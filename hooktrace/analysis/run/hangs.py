@@ -79,10 +79,8 @@ def _merged(run: Run, by_rank: dict[int, list[HangRecord]]) -> Hang:
     over = [one for one in records if one.ended_after_ns is not None]
     end = start + max(one.ended_after_ns or 0 for one in over) if over else _end(waited, record)
     end = None if end is None else max(end, start)
-    failed, broke_off = (
-        any(one.failed for one in over),
-        any(_broke_off(t, record) for t, _ in waited),
-    )
+    failed = any(one.failed for one in over)
+    broke_off = any(_broke_off(track, record) for track, _ in waited)
     words = [first_line(one.message) for one in over if one.message != record.message]
     if end is None:
         outcome = "no end of it is recorded"

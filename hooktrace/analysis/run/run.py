@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from ...records import RunInfo
 from ...records.base import MOST_RANKS
@@ -94,22 +94,20 @@ class Run:
         return [t.rank for t, c in zip(self.tracks, self.clocks, strict=True) if not c.is_known]
 
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def once(asked: Callable[Concatenate[Run, _P], _T]) -> Callable[Concatenate[Run, _P], _T]:
+def once(asked: _F) -> _F:
     """Have a function of a run, and of names, answer each question once; nobody changes answers."""
 
     @wraps(asked)
-    def answer(run: Run, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        key = asked, *args, *kwargs.items()
+    def answer(run: Run, /, *names: str) -> Any:
+        key = asked, *names
         if key not in run._known:
-            run._known[key] = asked(run, *args, **kwargs)
-        found: _T = run._known[key]
-        return found
+            run._known[key] = asked(run, *names)
+        return run._known[key]
 
-    return answer
+    return cast(_F, answer)
 
 
 def run_of(tracks: Sequence[RankTrack]) -> Run:

@@ -154,8 +154,6 @@ SHOWN = [(column, column.shown) for column in BUCKETS if column.shown is not Non
 
 
 class _StepRows(Rows):
-    """One rank's steps."""
-
     columns: StepColumns
 
     def __init__(self, run: Run, i: int) -> None:
@@ -347,8 +345,8 @@ def _of_ranks(rows: Callable[[Run, int], Rows]) -> Callable[[Run], Iterator[Any]
 
 
 def _models(run: Run) -> Iterator[_Model]:
-    for names in dict.fromkeys(pair for track in run.tracks for pair in track.models):
-        yield _Model(run, names)
+    names = dict.fromkeys(pair for track in run.tracks for pair in track.models)
+    return (_Model(run, pair) for pair in names)
 
 
 TABLES: dict[str, tuple[tuple[Column, ...], Callable[[Run], Iterator[Any]]]] = {

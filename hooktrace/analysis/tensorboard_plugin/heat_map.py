@@ -122,7 +122,6 @@ def _part(scene: Scene, kind: int) -> Ints:
 
 
 def _why_unknown(scene: Scene, value: str) -> str:
-    """Return why there are cells without a value."""
     if value == "delay" and scene.run.unaligned:
         return "the clocks of some ranks were not measured, so nobody knows how late these are"
     if value == "delay" and len(scene.numbers) < 2:

@@ -152,11 +152,8 @@ def _serving(answer: Answer) -> Any:
 
 
 def _serving_file(content: bytes, content_type: str) -> Any:
-    @wrappers.Request.application
-    def serve(request: wrappers.Request) -> Any:
-        return http_util.Respond(request, content, content_type)
-
-    return serve
+    respond = partial(http_util.Respond, content=content, content_type=content_type)
+    return wrappers.Request.application(respond)
 
 
 def _ranks(scene: Scene, request: wrappers.Request) -> list[int]:
