@@ -47,6 +47,11 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     def __post_init__(self) -> None:
         _restore_infinity(self)
 
+    @property
+    def vnmse(self) -> float | None:
+        """The error as recent papers give it, |x - r|^2 / |r|^2; the square of ``relative_l2``."""
+        return None if self.relative_l2 is None else self.relative_l2**2
+
 
 def _restore_infinity(error: ErrorRecord | ParameterError) -> None:
     if error.relative_l2 is None and error.max_absolute is not None:

@@ -153,7 +153,7 @@ def test_details_are_those_of_the_record(tmp_path: Path) -> None:
     assert first["times"][0] == ["ready to done", "2.000 ms"]
     assert first["stages"][1] == [3, "queue", "0.400 ms", "derived"]
     assert first["bytes"][1] == ["on the wire", "2 kB (2 times less)"]
-    assert first["error"][0] == ["relative L2", "0.25"]
+    assert first["error"][:2] == [["relative L2", "0.25"], ["vNMSE", "0.0625"]]
     assert first["worst"] == [["layer0.bias", "inf"]]
     last = bucket_detail(made, 0, row=1)
     assert last["exception"] == "ValueError: no"

@@ -488,9 +488,10 @@ def error_is_large(model: ModelFacts) -> Iterator[Finding]:
         evidence.append(f"the worst parameter is {error.worst}")
     if error.has_feedback:
         evidence.append("error feedback sends what was lost with the next steps")
+    size = f"{error.p50:.3g} (vNMSE {error.p50**2:.2g})"
     cosine = "" if error.cosine is None else f", cosine {error.cosine:.2g}"
     yield Finding(
-        sentence=f"What {model.hook} makes of {whose} has relative error {error.p50:.3g}{cosine}.",
+        sentence=f"What {model.hook} makes of {whose} has relative error {size}{cosine}.",
         bucket=bucket.bucket,
         evidence=tuple(evidence),
         fix=_against(model, bucket, error),

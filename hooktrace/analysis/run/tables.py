@@ -142,7 +142,7 @@ BUCKETS = (
     BUS_BYTES,
     Column("error_relative_l2", "float64", "error of the result, |x - r| / |r|, where sampled",
            _of_errors("relative_l2"),
-           Shown("error", None, "error", "error: relative L2")),
+           Shown("error", None, "error", "error: relative L2 (vNMSE is its square)")),
     Column("error_cosine", "float64", "cosine of the result and the lossless average",
            _of_errors("cosine")),
     Column("exception", "string", "what the hook raised; NA where it did not", _exceptions),

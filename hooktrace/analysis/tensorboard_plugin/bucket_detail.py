@@ -204,6 +204,7 @@ def _error(error: ErrorRecord, unit: Unit | None) -> Rows:
         against = lossless.get(unit.collective, "a lossless all-reduce")
     return [
         ["relative L2", _number(error.relative_l2)],
+        ["vNMSE", _number(error.vnmse)],
         ["cosine", _number(error.cosine)],
         ["largest absolute", _number(error.max_absolute)],
         ["flipped signs", _number(error.flipped_share)],
