@@ -24,8 +24,8 @@ bytes and anomalies.
 
 The only collectives that hooktrace adds are here: on a checked step, for the checked bucket, an
 all-reduce of its size (of 32 bits an element or more) and an all-gather of 16 kB, which also says
-which call is checked, when this rank had the bucket ready, and a checksum of the result that was
-checked before: if the replicas still agree is known one check later.  Nothing waits: the hook's
+when this rank had the bucket ready, and a checksum of the result that was checked before: if the
+replicas still agree is known one check later.  Nothing waits: the hook's
 future is passed on when the reference has arrived too.  The result is not touched.
 
 On a device the numbers are made there and copied to the host without waiting, and the reference

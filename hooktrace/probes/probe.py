@@ -37,9 +37,9 @@ _SAMPLES = 4096
 _SENT = 2
 """Collectives of a probe."""
 
-_NUMBERS = 14
+_NUMBERS = 10
 """Words of 32 bits in front of the samples: checksum (2 x 64 bits), of what it is, arrival and its
-uncertainty, step and bucket."""
+uncertainty."""
 
 
 class Probe(Look):
@@ -70,10 +70,7 @@ class Probe(Look):
         before = earlier.joint(buffer.device)
         offset, uncertainty = sink.clock_offset(checked.ready) or (0, -1)
         # A number reaches a device without waiting for it by filling a tensor, not by a copy.
-        about = [
-            *(earlier.identity, checked.ready + offset, uncertainty),
-            *(checked.step, checked.slot.index),
-        ]
+        about = (earlier.identity, checked.ready + offset, uncertainty)
         numbers = torch.cat([before, *(before.new_full((1,), number) for number in about)])
         # Integers and floats travel together, as bits.
         message = torch.cat([numbers.view(torch.int32), self._sampled(buffer).view(torch.int32)])
@@ -186,12 +183,11 @@ class Probe(Look):
         # Flat: rows of another length cannot be read as 64 bits.
         numbers = messages[:, :_NUMBERS].flatten().view(torch.int64)
         numbers = numbers.view(len(messages), -1)
-        checksums, arrivals, places = numbers.split((3, 2, 2), dim=1)
+        checksums, arrivals = numbers.split((3, 2), dim=1)
         found = compared(result, self._reference, self._lengths, residual) | {
             "finite": self._finite,
             "samples": messages[:, _NUMBERS:].view(torch.float32),
             "checksums": checksums,
-            "places": places,
             "result_sample": self._sampled(result),
         }
         if result.is_cpu:  # of a device the host knows only when work for it was enqueued

@@ -3,7 +3,7 @@
 probe.py --ProbeResult, copied to the host--> ring --> drain: has_arrived()?
 --> read() --compare.numbers--> ErrorRecord, --arrivals--> SkewRecord, --diagnosis.py--> anomalies
 
-debug_checks.py --DebugResult (debug_result.py)--> the same way --> anomalies
+debug_checks.py --DebugResult--> the same way --> anomalies
 """
 
 from __future__ import annotations
@@ -108,10 +108,9 @@ class ProbeResult(Found):
     what error feedback keeps.  ``before``: the step checked before, and ``checksums`` its results'
     on each rank, (ranks, 2), where all of them have some of the same buckets.  ``ready``: host ns
     at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and its
-    uncertainty, -1 where that is unknown, (ranks, 2).  ``places``: the step and bucket that each
-    rank checked, (ranks, 2).  Without ``sums`` there was nothing to compare.  ``parts``: names and
-    elements of what was compared, the bucket's parameters by default; of a unit this rank has a
-    part of each.
+    uncertainty, -1 where that is unknown, (ranks, 2).  Without ``sums`` there was nothing to
+    compare.  ``parts``: names and elements of what was compared, the bucket's parameters by
+    default; of a unit this rank has a part of each.
     """
 
     rank: int
@@ -125,7 +124,6 @@ class ProbeResult(Found):
     before: StepChecksums | None = None
     checksums: torch.Tensor | None = None
     arrivals: torch.Tensor | None = None
-    places: torch.Tensor | None = None
     residual_square: torch.Tensor | None = None
     parts: tuple[tuple[str, int], ...] = ()
 
@@ -182,23 +180,6 @@ class StepChecksums:
         for index, sums in sorted(self.sums.items()):
             total += sums * (2 * index + 1)
         return total
-
-
-def mismatch(checked: ProbeResult) -> str | None:
-    """Return how a rank checked another call than this one; ``None`` where all checked the same.
-
-    As where tracing was switched off on some ranks for a while, which then count other steps.
-    """
-    for place, (step, bucket) in enumerate(
-        [] if checked.places is None else checked.places.tolist()
-    ):
-        if (step, bucket) != (checked.step, checked.slot.index):
-            return (
-                f"rank {checked.named(place)} checked bucket {bucket} of its step {step} when this "
-                f"one checked bucket {checked.slot.index} of step {checked.step}; trace the same "
-                "steps on all ranks"
-            )
-    return None
 
 
 def error_record(checked: ProbeResult) -> ErrorRecord | None:

@@ -28,7 +28,7 @@ from hooktrace.probes import (
 )
 from hooktrace.ranks.hang import look
 from hooktrace.staging import devices, driver, order, slots, streams
-from hooktrace.tracing import assembler, drain
+from hooktrace.tracing import drain
 
 from .allocator import StreamOracle
 
@@ -171,8 +171,6 @@ class FakeDevice(StreamOracle):
         patch.setattr(plan.Consent, "given", lambda *_: True)
         patch.setattr(device_group, "_IN_ORDER", ("fake",))
         patch.setattr(device_group, "collectives_issued", lambda group, device: self.collectives)
-        # Where nothing computes, the step that a rank says it is at is not known.
-        patch.setattr(assembler, "mismatch", lambda checked: None)
 
     def _new_event(self, device: torch.device) -> FakeEvent:
         assert not self.captured, "an event was made under capture"
