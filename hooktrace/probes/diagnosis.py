@@ -25,8 +25,7 @@ import torch
 
 from ..records import AnomalyRecord
 from ..records.last_used import LastUsed
-from .anomalies import anomaly_of
-from .factors import FactorRun, Held
+from .factors import FactorRun
 from .probe_result import ProbeResult
 from .weights import HARMLESS, cause_of
 
@@ -69,12 +68,12 @@ class Diagnosis:
         size, model = len(checked.samples), self._models.of(checked.slot.model.name)
         eps = torch.finfo(checked.slot.torch_dtype).eps
         cause = cause_of(checked.result_sample, checked.samples, eps)
-        model.run.add(Held(checked.slot, checked.step, checked.time_ns, cause), size)
+        model.run.add(checked, cause, size)
         if cause.kind == "factor" and cause.factor < 0:
             what = f"the result points away from the average: it is {cause.factor:.4g} times it"
             yield checked.anomaly("wrong_sign", what)
         elif cause.kind == "factor":
-            yield from _named(model.run, size)
+            yield from model.run.named()
         elif cause.kind == "some":
             others = sorted(set(range(size)) - set(cause.ranks))
             ranks = ", ".join(str(checked.named(place)) for place in others)
@@ -98,17 +97,6 @@ class Diagnosis:
         for one in alone:
             if one.step == checked.before.step and checked.before.sums:
                 yield one.everyones if same else one.own
-
-
-def _named(run: FactorRun, size: int) -> Iterator[AnomalyRecord]:
-    """Yield what the factor of a run of probes is called, for each of its buckets."""
-    kind, buckets = run.named()
-    for held in buckets:
-        what = {
-            "not_averaged": f"the result is {size} times the average: a sum",
-            "averaged_twice": f"the result is the average over {size} once more",
-        }[kind]
-        yield anomaly_of(held.slot, kind, what, step=held.step, time_ns=held.time_ns)
 
 
 def _not_finite(checked: ProbeResult) -> Iterator[AnomalyRecord]:

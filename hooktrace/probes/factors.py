@@ -1,6 +1,6 @@
 """Whether the results of several probes are all n times the average, or all one nth of it.
 
-    Cause of each probe --FactorRun.add--> Held of every bucket of the run, once it is named
+    Cause of each probe --FactorRun.add--> anomalies of all buckets of the run, once it is named
 
 One probe cannot tell a wrong divisor from clipping, whose factor changes with the gradients; probes
 of three steps can: n and 1/n are numbers that clipping does not meet three times in a row.
@@ -8,12 +8,21 @@ of three steps can: n and 1/n are numbers that clipping does not meet three time
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from ..staging.slots import BucketSlot
 from .weights import Cause
 
+if TYPE_CHECKING:
+    from ..records import AnomalyRecord
+    from ..staging.slots import BucketSlot
+    from .probe_result import ProbeResult
+
 _STEPS = 3
+
+_SAID = {
+    "not_averaged": "the result is {size} times the average: a sum",
+    "averaged_twice": "the result is the average over {size} once more",
+}
 
 
 def named_factors(divisor: float) -> dict[str, float]:
@@ -24,15 +33,6 @@ def named_factors(divisor: float) -> dict[str, float]:
     return {"not_averaged": divisor, "averaged_twice": 1 / divisor}
 
 
-class Held(NamedTuple):
-    """A checked bucket of which it is known what its result is."""
-
-    slot: BucketSlot
-    step: int
-    time_ns: int
-    cause: Cause
-
-
 class FactorRun:
     """The probes of one model, as long as one of the named factors explains them all."""
 
@@ -41,34 +41,35 @@ class FactorRun:
 
     def _begin(self, kind: str) -> None:
         self._kind, self._steps, self._latest = kind, 0, -1
-        self._held: dict[BucketSlot, Held] = {}
+        self._untold: dict[BucketSlot, AnomalyRecord] = {}
         self._known: set[BucketSlot] = set()
 
-    def add(self, held: Held, size: int) -> None:
+    def add(self, checked: ProbeResult, cause: Cause, size: int) -> None:
         """Take one probe on ``size`` ranks; a cause that is no such factor ends the run.
 
         One that tells nothing does not, nor does loss that hides what is done to another bucket.
         """
-        cause = held.cause
+        slot, step = checked.slot, checked.step
         is_lossy = cause.kind == "other" and cause.factor != 0
-        if cause.kind == "unknown" or (is_lossy and held.slot not in self._known):
+        if cause.kind == "unknown" or (is_lossy and slot not in self._known):
             return
         kind = _kind_of(cause, size)
         if not kind or kind != self._kind:
             self._begin(kind)
         if not kind:
             return
-        self._steps += held.step > self._latest
-        self._latest = max(self._latest, held.step)
-        self._known.add(held.slot)
-        self._held.setdefault(held.slot, held)
+        self._steps += step > self._latest
+        self._latest = max(self._latest, step)
+        self._known.add(slot)
+        if slot not in self._untold:
+            self._untold[slot] = checked.anomaly(kind, _SAID[kind].format(size=size))
 
-    def named(self) -> tuple[str, list[Held]]:
-        """Return the factor's name and the probes to be told of, each once; none while unknown."""
+    def named(self) -> list[AnomalyRecord]:
+        """Return the anomalies to be told of, each once; none while the factor is not sure."""
         if self._steps < _STEPS:
-            return "", []
-        held, self._held = list(self._held.values()), {}
-        return self._kind, held
+            return []
+        untold, self._untold = list(self._untold.values()), {}
+        return untold
 
 
 def _kind_of(cause: Cause, size: int) -> str:

@@ -27,7 +27,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ..probes.compare import finite_parts, lengths_of
-from ..probes.debug_result import DebugResult
+from ..probes.debug_checks import DebugResult
 from ..probes.other_sampler import OtherSampler
 from ..probes.schedule import OFF, Schedule
 from ..staging import group_hooks

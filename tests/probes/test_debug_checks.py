@@ -9,8 +9,7 @@ from unittest import mock
 import pytest
 import torch
 
-from hooktrace.probes.debug_checks import DebugChecks
-from hooktrace.probes.debug_result import DebugResult
+from hooktrace.probes.debug_checks import DebugChecks, DebugResult
 from hooktrace.records import AnomalyRecord
 from hooktrace.staging.devices import EventPool
 from tests.probes.fakes import Sink, bucket_of, slot_of, start_of

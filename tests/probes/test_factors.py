@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from hooktrace.probes.factors import FactorRun, Held
+from hooktrace.probes.factors import FactorRun
+from hooktrace.probes.probe_result import ProbeResult
 from hooktrace.probes.weights import Cause
+from tests.probes.fakes import bucket_of, slot_of
 
-SLOTS: Any = ("bucket 0", "bucket 1")
+SLOTS = [slot_of(bucket_of((2,))) for _ in range(2)]
 KINDS: dict[float, Any] = {0.0: "other", -2.0: "other", 1.0: "average", -1.0: "unknown"}
 """A factor of 1 is the average's; 0, -1 and -2 stand for zeros, nothing known and much lost."""
 SUM, TWICE = "not_averaged", "averaged_twice"
@@ -41,7 +43,7 @@ def test_which_factors_have_a_name(
     run, told = FactorRun(), []
     for place, factor in enumerate(factors):
         cause = Cause(KINDS.get(factor, "factor"), factor, tight=1e-6, sure=sure)
-        run.add(Held(SLOTS[place % buckets], place // buckets, 0, cause), 4)
-        kind, held = run.named()
-        told += [(place, kind, one.step) for one in held]
+        slot, step = SLOTS[place % buckets], place // buckets
+        run.add(ProbeResult(slot=slot, step=step, rank=0, local=False), cause, 4)
+        told += [(place, one.kind, one.step) for one in run.named()]
     assert told == expected
