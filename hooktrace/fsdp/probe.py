@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ..probes.compare import compared, wide_copy
+from ..probes.compare import compared, finite_parts, wide_copy
 from ..probes.device_group import trouble_with
 from ..probes.plan import ProbePlan, Ranks
 from ..probes.probe_result import ProbeResult
@@ -59,7 +59,9 @@ class UnitProbe:
             self.refuse(group, why)
             return None
         try:
-            _prepare(group, asked.gradients.device)
+            trouble = trouble_with(group, asked.gradients.device)
+            if trouble is not None:
+                raise RuntimeError(trouble)
             checked = self._checked(call, group, asked.part)
             look = Reference(self, checked, hook, asked, op)
         except Exception as error:  # the probe's trouble must not become training's
@@ -115,7 +117,8 @@ class Reference:
         self._checked, self._hook, self._asked, self._op = checked, hook, asked, op
         self._gradients = wide_copy(asked.gradients)
         self._part = self._gradients.new_empty(asked.part.shape)
-        self._finite = checked.finite_of(asked.gradients, asked.group.size())
+        rows = asked.gradients.view(asked.group.size(), -1)
+        self._finite = finite_parts(rows, [piece.padded for piece in checked.pieces])
 
     def compare(self, result: torch.Tensor) -> None:
         """Compare the flat result that FSDP gets; raises as ``all_are_here``.
@@ -163,11 +166,6 @@ class PartResult(ProbeResult):
 
     pieces: Sequence[Share]
 
-    def finite_of(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return whether each parameter's gradient is finite on this rank: bool of (pieces,)."""
-        columns = gradients.view(ranks, -1).split([p.padded for p in self.pieces], dim=1)
-        return torch.stack([torch.isfinite(column).all() for column in columns])
-
     def compare(
         self,
         sink: Tracer,
@@ -178,7 +176,8 @@ class PartResult(ProbeResult):
     ) -> None:
         """Compare two flat parts, and let the drain have the numbers; without elements do nothing.
 
-        ``finite``: of ``finite_of``.  ``kept``: what error feedback keeps of the unit.
+        ``finite``: whether each parameter's gradient was.  ``kept``: what error feedback keeps of
+        the unit.
         """
         lengths = [piece.numel for piece in self.pieces]
         if any(lengths):
@@ -213,14 +212,6 @@ def _pieces(shares: Sequence[Share], numel: int, unit: str) -> Sequence[Share]:
 def _comes_again(call: BucketCall) -> bool:
     """Return whether its unit had such a call before in this step."""
     return call.slot.unit is not None and call.slot.unit.repeat > 0
-
-
-def _prepare(group: dist.ProcessGroup, device: torch.device) -> None:
-    """Raise where no reference can go over a group, as what comes later must not on one rank."""
-    trouble = None if device.type == "cpu" else trouble_with(group, device)
-    if trouble is not None:
-        raise RuntimeError(trouble)
-    collectives_issued(group, device)
 
 
 def _trouble(error: Exception) -> str:

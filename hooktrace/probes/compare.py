@@ -112,8 +112,11 @@ def lengths_of(parameters: Sequence[tuple[str, tuple[int, ...]]]) -> list[int]:
 
 
 def finite_parts(flat: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
-    """Return whether each part of a flat tensor is free of NaN and inf: bool of shape (parts,)."""
-    return torch.stack([torch.isfinite(part).all() for part in flat.split(list(lengths))])
+    """Return whether each part is free of NaN and inf: bool of shape (parts,).
+
+    ``flat``: (numel,), or (ranks, numel), of whose rows a part has its elements in each.
+    """
+    return torch.stack([torch.isfinite(part).all() for part in flat.split(list(lengths), dim=-1)])
 
 
 def square_sum(tensor: torch.Tensor) -> torch.Tensor:

@@ -22,9 +22,9 @@ _IN_ORDER = ("nccl", "xccl")
 
 
 def trouble_with(group: dist.ProcessGroup, device: torch.device) -> str | None:
-    """Return why no reference can go over a group on a device, ``None`` where it can."""
+    """Return why no reference can go over a group that training uses, ``None`` where it can."""
     backend = group_info(group, device.type).backend
-    if backend not in _IN_ORDER:
+    if device.type != "cpu" and backend not in _IN_ORDER:
         return (
             f"on a {device.type} device that is known to be safe over {' and '.join(_IN_ORDER)} "
             f"only, and its process group is one of {backend}"

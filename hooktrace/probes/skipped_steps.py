@@ -26,15 +26,6 @@ class _Run:
     last: int = -1
     looked: int = -1
 
-    def look(self, step: int) -> None:
-        if self.looked not in (step, self.last):
-            self.length = 0  # the step before was looked at, and all in it was finite
-        self.looked = step
-
-    def add(self, step: int) -> None:
-        self.length += step != self.last
-        self.last = step
-
 
 class SkippedSteps:
     """Leaves out the anomalies of steps that a loss scaler leaves out."""
@@ -47,10 +38,13 @@ class SkippedSteps:
     ) -> Iterator[AnomalyRecord]:
         """Yield what a look at a step found, without what the scaler looks for itself."""
         run = self._runs.of(model)
-        run.look(step)
+        if run.looked not in (step, run.last):
+            run.length = 0  # the step before was looked at, and all in it was finite
+        run.looked = step
         for anomaly in anomalies:
             if anomaly.kind in _NONFINITE:
-                run.add(step)
+                run.length += step != run.last
+                run.last = step
                 if scaled and run.length <= _HALVINGS:
                     continue
             yield anomaly
