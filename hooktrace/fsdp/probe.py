@@ -13,8 +13,7 @@ probe takes is stamped: the call is ``checked``, and its step counts in no timin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,9 +29,6 @@ from ..staging.job import current_rank
 from ..staging.ring import Loss
 from .hooks import Gathering, Reduction, ScatterHook
 from .torch_groups import ParameterGroup, Share
-
-if TYPE_CHECKING:
-    from ..tracing.tracer import Tracer
 
 
 class UnitProbe:
@@ -62,8 +58,7 @@ class UnitProbe:
             trouble = trouble_with(group, asked.gradients.device)
             if trouble is not None:
                 raise RuntimeError(trouble)
-            checked = self._checked(call, group, asked.part)
-            look = Reference(self, checked, hook, asked, op)
+            look = Reference(self, call, hook, asked, op)
         except Exception as error:  # the probe's trouble must not become training's
             self.refuse(group, _trouble(error))
             return None
@@ -72,13 +67,12 @@ class UnitProbe:
 
     def of_gather(self, call: BucketCall | None, asked: Gathering) -> Reference | OwnPart | None:
         """Return what looks at an all-gather, if it is its turn; raises nothing."""
-        plan = self.plan
         if call is None or not self._is_due() or _comes_again(call):
             return None
         try:
-            look = OwnPart(plan, self._checked(call, asked.group, asked.own), asked)
+            look = OwnPart(self, call, asked)
         except Exception as error:
-            plan.end(_trouble(error))
+            self.plan.end(_trouble(error))
             return None
         call.stamp("entered")
         return look
@@ -91,39 +85,83 @@ class UnitProbe:
         told = f"rank {current_rank()}: {why}"
         self.plan.refuse(self.plan.model.step, self.number, Ranks.of(group), told)
 
-    def _checked(
-        self, call: BucketCall, group: dist.ProcessGroup, part: torch.Tensor
-    ) -> PartResult:
-        pieces = _pieces(self._unit.shares, len(part), self._unit.unit.name)
-        return PartResult(
+    def pieces(self, part: torch.Tensor) -> Sequence[Share]:
+        """Return what this rank's part of the unit is made of, as far as its length tells.
+
+        Gradients are of those that are trained.  Otherwise it is one piece, called as the unit.
+        """
+        shares, numel = self._unit.shares, len(part)
+        for candidates in (shares, [share for share in shares if share.is_trained]):
+            if sum(share.padded for share in candidates) == numel:
+                return candidates
+        return [Share(self._unit.unit.name, numel, numel, is_trained=True)]
+
+
+class _PartLook:
+    """Looks at this rank's part of a unit, without the padding in it; all memory is taken first."""
+
+    def __init__(
+        self, probe: UnitProbe, call: BucketCall, group: dist.ProcessGroup, part: torch.Tensor
+    ) -> None:
+        self._plan = probe.plan
+        self._pieces = probe.pieces(part)
+        self._checked = ProbeResult(
             slot=call.slot,
             step=call.step,
             rank=group.rank(),
             ranks=tuple(dist.get_process_group_ranks(group)),
             local=False,
             ready=call.ready,
-            parts=tuple((piece.name, piece.numel) for piece in pieces),
-            pieces=pieces,
+            parts=tuple((piece.name, piece.numel) for piece in self._pieces),
         )
 
+    def _send(
+        self,
+        result: torch.Tensor,
+        reference: torch.Tensor,
+        kept: torch.Tensor | None = None,
+        **found: torch.Tensor,
+    ) -> None:
+        """Compare two flat parts, and let the drain have the numbers; without elements do nothing.
 
-class Reference:
-    """A reduce-scatter beside the hook's, of a copy of the gradients; all memory is taken first."""
+        ``kept``: what error feedback keeps of the unit.  ``found``: other fields of the result.
+        """
+        lengths = [piece.numel for piece in self._pieces]
+        if any(lengths):
+            result, reference = self._unpadded(result.detach()), self._unpadded(reference)
+            found |= compared(result, reference, lengths, kept)
+            self._checked.push(self._plan.sink, **found)
+
+    def _unpadded(self, flat: torch.Tensor) -> torch.Tensor:
+        """Return a part without the padding behind its parameters."""
+        if all(piece.numel == piece.padded for piece in self._pieces):
+            return flat
+        padded = flat.split([piece.padded for piece in self._pieces])
+        return torch.cat(
+            [part[: piece.numel] for part, piece in zip(padded, self._pieces, strict=True)]
+        )
+
+    def _fail(self, error: Exception) -> None:
+        self._plan.sink.push(Loss("check_failed", _trouble(error)))
+
+
+class Reference(_PartLook):
+    """A reduce-scatter beside the hook's, of a copy of the gradients."""
 
     def __init__(
-        self, probe: UnitProbe, checked: PartResult, hook: ScatterHook, asked: Reduction, op: Any
+        self, probe: UnitProbe, call: BucketCall, hook: ScatterHook, asked: Reduction, op: Any
     ) -> None:
-        self._plan, self._probe = probe.plan, probe
-        self._checked, self._hook, self._asked, self._op = checked, hook, asked, op
+        super().__init__(probe, call, asked.group, asked.part)
+        self._probe, self._hook, self._asked, self._op = probe, hook, asked, op
         self._gradients = wide_copy(asked.gradients)
         self._part = self._gradients.new_empty(asked.part.shape)
         rows = asked.gradients.view(asked.group.size(), -1)
-        self._finite = finite_parts(rows, [piece.padded for piece in checked.pieces])
+        self._finite = finite_parts(rows, [piece.padded for piece in self._pieces])
 
     def compare(self, result: torch.Tensor) -> None:
-        """Compare the flat result that FSDP gets; raises as ``all_are_here``.
+        """Issue the reference if all ranks do, and compare the flat result that FSDP gets with it.
 
-        Issues the reference if all ranks do.
+        Raises as ``all_are_here``.
         """
         group, plan = self._asked.group, self._plan
         issued = str(collectives_issued(group, result.device))
@@ -131,82 +169,32 @@ class Reference:
             try:
                 reduce_scatter_flat(self._part, self._gradients, op=self._op, group=group)
                 kept = self._hook.residual(self._asked.unit)
-                self._checked.compare(plan.sink, result, self._part, self._finite, kept)
+                self._send(result, self._part, kept, finite=self._finite)
             except Exception as error:
-                plan.sink.push(Loss("check_failed", _trouble(error)))
+                self._fail(error)
 
     def abandon(self) -> None:
         """Issue no reference: the hook raised."""
         self._probe.refuse(self._asked.group, "the hook raised")
 
 
-class OwnPart:
+class OwnPart(_PartLook):
     """This rank's parameters before an all-gather, beside what the hook has made of them."""
 
-    def __init__(self, plan: ProbePlan, checked: PartResult, asked: Gathering) -> None:
-        self._plan, self._checked = plan, checked
+    def __init__(self, probe: UnitProbe, call: BucketCall, asked: Gathering) -> None:
+        super().__init__(probe, call, asked.group, asked.own)
         self._place, self._ranks = asked.group.rank(), asked.group.size()
         self._own = wide_copy(asked.own)
 
     def compare(self, result: torch.Tensor) -> None:
         """Compare the part of the flat result that is this rank's."""
-        own = result.view(self._ranks, -1)[self._place]
         try:
-            self._checked.compare(self._plan.sink, own, self._own)
+            self._send(result.view(self._ranks, -1)[self._place], self._own)
         except Exception as error:
-            self._plan.sink.push(Loss("check_failed", _trouble(error)))
+            self._fail(error)
 
     def abandon(self) -> None:
         """Do nothing: no other rank waits."""
-
-
-@dataclass(kw_only=True)
-class PartResult(ProbeResult):
-    """What a probe found of this rank's part of a unit, without the padding in it."""
-
-    pieces: Sequence[Share]
-
-    def compare(
-        self,
-        sink: Tracer,
-        result: torch.Tensor,
-        reference: torch.Tensor,
-        finite: torch.Tensor | None = None,
-        kept: torch.Tensor | None = None,
-    ) -> None:
-        """Compare two flat parts, and let the drain have the numbers; without elements do nothing.
-
-        ``finite``: whether each parameter's gradient was.  ``kept``: what error feedback keeps of
-        the unit.
-        """
-        lengths = [piece.numel for piece in self.pieces]
-        if any(lengths):
-            result, reference = self._unpadded(result.detach()), self._unpadded(reference)
-            found = compared(result, reference, lengths, kept)
-            if finite is not None:
-                found["finite"] = finite
-            self.push(sink, **found)
-
-    def _unpadded(self, flat: torch.Tensor) -> torch.Tensor:
-        """Return a part without the padding behind its parameters."""
-        if all(piece.numel == piece.padded for piece in self.pieces):
-            return flat
-        padded = flat.split([piece.padded for piece in self.pieces])
-        return torch.cat(
-            [part[: piece.numel] for part, piece in zip(padded, self.pieces, strict=True)]
-        )
-
-
-def _pieces(shares: Sequence[Share], numel: int, unit: str) -> Sequence[Share]:
-    """Return what a part of ``numel`` elements is made of, as far as its length tells.
-
-    Gradients are of those that are trained.  Otherwise it is one piece, called as the unit.
-    """
-    trained = [share for share in shares if share.is_trained]
-    for candidates in (shares, trained):
-        if sum(share.padded for share in candidates) == numel:
-            return candidates
-    return [Share(unit, numel, numel, is_trained=True)]
 
 
 def _comes_again(call: BucketCall) -> bool:
