@@ -64,8 +64,8 @@ class TracedAllGather(_TracedCollective):
         self._hook = hook
 
     def leave(self) -> None:
-        """Take note that the unit is traced from here no more."""
-        self._stamps.leave()
+        """End the step under way: the unit is traced from here no more."""
+        self._stamps.model.leave()
 
     def __call__(
         self,

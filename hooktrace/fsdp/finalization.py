@@ -27,11 +27,6 @@ def hear_of_finalization(modules: Iterable[nn.Module], steps: ShardedModel) -> N
     _listen()
 
 
-def _of(module: nn.Module) -> ShardedModel | None:
-    known = _steps.get(module)
-    return None if known is None else known()
-
-
 @functools.cache
 def _listen() -> None:
     """Have FSDP's modules tell; once a process."""
@@ -43,7 +38,8 @@ def _listen() -> None:
     @functools.wraps(finalize)
     def heard(self: Any, *, async_op: bool = False) -> Any:
         # Called of a root; what is traced may be a part of it.
-        traced = {steps for module in self.modules() if (steps := _of(module)) is not None}
+        known = [_steps[module]() for module in self.modules() if module in _steps]
+        traced = {steps for steps in known if steps is not None}
         for steps in traced:
             steps.is_finalizing = True
         try:

@@ -156,7 +156,7 @@ class CastReduceScatter(ScatterHook):
 
     def __init__(self, dtype: torch.dtype, name: str, *, error_feedback: bool = False) -> None:
         self._dtype = dtype
-        self.name = name
+        self.name = f"{name}(error_feedback=True)" if error_feedback else name
         self._lost = {} if error_feedback else None
 
     def steps(self, reduction: Reduction) -> Steps:
@@ -260,11 +260,9 @@ class Fp8AllGather(GatherHook):
 
 def fp16_reduce_scatter(*, error_feedback: bool = False) -> ScatterHook:
     """Return a hook that sends gradients as float16."""
-    name = "fp16_reduce_scatter" + ("(error_feedback=True)" if error_feedback else "")
-    return CastReduceScatter(torch.float16, name, error_feedback=error_feedback)
+    return CastReduceScatter(torch.float16, "fp16_reduce_scatter", error_feedback=error_feedback)
 
 
 def bf16_reduce_scatter(*, error_feedback: bool = False) -> ScatterHook:
     """Return a hook that sends gradients as bfloat16, with float32's range."""
-    name = "bf16_reduce_scatter" + ("(error_feedback=True)" if error_feedback else "")
-    return CastReduceScatter(torch.bfloat16, name, error_feedback=error_feedback)
+    return CastReduceScatter(torch.bfloat16, "bf16_reduce_scatter", error_feedback=error_feedback)

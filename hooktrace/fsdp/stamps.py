@@ -31,7 +31,7 @@ class Stamps:
         tracer: Tracer,
         probe: UnitProbe | None = None,
     ) -> None:
-        self._model = model
+        self.model = model
         self.unit = unit
         self._tracer = tracer
         self.probe = probe
@@ -63,21 +63,21 @@ class Stamps:
             if not tracer.started and tracer.state is RECORDING:
                 tracer.start()  # before the stamp: the collective has not begun
             ready = self.clock() if ready is None else ready
-            if not self._model.takes(self.unit, collective):
+            if not self.model.takes(self.unit, collective):
                 return None
             if tracer.state is not RECORDING:
-                self._model.miss()
+                self.model.miss()
                 return None
-            return self._model.begin(self.unit, payload, ready, group)
+            return self.model.begin(self.unit, payload, ready, group)
         except Exception as error:  # of a clock, a device: this collective goes on untraced
-            self._model.miss()
+            self.model.miss()
             tracer.push(Loss.of_stamps(error))
             return None
 
     def pass_over(self, collective: UnitCollective) -> None:
         """Count a call that is not recorded."""
-        if self._model.takes(self.unit, collective):
-            self._model.miss()
+        if self.model.takes(self.unit, collective):
+            self.model.miss()
 
     def run(
         self,
@@ -94,8 +94,8 @@ class Stamps:
         except BaseException:
             if look is not None:
                 look.abandon()
-            self._model.miss()
-            self._model.end_step()
+            self.model.miss()
+            self.model.end_step()
             raise
         if result is not into:
             into.copy_(result)
@@ -115,17 +115,13 @@ class Stamps:
 
     def expect(self, slot: BucketSlot, ready: int) -> None:
         """Have it known that FSDP is in a collective of its own, as in the last one of a slot."""
-        call = self._model.expect(slot, ready)
+        call = self.model.expect(slot, ready)
         if slot.collective is not None:
             call.issued(slot.collective)
-
-    def leave(self) -> None:
-        """End the step under way: the unit is not recorded from here any more."""
-        self._model.leave()
 
     def fail(self, call: BucketCall | None, stage: str, error: BaseException) -> None:
         """Take note that a collective raised: the step ends here, for whatever caught it."""
         if call is not None:
             call.failed(stage, error)
-        self._model.miss()
-        self._model.end_step()
+        self.model.miss()
+        self.model.end_step()

@@ -150,10 +150,9 @@ class WatchedWaits(_Watch):
 
     def reduced(self) -> BucketCall | None:
         """Return the reduce-scatter that the group has just begun; FSDP may wait for it next."""
-        scattered = self._waits.last(self._unit, "reduce_scatter")
         if self._goes_on:
-            self._waits.before(scattered, self._waits.last(self._unit, "all_reduce"))
-        return scattered
+            self._reduces_again()
+        return self._waits.last(self._unit, "reduce_scatter")
 
     def waits_for(self, call: BucketCall) -> None:
         """Take note that FSDP is about to wait for a call."""
@@ -178,7 +177,7 @@ class WatchedWaits(_Watch):
     def _finalizes(self) -> None:
         if not _STATES_END:
             self._all_reduced(self._group.comm_ctx)
-        self._waits.before(self._waits.last(self._unit, "all_gather"))
+        self._unshards()
 
 
 class WatchedEnds(_Watch):

@@ -153,7 +153,7 @@ class TracedModel:
     def reduce_by(self, hook: ScatterHook | None) -> None:
         """Have another hook reduce gradients from now on, ``None``: FSDP's own reduce-scatter."""
         for unit in self._units:
-            unit.reduce_by(hook)
+            unit.scatter.hook = hook
 
     def remove(self) -> None:
         """Give the model back the collectives that it had before; the step under way ends here."""

@@ -32,7 +32,10 @@ class Hooks(NamedTuple):
 
 
 class TracedUnit:
-    """A parameter group and what it communicates with while it is traced."""
+    """A parameter group and what it communicates with while it is traced.
+
+    ``scatter``: its reduce-scatter, whose hook may change between steps.
+    """
 
     def __init__(
         self, group: ParameterGroup, stamps: Stamps, hooks: Hooks, waits: UnitWaits | None
@@ -44,9 +47,9 @@ class TracedUnit:
         if group.replicas is not None or theirs is not None:
             reduction = ReplicaReduction(theirs, stamps, group.replicas, group.will_call)
             over = None if group.replicas is None else reduction.begins
-        self._scatter = TracedReduceScatter(scatter, stamps, over, hooks.reduce_scatter)
+        self.scatter = TracedReduceScatter(scatter, stamps, over, hooks.reduce_scatter)
         gather = TracedAllGather(gather, stamps, hooks.all_gather)
-        self._ours = group.comms = Comms(gather, self._scatter, reduction)
+        self._ours = group.comms = Comms(gather, self.scatter, reduction)
         self._waits = watched(group, waits)
 
     @property
@@ -59,10 +62,6 @@ class TracedUnit:
         """Whether the group was traced again, which takes it from here."""
         now = self._group.comms.all_gather
         return now is not self._ours.all_gather and isinstance(now, TracedAllGather)
-
-    def reduce_by(self, hook: ScatterHook | None) -> None:
-        """Have another hook reduce its gradients, ``None``: the collective that it has."""
-        self._scatter.hook = hook
 
     def undo(self) -> None:
         """Give the group back what it had, but for what somebody else has set since."""
