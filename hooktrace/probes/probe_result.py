@@ -19,11 +19,11 @@ import torch
 from msgspec.structs import replace
 
 from ..records import AnomalyRecord, ErrorRecord, ParameterError, SkewRecord
+from ..records.anomalies import anomaly_kind
 from ..staging.backward import is_loss_scaled
 from ..staging.devices import EventPool, HostCopy
 from ..staging.slots import BucketSlot
 from ..staging.streams import keep_for_current_stream
-from .anomalies import anomaly_of
 from .compare import lengths_of, numbers
 
 if TYPE_CHECKING:
@@ -180,6 +180,38 @@ class StepChecksums:
         for index, sums in sorted(self.sums.items()):
             total += sums * (2 * index + 1)
         return total
+
+
+def anomaly_of(
+    slot: BucketSlot,
+    kind: str,
+    what: str,
+    *,
+    step: int,
+    time_ns: int,
+    stage: str = "hook",
+    parameter: str | None = None,
+) -> AnomalyRecord:
+    """Return the record of an anomaly, whose message says where, ``what``, and the kind's fix.
+
+    ``kind``: of ``records.anomalies``.  ``time_ns``: host ns.
+    """
+    place = f"bucket {slot.index}" if slot.unit is None else f"unit {slot.unit}"
+    said = anomaly_kind(kind).said(sharded=slot.unit is not None)
+    where = f"hook {slot.model.hook!r}, {place}, step {step}"
+    return AnomalyRecord(
+        kind=kind,
+        model=slot.model.name,
+        hook=slot.model.hook,
+        rebuild=slot.rebuild,
+        step=step,
+        bucket=slot.index,
+        stage=stage,
+        time_ns=time_ns,
+        message=f"{where}: {what}; {said.fix}",
+        parameter=parameter,
+        rank=slot.model.rank,
+    )
 
 
 def error_record(checked: ProbeResult) -> ErrorRecord | None:

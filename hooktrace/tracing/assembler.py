@@ -18,9 +18,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from operator import attrgetter
 
-from ..probes.anomalies import anomaly_of
 from ..probes.diagnosis import Diagnosis
-from ..probes.probe_result import Found, ProbeResult, error_record, skew_record
+from ..probes.probe_result import Found, ProbeResult, anomaly_of, error_record, skew_record
 from ..probes.skipped_steps import SkippedSteps
 from ..records import AnomalyRecord, BucketRecord, CompletedStep, ErrorRecord, StepRecord
 from ..records.anomalies import anomaly_kind
