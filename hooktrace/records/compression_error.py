@@ -50,7 +50,12 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     @property
     def vnmse(self) -> float | None:
         """The error as recent papers give it, |x - r|^2 / |r|^2; the square of ``relative_l2``."""
-        return None if self.relative_l2 is None else self.relative_l2**2
+        return vnmse(self.relative_l2)
+
+
+def vnmse(relative_l2: float | None) -> float | None:
+    """Return the square, which is infinite where it is too large for a number."""
+    return None if relative_l2 is None else relative_l2 * relative_l2
 
 
 def _restore_infinity(error: ErrorRecord | ParameterError) -> None:

@@ -98,6 +98,8 @@ class StagedRun(BucketCall):
                 self.issued(operation)
             return operation.start()
         except StopIteration as stop:
+            if stage == "wire":  # of an operation's own code: the hook has not ended
+                self.fail(stage, stop)
             result = stop.value
         except BaseException as error:
             self.fail(stage, error)
@@ -335,6 +337,8 @@ def run_synchronously(  # noqa: PLR0917  # what a run holds
                 streams.keep_across_yield(generator, state, operation, place, value)
             stage = "decompress"
     except StopIteration as stop:
+        if stage == "wire":  # of an operation's own code: the hook has not ended
+            raise_for(name, place, call, stage, stop)
         result = stop.value
     except BaseException as error:
         raise_for(name, place, call, stage, error)

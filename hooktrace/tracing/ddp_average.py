@@ -137,10 +137,11 @@ _averages: weakref.WeakKeyDictionary[Any, weakref.ref[DDPAverage]] = weakref.Wea
 """By model, whose reducer holds its average, unless another hook has taken the place."""
 
 
-@functools.cache
 def _hear_of_joins() -> None:
     """Have each model's average told how many ranks are left when DDP asks; once a process."""
     ask: Any = Join.notify_join_context
+    if getattr(ask, "tells_hooktrace", False):
+        return
 
     @functools.wraps(ask)
     def notify_join_context(joinable: Any) -> Any:
@@ -151,4 +152,6 @@ def _hear_of_joins() -> None:
             average.joined(work)
         return work
 
+    # Whoever wraps this one with functools.wraps takes it along.
+    notify_join_context.tells_hooktrace = True  # type: ignore[attr-defined]
     Join.notify_join_context = staticmethod(notify_join_context)  # type: ignore[method-assign]

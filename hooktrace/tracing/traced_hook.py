@@ -401,20 +401,20 @@ class HookNotices:
         tracer, hook = self._tracer, self._layout.hook
         if not tracer.recording:
             return
-        tracer.start()
         last = self._layout.models[-1] if self._layout.models else None
         step = max(last.first_step, last.step) if last else tracer.first_step
         message = f"hook {hook!r} of {self._model} {what}; {anomaly_kind(kind).fix}"
         try:
-            now = tracer.clock()
+            tracer.start()
+            anomaly = AnomalyRecord(
+                kind=kind, model=self._model, hook=hook, rebuild=last.rebuild if last else 0,
+                step=step, bucket=-1, stage="hook", time_ns=tracer.clock(), rank=current_rank(),
+                message=message,
+            )  # fmt: skip
         except Exception as error:  # in a backward pass, which it would fail
             tracer.push(Loss.of_stamps(error))
-            return
-        anomaly = AnomalyRecord(
-            kind=kind, model=self._model, hook=hook, rebuild=last.rebuild if last else 0, step=step,
-            bucket=-1, stage="hook", time_ns=now, rank=current_rank(), message=message,
-        )  # fmt: skip
-        tracer.push(anomaly)
+        else:
+            tracer.push(anomaly)
 
 
 class _PassCounter:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from hooktrace.analysis.document.terminal import show
-from hooktrace.analysis.run.bootstrap import Floats
+from hooktrace.analysis.run.columns import Floats
 from hooktrace.commands.tune import job, run
 from hooktrace.commands.tune.job import run_job, why_of
 from hooktrace.commands.tune.measure import Setting, Start, against, recorded, settings
@@ -348,7 +348,7 @@ def test_what_is_faster_in_one_start_has_to_be_so_in_a_second(
     assert tuning.run()
     assert caps[:4] == [None, None, 1.0, 1.0]
     assert sentence(tuning.tuned()).startswith(says)
-    assert "bucket_cap_mb=50 was not tried: it makes no other buckets." in tuning.notes
+    assert "bucket_cap_mb=50 was not tried: it makes the same buckets as another." in tuning.notes
 
 
 def test_the_last_start_makes_its_turns_of_slow_steps_too(

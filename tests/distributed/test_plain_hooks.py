@@ -270,8 +270,8 @@ def test_groups_keep_one_hook_that_keeps_nothing(rank: int) -> None:
     assert ([one() for one in gone], went_on, alive()) == ([None] * 6, True, None)
 
 
-def _held() -> int:
-    return sum(isinstance(one, group_hooks.SeenCollective) for one in gc.get_objects())
+def _seen() -> list[group_hooks.SeenCollective]:
+    return [one for one in gc.get_objects() if isinstance(one, group_hooks.SeenCollective)]
 
 
 @on(2)
@@ -279,6 +279,11 @@ def test_nothing_is_kept_of_calls_that_have_ended(rank: int) -> None:
     """But the last one of each bucket, before and after DDP has rebuilt them."""
     ddp = make_ddp(CAP_MB)
     gc.collect()
+    others = {id(one): one for one in _seen()}  # of models that ranks had before
+
+    def held() -> int:
+        return sum(id(one) not in others for one in _seen())
+
     gc.disable()
     try:
         with Tracer(error_every=0) as tracer:
@@ -288,11 +293,11 @@ def test_nothing_is_kept_of_calls_that_have_ended(rank: int) -> None:
             tracer.flush()
             buckets = tracer.steps()[-1].bucket_count
             # gloo's workers let go of the last ones when they come to it.
-            is_so = wait_for(lambda: _held() <= 2 * buckets)
+            is_so = wait_for(lambda: held() <= 2 * buckets)
     finally:
         gc.enable()
     dist.barrier()
-    assert is_so, _held()
+    assert is_so, held()
 
 
 @on(2)

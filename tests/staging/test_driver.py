@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace import Tracer, staged, trace
+from hooktrace import HookError, Tracer, staged, trace
+from hooktrace.staging.driver import run_synchronously
 from hooktrace.staging.order import sequencer_of
 from hooktrace.testing import FakeBucket, FakeClock
 from tests.fakes import FakeOperation, plain
@@ -87,6 +88,39 @@ def test_a_clock_that_raises_costs_the_times_of_that_call(name: str, reading: in
         assert tracer.losses()["stamp_failed"] == 1
         assert tracer.buckets()[-1].stages[-1].name in {"future_wait", "decompress"}
         assert not sequencer_of(None)._busy
+
+
+class _Slips(FakeOperation):
+    """Asks an iterator that has ended, where ``at`` says."""
+
+    at = "start"
+
+    def start(self) -> Any:
+        return next(iter(())) if self.at == "start" else super().start()
+
+    def result(self, future: Any) -> torch.Tensor:
+        return next(iter(()))
+
+
+@pytest.mark.parametrize("at", ["start", "result"])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_stop_iteration_of_an_operation_s_does_not_end_the_hook(at: str, several: bool) -> None:
+    """Which has returned nothing yet: its error is the operation's."""
+    operation = _Slips(wire_bytes=4)
+    operation.at = at
+    operation.complete()
+
+    def slipping(state: Any, bucket: Any) -> Iterator[Any]:
+        if several:
+            yield _arrived()
+        yield operation
+        return bucket.buffer()
+
+    bucket = FakeBucket([torch.ones(4)], is_last=True)
+    with pytest.raises(Exception, match="stage wire: StopIteration"):
+        staged(multi_round=several)(slipping)(None, bucket).wait()
+    with pytest.raises(HookError, match="stage wire: StopIteration"):
+        run_synchronously("slipping", slipping(None, bucket), None, bucket, None, 4)
 
 
 def _failing(state: Any, bucket: Any) -> Iterator[Any]:

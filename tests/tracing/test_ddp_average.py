@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 from unittest import mock
 
 import pytest
 from torch import nn
+from torch.distributed.algorithms.join import Join
 
 from hooktrace.tracing.ddp_average import DDPAverage
 
@@ -20,3 +22,27 @@ def test_where_both_ways_give_the_same_bits_nothing_is_hooked(ranks: int, views:
     DDPAverage(ddp)
     parameters: Any = module.parameters()
     assert [one._post_accumulate_grad_hooks for one in parameters] == [None, None]
+
+
+def test_joins_are_heard_of_once_whoever_else_wraps_torchs_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And again where somebody's patch, which hooktrace had wrapped, is taken back."""
+    ddp: Any = mock.Mock(module=nn.Linear(2, 2), process_group=mock.Mock(size=lambda: 2))
+
+    def torchs(joinable: Any) -> None:
+        """Tell nobody."""
+
+    def heard() -> Any:
+        DDPAverage(ddp)
+        return Join.notify_join_context
+
+    monkeypatch.setattr(Join, "notify_join_context", staticmethod(torchs))
+    ours = heard()
+    assert ours is not torchs
+    theirs = functools.wraps(ours)(lambda _: None)
+    monkeypatch.setattr(Join, "notify_join_context", staticmethod(theirs))
+    assert heard() is theirs
+    unmarked = functools.wraps(torchs)(lambda _: None)
+    monkeypatch.setattr(Join, "notify_join_context", staticmethod(unmarked))
+    assert heard() is not unmarked

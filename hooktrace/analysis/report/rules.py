@@ -17,6 +17,7 @@ from math import ceil
 
 import numpy as np
 
+from ...records.compression_error import vnmse
 from ...records.hook_names import AVERAGES
 from ...records.units import bandwidth, listed, mb, milliseconds, ms, named_ranks, percent
 from ..run.order import LateRank, why_nobody
@@ -488,7 +489,7 @@ def error_is_large(model: ModelFacts) -> Iterator[Finding]:
         evidence.append(f"the worst parameter is {error.worst}")
     if error.has_feedback:
         evidence.append("error feedback sends what was lost with the next steps")
-    size = f"{error.p50:.3g} (vNMSE {error.p50**2:.2g})"
+    size = f"{error.p50:.3g} (vNMSE {vnmse(error.p50):.2g})"
     cosine = "" if error.cosine is None else f", cosine {error.cosine:.2g}"
     yield Finding(
         sentence=f"What {model.hook} makes of {whose} has relative error {size}{cosine}.",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records import STAGES as STAGE_NAMES
+from ...records import STAGES as STAGE_NAMES  # STAGES is a table here
 from .columns import UNKNOWN, Bools, Floats, Ints, StepColumns
 from .counts import COUNTS, reasons
 from .dense import known, known_middle, mean, spread

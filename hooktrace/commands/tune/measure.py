@@ -16,7 +16,8 @@ import msgspec
 import numpy as np
 
 from ...analysis.run import bootstrap, load
-from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, Floats, block_length, ratio_interval
+from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, block_length, ratio_interval
+from ...analysis.run.columns import Floats
 from ...analysis.run.dense import known_middle, settled_steps
 from ...analysis.run.source import of_step
 from ...integrations.tuning import OWN, folder_of
@@ -28,7 +29,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     ``ratio``: of the step over that of the job as it is, with the ends of its interval.
     ``exposed_ns``, ``wire_bytes``: medians.  ``error``: relative L2, the largest of a bucket.
-    ``peak_bytes``: of a device's memory, with the states of all hooks.
+    ``peak_bytes``: of the first rank's device memory, with the states of all hooks.
     ``starts``: of the job in which it had turns.
     """
 

@@ -160,25 +160,30 @@ class Tuning:
                 f"{needed_s:.0f} s, more than half of what is left of --minutes; ask for more "
                 "minutes, or for fewer --hooks"
             )
-        self._turns(hooks, None, self._left() / 2)
+        self._turns("in turns", hooks, None, self._left() / 2)
         turns = self.turned[0].turns
         slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
         best = sorted(turns.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
         others = caps_of(start.said["sizes"], own, start.said["limits"], self.caps)
-        self.notes += (
-            f"bucket_cap_mb={cap:g} was not tried: it makes no other buckets."
-            for cap in self.caps
-            if cap not in (*others, own)
-        )
+        if self.caps and not start.said["limits"]:
+            self.notes.append("--caps had no effect: a sharded model has no bucket_cap_mb.")
+        else:
+            self.notes += (
+                f"bucket_cap_mb={cap:g} was not tried: it makes the same buckets as another."
+                for cap in self.caps
+                if cap not in (*others, own)
+            )
         for done, cap in enumerate(others):
             # As long as what comes after it: the fastest once more, and the job as it is.
-            self._turns(best, cap, self._left() / (len(others) - done + 2))
+            seconds = self._left() / (len(others) - done + 2)
+            self._turns(f"in turns at bucket_cap_mb={cap:g}", best, cap, seconds)
         for _ in range(AGAIN):
             fastest = next(iter(self.tuned().faster), None)
             if fastest is None or fastest.starts > 1 or self._left() < SECONDS:
                 break
             again = None if fastest.cap == own else fastest.cap
-            self._turns([*({*best, fastest.hook} - {OWN})], again, self._left() / 2)
+            hooks = [*({*best, fastest.hook} - {OWN})]
+            self._turns("of the fastest, once more", hooks, again, self._left() / 2)
         least = max(SECONDS, start.step_s * TURN * (FEWEST + 2))
         last = self.start("the job as it is, once more", max(self._left(), least), is_last=True)
         self.plain.append(self._enough(last))
@@ -187,19 +192,18 @@ class Tuning:
     def _left(self) -> float:
         return self.end_s - time.monotonic()
 
-    def _turns(self, hooks: Sequence[str], cap: float | None, seconds: float) -> None:
-        """Have hooks take turns at a limit of bucket sizes.
+    def _turns(self, what: str, hooks: Sequence[str], cap: float | None, seconds: float) -> None:
+        """Have hooks take turns at a limit of bucket sizes; ``what``: the start is for.
 
         A hook in whose turn the job fails leaves the list, and the others are started again.
         Raises ``UsageError`` where none can, and nothing was measured before.
         """
         end, model = time.monotonic() + seconds, self.plain[0].said["number"]
-        at = "" if cap is None else f" at bucket_cap_mb={cap:g}"
         try:
             while True:
                 hooks = [one for one in hooks if one not in self.refused]
-                what, left = f"in turns{at}: {', '.join(hooks)}", end - time.monotonic()
-                start = self.start(what, left, model=model, hooks=hooks, cap=cap)
+                said, left = f"{what}: {', '.join(hooks)}", end - time.monotonic()
+                start = self.start(said, left, model=model, hooks=hooks, cap=cap)
                 self.refused |= start.said["refused"]
                 label = start.said["turns"][-1]
                 if label == OWN or not start.trouble or start.rounds >= FEWEST:
@@ -209,7 +213,7 @@ class Tuning:
         except UsageError as error:
             if not self.turned:
                 raise
-            self.notes.append(f"A start with turns{at} was not measured: {error}")
+            self.notes.append(f"A start {what} was not measured: {error}")
 
     def _enough(self, start: Start) -> Start:
         if start.rounds < FEWEST:

@@ -20,7 +20,7 @@ _COLUMNS = [
     Column("against as it is", "against as it is: with its 95 % interval"), Column("exposed"),
     Column("sent", "sent by a rank, in MB"),
     Column("error", "error: relative L2, the largest that was checked"),
-    Column("peak", "peak of a device's memory, in MB, with the states of all hooks", rank=1),
+    Column("peak", "peak of the first rank's device, in MB, with the states of all hooks", rank=1),
 ]  # fmt: skip
 
 
@@ -161,7 +161,8 @@ def _lines(won: Setting, tuned: Tuned) -> Iterator[str]:
     variables = []
     if won.cap != tuned.own_cap:
         variables.append(f"{BUCKET_CAP_MB.variable}={won.cap:g}")
-        yield f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g})"
+        no_list = "" if tuned.own_cap else "  # and no bucket_cap_mb_list"
+        yield f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g}){no_list}"
     if won.hook != OWN:
         variables.append(f"{HOOK.variable}={won.hook}")
         if tuned.own_hook:

@@ -1,5 +1,7 @@
 """The parent of this node: how it is found, what it tells, and how it is found again once lost.
 
+And how rank 0, which has none, begins as the hub.
+
     rank 0 --> the hub           others --meeting.py--> the hub, or the first one of their host
     connect, proofs --Hello--> Welcome | Goodbye     Ask, Notice --> the node     pings --> clock.py
     parent lost --> the hub where it was, or where the store has it by now

@@ -34,7 +34,8 @@ def _each_of(texts: Mapping[int, str], snapshot: Snapshot) -> Finding | None:
     """Return what is told of each of some ranks, and who else is behind; of whom "", nothing."""
     told = {rank: text for rank, text in texts.items() if text}
     others = [one.number for one in snapshot.behind if one.number not in told]
-    more = f" ({named_ranks(others)} not there either)" if others else ""
+    said = "has not come to it either" if len(others) == 1 else "have not come to it either"
+    more = f" ({named_ranks(others)} {said})" if others else ""
     return Finding(list(told), each(told) + more) if told else None
 
 
@@ -269,7 +270,8 @@ def torch_lists_fewer(snapshot: Snapshot) -> Finding | None:
 
 def _listed(snapshot: Snapshot, *verdicts: str) -> Finding | None:
     found = snapshot.comparison
-    text = f": {found.text}{_departures(snapshot)}"
+    departures = _departures(snapshot) if snapshot.front.unit else ""
+    text = f": {found.text}{departures}"
     return Finding(found.ranks, text) if found.verdict in verdicts else None
 
 

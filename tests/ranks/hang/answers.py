@@ -115,6 +115,13 @@ def in_unit(rank: int, one: CallInFlight | None = None, **more: Any) -> RankStat
     )
 
 
+def outside_of_units(rank: int, kind: str, **more: Any) -> RankStatus:
+    """In a collective of the script's own, beside a sharded model."""
+    main = thread(collective=kind)
+    one = model(step=STEP, bucket=5, unit=GATHER, order=7, **more)
+    return status(rank, one, main=main, **pending(12, kind))
+
+
 def past_units(rank: int, step: int = STEP, order: int = 9, **more: Any) -> RankStatus:
     where = thread("train.py:70 evaluate")
     return status(rank, model(step=step, bucket=40, unit=SCATTER, order=order, **more), main=where)
@@ -254,6 +261,12 @@ JOBS = {
     "pauses": job(*others(2), late(2, paused=True)),
     "pauses, and another is late": job(*others(1, 2), late(1), late(2, paused=True)),
     "many": job(*(waiting(rank) for rank in range(63)), late(63), late(64)),
+    "one died, and another is late": job(waiting(0), waiting(1), late(2), silent="gone"),
+    "in another collective, after a step in another order": job(
+        outside_of_units(0, "barrier"),
+        outside_of_units(1, "barrier", departure="as the 5th " + GATHER),
+        outside_of_units(2, "broadcast"),
+    ),
     "one that nobody knows": job(waiting(0), waiting(1), waiting(3)),
     "at a barrier, of another group": job(
         at_barrier(0),
