@@ -238,6 +238,9 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
     speaker, one = next(iter(waiting.items()))
     status = answered[speaker]
     model = max(status.models, key=lambda model: model.position, default=_NO_MODEL)
+    where = f"{one.kind} {at(status)}, at step {model.step},"
+    if comparison.verdict == "different":
+        where = f"different collectives, at step {model.step}"
     places: dict[int, Place] = dict.fromkeys(late, "behind")
     places |= dict.fromkeys(waiting, "waiting")
     return Snapshot(
@@ -249,7 +252,6 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
         ),
         last.silent,
         model.last_call_age_ns or 0,
-        f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {one.kind} "
-        f"{at(status)}, at step {model.step},",
+        f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {where}",
         {},
     )
