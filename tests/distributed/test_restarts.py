@@ -24,7 +24,8 @@ def test_what_is_aborted_starts_again_and_each_tracer_finds_its_own_ranks(tmp_pa
     code, said = call(launch, tmp_path)
     assert code == 0, said
     told = [line for line in said.splitlines() if "hooktrace ends rank" in line]
-    assert len(told) == 2
+    # Once one has ended, the launcher ends the other: on a busy machine before it says so.
+    assert len(told) == 2 or (told and "closing signal SIGTERM" in said)
     for line in told:
         waited = re.search(r"has waited ([0-9.]+) s on rank 0 for rank 1, which is in", line)
         assert waited, line
