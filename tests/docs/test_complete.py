@@ -63,6 +63,13 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert named == {*public, hooktrace.fsdp.trace}
 
 
+def test_every_public_name_has_an_example() -> None:
+    """In the reference's code, or in its own docstring."""
+    code = "".join(block.text for block in Page(REPOSITORY / "docs/reference/api.md").blocks)
+    names = [name for name in hooktrace.__all__ if not re.search(rf"\b{name}\b", code)]
+    assert [name for name in names if "::\n" not in getattr(hooktrace, name).__doc__] == []
+
+
 def test_every_option_is_documented() -> None:
     names = [name for c in COMMANDS.values() for option in c.params for name in option.opts]
     assert not [name for name in names if name.startswith("-") and f"`{name}`" not in DOCS]
