@@ -193,7 +193,7 @@ class Tuning:
         return self.end_s - time.monotonic()
 
     def _turns(self, what: str, hooks: Sequence[str], cap: float | None, seconds: float) -> None:
-        """Have hooks take turns at a limit of bucket sizes; ``what``: the start is for.
+        """Have hooks take turns at a limit of bucket sizes; ``what``: its purpose, in words.
 
         A hook in whose turn the job fails leaves the list, and the others are started again.
         Raises ``UsageError`` where none can, and nothing was measured before.
