@@ -24,6 +24,9 @@ logger = logging.getLogger("hooktrace")
 _LOGGED_STEPS = 50
 """Of which the logged numbers are medians: more would take long to count."""
 
+_FIRST_WAIT_S = 1.0
+"""At most, for the steps before the first log; later logs have what is in memory by then."""
+
 
 def trace(
     trainer: Any,
@@ -59,6 +62,7 @@ class TraceCallback(TrainerCallback):
         self._tracer: Tracer | None = None
         self._model: Any = lambda: None
         self._logging = False
+        self._waited = False
         self.traced: TracedHook | None = None
         """The traced hook of the last model."""
 
@@ -78,6 +82,7 @@ class TraceCallback(TrainerCallback):
             model=type(model.module).__name__,
         )  # fmt: skip
         self._model = weakref.ref(model)
+        self._waited = False
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Log the run's numbers where the trainer logs a loss."""
@@ -85,6 +90,10 @@ class TraceCallback(TrainerCallback):
         traced, tracer = self.traced, self._tracer
         if self._logging or traced is None or tracer is None or "loss" not in (logs or {}):
             return
+        if not self._waited:
+            # A short training is over before the export thread's first turn.
+            self._waited = True
+            tracer.flush(_FIRST_WAIT_S)
         self._logging = True
         try:
             for summary in tracer.summary(last=_LOGGED_STEPS, wait=False):
@@ -92,6 +101,7 @@ class TraceCallback(TrainerCallback):
                     trainer.log(numbers_of(summary))
         finally:
             self._logging = False
+            tracer.wake()
 
 
 def _refuse(model: Any, args: Any) -> None:
