@@ -48,7 +48,7 @@ _ROWS = 8
 _WARMUP_ROUNDS = 20
 _ROUNDS_A_DRAIN = 8
 _ASLEEP_S = 3600.0
-_BUDGET_US = 15.0
+_BUDGET_US = 12.0
 
 
 def sharded(*, quick: bool) -> Iterator[Row]:

@@ -4,7 +4,8 @@
 Processor time of all threads is steadier than the clock on a machine that others use.
 
 *Without a hook*: two models alike take turns in the same way: plain DDP, and what ``hooktrace run``
-makes of it, with record files.
+makes of it, with record files.  Per bucket: one rank and one model of 40 buckets of 16 KB, whose
+process group has hooktrace's functions in every other step; processor time of the training thread.
 
 *Checked*: one traced model, checked at every second step; a sample is the difference between such a
 step and the mean of its neighbours.  Spread over the 100 steps from one probe to the next, which is
@@ -15,18 +16,23 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import hooks
-from hooktrace.commands.bench.harness import Hook, linear_stack
+from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack
 from hooktrace.commands.bench.table import Row
 from hooktrace.integrations import models
+from hooktrace.staging.group_hooks import HOOK_ID, hooks_of
 from hooktrace.testing.ranks import run_ranks
-from hooktrace.tracing.trace import trace
+from hooktrace.tracing.trace import instrument, trace
 from hooktrace.tracing.tracer import Tracer, default_tracer
 
 from .harness import (
@@ -47,6 +53,9 @@ _PROBE_EVERY = 100
 
 _STEPS_BEFORE_PROBES = 17
 """In which the ranks agree to probe; then an even step comes second."""
+
+_BUCKETS, _STEPS_BEFORE = 40, 20
+"""Of the model without a hook, whose first steps are not timed."""
 
 
 def whole_step(*, quick: bool) -> Iterator[Row]:
@@ -69,8 +78,41 @@ def _model(hook: Hook | None) -> DistributedDataParallel:
 
 def without_a_hook(*, quick: bool) -> Iterator[Row]:
     """Yield what ``hooktrace run`` makes of a model without a hook, over DDP alone."""
+    (steps,) = run_ranks(1, _buckets_without_a_hook, 100 if quick else 800)
+    added = [(watched - alone) / _BUCKETS / 1e3 for watched, alone in steps]
+    yield Row("no hook: per bucket, on the training thread", added, "µs", budget=12)
     rounds, _ = run_ranks(2, _blocks_without_a_hook, 45.0 if quick else 240.0)
     yield from whole_step_rows("hooktrace run / DDP alone, no hook", rounds)
+
+
+def _buckets_without_a_hook(rounds: int) -> list[list[int]]:
+    """Return what a step took with the group's two functions and without, ns, in each round."""
+    model, data = linear_stack(64, _BUCKETS, None), torch.randn(8, 64)
+    group: Any = model.process_group
+
+    def step_ns(watched: bool) -> int:
+        if watched:
+            group.register_pre_hook(HOOK_ID, functions.before)
+            group.register_post_hook(HOOK_ID, functions.after)
+        began = time.thread_time_ns()
+        model(data).sum().backward()
+        took = time.thread_time_ns() - began
+        functions.take_off()
+        return took
+
+    with Tracer([], error_every=0, align_clocks=False, interval_s=3600.0) as tracer:
+        instrument(model, tracer=tracer)
+        functions = hooks_of(group)
+        functions.take_off()
+        turns = in_turns([partial(step_ns, True), partial(step_ns, False)])
+        found = []
+        for number, steps in enumerate(islice(turns, _STEPS_BEFORE + rounds)):
+            found.append(steps)
+            if number % 8 == 0:
+                tracer.flush()
+        if tracer.steps()[-1].bucket_count != _BUCKETS or tracer.losses():
+            raise RuntimeError("the model without a hook was not traced")
+    return found[_STEPS_BEFORE:]
 
 
 def _blocks_without_a_hook(seconds: float) -> list[list[Block]]:
