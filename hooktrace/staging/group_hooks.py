@@ -223,15 +223,16 @@ class GroupHooks:
     def after(self, args: Any) -> None:
         """Have the end of a collective stamped."""
         issued = self._issuing.pop(args.op_id, None)
+        if issued is None:
+            return
         if isinstance(issued, SeenCollective):
             issued.is_issued = True
             if not issued.has_end:
                 return
-        if issued is not None:
-            try:
-                _call_when_done(args.work.get_future(), issued)
-            except Exception as error:  # it has no future, or none that calls anybody
-                issued.has_no_future(error)
+        try:
+            _call_when_done(args.work.get_future(), issued)
+        except Exception as error:  # it has no future, or none that calls anybody
+            issued.has_no_future(error)
 
     def _runs_that_may_issue(self) -> list[PlainRun]:
         """Return those under way, but for those that use other groups alone."""

@@ -150,53 +150,51 @@ class HooklessModel:
         try:
             ready = self._clock()
             issuer = sys._getframe(2)  # below ``GroupHooks``
-            if issuer.f_code is not engine_code:
-                return self._meet_pythons(issuer, args, ready)
-            tensors = args.input_tensors
-            if len(tensors) != 1:
+            tensor = None
+            if issuer.f_code is engine_code:
+                tensors = args.input_tensors
+                if len(tensors) != 1:
+                    return None
+                tensor = tensors[0]
+                slot = self._by_place.get(tensor.data_ptr())
+                if (
+                    slot is None
+                    or slot.numel != tensor.numel()
+                    or (slot.index == 0 and not self._is_without_hook(self._ddp()))
+                ):
+                    slot = self._meet(tensor) if args.name == group_hooks.ALL_REDUCE else None
+            else:
+                slot = self._meet_pythons(issuer, args)
+            if slot is None:
                 return None
-            tensor = tensors[0]
-            slot = self._by_place.get(tensor.data_ptr())
-            if (
-                slot is None
-                or slot.numel != tensor.numel()
-                or (slot.index == 0 and not self._is_without_hook(self._ddp()))
-            ):
-                return self._meet(tensor, ready) if args.name == group_hooks.ALL_REDUCE else None
-            return self._begin(slot, tensor, ready)
+            tracer, model, index = self._tracer, slot.model, slot.index
+            # As ``model.enter`` does: each call costs a microsecond, caches cold.
+            step = model.step if index > model.last_index else model.step + 1
+            model.step, model.last_index = step, index
+            if tracer.state is not RECORDING:
+                return None
+            call = _new(OwnAllReduce)
+            call.slot = slot
+            call.step = step
+            call.ready = call.launched = call.issued_at = ready
+            call.collective = None
+            call.done = NOT_YET
+            call.recorder = tracer
+            call.in_ring = False
+            if tensor is None:
+                call.join_dummy = True
+            else:
+                if step >= self._next_look:
+                    self._look(call, tensor)
+                if slot.is_last:
+                    call.watch_backward()
+                    watch_after(self._waited)
+            call.operation = slot.collective
+            slot.last_call = call
+            return call
         except Exception as error:
             self._tracer.push(Loss.of_stamps(error))
             return None
-
-    def _begin(
-        self, slot: BucketSlot, tensor: torch.Tensor, ready: int, join_dummy: bool = False
-    ) -> OwnAllReduce | None:
-        """Count a bucket's call, and record it."""
-        tracer, model, index = self._tracer, slot.model, slot.index
-        # As ``model.enter`` does: each call costs a microsecond, caches cold.
-        step = model.step if index > model.last_index else model.step + 1
-        model.step, model.last_index = step, index
-        if tracer.state is not RECORDING:
-            return None
-        call = _new(OwnAllReduce)
-        call.slot = slot
-        call.step = step
-        call.ready = call.launched = call.issued_at = ready
-        call.collective = None
-        call.done = NOT_YET
-        call.recorder = tracer
-        call.in_ring = False
-        if join_dummy:
-            call.join_dummy = True
-        else:
-            if step >= self._next_look:
-                self._look(call, tensor)
-            if slot.is_last:
-                call.watch_backward()
-                watch_after(self._waited)
-        call.operation = slot.collective
-        slot.last_call = call
-        return call
 
     def _waited(self, failed: bool) -> None:
         """The pass is over, and DDP has waited: what has no stamp has arrived, just now."""
@@ -224,8 +222,8 @@ class HooklessModel:
         if slot.is_last:
             self._next_look = min(self._looks.next_after(call.step), self._others.next_step)
 
-    def _meet_pythons(self, issuer: FrameType, args: Any, ready: int) -> OwnAllReduce | None:
-        """Take note of a collective that Python issues, if it is DDP's: in ``join()``, of zeros."""
+    def _meet_pythons(self, issuer: FrameType, args: Any) -> BucketSlot | None:
+        """Return the bucket of a collective that Python issues: in ``join()`` DDP sends zeros."""
         ddp = self._ddp()
         if not self._is_without_hook(ddp):
             return None
@@ -233,13 +231,13 @@ class HooklessModel:
             (tensor,) = args.input_tensors
             slot = self._next()
             if (slot.numel, slot.torch_dtype) == (tensor.numel(), tensor.dtype):
-                return self._begin(slot, tensor, ready, join_dummy=True)
+                return slot
         elif args.name == group_hooks.ALL_REDUCE and current_pass() != -1:
             self._notices.called_untraced()  # of a compiled pass, it may be DDP's
         return None
 
-    def _meet(self, tensor: torch.Tensor, ready: int) -> OwnAllReduce | None:
-        """Record an all-reduce whose place is not known, if it is this model's."""
+    def _meet(self, tensor: torch.Tensor) -> BucketSlot | None:
+        """Return the bucket of an all-reduce whose place is not known, if it is this model's."""
         ddp: Any = self._ddp()
         if ddp is None or tensor.dtype not in self._dtypes or not self._is_of_a_gradient(ddp):
             return None
@@ -250,7 +248,7 @@ class HooklessModel:
         if (slot.numel, slot.torch_dtype) == (tensor.numel(), tensor.dtype):
             if not self._is_lazy:
                 self._by_place[tensor.data_ptr()] = slot
-            return self._begin(slot, tensor, ready)
+            return slot
         self._notices.called_untraced()
         return None
 
