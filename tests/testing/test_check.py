@@ -15,6 +15,7 @@ import torch
 
 import hooktrace
 from hooktrace.fsdp.hooks import ScatterHook
+from hooktrace.records import Transfer
 from hooktrace.records.errors import UsageError
 from hooktrace.testing.check import check_hook
 from hooktrace.testing.check.command import as_text
@@ -118,9 +119,9 @@ def test_what_16_bits_lose_of_gradients_that_cancel_is_explained(
 ) -> None:
     """Rounding is of each rank's own value, however small the average of all is."""
 
-    def call(place: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def call(place: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[Transfer]]:
         given = rows.view(ranks, ranks, -1)[:, place]
-        return reduce(torch.add, (given / ranks).to(dtype)).float(), given
+        return reduce(torch.add, (given / ranks).to(dtype)).float(), given, []
 
     for place, part in product(range(ranks), (1, 2)):
         reduced = partial(call, place)

@@ -3,7 +3,7 @@
     rows (ranks, numel) --DdpCall: a model, forward, backward--> its gradients, (numel,)
                         --FsdpCall: as FSDP calls it, flat----> this rank's part, or all parameters
 
-Both return with the result what each rank gave for it, (ranks, numel).
+Both return with the result what each rank gave for it, (ranks, numel), and what this rank sent.
 
 **DDP.**  The model's loss is the sum of p * g over all parameters p, whose gradient by p is g, on
 all ranks and for every dtype, NaN included.  So the average is known everywhere without any
@@ -33,6 +33,7 @@ from ...staging.driver import run_synchronously
 from ...tracing.trace import instrument
 from ...tracing.tracer import Tracer
 from .gradients import MANY, Shapes, Who, lengths_of_shapes
+from .listener import listening
 from .runs import Run
 
 if TYPE_CHECKING:
@@ -92,32 +93,25 @@ class DdpCall:
     def run(self, who: Who = "each") -> Run:
         """Return a run of the model."""
         size, lengths = self._context.size, lengths_of_shapes(self._shapes)
-        return Run(
-            self, who, self._shapes, lengths, size, float(size), self._dtype, sent=self._sent
-        )
+        return Run(self, who, self._shapes, lengths, size, float(size), self._dtype)
 
-    def _sent(self, first: int) -> tuple[list[Transfer], int]:
-        """Return what a staged hook has sent since a step, and of how many elements."""
-        self.tracer.flush()
-        buckets = [bucket for bucket in self.tracer.buckets() if bucket.step >= first]
-        known = [bucket for bucket in buckets if bucket.wire_bytes is not None]
-        sent = [transfer for bucket in known for transfer in bucket.transfers]
-        return sent, sum(bucket.numel for bucket in known)
-
-    def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Train one step and return its gradients, and all ranks' own ones."""
+    def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[Transfer]]:
+        """Train one step; return its gradients, all ranks' own ones, and what this rank sent."""
         self.ddp.zero_grad()
         lengths = lengths_of_shapes(self._shapes)
         parts = (rows[self._context.rank] / self._passes).split(lengths)
         given = [part if self._uses_all or part.any() else None for part in parts]
+        sent: list[Transfer] = []
         for place in range(self._passes):
             with nullcontext() if place == self._passes - 1 else self.ddp.no_sync():
-                self.ddp(given).backward()
+                loss = self.ddp(given)
+                with listening(sent):
+                    loss.backward()
         found = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
             for parameter in self.ddp.module.parts
         ]
-        return torch.cat([gradient.flatten().float() for gradient in found]), rows
+        return torch.cat([gradient.flatten().float() for gradient in found]), rows, sent
 
 
 class FsdpCall:
@@ -145,14 +139,16 @@ class FsdpCall:
         self._unit = run.name
         return run
 
-    def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[Transfer]]:
         """Return this rank's part of what is reduced, or all parameters that are gathered."""
-        result = self._called(rows, self._unit)
+        sent: list[Transfer] = []
+        with listening(sent):
+            result = self._called(rows, self._unit)
         if self._beside:
             self._called(torch.rand_like(rows) + 1, f"beside {self._unit}")
         if isinstance(self._hook, ScatterHook):
-            return result, rows.view(self._ranks, self._ranks, self._part)[:, self._rank]
-        return result, torch.block_diag(*rows)
+            return result, rows.view(self._ranks, self._ranks, self._part)[:, self._rank], sent
+        return result, torch.block_diag(*rows), sent
 
     def _called(self, rows: torch.Tensor, unit: str) -> torch.Tensor:
         group, hook, own = dist.group.WORLD, self._hook, rows[self._rank].clone()

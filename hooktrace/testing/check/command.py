@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections import Counter
@@ -133,4 +132,4 @@ def _numbers(result: CheckResult) -> list[str]:
         for error in (found.error, found.sum_error)
     ]
     ratio = "" if found.ratio is None else f"{found.ratio:.3g}"
-    return [*words, "nothing sent" if found.ratio == math.inf else ratio]
+    return [*words, ratio]

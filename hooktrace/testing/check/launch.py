@@ -22,8 +22,6 @@ from .spec import HookSpec
 
 _ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore",
-    # Collectives that torch remembers: of a hook of many small rounds 2000 are soon forgotten.
-    "TORCH_FR_BUFFER_SIZE": "16384",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }

@@ -110,7 +110,7 @@ class Context:
             is_right = flaw is None or anomaly_kind(flaw.kind).severity == "warn"
             self.result.loses = is_right and not all(run.is_fine for run in runs)
             if any(run.wire.bits is None for run in runs):
-                self.result.note = "what it sends is unknown, so how much it may lose is not judged"
+                self.result.note = "no sends were seen, so how much it may lose is not judged"
 
 
 def run_rank(

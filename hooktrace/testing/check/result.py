@@ -43,7 +43,7 @@ class Measured(NamedTuple):
 
     ``error``: median relative L2 error of a step against a lossless average.  ``sum_error``: that
     of the sum of all steps, which error feedback keeps small.  ``ratio``: gradient bytes over wire
-    bytes, inf if nothing was sent.
+    bytes.
     """
 
     error: float | None = None

@@ -13,25 +13,22 @@ divisor), and d what earlier steps still owe (the sum of all a - r so far):
 
 from __future__ import annotations
 
-import contextlib
 import math
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 
-from ...probes.wire import FlightRecorder, UnknownError
 from ...records import Transfer
 from .gradients import Shapes, Who, gradients, lengths_of_shapes
 from .result import Measured
 from .wire_format import NOT_KNOWN, WireFormat, format_of
 
-Call = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-"""A hook: of all ranks' gradients, (ranks, their numel), returns this rank's result, (numel,), and
-what each rank gave for it, (ranks, numel)."""
+Call = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, Sequence[Transfer]]]
+"""A hook: of all ranks' gradients, (ranks, their numel), returns this rank's result, (numel,), what
+each rank gave for it, (ranks, numel), and what this rank was seen to send."""
 
 _NOTHING = 1e-5
 """Of the largest step: a result below that stands for zeros."""
@@ -50,7 +47,7 @@ class Step:
 
     ``result``, ``average``, ``owed``: (numel,) float64, what came, what should have, and what
     earlier steps still owed.  ``size``: the norm of the mean of the ranks' absolute values, which
-    may be more than the average's.  ``began_ns``: on the wall clock.
+    may be more than the average's.  ``sent``: by this rank, as far as it was seen.
     """
 
     number: int
@@ -59,7 +56,7 @@ class Step:
     average: torch.Tensor
     owed: torch.Tensor
     size: float
-    began_ns: int
+    sent: Sequence[Transfer]
 
     @cached_property
     def norm(self) -> float:
@@ -90,8 +87,7 @@ class Run:
     ``call``: the hook.  ``who``: whose gradients are not zero.  ``shapes``: of what each rank
     gives.  ``lengths``: of the parameters in a result.  ``divisor``: of the sum over ``ranks``.
     ``dtype``: of the gradients.  ``more``: what else is particular.  ``wrong``: the kind of anomaly
-    that a wrong result is.  ``sent``: what of several rounds torch's recorder does not know: since
-    a step, and of how many gradient elements.
+    that a wrong result is.
     """
 
     call: Call
@@ -103,7 +99,6 @@ class Run:
     dtype: torch.dtype = torch.float32
     more: str = ""
     wrong: str = "wrong_gradients"
-    sent: Callable[[int], tuple[list[Transfer], int]] = lambda first: ([], 0)
     steps: list[Step] = field(default_factory=list)
     wire: WireFormat = NOT_KNOWN
 
@@ -116,9 +111,9 @@ class Run:
     def play(self, *phases: tuple[str, int]) -> None:
         """Call the hook with the gradients of some phases, and look at what it sends for them."""
         for phase in (name for name, count in phases for _ in range(count)):
-            began_ns, number = time.time_ns(), len(self.steps)
+            number = len(self.steps)
             rows = gradients(phase, number, self.shapes, self.ranks, self.who).to(self.dtype)
-            result, given = self.call(rows)
+            result, given, sent = self.call(rows)
             given = given.double() / self.divisor
             # To what float32 can hold, as the hook's result is.
             average, size = given.sum(0).float().double(), float(given.abs().sum(0).norm())
@@ -128,17 +123,11 @@ class Run:
                 owed = last.average + last.owed - last.result
                 # A hook had better lose that too.
                 owed = owed if owed.isfinite().all() else torch.zeros_like(owed)
-            step = Step(number, phase, result.double(), average, owed, size, began_ns)
+            step = Step(number, phase, result.double(), average, owed, size, sent)
             self.steps.append(step)
-        first = max(self.active[0].number, _REBUILT)
-        numel = sum(lengths_of_shapes(self.shapes)) * len(self.steps[first:])
-        issued = []
-        with contextlib.suppress(UnknownError):
-            issued = FlightRecorder().issued(self.steps[first].began_ns, time.time_ns())
-        transfers = [one.transfer for one in issued if one.transfer is not None]
-        if not 0 < len(transfers) == len(issued):
-            transfers, numel = self.sent(first)
-        self.wire = format_of(transfers, numel, self.ranks) if numel else NOT_KNOWN
+        late = self.steps[max(self.active[0].number, _REBUILT) :]
+        numel = sum(lengths_of_shapes(self.shapes)) * len(late)
+        self.wire = format_of([one for step in late for one in step.sent], numel, self.ranks)
 
     def of(self, *phases: str) -> list[Step]:
         """Return the steps of some phases."""
@@ -221,7 +210,7 @@ class Run:
         return Measured(
             error=statistics.median(distance(step.result, step.average) for step in steps),
             sum_error=distance(result, average),
-            ratio=None if bits is None else 32 / bits if bits else math.inf,
+            ratio=32 / bits if bits else None,
         )
 
 

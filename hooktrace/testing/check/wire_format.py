@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import torch
@@ -56,11 +56,13 @@ class WireFormat(NamedTuple):
 
 
 NOT_KNOWN: Final = WireFormat(0, "unknown", None)
-"""What is on the wire if neither torch nor hooktrace tells."""
+"""What is on the wire if nothing of it was seen."""
 
 
-def format_of(transfers: Iterable[Transfer], numel: int, ranks: int) -> WireFormat:
+def format_of(transfers: Sequence[Transfer], numel: int, ranks: int) -> WireFormat:
     """Return the format of what was sent for ``numel`` gradient elements, all steps together."""
+    if not transfers:
+        return NOT_KNOWN
     sent: Counter[tuple[str, str]] = Counter()
     for transfer in transfers:
         sent[transfer.dtype.partition("+")[0], transfer.collective] += transfer.wire_bytes

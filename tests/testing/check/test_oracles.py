@@ -44,22 +44,18 @@ def simulated(
 
 
 def _run_of(hook: Hook, who: Who, size: int, phases: Phases) -> Run:
-    buckets, sent = [Bucket(size, number) for number in range(8)], list[list[Transfer]]()
+    buckets = [Bucket(size, number) for number in range(8)]
 
-    def call(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def call(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[Transfer]]:
         parts = zip(buckets, rows.split(BUCKETS, 1), strict=True)
         result = torch.cat([hook(bucket, given) for bucket, given in parts])
-        sent.append([transfer for bucket in buckets for transfer in bucket.sent])
+        sent = [transfer for bucket in buckets for transfer in bucket.sent]
         for bucket in buckets:
             bucket.step += 1
             bucket.sent.clear()
-        return result, rows
+        return result, rows, sent
 
-    def known(first: int) -> tuple[list[Transfer], int]:
-        late = [transfer for of_step in sent[first:] for transfer in of_step]
-        return late, sum(LENGTHS) * len(sent[first:]) if late else 0
-
-    run = Run(call, who, MANY, LENGTHS, size, float(size), sent=known)
+    run = Run(call, who, MANY, LENGTHS, size, float(size))
     run.play(*phases)
     return run
 
