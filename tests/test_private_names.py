@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from hooktrace import Tracer
-from hooktrace.probes.wire import FlightRecorder, UnknownError
 from hooktrace.staging import backward, slots
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job
@@ -24,9 +22,7 @@ HOMES = {
     "_comm_hooks": "tracing/hookless.py",
     "_current_autograd_node": "staging/slots.py",
     "_current_graph_task_id": "staging/backward.py",
-    "_dump_fr_trace": "probes/wire.py",
     "_dump_fr_trace_json": "ranks/hang/collectives.py",
-    "_dump_nccl_trace": "probes/wire.py",
     "_dump_nccl_trace_json": "ranks/hang/collectives.py",
     "_engine_run_backward": "staging/backward.py",
     "_execution_engine": "staging/backward.py",
@@ -96,9 +92,3 @@ def test_without_the_engines_names_nothing_is_known_of_backward(
     with Tracer() as tracer:
         Job(tracer).step()
         assert len(tracer.steps()) == 1
-
-
-def test_without_a_flight_recorder_bytes_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._C, "_distributed_c10d", SimpleNamespace())
-    with pytest.raises(UnknownError, match="has no Flight Recorder"):
-        FlightRecorder().issued(0, 10)

@@ -1,8 +1,7 @@
 """Probes: what is looked at on some steps only, and what that says of the hook.
 
-In: a hook call that is about to begin (``CallStart``), and its future.  Out: ``ProbeResult`` and
-``WireSample`` for the ring, of which the drain makes an ``ErrorRecord``, a ``SkewRecord``, wire
-bytes and anomalies.
+In: a hook call that is about to begin (``CallStart``), and its future.  Out: ``ProbeResult`` for
+the ring, of which the drain makes an ``ErrorRecord``, a ``SkewRecord`` and anomalies.
 
     every hook call        step >= model.sample_step?           one comparison, else nothing
       step_sampler.py      which of these looks at this call:
@@ -12,8 +11,6 @@ bytes and anomalies.
           probe.py           clone -> lossless average on a group of its own --+
                              the hook itself ----------------------------------+--> compare.py
                              DDP gets the hook's result when both are there <--+
-        wire_sampler.py    which steps of a plain hook are looked up
-          wire.py          which collectives it issues
         other_sampler.py   in which steps the job's other collectives are seen
         debug_checks.py    finite values, memory held or changed, on every step
     drain

@@ -137,9 +137,9 @@ class BucketRecord(BucketFacts, frozen=True, kw_only=True, tag_field="kind", tag
 
     ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was
     there for DDP, and the hook had returned; of a bucket on a device this is only when the work was
-    enqueued, and the truth is in ``device``.  ``wire_bytes`` is ``None`` where it is unknown: of
-    plain hooks, but for sampled steps, whose buckets have ``sent``.  ``bus_bytes`` is payload size
-    times nccl-tests' bus factor.
+    enqueued, and the truth is in ``device``.  ``wire_bytes`` is ``None`` where it is unknown, as
+    of plain hooks before torch 2.14; ``sent``: what is known of a plain hook.  ``bus_bytes``
+    is payload size times nccl-tests' bus factor.
     ``join_dummy`` marks a call that DDP made under ``join()`` for a rank that has run out of data.
     ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
     ``checked`` marks a call in which hooktrace did work of its own that takes time (stage check).

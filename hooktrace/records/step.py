@@ -30,7 +30,7 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     ``complete`` is false when a bucket is missing or failed: the backward pass failed, or a record
     was lost.  ``checked`` is true when hooktrace itself looked at a bucket of the step, or began
     with the model: its times hold that.  ``sent``: what a plain
-    hook sent in a sampled step, also where its callbacks do not let one see which bucket sent what;
+    hook sent, where not each call's stages say it;
     ``sent_unknown``: why that is not known.  ``sharded``: of a model under FSDP2, whose step is all
     that was communicated up to the end of a backward pass that reduced gradients; ``exposed_ns`` is
     then how long training waited for its units, one by one, ``None`` where that is not known of

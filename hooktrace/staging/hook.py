@@ -48,7 +48,7 @@ class StagedHook:
     """A DDP communication hook made of a generator function; see ``staged``.
 
     Pickles by reference, like a function; one that a function made (``bind``, ``composed``) as the
-    call that made it.  ``has_plain``: it runs a hook inside of which only the future is seen.
+    call that made it.
     """
 
     __name__: str
@@ -61,7 +61,6 @@ class StagedHook:
         multi_round: MultiRound = False,
         floating: bool = False,
         local: bool = False,
-        has_plain: bool = False,
         has_effects: bool = False,
         check: StateCheck | None = None,
         ddp_name: str | None = None,
@@ -88,7 +87,6 @@ class StagedHook:
         self.multi_round = multi_round
         self.floating = floating
         self.local = local
-        self.has_plain = has_plain
         self.has_effects = has_effects
         self._check = check
         self._function = function
@@ -98,7 +96,7 @@ class StagedHook:
     @property
     def declared(self) -> dict[str, Any]:
         """What it says of itself, for hooks that are made of it."""
-        names = ("multi_round", "floating", "local", "has_plain", "has_effects")
+        names = ("multi_round", "floating", "local", "has_effects")
         return {name: getattr(self, name) for name in names} | {"check": self._check}
 
     def __reduce__(self) -> str | tuple[Callable[..., StagedHook], tuple[Any, ...]]:
@@ -301,7 +299,7 @@ def composed(
             f"{name} was given a hook that is traced already; "
             "trace the outermost hook: trace(wrapper(hook))"
         )
-    declared = hook.declared if isinstance(hook, StagedHook) else {"has_plain": True}
+    declared = hook.declared if isinstance(hook, StagedHook) else {}
     declared["floating"] = floating or declared.get("floating", False)
     declared["has_effects"] = has_effects or declared.get("has_effects", False)
     return StagedHook(function, name=name, made_by=made_by, **declared)

@@ -2,7 +2,7 @@
 
     BucketCall --StepGatherer--> steps --stage_times.py--> StepRecord, BucketRecords -----+--take-->
     ProbeResult, DebugResult --once their device has passed, in their order--> numbers    |
-    in the records of their step, skews, anomalies; WireSample: what plain hooks sent ---+
+    in the records of their step, skews, anomalies ---------------------------------------+
     AnomalyRecord --the first of its kind and bucket--------------------------------------+
     any other record --as it is-----------------------------------------------------------+
 
@@ -31,10 +31,10 @@ from ..staging.calls import NOT_YET, BucketCall, StepCalls, give_back
 from ..staging.slots import BucketSlot
 from .call_records import bucket_record, step_record
 from .export import LossLedger
+from .sent import sent_in_step
 from .stage_times import (
     CallTimes,
     QueueModel,
-    SentLookUp,
     collectives_of,
     device_times,
     have_passed,
@@ -169,7 +169,6 @@ class Assembler:
 
     def __init__(self, losses: LossLedger) -> None:
         self.losses = losses
-        self.sent = SentLookUp()
         self._steps = StepGatherer()
         self._queues = QueueModel()
         self._diagnosis = Diagnosis()
@@ -317,7 +316,7 @@ class Assembler:
         model = slot.model.name
         is_first = number - slot.model.first_step < _WARMUP_STEPS
         warmup = is_first and (rebuild == 0 or slot.unit is not None)
-        sent, errors = self.sent.of_step(calls), self._errors
+        sent, errors = sent_in_step(calls), self._errors
         record_of = partial(bucket_record, rebuild=rebuild, warmup=warmup)
         made: list[BucketRecord] = []
         for i, call in enumerate(calls):

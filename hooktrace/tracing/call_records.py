@@ -7,10 +7,10 @@ from typing import Literal, TypeVar
 
 from msgspec.structs import replace
 
-from ..probes.wire import Sent
 from ..records import BucketRecord, DeviceSpan, ErrorRecord, Stage, StepRecord
 from ..records.intervals import bus_bytes, exposed_ns, union_ns
 from ..staging.calls import BucketCall, Collective
+from .sent import Sent
 from .stage_times import CallTimes
 
 N = TypeVar("N", int, float)

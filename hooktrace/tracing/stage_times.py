@@ -1,9 +1,8 @@
-"""Where the time of calls went, in one clock: stages, queues, what units exposed, what was sent.
+"""Where the time of calls went, in one clock: stages, queues, what units exposed.
 
     BucketCall --host_times, device_times--> CallTimes, for the records
     collectives of a whole step --QueueModel--> when each began: others wait in the queue before
     spans of the calls that one wait is for, and its begin --exposed_of--> ns of each
-    a plain hook's calls of a sampled step --SentLookUp--> what they sent, or why it is not known
 
 The only module that reads a call's stamps, its rounds and its events.
 
@@ -18,7 +17,6 @@ time is counted twice.  The rest of a wait is of no call: FSDP copies and divide
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -26,20 +24,9 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import torch
 
-from ..probes.wire import (
-    Attribution,
-    CallWindow,
-    FlightRecorder,
-    UnknownError,
-    WireSample,
-    attribute,
-    summed,
-)
-from ..records import Transfer
 from ..records.intervals import fifo_starts
-from ..records.last_used import Bounded, LastUsed
-from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective, events_of, joined
-from ..staging.driver import PlainRun
+from ..records.last_used import LastUsed
+from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective, events_of
 
 
 def exposed_of(spans: Sequence[tuple[int, int]], wait: int) -> list[int]:
@@ -238,76 +225,3 @@ class QueueModel:
             start_of = dict(zip(relevant, starts, strict=True))
             for one, span in zip(queued, own, strict=True):
                 one.start = start_of[span]
-
-
-_KEPT = 4096
-"""Samples whose steps have not come, of which more are of steps that were lost."""
-
-_UNLISTED = (
-    "torch's Flight Recorder lists no collective of the hook; it does not list sends and receives "
-    "on gloo, so they cannot be told from a hook that sends nothing"
-)
-
-_UNSEEN = (
-    "torch's process groups tell of no collective of the hook: it sends nothing, or by other ways"
-)
-
-
-def _seen(calls: Sequence[BucketCall]) -> Attribution:
-    """Return what torch's process groups have told of a step's calls.
-
-    Raises ``UnknownError`` where they have not told all of one.
-    """
-    transfers: list[list[Transfer]] = []
-    for run in [call for call in calls if isinstance(call, PlainRun)]:
-        if run.in_doubt or not run.seen:
-            raise UnknownError(run.in_doubt or _UNSEEN)
-        seen = [one.collective for one in run.seen]
-        transfers.append(
-            [
-                Transfer(collective=kind, dtype=joined(dtype), wire_bytes=size)
-                for kind, size, dtype, _ in seen
-            ]
-        )
-    whole = summed(itertools.chain.from_iterable(transfers))
-    return Attribution([summed(of_call) for of_call in transfers], whole)
-
-
-class SentLookUp:
-    """Tells what plain hooks sent: as process groups have told with each call.
-
-    On older torch, of sampled steps only, by torch's Flight Recorder.
-    """
-
-    def __init__(self) -> None:
-        self._recorder = FlightRecorder()
-        self._samples: Bounded[tuple[str, int], WireSample] = Bounded(_KEPT)
-
-    def add(self, sample: WireSample) -> None:
-        """Take note that a step is to be looked up."""
-        self._samples[sample.model, sample.step] = sample
-
-    def of_step(self, calls: Sequence[BucketCall]) -> Attribution:
-        """Return what each call of a step sent, and all of them, where it is known."""
-        sample = self._samples.pop((calls[0].slot.model.name, calls[0].step), None)
-        nothing = Attribution([None] * len(calls), None)
-        if all(call.staged for call in calls):
-            return nothing
-        is_watched = all(isinstance(call, PlainRun) and call.is_watched for call in calls)
-        if sample is None and not is_watched:
-            return nothing
-        try:
-            return _seen(calls) if sample is None else self._look_up(calls, sample)
-        except UnknownError as error:
-            return nothing._replace(why=str(error))
-
-    def _look_up(self, calls: Sequence[BucketCall], sample: WireSample) -> Attribution:
-        windows = [CallWindow(call.ready, call.returned, call.done) for call in calls]
-        to_wall = sample.wall_ns - sample.host_ns
-        begin, end = min(w.ready for w in windows), max(w.done for w in windows)
-        device = calls[0].slot.device_type
-        issued = self._recorder.issued(begin + to_wall, end + to_wall, device)
-        found = attribute(issued, windows, sample)
-        if found.of_step == () and device == "cpu":
-            raise UnknownError(_UNLISTED)
-        return found

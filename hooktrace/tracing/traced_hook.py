@@ -32,7 +32,6 @@ from ..probes.device_group import trouble_with
 from ..probes.model import ModelProbes
 from ..probes.other_sampler import OtherSampler
 from ..probes.step_sampler import CallStart, Part, SampledCall, StepSampler
-from ..probes.wire_sampler import WireSampler
 from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
 from ..staging import group_hooks
@@ -285,9 +284,6 @@ class TracedHook:
             group_hooks.watch()
         every, debug = self._tracer.error_every, self._tracer.debug
         parts: list[Part | None] = []
-        # Of the collectives of a hook inside another one torch's groups do not tell whose they are.
-        if every and (self._staged.has_plain if self._staged else not group_hooks.available):
-            parts.append(WireSampler(every))
         if every and self._staged is None and group_hooks.available:
             parts.append(OtherSampler(every))
         # Numbers come from a device without waiting for it where it has events.

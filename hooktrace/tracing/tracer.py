@@ -92,8 +92,8 @@ class Tracer:
       counted.
     - ``keep_steps``: how many steps ``steps()`` can look back.
     - ``keep_buckets``: how many buckets ``buckets()`` can look back.
-    - ``error_every``: steps between two samples, of the compression error and of what plain hooks
-      send; 0 for none, and the same on all ranks.
+    - ``error_every``: steps between two samples, of the compression error and of collectives that
+      are none of DDP's; 0 for none, and the same on all ranks.
     - ``error_all_buckets``: sample all buckets of such a step, not one in turn.
     - ``debug``: look at every bucket of every step for NaN and inf, and for results that change
       after they were given; every call then takes much longer.

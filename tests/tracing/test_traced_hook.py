@@ -70,7 +70,7 @@ def test_what_is_sampled_of_a_model_is_decided_once_it_is_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At the first bucket of a step, by which the other ranks know it."""
-    monkeypatch.setattr(group_hooks, "available", False)
+    monkeypatch.setattr(group_hooks, "available", True)
     with Tracer(error_every=1, align_clocks=False) as tracer:
         job = Job(tracer, 2)
         tracer.recording = False

@@ -81,7 +81,7 @@ def _series(arrays: StepArrays) -> dict[str, Floats]:
         "exposed": exposed,
         "communication": communication,
         "wire": of_step(arrays.by_step("wire_in_flight")),
-        # Of a plain hook sampled steps alone tell.
+        # Of a plain hook some steps alone may tell.
         "wire_bytes": arrays.sent() if np.isnan(sent).all() else sent,
         "overlap": 1 - exposed / communication,
         "error": np.array([np.mean(of) for _, of in sorted(errors.items())], np.float64),

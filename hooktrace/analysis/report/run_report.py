@@ -78,10 +78,7 @@ def build_report(run: Run, *, model: str | None = None, path: str | None = None)
         models.append(ModelReport(facts, [*recorded(run, [name]), *findings(facts)], arrays))
         told = {of for track in run.tracks for of, _ in track.unknown_bytes}
         if facts.wire_bytes is None and name not in told:
-            lacking.append(
-                f"what {name} sends is not known: its hook is a plain one, and no step was sampled "
-                "(error_every)"
-            )
+            lacking.append(f"what {name} sends is not known: its hook is a plain one")
     lacking += (f"model {name}: {_why_unmeasured(run, name)}" for name in unsettled)
     of_none = [""] if model is None else []  # ranks that hung outside of all hooks, before any step
     return RunReport(run, path, models, recorded(run, [*unsettled, *of_none]), lacking)

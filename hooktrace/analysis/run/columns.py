@@ -193,7 +193,7 @@ class RankTrack:
 
     ``models``: (model, hook), in order of appearance.  ``facts``: what a bucket is in all its
     calls, by ``BucketColumns.facts``.  ``errors``, ``exceptions``: by row in ``buckets``.
-    ``unknown_bytes``: sampled steps of which it is not known what was sent, by model and reason.
+    ``unknown_bytes``: steps of which it is not known what was sent, by model and reason.
     ``records``: all else that the files hold: run, assignments, anomalies, clocks, skews, and what
     was skipped or lost.
     """

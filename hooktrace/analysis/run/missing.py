@@ -65,7 +65,7 @@ def _of_rank(track: RankTrack) -> Iterator[str]:
             "and nothing here is of them; pass a larger max_bytes to RecordFileExporter"
         )
     for (model, why), count in track.unknown_bytes.most_common(1):
-        yield f"what {model} sends is not known, in {count} sampled steps: {why}"
+        yield f"what {model} sends is not known, in {count} steps: {why}"
     if not records.closed:
         yield "the file has no end: the process was killed, or it still runs"
     if incomplete := track.steps.having("incomplete").sum():
