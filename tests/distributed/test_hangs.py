@@ -162,6 +162,53 @@ def died(rank: int) -> None:
     hang(rank, lambda: os.kill(os.getpid(), signal.SIGKILL), hook=met_elsewhere, state={})
 
 
+def raised(rank: int) -> None:
+    """Rank 1 raises, and stays where it handles that."""
+
+    def fail() -> None:
+        try:
+            raise ValueError("no data")
+        except ValueError:
+            for_ever()
+
+    hang(rank, fail)
+
+
+def missing_bucket(rank: int) -> None:
+    """The last layer of rank 1 takes no part in the loss, and rank 1 goes on."""
+    ddp = steps_until(rank)
+    if rank == LATE:
+        ddp.module[0].register_forward_hook(lambda module, inputs, output: output.detach())
+    backward(ddp, rank, HANGS_AT)
+    for_ever()
+
+
+def different_order(rank: int) -> None:
+    """Rank 1 has the second model's backward pass first; each model has a group of its own."""
+    first = steps_until(rank)
+    (tracer,) = open_tracers
+    group = dist.new_group()
+    second = make_ddp(process_group=group)
+    second.register_comm_hook(group, trace(hooks.allreduce_hook, tracer=tracer))
+    for ddp in (second, first, second):
+        backward(ddp, rank, 0)
+    time.sleep(0.5)
+    for ddp in (second, first) if rank == LATE else (first, second):
+        backward(ddp, rank, HANGS_AT)
+    for_ever()
+
+
+def lost_future(state: list[int], bucket: Any) -> Any:
+    """Return a future that nobody completes, once the ranks have met."""
+    state.append(bucket.index())
+    return hooks.allreduce_hook(None, bucket) if len(state) <= 30 else torch.futures.Future()
+
+
+def never_completed(rank: int) -> None:
+    """A plain hook loses a future, on all ranks."""
+    hang(rank, nothing, hook=lost_future, state=[])
+
+
 @hooktrace.staged
 def on_some_ranks(state: list[int], bucket: Any) -> Iterator[Any]:
     """Leave a collective out on rank 1, once the ranks have met."""
@@ -231,6 +278,11 @@ KINDS: dict[Scenario, Kind] = {
     uneven_inputs: Kind("uneven_inputs", "which ends its training in `test_hangs"),
     interpreter_held: Kind("interpreter_held", "answers nothing, although its process"),
     some_ranks_only: Kind("some_ranks_only", "which rank 1 has not issued", None),
+    raised: Kind("raised", "for rank 1, which raised ValueError: no data at test_hangs.py:"),
+    missing_bucket: Kind("missing_bucket", "and went on: it is in `test_hangs.py:"),
+    # Each waits for the other; who waited longer is told.
+    different_order: Kind("different_order", " has not come to; run the models in the same", None),
+    never_completed: Kind("never_completed", "the hook has returned there", None),
     # The threads whose callbacks wait are named, by where in torch's hook they do.
     waits_in_callback: Kind("waits_in_callback", "of native code in `powerSGD_hook.py:", None, 3),
 }
