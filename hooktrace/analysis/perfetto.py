@@ -6,9 +6,7 @@
 index has a row of its own, its stages nested in it, and the steps have a row with the exposed time
 nested at the end.  Of a sharded model each kind of collective has a row, with a slice a unit; what
 is exposed is among the slices' arguments, since training waits at each.  Below all models are
-hangs, and the other collectives of sampled steps.  The calls of one bucket in one step are tied by
-a flow, from the rank that is ready first to the one that is ready last, so that the length of the
-arrows is the wait; buckets on devices are not tied.  A rank whose clock nobody measured says so.
+hangs, and the other collectives of sampled steps.  A rank whose clock nobody measured says so.
 
 Perfetto drops a slice that overlaps another one of its row without nesting; such a slice goes to a
 second row.  No more than a block of text is held, beside the columns of the run.
@@ -21,7 +19,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from io import BufferedWriter
 from math import inf
 from pathlib import Path
@@ -35,7 +32,7 @@ from rich.text import Text
 from ..records import UNIT_KINDS, Unit
 from ..records.units import named_ranks
 from .document.output import check_writable, writing
-from .run import COUNTS, REASONS, UNKNOWN, Ints, Run, bucket_keys, hangs, process_groups, reasons
+from .run import COUNTS, REASONS, UNKNOWN, Run, hangs, reasons
 from .run.files import progress_bar, read_run
 from .run.scene import Scene
 from .run.waits import PIECES
@@ -48,29 +45,19 @@ _ROWS_PER_OVERLAP = 1_000_000
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(slots=True)
-class Exported:
-    """What was written: ranks, slices (events with a duration) and arrows between two ranks."""
-
-    ranks: int = 0
-    slices: int = 0
-    arrows: int = 0
-
-
-def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None) -> Exported:
+def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None) -> int:
     """Write all ranks of a run as one file for Perfetto, compressed where ``out`` ends in ``.gz``.
 
-    ``progress`` is told after each rank how many bytes of text there are.  Raises ``OSError``.
+    Returns how many slices it has.  ``progress`` is told after each rank how many bytes of text
+    there are.  Raises ``OSError``.
     """
     scenes, info = [Scene(run, model) for model in run.model_names or [""]], run.info
-    arrows = [_arrows_of(scene) for scene in scenes]
-    found = Exported(len(run.tracks), arrows=sum(int((phase > 1).sum()) for phase, _ in arrows))
     other = {
         "run_id": info and info.run_id,
         "world_size": info and info.world_size,
         "ranks_with_unknown_clock": run.unaligned,
     }
-    separator = b"\n"
+    separator, slices = b"\n", 0
     with ExitStack() as stack:
         file: Any = stack.enter_context(out.open("wb"))
         if out.suffix == ".gz":
@@ -79,19 +66,19 @@ def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None
             file = stack.enter_context(BufferedWriter(zipped, _BLOCK))
 
         def emit(event: Event) -> None:
-            nonlocal separator
+            nonlocal separator, slices
             file.write(separator + _line(event))
             separator = b",\n"
-            found.slices += event["ph"] in "XB"
+            slices += event["ph"] in "XB"
 
         file.write(b'{"displayTimeUnit":"ms","otherData":%b,"traceEvents":[' % _line(other))
         origin = min(scene.first for scene in scenes)
         for i in range(len(run.tracks)):
-            _RankEvents(scenes, arrows, i, origin, emit).write()
+            _RankEvents(scenes, i, origin, emit).write()
             if progress is not None:
                 progress(file.tell())
         file.write(b"\n]}\n")
-    return found
+    return slices
 
 
 def _line(content: Event) -> bytes:
@@ -107,12 +94,11 @@ def run_export(path: str | os.PathLike[str], *, out: Path, rank: int | None = No
     run = read_run(path, rank)
     with writing(out), progress_bar() as bar:
         task = bar.add_task("writing", total=None)
-        exported = export(run, out, progress=lambda done: bar.update(task, completed=done))
-    how_many = "1 rank" if exported.ranks == 1 else f"{exported.ranks} ranks"
+        slices = export(run, out, progress=lambda done: bar.update(task, completed=done))
+    how_many = "1 rank" if len(run.tracks) == 1 else f"{len(run.tracks)} ranks"
     console.print(
-        f"{out}: {how_many}, {exported.slices:,} slices, {exported.arrows:,} arrows "
-        f"between ranks, {out.stat().st_size / 1e6:.1f} MB; open https://ui.perfetto.dev and drop "
-        "it there",
+        f"{out}: {how_many}, {slices:,} slices, {out.stat().st_size / 1e6:.1f} MB; open "
+        "https://ui.perfetto.dev and drop it there",
         soft_wrap=True,
     )
     if run.unaligned:
@@ -122,44 +108,13 @@ def run_export(path: str | os.PathLike[str], *, out: Path, rank: int | None = No
         )
 
 
-def _arrows_of(scene: Scene) -> tuple[Ints, Ints]:
-    """Return phase and flow of each of a scene's bars: its bucket's way through the ranks.
-
-    ``phase``: 0 where no other rank has the bucket or it has no length, else 1 on the rank that is
-    ready first, 3 on the last one, 2 between.  ``flow``: the same number for the same bucket of the
-    same step.  Of hybrid sharding only those ranks have it that are in the collective together, and
-    of a device nothing has: where its times stand to those of another one is not known.
-    """
-    bars = scene.bars
-    group = bars.gather(process_groups(scene.run).of)
-    # An arrow needs a slice of some length to hold on to: without one a bucket is by itself.
-    is_tied = (bars.end > bars.start) & (group != UNKNOWN) & ~bars.having("device")
-    key = np.where(is_tied, bucket_keys(bars.step, bars.bucket), -1 - np.arange(len(bars)))
-    # Of ranks that are ready at once the lower, in front, comes first.
-    order = np.lexsort((bars.start, group, key))
-    differs = (np.diff(key[order]) != 0) | (np.diff(group[order]) != 0)
-    opens, closes = np.append(True, differs)[: len(key)], np.append(differs, True)[: len(key)]
-    phase, flow = np.zeros_like(key), np.zeros_like(key)
-    phase[order] = np.where(opens & closes, 0, np.where(opens, 1, np.where(closes, 3, 2)))
-    flow[order] = np.cumsum(opens)
-    return phase, flow
-
-
 class _RankEvents:
-    """Events of the ``i``-th rank, in ns after ``origin``, each passed to ``emit``.
-
-    ``arrows``: of each scene what ``_arrows_of`` returns.
-    """
+    """Events of the ``i``-th rank, in ns after ``origin``, each passed to ``emit``."""
 
     def __init__(
-        self,
-        scenes: Sequence[Scene],
-        arrows: Sequence[tuple[Ints, Ints]],
-        i: int,
-        origin: int,
-        emit: Callable[[Event], object],
+        self, scenes: Sequence[Scene], i: int, origin: int, emit: Callable[[Event], object]
     ) -> None:
-        self._scenes, self._arrows, self._i, self._emit = scenes, arrows, i, emit
+        self._scenes, self._i, self._emit = scenes, i, emit
         self._run, self._origin = scenes[0].run, origin
         self._track, self._clock = self._run.ranks[i]
         self._zero = 0  # what is added to a time is ns after the first event
@@ -243,19 +198,17 @@ class _RankEvents:
                 self._counter(start, f"{name} busbw with waits", **{"GB/s": on_bus / busy})
 
     def _buckets(self, model: int, scene: Scene) -> None:
-        its, track = scene.bars.of_rank(self._i), self._track
-        bars, columns, units = scene.bars.at(its), track.buckets, [*scene.units, None]
+        bars, track = scene.bars.at(scene.bars.of_rank(self._i)), self._track
+        columns, units = track.buckets, [*scene.units, None]
         pieces = scene.pieces(bars)
         derived = track.stages.derived[pieces.row]
         stages = [*_rows(pieces.kind, pieces.start, pieces.end, pieces.waited, derived)]
-        phase, flow = (values[its] for values in self._arrows[model])
-        tied = phase, flow * len(self._scenes) + model
         ends = np.searchsorted(pieces.of, np.arange(len(bars)), "right")
         of_bars = bars.row, bars.start, bars.end, bars.step, bars.bucket, bars.unit
         sizes = columns.gradient_bytes, columns.wire_bytes, columns.exposed
         first = 0
-        for row, start, end, step, bucket, which, part, arrow, last, *of in _rows(
-            *of_bars, *tied, ends, *(column[bars.row] for column in sizes)
+        for row, start, end, step, bucket, which, last, *of in _rows(
+            *of_bars, ends, *(column[bars.row] for column in sizes)
         ):
             payload, sent, exposed = of
             unit = units[which]
@@ -265,10 +218,6 @@ class _RankEvents:
             size = "parameter_bytes" if is_gather else "gradient_bytes"
             args = {"step": step, size: payload, **_known(wire_bytes=sent, exposed_ns=exposed)}
             self._slice(tid, start, end, **named, args=args)
-            if part:
-                bind = {} if part == 1 else {"bp": "e"}
-                name = "same bucket" if unit is None else "same unit"
-                self._event("?stf"[part], start, cat="ranks", name=name, id=arrow, tid=tid, **bind)
             self._nested(stages[first:last], start, end, tid)
             first = last
             error = track.errors[row].relative_l2 if row in track.errors else None
@@ -279,8 +228,7 @@ class _RankEvents:
         self, stages: Iterable[tuple[int, int, int, int, bool]], start: int, end: int, tid: int
     ) -> None:
         """Emit a bucket's stages, cut to it and to what those before left: slices must nest."""
-        # An arrow binds to the innermost slice that is open: for one ns only the bucket is.
-        cursor = start + 1
+        cursor = start
         for kind, begun, until, waited, derived in stages:
             begin, finish = max(cursor, begun), min(end, until)
             if finish > begin:

@@ -286,7 +286,7 @@ def export(
     out: Annotated[Path, typer.Option(help="The file to write; .gz compresses it.")],
     rank: Annotated[int | None, typer.Option(help="Only this rank, not all.")] = None,
 ) -> None:
-    """Write one trace of all ranks for Perfetto, with arrows between the ranks of a bucket."""
+    """Write one trace of all ranks for Perfetto."""
     from ..analysis.perfetto import run_export
 
     run_export(run, out=out, rank=rank)

@@ -17,14 +17,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "B": {"tid": int, "ts": float, "cat": str, "args": dict},
     "C": {"ts": float, "cat": str, "args": dict},
     "i": {"tid": int, "ts": float, "cat": str, "s": str},
-    "s": {"tid": int, "ts": float, "cat": str, "id": int},
-    "t": {"tid": int, "ts": float, "cat": str, "id": int, "bp": str},
-    "f": {"tid": int, "ts": float, "cat": str, "id": int, "bp": str},
 }
 _META = {"process_name", "process_sort_index", "process_labels", "thread_name", "thread_sort_index"}
-
-
-_STAGES = {"stage", "derived"}
 
 
 def _reject(word: str) -> None:
@@ -58,7 +52,6 @@ def validate(content: dict[str, Any]) -> list[Event]:
     assert {*rows, *open_rows} <= named, "a row without a name"
     for row in rows.values():
         _validate_nesting(row)
-    _validate_flows([e for e in events if e["ph"] in "stf"], rows)
     return events
 
 
@@ -73,8 +66,6 @@ def _validate_event(event: Event) -> None:
         assert event["name"] in _META, event
     if event["ph"] == "C":
         assert all(type(value) in {int, float} for value in event["args"].values()), event
-    if "bp" in event:
-        assert event["bp"] == "e"
 
 
 def _validate_nesting(row: list[Event]) -> None:
@@ -90,26 +81,3 @@ def _validate_nesting(row: list[Event]) -> None:
             open_until.pop()
         assert not open_until or end <= open_until[-1], ("overlaps", event)
         open_until.append(end)
-
-
-def _validate_flows(flows: list[Event], rows: dict[tuple[int, int], list[Event]]) -> None:
-    """Each flow starts once, ends once, goes forward in time, and each end is within a slice."""
-    spans: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-    for key, row in rows.items():
-        for e in row:
-            start, end = ns(e["ts"]), ns(e["ts"] + e["dur"])
-            if e["cat"] in ("bucket", "unit"):
-                spans[key][start] = max(end, spans[key].get(start, end))
-    within = {key: {ns(e["ts"]) for e in row if e["cat"] in _STAGES} for key, row in rows.items()}
-    by_id: dict[int, list[tuple[int, int, Event]]] = defaultdict(list)
-    for position, event in enumerate(flows):
-        at = ns(event["ts"])
-        assert spans[event["pid"], event["tid"]][at] > at, ("in no slice", event)
-        assert at not in within[event["pid"], event["tid"]], ("bound to a stage", event)
-        by_id[event["id"]].append((at, position, event))
-    for flow, parts in by_id.items():
-        phases = "".join(event["ph"] for _, _, event in sorted(parts, key=lambda part: part[:2]))
-        assert len(parts) >= 2
-        assert phases == "s" + "t" * (len(parts) - 2) + "f", (flow, phases)
-        assert len({(e["name"], e["cat"]) for _, _, e in parts}) == 1
-        assert len({e["pid"] for _, _, e in parts}) == len(parts), "an arrow within one rank"
