@@ -133,7 +133,7 @@ class _RankEvents:
             self._zero = scene.origin - self._origin
             self._steps(model, scene)
             self._buckets(model, scene)
-            self._marks(model, scene)
+            self._anomalies(scene)
         self._hangs()
         self._others()
 
@@ -238,18 +238,11 @@ class _RankEvents:
                 self._slice(tid, begin, finish, cat=cat, name=name)
                 cursor = finish
 
-    def _marks(self, model: int, scene: Scene) -> None:
+    def _anomalies(self, scene: Scene) -> None:
         for i, at, one in scene.anomalies:
             if i == self._i:
                 args = {"message": one.message, "step": one.step, "bucket": one.bucket}
                 self._mark(0, at, cat="anomaly", name=one.kind, args=args)
-        for i, at, layout in scene.assignments:
-            if i == self._i and self._tid(model) in self._ends:
-                what = "units" if scene.is_sharded else "bucket assignment"
-                name = f"{what}, rebuild {layout.rebuild}"
-                # The layout of a removed part may be older than all that is drawn.
-                start = max(at, -self._zero)
-                self._mark(self._tid(model), start, cat="assignment", name=name)
 
     def _hangs(self) -> None:
         """Emit the rank's part in each hang.

@@ -9,14 +9,13 @@ The tab and the Perfetto file draw it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from ...records import STAGES, AnomalyRecord, AssignmentRecord, Unit
+from ...records import STAGES, Unit
 from ...records.other import OtherCollective, OtherCollectives
 from .clock import RankClock
 from .columns import UNKNOWN, Floats, Ints, RankTrack, bucket_keys
@@ -42,8 +41,6 @@ _OPEN_SHARE = 0.1
 """Of the run that a hang without an end has at its end, at least, so that it can be seen."""
 _OPEN_NS = 1_000_000_000
 """The same of a run in which nothing else has happened."""
-
-_Record = TypeVar("_Record", AnomalyRecord, AssignmentRecord)
 
 
 def _placed(track: RankTrack, clock: RankClock) -> tuple[Ints, ...]:
@@ -77,7 +74,7 @@ class Scene:
       ``late_note``: why it names none.
     - ``bars``: the buckets that have times, or the collectives of a sharded model's ``units``,
       whose rows have ``titles``; both are empty of DDP's.
-    - ``anomalies``, ``assignments``: rank, time and record of each.
+    - ``anomalies``: rank, time and record of each.
     - ``calls``: the collectives that belong to no bucket, whichever model's step was sampled, with
       that step; ``others``: when they were in flight, for no time where no end is known, ``row``
       being the place in ``calls``.
@@ -119,8 +116,12 @@ class Scene:
             self.bars.flags[its] |= np.isin(own_keys, keys) * LATE
         lane, self.titles = lanes_of(self.bars, self.units)
         self.bars = replace(self.bars, lane=lane)
-        self.anomalies = self._moments([track.records.anomalies for track in run.tracks])
-        self.assignments = self._moments([track.records.assignments for track in run.tracks])
+        self.anomalies = [
+            (i, clock.at(one.time_ns) - self.origin, one)
+            for i, (track, clock) in enumerate(run.ranks)
+            for one in track.records.anomalies
+            if one.model == model
+        ]
         self.calls, self.others = self._other_calls()
 
     @property
@@ -230,14 +231,6 @@ class Scene:
             parts.append((len(calls) + np.arange(len(own)), *times))
             calls += own
         return calls, Spans.of(parts)
-
-    def _moments(self, of_ranks: Sequence[Sequence[_Record]]) -> list[tuple[int, int, _Record]]:
-        return [
-            (i, clock.at(one.time_ns) - self.origin, one)
-            for i, (clock, records) in enumerate(zip(self.run.clocks, of_ranks, strict=True))
-            for one in records
-            if one.model == self.model
-        ]
 
     @cached_property
     def hang_bars(self) -> list[tuple[int, Hang, int | None, bool]]:

@@ -24,7 +24,6 @@ from ..run import Ints
 from ..run.scene import LATE, Scene
 from ..run.spans import Bars, Spans
 from ..run.waits import PIECES, Pieces
-from .run_summary import assignment_text
 
 MAX_BARS = 2500
 """Single bars in a picture, all ranks together."""
@@ -33,7 +32,7 @@ MAX_BINS = 8000
 MAX_STEPS = 2000
 """Steps in a picture; beyond it there is room for none."""
 MAX_MARKS = 300
-"""Anomalies with rebuilds, hangs, and other collectives that a rank shows at once."""
+"""Anomalies, hangs, and other collectives that a rank shows at once."""
 _LEAST_SHARE = 0.005
 """Of a bin that is exposed, to be drawn."""
 _WAIT = PIECES.index("wait")
@@ -221,13 +220,7 @@ def _listed(look: Look, found: Iterable[tuple[int, dict[str, Any]]]) -> list[lis
 def _marks(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
     for rank, at, one in scene.anomalies:
         if look.t0 <= at <= look.t1:
-            of = {"step": one.step, "title": one.kind, "text": one.message}
-            yield rank, {"at": at, "kind": "anomaly", **of}
-    for rank, at, layout in scene.assignments:
-        if look.t0 <= at <= look.t1:
-            title, text = f"bucket assignment {layout.rebuild}", assignment_text(layout)
-            of = {"step": layout.step, "title": title, "text": text}
-            yield rank, {"at": at, "kind": "rebuild", **of}
+            yield rank, {"at": at, "step": one.step, "title": one.kind, "text": one.message}
 
 
 def _hangs(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:

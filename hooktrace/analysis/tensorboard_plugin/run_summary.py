@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ...records import AssignmentRecord
 from ...records.units import named_ranks, percent, time_text
 from ..run import UNKNOWN, Ints
 from ..run.columns import KEY_BITS
@@ -56,7 +55,6 @@ def lists_of(scene: Scene) -> dict[str, list[Row]]:
             *([{"note": scene.late_note}] if scene.late_note else []),
         ],
         "anomalies": [*wrong[:MAX_LISTED], *([{"note": f"and {more:,} more"}] if more > 0 else [])],
-        "rebuilds": [*_rebuilds(scene)][-MAX_LISTED:],
         "waiting": [*_waiting(scene)],
     }
 
@@ -174,32 +172,3 @@ def wrong_of(scene: Scene) -> Iterator[Row]:
             where = {"step": one.step, "rank": scene.numbers[place], "at": at}
             label = f"{one.kind.replace('_', ' ')}, step {one.step}, rank {where['rank']}"
             yield {"label": label, "value": "", "text": one.message, **where}
-
-
-def assignments_of(scene: Scene) -> list[tuple[int, AssignmentRecord]]:
-    """Return when each layout was, of the first rank that has any: the others do the same."""
-    return [(at, one) for rank, at, one in scene.assignments if rank == scene.assignments[0][0]]
-
-
-def _rebuilds(scene: Scene) -> Iterator[Row]:
-    noun = "collective" if scene.is_sharded else "bucket"
-    for at, layout in assignments_of(scene):
-        yield {
-            "label": f"bucket assignment {layout.rebuild}",
-            "value": f"{counted(len(layout.buckets), noun)}, step {layout.step}",
-            "text": assignment_text(layout),
-            "step": layout.step,
-            "at": at,
-        }
-
-
-def assignment_text(layout: AssignmentRecord) -> str:
-    """Return what a layout says, in a sentence."""
-    units = {entry.unit.name for entry in layout.buckets if entry.unit is not None}
-    if units:
-        return (
-            f"{len(layout.buckets)} different collectives of {len(units)} units have been met "
-            "since the run began"
-        )
-    parameters = sum(len(entry.parameters) for entry in layout.buckets)
-    return f"DDP made {len(layout.buckets)} buckets of {parameters} parameters"

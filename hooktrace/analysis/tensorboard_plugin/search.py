@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from ...records import AssignmentRecord
 from ..run.scene import Scene
 from .bucket_detail import shape_text
-from .run_summary import assignments_of, counted, wrong_of
+from .run_summary import counted, wrong_of
 
 MAX_RESULTS = 40
 _MAX_TEXT = 200
@@ -78,10 +79,17 @@ def _numbered(scene: Scene, number: int) -> Iterator[Result]:
             yield _result("rank", f"rank {number}", note, rank=number)
 
 
+def _layouts(scene: Scene) -> list[AssignmentRecord]:
+    """Return the layouts of the first rank that has any: the others do the same."""
+    of_ranks = (track.records.assignments for track in scene.tracks)
+    own = ([one for one in records if one.model == scene.model] for records in of_ranks)
+    return next(filter(None, own), [])
+
+
 def _parameters(scene: Scene) -> Iterator[Result]:
     """Yield those of the newest buckets first: they are what most steps have."""
     newer = None
-    for _, layout in reversed(assignments_of(scene)):
+    for layout in reversed(_layouts(scene)):
         last = None if newer is None else max(layout.step, newer.step - 1)
         until = "on" if last is None else f"to step {last}"
         for bucket in layout.buckets:
@@ -97,7 +105,7 @@ def _units(scene: Scene) -> Iterator[Result]:
     """Yield units, then their parameters."""
     steps = {"first": next(iter(scene.step_numbers.tolist()), 0), "last": None}
     parameters: dict[tuple[str, str], str] = {}
-    for entry in (entry for *_, layout in scene.assignments for entry in layout.buckets):
+    for entry in (entry for layout in _layouts(scene) for entry in layout.buckets):
         unit = entry.unit.name if entry.unit is not None else ""
         for one in entry.parameters:
             parameters[one.name, unit] = shape_text(one)

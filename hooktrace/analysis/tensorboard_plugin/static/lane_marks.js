@@ -37,18 +37,16 @@ export function drawLastReady(canvas, steps, y, counts) {
   }
 }
 
-// Diamonds of anomalies on top, squares of rebuilds at the bottom.
+// Diamonds of anomalies.
 export function drawMarks(canvas, { rank, marks }, y, counts) {
   const { context: c, theme, view, laneHeight } = canvas;
   const seen = marks.filter((mark) => view.sees(mark.at));
   counts.marks += seen.length;
   for (const mark of seen) {
-    const x = canvas.x(mark.at), isAnomaly = mark.kind === "anomaly";
-    const at = isAnomaly ? y + 7 : y + laneHeight - 7;
-    c.fillStyle = isAnomaly ? theme.bad : theme.muted;
+    const x = canvas.x(mark.at), at = y + 7;
+    c.fillStyle = theme.bad;
     c.fillRect(x - 0.5, y, 1, laneHeight);
-    if (isAnomaly) polygon(c, [x, at - 6], [x + 6, at], [x, at + 6], [x - 6, at]);
-    else c.fillRect(x - 4, at - 4, 8, 8);
+    polygon(c, [x, at - 6], [x + 6, at], [x, at + 6], [x - 6, at]);
     canvas.marksAt.push({ x, y: at, mark, rank });
   }
 }

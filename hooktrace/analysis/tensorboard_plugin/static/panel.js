@@ -7,8 +7,7 @@ const LISTS = [
   ["pinned", "Pinned bucket", true],
   ["waiting", "Straggler wait", true], ["slowest", "Slowest steps", true],
   ["exposed", "Most exposed steps", false], ["late", "Late ranks", true],
-  ["anomalies", "Anomalies", true], ["rebuilds", "Bucket assignments", false],
-  ["notes", "Notes", true],
+  ["anomalies", "Anomalies", true], ["notes", "Notes", true],
 ];
 
 export class Panel {
@@ -41,10 +40,8 @@ export class Panel {
   }
 
   tell({ lists }) {
-    const { data } = this.app;
     for (const [id, rows] of Object.entries(lists)) this.fill(id, rows.map((one) => this.row(one)));
-    this.title("pinned", `Pinned ${data.noun}`);
-    this.title("rebuilds", data.isSharded ? "Units" : "Bucket assignments");
+    this.title("pinned", `Pinned ${this.app.data.noun}`);
   }
 
   // A row that leads somewhere is a button: reached by keyboard too.
