@@ -16,7 +16,6 @@ from ...records.hook_names import how_to_see
 from ...records.units import mb
 from ..run.bootstrap import MEAN, MEDIAN, MIDDLE_HALF
 from ..run.parts import break_even
-from ..run.waits import ONE_RANK
 from . import sentence
 from .difference import Difference, Series, difference
 from .measure import TITLES, Grouping, Measures, RunFacts, grouping, step_table
@@ -178,7 +177,7 @@ def _limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
             f"{a.model} of {mb(a.gradient_bytes)} and {b.model} of {mb(b.gradient_bytes)} of "
             f"gradients are not the same model, so {alone}"
         )
-    elif unknown and not a.split_unknown == b.split_unknown == ONE_RANK:
+    elif unknown:
         yield (
             "wire is not split into straggler wait and transfer, because in "
             f"{unknown[0].name} {unknown[0].split_unknown}"

@@ -136,8 +136,8 @@ def _what_is_exposed(model: ModelFacts) -> Iterator[str]:
         return
     shares = [(sum(found.get(kind, 0.0) for kind in of) / total, what) for what, of in _PARTS]
     if model.split_unknown is not None:
-        what = "" if model.is_alone else ", of which it is not known what is waiting"
-        shares[:2] = [(shares[0][0] + shares[1][0], f"on the wire{what}")]
+        what = "on the wire, of which it is not known what is waiting"
+        shares[:2] = [(shares[0][0] + shares[1][0], what)]
     shares.sort(reverse=True)
     said = [f"{percent(share)} {what}" for share, what in shares if share >= LEAST_SHARE]
     yield f"of what is exposed, in the mean: {', '.join(said)}"

@@ -80,7 +80,7 @@ def _cells(model: ModelFacts) -> Iterator[_Cells]:
     yield from map(_stage, stages)
     about = "wait: straggler wait, the part of wire until the last rank is there, the mean"
     if model.wait_unknown is not None:
-        about = f"wait: {'none' if model.is_alone else 'not known'}, as {model.wait_unknown}"
+        about = f"wait: not known, as {model.wait_unknown}"
     yield _shown("wait_ns", about=about)
     whom = "waits for: who is last more often than by chance, and in which share of the steps"
     is_told = any(bucket.waits_for for bucket in model.buckets)

@@ -71,9 +71,6 @@ def ranks_within(tracks: Sequence[RankTrack], members: Members | None) -> list[i
     return [i for i, t in enumerate(tracks) if members is None or t.rank in range(*members)]
 
 
-ONE_RANK = "one rank waits for nobody"
-
-
 class Waited(NamedTuple):
     """``ns``: how long wire stages waited, from their start; ``last``: for whom.
 
@@ -97,11 +94,6 @@ class Waits:
     waited: list[Waited]
     why_no_clock: str | None
     why_unknown: str | None
-
-    @property
-    def why_missing(self) -> str | None:
-        """The same, but ``None`` in a job of one rank: there is nothing to be known."""
-        return None if self.why_unknown == ONE_RANK else self.why_unknown
 
     def by_bucket(self, i: int) -> Waited:
         """Return it of each of the ``i``-th rank's buckets, where it is known of all its stages.
@@ -228,9 +220,7 @@ def _why_unknown(run: Run, ours: list[int], model: str) -> str | None:
     if size is not None and size > len(run.tracks):
         count = f"{len(run.tracks)} of {size} ranks"
         return f"{count} have a file here, and the last one may be among the others"
-    if size == 1:
-        return ONE_RANK
-    if len(ours) < 2:
+    if len(ours) < 2 and not (ours and size == 1):  # the only rank of a job waits for nobody
         return f"the files have buckets of {'one rank alone' if ours else 'no rank'}"
     if not all((track.stages.name == _WIRE).any() for track in tracks):
         return "the collectives of a plain hook are not seen"

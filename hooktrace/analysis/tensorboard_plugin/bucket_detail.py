@@ -16,7 +16,7 @@ from ...records.units import exact_ms, named_ranks, size, time_text
 from ..run import FLAGS, UNKNOWN, RankTrack, delays
 from ..run.scene import Scene
 from ..run.spans import Bars
-from ..run.waits import ONE_RANK, PIECES
+from ..run.waits import PIECES
 from .runs import NotThereError
 
 MAX_NAMES = 40
@@ -180,8 +180,6 @@ class _Bucket:
             return None
         waits = self.scene.waits
         if (self.waited == UNKNOWN).any():
-            if waits.why_unknown == ONE_RANK:
-                return ONE_RANK
             why = waits.why_unknown or "its collective was not found on all ranks"
             return f"how much of it is waiting is not known, because {why}"
         if not self.waited.sum():

@@ -103,7 +103,7 @@ def picture(scene: Scene, look: Look) -> dict[str, Any]:
         "t1": t1,
         "bin_ns": bin_ns,
         "collectives": collectives(scene, single, pieces),
-        "wait_unknown": scene.waits.why_missing,
+        "wait_unknown": scene.waits.why_unknown,
         "ruler": _ruler(scene, look),
         "units": [
             {"name": one.name, "call": str(one), "repeat": one.repeat} for one in scene.units

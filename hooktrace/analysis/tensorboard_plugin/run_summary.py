@@ -64,8 +64,8 @@ def _waiting(scene: Scene) -> Iterator[Row]:
 
     Shares, since buckets overlap and all ranks wait at once: the sum is nobody's time.
     """
-    if scene.waits.why_missing is not None:
-        yield {"note": f"not known: {scene.waits.why_missing}"}
+    if scene.waits.why_unknown is not None:
+        yield {"note": f"not known: {scene.waits.why_unknown}"}
         return
     wait, wire = (float(scene.spent[KINDS.index(kind)].sum()) for kind in ("wait", "wire"))
     wire = wait + wire or 1.0
