@@ -1,7 +1,7 @@
 """``hooktrace hang``: what held a job up, from the files of the ranks that could still write.
 
     Run, its Hangs --document--> the sentence; who waits for whom, since when, what to do; stacks
-    Run --rank_ends--> RankEnd of each rank --behind--> who is behind the rank that came furthest
+    Run --rank_ends--> RankEnd of each rank: how far it came
 
 Where no hang was recorded the files' ends say how far each rank came, and nothing more is said.
 """
@@ -9,7 +9,7 @@ Where no hang was recorded the files' ends say how far each rank came, and nothi
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -22,11 +22,12 @@ from ..records.hang import called, hang_kind
 from ..records.units import named_ranks
 from .document.output import json_text
 from .document.terminal import show
-from .document.tree import Code, Heading, Node, Pairs, Text
+from .document.tree import Code, Heading, Items, Node, Pairs, Text
 from .run import Hang, RankTrack, Run, hangs
 from .run.files import read_run
+from .run.missing import missing_of_run
 
-SCHEMA = 1
+SCHEMA = 2
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
 NONE, LASTS, APART = 0, 1, 3
 """Exit codes: no hang, or it went on; a hang of which no end is known, or whose step broke off;
@@ -51,16 +52,13 @@ def run_hang(path: str | PathLike[str], *, stacks: bool = False, as_json: bool =
     if found:
         return LASTS if not all(one.went_on for one in found) else NONE
     ends = rank_ends(run)
-    return APART if behind(ends) and not all(end.closed for end in ends) else NONE
+    return APART if are_apart(ends) and not all(end.closed for end in ends) else NONE
 
 
 def hang_json(run: Run, found: list[Hang]) -> str:
     """Return the hangs and the ends of the files, as one JSON object with a newline at its end."""
-    ends = rank_ends(run)
     hung = [_content(one) for one in found]
-    return json_text(
-        {"schema": SCHEMA, "run": run.info, "hangs": hung, "ranks": ends, "behind": behind(ends)}
-    )
+    return json_text({"schema": SCHEMA, "run": run.info, "hangs": hung, "ranks": rank_ends(run)})
 
 
 def _content(hang: Hang) -> dict[str, object]:
@@ -101,18 +99,6 @@ class RankEnd(msgspec.Struct, frozen=True, kw_only=True):
     closed: bool
 
 
-class Behind(msgspec.Struct, frozen=True, kw_only=True):
-    """A model of which ``ranks`` ended after step ``step`` and others after ``furthest``.
-
-    ``step`` is ``None`` of ranks without a whole step of any model.
-    """
-
-    model: str
-    ranks: tuple[int, ...]
-    step: int | None
-    furthest: int
-
-
 def document(
     run: Run, found: Sequence[Hang], now_ns: int, *, stacks: bool = False
 ) -> Iterator[Node]:
@@ -131,16 +117,15 @@ def document(
         for stack in one.record.stacks if stacks else ():
             yield Text(f"rank {stack.rank} (pid {stack.pid} on {stack.host}, {stack.state})")
             yield Code(stack.text.splitlines())
-    rows = [*missing_rows(run)]
     if not found:
-        late, is_open = behind(ends), any(not end.closed for end in ends)
-        apart = "; ".join(map(_behind, late)) if is_open else ""
-        said = f", but its ranks' files end apart: {apart}" if apart else ""
+        is_apart, is_open = are_apart(ends), any(not end.closed for end in ends)
+        said = ", but its ranks' files end apart" if is_apart and is_open else ""
         yield Text(f"no hang is recorded in this run{said}", "strong")
-        if late or is_open:
-            rows = [*((f"rank {end.rank}", _end(end)) for end in ends), *rows]
-    if rows:
-        yield Pairs(rows)
+        if is_apart or is_open:
+            furthest_last = sorted(ends, key=lambda end: [one.step for one in end.last])
+            yield Pairs([(f"rank {end.rank}", _end(end)) for end in furthest_last])
+    if lacking := [*missing_of_run(run)]:
+        yield Items(lacking, "warn")
 
 
 def _dumps(run: Run, hang: Hang) -> list[Path]:
@@ -172,26 +157,10 @@ def hang_rows(hang: Hang, ends: Sequence[RankEnd], now_ns: int) -> Iterator[Row]
     if fix := kind.fix_of(record.unit):
         yield "fix", fix
     yield "docs", record.docs
-    yield "recorded", f"in the {_files(hang.ranks)}"
+    yield "recorded", f"in the file{'s' * (len(hang.ranks) != 1)} of {named_ranks(hang.ranks)}"
     for end in ends:
         if end.rank not in hang.ranks:
             yield f"rank {end.rank}", f"its file does not have it; {_end(end)}"
-
-
-def missing_rows(run: Run) -> Iterator[Row]:
-    """Yield which ranks have no file of this run, or one that cannot be read."""
-    if run.absent:
-        yield "no file", f"of {named_ranks(run.absent)}; the run has {run.world_size} ranks"
-    if run.other_runs:
-        others = [track.rank for track in run.other_runs]
-        yield "left out", f"the {_files(others)}, of an earlier run"
-    for one in run.unread:
-        yield "not read", f"{one.file}: {one.why}"
-
-
-def _behind(one: Behind) -> str:
-    own = "without a whole step" if one.step is None else f"with step {one.step}"
-    return f"{named_ranks(one.ranks)} {own}, others with step {one.furthest} of {one.model}"
 
 
 def _end(end: RankEnd) -> str:
@@ -202,10 +171,6 @@ def _end(end: RankEnd) -> str:
     no_end = "has no end: the process was killed, or it still runs"
     last = ", ".join(steps) or "no whole step"
     return f"last whole step: {last}; the file {'was closed' if end.closed else no_end}"
-
-
-def _files(of: Collection[int]) -> str:
-    return f"file{'' if len(of) == 1 else 's'} of {named_ranks(of)}"
 
 
 def _time(wall_ns: int) -> str:
@@ -234,16 +199,8 @@ def _last_steps(track: RankTrack) -> Iterator[LastStep]:
             yield LastStep(model, int(steps.step[at]), wall)
 
 
-def behind(ends: Sequence[RankEnd]) -> list[Behind]:
-    """Return who is behind the rank that came furthest, the furthest behind first."""
-    came = {(last.model, end.rank): last.step for end in ends for last in end.last}
-    nowhere, found = tuple(end.rank for end in ends if not end.last), []
-    for i, model in enumerate(dict.fromkeys(model for model, _ in came)):
-        steps = {rank: step for (of, rank), step in came.items() if of == model}
-        furthest = max(steps.values())
-        if nowhere and not i:
-            found.append(Behind(model=model, ranks=nowhere, step=None, furthest=furthest))
-        for step in sorted({*steps.values()} - {furthest}):
-            ranks = tuple(rank for rank, own in steps.items() if own == step)
-            found.append(Behind(model=model, ranks=ranks, step=step, furthest=furthest))
-    return sorted(found, key=lambda one: -1 if one.step is None else one.step)
+def are_apart(ends: Sequence[RankEnd]) -> bool:
+    """Return whether the last whole steps of a model differ, or a rank has none of any."""
+    last = {(one.model, one.step) for end in ends for one in end.last}
+    has_none = bool(last) and not all(end.last for end in ends)
+    return has_none or len(last) > len({model for model, _ in last})

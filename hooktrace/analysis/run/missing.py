@@ -19,10 +19,11 @@ def missing(run: Run) -> list[str]:
         for text in _of_rank(track):
             ranks.setdefault(text, []).append(track.rank)
     own = (f"{named_ranks(of_text)}: {text}" for text, of_text in ranks.items())
-    return [*_of_run(run), *own]
+    return [*missing_of_run(run), *own]
 
 
-def _of_run(run: Run) -> Iterator[str]:
+def missing_of_run(run: Run) -> Iterator[str]:
+    """Yield which ranks have no file of this run, or none that can be used as others' can."""
     if run.absent:
         yield (
             f"{named_ranks(run.absent)}: no record file; the run has {run.world_size} ranks, so "
