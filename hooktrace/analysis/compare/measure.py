@@ -157,7 +157,7 @@ def step_table(one: Measures, of: Grouping) -> dict[str, Floats]:
     """Return each step's period, and its parts, by key, (steps,): they add up to it."""
     parts = one.parts
     found: dict[str, Floats] = {
-        key: parts.exposed_in[[KINDS.index(kind) for kind in kinds]].sum(axis=(0, 2))
+        key: parts.exposed_in[[KINDS.index(kind) for kind in kinds]].sum(axis=0)
         for key, kinds in of.items()
     }
     if "exposed" in found:

@@ -41,11 +41,11 @@ _KIND_OF_PIECE = np.array([KINDS.index("transfer" if x == "wire" else x) for x i
 class StepParts(NamedTuple):
     """Means over the ranks that know them, ns, NaN of steps of which none does; K kinds, B buckets.
 
-    ``period``, ``exposed``: (S,).  ``exposed_in``: what is exposed, (K, S, B).  ``compress``,
-    ``calls``: of the training thread before its last bucket is ready, what the hook's calls take in
-    compress, and in all else; 0 on a device, where calls only enqueue.  ``busy_in``: with at least
-    one bucket in each kind, (K, S).  ``shares``: each bucket's share of what is exposed in ordinary
-    steps, (B,): zeros where nothing is exposed, NaN where no step tells.
+    ``period``, ``exposed``: (S,).  ``exposed_in``: what is exposed in each kind, (K, S).
+    ``compress``, ``calls``: of the training thread before its last bucket is ready, what the hook's
+    calls take in compress, and in all else; 0 on a device, where calls only enqueue.  ``busy_in``:
+    with at least one bucket in each kind, (K, S).  ``shares``: each bucket's share of what is
+    exposed in ordinary steps, (B,): zeros where nothing is exposed, NaN where no step tells.
     """
 
     period: Floats
@@ -68,7 +68,7 @@ class StepParts(NamedTuple):
     def exposed_kinds(self) -> dict[str, float]:
         """What is exposed of a step in each kind that occurs, ns, the mean over steps."""
         known = ~np.isnan(self.exposed)
-        ns = self.exposed_in[:, known].sum(axis=(1, 2)) / max(1, np.count_nonzero(known))
+        ns = self.exposed_in[:, known].sum(axis=1) / max(1, np.count_nonzero(known))
         return {kind: one for kind, one in zip(KINDS, ns.tolist(), strict=True) if one > 0}
 
 
@@ -113,8 +113,8 @@ def step_parts(arrays: StepArrays, *, busy_of: Sequence[str] = KINDS) -> StepPar
     # Of the last step no rank knows the period; else those that do are meant.
     known &= ~np.isnan(arrays.period) | np.isnan(arrays.period).all(axis=0)
 
-    shape, kinds, lock = (len(KINDS), *added.shape[1:]), [*map(KINDS.index, busy_of)], Lock()
-    totals: list[Floats] = [np.zeros(shape), np.zeros(shape[:2]), np.zeros(shape[1])]
+    shape, kinds, lock = (len(KINDS), added.shape[1]), [*map(KINDS.index, busy_of)], Lock()
+    totals: list[Floats] = [np.zeros(shape), np.zeros(shape), np.zeros(shape[1])]
 
     def add(i: int) -> None:
         inside, busy, compress = _of_rank(
@@ -122,7 +122,7 @@ def step_parts(arrays: StepArrays, *, busy_of: Sequence[str] = KINDS) -> StepPar
         )
         own = known[i].astype(float)
         with lock:
-            totals[0] += inside * own[:, None]
+            totals[0] += inside * own
             totals[1] += busy
             totals[2] += compress * own
 
@@ -139,7 +139,7 @@ def step_parts(arrays: StepArrays, *, busy_of: Sequence[str] = KINDS) -> StepPar
     return StepParts(
         period=mean(arrays.period),
         exposed=mean(arrays.exposed),
-        exposed_in=exposed_in * share[:, None],
+        exposed_in=exposed_in * share,
         compress=compress * share,
         calls=mean(call.sum(axis=2)) - compress * share,
         busy_in=busy_in / np.where(there > 0, there, np.nan),
@@ -173,7 +173,7 @@ def _of_rank(
 ) -> tuple[Floats, Floats, Floats]:
     """Return ns of a rank: in the time that buckets add, busy, and in the hook's calls.
 
-    By kind (K, S, B); with at least one bucket in each kind of ``busy_of``, (K, S); compress (S,).
+    By kind (K, S); with at least one bucket in each kind of ``busy_of``, (K, S); compress (S,).
     """
     ready, kinds, steps = arrays.ready[i], len(KINDS), len(added)
     track, rows, step, bucket = arrays.rows_of_rank(i)
@@ -197,7 +197,7 @@ def _of_rank(
     busy = union_of_groups(group, begun, ended, kinds * steps).reshape(kinds, steps)
     own = kind == KINDS.index("compress")
     in_call = np.minimum(end, call[step, bucket]) - start
-    return inside, busy, _sums(step[own], in_call[own].clip(min=0), steps)
+    return inside.sum(axis=2), busy, _sums(step[own], in_call[own].clip(min=0), steps)
 
 
 def union_of_groups(
