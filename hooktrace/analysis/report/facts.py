@@ -21,7 +21,7 @@ from ..run import UNKNOWN, Run
 from ..run.bootstrap import LEVEL, MEDIAN, block_length, draws_for, resampled
 from ..run.columns import Floats
 from ..run.dense import Spread, StepArrays, known, known_middle, middle, spread, sums
-from ..run.order import is_order_known, late_in, often
+from ..run.order import is_order_known, late_in
 from ..run.parts import KINDS, step_parts
 from ..run.source import ModelSource, model_source, of_step
 from ..run.tables import SHOWN
@@ -121,12 +121,11 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``ready_ns``: after the first bucket of the step.  ``wait_ns``: of its time on the wire, until
     the last rank is in the collective too, the mean over ranks and steps: whoever is last waits for
     nobody, so a median may be 0 whatever the others wait.  ``transfer_ns``: what is left.
-    ``waits_for``: ``None`` where it waits for none more often than by chance, or clocks do not tell
-    for whom.  ``exposed_share``: the share of the exposed time that went by until this bucket was
-    done, after the others before it.  ``largest``: of the parameter with the most elements its name
-    and its share of the bucket.  ``unit``: of a sharded model, the collective that takes the
-    bucket's place, and ``exposed`` how long training waits for it; ``gradient_bytes`` of a gather
-    are parameters.  ``share_of_steps``: in which share of the steps it is; all else is of these.
+    ``exposed_share``: the share of the exposed time that went by until this bucket was done, after
+    the others before it.  ``largest``: of the parameter with the most elements its name and its
+    share of the bucket.  ``unit``: of a sharded model, the collective that takes the bucket's
+    place, and ``exposed`` how long training waits for it; ``gradient_bytes`` of a gather are
+    parameters.  ``share_of_steps``: in which share of the steps it is; all else is of these.
     """
 
     bucket: int
@@ -139,7 +138,6 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     stages: dict[str, float]
     transfer_ns: float | None
     wait_ns: float | None
-    waits_for: WaitsFor | None
     busbw_bytes_per_second: float | None
     exposed_share: float | None
     error: BucketError | None
@@ -151,13 +149,6 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """What sentences call it."""
         return f"bucket {self.bucket}" if self.unit is None else str(self.unit)
-
-
-class WaitsFor(msgspec.Struct, frozen=True):
-    """Whom a bucket waited for most often, and in which share of the steps."""
-
-    rank: int
-    share: float
 
 
 class BucketError(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,23 +295,12 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
             largest=(name, size / max(1, sum(one for one, _ in sizes))) if sizes else None,
             ready_ns=known_middle(arrays.ready[..., b] - arrays.first_ready),
             stages={name: ns for name, ns in middles.items() if ns is not None},
-            waits_for=_waits_for(arrays, b),
             busbw_bytes_per_second=_rate(on_bus[..., b], transfer[..., b]),
             exposed_share=known(float(shares[b])),
             error=_error(errors.get(index, [])),
             unit=arrays.units.get(index),
             share_of_steps=float(times[b] / steps) if arrays.is_sharded else 1.0,
         )
-
-
-def _waits_for(arrays: StepArrays, b: int) -> WaitsFor | None:
-    """Return for whom a bucket waits most often, if that is more than by chance."""
-    steps = int(np.count_nonzero(~np.isnan(arrays.waited[..., b]).all(axis=0)))
-    whom = arrays.waited_for[:, b]
-    counts = np.bincount(whom[~np.isnan(whom)].astype(np.int64), minlength=len(arrays.ranks))
-    share = counts.max() / max(1, steps)
-    is_often = share >= often(len(counts), steps)
-    return WaitsFor(arrays.ranks[int(counts.argmax())], float(share)) if is_often else None
 
 
 def _error(errors: list[ErrorRecord]) -> BucketError | None:

@@ -355,7 +355,7 @@ def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
         return
     wait, last = ms(model.wait_ns), model.last
     if last is not None and not model.is_sharded:
-        where, at, noun = last, "", "step by step"
+        noun = "step by step"
         sentence = (
             f"of the time that bucket {last.bucket}, the last, is on the wire, {wait} go by until "
             "the last rank is in the collective too."
@@ -366,22 +366,15 @@ def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
         ]
     else:
         shares = [((b.wait_ns or 0.0) * b.share_of_steps, b) for b in model.buckets]
-        most, where = max(shares, key=lambda one: one[0])
-        at, noun = f"at {where.title} ", "collective by collective"
+        (most, where), noun = max(shares, key=lambda one: one[0]), "collective by collective"
         sentence = f"in the collectives of a step {wait} go by until the last rank is in them too."
         is_most = most > sum(ns for ns, _ in shares) / 2
         evidence = [f"most of it at {where.title}"] if is_most else []
     nobody = why_nobody(is_order_known=model.is_order_known, is_sharded=model.is_sharded)
-    whom, often = f"no rank is named: {nobody}", where.waits_for
-    if often is not None:
-        whom = (
-            f"{at}most often for rank {often.rank}, in {percent(often.share)} of the steps; no "
-            f"rank is called late: {nobody}"
-        )
     yield Finding(
         sentence=f"Ranks wait for each other: {sentence}",
         gain_ns=gain,
-        evidence=(*evidence, whom),
+        evidence=(*evidence, f"no rank is named: {nobody}"),
         fix=f"{_IN_TRACE} who comes last, {noun}.",
     )
 

@@ -82,9 +82,6 @@ def _cells(model: ModelFacts) -> Iterator[_Cells]:
     if model.wait_unknown is not None:
         about = f"wait: not known, as {model.wait_unknown}"
     yield _shown("wait_ns", about=about)
-    whom = "waits for: who is last more often than by chance, and in which share of the steps"
-    is_told = any(bucket.waits_for for bucket in model.buckets)
-    yield Column("waits for", whom if is_told else "", rank=9), _waits_for
     for column, how in SHOWN:
         is_known = any(getattr(bucket, how.fact) is not None for bucket in model.buckets)
         if how.heading and column.name not in _PLACED and is_known:
@@ -125,15 +122,9 @@ def _collective(bucket: BucketFacts) -> str:
     return unit.kind + (f" #{unit.repeat + 1}" if unit.repeat else "") if unit else ""
 
 
-def _waits_for(bucket: BucketFacts) -> str:
-    whom = bucket.waits_for
-    return "-" if whom is None else f"rank {whom.rank}, {percent(whom.share)}"
-
-
 def rank_table(model: ModelFacts) -> Table:
     """Return a row for each rank, times in ms; shown are late ones, and the furthest behind."""
     late = {one.rank for one in model.late}
-    late |= {b.waits_for.rank for b in model.buckets if b.waits_for is not None}
     shown, folded = _split(
         model.ranks,
         MOST_ROWS,

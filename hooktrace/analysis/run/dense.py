@@ -402,17 +402,6 @@ class StepArrays:
             unknown += int((~is_known & (own.table.wire_ns[own.buckets] > 0)).sum())
         return unknown / (known + unknown) if known else 1.0
 
-    @cached_property
-    def waited_for(self) -> Floats:
-        """For which rank, as a place, the one that waited longest did, (S, B).
-
-        NaN where nobody waited, and where clocks do not tell.
-        """
-        longest = np.nan_to_num(self.waited, nan=-1.0).argmax(axis=0)[None]
-        whom = self._buckets(lambda own: _known(own.table.waited.last[own.buckets]))
-        found: Floats = np.take_along_axis(whom, longest, axis=0)[0]
-        return found
-
     @property
     def lengths(self) -> Floats:
         """How long the steps with buckets took, (S,): the median of their ranks' periods."""
