@@ -229,10 +229,9 @@ def doubts(a: RunFacts, b: RunFacts) -> Iterator[str]:
     for run in (a, b):
         said = [*run.missing, run.thin, run.several_kinds]
         if run.beside:
-            may = "communicates" if len(run.beside) == 1 else "communicate"
             said.append(
-                f"{' and '.join(run.beside)} {may} within the steps of {run.model} too: what is "
-                "outside of communication here holds the collectives of other models"
+                f"{' and '.join(run.beside)} may communicate within the steps of {run.model}: what "
+                "is outside of communication here then holds the collectives of other models"
             )
         yield from (f"{run.name}: {text}" for text in said if text is not None)
     yield from _limits(a, b)

@@ -14,7 +14,7 @@ Timeline, Perfetto file and data frames are views.
                 ranks are together in one
     tables.py   a run as tables, handed out as data frames: their columns, of which the report shows
                 some; rows.py: what makes a column
-    others.py   what else communicates: other models, and what is of no traced model
+    others.py   what else communicates: collectives of no traced model
     dense.py    the steps that count as arrays (rank, step, bucket): StepArrays
     parts.py    where the time of a step goes, in parts that add up to it
     source.py   what a model of a run is: its hook, which of its steps, a number a step
@@ -45,7 +45,6 @@ from .hangs import Hang as Hang
 from .hangs import hangs as hangs
 from .order import delays as delays
 from .others import OtherTraffic as OtherTraffic
-from .others import models_beside as models_beside
 from .others import other_traffic as other_traffic
 from .run import Run as Run
 from .run import run_of as run_of

@@ -1,7 +1,7 @@
-"""What else communicates while a model trains: other models, and what is of no traced model.
+"""What else communicates while models train: collectives of no traced model.
 
-A model's are its buckets, and what DDP issues besides: buffers, ``join()``.  Collectives of no
-traced model are seen in sampled steps.
+A model's are its buckets, and what DDP issues besides: buffers, ``join()``.  All others are seen in
+sampled steps.
 """
 
 from __future__ import annotations
@@ -91,27 +91,3 @@ def _of_ddp(track: RankTrack, record: OtherCollectives) -> int | None:
     if not len(sent) or (sent == UNKNOWN).any():
         return None
     return int(sent.astype(np.int64).sum()) + record.ddp_bytes
-
-
-@once
-def models_beside(run: Run, model: str) -> tuple[str, ...]:
-    """Return the models that a rank's hooks are called for in most of a model's steps.
-
-    Nobody stamps what a process computes: it is what is left of a step without its model's own
-    communication, and where another model has its turn meanwhile, that one's collectives are in it.
-    """
-    found = (name for track in run.tracks for name in _in_steps(track, model))
-    return tuple(dict.fromkeys(found))
-
-
-def _in_steps(track: RankTrack, model: str) -> list[str]:
-    """Return the models of which a bucket was ready between most steps of a model and the next."""
-    steps, names = track.steps, dict.fromkeys(name for name, _ in track.models)
-    begins = np.sort(steps.first_ready[track.is_of(steps, model)])
-    found = []
-    for name in names if len(begins) > 1 else ():
-        called = np.sort(track.buckets.called[track.is_of(track.buckets, name)])
-        before = np.searchsorted(called, begins)
-        if name != model and np.count_nonzero(np.diff(before)) > (len(begins) - 1) / 2:
-            found.append(name)
-    return found

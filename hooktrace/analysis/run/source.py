@@ -23,7 +23,6 @@ from .columns import Floats
 from .counts import steps_left_out
 from .dense import StepArrays, known_middle, sums
 from .order import LateRank, late_ranks
-from .others import models_beside
 from .run import Run
 
 _FEW = 0.05
@@ -44,8 +43,8 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     steps, ``least_wire_bytes`` of the one which sends least, and ``often_wire_bytes`` what one in
     twenty sends, or more.
     Ranks: ``wait_unknown`` says why no bucket's wait is known, ``split_unknown`` why too few are to
-    tell wait and transfer apart in a step's parts; ``beside``: other models that communicate within
-    the steps.
+    tell wait and transfer apart in a step's parts; ``beside``: other models of the run, which may
+    communicate within the steps.
     """
 
     model: str
@@ -132,7 +131,7 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         wait_unknown=wait_unknown,
         split_unknown=arrays.sample.split_unknown,
         late=late_ranks(arrays.sample),
-        beside=models_beside(run, arrays.model),
+        beside=tuple(name for name in run.model_names if name != arrays.model),
         is_sharded=is_sharded,
     )
 
