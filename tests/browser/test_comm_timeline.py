@@ -180,9 +180,7 @@ def test_a_hang_that_lasts_is_drawn_open(timeline: Timeline, logdir: Path) -> No
     }  # fmt: skip
     width = timeline.frame.evaluate("() => document.getElementById('lanes').clientWidth")
     boxes = {box["rank"]: box for box in state["hangs"]}
-    rows = {rank: box["height"] for rank, box in boxes.items()}
     assert all(box["x"] + box["width"] == pytest.approx(width) for box in boxes.values())
-    assert rows[2] > 5 * rows[0]
     for box in boxes.values():
         plain = {**box, "x": box["x"] + 0.6 * box["width"], "width": 0.3 * box["width"]}
         assert len(colors_of(timeline, plain)) > 3  # hatched, right of the label

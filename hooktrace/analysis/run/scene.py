@@ -25,7 +25,7 @@ from .hangs import Hang
 from .hangs import hangs as hangs_of
 from .order import LateRank, is_order_known, late_calls, late_ranks, why_nobody
 from .run import Run
-from .spans import MAX_ROWS, Bars, Spans, Steps, lanes_of
+from .spans import Bars, Spans, Steps, lanes_of
 from .waits import PIECES, Pieces, pieces_of
 from .waits import waits as waits_of
 
@@ -161,9 +161,7 @@ class Scene:
     @cached_property
     def lanes(self) -> int:
         """How many rows each rank has."""
-        hung = [lane or 0 for *_, lane, _ in self.hang_bars]
-        last = max([int(self.bars.lane.max(initial=0)), *hung])
-        return last + 1 + (len(self.others) > 0)
+        return int(self.bars.lane.max(initial=0)) + 1 + (len(self.others) > 0)
 
     @property
     def others_lane(self) -> int | None:
@@ -233,37 +231,15 @@ class Scene:
         return calls, Spans.of(parts)
 
     @cached_property
-    def hang_bars(self) -> list[tuple[int, Hang, int | None, bool]]:
-        """Each rank's part in each hang: the rank, which hang, in which row, and whether it waits.
-
-        The row is of the bucket that waits; ``None``, for all of the rank's, of one that is waited
-        for, or that waits at no bucket.
-        """
-        found: list[tuple[int, Hang, int | None, bool]] = []
-        for i, rank in enumerate(self.numbers):
-            for hang in self.hangs:
-                if rank in hang.record.ranks:
-                    found.append((i, hang, None, False))
-                if rank in hang.record.waiting:
-                    lane = self.lane_of(i, hang.record.step, hang.record.bucket)
-                    found.append((i, hang, lane, True))
-        return found
-
-    def lane_of(self, rank: int, step: int, bucket: int) -> int | None:
-        """Return the row of a step's bucket on a rank: its own, else the last one that it had.
-
-        One that it never had is in the row of its number; of a sharded model it is not known of
-        which kind it is.
-        """
-        if bucket < 0:
-            return None
-        own = self.bars.at(self.bars.of_rank(rank))
-        same = np.flatnonzero(own.bucket == bucket)
-        at = same[own.step[same] == step]
-        at = at if len(at) else same
-        if len(at):
-            return int(own.lane[at[-1]])
-        return None if self.is_sharded else min(bucket, MAX_ROWS - 1)
+    def hang_bars(self) -> list[tuple[int, Hang, bool]]:
+        """Each rank's part in each hang: the rank, which hang, and whether it waits."""
+        return [
+            (i, hang, waits)
+            for i, rank in enumerate(self.numbers)
+            for hang in self.hangs
+            for waits, ranks in ((False, hang.record.ranks), (True, hang.record.waiting))
+            if rank in ranks
+        ]
 
 
 def _late(run: Run, model: str) -> tuple[list[tuple[LateRank, Ints]], str]:

@@ -224,14 +224,14 @@ def _marks(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _hangs(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
-    for rank, hang, lane, waits in scene.hang_bars:
+    for rank, hang, waits in scene.hang_bars:
         start = hang.start - scene.origin
         end = None if hang.end is None else hang.end - scene.origin
         if start <= look.t1 and (end is None or end >= look.t0):
             step, part = hang.record.step, "waits" if waits else "is waited for"
             title = f"hang, step {step}: rank {scene.numbers[rank]} {part}"
             told = {"title": title, "text": f"{hang.record.sentence}; {hang.outcome}"}
-            yield rank, {"start": start, "end": end, "lane": lane, "waits": waits, **told}
+            yield rank, {"start": start, "end": end, "waits": waits, **told}
 
 
 def _others(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:

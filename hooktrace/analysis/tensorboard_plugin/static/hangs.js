@@ -1,5 +1,5 @@
-// Hangs over the lanes: hatched where a rank waits, in its bucket's row; lined where one is waited
-// for.  One of which no end is known goes to the edge of the picture and is torn off there.
+// Hangs over the lanes: hatched where a rank waits, lined where one is waited for.  One of which no
+// end is known goes to the edge of the picture and is torn off there.
 
 import { FONT, hatch, isWithin, plate, plateWidth, polygon } from "./shapes.js";
 
@@ -29,12 +29,10 @@ export function drawHangs(canvas, rank, y, counts, boxes) {
   }
 }
 
-function place(canvas, { start, end, lane }, y) {
+function place(canvas, { start, end }, y) {
   const x = Math.max(canvas.x(start), canvas.left);
   const right = Math.max(Math.min(canvas.x(end), canvas.width), x + 2);
-  const row = lane === null ? { y, height: canvas.laneHeight - 1 }
-    : { y: canvas.rowTop(y, lane), height: Math.max(2, canvas.rowHeight - 1) };
-  return { x, width: right - x, ...row };
+  return { x, y, width: right - x, height: canvas.laneHeight - 1 };
 }
 
 // A zigzag of the ground's colour takes a bite out of the end.
@@ -56,7 +54,6 @@ function label({ context: c, theme }, { x, y, width, height }, text) {
   plate(c, theme, text, { x: x + 4, y: middle, height: 14, color: theme.hang });
 }
 
-// What is at a point, the narrowest first: a row's bar lies within a lane that is marked.
 export function hangAt(boxes, x, y) {
-  return boxes.filter((box) => isWithin(box, x, y)).sort((a, b) => a.height - b.height)[0] ?? null;
+  return boxes.find((box) => isWithin(box, x, y)) ?? null;
 }
