@@ -21,7 +21,7 @@ from ..run import UNKNOWN, Ints, delays
 from ..run.parts import union_of_groups
 from ..run.scene import Scene
 from ..run.waits import PIECES
-from .run_summary import merged_steps
+from .run_summary import step_spans
 from .runs import NotThereError
 
 MAX_CELLS = 200_000
@@ -160,7 +160,7 @@ def run_bands(scene: Scene) -> dict[str, Any]:
 
 
 def _bands(scene: Scene, value: str) -> dict[str, list[int]]:
-    cells, counted, steps = cells_of(scene, value), counted_steps(scene), merged_steps(scene)
+    cells, counted, (start, end) = cells_of(scene, value), counted_steps(scene), step_spans(scene)
     size = max(1, -(-len(counted) // MAX_BINS))
     found: dict[str, list[int]] = {name: [] for name in _BAND}
     for at in range(0, len(counted), size):
@@ -169,7 +169,7 @@ def _bands(scene: Scene, value: str) -> dict[str, list[int]]:
         known = values[values != UNKNOWN]
         if len(known):
             rank, step = np.unravel_index(int(values.argmax()), values.shape)
-            span = steps["start"][own].min(), steps["end"][own].max(), numbers[0], numbers[-1]
+            span = start[own].min(), end[own].max(), numbers[0], numbers[-1]
             most = values.max(), scene.numbers[int(rank)], numbers[step]
             row = (*span, *np.rint(np.quantile(known, _SHARES)), *most)
             for name, number in zip(_BAND, row, strict=True):

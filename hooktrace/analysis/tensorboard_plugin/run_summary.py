@@ -6,17 +6,18 @@ Scene, step --step_of--> when it was, and how long it took
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ...records.units import named_ranks, percent, time_text
 from ..run import UNKNOWN, Ints
-from ..run.columns import KEY_BITS
-from ..run.dense import settled_steps
+from ..run.columns import KEY_BITS, Floats
+from ..run.dense import StepArrays, settled_steps
 from ..run.order import LateRank
 from ..run.scene import KINDS, Scene
+from ..run.source import of_step
 from .bucket_detail import call_name
 from .runs import NotThereError
 
@@ -45,11 +46,11 @@ def summary(scene: Scene) -> dict[str, Any]:
 
 def lists_of(scene: Scene) -> dict[str, list[Row]]:
     """Return the rows of each list."""
-    steps, wrong = merged_steps(scene), [*wrong_of(scene)]
+    wrong, arrays = [*wrong_of(scene)], settled_steps(scene.run, scene.model)
     more = len(wrong) - MAX_LISTED
     return {
-        "slowest": _largest(steps, "period"),
-        "exposed": _largest(steps, "exposed"),
+        "slowest": [*_largest(arrays, lambda of: of.job_period)],
+        "exposed": [*_largest(arrays, lambda of: of_step(of.exposed))],
         "late": [
             *(_late(scene, *one) for one in scene.late[:MAX_LISTED]),
             *([{"note": scene.late_note}] if scene.late_note else []),
@@ -92,56 +93,45 @@ def usual_exposed(scene: Scene) -> list[list[int]]:
 
 
 def step_of(scene: Scene, step: int | None) -> dict[str, int]:
-    """Return where a step is, or the nearest one, and its largest period and exposed time.
+    """Return where a step is, or the nearest one.
 
-    Those are -1 where they are not known.  ``None``: the report's typical step.  Raises
-    ``NotThereError`` where there are no steps, or none that is typical.
+    ``None``: the report's typical step.  Raises ``NotThereError`` where there are no steps, or none
+    that is typical.
     """
-    steps = merged_steps(scene)
-    if not len(steps["step"]):
+    if not len(scene.step_numbers):
         raise NotThereError("there are no steps yet")
     if step is None:
         arrays = settled_steps(scene.run, scene.model)
         if arrays is None or arrays.typical is None:
             raise NotThereError("no step counts yet")
         step = arrays.typical
-    at = int(np.abs(steps["step"] - step).argmin())
-    return {name: int(steps[name][at]) for name in ("step", "start", "end", "period", "exposed")}
+    at = int(np.abs(scene.step_numbers - step).argmin())
+    start, end = (int(times[at]) for times in step_spans(scene))
+    return {"step": int(scene.step_numbers[at]), "start": start, "end": end}
 
 
-def merged_steps(scene: Scene) -> dict[str, Ints]:
-    """Return steps over all ranks: from the first start to the last end, the largest durations.
-
-    ``rank``: which has the most exposed.
-    """
+def step_spans(scene: Scene) -> tuple[Ints, Ints]:
+    """Return the first start and the last end of each of ``scene.step_numbers`` on any rank."""
     steps, count = scene.steps, len(scene.step_numbers)
     at = np.searchsorted(scene.step_numbers, steps.number)
     start, end = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
     np.minimum.at(start, at, steps.start)
     np.maximum.at(end, at, steps.end)
-    period, exposed = (
-        scene.cells(np.where(steps.counts, values, UNKNOWN))
-        for values in (steps.period, steps.exposed)
-    )
-    return {
-        "step": scene.step_numbers,
-        "start": start,
-        "end": end,
-        "period": period.max(axis=0),
-        "exposed": exposed.max(axis=0),
-        "rank": np.array(scene.numbers)[exposed.argmax(axis=0)],
-    }
+    return start, end
 
 
-def _largest(steps: dict[str, Ints], by: str) -> list[Row]:
-    found = []
-    for at in np.argsort(-steps[by], kind="stable")[:MAX_LISTED]:
-        step, took, exposed, rank = (int(steps[x][at]) for x in ("step", by, "exposed", "rank"))
-        if took >= 0:
-            text = f"rank {rank} has the most exposed: {time_text(exposed)}" if exposed >= 0 else ""
-            row = {"label": f"step {step}", "value": time_text(took), "text": text, "step": step}
-            found.append(row)
-    return found
+def _largest(arrays: StepArrays | None, values: Callable[[StepArrays], Floats]) -> Iterator[Row]:
+    """Yield the steps that count of which a number is largest, and who has most exposed there."""
+    if arrays is None:
+        return
+    of_steps, exposed = values(arrays), np.nan_to_num(arrays.exposed, nan=UNKNOWN)
+    for at in np.argsort(-of_steps, kind="stable")[:MAX_LISTED].tolist():  # NaN comes last
+        if not np.isnan(of_steps[at]):
+            step, rank = int(arrays.steps[at]), int(exposed[:, at].argmax())
+            most = f"rank {arrays.ranks[rank]} has the most exposed: "
+            text = most + time_text(exposed[rank, at]) if exposed[rank, at] >= 0 else ""
+            value = time_text(of_steps[at])
+            yield {"label": f"step {step}", "value": value, "text": text, "step": step}
 
 
 def _late(scene: Scene, late: LateRank, calls: Ints) -> Row:
