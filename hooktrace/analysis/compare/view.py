@@ -15,10 +15,9 @@ from ..document.output import check_writable, json_text, put_out
 from ..document.tree import Column, Heading, Items, Node, Pairs, Table, Text, Tone
 from ..run import Run
 from ..run.files import LOCAL, read_run
-from .comparison import Comparison, Unit, compare_runs
+from .comparison import MINUS, Comparison, Unit, compare_runs, share, signed, value, within
 from .difference import Difference, Verdict
 from .measure import Measures, RunFacts, measure
-from .sentence import MINUS, share, signed, value, within
 
 SCHEMA = 4
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""

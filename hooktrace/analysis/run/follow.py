@@ -125,12 +125,11 @@ _PORTION = 1 << 18
 """Bytes, as many as a whole file is read by at once."""
 
 
-def read_in_turns(followers: Iterable[TrackFollower], seconds: float) -> bool:
-    """Read for about so long, at least a portion of each; returns whether nothing is left."""
+def read_in_turns(followers: Iterable[TrackFollower], seconds: float) -> None:
+    """Read for about so long, at least a portion of each."""
     deadline = time.monotonic() + seconds
     unread = list(followers)
     while unread:
         unread = [follower for follower in unread if follower.read(_PORTION)]
         if time.monotonic() >= deadline:
             break
-    return not unread

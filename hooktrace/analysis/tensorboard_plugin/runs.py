@@ -96,7 +96,7 @@ def _is_inside(path: str | Path, real_root: str) -> bool:
 
 
 _LONGEST_S = 3.0
-_TIMES_BEFORE = 8
+"""How long a request reads, once there is a first picture."""
 _KEPT = 4
 """Runs that stay in memory."""
 
@@ -135,7 +135,6 @@ class RunReader:
         self._files = files
         self._lock = threading.Lock()
         self._ranks: dict[int, TrackFollower] = {}
-        self._reading_s = 0.0
         self._tracks: dict[int, RankTrack] = {}
         self._snapshot: Snapshot | None = None
 
@@ -144,24 +143,14 @@ class RunReader:
         return self._snapshot or self.refresh(budget_s)
 
     def refresh(self, budget_s: float) -> Snapshot:
-        """Read what is new for about ``budget_s`` at first, at least a portion of each rank.
-
-        While there is more, each call takes ``_TIMES_BEFORE`` times as long as all before, up to
-        ``_LONGEST_S``: a picture of what was read costs time too.
-        """
+        """Read what is new, at least a portion of each rank; at first for about ``budget_s``."""
         with self._lock:
             found = self._files()
             self._ranks = {rank: self._ranks.get(rank) or TrackFollower() for rank in sorted(found)}
             for rank, follower in self._ranks.items():
                 follower.look(found[rank])
-            self._read(budget_s)
+            read_in_turns(self._ranks.values(), _LONGEST_S if self._snapshot else budget_s)
             return self._current()
-
-    def _read(self, budget_s: float) -> None:
-        began = time.monotonic()
-        longest = min(max(budget_s, _TIMES_BEFORE * self._reading_s), _LONGEST_S)
-        is_at_end = read_in_turns(self._ranks.values(), longest)
-        self._reading_s = 0.0 if is_at_end else self._reading_s + time.monotonic() - began
 
     def _current(self) -> Snapshot:
         followers = self._ranks.values()
