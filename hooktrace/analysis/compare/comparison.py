@@ -16,7 +16,6 @@ from msgspec.structs import asdict
 from ...records.hook_names import how_to_see
 from ...records.units import mb, megabytes, milliseconds, ms, named_ranks, percent
 from ..run.bootstrap import MEAN, MEDIAN, MIDDLE_HALF
-from ..run.parts import break_even
 from .difference import Difference, Series, difference
 from .measure import TITLES, Grouping, Measures, RunFacts, grouping, step_table
 
@@ -73,18 +72,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """The whole in one sentence, and what gradients lose, or may, in a second."""
         return _of_step(self) + _lost(self)
 
-    @property
-    def pays_below_bytes_per_second(self) -> float | None:
-        """The bandwidth above which the second run's hook costs more than it saves.
-
-        Bytes sent less over what compress and decompress add by parts; ``None`` where it sends no
-        less, adds no time, or is of one rank, which has no link.
-        """
-        sent, added = self.quantity("wire_bytes"), [self.part("compress"), self.part("decompress")]
-        if sent is None or 1 in (self.a.world_size, self.b.world_size):
-            return None
-        return break_even(-sent.apart, sum(one.apart for one in added if one is not None))
-
     def quantity(self, key: str) -> Difference | None:
         """Return the difference of one quantity, by its key."""
         return next((one.difference for one in self.quantities if one.key == key), None)
@@ -98,8 +85,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
         Times are ns, sizes bytes, shares from 0 to 1; ``None`` where nothing is known.
         """
-        worked_out = ("names", "sentence", "pays_below_bytes_per_second")
-        return {**asdict(self), **{name: getattr(self, name) for name in worked_out}}
+        return {**asdict(self), "names": self.names, "sentence": self.sentence}
 
 
 def compare_runs(a: Measures, b: Measures) -> Comparison:
@@ -306,13 +292,13 @@ def _of_step(found: Comparison) -> str:
         )
     among = "Between these two runs,"
     if step.verdict == "same":
-        return f"{among} the step time is the same, {ms(step.a)}{_else(found)}"
+        return f"{among} the step time is the same, {ms(step.a)}."
     if not step.differs:
         why = f", and {step.why}" if step.why else ""
         return (
             f"{among} the step time is not shown to differ: {ms(step.b)} with {b}, "
             f"{ms(step.a)} with {a} ({signed(step.low, 'ns')} to {signed_ms(step.high)})"
-            f"{why}{_else(found)}"
+            f"{why}."
         )
     how = "faster" if step.apart < 0 else "slower"
     ends = sorted(abs(x or 0.0) for x in (step.share_low, step.share_high))
@@ -361,17 +347,6 @@ def _unlike(found: Comparison) -> str:
     if found.a.is_sharded != found.b.is_sharded:
         return "; one is sharded, one is not, so nothing but their steps is compared"
     return "; they are not of the same model" if found.step is None else ""
-
-
-def _else(found: Comparison) -> str:
-    """Return what else is shown to differ, of what is no time of a single stage."""
-    said = []
-    exposed, sent = found.quantity("exposed"), found.quantity("wire_bytes")
-    if exposed is not None and exposed.differs:
-        said.append(f"exposed communication, {signed_ms(exposed.difference)}")
-    if sent is not None and sent.differs and sent.share is not None:
-        said.append(f"what is sent, {signed(sent.share, 'share')}")
-    return f". Shown to differ: {'; '.join(said)}." if said else "."
 
 
 def _lost(found: Comparison) -> str:

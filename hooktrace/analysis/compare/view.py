@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...records.errors import UsageError
-from ...records.units import bandwidth, mb
+from ...records.units import mb
 from ..document.output import check_writable, json_text, put_out
 from ..document.tree import Column, Heading, Items, Node, Pairs, Table, Text, Tone
 from ..run import Run
@@ -19,7 +19,7 @@ from .comparison import MINUS, Comparison, Unit, compare_runs, share, signed, va
 from .difference import Difference, Verdict
 from .measure import Measures, RunFacts, measure
 
-SCHEMA = 4
+SCHEMA = 5
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
 
 _TONES: dict[Verdict, Tone] = {
@@ -118,9 +118,6 @@ def _comparison(one: Comparison) -> Iterator[Node]:
     yield from _why_unknown(one)
     if one.step is not None:
         yield _parts(one, one.step)
-    if (limit := one.pays_below_bytes_per_second) is not None:
-        text = f"on links above {bandwidth(limit)} what {one.names[1]} saves is less than it costs"
-        yield Text(f"break-even: {text}", "soft")
 
 
 def _run(run: RunFacts) -> str:
