@@ -4,8 +4,8 @@
 
 ``12`` is a step, a bucket and a rank; ``step 12``, ``bucket 3`` or ``b3``, and ``rank 2`` are one
 of them.  Any text of two letters or more is looked for in parameters' names, and in anomalies'
-kinds and sentences, in upper or lower case.  DDP makes new buckets in a run: a parameter is in a
-bucket from its layout's step to the next layout.  Of a sharded run units are found by their names,
+kinds and sentences, in upper or lower case.  DDP makes new buckets in a run: parameters are those
+of the newest.  Of a sharded run units are found by their names,
 and there are no buckets; all collectives of a unit are lit together.
 """
 
@@ -35,8 +35,8 @@ def search(scene: Scene, text: str) -> dict[str, Any]:
     """Return ``results``, the nearest first, and whether there are ``more``.
 
     Each has ``kind``, ``title`` and ``note``, and of ``step``, ``rank``, ``at`` (ns since the
-    origin), ``bucket`` and ``unit`` what is known; a bucket or unit is that of the steps ``first``
-    to ``last``, which is ``None`` where no later layout is known.
+    origin), ``bucket`` and ``unit`` what is known; a bucket or unit is that of the steps from
+    ``first`` on.
     """
     wanted = " ".join(text[:_MAX_TEXT].lower().split())
     found = list(islice(_results(scene, wanted), MAX_RESULTS + 1))
@@ -70,7 +70,7 @@ def _numbered(scene: Scene, number: int) -> Iterator[Result]:
         yield _result("step", f"step {number}", of, step=number)
     steps = scene.bars.step[scene.bars.bucket == number]
     if len(steps) and not scene.is_sharded:
-        where = {"bucket": number, "first": int(steps.min()), "last": None}
+        where = {"bucket": number, "first": int(steps.min())}
         note = f"steps {steps.min()} to {steps.max()}"
         yield _result("bucket", f"bucket {number}", note, **where)
     for track in scene.tracks:
@@ -87,23 +87,18 @@ def _layouts(scene: Scene) -> list[AssignmentRecord]:
 
 
 def _parameters(scene: Scene) -> Iterator[Result]:
-    """Yield those of the newest buckets first: they are what most steps have."""
-    newer = None
-    for layout in reversed(_layouts(scene)):
-        last = None if newer is None else max(layout.step, newer.step - 1)
-        until = "on" if last is None else f"to step {last}"
+    """Yield those of the newest buckets: they are what most steps have."""
+    for layout in _layouts(scene)[-1:]:
         for bucket in layout.buckets:
-            where = {"bucket": bucket.bucket, "first": layout.step, "last": last}
+            where = {"bucket": bucket.bucket, "first": layout.step}
             for one in bucket.parameters:
-                since = f"bucket {bucket.bucket} from step {layout.step} {until}"
-                note = f"{since}; {shape_text(one)}"
+                note = f"bucket {bucket.bucket} from step {layout.step} on; {shape_text(one)}"
                 yield _result("parameter", one.name, note, **where)
-        newer = layout
 
 
 def _units(scene: Scene) -> Iterator[Result]:
     """Yield units, then their parameters."""
-    steps = {"first": next(iter(scene.step_numbers.tolist()), 0), "last": None}
+    steps = {"first": next(iter(scene.step_numbers.tolist()), 0)}
     parameters: dict[tuple[str, str], str] = {}
     for entry in (entry for layout in _layouts(scene) for entry in layout.buckets):
         unit = entry.unit.name if entry.unit is not None else ""

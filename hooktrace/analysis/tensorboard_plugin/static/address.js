@@ -23,7 +23,7 @@ const NAMES = {
   lane: NUMBER, //    how many lanes are scrolled out above (none)
   hidden: TEXT, //    stages that are not drawn, with "," between (all are drawn)
   search: TEXT, //    what is searched for (nothing)
-  lit: TEXT, //       bucket or =unit/first step/last step, lit (nothing)
+  lit: TEXT, //       bucket or =unit/first step, lit (nothing)
   mode: TEXT, //      "heat": the heat map (the timeline)
   heat: TEXT, //      what its colour shows (exposed)
   bands: TEXT, //     what the strip of the whole run shows: period (exposed)

@@ -2,15 +2,14 @@
 // whatever is not lit is dimmed.
 
 // What is lit, as functions of a rank and the place of a bar of its.  `text`, of the address: the
-// number of a bucket or, after "=", the name of a unit of a sharded run, and the steps.
+// number of a bucket or, after "=", the name of a unit of a sharded run, and the first step.
 export function litOf(text, pinned) {
   const found = [];
   if (text !== null) {
-    const [what, first, last] = text.split("/");
-    const from = Number(first ?? 0), to = last ? Number(last) : Infinity;
+    const [what, first] = text.split("/"), from = Number(first ?? 0);
     const isIt = what.startsWith("=") ? (rank, i) => rank.of[i].name === what.slice(1)
       : (rank, i) => rank.bucket[i] === Number(what);
-    found.push((rank, i) => isIt(rank, i) && from <= rank.step[i] && rank.step[i] <= to);
+    found.push((rank, i) => isIt(rank, i) && from <= rank.step[i]);
   }
   const isPinned = (rank, i) =>
     rank.of[i].call === pinned.call && rank.step[i] === pinned.step;

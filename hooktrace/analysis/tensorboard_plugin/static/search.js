@@ -111,7 +111,7 @@ export class Search {
     address.set("search", this.box.value.trim());
     const what = one.unit === undefined ? one.bucket : `=${one.unit}`;
     const isBucket = what !== undefined;
-    address.set("lit", isBucket ? `${what}/${one.first}/${one.last ?? ""}` : null);
+    address.set("lit", isBucket ? `${what}/${one.first}` : null);
     if (one.kind === "anomaly") steps.goToMoment(one.at, one.step, one.rank);
     else if (one.kind === "rank") ranks.showLanes(one.rank);
     else steps.go(isBucket ? this.nearStep(one) : one.step);
@@ -119,8 +119,7 @@ export class Search {
   }
 
   // The step that is looked at, or the nearest that has the bucket.
-  nearStep({ first, last }) {
-    const here = this.app.steps.middle?.step ?? first;
-    return Math.max(first, Math.min(here, last ?? Infinity));
+  nearStep({ first }) {
+    return Math.max(first, this.app.steps.middle?.step ?? first);
   }
 }
