@@ -62,7 +62,7 @@ def test_models_that_its_strategy_has_sharded(tmp_path: Path) -> None:
     assert [step.bucket_count for step in by_fabric] == [15, 15, 15, 16, 15, 15]
     assert ran.units("Sequential") == ran.units("Sequential#2") == {"0", "1", "2"}
     report = ran.report()
-    assert "10 of 12 are included; left out: 2 of the first two, while a run warms up" in report
+    assert "10 of 12 are included; left out: 2 to warm up" in report
     assert "0 gather bwd #2 0.0083 0.0083" in report
     for model, count in {"by hand": 12, "fabric": 6}.items():
         steps = ran.steps(model)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ..document.output import json_text
-from ..run import CHECKED, Run, other_traffic
-from ..run.counts import steps_of
+from ..run import Run, other_traffic
+from ..run.counts import steps_left_out
 from ..run.dense import StepArrays, settled_steps
 from ..run.missing import missing
 from .facts import Finding, ModelFacts, model_facts
@@ -79,7 +79,12 @@ def build_report(run: Run, *, model: str | None = None, path: str | None = None)
         told = {of for track in run.tracks for of, _ in track.unknown_bytes}
         if facts.wire_bytes is None and name not in told:
             lacking.append(f"what {name} sends is not known: its hook is a plain one")
-    lacking += (f"model {name}: {_why_unmeasured(run, name)}" for name in unsettled)
+    for name in unsettled:
+        seen, why = steps_left_out(run, name)
+        lacking.append(
+            f"model {name}: none of {seen:,} steps is included{left_out(why)}; train for more of "
+            "them, or have fewer sampled"
+        )
     of_none = [""] if model is None else []  # ranks that hung outside of all hooks, before any step
     return RunReport(run, path, models, recorded(run, [*unsettled, *of_none]), lacking)
 
@@ -104,15 +109,17 @@ def report_json(report: RunReport) -> str:
     return json_text(content)
 
 
-def _why_unmeasured(run: Run, model: str) -> str:
-    of_ranks = steps_of(run, model)
-    if any((rows & (why == CHECKED)).any() for _, rows, why in of_ranks):
-        return (
-            "hooktrace looked at a bucket in every step that ended (as with debug=True, a small "
-            "error_every, or few steps), so there are no times of training as it is"
-        )
-    is_sharded = any(track.steps.having("sharded")[rows].any() for track, rows, _ in of_ranks)
-    keeps = "the first two steps warm up"
-    if not is_sharded:
-        keeps = "DDP keeps its buckets from the second step on"
-    return f"no step is steady-state, so there is nothing to measure; {keeps}"
+_WHY = {
+    "warmup": "to warm up",
+    "join_dummy": "join() dummy steps",
+    "incomplete": "not complete",
+    "rebuild": "of earlier buckets",
+    "checked": "sampled by hooktrace",
+    "hang": "that hold a hang",
+}
+
+
+def left_out(steps: dict[str, int]) -> str:
+    """Return a clause of how many steps were left out by each reason; "" of none."""
+    why = [f"{count:,} {_WHY[reason]}" for reason, count in steps.items()]
+    return f"; left out: {', '.join(why)}" if why else ""

@@ -21,20 +21,10 @@ from .facts import Finding, ModelFacts
 from .findings import HUNG
 from .pictures import MOST_RANKS, step_pictures
 from .rules import hook_lines
-from .run_report import ModelReport, RunReport, build_report, report_json
+from .run_report import ModelReport, RunReport, build_report, left_out, report_json
 from .tables import bucket_table, rank_table, stages_of
 
 _MOST_HOSTS = 8
-
-_WHY = {
-    "warmup": "before DDP rebuilt its buckets",
-    "join_dummy": "join() dummy steps",
-    "incomplete": "not complete",
-    "rebuild": "of earlier buckets",
-    "checked": "sampled by hooktrace",
-    "hang": "that hold a hang",
-}
-_OF_UNITS = _WHY | {"warmup": "of the first two, while a run warms up"}
 
 
 def run_report(
@@ -163,9 +153,7 @@ def _of_steps(source: ModelSource) -> str:
         text += f", of which {source.bucket_steps:,}, kept by their number, stand for all"
     if source.thin is not None:
         text += f"; {source.thin}"
-    words = _OF_UNITS if source.is_sharded else _WHY
-    why = [f"{count:,} {words[flag]}" for flag, count in source.left_out.items()]
-    return text + (f"; left out: {', '.join(why)}" if why else "")
+    return text + left_out(source.left_out)
 
 
 def _findings(found: Sequence[Finding], facts: ModelFacts | None) -> Iterator[Node]:
