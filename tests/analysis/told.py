@@ -126,13 +126,6 @@ def unresolved(completed: CompletedStep) -> CompletedStep:
     return replace(completed[0], exposed_ns=None), completed[1]
 
 
-def held_by_its_hook(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; rank 1's call for bucket 3 takes 6 ms more."""
-    step, buckets = completed
-    slow = replace(buckets[3], launched_ns=buckets[3].launched_ns + 6 * MS)
-    return completed if rank != 1 else (step, (*buckets[:3], slow, *buckets[4:]))
-
-
 PAUSE = 500 * MS
 
 
@@ -225,7 +218,6 @@ TOLD: dict[str, Writes] = {
     "late in turns, two ranks": of(job(ranks=2, steps=20, jitter_ms=5.0)),
     "late in every third step": of(job(ranks=4, late_ms={2: 7.0}, late_from=3, late_every=3)),
     "late by its host alone": of(job(late_ms={2: 7.0}, late_from=3), host_alone_late),
-    "late by its hook": of(job(late_ms={1: 6.0}, late_from=4), held_by_its_hook),
     "late in every other step, codec": of(SyntheticJob(
         ranks=2, steps=40, bucket_bytes=(8_000_000,), codec_ms=2.0, jitter_ms=0.0,
         late_ms={1: 8.0}, late_every=2)),

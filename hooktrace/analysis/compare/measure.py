@@ -18,7 +18,7 @@ from ..run.columns import Floats
 from ..run.dense import StepArrays, settled_steps
 from ..run.missing import missing
 from ..run.parts import KINDS, StepParts, step_parts
-from ..run.source import ModelSource, model_source, of_step
+from ..run.source import ModelSource, model_source, of_step, parameter_shapes
 
 
 class RunFacts(ModelSource, frozen=True, kw_only=True):
@@ -95,8 +95,7 @@ def _has(parts: StepParts, kind: str) -> bool:
 
 
 def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFacts:
-    info, every = run.info, _parameters(arrays)
-    sizes = arrays.detailed.column("gradient_bytes")
+    info, sizes = run.info, arrays.detailed.column("gradient_bytes")
     return RunFacts(
         **asdict(model_source(run, arrays)),
         name=name,
@@ -108,16 +107,10 @@ def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFact
         backend=info.backend if info else "",
         bucket_count=len(arrays.buckets),
         largest_bytes=int(np.fmax.reduce(sizes, axis=None, initial=0)),
-        shapes=tuple(sorted(shape for _, shape in (set(every) if arrays.is_sharded else every))),
+        shapes=tuple(sorted(parameter_shapes(arrays))),
         is_plain=_has(parts, "hook") or _has(parts, "future_wait"),
         missing=tuple(missing(run)),
     )
-
-
-def _parameters(arrays: StepArrays) -> list[tuple[str, tuple[int, ...]]]:
-    """Return names and shapes; units communicate the same parameters repeatedly."""
-    entries = filter(None, map(arrays.entries.get, arrays.buckets.tolist()))
-    return [(one.name, one.shape) for entry in entries for one in entry.parameters]
 
 
 TITLES = {

@@ -407,11 +407,6 @@ def _since(model: ModelFacts, late: LateRank) -> tuple[str, str]:
             "it is late at the first bucket already",
             "Look before its backward pass: data loading, forward pass, optimizer, device.",
         )
-    if late.held_ns >= late.arrival_delay_ns / 2:
-        return (
-            f"its hook's calls before that take {ms(late.held_ns)} longer",
-            f"Look at what the hook does on rank {late.rank} before its first collective.",
-        )
     where = f"before bucket {late.since}"
     largest = next(bucket.largest for bucket in model.buckets if bucket.bucket == late.since)
     name = f", {largest[0]}" if largest else ""

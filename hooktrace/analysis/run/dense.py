@@ -73,13 +73,8 @@ def sums(values: Floats) -> Floats:
 
 def medians(values: Floats, axis: int) -> Floats:
     """Return the median of what is known along an axis; NaN where nothing is."""
-    ordered = np.sort(values, axis=axis)  # NaN comes last
-    known = np.count_nonzero(~np.isnan(values), axis=axis, keepdims=True)
-    low, high = (
-        np.take_along_axis(ordered, np.maximum(at, 0), axis)
-        for at in ((known - 1) // 2, known // 2)
-    )
-    return np.squeeze((low + np.where(known > 0, high, np.nan)) / 2, axis)
+    found: Floats = np.ma.median(np.ma.masked_invalid(values), axis=axis).filled(np.nan)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,12 +102,7 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
     """Return what the files say of a model."""
     wait_unknown = arrays.sample.wait_unknown  # first: what it takes in between, others have later
     layout, is_sharded, sent = arrays.layout, arrays.is_sharded, arrays.sent()
-    # A sharded model's parameter is in each of its unit's collectives.
-    shapes = {
-        (b.unit.name if b.unit else "", one.name, None if is_sharded else (b.bucket, i)): one.shape
-        for b in (layout.buckets if layout else ())
-        for i, one in enumerate(b.parameters)
-    }
+    shapes = parameter_shapes(arrays)
     seen, left_out = steps_left_out(run, arrays.model)
     return ModelSource(
         model=arrays.model,
@@ -115,7 +110,7 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         hook_options=layout.hook_options if layout else (),
         bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
         parameters=len(shapes) if layout else None,
-        elements=sum(map(prod, shapes.values())) if layout else None,
+        elements=sum(map(prod, shapes)) if layout else None,
         clock="device" if arrays.is_on_device else "host",
         seen=seen,
         steps=len(arrays.steps),
@@ -134,6 +129,17 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         beside=tuple(name for name in run.model_names if name != arrays.model),
         is_sharded=is_sharded,
     )
+
+
+def parameter_shapes(arrays: StepArrays) -> list[tuple[int, ...]]:
+    """Return the shapes of the model's parameters as the layout has them, each parameter once."""
+    # A sharded model's parameter is in each of its unit's collectives.
+    shapes = {
+        (b.unit.name if b.unit else (b.bucket, i), one.name): one.shape
+        for b in (arrays.layout.buckets if arrays.layout else ())
+        for i, one in enumerate(b.parameters)
+    }
+    return [*shapes.values()]
 
 
 def _reduced_bytes(arrays: StepArrays) -> int | None:
