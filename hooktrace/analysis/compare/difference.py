@@ -20,16 +20,12 @@ from ..run.dense import known
 
 Verdict = Literal["differs", "same", "not shown", "unknown"]
 
-DRIFTS = "the halves of one run differ by more than the runs do"
-
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """What ``a`` and ``b`` are, and ``difference``, b - a, from ``low`` to ``high`` (95 %).
 
-    ``share``: of ``a``, with its own interval.  ``verdict``: *differs* where the interval does not
-    hold 0, *same* where both are one constant, *unknown* for the reason ``why``, else *not shown*
-    (to differ): for a reason only where the interval holds no 0, but the halves of a run differ by
-    more.
+    ``share``: of ``a``.  ``verdict``: *differs* where the interval does not hold 0, *same* where
+    both are one constant, *unknown* for the reason ``why``, else *not shown* (to differ).
     """
 
     a: float | None
@@ -38,8 +34,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     share: float | None = None
-    share_low: float | None = None
-    share_high: float | None = None
     verdict: Verdict
     why: str | None = None
 
@@ -47,11 +41,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     def differs(self) -> bool:
         """Whether the two are shown to differ."""
         return self.verdict == "differs"
-
-    @property
-    def drifts(self) -> bool:
-        """Whether they would be, if the halves of a run did not differ by more."""
-        return self.verdict == "not shown" and self.why is not None
 
     @property
     def apart(self) -> float:
@@ -75,15 +64,6 @@ class Series(NamedTuple):
             return float("nan")
         return float(bootstrap.estimate(self.values[:, None], self.order, self.share)[0])
 
-    def drift(self) -> float:
-        """Return by how much the estimates of the two halves differ."""
-        at = len(self.values) // 2
-        halves = (
-            Series(self.values[x], self.order[x], self.share) for x in (np.s_[:at], np.s_[at:])
-        )
-        first, second = (half.estimate() for half in halves)
-        return abs(second - first)
-
     def resampled(self, seed: int, draws: int) -> Estimates:
         """Return the estimates of resamples in blocks as long as values and order ask for."""
         length = max(map(bootstrap.block_length, (self.values, self.order)))
@@ -95,30 +75,21 @@ class Series(NamedTuple):
 def difference(a: Series, b: Series) -> Difference:
     """Return the difference of a number of two runs."""
     fewest, x, y = min(len(a.values), len(b.values)), a.estimate(), b.estimate()
+    low = high = why = None
+    verdict: Verdict = "unknown"
     if fewest and not np.ptp(a.values) and not np.ptp(b.values):
         x, y = float(a.values[0]), float(b.values[0])
-        share = (y - x) / x if x else None
-        return Difference(
-            a=x, b=y, difference=y - x, low=y - x, high=y - x, share=share, share_low=share,
-            share_high=share, verdict="same" if x == y else "differs",
-        )  # fmt: skip
-    if fewest < FEWEST_STEPS:
+        low = high = y - x
+        verdict = "same" if x == y else "differs"
+    elif fewest < FEWEST_STEPS:
         why = f"{fewest} steps are too few to tell how they vary; {FEWEST_STEPS} are needed"
         why = why if fewest else "one of the runs has no such number"
-        return Difference(
-            a=known(x), b=known(y), difference=known(y - x), verdict="unknown", why=why
-        )
-    draws = bootstrap.draws_for(max(len(a.values), len(b.values)))
-    drawn = [one.resampled(seed, draws) for seed, one in enumerate((a, b))]
-    (found,), (low,), (high,) = bootstrap.interval(*drawn)
-    share, share_low, share_high = (
-        known(float(one[0])) for one in bootstrap.ratio_interval(*drawn)
-    )
-    is_apart = not low <= 0 <= high
-    drifts = is_apart and max(a.drift(), b.drift()) > abs(found)
+    else:
+        draws = bootstrap.draws_for(max(len(a.values), len(b.values)))
+        drawn = [one.resampled(seed, draws) for seed, one in enumerate((a, b))]
+        _, (low,), (high,) = (ends.tolist() for ends in bootstrap.interval(*drawn))
+        verdict = "not shown" if low <= 0 <= high else "differs"
     return Difference(
-        a=x, b=y, difference=float(found), low=float(low), high=float(high), share=share,
-        share_low=share_low, share_high=share_high,
-        verdict="differs" if is_apart and not drifts else "not shown",
-        why=DRIFTS if drifts else None,
+        a=known(x), b=known(y), difference=known(y - x), low=low, high=high,
+        share=known((y - x) / x) if x else None, verdict=verdict, why=why,
     )  # fmt: skip
