@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .report import RunReport, build_report
-from .report.run_report import report_json
+from .report.view import report_json
 from .run import Run as ReadRun
 from .run.files import read_run
 from .run.rows import Column, Values, made

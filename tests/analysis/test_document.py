@@ -11,7 +11,6 @@ from rich.console import Console
 
 import hooktrace
 from hooktrace.analysis.document import output
-from hooktrace.analysis.document.svg import Svg
 from hooktrace.analysis.document.terminal import show
 from hooktrace.analysis.document.tree import (
     Code,
@@ -26,6 +25,7 @@ from hooktrace.analysis.document.tree import (
     Text,
     Tiles,
 )
+from hooktrace.analysis.report.pictures import Svg
 
 FOLDER = Path(output.__file__).with_name("templates")
 PYPROJECT = Path(hooktrace.__file__).parents[1] / "pyproject.toml"

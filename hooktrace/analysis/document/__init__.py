@@ -4,5 +4,5 @@
                                                              --output.py--> one self-contained page
 
 A view says what there is to say, in which order, with numbers as text; a renderer knows nothing of
-runs, and a terminal has no pictures, which ``svg.py`` makes.
+runs, and a terminal has no pictures.
 """

@@ -7,8 +7,6 @@ from typing import Literal
 
 import msgspec
 
-from .svg import Svg
-
 Tone = Literal["plain", "strong", "soft", "warn", "wrong", "good"]
 """How loud something is said."""
 
@@ -109,10 +107,13 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A picture, drawn for a page alone, with colours and what they mean."""
+    """A picture, drawn for a page alone, with colours and what they mean.
+
+    ``draw`` returns what Jinja2 does not escape, as it has ``__html__``.
+    """
 
     title: str
-    draw: Callable[[], Svg]
+    draw: Callable[[], object]
     caption: str = ""
     legend: Sequence[tuple[str, str]] = ()
 

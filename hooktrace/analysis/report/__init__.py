@@ -5,8 +5,8 @@ In goes a Run; out come findings and facts, as text, as a page with pictures, or
     Run --run/dense.py--> StepArrays --facts.py--> ModelFacts --rules.py, findings.py--> Finding
                               |                         |                                   |
                               +---- RunReport: facts, findings, arrays, what is missing ----+
-                                        |                               |
-               view.py, tables.py, pictures.py (document)          report_json
+                                        |
+               view.py, tables.py, pictures.py: a document, or JSON
 
 Neither torch nor a backend's library is imported, so this runs where the files are.
 """
@@ -14,6 +14,6 @@ Neither torch nor a backend's library is imported, so this runs where the files 
 from __future__ import annotations
 
 from .facts import Finding
-from .run_report import RunReport, build_report
+from .view import RunReport, build_report
 
 __all__ = ["Finding", "RunReport", "build_report"]
