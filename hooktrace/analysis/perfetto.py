@@ -5,8 +5,8 @@
 ``pid`` is the rank; ``ts`` are microseconds of rank 0's clock since the first event.  Each bucket
 index has a row of its own, its stages nested in it, and the steps have a row with the exposed time
 nested at the end.  Of a sharded model each kind of collective has a row, with a slice a unit; what
-is exposed is among the slices' arguments, since training waits at each.  Below all models are
-hangs, and the other collectives of sampled steps.  A rank whose clock nobody measured says so.
+is exposed is among the slices' arguments, since training waits at each.  Below all models are the
+other collectives of sampled steps.  A rank whose clock nobody measured says so.
 
 Perfetto drops a slice that overlaps another one of its row without nesting; such a slice goes to a
 second row.  No more than a block of text is held, beside the columns of the run.
@@ -20,7 +20,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from io import BufferedWriter
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,7 @@ def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None
             nonlocal separator, slices
             file.write(separator + _line(event))
             separator = b",\n"
-            slices += event["ph"] in "XB"
+            slices += event["ph"] == "X"
 
         file.write(b'{"displayTimeUnit":"ms","otherData":%b,"traceEvents":[' % _line(other))
         origin = min(scene.first for scene in scenes)
@@ -124,11 +123,9 @@ class _RankEvents:
         """Emit the rank's events; a slice comes before those within it."""
         number, run = self._track.rank, self._track.records.run
         name = f"rank {number}" if run is None else f"rank {number} ({run.host})"
-        known = self._clock.is_known
-        self._meta("process_name", name=name if known else f"{name}, clock unknown")
+        unknown = "" if self._clock.is_known else ", clock unknown"
+        self._meta("process_name", name=name + unknown)
         self._meta("process_sort_index", sort_index=number)
-        if not known:
-            self._meta("process_labels", labels="clock unknown: placed by wall clock")
         for model, scene in enumerate(self._scenes):
             self._zero = scene.origin - self._origin
             self._steps(model, scene)
@@ -150,9 +147,6 @@ class _RankEvents:
     def _mark(self, tid: int, at: int, **fields: object) -> None:
         scope = "t" if tid else "p"  # of the row, or of all rows of the rank
         self._event("i", at, s=scope, tid=tid, **fields)
-
-    def _counter(self, at: int, name: str, **value: float) -> None:
-        self._event("C", at, cat="counter", name=name, args=value)
 
     def _tid(self, model: int, row: int = 0) -> int:
         """Return the first tid of a row of a model's, or behind all models of what is below."""
@@ -176,13 +170,12 @@ class _RankEvents:
     def _steps(self, model: int, scene: Scene) -> None:
         steps, columns = scene.steps.at(scene.steps.of_rank(self._i)), self._track.steps
         name, row = scene.model, steps.row
+        sharded = bool(columns.having("sharded")[row].any())
         of_steps = steps.start, steps.last_ready, steps.end, steps.exposed, steps.number
-        told = columns.having("sharded"), columns.exposed, columns.gradient_bytes
-        sizes = columns.wire_bytes, columns.bus_bytes, columns.wire_in_flight
-        for start, last_ready, end, drawn, step, why, *of in _rows(
-            *of_steps, reasons(self._run)[self._i][row], *(column[row] for column in told + sizes)
+        told = columns.exposed, columns.gradient_bytes, columns.wire_bytes
+        for start, last_ready, end, drawn, step, why, exposed, payload, sent in _rows(
+            *of_steps, reasons(self._run)[self._i][row], *(column[row] for column in told)
         ):
-            sharded, exposed, payload, sent, on_bus, busy = of
             tid = self._row(self._tid(model), f"{name}: steps", start, end)
             title = "payload_bytes" if sharded else "gradient_bytes"
             args = _known(**{title: payload}, wire_bytes=sent, exposed_ns=exposed)
@@ -192,10 +185,6 @@ class _RankEvents:
                 self._slice(tid, end - drawn, end, cat="exposed", name="exposed")
             if start <= last_ready <= end and not sharded:
                 self._mark(tid, last_ready, cat="mark", name="last bucket ready")
-            if exposed != UNKNOWN:
-                self._counter(start, f"{name} exposed", ms=exposed / 1e6)
-            if on_bus > 0 and busy > 0:
-                self._counter(start, f"{name} busbw with waits", **{"GB/s": on_bus / busy})
 
     def _buckets(self, model: int, scene: Scene) -> None:
         bars, track = scene.bars.at(scene.bars.of_rank(self._i)), self._track
@@ -245,35 +234,18 @@ class _RankEvents:
                 self._mark(0, at, cat="anomaly", name=one.kind, args=args)
 
     def _hangs(self) -> None:
-        """Emit the rank's part in each hang.
-
-        One of which no end is known begins and does not end: Perfetto draws it to the end of the
-        trace, which a mark sets where the tab draws it to.
-        """
-        row, rank, self._zero = self._tid(len(self._scenes)), self._track.rank, -self._origin
-        for hang in sorted(hangs(self._run), key=lambda one: one.start):
-            record = hang.record
-            parts = {"waits": record.waiting, "is waited for": record.ranks}
-            own = [part for part, ranks in parts.items() if rank in ranks]
-            if not own:
-                continue
-            tid = self._row(row, "hangs", hang.start, inf if hang.end is None else hang.end)
-            args = {
-                "message": record.sentence, "outcome": hang.outcome, "kind": record.kind,
-                "model": record.model, "step": record.step, "bucket": record.bucket,
-                **({"unit": record.unit} if record.unit else {}),
-            }  # fmt: skip
-            fields: Event = {"cat": "hang", "name": f"hang: {' and '.join(own)}", "args": args}
-            if hang.end is None:
-                self._event("B", hang.start, tid=tid, **fields)
-                shown = max(scene.origin + scene.extent for scene in self._scenes)
-                self._mark(tid, shown, cat="mark", name="no end of it is recorded")
-            else:
-                self._slice(tid, hang.start, hang.end, **fields)
+        """Emit a mark where each hang that the rank has a part in began."""
+        self._zero = -self._origin
+        for hang in hangs(self._run):
+            one = hang.record
+            args = {"message": one.sentence, "outcome": hang.outcome, "step": one.step}
+            for part, ranks in (("waits", one.waiting), ("is waited for", one.ranks)):
+                if self._track.rank in ranks:
+                    self._mark(0, hang.start, cat="hang", name=f"hang: {part}", args=args)
 
     def _others(self) -> None:
         """Emit the collectives that belong to no bucket; a mark each where no end is known."""
-        scene, row = self._scenes[0], self._tid(len(self._scenes) + 1)
+        scene, row = self._scenes[0], self._tid(len(self._scenes))
         self._zero = scene.origin - self._origin
         own = scene.others.at(scene.others.of_rank(self._i))
         for call, start, end in _rows(own.row, own.start, own.end):
