@@ -1,6 +1,6 @@
 """``hooktrace ctl``: a command to all ranks of a job that runs, and what each of them says.
 
-channel.json beside the records, or --connect --> Client --> CommandResult --> a line a rank
+channel.json beside the records, or --connect --client.py--> CommandResult --> a line a rank
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from ..ranks.channel.messages import HubAddress
 from ..ranks.control.address import read_address
-from ..ranks.control.client import Client
+from ..ranks.control.client import send_command
 from ..ranks.control.commands import MOST_STEPS, Command, CommandResult, Verb
 from ..records.errors import UsageError
 from ..tracing.options import CHANNEL_TOKEN
@@ -30,8 +30,7 @@ def run_ctl(words: Sequence[str], *, connect: str | None, as_json: bool) -> int:
     """
     run, verb, number = _read(words, has_run=connect is None)
     command = _command(verb, number)
-    with Client(address_of(run, connect)) as client:
-        outcome = client.command(command)
+    outcome = send_command(address_of(run, connect), command)
     text = msgspec.json.encode(outcome).decode() if as_json else _told(outcome)
     sys.stdout.write(text + "\n")
     return int(bool(outcome.silent) or any(done.trouble for done in outcome.ranks.values()))

@@ -27,7 +27,7 @@ from ..ranks.channel.channel import Channel, channel_of_this_process
 from ..ranks.channel.meeting import aside
 from ..ranks.channel.messages import HubAddress, encode
 from ..ranks.control.address import remove_address, write_address
-from ..ranks.control.client import Client
+from ..ranks.control.client import send_command
 from ..ranks.control.commands import (
     MOST_STACKS,
     QUESTION,
@@ -97,8 +97,7 @@ class JobControl:
         return self._command(Command(verb="flush"))
 
     def _command(self, command: Command) -> CommandResult:
-        with Client(self._address()) as client:
-            return client.command(command)
+        return send_command(self._address(), command)
 
 
 _FLUSH_S = 8.0

@@ -9,7 +9,6 @@ import itertools
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from hooktrace.commands.top import live
-from hooktrace.commands.top.live import Hub, pictures
+from hooktrace.commands.top.live import pictures
 from hooktrace.commands.top.picture import Picture
 from hooktrace.ranks.whole_job.job_steps import JobSnapshot, JobSteps
 from hooktrace.records.errors import UsageError
@@ -105,39 +104,8 @@ def test_who_is_behind_silent_or_has_anomalies_is_marked() -> None:
     assert row.split("node0")[1] == "  silent for 12 s  3 anomalies, last: nan step 7 bucket 1"
 
 
-class FakeClient:
-    """A connection to a hub; ``made``: how many there were, ``asked``: for which models."""
-
-    def __init__(self) -> None:
-        self.made = 0
-        self.asked: list[str] = []
-        self.error: UsageError | None = None
-        self.shown = replace(job(), models=("net", "critic"))
-
-    def connect(self) -> Any:
-        self.made += 1
-        return self
-
-    def ask(self, name: str, argument: bytes, timeout_s: float) -> bytes:
-        assert name == "job"
-        self.asked.append(argument.decode())
-        if self.error is not None:
-            raise self.error
-        return msgspec.msgpack.encode(self.shown)
-
-    def close(self) -> None:
-        """Nothing to let go of."""
-
-
-@pytest.fixture
-def client() -> FakeClient:
-    return FakeClient()
-
-
-def test_a_sort_and_a_model_are_asked_for(client: FakeClient) -> None:
+def test_a_sort_is_asked_for() -> None:
     """All but ranks come with the most on top; the heading says by what."""
-    next(pictures(Hub(client.connect), "runs/a", "rank", "critic"))
-    assert client.asked == ["critic"]
     lines = screen(job(), sort="rank")
     assert [line.split()[0] for line in lines[8:12]] == ["0", "1", "2", "3"]
     shown = job()
@@ -148,31 +116,42 @@ def test_a_sort_and_a_model_are_asked_for(client: FakeClient) -> None:
     assert lines[8].startswith(f"     {first.line.rank} ")
 
 
-def test_a_job_that_does_not_answer_is_shown_as_it_was(
-    client: FakeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With its age, until it answers again, over a connection of its own."""
+def test_a_job_that_does_not_answer_is_shown_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its age, until it answers again."""
+    error: list[UsageError] = []
+
+    def look() -> JobSnapshot:
+        for one in error:
+            raise one
+        return job()
+
     readings = itertools.count(100)
     clock = SimpleNamespace(monotonic=lambda: next(readings), sleep=lambda _: None)
     monkeypatch.setattr(live, "time", clock)
-    drawn = pictures(Hub(client.connect), "runs/a", "delay", "")
+    drawn = pictures(look, "runs/a", "delay")
     assert "does not answer" not in screen_of(next(drawn))
-    client.error = UsageError("no answer within 2 s")
+    error.append(UsageError("no answer within 2 s"))
     assert "this is 1 s old, the job does not answer: no answer within 2 s" in screen_of(
         next(drawn)
     )
-    client.error = None
+    error.clear()
     assert "does not answer" not in screen_of(next(drawn))
-    assert client.made == 2
 
 
 def test_without_a_terminal_it_is_one_picture(
-    client: FakeClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With all ranks."""
-    monkeypatch.setattr(live, "Client", lambda _: client)
+    """With all ranks, of the model that is asked for."""
+    asked: list[tuple[object, ...]] = []
+
+    def ask(*question: object) -> bytes:
+        asked.append(question)
+        return msgspec.msgpack.encode(job())
+
+    monkeypatch.setattr(live, "ask", ask)
     monkeypatch.setattr(live, "address_of", lambda *_: None)
-    live.run_top(Path("runs/a"), connect=None, sort="delay", model="")
+    live.run_top(Path("runs/a"), connect=None, sort="delay", model="critic")
+    assert [question[:3] for question in asked] == [(None, "job", b"critic")]
     shown = capsys.readouterr().out
     assert sum("node0" in line for line in shown.splitlines()) == 4
     assert shown.endswith("\n")

@@ -15,10 +15,9 @@ from typing import Any
 
 from rich.console import Console
 
-from ...ranks.control.client import Client
 from ...records.errors import UsageError
 from ..ctl import address_of
-from .live import Hub
+from .live import snapshot_of
 from .picture import Picture
 
 _PAGE = """{% extends "base.html" %}
@@ -60,13 +59,10 @@ class DebugPage:
 
     def dump(self) -> str:
         """Return the picture as text, for the server's periodic dumps."""
-        hub = Hub(lambda: Client(address_of(self._run, None)))
         try:
-            shown = hub.look("")
+            shown = snapshot_of(address_of(self._run, None), "")
         except UsageError as error:
             return str(error)
-        finally:
-            hub.close()
         console = Console(file=StringIO(), width=_WIDTH, highlight=False, markup=False)
         with console.capture() as drawn:
             console.print(Picture(str(self._run), shown), crop=False)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 from rich.live import Live
 
-from ...ranks.control.client import Client
+from ...ranks.channel.messages import HubAddress
+from ...ranks.control.client import ask
 from ...ranks.whole_job.job_steps import JobSnapshot
 from ...ranks.whole_job.view import LOOK
 from ...records.errors import UsageError
@@ -29,55 +30,35 @@ def run_top(run: Path | None, *, connect: str | None, sort: str, model: str) -> 
     """
     console = Console(highlight=False, markup=False)
     name = str(run if connect is None else connect)
-    with closing(Hub(lambda: Client(address_of(run, connect)))) as hub:
-        drawn = pictures(hub, name, sort, model)
-        if not console.is_terminal:
-            console.print(next(drawn), crop=False)
-            return
-        first = next(drawn)  # what cannot be reached is said on the screen that there was
-        screen = Live(first, console=console, screen=True, auto_refresh=False)
-        with screen, suppress(KeyboardInterrupt):
-            for picture in drawn:
-                screen.update(picture, refresh=True)
+    drawn = pictures(lambda: snapshot_of(address_of(run, connect), model), name, sort)
+    if not console.is_terminal:
+        console.print(next(drawn), crop=False)
+        return
+    first = next(drawn)  # what cannot be reached is said on the screen that there was
+    screen = Live(first, console=console, screen=True, auto_refresh=False)
+    with screen, suppress(KeyboardInterrupt):
+        for picture in drawn:
+            screen.update(picture, refresh=True)
 
 
-class Hub:
-    """A job's hub; ``connect`` makes a connection to it, wherever it is by now."""
-
-    def __init__(self, connect: Callable[[], Client]) -> None:
-        self._connect = connect
-        self._client: Client | None = None
-
-    def look(self, model: str) -> JobSnapshot:
-        """Return how the job is.  Raises ``UsageError`` where there is no answer."""
-        if self._client is None:
-            self._client = self._connect()
-        try:
-            data = self._client.ask(LOOK, model.encode(), _ANSWER_S)
-        except UsageError:
-            self.close()
-            raise
-        return msgspec.msgpack.decode(data, type=JobSnapshot)
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+def snapshot_of(address: HubAddress, model: str) -> JobSnapshot:
+    """Return how the job of a hub is.  Raises ``UsageError`` where there is no answer."""
+    answer = ask(address, LOOK, model.encode(), _ANSWER_S)
+    return msgspec.msgpack.decode(answer, type=JobSnapshot)
 
 
-def pictures(hub: Hub, name: str, sort: str, model: str) -> Iterator[Picture]:
+def pictures(look: Callable[[], JobSnapshot], name: str, sort: str) -> Iterator[Picture]:
     """Yield how the job is, each second; where it does not answer, how it was, and why.
 
-    ``name``: of the run, or of where it was asked.  ``model``: the last one if it is empty.  Raises
-    ``UsageError`` where the hub does not answer at first.
+    ``name``: of the run, or of where it was asked.  Raises ``UsageError`` where the hub does not
+    answer at first.
     """
-    shown, answered_s, trouble = hub.look(model), time.monotonic(), ""
+    shown, answered_s, trouble = look(), time.monotonic(), ""
     while True:
         yield Picture(name, shown, sort=sort, trouble=trouble)
         time.sleep(_PERIOD_S)
         try:
-            shown, answered_s, trouble = hub.look(model), time.monotonic(), ""
+            shown, answered_s, trouble = look(), time.monotonic(), ""
         except UsageError as error:
             silent_s = time.monotonic() - answered_s
             trouble = f"this is {silent_s:.0f} s old, the job does not answer: {error}"

@@ -1,14 +1,14 @@
-"""A client of the hub, for a terminal: one connection, one question after another.
+"""A question to the hub from a terminal, over a connection of its own.
 
 proofs of the token --> Hello, as nobody's rank --> Welcome | Goodbye       Ask --> Answered
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 from collections.abc import Iterable
+from typing import IO
 
 import msgspec
 
@@ -43,96 +43,81 @@ _NO_PROOF = (
 )
 
 
-class Client:
-    """Connected to the hub at ``address``; to be closed.
+def send_command(address: HubAddress, command: Command) -> CommandResult:
+    """Return what came of a command.  Raises ``UsageError`` as ``ask`` does."""
+    answer = ask(address, QUESTION, encode(command))
+    return msgspec.msgpack.decode(answer, type=CommandResult)
 
-    Raises ``UsageError`` where the hub is not there, or refuses.
+
+def ask(address: HubAddress, name: str, argument: bytes, timeout_s: float = 30.0) -> bytes:
+    """Return the answer of the hub at ``address``.
+
+    Raises ``UsageError`` where the hub is not there, refuses, has no answer, or is gone.
     """
-
-    def __init__(self, address: HubAddress) -> None:
-        self._numbers = itertools.count()
-        self._socket = _connected(address.places)
-        self._file = self._socket.makefile("rb")
+    with _connected(address.places) as line, line.makefile("rwb") as file:
+        _introduce(file, bytes.fromhex(address.token))
         try:
-            self._prove(bytes.fromhex(address.token))
-            me = Member(CONTROL, os.getpid(), socket.gethostname()[:256], "")
-            self._send(Hello(PROTOCOL, me))
-            said = self._receive()
-        except (OSError, msgspec.DecodeError, WrongTokenError) as error:
-            self.close()
-            if isinstance(error, WrongTokenError):
-                raise UsageError(_NO_PROOF) from None
-            if isinstance(error, ConnectionError):  # to a wrong token it says no word
-                raise UsageError(_ENDED) from None
-            raise UsageError(f"rank 0 did not answer ({error}); is it hung?") from None
-        if isinstance(said, Goodbye):
-            self.close()
-            raise UsageError(f"rank 0 refuses: {said.why}; try again in a while")
-
-    def command(self, command: Command, timeout_s: float = 30.0) -> CommandResult:
-        """Return what came of a command.  Raises ``UsageError`` as ``ask`` does."""
-        answer = self.ask(QUESTION, encode(command), timeout_s)
-        return msgspec.msgpack.decode(answer, type=CommandResult)
-
-    def ask(self, name: str, argument: bytes, timeout_s: float = 30.0) -> bytes:
-        """Return the hub's answer.
-
-        Raises ``UsageError`` where it has none, cannot, or is gone.
-        """
-        number = next(self._numbers)
-        try:
-            self._socket.settimeout(timeout_s)
-            self._send(Ask(number, name, argument, timeout_s))
-            while True:
-                message = self._receive()
-                if isinstance(message, Answered) and message.number == number:
-                    break
+            line.settimeout(timeout_s)
+            _send(file, Ask(0, name, argument, timeout_s))
+            while not isinstance(message := _receive(file), Answered):
+                pass
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(
                 f"rank 0 did not answer ({error or type(error).__name__}); it may have "
                 "ended, or be another version of hooktrace"
             ) from None
-        if not message.answers:
-            raise UsageError("; ".join(silent.why for silent in message.silent))
-        return next(iter(message.answers.values()))
+    if not message.answers:
+        raise UsageError("; ".join(silent.why for silent in message.silent))
+    return next(iter(message.answers.values()))
 
-    def close(self) -> None:
-        """Let go of the connection."""
-        self._file.close()
-        self._socket.close()
 
-    def __enter__(self) -> Client:
-        return self
+def _introduce(file: IO[bytes], token: bytes) -> None:
+    """Be taken as a client.  Raises ``UsageError`` where the other side is no hub, or refuses."""
+    try:
+        _prove(file, token)
+        _send(file, Hello(PROTOCOL, Member(CONTROL, os.getpid(), socket.gethostname()[:256], "")))
+        said = _receive(file)
+    except WrongTokenError:
+        raise UsageError(_NO_PROOF) from None
+    except ConnectionError:  # to a wrong token it says no word
+        raise UsageError(_ENDED) from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"rank 0 did not answer ({error}); is it hung?") from None
+    if isinstance(said, Goodbye):
+        raise UsageError(f"rank 0 refuses: {said.why}; try again in a while")
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
-    def _prove(self, token: bytes) -> None:
-        handshake = connect(token)
-        _, awaited = next(handshake)
-        try:
-            while True:
-                answer, awaited = handshake.send(self._read(awaited))
-                self._socket.sendall(answer)
-        except StopIteration:
-            return
+def _prove(file: IO[bytes], token: bytes) -> None:
+    handshake = connect(token)
+    _, awaited = next(handshake)
+    try:
+        while True:
+            answer, awaited = handshake.send(_read(file, awaited))
+            file.write(answer)
+            file.flush()
+    except StopIteration:
+        return
 
-    def _send(self, message: Message) -> None:
-        body = encode(message)
-        self._socket.sendall(LENGTH.pack(len(body)) + body)
 
-    def _receive(self) -> Down:
-        (length,) = LENGTH.unpack(self._read(LENGTH.size))
-        if length > MOST_BYTES:
-            raise OSError("no hub of hooktrace's")
-        message: Down = decode_down(self._read(length))
-        return message
+def _send(file: IO[bytes], message: Message) -> None:
+    body = encode(message)
+    file.write(LENGTH.pack(len(body)) + body)
+    file.flush()
 
-    def _read(self, size: int) -> bytes:
-        got = self._file.read(size)
-        if len(got) < size:
-            raise ConnectionError("the connection ended")
-        return got
+
+def _receive(file: IO[bytes]) -> Down:
+    (length,) = LENGTH.unpack(_read(file, LENGTH.size))
+    if length > MOST_BYTES:
+        raise OSError("no hub of hooktrace's")
+    message: Down = decode_down(_read(file, length))
+    return message
+
+
+def _read(file: IO[bytes], size: int) -> bytes:
+    got = file.read(size)
+    if len(got) < size:
+        raise ConnectionError("the connection ended")
+    return got
 
 
 def _connected(places: Iterable[tuple[str, int]]) -> socket.socket:

@@ -14,7 +14,7 @@ import pytest
 from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES, TOKEN_BYTES
 from hooktrace.ranks.channel.meeting import Meeting
 from hooktrace.ranks.channel.messages import Ask, HubAddress, Member, Notice, Welcome
-from hooktrace.ranks.control.client import Client
+from hooktrace.ranks.control.client import ask
 from hooktrace.records.errors import UsageError
 from tests.ranks.channel.jobs import Job, has_parent, wait_for
 from tests.ranks.channel.strangers import framed
@@ -87,4 +87,4 @@ def test_who_takes_a_dead_hubs_port_learns_nothing_and_is_no_hub(part: str) -> N
             rank.close()
         assert heard == []
         with pytest.raises(UsageError):  # ``channel.json`` names that port, too
-            Client(other.as_hub)
+            ask(other.as_hub, "who", b"")

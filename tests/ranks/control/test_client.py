@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.ranks.channel.messages import HubAddress, encode
-from hooktrace.ranks.control.client import Client
+from hooktrace.ranks.control.client import ask, send_command
 from hooktrace.ranks.control.commands import QUESTION, Command, Done, carry_out
 from hooktrace.records.errors import UsageError
 from tests.ranks.channel.jobs import Job, wait_for
@@ -39,22 +39,21 @@ def test_one_question_after_another(job: Job) -> None:
     job.ranks[0].control_handlers["novel"] = too_long
     address = job.ranks[0].hub
     assert address is not None
-    with Client(address) as client:
-        first = client.command(Command(verb="status"))
-        assert [done.text for done in first.ranks.values()] == ["I am 0", "I am 1", "I am 2"]
-        with pytest.raises(UsageError, match="an answer of 9437184 bytes is too long, 4194304 fit"):
-            client.ask("novel", b"")
-        with pytest.raises(UsageError, match="Invalid enum value"):
-            client.ask(QUESTION, b"\x81\xa4verb\xa4boom")
-        job.ranks[2].close()
-        assert wait_for(lambda: 2 not in job.ranks[0].roster)
-        second = client.command(Command(verb="status"))
-        assert sorted(second.ranks) == [0, 1]
-        assert [(one.rank, one.state) for one in second.silent] == [(2, "ended")]
-        with pytest.raises(UsageError, match="another version of hooktrace"):
-            client.ask("weather", b"")
+    first = send_command(address, Command(verb="status"))
+    assert [done.text for done in first.ranks.values()] == ["I am 0", "I am 1", "I am 2"]
+    with pytest.raises(UsageError, match="an answer of 9437184 bytes is too long, 4194304 fit"):
+        ask(address, "novel", b"")
+    with pytest.raises(UsageError, match="Invalid enum value"):
+        ask(address, QUESTION, b"\x81\xa4verb\xa4boom")
+    job.ranks[2].close()
+    assert wait_for(lambda: 2 not in job.ranks[0].roster)
+    second = send_command(address, Command(verb="status"))
+    assert sorted(second.ranks) == [0, 1]
+    assert [(one.rank, one.state) for one in second.silent] == [(2, "ended")]
+    with pytest.raises(UsageError, match="another version of hooktrace"):
+        ask(address, "weather", b"")
     with pytest.raises(UsageError, match="ended the connection: a wrong token, or the job"):
-        Client(replace(address, token="00" * 16))
+        ask(replace(address, token="00" * 16), QUESTION, b"")
 
 
 @pytest.mark.parametrize(
@@ -74,4 +73,4 @@ def test_where_it_cannot_connect(
 
     monkeypatch.setattr(socket, "create_connection", connect)
     with pytest.raises(UsageError, match=said):
-        Client(HubAddress(places=(("127.0.0.1", 1),), token="00" * 16))
+        ask(HubAddress(places=(("127.0.0.1", 1),), token="00" * 16), QUESTION, b"")
