@@ -25,7 +25,7 @@ from ...staging.calls import Clock
 from ...staging.job import current_rank, job_store
 from .clock import ClockOffset
 from .meeting import Meeting, host_id
-from .messages import HubAddress, Member, Report
+from .messages import Member, Report
 from .node import Node
 from .parent import Membership
 from .process import identity
@@ -62,11 +62,6 @@ class Channel(Node):
     def start(self) -> None:
         """Start the thread.  Raises ``RuntimeError`` where the system gives none."""
         self._thread.start()
-
-    @property
-    def hub(self) -> HubAddress | None:
-        """Where the hub is, as far as it is reached from this host; ``None`` if unknown."""
-        return self._membership.hub
 
     def report(self, name: str, payload: bytes) -> None:
         """Tell the hub, which may be this rank."""
@@ -126,7 +121,7 @@ class Channel(Node):
             await self._membership.stay()
         except Exception as error:  # of sockets, of torch's store: none of training's business
             self.children.close()  # nobody would serve who comes
-            self.is_hub = False
+            self.is_hub, self.hub = False, None
             logger.warning(
                 "this rank has no channel to the others (%s: %s): clocks are not compared, a view "
                 "of all ranks may be off by what they differ, and hangs are not explained",

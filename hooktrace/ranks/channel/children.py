@@ -59,7 +59,8 @@ class Child(Connection):
         self._all = all_of_them
         self._above = above
         self.member: Member | None = None
-        self.asked: dict[int, asyncio.Future[Answered | None]] = {}
+        self.asked: dict[int, asyncio.Future[Answered]] = {}
+        """By number, the answers that are awaited."""
         self.is_busy = False
         """Whether a control client waits for an answer."""
 
@@ -73,17 +74,11 @@ class Child(Connection):
         self._all.opened(self)
         super().connection_made(transport)
 
-    def ask(self, number: int, body: bytes) -> asyncio.Future[Answered | None]:
-        """Ask; the answer is ``None`` where the connection ended before."""
+    def ask(self, number: int, body: bytes) -> asyncio.Future[Answered]:
+        """Ask; the answer is cancelled where the connection ends before."""
         future = self.asked[number] = asyncio.get_running_loop().create_future()
         self.send_body(body)
         return future
-
-    def answered(self, number: int, answer: Answered | None) -> None:
-        """Take an answer; one that comes too late is not awaited any more."""
-        future = self.asked.pop(number, None)
-        if future is not None and not future.done():
-            future.set_result(answer)
 
     def received(self, message: Up, arrived_ns: int) -> None:
         """Take a message; whoever has not said hello says nothing else."""
@@ -101,7 +96,8 @@ class Child(Connection):
             case Report():
                 self._above.reported(message)
             case Answered():
-                self.answered(message.number, message)
+                if awaited := self.asked.pop(message.number, None):  # or it comes too late
+                    awaited.set_result(message)
             case Members():
                 self._all.changed(self, message)
             case Hello():
@@ -111,8 +107,8 @@ class Child(Connection):
 
     def disconnected(self) -> None:
         """Say of all below how they went."""
-        for number in list(self.asked):
-            self.answered(number, None)
+        for awaited in self.asked.values():
+            awaited.cancel()
         self._all.left(self)
         ranks = tuple(self._all.below({self}))
         if ranks and not self.ending:
@@ -250,6 +246,5 @@ class Children:
             await asyncio.wait(asked.values(), timeout=question.timeout_s)
         for child in asked:
             child.asked.pop(question.number, None)
-        came = {c: future.result() for c, future in asked.items() if future.done()}
-        mute = {child for child in asked if came.get(child) is None}
-        return [one for one in came.values() if one is not None], mute
+        came = [c for c, awaited in asked.items() if awaited.done() and not awaited.cancelled()]
+        return [asked[child].result() for child in came], asked.keys() - came

@@ -13,11 +13,10 @@ import logging
 import os
 import time
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...staging.calls import Clock
 from .handshake import WrongTokenError, connect, listen
 from .messages import (
     LENGTH,
@@ -29,6 +28,9 @@ from .messages import (
     decode_up,
     encode,
 )
+
+if TYPE_CHECKING:
+    from ...staging.calls import Clock
 
 logger = logging.getLogger("hooktrace")
 

@@ -22,6 +22,7 @@ from .messages import (
     MOST_PAYLOAD,
     Answered,
     Ask,
+    HubAddress,
     Member,
     Members,
     Notice,
@@ -64,6 +65,9 @@ class Node:
     """``me``: this rank, one of ``world_size``.  ``offset``: of its clock to rank 0's."""
 
     is_hub = False
+
+    hub: HubAddress | None = None
+    """Where the hub is, as far as it is reached from this host; ``None`` if unknown."""
 
     def __init__(self, me: Member, world_size: int, offset: ClockOffset) -> None:
         self.me = me

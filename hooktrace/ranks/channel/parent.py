@@ -160,18 +160,8 @@ class Membership:
         self._node = node
         self._meeting = meeting
         self._children = node.children
-        self._hub: HubAddress | None = None
-        """Kept from the store's first answer on: later training may have the store."""
         self._trouble: Exception | None = None
         self._is_said = False
-
-    @property
-    def hub(self) -> HubAddress | None:
-        """Where the hub is, as far as it is reached from this host; ``None`` if unknown."""
-        if self._node.is_hub:
-            token = self._children.token.hex()
-            return HubAddress(places=self._children.places, token=token, member=self._node.me)
-        return None if self._hub is None else replace(self._hub, places=self._reachable(self._hub))
 
     async def stay(self) -> None:
         """Be in the tree until this is cancelled."""
@@ -189,8 +179,8 @@ class Membership:
         pause_s, begun = _FIRST_PAUSE_S, time.monotonic()
         longest_s = max(_LONGEST_PAUSE_S, self._node.world_size / _RANKS_A_SECOND)
         while True:
-            before = self._hub_state()
-            if self._hub is not None and (parent := await self._join(self._reachable(self._hub))):
+            before, hub = self._hub_state(), self._node.hub
+            if hub is not None and (parent := await self._join(hub.places)):
                 return parent
             # Before the store is asked, which may be the hub's process, too, and hang with it.
             self._tell_of_hub(time.monotonic() - begun, before)
@@ -201,11 +191,6 @@ class Membership:
 
     def _is_here(self, hub: HubAddress) -> bool:
         return hub.member.host_id == self._node.me.host_id
-
-    def _reachable(self, hub: HubAddress) -> tuple[Place, ...]:
-        """Return where the hub is reached from this host."""
-        here = self._is_here(hub)
-        return tuple(place for place in hub.places if here or not is_loopback(place[0]))
 
     async def _join(self, places: Iterable[Place]) -> Parent | None:
         for place in places:
@@ -227,9 +212,12 @@ class Membership:
             hub = await aside(self._meeting.hub)
             if hub is None:
                 return None
+            here = self._is_here(hub)
+            places = tuple(place for place in hub.places if here or not is_loopback(place[0]))
             # Others may come before this is in the tree.
-            self._hub, self._children.token = hub, bytes.fromhex(hub.token)
-            first = () if self._is_here(hub) else await self._first_of_host(self._meeting, hub)
+            self._children.token = bytes.fromhex(hub.token)
+            self._node.hub = hub = replace(hub, places=places)
+            first = () if here else await self._first_of_host(self._meeting, hub)
         except TimeoutError:
             return None  # training has the store
         except Exception as error:  # of torch's store
@@ -238,11 +226,11 @@ class Membership:
             else:
                 self._meeting = None  # it has gone with a rank, and would say so again and again
             return None
-        return await self._join((*first, *self._reachable(hub)))
+        return await self._join((*first, *hub.places))
 
     async def _first_of_host(self, meeting: Meeting, hub: HubAddress) -> tuple[Place, ...]:
         """Return where another rank of this host listens for the others, nothing if this does."""
-        if not self._reachable(hub):
+        if not hub.places:
             await aside(meeting.leave_address)
         own = await self._children.open(LOOPBACK)
         host_id = self._node.me.host_id
@@ -254,25 +242,30 @@ class Membership:
 
     async def _begin_as_hub(self) -> None:
         own = LOOPBACK if self._meeting is None else await aside(self._meeting.own_address)
-        await self._children.open(own)
         self._node.offset.is_reference = True
         self._node.is_hub = True
-        self._node.on_hub()
+        await self._listen(own)
         if self._meeting is not None:
             self._node.spawn(self._publish(self._meeting, own))
+
+    async def _listen(self, host: str) -> None:
+        """As the hub, listen at one more address of this host, and say where."""
+        await self._children.open(host)
+        places, token = self._children.places, self._children.token.hex()
+        self._node.hub = HubAddress(places=places, token=token, member=self._node.me)
+        self._node.on_hub()
 
     async def _publish(self, meeting: Meeting, own: str) -> None:
         """Leave in the store where the hub is, and listen where other hosts reach it.
 
         That is known once one of them has left its address.
         """
-        await _at_last(lambda: meeting.publish(self.hub))
+        await _at_last(lambda: meeting.publish(self._node.hub))
         while is_loopback(own) and len(self._node.roster) < self._node.world_size:
             elsewhere = await _at_last(meeting.address_elsewhere)
             if elsewhere is not None:
-                await self._children.open(await aside(partial(route_to, elsewhere)))
-                self._node.on_hub()
-                await _at_last(lambda: meeting.publish(self.hub))
+                await self._listen(await aside(partial(route_to, elsewhere)))
+                await _at_last(lambda: meeting.publish(self._node.hub))
                 return
             await asyncio.sleep(_LASTING_S)
 
@@ -285,7 +278,8 @@ class Membership:
         trouble = self._trouble
         why = "" if trouble is None else f"{type(trouble).__name__}: {trouble}".rstrip(": ")
         parent = self._node.parent
-        if self._hub is None or parent is None:
+        hub, state = self._node.hub, self._hub_state()
+        if hub is None or parent is None:
             if alone_s > _LATE_S and why and not self._is_said:
                 self._is_said = True
                 logger.warning(
@@ -295,17 +289,16 @@ class Membership:
                     why,
                 )
             return
-        state = self._hub_state()
         if alone_s <= _LASTING_S or parent.goodbye is not None or state != before:
             return
         if state is None:
             is_silent = isinstance(trouble, OSError) and not isinstance(trouble, ConnectionError)
             state = "unreachable" if is_silent else "unknown"
-        self._node.notice(Notice(HUB_GONE, encode(Silent(self._hub.member, state, why[:1024]))))
+        self._node.notice(Notice(HUB_GONE, encode(Silent(hub.member, state, why[:1024]))))
 
     def _hub_state(self) -> State | None:
         """Return the state of the hub's process, ``None`` where that is not seen from here."""
-        hub = self._hub
+        hub = self._node.hub
         return self._node.look(hub.member) if hub is not None and self._is_here(hub) else None
 
 

@@ -5,19 +5,18 @@ proofs of the token --> Hello, as nobody's rank --> Welcome | Goodbye       Ask 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-from collections.abc import Iterable
-from typing import IO
+import time
+from functools import partial
 
 import msgspec
 
 from ...records.errors import UsageError
-from ..channel.handshake import WrongTokenError, connect
+from ..channel.connection import Connection
 from ..channel.messages import (
     CONTROL,
-    LENGTH,
-    MOST_BYTES,
     PROTOCOL,
     Answered,
     Ask,
@@ -26,20 +25,15 @@ from ..channel.messages import (
     Hello,
     HubAddress,
     Member,
-    Message,
-    decode_down,
     encode,
 )
+from ..native_calls import result_aside
 from .commands import QUESTION, Command, CommandResult
 
 _CONNECT_S = 5.0
 _ENDED = (
-    "rank 0 ended the connection: a wrong token, or the job ends; take the address and the "
-    "token from the file that this job wrote"
-)
-_NO_PROOF = (
-    "who answers there does not know the job's token: the job has ended, and another process has "
-    "its port; take the address and the token of a job that runs"
+    "rank 0, or who has its port by now, ended the connection: a wrong token, or the job ends; "
+    "take the address and the token from the file that this job wrote"
 )
 
 
@@ -54,82 +48,71 @@ def ask(address: HubAddress, name: str, argument: bytes, timeout_s: float = 30.0
 
     Raises ``UsageError`` where the hub is not there, refuses, has no answer, or is gone.
     """
-    with _connected(address.places) as line, line.makefile("rwb") as file:
-        _introduce(file, bytes.fromhex(address.token))
-        try:
-            line.settimeout(timeout_s)
-            _send(file, Ask(0, name, argument, timeout_s))
-            while not isinstance(message := _receive(file), Answered):
+    question = Ask(0, name, argument, timeout_s)
+    # On a thread of its own, since this one may run a loop, as a notebook's does.
+    asked = result_aside(lambda: asyncio.run(_answer(address, question)), "hooktrace-ask")
+    answered = asked.result()
+    if not answered.answers:
+        raise UsageError("; ".join(silent.why for silent in answered.silent))
+    return next(iter(answered.answers.values()))
+
+
+class _Client(Connection):
+    """Nobody's rank.  ``heard``: what the hub says, and ``None`` when the connection is over."""
+
+    def __init__(self, token: bytes) -> None:
+        me = Member(CONTROL, os.getpid(), socket.gethostname()[:256], "")
+        super().__init__(token, time.perf_counter_ns, Hello(PROTOCOL, me))
+        self.heard: asyncio.Queue[Down | None] = asyncio.Queue()
+
+    def received(self, message: Down, arrived_ns: int) -> None:
+        """Keep a message."""
+        self.heard.put_nowait(message)
+
+    def disconnected(self) -> None:
+        """Say that no more comes."""
+        self.heard.put_nowait(None)
+
+
+async def _answer(address: HubAddress, question: Ask) -> Answered:
+    client = await _connected(address)
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            said = await client.heard.get()
+        if said is None:  # to a wrong token it says no word
+            raise UsageError(_ENDED)
+        if isinstance(said, Goodbye):
+            raise UsageError(f"rank 0 refuses: {said.why}; try again in a while")
+        client.send(question)
+        async with asyncio.timeout(question.timeout_s):
+            while not isinstance(said := await client.heard.get(), Answered | None):
                 pass
-        except (OSError, msgspec.DecodeError) as error:
-            raise UsageError(
-                f"rank 0 did not answer ({error or type(error).__name__}); it may have "
-                "ended, or be another version of hooktrace"
-            ) from None
-    if not message.answers:
-        raise UsageError("; ".join(silent.why for silent in message.silent))
-    return next(iter(message.answers.values()))
+    except TimeoutError:
+        raise UsageError("rank 0 did not answer in time; is it hung?") from None
+    finally:
+        client.end("all is asked")
+    if said is None:
+        raise UsageError(
+            "rank 0 did not answer; it may have ended, or be another version of hooktrace"
+        )
+    return said
 
 
-def _introduce(file: IO[bytes], token: bytes) -> None:
-    """Be taken as a client.  Raises ``UsageError`` where the other side is no hub, or refuses."""
-    try:
-        _prove(file, token)
-        _send(file, Hello(PROTOCOL, Member(CONTROL, os.getpid(), socket.gethostname()[:256], "")))
-        said = _receive(file)
-    except WrongTokenError:
-        raise UsageError(_NO_PROOF) from None
-    except ConnectionError:  # to a wrong token it says no word
-        raise UsageError(_ENDED) from None
-    except (OSError, msgspec.DecodeError) as error:
-        raise UsageError(f"rank 0 did not answer ({error}); is it hung?") from None
-    if isinstance(said, Goodbye):
-        raise UsageError(f"rank 0 refuses: {said.why}; try again in a while")
-
-
-def _prove(file: IO[bytes], token: bytes) -> None:
-    handshake = connect(token)
-    _, awaited = next(handshake)
-    try:
-        while True:
-            answer, awaited = handshake.send(_read(file, awaited))
-            file.write(answer)
-            file.flush()
-    except StopIteration:
-        return
-
-
-def _send(file: IO[bytes], message: Message) -> None:
-    body = encode(message)
-    file.write(LENGTH.pack(len(body)) + body)
-    file.flush()
-
-
-def _receive(file: IO[bytes]) -> Down:
-    (length,) = LENGTH.unpack(_read(file, LENGTH.size))
-    if length > MOST_BYTES:
-        raise OSError("no hub of hooktrace's")
-    message: Down = decode_down(_read(file, length))
-    return message
-
-
-def _read(file: IO[bytes], size: int) -> bytes:
-    got = file.read(size)
-    if len(got) < size:
-        raise ConnectionError("the connection ended")
-    return got
-
-
-def _connected(places: Iterable[tuple[str, int]]) -> socket.socket:
-    trouble: OSError | None = None
-    for place in places:
+async def _connected(address: HubAddress) -> _Client:
+    connect = asyncio.get_running_loop().create_connection
+    trouble = "no address"
+    for place in address.places:
         try:
-            return socket.create_connection(place, timeout=_CONNECT_S)
+            async with asyncio.timeout(_CONNECT_S):
+                _, client = await connect(partial(_Client, bytes.fromhex(address.token)), *place)
         except ConnectionResetError:  # who refuses a connection does not reset one: it was taken
             raise UsageError(_ENDED) from None
         except OSError as error:
-            trouble = error
+            trouble = str(error) or "no answer in time"
+        else:
+            return client
+    places = ", ".join(f"{host} port {port}" for host, port in address.places)
     raise UsageError(
-        f"nobody answers at {', '.join(f'{host} port {port}' for host, port in places) or 'all'} "
-        f"({trouble}): the job has ended, or this host does not reach it"
+        f"nobody answers at {places or 'all'} ({trouble}): the job has ended, or this host does "
+        "not reach it"
     )

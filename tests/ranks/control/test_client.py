@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
-import socket
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hooktrace.ranks.channel.messages import HubAddress, encode
 from hooktrace.ranks.control.client import ask, send_command
-from hooktrace.ranks.control.commands import QUESTION, Command, Done, carry_out
+from hooktrace.ranks.control.commands import QUESTION, Command, CommandResult, Done, carry_out
 from hooktrace.records.errors import UsageError
 from tests.ranks.channel.jobs import Job, wait_for
 
@@ -39,7 +39,11 @@ def test_one_question_after_another(job: Job) -> None:
     job.ranks[0].control_handlers["novel"] = too_long
     address = job.ranks[0].hub
     assert address is not None
-    first = send_command(address, Command(verb="status"))
+
+    async def in_a_loop() -> CommandResult:
+        return send_command(address, Command(verb="status"))
+
+    first = asyncio.run(in_a_loop())  # as in a notebook
     assert [done.text for done in first.ranks.values()] == ["I am 0", "I am 1", "I am 2"]
     with pytest.raises(UsageError, match="an answer of 9437184 bytes is too long, 4194304 fit"):
         ask(address, "novel", b"")
@@ -68,9 +72,9 @@ def test_where_it_cannot_connect(
 ) -> None:
     """A hub that ends a connection before it has read all of it resets it, which is an end."""
 
-    def connect(*_: object, **__: object) -> Any:
+    async def connect(*_: object) -> Any:
         raise error
 
-    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "create_connection", connect)
     with pytest.raises(UsageError, match=said):
         ask(HubAddress(places=(("127.0.0.1", 1),), token="00" * 16), QUESTION, b"")
