@@ -125,7 +125,7 @@ class _HostNode(Node):
         super().__init__(members[0], world_size, offset)
         self.roster = {member.rank: member for member in members}
 
-    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
+    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers[bytes]:
         status = bytes(_ANSWER_BYTES)
         return Answers(dict.fromkeys(self.roster, status))
 

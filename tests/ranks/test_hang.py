@@ -114,7 +114,7 @@ class Job:
         self.suspicions += news
         self.said_ns += [self.clock.now_ns - self.began_ns for _ in news]
         if news and not news[0].over:
-            answers = Round.of([rank.status() for rank in self.ranks])
+            answers = Round({rank.rank: rank.status() for rank in self.ranks})
             found = diagnose(answers, answers, len(self.ranks))
             if found is not None and found.is_due(news[0].threshold_ns):
                 self.alarms.append(found)

@@ -14,7 +14,9 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
 
 from .children import Child, Children
 from .clock import ClockOffset
@@ -39,15 +41,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hooktrace")
 
+T = TypeVar("T")
+U = TypeVar("U")
+
 _SHARE = 0.75
 """Of a question's time that those below have."""
 
 
 @dataclass
-class Answers:
+class Answers(Generic[T]):
     """What came of a question: the ``answers`` by rank, and the ranks that gave none."""
 
-    answers: dict[int, bytes] = field(default_factory=dict)
+    answers: dict[int, T] = field(default_factory=dict)
     silent: dict[int, Silent] = field(default_factory=dict)
 
     def miss(self, silent: Silent) -> None:
@@ -55,6 +60,16 @@ class Answers:
         known = self.silent.get(silent.rank)
         if known is None or known.state in {"unknown", "unreachable"}:
             self.silent[silent.rank] = silent
+
+    def decoded(self, decode: Callable[[T], U]) -> Answers[U]:
+        """Return the answers as what they are; one of another version is none."""
+        found: Answers[U] = Answers(silent=self.silent)
+        for rank, answer in self.answers.items():
+            try:
+                found.answers[rank] = decode(answer)
+            except msgspec.MsgspecError:
+                found.miss(unheard(rank))
+        return found
 
 
 Handler = Callable[[bytes], bytes | Awaitable[bytes]]
@@ -117,9 +132,10 @@ class Node:
 
     # Questions go down.
 
-    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
+    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers[bytes]:
         """Ask this rank and all below it; at the hub, something is said of each rank of the job."""
-        question, found = Ask(next(self._numbers), name, argument, timeout_s), Answers()
+        question = Ask(next(self._numbers), name, argument, timeout_s)
+        found: Answers[bytes] = Answers()
         (answered, mute), _ = await asyncio.gather(
             self.children.ask(question), self._answer_myself(question, found)
         )
@@ -136,7 +152,7 @@ class Node:
             self._name_the_rest(found)
         return found
 
-    def _name_the_rest(self, found: Answers) -> None:
+    def _name_the_rest(self, found: Answers[bytes]) -> None:
         """Say something of each rank that no answer is of."""
         hosts = {member.host_id for member in self.roster.values()}
         for member in self.lost.values():
@@ -154,7 +170,7 @@ class Node:
     def _member(self, rank: int) -> Member:
         return self.roster.get(rank) or unheard(rank).member
 
-    async def _answer_myself(self, question: Ask, found: Answers) -> None:
+    async def _answer_myself(self, question: Ask, found: Answers[bytes]) -> None:
         try:
             answer = self.handlers[question.name](question.argument)
             if not isinstance(answer, bytes):

@@ -101,7 +101,7 @@ def diagnose(first: Round, last: Round, world_size: int) -> Hang | None:
 
 def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> Hang | None:
     """Return why this rank's call waits, as far as it knows alone, if the hub has a part in it."""
-    here = Round.of([own], [hub])
+    here = Round({own.rank: own}, {hub.rank: hub})
     seen = snapshot(here, here, world_size)
     if seen is None or seen.call is None or hub.rank not in seen.silent:
         return None

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ...records.hang import RankStacks
 from ...records.units import named_ranks
-from ..channel.messages import HUB_GONE, Member, Notice, Silent, unheard
+from ..channel.messages import HUB_GONE, Member, Notice, Silent
 from ..native_calls import call_aside
 from .diagnosis import diagnose, waits_without_hub
 from .evidence import LastingExceptions, stacks
@@ -54,6 +54,8 @@ _MOST_CHARACTERS = 16_384
 """Of one rank's stacks."""
 
 _encode = msgspec.msgpack.encode
+_decode_status = msgspec.msgpack.Decoder(RankStatus).decode
+_decode_stacks = msgspec.msgpack.Decoder(RankStacks | None).decode
 
 
 class HangService:
@@ -231,7 +233,7 @@ class HangHub:
                 return
             number = known.hang
         elif known is not None:
-            calls = (call for status in last.statuses.values() for call in status.in_flight)
+            calls = (call for status in last.answers.values() for call in status.in_flight)
             if any(call.place == known.place for call in calls):
                 return  # of two that wait for each other, which waited longest may be a toss-up
             self._end("")
@@ -267,24 +269,14 @@ class HangHub:
         wanted = wanted[:_MOST_STACKS]
         answers = await self._ask(STACKS, wanted, _STACKS_S)
         stacks = {rank: stacks_of(one.member, one.state) for rank, one in last.silent.items()}
-        for payload in answers.answers.values():
-            told = msgspec.msgpack.decode(payload, type=RankStacks | None)
-            if told is not None:
-                stacks[told.rank] = told
+        told = answers.decoded(_decode_stacks).answers
+        stacks |= {rank: one for rank, one in told.items() if one is not None}
         return tuple(stacks[rank] for rank in wanted if rank in stacks)
 
     async def _statuses(self, timeout_s: float) -> Round:
-        """Ask all ranks for theirs; an answer of another version is none."""
-        answers = await self._ask(STATUS, None, timeout_s)
-        statuses, silent = [], []
-        for rank, payload in answers.answers.items():
-            try:
-                statuses.append(msgspec.msgpack.decode(payload, type=RankStatus))
-            except msgspec.MsgspecError:
-                silent.append(unheard(rank))
-        return Round.of(statuses, [*silent, *answers.silent.values()])
+        return (await self._ask(STATUS, None, timeout_s)).decoded(_decode_status)
 
-    async def _ask(self, name: str, question: object, timeout_s: float) -> Answers:
+    async def _ask(self, name: str, question: object, timeout_s: float) -> Answers[bytes]:
         timeout_s *= 1 + self._channel.world_size / _RANKS_A_SECOND
         return await self._channel.gather(name, _encode(question), timeout_s)
 

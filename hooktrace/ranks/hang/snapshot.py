@@ -5,13 +5,14 @@ two Rounds --a call of a hook that has not moved, or a collective of torch's own
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 from ...records.units import named_ranks
 from ..channel.messages import Silent, unheard
+from ..channel.node import Answers
 from .collectives import Comparison, PendingCollective, compare
 from .evidence import ThreadStack
 from .messages import CallInFlight, ModelStatus, Placed, RankStatus
@@ -23,16 +24,8 @@ Place = Literal["waiting", "past", "behind"]
 _NO_MODEL = ModelStatus(model="", hook="", step=-1, bucket=-1)
 
 
-class Round(NamedTuple):
-    """What all ranks answered to one question, and who did not."""
-
-    statuses: Mapping[int, RankStatus]
-    silent: Mapping[int, Silent]
-
-    @classmethod
-    def of(cls, statuses: Iterable[RankStatus], silent: Iterable[Silent] = ()) -> Round:
-        """Return the answers as they came."""
-        return cls({s.rank: s for s in statuses}, {s.rank: s for s in silent})
+Round = Answers[RankStatus]
+"""What all ranks said of themselves at one time."""
 
 
 class Rank(NamedTuple):
@@ -143,9 +136,9 @@ def _front(first: Round, last: Round) -> CallInFlight | None:
 
     unmoved = [
         call
-        for rank, status in last.statuses.items()
+        for rank, status in last.answers.items()
         for call in status.in_flight
-        if rank in first.statuses and state(call) in map(state, first.statuses[rank].in_flight)
+        if rank in first.answers and state(call) in map(state, first.answers[rank].in_flight)
     ]
     if not unmoved:
         return None
@@ -164,16 +157,16 @@ def _around_call(
     of the group are known.
     """
     members = range(world_size) if front.members is None else range(*front.members)
-    answered = {rank: last.statuses[rank] for rank in members if rank in last.statuses}
+    answered = {rank: last.answers[rank] for rank in members if rank in last.answers}
     knowing = [rank for rank, now in answered.items() if now.model(front.model) is not None]
     is_whole = 0 < front.group_size <= len(knowing)
     ranks = tuple(
-        _part(rank, answered[rank], first.statuses.get(rank), front)
+        _part(rank, answered[rank], first.answers.get(rank), front)
         for rank in (knowing if is_whole else answered)
     )
     if any(_came_nearer(rank, front) for rank in ranks):
         return None
-    missing = [] if is_whole else [rank for rank in members if rank not in last.statuses]
+    missing = [] if is_whole else [rank for rank in members if rank not in last.answers]
     calls = {rank.number: rank.call for rank in ranks if rank.call is not None}
     age_ns = max([front.age_ns, *(call.age_ns for call in calls.values())])
     models = {model.model for rank in ranks for model in rank.now.models}
@@ -224,7 +217,7 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
 
     As at a barrier, where one rank evaluates, or in DDP's forward pass for its buffers.
     """
-    before, answered = first.statuses, last.statuses
+    before, answered = first.answers, last.answers
     stand = {rank: standing(before.get(rank), now) for rank, now in answered.items()}
     issued = {rank: now.collectives for rank, now in answered.items()}
     comparison = compare(issued, [rank for rank, one in stand.items() if one is not None])

@@ -32,7 +32,7 @@ def wait_for(reached: Callable[[], object], within_s: float = DEADLINE_S) -> boo
     return True
 
 
-def ask(channel: Channel, name: str, argument: bytes, timeout_s: float) -> Answers:
+def ask(channel: Channel, name: str, argument: bytes, timeout_s: float) -> Answers[bytes]:
     """Ask a rank and all below it, from another thread than the channel's."""
     asked = asyncio.run_coroutine_threadsafe(
         channel.gather(name, argument, timeout_s), channel._loop

@@ -40,7 +40,7 @@ def test_ranks_that_do_not_answer_hold_a_command_up_for_less_than_two_seconds(ve
     class Asked:
         """A node whose ranks never answer."""
 
-        async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
+        async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers[bytes]:
             waited.append(timeout_s)
             return Answers()
 

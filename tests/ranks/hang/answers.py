@@ -137,9 +137,11 @@ class Job(NamedTuple):
     def rounds(self) -> tuple[Round, Round, int]:
         missing = [rank for rank in range(9) if rank not in {one.rank for one in self.said}]
         quiet = [silent(rank, one) for rank, one in zip(missing, self.silent, strict=False)]
-        first = {one.rank: one for one in (*self.said, *self.before)}
+        said = {one.rank: one for one in self.said}
+        first = {**said, **{one.rank: one for one in self.before}}
+        mute = {one.rank: one for one in quiet}
         size = 1 + max(one.rank for one in (*self.said, *quiet))
-        return Round.of(first.values(), quiet), Round.of(self.said, quiet), max(size, 2)
+        return Round(first, mute), Round(said, mute), max(size, 2)
 
 
 def job(*said: RankStatus, silent: str = "", before: Sequence[RankStatus] = ()) -> Job:

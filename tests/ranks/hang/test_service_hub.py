@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.ranks.channel.messages import Member, Notice, Silent
+from hooktrace.ranks.channel.node import Answers
 from hooktrace.ranks.hang import service as module
 from hooktrace.ranks.hang.messages import STACKS, Hang, RankStatus, Suspicion
 from hooktrace.ranks.hang.service import HangHub, over
@@ -52,7 +53,7 @@ class Ranks:
                 for rank in answers
             }
         encoded = {rank: msgspec.msgpack.encode(one) for rank, one in answers.items()}
-        return SimpleNamespace(answers=encoded, silent=self.silent)
+        return Answers(encoded, self.silent)
 
     def notice(self, notice: Notice) -> None:
         found = msgspec.msgpack.decode(notice.payload, type=Hang)
