@@ -90,7 +90,7 @@ FAULTS = (
           'return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", text)', "return text",
           "exporters/test_tensorboard.py"),
     # Ranks that are late, hang, or are no ranks.
-    Fault("a rank that was stopped is told to have died", "ranks/hang/rules.py",
+    Fault("a rank that was stopped is told to have died", "ranks/hang/diagnosis.py",
           '"stopped": ("stopped",', '"stopped": ("died",',
           "ranks/hang distributed/test_hangs.py"),
     Fault("any token lets in", "ranks/channel/handshake.py",

@@ -4,7 +4,7 @@
     look.py          every rank, asked twice --> RankStatus (messages.py)
       evidence.py, collectives.py   its threads; what torch has issued and waits for
     diagnosis.py     two rounds of answers --> Hang, by a table: the first row that fits says why
-      snapshot.py, rules.py         where ranks wait; what the rows ask, and what is told
+      snapshot.py      where ranks wait, and each rank's part in that
     service.py       every process looks, answers, hears; the hub asks, and tells why, and its end
 
 Nothing here waits for a collective, a store, a disk or a lock of the training thread's.

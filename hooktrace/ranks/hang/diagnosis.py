@@ -1,19 +1,338 @@
 """Why ranks wait, from what all of them said twice: one table of rules, the first that fits counts.
 
 two Rounds --snapshot.py--> Snapshot --RULES--> a kind and a Finding --records/hang.py--> Hang
+
+A rule returns a Finding, the ranks that are waited for and what is told of them, or None.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from ...records.hang import hang_kind
-from ..channel.messages import Silent
-from . import rules
-from .messages import Hang, RankStatus
-from .rules import Finding, Finds, of_each, of_process
-from .snapshot import Round, Snapshot, snapshot
+from ...records.units import named_ranks, ordinal
+from ..channel.messages import Silent, State
+from .collectives import outnumbered
+from .messages import EXCUSES, CallInFlight, Hang, Placed, RankStatus
+from .sentences import at, counted, each, grouped, have, parties
+from .snapshot import Rank, Round, Snapshot, snapshot
+
+_MOST_TOLD = 2
+"""Ranks of which it is said where their step is another one than the step before."""
+
+
+class Finding(NamedTuple):
+    """The ``ranks`` that are waited for, if known; ``text`` goes on after the ``opening``."""
+
+    ranks: Sequence[int]
+    text: str
+
+
+Finds = Callable[[Snapshot], Finding | None]
+
+
+def _each_of(texts: Mapping[int, str], snapshot: Snapshot) -> Finding | None:
+    """Return what is told of each of some ranks, and who else is behind; of whom "", nothing."""
+    told = {rank: text for rank, text in texts.items() if text}
+    others = [one.number for one in snapshot.behind if one.number not in told]
+    said = "has not come to it either" if len(others) == 1 else "have not come to it either"
+    more = f" ({named_ranks(others)} {said})" if others else ""
+    return Finding(list(told), each(told) + more) if told else None
+
+
+# Ranks that do not answer: what their processes tell.
+
+PROCESSES: dict[State, tuple[str, str]] = {
+    "gone": ("died", "is no more: its {process} is gone"),
+    "stopped": ("stopped", "stands still: its {process} is stopped by a signal"),
+    "unreachable": ("network", "cannot be reached{why}, nor can its {process}"),
+    "running": ("interpreter_held", "answers nothing, although its {process} is running"),
+    "ended": ("uneven_inputs", "has ended, or has closed its tracer, in order"),
+    "unknown": ("unknown", "does not answer{why}, and nothing more is known of it"),
+}
+"""By the state of a process whose rank does not answer: the kind of hang, and what is told."""
+
+
+def of_process(kind: str) -> Finds:
+    """Return what finds the silent ranks whose processes are in a state of that kind."""
+
+    def finds(snapshot: Snapshot) -> Finding | None:
+        silent = snapshot.silent.items()
+        of_kind = {rank: _told(one) for rank, one in silent if PROCESSES[one.state][0] == kind}
+        return _each_of(of_kind, snapshot)
+
+    return finds
+
+
+def _told(silent: Silent) -> str:
+    why = f" ({silent.why})" if silent.why else ""
+    return PROCESSES[silent.state][1].format(process=silent.process, why=why)
+
+
+def hub_is_gone(hub: Silent) -> str:
+    """Return what is known of a hub on rank 0 that answers nothing any more, and what to do."""
+    kind, _ = PROCESSES[hub.state]
+    fix = "look at what rank 0 wrote last" if kind == "unknown" else hang_kind(kind).fix
+    return f"rank 0 {_told(hub)}; DDP does not go on without it; {fix}"
+
+
+# Ranks that have not come to the call: what each of them is at.
+
+
+def of_each(said: Callable[[Rank, Snapshot], str]) -> Finds:
+    """Return what finds the ranks behind of which ``said`` tells something."""
+    return lambda snapshot: _each_of(
+        {one.number: said(one, snapshot) for one in snapshot.behind}, snapshot
+    )
+
+
+def ended_without(snapshot: Snapshot) -> Finding | None:
+    """Ranks have ended a sharded model's step without the call that the others wait in."""
+    ranks = (*snapshot.past, *snapshot.behind)
+    found = _each_of({one.number: _went_on(one, snapshot) for one in ranks}, snapshot)
+    return found and found._replace(text=found.text + _departures(snapshot))
+
+
+def _went_on(rank: Rank, snapshot: Snapshot) -> str:
+    """Return with how many collectives a rank has ended its step, and where it is now."""
+    model = rank.model
+    if model is None or not model.ended_without(snapshot.front):
+        return ""
+    now = f"went on: it is {at(rank.now)}"
+    if model.in_flight:
+        now = f"is in {model.name} of step {model.step}"
+    calls = counted(model.ended_calls, "collective")
+    return f"has ended step {model.ended_step} with {calls} and {now}"
+
+
+def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank's backward pass has ended with a part of the buckets."""
+    now, front, model = rank.now, snapshot.front, rank.model
+    if model is None or model.unit or now.in_flight or rank.did is None:
+        return ""
+    in_backward = "backward" in (*now.doing, *rank.did.doing)
+    if in_backward or model.step != front.step or not 0 <= model.bucket < front.bucket:
+        return ""
+    had = f"has had {counted(model.bucket + 1, 'bucket')} in step {model.step}"
+    return f"{had} and went on: it is {at(now)}"
+
+
+def raised(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank handles an exception."""
+    main = rank.now.main
+    if main is None or not main.exception:
+        return ""
+    return f"raised {main.exception} and is now {_place(rank, snapshot)}"
+
+
+def ends(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank ends its training."""
+    return f"ends its training {_place(rank, snapshot)}" if "ending" in rank.now.doing else ""
+
+
+def busy(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank waits in nothing that is known."""
+    if in_torchs_collective(rank, snapshot) or in_other_model(rank, snapshot):
+        return ""
+    if "probe" in rank.now.doing:
+        return f"is in a check of hooktrace's own {_place(rank, snapshot)}"
+    return f"is {at(rank.now)}{_excuse(rank.now)}{_delay(rank, snapshot.front)}"
+
+
+def in_torchs_collective(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank stands in a collective of torch's own, which is none of a sharded model's."""
+    main = rank.now.main
+    if main is None or not main.collective or not rank.stands_still:
+        return ""
+    if any(call.unit for call in rank.now.in_flight):
+        return ""
+    return f"is in {main.collective}() {_place(rank, snapshot)}"
+
+
+def in_other_model(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank waits in a call of another model."""
+    others = [one for one in rank.now.in_flight if one.model != snapshot.front.model]
+    if snapshot.call is None or not others or not (others[0].unit or "backward" in rank.now.doing):
+        return ""
+    return f"waits in {others[0].name} of step {others[0].step} of {others[0].model}"
+
+
+def _place(rank: Rank, snapshot: Snapshot) -> str:
+    return at(rank.now) + _delay(rank, snapshot.front)
+
+
+def _excuse(status: RankStatus) -> str:
+    """Return why it may take long where a rank is: " and saves there"; "" where nothing says so."""
+    known = next((text for one, text in EXCUSES.items() if one in status.doing), "")
+    said = f" and {known} there" if known else ""
+    return said + (" and has paused the watchdog" if status.paused else "")
+
+
+def _delay(rank: Rank, front: Placed) -> str:
+    """Return how far a rank is behind a call: ", 1 step behind"; "" where it never began."""
+    model = rank.model
+    if front.bucket < 0 or model is None or model.step < 0:
+        return ""
+    (step, at), (own_step, own) = front.position, model.position
+    what = "collective" if front.unit else "bucket"
+    behind = (step - own_step, "step") if step != own_step else (at - own, what)
+    return f", {counted(*behind)} behind"
+
+
+def crossed(snapshot: Snapshot) -> Finding | None:
+    """Ranks that wait have not come to the call in which a missing rank waits."""
+    for rank in snapshot.behind:
+        for call in rank.now.in_flight:
+            lacking = [one.number for one in snapshot.waiting if _lacks(one.now, call)]
+            if call.model != snapshot.front.model and lacking:
+                text = (
+                    f" for rank {rank.number}, which {in_other_model(rank, snapshot)}, "
+                    f"which {named_ranks(lacking)} {have(lacking)} not come to"
+                )
+                return Finding([one.number for one in snapshot.behind], text)
+    return None
+
+
+def _lacks(status: RankStatus, call: CallInFlight) -> bool:
+    position = status.position(call.model)
+    return position is None or position < call.position
+
+
+def in_other_models(snapshot: Snapshot) -> Finding | None:
+    """All ranks that are behind wait in other models' calls."""
+    found = of_each(in_other_model)(snapshot)
+    return found and found._replace(text=f"{found.text}; why that waits is not known")
+
+
+# All have come to the call, and it does not end.
+
+
+def in_callbacks(snapshot: Snapshot) -> Finding | None:
+    """Threads that have to complete collectives wait for one."""
+    ranks = (*snapshot.waiting, *snapshot.past)
+    rank = max(ranks, key=lambda one: len(one.waiting_callbacks), default=None)
+    if rank is None or not rank.waiting_callbacks:
+        return None
+    one_each = [f"{thread.name} in `{thread.where}`" for thread in rank.waiting_callbacks]
+    threads = "a callback waits" if len(one_each) == 1 else f"{len(one_each)} callbacks wait"
+    text = (
+        f": on rank {rank.number} {threads} for a collective, {', '.join(one_each)}, on threads "
+        "that have to complete collectives"
+    )
+    return Finding((), text)
+
+
+def in_probes(snapshot: Snapshot) -> Finding | None:
+    """Hooktrace's own checks, before the hook is called or after it, hold the bucket up."""
+    ranks = [one.number for one in snapshot.in_stage("meeting", "check")]
+    text = (
+        f": hooktrace's own check of it does not end on {named_ranks(ranks)}; pass error_every=0 "
+        "and tell hooktrace's authors"
+    )
+    return Finding((), text) if ranks else None
+
+
+def other_units(snapshot: Snapshot) -> Finding | None:
+    """At the same place of a sharded model's step ranks are in different collectives."""
+    others = grouped({rank: call.name for rank, call in snapshot.mismatched.items()})
+    if not others:
+        return None
+    said = ", ".join(
+        f"{named_ranks(who)} {'is' if len(who) == 1 else 'are'} in {name}"
+        for name, who in others.items()
+    )
+    number = ordinal(snapshot.front.order + 1)
+    text = f", while {said}: as the {number} collective of the step these do not match"
+    matching = [rank for rank in snapshot.calls if rank not in snapshot.mismatched]
+    return Finding(outnumbered([matching, *others.values()]), text + _departures(snapshot))
+
+
+def _departures(snapshot: Snapshot) -> str:
+    """Return which ranks do not make the collectives of their step before; "" where all do that."""
+    found = [
+        f"; rank {one.number} made {model.departure}"
+        for one in snapshot.ranks
+        if (model := one.model) and model.departure and model.departed_step == snapshot.front.step
+    ]
+    return "".join(found[:_MOST_TOLD]) if len(found) < len(snapshot.ranks) else ""
+
+
+def torch_lists_others(snapshot: Snapshot) -> Finding | None:
+    """Ranks have issued different collectives; some have issued fewer, of a sharded model."""
+    verdicts = ("different", "not_issued") if snapshot.front.unit else ("different",)
+    return _listed(snapshot, *verdicts)
+
+
+def torch_lists_fewer(snapshot: Snapshot) -> Finding | None:
+    """Some ranks have not issued the collective that others wait in."""
+    return _listed(snapshot, "not_issued")
+
+
+def _listed(snapshot: Snapshot, *verdicts: str) -> Finding | None:
+    found = snapshot.comparison
+    departures = _departures(snapshot) if snapshot.front.unit else ""
+    text = f": {found.text}{departures}"
+    return Finding(found.ranks, text) if found.verdict in verdicts else None
+
+
+def in_own_code(snapshot: Snapshot) -> Finding | None:
+    """On some ranks the hook's own code still runs, while the others have come further."""
+    own = snapshot.in_stage("hook", "compress", "decompress")
+    if len(own) == len(snapshot.waiting):
+        return None
+    return _each_of({one.number: _in_hook(one) for one in own}, snapshot)
+
+
+def _in_hook(rank: Rank) -> str:
+    """Return where a hook's own code is: what follows a collective runs on a callback's thread."""
+    main, callbacks = rank.now.main, rank.now.callbacks
+    if main is not None and main.collective:
+        return ""
+    if rank.call is not None and rank.call.stage == "decompress" and callbacks:
+        return f"is in its hook, in `{callbacks[0].where}`, after a collective"
+    return f"is in its hook, {at(rank.now)}{_excuse(rank.now)}"
+
+
+def nothing_pending(snapshot: Snapshot) -> Finding | None:
+    """All hooks have returned, and nothing is left to wait for."""
+    stages = {call.stage for call in snapshot.calls.values()}
+    if snapshot.comparison.verdict != "none" or stages != {"future_wait"}:
+        return None
+    text = (
+        ": the hook has returned there, and torch lists no pending collective on any rank "
+        "(sends and receives it does not list)"
+    )
+    return Finding((), text)
+
+
+def not_known(snapshot: Snapshot) -> Finding:
+    """No difference between the ranks is known."""
+    return Finding((), f", and why is not known: {_what_is_known(snapshot)}")
+
+
+def _what_is_known(snapshot: Snapshot) -> str:
+    found, call = snapshot.comparison, snapshot.call
+    if found.verdict == "completed":
+        return f"{found.text}, completed on {named_ranks(found.ranks)} and does not here"
+    if found.text:
+        return f"all have issued the same, {found.text}, and it does not complete"
+    if call is not None and call.stage == "wire":
+        on_wire = {rank: one for rank, one in snapshot.calls.items() if one.stage == "wire"}
+        kinds = grouped({rank: one.collective or "a collective" for rank, one in on_wire.items()})
+        return f"{parties(kinds)}, which does not complete{_past(snapshot)}"
+    if found.verdict == "untold" or call is None:
+        return "the hook is a plain one, and torch does not tell which collectives it waits for"
+    return f"it is in stage {call.stage!r}, and torch lists no pending collective on any rank"
+
+
+def _past(snapshot: Snapshot) -> str:
+    """Return who is past a bucket, or past a collective's place, where it may have met another."""
+    if not snapshot.past:
+        return ""
+    did = "went past that place of the step" if snapshot.front.unit else "had its result"
+    return f", {named_ranks([one.number for one in snapshot.past])} {did}"
 
 
 class Rule(NamedTuple):
@@ -37,58 +356,58 @@ RULES = (
     # Ranks that will not come to the call.
     Rule(
         "different_collectives",
-        rules.ended_without,
+        ended_without,
         ("its step goes on", "it has made the call", "the model is not sharded"),
     ),
     Rule(
         "missing_bucket",
-        of_each(rules.left_buckets_out),
+        of_each(left_buckets_out),
         (
             *("its backward pass runs", "that ran a moment ago", "it is in another call"),
             *("it has had no bucket of the step", "the model is sharded"),
         ),
     ),
-    Rule("raised", of_each(rules.raised), ("it handles nothing",), outside=True),
-    Rule("uneven_inputs", of_each(rules.ends), ("it trains",), outside=True),
+    Rule("raised", of_each(raised), ("it handles nothing",), outside=True),
+    Rule("uneven_inputs", of_each(ends), ("it trains",), outside=True),
     # Ranks that may still come: who waits itself is not what others wait for in the end.
-    Rule("busy", of_each(rules.busy), ("all that are behind wait themselves",), outside=True),
+    Rule("busy", of_each(busy), ("all that are behind wait themselves",), outside=True),
     Rule(
         "different_collectives",
-        of_each(rules.in_torchs_collective),
+        of_each(in_torchs_collective),
         ("its thread moves", "the collective is a sharded model's"),
         outside=True,
     ),
-    Rule("different_order", rules.crossed, ("those who wait have come to the other model's call",)),
-    Rule("unknown", rules.in_other_models, ("nobody is behind",)),
+    Rule("different_order", crossed, ("those who wait have come to the other model's call",)),
+    Rule("unknown", in_other_models, ("nobody is behind",)),
     # Nobody is behind.  A tracer may have been closed early, so these come after who is.
     Rule("uneven_inputs", of_process("uneven_inputs"), ("its process runs",)),
     Rule("unknown", of_process("unknown"), ("its process is known",)),
     # All have come to the call, and it does not end.
-    Rule("waits_in_callback", rules.in_callbacks, ("the callback moves", "it calls no wait")),
-    Rule("unknown", rules.in_probes, ("the hook runs",)),
-    Rule("different_collectives", rules.other_units, ("all are in the same one",)),
+    Rule("waits_in_callback", in_callbacks, ("the callback moves", "it calls no wait")),
+    Rule("unknown", in_probes, ("the hook runs",)),
+    Rule("different_collectives", other_units, ("all are in the same one",)),
     Rule(
         "different_collectives",
-        rules.torch_lists_others,
+        torch_lists_others,
         ("torch does not tell of a rank", "ranks are in different groups"),
         outside=True,
     ),
     Rule(
         "some_ranks_only",
-        rules.torch_lists_fewer,
+        torch_lists_fewer,
         ("torch does not tell of a rank", "it is not in the group"),
     ),
     Rule(
         "busy",
-        rules.in_own_code,
+        in_own_code,
         ("all ranks are in the hook's code", "the code waits in a collective"),
     ),
     Rule(
         "never_completed",
-        rules.nothing_pending,
+        nothing_pending,
         ("torch does not tell of a rank", "a hook has not returned"),
     ),
-    Rule("unknown", rules.not_known, ()),
+    Rule("unknown", not_known, ()),
 )
 """The first row that fits counts, and the rows below it rely on that."""
 

@@ -21,11 +21,8 @@ from .collectives import collectives
 from .evidence import main_stack, stacks
 from .messages import CallInFlight, ModelStatus, RankStatus
 
-_MOST_MODELS = 16
-_MOST_CALLS = 16
-"""Of a model: the lowest buckets that are in flight, of which the first one tells most."""
-_MOST_CALLBACKS = 8
-_MOST_LEFT_OUT = 8
+_MOST = 16
+"""Models, callbacks, and of a model the lowest buckets in flight: the first of them tells most."""
 
 
 def rank_status(
@@ -39,7 +36,7 @@ def rank_status(
     """Return what this rank knows of itself; ``lasting`` exceptions are not told."""
     threads = stacks(lasting)
     main = main_stack(threads, training_threads(models))
-    foreign = [thread for thread in threads if thread.foreign][:_MOST_CALLBACKS]
+    foreign = [thread for thread in threads if thread.foreign][:_MOST]
     return RankStatus(
         rank=rank,
         models=look(models, now_ns),
@@ -53,7 +50,7 @@ def rank_status(
 def look(models: Iterable[ModelState], now_ns: int) -> tuple[ModelStatus, ...]:
     """Return where models stand; of two with one name, of two tracers, the later one."""
     found = {model.name: model for model in models if model.slots}
-    return tuple(_of_model(model, now_ns) for model in [*found.values()][:_MOST_MODELS])
+    return tuple(_of_model(model, now_ns) for model in [*found.values()][:_MOST])
 
 
 def oldest_call(models: Iterable[ModelState]) -> BucketCall | None:
@@ -100,21 +97,20 @@ def _of_model(model: ModelState, now_ns: int) -> ModelStatus:
     unit = None if last is None else last.slot.unit
     has_turn = unit is None and any(call.started is not None for call in waiting)
     step, bucket = _position(model, last)
-    ended, count = model.ended
-    left_out = [str(call.slot.unit) for call in calls if call.step == ended - 1]
+    departure, (ended, count) = model.departure, model.ended
     return ModelStatus(
         model=model.name,
         hook=model.hook,
         step=step,
         bucket=bucket,
-        in_flight=tuple(_in_flight(call, has_turn, now_ns) for call in waiting[:_MOST_CALLS]),
+        in_flight=tuple(_in_flight(call, has_turn, now_ns) for call in waiting[:_MOST]),
         last_call_age_ns=None if last is None else now_ns - last.ready,
         unit="" if unit is None else str(unit),
         order=-1 if unit is None else model.position[1],
         ended_step=ended,
         ended_calls=count,
-        left_out=tuple(left_out[:_MOST_LEFT_OUT]),
-        departure=_departed(model.departure, step),
+        departure="" if departure is None else _departed(departure),
+        departed_step=-1 if departure is None else departure.step,
     )
 
 
@@ -124,11 +120,11 @@ def position_of(call: BucketCall) -> tuple[int, int]:
     return call.step, slot.index if slot.unit is None else call.order
 
 
-def _departed(found: Departure | None, step: int) -> str:
-    if found is None or found.step != step:
-        return ""
+def _departed(found: Departure) -> str:
     before = "nothing more" if found.before is None else f"{found.before}"
-    return f"as the {ordinal(found.order + 1)} {found.now}, where step {step - 1} had {before}"
+    return (
+        f"as the {ordinal(found.order + 1)} {found.now}, where step {found.step - 1} had {before}"
+    )
 
 
 def _position(model: ModelState, last: BucketCall | None) -> tuple[int, int]:

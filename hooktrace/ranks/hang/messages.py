@@ -85,16 +85,16 @@ class ModelStatus(Placed, frozen=True, kw_only=True, gc=False):
     """Where a model stands on one rank: its hook's last call, of step -1 before the first.
 
     Of a sharded model ``ended_step`` is the last step that has ended, ``ended_calls`` how many
-    collectives it had, ``left_out`` those of the step before that it had not, and ``departure`` the
-    first collective of the step that is not the one of the step before, as text.
+    collectives it had, and ``departure`` the first collective of ``departed_step`` that is not the
+    one of the step before, as text.
     """
 
     in_flight: tuple[CallInFlight, ...] = ()
     last_call_age_ns: int | None = None
     ended_step: int = -1
     ended_calls: int = 0
-    left_out: tuple[str, ...] = ()
     departure: str = ""
+    departed_step: int = -1
 
     def ended_without(self, call: Placed) -> bool:
         """Return whether a sharded model's step has ended before it came to a call."""

@@ -2,7 +2,7 @@
 
 watchdogs, each second --Suspicion--> the hub: it asks all, asks again --diagnose--> Hang, its end
 questions --> status, stacks                   notice --> HangRecord --> each tracer
-the hub is gone --rules.py--> a line in the log; a notice of this rank's own
+the hub is gone --diagnosis.py--> a line in the log; a notice of this rank's own
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from ...records.hang import RankStacks
 from ...records.units import named_ranks
 from ..channel.messages import HUB_GONE, Member, Notice, Silent
 from ..native_calls import call_aside
-from .diagnosis import diagnose, waits_without_hub
+from .diagnosis import diagnose, hub_is_gone, waits_without_hub
 from .evidence import LastingExceptions, stacks
 from .look import rank_status
 from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion
-from .rules import hub_is_gone
 from .sentences import seconds, stamped
 from .snapshot import Round
 from .watchdog import Watchdog

@@ -187,8 +187,9 @@ def calls_back(rank: int, *threads: Any) -> RankStatus:
     return waiting(rank, FUTURE, callbacks=threads)
 
 
-LEFT: dict[str, Any] = {"ended_step": STEP, "ended_calls": 8, "left_out": ("a", "b", "c")}
+LEFT: dict[str, Any] = {"ended_step": STEP, "ended_calls": 8}
 MADE = "as the 5th blocks.2 all-gather (forward), where step 119 had blocks.1 ..."
+DEPARTED: dict[str, Any] = {"departure": MADE, "departed_step": STEP}
 OTHER_UNIT = unit(name=SCATTER, collective="reduce_scatter")
 HOOK = call(stage="hook")
 IN_BACKWARD = late_here("f", doing=BACKWARD)
@@ -240,10 +241,10 @@ JOBS = {
     "probes do not end": job(*PROBES),
     # Of a sharded model buckets are numbered as each rank met them: 40 is not past 3.
     "late in a sharded model": job(in_unit(0), past_units(1, order=8)),
-    "another unit": job(in_unit(0), in_unit(1, OTHER_UNIT, departure=MADE), in_unit(2)),
+    "another unit": job(in_unit(0), in_unit(1, OTHER_UNIT, **DEPARTED), in_unit(2)),
     "a step with fewer collectives": job(in_unit(0), past_units(1, order=7, **LEFT)),
     "a step with fewer collectives, in the next": job(
-        in_unit(0), in_unit(1, unit(0, step=STEP + 1), **LEFT)
+        in_unit(0), in_unit(1, unit(0, step=STEP + 1), **DEPARTED, **LEFT)
     ),
     "ends, of a sharded model": job(
         in_unit(0), status(1, *past_units(1, STEP - 1).models, main=thread(doing=("ending",)))
@@ -266,7 +267,7 @@ JOBS = {
     "one died, and another is late": job(waiting(0), waiting(1), late(2), silent="gone"),
     "in another collective, after a step in another order": job(
         outside_of_units(0, "barrier"),
-        outside_of_units(1, "barrier", departure="as the 5th " + GATHER),
+        outside_of_units(1, "barrier", departure="as the 5th " + GATHER, departed_step=STEP),
         outside_of_units(2, "broadcast"),
     ),
     "one that nobody knows": job(waiting(0), waiting(1), waiting(3)),

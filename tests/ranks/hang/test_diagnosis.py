@@ -12,9 +12,14 @@ from typing import get_args
 import pytest
 
 from hooktrace.ranks.channel.messages import State
-from hooktrace.ranks.hang.diagnosis import RULES, Rule, diagnose, waits_without_hub
+from hooktrace.ranks.hang.diagnosis import (
+    RULES,
+    Rule,
+    diagnose,
+    hub_is_gone,
+    waits_without_hub,
+)
 from hooktrace.ranks.hang.messages import Hang
-from hooktrace.ranks.hang.rules import hub_is_gone
 from hooktrace.ranks.hang.snapshot import Snapshot, snapshot
 from tests.ranks.hang.answers import CALMS, JOBS, NEARBY, Job, late, silent, status, unit, waiting
 from tests.ranks.hang.answers import model as model_of
