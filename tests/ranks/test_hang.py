@@ -43,7 +43,8 @@ class Rank:
         self.asked = 0
         self.pauses = Pauses()
         self.doing: tuple[str, ...] = ()
-        self.watchdog = Watchdog(self, self.status, hang_after_s)
+        self.hang_after_s = hang_after_s
+        self.watchdog = Watchdog(self, self.status)
 
     def push(self, call: object) -> None:
         """Take an ended call."""

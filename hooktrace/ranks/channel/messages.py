@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL = 10
+PROTOCOL = 11
 """Nodes of another number do not talk to each other: hooktrace differs between hosts."""
 
 CONTROL = -1

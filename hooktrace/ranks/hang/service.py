@@ -84,8 +84,7 @@ class HangService:
     def add(self, user: TracerHangs) -> None:
         """Watch a tracer's models from now on."""
         with self._lock:
-            watchdog = Watchdog(user, self.status, user.hang_after_s)
-            self._watchdogs = {**self._watchdogs, user: watchdog}
+            self._watchdogs = {**self._watchdogs, user: Watchdog(user, self.status)}
 
     def remove(self, user: TracerHangs) -> None:
         """Watch a tracer no more."""

@@ -59,22 +59,17 @@ class Pauses:
 
 
 class Watchdog:
-    """Watches one tracer's models.
+    """Watches one tracer's models.  ``portrait``: this rank's status.
 
-    ``hang_after_s``: after which a call is suspected; by default ten, or 20 times the 99th
-    percentile of its model's buckets where that is longer.  ``portrait``: this rank's status.
+    A call is suspected after the tracer's ``hang_after_s``; by default after ten seconds, or 20
+    times the 99th percentile of its model's buckets where that is longer.
     """
 
-    def __init__(
-        self,
-        watched: TracerHangs,
-        portrait: Callable[[], RankStatus],
-        hang_after_s: float | None = None,
-    ) -> None:
+    def __init__(self, watched: TracerHangs, portrait: Callable[[], RankStatus]) -> None:
         self._watched = watched
         self._portrait = portrait
-        self._is_fixed = hang_after_s is not None
-        self._least_ns = LEAST_NS if hang_after_s is None else int(hang_after_s * 1e9)
+        limit_s = watched.hang_after_s
+        self._least_ns = LEAST_NS if limit_s is None else int(limit_s * 1e9)
         self.suspicion: Suspicion | None = None
         """What waits too long, by the last look."""
         self._said_ns = 0
@@ -112,7 +107,7 @@ class Watchdog:
         place = (slot.model.name, *position_of(oldest))
         if self.suspicion is not None and self.suspicion.place == place:
             return self.suspicion  # it waits still, whatever has become usual meanwhile
-        if age > limit and not self._is_fixed:
+        if age > limit and self._watched.hang_after_s is None:
             limit = max(limit, _TIMES_USUAL * (self._watched.usual_ns(slot.model.name) or 0))
         if age <= limit:
             return None

@@ -42,8 +42,8 @@ _TOGETHER = 100
 class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One rank: its last ``line``, and what that says beside the others' lines.
 
-    ``arrival_delay_ns``: how long after the first rank its last bucket was ready, in the last
-    ``delay_steps`` steps of which that is known, to within twice the line's uncertainty.
+    ``arrival_delay_ns``: how long after the first rank its last bucket was ready, as a mean of the
+    last steps of which that is known, to within twice the line's uncertainty.
     ``behind``: steps less than the foremost rank, but for those it may have made since it told.
     """
 
@@ -51,7 +51,6 @@ class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     behind: int
     age_s: float
     arrival_delay_ns: int | None
-    delay_steps: int
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -177,7 +176,7 @@ def _row(
         untold = ceil((age_s - since_s + _DRAIN_S) * 1e9 / line.period_ns)
     delays = [ns - firsts[step] for step, ns in line.arrivals if step in firsts]
     delay_ns = sum(delays) // len(delays) if delays else None
-    return RankRow(line, max(0, step - line.step - untold), age_s, delay_ns, len(delays))
+    return RankRow(line, max(0, step - line.step - untold), age_s, delay_ns)
 
 
 def _lateness(row: RankRow) -> tuple[int, int, int]:

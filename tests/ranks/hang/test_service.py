@@ -24,11 +24,10 @@ from tests.ranks.test_hang import Rank, S
 class User(Rank):
     """A tracer; its calls of step 0 are over, those of step 1 have waited for two seconds."""
 
-    hang_after_s = 1.0
     paused = False
 
     def __init__(self) -> None:
-        super().__init__(1)
+        super().__init__(1, hang_after_s=1.0)
         self.heard: list[HangRecord] = []
         self.speaks: list[bool] = []
         for _ in range(2):
