@@ -85,12 +85,6 @@ class Silent(_Message, frozen=True):
         """Which one."""
         return self.member.rank
 
-    @property
-    def process(self) -> str:
-        """Its process: "process (pid 123 on node7)"; "process" where that is not known."""
-        pid, host = self.member.pid, self.member.host
-        return f"process (pid {pid}{' on ' + host if host else ''})" if pid else "process"
-
 
 def unheard(rank: int) -> Silent:
     """Return that a rank did not answer of which nothing else is known."""

@@ -73,7 +73,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 decode_command = msgspec.msgpack.Decoder(Command).decode
-_decode_done = msgspec.msgpack.Decoder(Done).decode
+decode_done = msgspec.msgpack.Decoder(Done).decode
 
 
 async def carry_out(node: Node, argument: bytes) -> bytes:
@@ -91,7 +91,7 @@ async def carry_out(node: Node, argument: bytes) -> bytes:
 
 
 async def _ask(node: Node, command: Command, timeout_s: float) -> CommandResult:
-    found = (await node.gather(QUESTION, encode(command), timeout_s)).decoded(_decode_done)
+    found = (await node.gather(QUESTION, encode(command), timeout_s)).decoded(decode_done)
     return CommandResult(
         ranks=dict(sorted(found.answers.items())),
         silent=[silent for _, silent in sorted(found.silent.items())],

@@ -16,11 +16,11 @@ from ...records.units import named_ranks, ordinal
 from ..channel.messages import Silent, State
 from .collectives import outnumbered
 from .messages import EXCUSES, CallInFlight, Hang, Placed, RankStatus
-from .sentences import at, counted, each, grouped, have, parties
-from .snapshot import Rank, Round, Snapshot, snapshot
+from .sentences import counted, grouped, have, parties
+from .snapshot import Place, Rank, Round, Snapshot, snapshot
 
-_MOST_TOLD = 2
-"""Ranks of which it is said where their step is another one than the step before."""
+_MOST_TOLD = 4
+"""Ranks of each of which something else is told; of more, how many."""
 
 
 class Finding(NamedTuple):
@@ -34,12 +34,26 @@ Finds = Callable[[Snapshot], Finding | None]
 
 
 def _each_of(texts: Mapping[int, str], snapshot: Snapshot) -> Finding | None:
-    """Return what is told of each of some ranks, and who else is behind; of whom "", nothing."""
+    """Return " for ranks 2 to 4: each of ranks 2, 3 is here; rank 4 is there", and who is behind.
+
+    ``texts``: "is here" of each rank; one of which it is "" is not told of.
+    """
     told = {rank: text for rank, text in texts.items() if text}
+    if not told:
+        return None
+    parts = [
+        f"{'each of ' if len(who) > 1 else ''}{named_ranks(who)} {text}"
+        for text, who in grouped(told).items()
+    ]
+    said = ": " + "; ".join(parts[:_MOST_TOLD])
+    if len(parts) == 1:
+        said = f", {'which' if len(told) == 1 else 'each of which'} {next(iter(told.values()))}"
+    elif len(parts) > _MOST_TOLD:
+        said += f"; and {len(parts) - _MOST_TOLD} more"
     others = [one.number for one in snapshot.behind if one.number not in told]
-    said = "has not come to it either" if len(others) == 1 else "have not come to it either"
-    more = f" ({named_ranks(others)} {said})" if others else ""
-    return Finding(list(told), each(told) + more) if told else None
+    if others:
+        said += f" ({named_ranks(others)} {have(others)} not come to it either)"
+    return Finding(list(told), f" for {named_ranks(told)}{said}")
 
 
 # Ranks that do not answer: what their processes tell.
@@ -68,7 +82,9 @@ def of_process(kind: str) -> Finds:
 
 def _told(silent: Silent) -> str:
     why = f" ({silent.why})" if silent.why else ""
-    return PROCESSES[silent.state][1].format(process=silent.process, why=why)
+    pid, host = silent.member.pid, silent.member.host
+    process = f"process (pid {pid}{' on ' + host if host else ''})" if pid else "process"
+    return PROCESSES[silent.state][1].format(process=process, why=why)
 
 
 def hub_is_gone(hub: Silent) -> str:
@@ -81,30 +97,27 @@ def hub_is_gone(hub: Silent) -> str:
 # Ranks that have not come to the call: what each of them is at.
 
 
-def of_each(said: Callable[[Rank, Snapshot], str]) -> Finds:
-    """Return what finds the ranks behind of which ``said`` tells something."""
+def of_each(said: Callable[[Rank, Snapshot], str], *places: Place) -> Finds:
+    """Return what finds the ranks behind, or in some ``places``, of which ``said`` tells."""
+    asked = places or ("behind",)
     return lambda snapshot: _each_of(
-        {one.number: said(one, snapshot) for one in snapshot.behind}, snapshot
+        {one.number: said(one, snapshot) for one in snapshot.ranks if one.place in asked}, snapshot
     )
 
 
-def ended_without(snapshot: Snapshot) -> Finding | None:
-    """Ranks have ended a sharded model's step without the call that the others wait in."""
-    ranks = (*snapshot.past, *snapshot.behind)
-    found = _each_of({one.number: _went_on(one, snapshot) for one in ranks}, snapshot)
-    return found and found._replace(text=found.text + _departures(snapshot))
-
-
-def _went_on(rank: Rank, snapshot: Snapshot) -> str:
-    """Return with how many collectives a rank has ended its step, and where it is now."""
-    model = rank.model
-    if model is None or not model.ended_without(snapshot.front):
+def ended_without(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank has ended a sharded model's step without the call that the others wait in."""
+    model, front = rank.model, snapshot.front
+    if model is None or not model.unit or model.ended_step != front.step:
         return ""
-    now = f"went on: it is {at(rank.now)}"
+    if model.ended_calls > front.order:
+        return ""
+    now = f"went on: it is {rank.now.at}"
     if model.in_flight:
         now = f"is in {model.name} of step {model.step}"
     calls = counted(model.ended_calls, "collective")
-    return f"has ended step {model.ended_step} with {calls} and {now}"
+    made = f", made {model.departure}," if model.departed_step == front.step else ""
+    return f"has ended step {model.ended_step} with {calls}{made} and {now}"
 
 
 def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
@@ -116,7 +129,7 @@ def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
     if in_backward or model.step != front.step or not 0 <= model.bucket < front.bucket:
         return ""
     had = f"has had {counted(model.bucket + 1, 'bucket')} in step {model.step}"
-    return f"{had} and went on: it is {at(now)}"
+    return f"{had} and went on: it is {now.at}"
 
 
 def raised(rank: Rank, snapshot: Snapshot) -> str:
@@ -138,7 +151,7 @@ def busy(rank: Rank, snapshot: Snapshot) -> str:
         return ""
     if "probe" in rank.now.doing:
         return f"is in a check of hooktrace's own {_place(rank, snapshot)}"
-    return f"is {at(rank.now)}{_excuse(rank.now)}{_delay(rank, snapshot.front)}"
+    return f"is {rank.now.at}{_excuse(rank.now)}{_delay(rank, snapshot.front)}"
 
 
 def in_torchs_collective(rank: Rank, snapshot: Snapshot) -> str:
@@ -160,7 +173,7 @@ def in_other_model(rank: Rank, snapshot: Snapshot) -> str:
 
 
 def _place(rank: Rank, snapshot: Snapshot) -> str:
-    return at(rank.now) + _delay(rank, snapshot.front)
+    return rank.now.at + _delay(rank, snapshot.front)
 
 
 def _excuse(status: RankStatus) -> str:
@@ -254,7 +267,7 @@ def _departures(snapshot: Snapshot) -> str:
     found = [
         f"; rank {one.number} made {model.departure}"
         for one in snapshot.ranks
-        if (model := one.model) and model.departure and model.departed_step == snapshot.front.step
+        if (model := one.model) and model.departed_step == snapshot.front.step
     ]
     return "".join(found[:_MOST_TOLD]) if len(found) < len(snapshot.ranks) else ""
 
@@ -292,7 +305,7 @@ def _in_hook(rank: Rank) -> str:
         return ""
     if rank.call is not None and rank.call.stage == "decompress" and callbacks:
         return f"is in its hook, in `{callbacks[0].where}`, after a collective"
-    return f"is in its hook, {at(rank.now)}{_excuse(rank.now)}"
+    return f"is in its hook, {rank.now.at}{_excuse(rank.now)}"
 
 
 def nothing_pending(snapshot: Snapshot) -> Finding | None:
@@ -356,7 +369,7 @@ RULES = (
     # Ranks that will not come to the call.
     Rule(
         "different_collectives",
-        ended_without,
+        of_each(ended_without, "past", "behind"),
         ("its step goes on", "it has made the call", "the model is not sharded"),
     ),
     Rule(

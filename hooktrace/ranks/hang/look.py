@@ -122,9 +122,8 @@ def position_of(call: BucketCall) -> tuple[int, int]:
 
 def _departed(found: Departure) -> str:
     before = "nothing more" if found.before is None else f"{found.before}"
-    return (
-        f"as the {ordinal(found.order + 1)} {found.now}, where step {found.step - 1} had {before}"
-    )
+    number = ordinal(found.order + 1)
+    return f"{found.now} as the {number}, where step {found.step - 1} had {before}"
 
 
 def _position(model: ModelState, last: BucketCall | None) -> tuple[int, int]:

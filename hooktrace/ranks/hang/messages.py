@@ -96,11 +96,6 @@ class ModelStatus(Placed, frozen=True, kw_only=True, gc=False):
     departure: str = ""
     departed_step: int = -1
 
-    def ended_without(self, call: Placed) -> bool:
-        """Return whether a sharded model's step has ended before it came to a call."""
-        is_its_step = bool(self.unit) and self.ended_step == call.step
-        return is_its_step and self.ended_calls <= call.order
-
 
 EXCUSES = {
     "saving": "saves",
@@ -128,6 +123,11 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def doing(self) -> tuple[str, ...]:
         """What its training thread does."""
         return () if self.main is None else self.main.doing
+
+    @property
+    def at(self) -> str:
+        """Where its training thread is, as people read it."""
+        return "at an unknown place" if self.main is None else f"in `{self.main.where}`"
 
     @property
     def is_excused(self) -> bool:

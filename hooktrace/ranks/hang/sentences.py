@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ...records.units import named_ranks
-
-if TYPE_CHECKING:
-    from .messages import RankStatus
-
-_MOST_LISTED = 4
-"""Ranks of which each is told where it is; of more, how many."""
 
 
 def seconds(ns: int) -> str:
@@ -26,23 +19,6 @@ def seconds(ns: int) -> str:
 def stamped(rank: int, wall_ns: int, text: str) -> str:
     """Return a line for the log: "[rank 1, 01:46:40 UTC] hang: ..."."""
     return f"[rank {rank}, {time.strftime('%H:%M:%S', time.gmtime(wall_ns // 10**9))} UTC] {text}"
-
-
-def each(said: Mapping[int, str]) -> str:
-    """Return " for ranks 2 to 4: each of ranks 2, 3 is here; rank 4 is there".
-
-    ``said``: "is here" of each; equal ones stand together.
-    """
-    different = grouped(said)
-    if len(different) == 1:
-        which = "which" if len(said) == 1 else "each of which"
-        return f" for {named_ranks(said)}, {which} {next(iter(different))}"
-    parts = [
-        f"{'each of ' if len(who) > 1 else ''}{named_ranks(who)} {text}"
-        for text, who in different.items()
-    ]
-    more = [f"and {len(parts) - _MOST_LISTED} more"] if len(parts) > _MOST_LISTED else []
-    return f" for {named_ranks(said)}: " + "; ".join([*parts[:_MOST_LISTED], *more])
 
 
 def grouped(said: Mapping[int, str]) -> dict[str, list[int]]:
@@ -66,8 +42,3 @@ def have(ranks: Sequence[int]) -> str:
 def counted(number: int | str, what: str) -> str:
     """Return "1 bucket", "2 buckets"."""
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def at(status: RankStatus) -> str:
-    """Return where a rank's training thread is."""
-    return "at an unknown place" if status.main is None else f"in `{status.main.where}`"

@@ -16,7 +16,7 @@ from ..channel.node import Answers
 from .collectives import Comparison, PendingCollective, compare
 from .evidence import ThreadStack
 from .messages import CallInFlight, ModelStatus, Placed, RankStatus
-from .sentences import at, seconds
+from .sentences import seconds
 
 Place = Literal["waiting", "past", "behind"]
 """Of a rank that answered: it is in the call, had its result and went on, or has not come to it."""
@@ -231,7 +231,7 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
     speaker, one = next(iter(waiting.items()))
     status = answered[speaker]
     model = max(status.models, key=lambda model: model.position, default=_NO_MODEL)
-    where = f"{one.kind} {at(status)}, at step {model.step},"
+    where = f"{one.kind} {status.at}, at step {model.step},"
     if comparison.verdict == "different":
         where = f"different collectives, at step {model.step}"
     places: dict[int, Place] = dict.fromkeys(late, "behind")

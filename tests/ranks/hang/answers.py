@@ -188,7 +188,7 @@ def calls_back(rank: int, *threads: Any) -> RankStatus:
 
 
 LEFT: dict[str, Any] = {"ended_step": STEP, "ended_calls": 8}
-MADE = "as the 5th blocks.2 all-gather (forward), where step 119 had blocks.1 ..."
+MADE = "blocks.2 all-gather (forward) as the 5th, where step 119 had blocks.1 ..."
 DEPARTED: dict[str, Any] = {"departure": MADE, "departed_step": STEP}
 OTHER_UNIT = unit(name=SCATTER, collective="reduce_scatter")
 HOOK = call(stage="hook")
@@ -267,7 +267,7 @@ JOBS = {
     "one died, and another is late": job(waiting(0), waiting(1), late(2), silent="gone"),
     "in another collective, after a step in another order": job(
         outside_of_units(0, "barrier"),
-        outside_of_units(1, "barrier", departure="as the 5th " + GATHER, departed_step=STEP),
+        outside_of_units(1, "barrier", departure=GATHER + " as the 5th", departed_step=STEP),
         outside_of_units(2, "broadcast"),
     ),
     "one that nobody knows": job(waiting(0), waiting(1), waiting(3)),
