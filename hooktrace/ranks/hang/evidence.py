@@ -140,15 +140,9 @@ def _calls_wait(frame: FrameType) -> bool:
 
     By its code alone: the file system that has the source may be what the thread waits for.
     """
-    code = list(dis.get_instructions(frame.f_code))
-    at = next((one.positions for one in code if one.offset == frame.f_lasti), None)
-    if at is None or at.lineno is None or at.end_lineno is None:
-        return False
-    lines = range(at.lineno, at.end_lineno + 1)
-    return any(
-        one.argval == "wait" and one.positions is not None and one.positions.lineno in lines
-        for one in code
-    )
+    code = dis.get_instructions(frame.f_code)
+    lines = (one.positions and one.positions.lineno for one in code if one.argval == "wait")
+    return frame.f_lineno in lines
 
 
 def _shown(inner_first: list[FrameType]) -> list[str]:
