@@ -17,8 +17,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +43,6 @@ from ..ranks.hang.look import look
 from ..ranks.hang.messages import ModelStatus
 from ..ranks.hang.sentences import seconds, stamped
 from ..ranks.hang.service import HangService, stacks_text
-from ..ranks.hang.watchdog import Pauses
 from ..ranks.native_calls import call_aside
 from ..ranks.whole_job.rank_steps import RankSteps
 from ..ranks.whole_job.view import JobView
@@ -331,12 +330,21 @@ class TracerHangs:
         self.clock = tracer.clock
         self._tracer = tracer
         self._on_hang = on_hang
-        self.pauses = Pauses()
+        self._pauses: list[None] = []
 
     @property
     def paused(self) -> bool:
         """Whether somebody has said that it may take long now."""
-        return self.pauses.active
+        return bool(self._pauses)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Be paused until the end of the ``with`` block; may be nested, in several threads."""
+        self._pauses.append(None)
+        try:
+            yield
+        finally:
+            self._pauses.pop()
 
     def model_states(self) -> list[ModelState]:
         """Return the tracer's models."""

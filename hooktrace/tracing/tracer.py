@@ -220,7 +220,7 @@ class Tracer:
 
     def pause_watchdog(self) -> AbstractContextManager[None]:
         """Say that ranks may wait for this one while a ``with`` block runs: a checkpoint, ..."""
-        return self.hang_watch.pauses.open()
+        return self.hang_watch.pause()
 
     @property
     def recording(self) -> bool:

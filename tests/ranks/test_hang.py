@@ -12,7 +12,7 @@ from hooktrace.ranks.hang.evidence import ThreadStack
 from hooktrace.ranks.hang.look import look
 from hooktrace.ranks.hang.messages import Hang, RankStatus, Suspicion
 from hooktrace.ranks.hang.snapshot import Round
-from hooktrace.ranks.hang.watchdog import Pauses, Watchdog
+from hooktrace.ranks.hang.watchdog import Watchdog
 from hooktrace.staging.calls import BucketCall
 from hooktrace.staging.slots import BucketSlot, ModelState
 from hooktrace.testing import FakeBucket, FakeClock
@@ -41,7 +41,6 @@ class Rank:
         self.model = two_buckets()
         self.usual: int | None = None
         self.asked = 0
-        self.pauses = Pauses()
         self.doing: tuple[str, ...] = ()
         self.hang_after_s = hang_after_s
         self.watchdog = Watchdog(self, self.status)
@@ -162,15 +161,6 @@ def test_own_limit() -> None:
     job.step([0, 4 * S])
     assert job.suspicions[0].threshold_ns == 2 * S
     assert job.ranks[0].asked == 0
-
-
-def test_pauses_nest() -> None:
-    pauses = Pauses()
-    with pauses.open():
-        with pauses.open():
-            assert pauses.active
-        assert pauses.active
-    assert not pauses.active
 
 
 @pytest.mark.parametrize(

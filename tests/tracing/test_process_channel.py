@@ -198,6 +198,15 @@ def test_without_a_channel_a_command_says_why() -> None:
         tracer.job.status()
 
 
+def test_pauses_nest() -> None:
+    with Tracer(channel=False) as tracer:
+        with tracer.pause_watchdog():
+            with tracer.pause_watchdog():
+                assert tracer.hang_watch.paused
+            assert tracer.hang_watch.paused
+        assert not tracer.hang_watch.paused
+
+
 HANG = replace(make_hang(7), hang=3, stacks=())
 
 

@@ -12,6 +12,7 @@ import logging
 import math
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -208,11 +209,9 @@ class HangHub:
 
     async def _changes(self, within_s: float) -> bool:
         """Return whether a suspicion ends within some time."""
-        try:
-            async with asyncio.timeout(within_s):
-                return await self._changed.wait()
-        except TimeoutError:
-            return False
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), within_s)
+        return self._changed.is_set()
 
     async def _find_out(self) -> None:
         first, begun = await self._statuses(_FIRST_S), time.monotonic()

@@ -9,8 +9,7 @@ for nobody suspects nothing; the others, which wait for it, do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,27 +34,6 @@ _MOST_CHARACTERS = 200
 
 _AGAIN_NS = 5_000_000_000
 """After which a suspicion is said again: the hub may not have been reached."""
-
-
-class Pauses:
-    """Whether somebody has said that it may take long now; may be nested, in several threads."""
-
-    def __init__(self) -> None:
-        self._open: list[None] = []
-
-    @property
-    def active(self) -> bool:
-        """Whether one is open."""
-        return bool(self._open)
-
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Be paused until the end of the ``with`` block."""
-        self._open.append(None)
-        try:
-            yield
-        finally:
-            self._open.pop()
 
 
 class Watchdog:
