@@ -123,9 +123,9 @@ def ended_without(rank: Rank, snapshot: Snapshot) -> str:
 def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
     """The rank's backward pass has ended with a part of the buckets."""
     now, front, model = rank.now, snapshot.front, rank.model
-    if model is None or model.unit or now.in_flight or rank.did is None:
+    if model is None or model.unit or now.in_flight or rank.before.main is None:
         return ""
-    in_backward = "backward" in (*now.doing, *rank.did.doing)
+    in_backward = "backward" in (*now.doing, *rank.before.doing)
     if in_backward or model.step != front.step or not 0 <= model.bucket < front.bucket:
         return ""
     had = f"has had {counted(model.bucket + 1, 'bucket')} in step {model.step}"

@@ -23,13 +23,15 @@ Place = Literal["waiting", "past", "behind"]
 
 _NO_MODEL = ModelStatus(model="", hook="", step=-1, bucket=-1)
 
+NOTHING = RankStatus(rank=-1)
+"""What is known of a rank that has not answered."""
 
 Round = Answers[RankStatus]
 """What all ranks said of themselves at one time."""
 
 
 class Rank(NamedTuple):
-    """A rank that answered, ``before`` too or not.
+    """A rank that answered; ``before``: a second ago, or ``NOTHING``.
 
     ``model``: as it is there, of the call; ``call``: of a hook, that it waits in.
     """
@@ -37,31 +39,25 @@ class Rank(NamedTuple):
     number: int
     place: Place
     now: RankStatus
-    before: RankStatus | None
+    before: RankStatus
     model: ModelStatus | None
     call: CallInFlight | None = None
 
     @property
-    def did(self) -> ThreadStack | None:
-        """Where its training thread was before."""
-        return None if self.before is None else self.before.main
-
-    @property
     def stands_still(self) -> bool:
         """Whether its training thread is where it was, and does the same."""
-        main, did = self.now.main, self.did
-        return main is not None and did is not None and main.pose == did.pose
+        main, before = self.now.main, self.before.main
+        return main is not None and before is not None and main.pose == before.pose
 
     @property
     def is_excused(self) -> bool:
         """Whether it does what may take long, or did a moment ago."""
-        return self.now.is_excused or (self.before is not None and self.before.is_excused)
+        return self.now.is_excused or self.before.is_excused
 
     @property
     def waiting_callbacks(self) -> list[ThreadStack]:
         """Its threads of native code that stand where something's ``wait`` is called."""
-        before = () if self.before is None else self.before.callbacks
-        known = {thread.ident: thread.where for thread in before}
+        known = {thread.ident: thread.where for thread in self.before.callbacks}
         return [
             one for one in self.now.callbacks if one.waits and known.get(one.ident) == one.where
         ]
@@ -161,7 +157,7 @@ def _around_call(
     knowing = [rank for rank, now in answered.items() if now.model(front.model) is not None]
     is_whole = 0 < front.group_size <= len(knowing)
     ranks = tuple(
-        _part(rank, answered[rank], first.answers.get(rank), front)
+        _part(rank, answered[rank], first.answers.get(rank, NOTHING), front)
         for rank in (knowing if is_whole else answered)
     )
     if any(_came_nearer(rank, front) for rank in ranks):
@@ -185,7 +181,7 @@ def _around_call(
     )
 
 
-def _part(rank: int, now: RankStatus, before: RankStatus | None, front: CallInFlight) -> Rank:
+def _part(rank: int, now: RankStatus, before: RankStatus, front: CallInFlight) -> Rank:
     model = now.model(front.model)
     if model is None:
         return Rank(rank, "behind", now, before, None)
@@ -196,15 +192,15 @@ def _part(rank: int, now: RankStatus, before: RankStatus | None, front: CallInFl
 
 def _came_nearer(rank: Rank, front: CallInFlight) -> bool:
     """Return whether a rank that is waited for came nearer between the two rounds, or came."""
-    if rank.before is None:
+    if rank.before is NOTHING:
         return False
     did, now = rank.before.position(front.model), rank.now.position(front.model)
     return (did is None or did < front.position) and did != now
 
 
-def standing(before: RankStatus | None, now: RankStatus) -> PendingCollective | None:
+def standing(before: RankStatus, now: RankStatus) -> PendingCollective | None:
     """Return the collective outside of hooks that a rank's training thread stood in twice."""
-    if before is None or before.main is None or now.main is None or now.in_flight:
+    if before.main is None or now.main is None or now.in_flight:
         return None
     if not now.main.collective or before.main.where != now.main.where:
         return None
@@ -217,8 +213,9 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
 
     As at a barrier, where one rank evaluates, or in DDP's forward pass for its buffers.
     """
-    before, answered = first.answers, last.answers
-    stand = {rank: standing(before.get(rank), now) for rank, now in answered.items()}
+    answered = last.answers
+    before = {rank: first.answers.get(rank, NOTHING) for rank in answered}
+    stand = {rank: standing(before[rank], now) for rank, now in answered.items()}
     issued = {rank: now.collectives for rank, now in answered.items()}
     comparison = compare(issued, [rank for rank, one in stand.items() if one is not None])
     if comparison.verdict == "untold":
@@ -240,7 +237,7 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
         Placed(model=model.model, hook=model.hook, step=max(model.step, 0), bucket=-1),
         None,
         tuple(
-            Rank(rank, places.get(rank, "past"), now, before.get(rank), now.model(model.model))
+            Rank(rank, places.get(rank, "past"), now, before[rank], now.model(model.model))
             for rank, now in answered.items()
         ),
         last.silent,

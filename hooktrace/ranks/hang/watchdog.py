@@ -18,7 +18,7 @@ from ...staging.calls import BucketCall
 from .collectives import PendingCollective
 from .look import last_calls, oldest_call, position_of
 from .messages import RankStatus, Suspicion
-from .snapshot import standing
+from .snapshot import NOTHING, standing
 
 if TYPE_CHECKING:
     from ...tracing.process_channel import TracerHangs
@@ -53,7 +53,7 @@ class Watchdog:
         self._said_ns = 0
         self._call: BucketCall | None = None
         """The one that was suspected last: it has what it raised."""
-        self._before: RankStatus | None = None
+        self._before = NOTHING
         self._stands: tuple[PendingCollective, int] | None = None
 
     def look(self) -> Suspicion | None:
@@ -80,7 +80,7 @@ class Watchdog:
     def _suspicion(self, now: int, oldest: BucketCall | None) -> Suspicion | None:
         if oldest is None:
             return self._standing(now)
-        self._before = None
+        self._before = NOTHING
         slot, age, limit = oldest.slot, now - oldest.ready, self._least_ns
         place = (slot.model.name, *position_of(oldest))
         if self.suspicion is not None and self.suspicion.place == place:
@@ -99,7 +99,7 @@ class Watchdog:
         models = self._watched.model_states()
         newest = max((call.ready for model in models for call in last_calls(model)), default=0)
         if not newest or now - newest <= self._least_ns:
-            self._before = None
+            self._before = NOTHING
             return None
         before, self._before = self._before, self._portrait()
         stands = standing(before, self._before)
