@@ -166,10 +166,26 @@ def in_torchs_collective(rank: Rank, snapshot: Snapshot) -> str:
 
 def in_other_model(rank: Rank, snapshot: Snapshot) -> str:
     """The rank waits in a call of another model."""
-    others = [one for one in rank.now.in_flight if one.model != snapshot.front.model]
-    if snapshot.call is None or not others or not (others[0].unit or "backward" in rank.now.doing):
+    call = _other_call(rank, snapshot)
+    return "" if call is None else f"waits in {call.name} of step {call.step} of {call.model}"
+
+
+def crossed(rank: Rank, snapshot: Snapshot) -> str:
+    """The rank waits in a call of another model, which those who wait for it have not come to."""
+    call = _other_call(rank, snapshot)
+    if call is None:
         return ""
-    return f"waits in {others[0].name} of step {others[0].step} of {others[0].model}"
+    places = {one.number: one.now.position(call.model) for one in snapshot.waiting}
+    lacking = [who for who, at in places.items() if at is None or at < call.position]
+    more = f", which {named_ranks(lacking)} {have(lacking)} not come to"
+    return in_other_model(rank, snapshot) + more if lacking else ""
+
+
+def _other_call(rank: Rank, snapshot: Snapshot) -> CallInFlight | None:
+    others = [one for one in rank.now.in_flight if one.model != snapshot.front.model]
+    if snapshot.call is None or not others:
+        return None
+    return others[0] if others[0].unit or "backward" in rank.now.doing else None
 
 
 def _place(rank: Rank, snapshot: Snapshot) -> str:
@@ -192,31 +208,6 @@ def _delay(rank: Rank, front: Placed) -> str:
     what = "collective" if front.unit else "bucket"
     behind = (step - own_step, "step") if step != own_step else (at - own, what)
     return f", {counted(*behind)} behind"
-
-
-def crossed(snapshot: Snapshot) -> Finding | None:
-    """Ranks that wait have not come to the call in which a missing rank waits."""
-    for rank in snapshot.behind:
-        for call in rank.now.in_flight:
-            lacking = [one.number for one in snapshot.waiting if _lacks(one.now, call)]
-            if call.model != snapshot.front.model and lacking:
-                text = (
-                    f" for rank {rank.number}, which {in_other_model(rank, snapshot)}, "
-                    f"which {named_ranks(lacking)} {have(lacking)} not come to"
-                )
-                return Finding([one.number for one in snapshot.behind], text)
-    return None
-
-
-def _lacks(status: RankStatus, call: CallInFlight) -> bool:
-    position = status.position(call.model)
-    return position is None or position < call.position
-
-
-def in_other_models(snapshot: Snapshot) -> Finding | None:
-    """All ranks that are behind wait in other models' calls."""
-    found = of_each(in_other_model)(snapshot)
-    return found and found._replace(text=f"{found.text}; why that waits is not known")
 
 
 # All have come to the call, and it does not end.
@@ -272,22 +263,16 @@ def _departures(snapshot: Snapshot) -> str:
     return "".join(found[:_MOST_TOLD]) if len(found) < len(snapshot.ranks) else ""
 
 
-def torch_lists_others(snapshot: Snapshot) -> Finding | None:
-    """Ranks have issued different collectives; some have issued fewer, of a sharded model."""
-    verdicts = ("different", "not_issued") if snapshot.front.unit else ("different",)
-    return _listed(snapshot, *verdicts)
+def torch_lists(*verdicts: str, sharded: str = "") -> Finds:
+    """Return what finds ranks whose collectives differ; ``sharded``: a sharded model's verdict."""
 
+    def finds(snapshot: Snapshot) -> Finding | None:
+        found, unit = snapshot.comparison, snapshot.front.unit
+        if found.verdict not in verdicts and not (unit and found.verdict == sharded):
+            return None
+        return Finding(found.ranks, f": {found.text}{_departures(snapshot) if unit else ''}")
 
-def torch_lists_fewer(snapshot: Snapshot) -> Finding | None:
-    """Some ranks have not issued the collective that others wait in."""
-    return _listed(snapshot, "not_issued")
-
-
-def _listed(snapshot: Snapshot, *verdicts: str) -> Finding | None:
-    found = snapshot.comparison
-    departures = _departures(snapshot) if snapshot.front.unit else ""
-    text = f": {found.text}{departures}"
-    return Finding(found.ranks, text) if found.verdict in verdicts else None
+    return finds
 
 
 def in_own_code(snapshot: Snapshot) -> Finding | None:
@@ -390,8 +375,12 @@ RULES = (
         ("its thread moves", "the collective is a sharded model's"),
         outside=True,
     ),
-    Rule("different_order", crossed, ("those who wait have come to the other model's call",)),
-    Rule("unknown", in_other_models, ("nobody is behind",)),
+    Rule(
+        "different_order",
+        of_each(crossed),
+        ("those who wait have come to the other model's call",),
+    ),
+    Rule("unknown", of_each(in_other_model), ("nobody is behind",)),
     # Nobody is behind.  A tracer may have been closed early, so these come after who is.
     Rule("uneven_inputs", of_process("uneven_inputs"), ("its process runs",)),
     Rule("unknown", of_process("unknown"), ("its process is known",)),
@@ -401,13 +390,13 @@ RULES = (
     Rule("different_collectives", other_units, ("all are in the same one",)),
     Rule(
         "different_collectives",
-        torch_lists_others,
+        torch_lists("different", sharded="not_issued"),
         ("torch does not tell of a rank", "ranks are in different groups"),
         outside=True,
     ),
     Rule(
         "some_ranks_only",
-        torch_lists_fewer,
+        torch_lists("not_issued"),
         ("torch does not tell of a rank", "it is not in the group"),
     ),
     Rule(
