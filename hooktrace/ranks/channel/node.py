@@ -106,7 +106,7 @@ class Node:
         """Take news that the hub has for all ranks."""
         self.report_handlers: dict[str, Callable[[int, bytes], bool]] = {}
         """Take news on their way to the hub; one that returns true keeps them from going on."""
-        self.control_handlers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
+        self.control_handlers: dict[str, Handler] = {}
         """At the hub, answer a control client."""
         self.roster: dict[int, Member] = {me.rank: me}
         """Who is in this node and below it."""
@@ -137,7 +137,7 @@ class Node:
         question = Ask(next(self._numbers), name, argument, timeout_s)
         found: Answers[bytes] = Answers()
         (answered, mute), _ = await asyncio.gather(
-            self.children.ask(question), self._answer_myself(question, found)
+            self.children.ask(question), self._answer(self.handlers, question, found)
         )
         for one in answered:
             found.answers.update(one.answers)
@@ -170,18 +170,23 @@ class Node:
     def _member(self, rank: int) -> Member:
         return self.roster.get(rank) or unheard(rank).member
 
-    async def _answer_myself(self, question: Ask, found: Answers[bytes]) -> None:
+    async def _answer(
+        self, handlers: dict[str, Handler], question: Ask, found: Answers[bytes]
+    ) -> None:
+        """Answer for this rank."""
         try:
-            answer = self.handlers[question.name](question.argument)
+            answer = handlers[question.name](question.argument)
             if not isinstance(answer, bytes):
                 async with asyncio.timeout(question.timeout_s):
                     answer = await answer
-            found.answers[self.rank] = _fitting(answer)
+            if len(answer) > MOST_PAYLOAD:
+                raise ValueError(
+                    f"an answer of {len(answer)} bytes is too long, {MOST_PAYLOAD} fit"
+                )
+            found.answers[self.rank] = answer
         except Exception as error:  # of a user of the channel
-            found.miss(self._failed(error))
-
-    def _failed(self, error: Exception) -> Silent:
-        return Silent(self.me, "running", f"{type(error).__name__}: {error}"[:1024])
+            why = f"{type(error).__name__}: {error}"[:1024]
+            found.miss(Silent(self.me, "running", why))
 
     async def answer_parent(self, question: Ask) -> None:
         """Ask all below, and answer for them; who is too long beside the others is named."""
@@ -224,21 +229,17 @@ class Node:
 
     def asked_by(self, child: Child, question: Ask) -> None:
         """Answer a control client: one question at a time."""
-        handler = self.control_handlers.get(question.name)
-        if handler is None or child.is_busy or not child.is_control:
+        if question.name not in self.control_handlers or child.is_busy or not child.is_control:
             child.end("no such question, or not yet")
             return
         child.is_busy = True
-        self.spawn(self._answer_client(child, question, handler(question.argument)))
+        self.spawn(self._answer_client(child, question))
 
-    async def _answer_client(self, child: Child, question: Ask, answer: Awaitable[bytes]) -> None:
-        try:
-            payload = _fitting(await answer)
-            child.send(Answered(question.number, {self.rank: payload}))
-        except Exception as error:  # what the client asked cannot be done
-            child.send(Answered(question.number, {}, (self._failed(error),)))
-        finally:
-            child.is_busy = False
+    async def _answer_client(self, child: Child, question: Ask) -> None:
+        found: Answers[bytes] = Answers()
+        await self._answer(self.control_handlers, question, found)
+        child.is_busy = False
+        child.send(Answered(question.number, found.answers, tuple(found.silent.values())))
 
     # Who is there.
 
@@ -259,10 +260,3 @@ class Node:
         below = tuple(member for member in self.roster.values() if member is not self.me)
         if below:
             parent.send(Members(joined=below))
-
-
-def _fitting(answer: bytes) -> bytes:
-    """Return an answer; raises ``ValueError`` for one that no message holds."""
-    if len(answer) > MOST_PAYLOAD:
-        raise ValueError(f"an answer of {len(answer)} bytes is too long, {MOST_PAYLOAD} fit")
-    return answer
