@@ -77,7 +77,7 @@ class HangService:
         self._said_gone = False
         channel.handlers[STATUS] = lambda _: _encode(self.status())
         channel.handlers[STACKS] = self._answer_stacks
-        channel.report_handlers[SUSPICION] = self._hear
+        channel.report_handlers[SUSPICION] = self._hub.hear
         channel.notice_handlers[NOTICE] = self._note
         channel.notice_handlers[HUB_GONE] = self._hub_gone
         channel.every(_LOOK_S, self._look)
@@ -119,12 +119,6 @@ class HangService:
             if news is not None and news.over and self._is_alone and self.open is not None:
                 self._is_alone = False
                 self._take(over(*self.open, news.error))
-
-    def _hear(self, rank: int, payload: bytes) -> bool:
-        if not self.channel.is_hub:
-            return False
-        self._hub.hear(rank, msgspec.msgpack.decode(payload, type=Suspicion))
-        return True
 
     def _note(self, payload: bytes) -> None:
         self._is_alone = False
@@ -177,18 +171,22 @@ class HangHub:
         self._excused: tuple[tuple[str, int, int], float] | None = None
         """The call whose missing ranks were excused, and since when they are not."""
 
-    def hear(self, rank: int, suspicion: Suspicion) -> None:
-        """Take a rank's suspicion, or that it is over."""
+    def hear(self, rank: int, payload: bytes) -> bool:
+        """Take a rank's suspicion, or that it is over; false where this rank is not the hub."""
+        if not self._channel.is_hub:
+            return False
+        suspicion = msgspec.msgpack.decode(payload, type=Suspicion)
         key = rank, suspicion.place[0]
         if suspicion.over:
             self._suspicions.pop(key, None)
             self._error = suspicion.error or self._error
             self._changed.set()
-            return
+            return True
         self._suspicions[key] = suspicion
         if not self._is_looking:
             self._is_looking = True
             self._channel.spawn(self._look())
+        return True
 
     async def _look(self) -> None:
         """Find out again and again, as long as somebody suspects something."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from ...staging.calls import BucketCall
 from .collectives import PendingCollective
@@ -61,7 +61,7 @@ class Watchdog:
         now, oldest = self._watched.clock(), oldest_call(self._watched.model_states())
         found, said = self._suspicion(now, oldest), self.suspicion
         if said is not None and (found is None or found.place != said.place):
-            return self._over(said)  # of another one the next look tells
+            return self._over()  # of another one the next look tells
         if found is None or (said is not None and now - self._said_ns < _AGAIN_NS):
             return None
         self.suspicion, self._said_ns, self._call = found, now, oldest
@@ -69,13 +69,10 @@ class Watchdog:
 
     def close(self) -> Suspicion | None:
         """Return that a suspicion is over, if there is one: nobody will know any more."""
-        said, call = self.suspicion, self._call
-        if said is None:
+        if self.suspicion is None:
             return None
-        over = self._over(said)
-        if over.error or (call is not None and not call.in_flight):
-            return over
-        return msgspec.structs.replace(over, error="the tracer was closed")
+        is_waiting = self._call is None or self._call.in_flight
+        return self._over("the tracer was closed" if is_waiting else "")
 
     def _suspicion(self, now: int, oldest: BucketCall | None) -> Suspicion | None:
         if oldest is None:
@@ -112,10 +109,8 @@ class Watchdog:
             return None
         return Suspicion(place=("", -1, -1), threshold_ns=self._least_ns)
 
-    def _over(self, said: Suspicion) -> Suspicion:
-        call, self.suspicion, self._call = self._call, None, None
-        return msgspec.structs.replace(
-            said,
-            over=True,
-            error="" if call is None else (call.error or "")[:_MOST_CHARACTERS],
-        )
+    def _over(self, error: str = "") -> Suspicion | None:
+        said, call, self.suspicion, self._call = self.suspicion, self._call, None, None
+        if call is not None and call.error:
+            error = call.error[:_MOST_CHARACTERS]
+        return said and replace(said, over=True, error=error)

@@ -28,6 +28,7 @@ OVER = replace(SUSPICION, over=True)
 class Ranks:
     """A channel to ranks that say what the test wants, and what rank 0 knows of what was told."""
 
+    is_hub = True
     world_size = 2
     number = 0
     open: tuple[Hang, float] | None = None
@@ -40,6 +41,9 @@ class Ranks:
         self.notices: list[Hang] = []
         self.now_s = 0.0
         self.hub = HangHub(self)
+
+    def hear(self, rank: int, suspicion: Suspicion) -> None:
+        self.hub.hear(rank, msgspec.msgpack.encode(suspicion))
 
     def monotonic(self) -> float:
         return self.now_s
@@ -101,7 +105,7 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
 async def test_told_once_and_over(ranks: Ranks) -> None:
     """However many suspect it, and however long it lasts; of another kind under its number."""
     for rank in range(2):
-        ranks.hub.hear(rank, SUSPICION)
+        ranks.hear(rank, SUSPICION)
     begun = await ranks.told(1)
     assert (begun.hang, begun.kind, begun.ranks) == (0, "busy", (1,))
     assert [stack.rank for stack in begun.stacks] == [1, 0]
@@ -110,12 +114,12 @@ async def test_told_once_and_over(ranks: Ranks) -> None:
     ranks.statuses = [waiting(0), late(1, thread={"exception": "E: x at a.py:1"})]
     again = await ranks.told(2)
     assert (again.hang, again.kind, again.ended_after_ns) == (0, "raised", None)
-    ranks.hub.hear(0, OVER)
+    ranks.hear(0, OVER)
     assert len(ranks.notices) == 2
-    ranks.hub.hear(1, OVER)
+    ranks.hear(1, OVER)
     ended = await ranks.told(3)
     assert (ended.hang, ended.stacks, (ended.ended_after_ns or 0) // S) == (0, (), 31)
-    ranks.hub.hear(0, SUSPICION)
+    ranks.hear(0, SUSPICION)
     assert (await ranks.told(4)).hang == 1
 
 
@@ -123,9 +127,9 @@ async def test_told_once_and_over(ranks: Ranks) -> None:
 async def test_an_end_is_told_at_once(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not after the pause before the next look, of a minute; with what the call raised."""
     monkeypatch.setattr(module, "_AGAIN_S", (1000.0,))
-    ranks.hub.hear(0, SUSPICION)
+    ranks.hear(0, SUSPICION)
     await ranks.told(1)
-    ranks.hub.hear(0, replace(OVER, error="RuntimeError: timed out"))
+    ranks.hear(0, replace(OVER, error="RuntimeError: timed out"))
     ended = await ranks.told(2)
     assert ended.failed
     assert "failed after at most 31 s: RuntimeError: timed out" in ended.message
@@ -140,11 +144,11 @@ async def test_an_end_that_is_heard_while_the_hang_is_told_is_told_too(
 
     async def asked(name: str, argument: bytes, timeout_s: float) -> Any:
         if name == STACKS:
-            ranks.hub.hear(0, OVER)
+            ranks.hear(0, OVER)
         return await gather(name, argument, timeout_s)
 
     monkeypatch.setattr(ranks, "gather", asked)
-    ranks.hub.hear(0, SUSPICION)
+    ranks.hear(0, SUSPICION)
     assert (await ranks.told(2)).ended_after_ns is not None
 
 
@@ -159,7 +163,7 @@ async def test_of_two_that_wait_for_each_other_none_has_ended(ranks: Ranks) -> N
 
     for age_s in (31, 29):
         ranks.statuses = [stands(0, "a", "b", age_s), stands(1, "b", "a", 30)]
-        ranks.hub.hear(0, SUSPICION)
+        ranks.hear(0, SUSPICION)
         await ranks.told(1)
         await ranks.look_again()
     (begun,) = ranks.notices
@@ -174,7 +178,7 @@ async def test_it_is_asked_again_until_it_is_told(
     """What moves, or a call that is young: a suspicion of an earlier one is not over yet."""
     monkeypatch.setattr(module, "_AGAIN_S", (0.02, 1000.0))
     statuses, ranks.statuses = ranks.statuses, said
-    ranks.hub.hear(0, SUSPICION)
+    ranks.hear(0, SUSPICION)
     await ranks.look_again()
     assert ranks.notices == []
     ranks.statuses = statuses
@@ -188,9 +192,9 @@ async def test_two_rounds_at_once_say_nothing(
     """A rank that goes on between them does not hurry the second one."""
     monkeypatch.setattr(module, "_BETWEEN_S", 1000.0)
     for rank in range(2):
-        ranks.hub.hear(rank, SUSPICION)
+        ranks.hear(rank, SUSPICION)
     await ranks.until(lambda: len(ranks.asked) == 1)
-    ranks.hub.hear(1, OVER)
+    ranks.hear(1, OVER)
     await ranks.until(lambda: len(ranks.asked) > 1)
     assert ranks.notices == []
 
@@ -204,7 +208,7 @@ def test_a_hang_is_told_four_seconds_after_the_suspicion() -> None:
 async def test_what_may_take_long_and_then_has_the_usual_time(ranks: Ranks) -> None:
     """Ten times as long; when it goes on, the others have waited long, which is no hang yet."""
     ranks.statuses = [waiting(0), late(1, thread={"doing": ("saving",)})]
-    ranks.hub.hear(0, SUSPICION)
+    ranks.hear(0, SUSPICION)
     await ranks.look_again()
     ranks.statuses = [waiting(0), late(1)]
     for ranks.now_s in (20.0, 29.9):
@@ -218,7 +222,7 @@ async def test_what_may_take_long_and_then_has_the_usual_time(ranks: Ranks) -> N
 async def test_what_may_take_long_is_told_in_the_end(ranks: Ranks) -> None:
     """Three seconds are a tenth of what it has waited."""
     ranks.statuses = [waiting(0), late(1, paused=True)]
-    ranks.hub.hear(0, replace(SUSPICION, threshold_ns=3 * S))
+    ranks.hear(0, replace(SUSPICION, threshold_ns=3 * S))
     assert (await ranks.told(1)).excused
 
 
@@ -227,7 +231,7 @@ async def test_of_a_silent_rank_the_state_of_its_process_is_told(ranks: Ranks) -
     """It has no stacks that it could tell."""
     ranks.silent = {1: Silent(Member(1, 77, "node1", "node1#boot"), "running")}
     ranks.statuses = [waiting(0)]
-    ranks.hub.hear(0, SUSPICION)
+    ranks.hear(0, SUSPICION)
     begun = await ranks.told(1)
     assert begun.kind == "interpreter_held"
     stacks = [(one.rank, one.state, one.text) for one in begun.stacks]
