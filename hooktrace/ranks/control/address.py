@@ -28,8 +28,7 @@ def write_address(run: Path, address: HubAddress) -> None:
     path = address_path(run)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{_NAME}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        new.unlink()
+    new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
         file.write(msgspec.json.encode(address))

@@ -120,14 +120,12 @@ class Gatherer:
         self._table = StepTable(MOST_STEPS)
         self._lines: dict[tuple[int, str], RankLine] = {}
         self._lost_below: dict[int, int] = {}
-        self._has_news = False
 
     def add(self, steps: Iterable[tuple[Model, StepSpread]], lines: Iterable[RankLine]) -> None:
         """Take parts of steps, and where their ranks are."""
         with self._lock:
             for model, part in steps:
                 self._table.add(model, part)
-                self._has_news = True
             for line in lines:
                 if len(self._lines) < _LINES or (line.rank, line.model) in self._lines:
                     self._lines[line.rank, line.model] = line
@@ -142,9 +140,8 @@ class Gatherer:
     def message(self) -> bytes | None:
         """Return what came since the last message; ``None`` where that is nothing."""
         with self._lock:
-            if not self._has_news:
+            if not self._table:
                 return None
-            self._has_news = False
             steps = [(model, list(of.values())) for model, of in self._table.items()]
             self._table.clear()
             lines = msgspec.Raw(encode(list(self._lines.values())))

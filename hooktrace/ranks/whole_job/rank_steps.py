@@ -49,14 +49,13 @@ class RankSteps:
         suffix: str = "",
     ) -> None:
         self.push = push
-        self.hangs: tuple[str, ...] = ()
-        """The last ones, in words; of one that is over what was said last."""
+        self.hangs: Bounded[int, str] = Bounded(_HANGS)
+        """The last ones by their numbers, in words; of one that is over what was said last."""
         self._gatherer = gatherer
         self._suffix = suffix
         self._every = told_every(world_size)
         # So far apart that they reach back to what the others have told, who tell at other times.
         self._apart_ns = interval_s(world_size) * 2e9 / _LAST
-        self._said: Bounded[int, str] = Bounded(_HANGS)
         self._clock_offset = clock_offset
         self._lines: LastUsed[str, _Line] = LastUsed(_Line, _MODELS)
         self._units: LastUsed[str, dict[int, str]] = LastUsed(dict, _MODELS)
@@ -81,8 +80,7 @@ class RankSteps:
                 unit = self._units.of(anomaly.model).get(anomaly.bucket, "")
                 self._lines.of(anomaly.model + self._suffix).saw(anomaly, unit)
         for hang in batch.of(HangRecord):
-            self._said[hang.hang] = hang.message
-            self.hangs = tuple(self._said.values())
+            self.hangs[hang.hang] = hang.message
         lines = [
             replace(known.line, rank=rank, host=host, model=model)
             for model, known in self._lines.items()
