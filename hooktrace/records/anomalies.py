@@ -8,13 +8,10 @@ every record of the kind.  The module is longer than 300 lines because the table
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from .addresses import address
 from .base import AnyBucket, Count, Ns, Rank, Record, Step
-
-if TYPE_CHECKING:
-    from ..tracing.assembler import Assembler
 
 Severity = Literal["warn", "fail"]
 
@@ -52,10 +49,6 @@ class AnomalyRecord(Record, frozen=True, kw_only=True, tag="anomaly", rename={"k
     def docs(self) -> str:
         """Where the docs explain its kind."""
         return address("errors-and-anomalies", self.kind)
-
-    def assemble(self, into: Assembler) -> None:
-        """Go out with the others, unless the same was seen before (``staging/ring.py``)."""
-        into.add_anomaly(self)
 
 
 class Said(NamedTuple):

@@ -184,12 +184,13 @@ class Assembler:
         self._records: list[object] = []
 
     def add(self, entry: object) -> None:
-        """Take one entry of the ring: what can ``assemble``, or a record as it is."""
-        assemble = getattr(entry, "assemble", None)
-        if assemble is None:
-            self._records.append(entry)
-        else:
+        """Take one entry of the ring: an anomaly, what can ``assemble``, a record as it is."""
+        if isinstance(entry, AnomalyRecord):
+            self.add_anomaly(entry)
+        elif (assemble := getattr(entry, "assemble", None)) is not None:
             assemble(self)
+        else:
+            self._records.append(entry)
 
     @property
     def is_full(self) -> bool:
