@@ -135,9 +135,12 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.paused or not EXCUSES.keys().isdisjoint(self.doing)
 
     @property
-    def pending(self) -> tuple[PendingCollective, ...]:
-        """Collectives that have not completed."""
-        return () if self.collectives is None else self.collectives.pending
+    def stands_in(self) -> tuple[str, PendingCollective] | None:
+        """Where its training thread is in a collective outside of hooks, and the oldest pending."""
+        pending = () if self.collectives is None else self.collectives.pending
+        if self.main is None or not self.main.collective or self.in_flight or not pending:
+            return None
+        return self.main.where, min(pending, key=lambda one: one.number)
 
     @property
     def in_flight(self) -> list[CallInFlight]:

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from ...records.units import named_ranks
 from ..channel.messages import Silent, unheard
 from ..channel.node import Answers
-from .collectives import Comparison, PendingCollective, compare
+from .collectives import Comparison, compare
 from .evidence import ThreadStack
 from .messages import CallInFlight, ModelStatus, Placed, RankStatus
 from .sentences import seconds
@@ -198,16 +198,6 @@ def _came_nearer(rank: Rank, front: CallInFlight) -> bool:
     return (did is None or did < front.position) and did != now
 
 
-def standing(before: RankStatus, now: RankStatus) -> PendingCollective | None:
-    """Return the collective outside of hooks that a rank's training thread stood in twice."""
-    if before.main is None or now.main is None or now.in_flight:
-        return None
-    if not now.main.collective or before.main.where != now.main.where:
-        return None
-    same = [one for one in now.pending if one in before.pending]
-    return min(same, key=lambda one: one.number, default=None)
-
-
 def _around_collective(first: Round, last: Round) -> Snapshot | None:
     """Return the ranks around a collective of torch's own, outside of hooks.
 
@@ -215,22 +205,23 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
     """
     answered = last.answers
     before = {rank: first.answers.get(rank, NOTHING) for rank in answered}
-    stand = {rank: standing(before[rank], now) for rank, now in answered.items()}
-    issued = {rank: now.collectives for rank, now in answered.items()}
-    comparison = compare(issued, [rank for rank, one in stand.items() if one is not None])
-    if comparison.verdict == "untold":
-        return None
+    still = {
+        rank: stands
+        for rank, now in answered.items()
+        if (stands := now.stands_in) is not None and stands == before[rank].stands_in
+    }
+    comparison = compare({rank: now.collectives for rank, now in answered.items()}, still)
     late = comparison.ranks if comparison.verdict == "not_issued" else ()
-    waiting = {r: one for r, one in sorted(stand.items()) if one is not None and r not in late}
-    if not waiting:
+    waiting = sorted(set(still).difference(late))
+    if comparison.verdict == "untold" or not waiting:
         return None
 
-    speaker, one = next(iter(waiting.items()))
-    status = answered[speaker]
-    model = max(status.models, key=lambda model: model.position, default=_NO_MODEL)
-    where = f"{one.kind} {status.at}, at step {model.step},"
+    where, one = still[waiting[0]]
+    models = answered[waiting[0]].models
+    model = max(models, key=lambda model: model.position, default=_NO_MODEL)
+    what = f"{one.kind} in `{where}`, at step {model.step},"
     if comparison.verdict == "different":
-        where = f"different collectives, at step {model.step}"
+        what = f"different collectives, at step {model.step}"
     places: dict[int, Place] = dict.fromkeys(late, "behind")
     places |= dict.fromkeys(waiting, "waiting")
     return Snapshot(
@@ -242,6 +233,6 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
         ),
         last.silent,
         model.last_call_age_ns or 0,
-        f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {where}",
+        f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {what}",
         {},
     )

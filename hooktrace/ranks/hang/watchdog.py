@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ...staging.calls import BucketCall
-from .collectives import PendingCollective
 from .look import last_calls, oldest_call, position_of
 from .messages import RankStatus, Suspicion
-from .snapshot import NOTHING, standing
 
 if TYPE_CHECKING:
     from ...tracing.process_channel import TracerHangs
@@ -53,8 +51,8 @@ class Watchdog:
         self._said_ns = 0
         self._call: BucketCall | None = None
         """The one that was suspected last: it has what it raised."""
-        self._before = NOTHING
-        self._stands: tuple[PendingCollective, int] | None = None
+        self._stands: tuple[object, int] = None, 0
+        """In which collective outside of hooks the training thread stands, and since when."""
 
     def look(self) -> Suspicion | None:
         """Return what is new: a suspicion, the same one after some seconds, or that it is over."""
@@ -77,7 +75,6 @@ class Watchdog:
     def _suspicion(self, now: int, oldest: BucketCall | None) -> Suspicion | None:
         if oldest is None:
             return self._standing(now)
-        self._before = NOTHING
         slot, age, limit = oldest.slot, now - oldest.ready, self._least_ns
         place = (slot.model.name, *position_of(oldest))
         if self.suspicion is not None and self.suspicion.place == place:
@@ -96,16 +93,12 @@ class Watchdog:
         models = self._watched.model_states()
         newest = max((call.ready for model in models for call in last_calls(model)), default=0)
         if not newest or now - newest <= self._least_ns:
-            self._before = NOTHING
+            self._stands = None, now
             return None
-        before, self._before = self._before, self._portrait()
-        stands = standing(before, self._before)
-        if stands is None:
-            self._stands = None
-            return None
-        if self._stands is None or self._stands[0] != stands:
+        stands = self._portrait().stands_in
+        if stands != self._stands[0]:
             self._stands = stands, now
-        if now - self._stands[1] <= self._least_ns:
+        if stands is None or now - self._stands[1] <= self._least_ns:
             return None
         return Suspicion(place=("", -1, -1), threshold_ns=self._least_ns)
 
