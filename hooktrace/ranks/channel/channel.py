@@ -32,8 +32,6 @@ from .process import identity
 
 logger = logging.getLogger("hooktrace")
 
-THREAD_NAME = "hooktrace-channel"
-
 _END_S = 0.5
 
 
@@ -57,7 +55,7 @@ class Channel(Node):
         self._selector = selectors.DefaultSelector()
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._ended = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="hooktrace-channel", daemon=True)
 
     def start(self) -> None:
         """Start the thread.  Raises ``RuntimeError`` where the system gives none."""

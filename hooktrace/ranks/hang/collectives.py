@@ -102,9 +102,6 @@ def _pending(entry: dict[str, Any]) -> PendingCollective:
     return PendingCollective(group, name, entry["collective_seq_id"], kind, numel, _members(group))
 
 
-Verdict = Literal["untold", "none", "same", "different", "not_issued", "completed"]
-
-
 class Comparison(NamedTuple):
     """What the pending collectives say; ``ranks``: those that are not where the others are.
 
@@ -113,7 +110,7 @@ class Comparison(NamedTuple):
     come to it.  ``completed``: some had its result, others had not.
     """
 
-    verdict: Verdict
+    verdict: Literal["untold", "none", "same", "different", "not_issued", "completed"]
     ranks: tuple[int, ...] = ()
     text: str = ""
 

@@ -126,7 +126,7 @@ def _stack(ident: int, frame: FrameType, exception: str, name: str | None) -> Th
         name=_cut(name or f"thread {ident} of native code"),
         ident=ident,
         frames=tuple(_shown(inner_first)),
-        where=where(frame),
+        where=_where(inner_first),
         doing=tuple(doing),
         collective=collective,
         exception=exception,
@@ -158,10 +158,9 @@ def _shown(inner_first: list[FrameType]) -> list[str]:
     return shown
 
 
-def where(frame: FrameType) -> str:
+def _where(inner_first: list[FrameType]) -> str:
     """Return where a thread is: its innermost frame that is neither a library's nor hooktrace's."""
-    frames = (one for one, _ in traceback.walk_stack(frame))
-    users = next((one for one in frames if is_users(one.f_code.co_filename)), frame)
+    users = next((f for f in inner_first if is_users(f.f_code.co_filename)), inner_first[0])
     code = users.f_code
     return _cut(f"{Path(code.co_filename).name}:{users.f_lineno} {code.co_name}")
 
