@@ -238,7 +238,12 @@ class _RankEvents:
         self._zero = -self._origin
         for hang in hangs(self._run):
             one = hang.record
-            args = {"message": one.sentence, "outcome": hang.outcome, "step": one.step}
+            args = {
+                "message": one.sentence,
+                "outcome": hang.outcome,
+                "model": one.model,
+                "step": one.step,
+            }
             for part, ranks in (("waits", one.waiting), ("is waited for", one.ranks)):
                 if self._track.rank in ranks:
                     self._mark(0, hang.start, cat="hang", name=f"hang: {part}", args=args)

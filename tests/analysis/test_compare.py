@@ -54,10 +54,15 @@ def test_long_runs_of_unequal_length_are_compared(steps: tuple[int, int]) -> Non
     assert found.difference == pytest.approx(10, abs=0.5)
 
 
-def test_a_run_that_drifts_shows_nothing() -> None:
+def test_a_run_that_drifts_by_more_shows_nothing() -> None:
     """Half a run at another speed: the machine did something else, and may do so again."""
     step = np.concatenate([noise(0), noise(2, 130)])
     assert not difference(step, noise(1, 105, 200)).differs
+    halves = noise(0, 100, 400) + np.repeat([-0.8, 0.8], 200)
+    shown = difference(halves, noise(1, 101, 400))
+    assert shown.drifts
+    assert (shown.low or 0) > 0
+    assert shown.why == "the halves of one run differ by more than the runs do"
 
 
 def test_parts_of_each_step_add_up_to_it(sides: tuple[Measures, Measures]) -> None:
@@ -78,16 +83,17 @@ NOT_SHOWN = Difference(a=1e8, b=1.01e8, difference=1e6, low=-1e6, high=3e6, verd
     ("step", "said"),
     [
         (
-            NOT_SHOWN,
+            replace(NOT_SHOWN, why="the halves of one run differ by more"),
             "Between these two runs, the step time is not shown to differ: 101 ms with other, 100 "
-            "ms with base (\N{MINUS SIGN}1.00 to +3.00 ms).",
+            "ms with base (\N{MINUS SIGN}1.00 to +3.00 ms), and the halves of one run differ by "
+            "more.",
         ),
         (
             Difference(a=1e8, b=1e8, difference=0, low=0, high=0, verdict="same"),
             "Between these two runs, the step time is the same, 100 ms",
         ),
     ],
-    ids=["not shown", "same"],
+    ids=["drifts", "same"],
 )
 def test_the_sentence_says_only_what_is_shown(
     sides: tuple[Measures, Measures], step: Difference, said: str

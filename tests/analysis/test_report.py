@@ -39,7 +39,7 @@ def test_a_job_can_assert_on_findings(tmp_path: Path) -> None:
     late, wrong = by_rule["ranks_wait"], by_rule["nonfinite_gradient"]
     assert (late["rank"], late["bucket"], late["is_wrong"]) == (1, 0, False)
     assert (wrong["rank"], wrong["bucket"], wrong["is_wrong"]) == (2, 1, True)
-    assert (4e6 < late["gain_ns"] < 6e6, wrong["gain_ns"], report["schema"]) == (True, None, 5)
+    assert (4e6 < late["gain_ns"] < 6e6, wrong["gain_ns"], report["schema"]) == (True, None, 6)
     assert (report["ranks"], report["run"]["world_size"], report["missing"]) == (3, 3, [])
     facts = model["facts"]
     assert by_rule["communication_is_exposed"]["gain_ns"] == facts["exposed"]["p50"]

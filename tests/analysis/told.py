@@ -30,6 +30,7 @@ from tests.analysis.jobs import (
     joined,
     kept,
     of,
+    plain,
     sending_less,
     with_error,
 )
@@ -126,6 +127,13 @@ def unresolved(completed: CompletedStep) -> CompletedStep:
     return replace(completed[0], exposed_ns=None), completed[1]
 
 
+def held_by_its_hook(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; rank 1's call for bucket 3 takes 6 ms more."""
+    step, buckets = completed
+    slow = replace(buckets[3], launched_ns=buckets[3].launched_ns + 6 * MS)
+    return completed if rank != 1 else (step, (*buckets[:3], slow, *buckets[4:]))
+
+
 PAUSE = 500 * MS
 
 
@@ -218,6 +226,7 @@ TOLD: dict[str, Writes] = {
     "late in turns, two ranks": of(job(ranks=2, steps=20, jitter_ms=5.0)),
     "late in every third step": of(job(ranks=4, late_ms={2: 7.0}, late_from=3, late_every=3)),
     "late by its host alone": of(job(late_ms={2: 7.0}, late_from=3), host_alone_late),
+    "late by its hook": of(job(late_ms={1: 6.0}, late_from=4), held_by_its_hook),
     "late in every other step, codec": of(SyntheticJob(
         ranks=2, steps=40, bucket_bytes=(8_000_000,), codec_ms=2.0, jitter_ms=0.0,
         late_ms={1: 8.0}, late_every=2)),
@@ -282,6 +291,12 @@ TOLD: dict[str, Writes] = {
         (replace(step, sent_unknown=why), buckets)
         for i, why in enumerate(["it is off", None, "it is full", "it is off"])
         for step, buckets in [sample.plain(sample.make_step(i), sent=None)]]),
+    "two models send nobody knows what": sampled([
+        (replace(step, model=model, sent_unknown="it is off"),
+         tuple(replace(bucket, model=model) for bucket in buckets))
+        for i in range(4) for model in ("net", "critic")
+        for step, buckets in [sample.plain(sample.make_step(i), sent=None)]]),
+    "one rank, a plain hook": of(job(ranks=1, steps=20), plain),
     "device without some times": sampled(
         [sample.on_device(sample.make_step(i), resolved=i < 4) for i in range(5)]),
     "units, hidden": units.sharded(units.hidden(0.999)),

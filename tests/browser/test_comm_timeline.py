@@ -48,6 +48,7 @@ def test_it_opens_on_a_typical_step(another_page: Any, server: str) -> None:
     whole = timeline.press("0")
     drawn = whole["drawn"]
     assert (whole["mode"], drawn["ranks"], drawn["steps"]) == ("fit", RANKS, RANKS * STEPS)
+    assert drawn["marks"] == 0
     assert 0 < drawn["bars"] + drawn["bins"] <= RANKS * STEPS * BUCKETS
     assert drawn["rulerSteps"] > 3
     assert timeline.frame.input_value("#step") == ""
@@ -180,6 +181,7 @@ def test_a_hang_that_lasts_is_drawn_open(timeline: Timeline, logdir: Path) -> No
     width = timeline.frame.evaluate("() => document.getElementById('lanes').clientWidth")
     boxes = {box["rank"]: box for box in state["hangs"]}
     assert all(box["x"] + box["width"] == pytest.approx(width) for box in boxes.values())
+    assert len({box["height"] for box in boxes.values()}) == 1  # of a lane
     for box in boxes.values():
         plain = {**box, "x": box["x"] + 0.6 * box["width"], "width": 0.3 * box["width"]}
         assert len(colors_of(timeline, plain)) > 3  # hatched, right of the label

@@ -294,9 +294,11 @@ def _of_step(found: Comparison) -> str:
     if step.verdict == "same":
         return f"{among} the step time is the same, {ms(step.a)}."
     if not step.differs:
+        why = f", and {step.why}" if step.why else ""
         return (
             f"{among} the step time is not shown to differ: {ms(step.b)} with {b}, "
-            f"{ms(step.a)} with {a} ({signed(step.low, 'ns')} to {signed_ms(step.high)})."
+            f"{ms(step.a)} with {a} ({signed(step.low, 'ns')} to {signed_ms(step.high)})"
+            f"{why}."
         )
     how = "faster" if step.apart < 0 else "slower"
     ends = sorted(abs(x or 0.0) / step.a for x in (step.low, step.high))

@@ -20,12 +20,15 @@ from ..run.dense import known
 
 Verdict = Literal["differs", "same", "not shown", "unknown"]
 
+DRIFTS = "the halves of one run differ by more than the runs do"
+
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """What ``a`` and ``b`` are, and ``difference``, b - a, from ``low`` to ``high`` (95 %).
 
     ``share``: of ``a``.  ``verdict``: *differs* where the interval does not hold 0, *same* where
-    both are one constant, *unknown* for the reason ``why``, else *not shown* (to differ).
+    both are one constant, *unknown* for the reason ``why``, else *not shown* (to differ):
+    for a reason only where the interval holds no 0, but the halves of a run differ by more.
     """
 
     a: float | None
@@ -41,6 +44,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     def differs(self) -> bool:
         """Whether the two are shown to differ."""
         return self.verdict == "differs"
+
+    @property
+    def drifts(self) -> bool:
+        """Whether they would be, if the halves of a run did not differ by more."""
+        return self.verdict == "not shown" and self.why is not None
 
     @property
     def apart(self) -> float:
@@ -63,6 +71,15 @@ class Series(NamedTuple):
         if not len(self.values):
             return float("nan")
         return float(bootstrap.estimate(self.values[:, None], self.order, self.share)[0])
+
+    def drift(self) -> float:
+        """Return by how much the estimates of the two halves differ."""
+        at = len(self.values) // 2
+        halves = (
+            Series(self.values[x], self.order[x], self.share) for x in (np.s_[:at], np.s_[at:])
+        )
+        first, second = (half.estimate() for half in halves)
+        return abs(second - first)
 
     def resampled(self, seed: int, draws: int) -> Estimates:
         """Return the estimates of resamples in blocks as long as values and order ask for."""
@@ -89,6 +106,8 @@ def difference(a: Series, b: Series) -> Difference:
         drawn = [one.resampled(seed, draws) for seed, one in enumerate((a, b))]
         _, (low,), (high,) = (ends.tolist() for ends in bootstrap.interval(*drawn))
         verdict = "not shown" if low <= 0 <= high else "differs"
+        if verdict == "differs" and max(a.drift(), b.drift()) > abs(y - x):
+            verdict, why = "not shown", DRIFTS
     return Difference(
         a=known(x), b=known(y), difference=known(y - x), low=low, high=high,
         share=known((y - x) / x) if x else None, verdict=verdict, why=why,

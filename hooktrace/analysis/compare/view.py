@@ -113,6 +113,8 @@ def _comparison(one: Comparison) -> Iterator[Node]:
     yield Heading("What is compared")
     yield Pairs([("A", _run(one.a)), ("B", _run(one.b))])
     yield _quantities(one)
+    if any(q.difference.drifts for q in one.quantities):
+        yield Text("drifts: halves of one run differ by more than the runs do", "soft")
     yield from _why_unknown(one)
     if one.step is not None:
         yield _parts(one, one.step)
@@ -135,7 +137,8 @@ def _columns(first: str, *more: str) -> list[Column]:
 
 def _row(title: str, found: Difference, unit: Unit) -> list[str]:
     cells = [value(found.a, unit), value(found.b, unit), signed(found.difference, unit)]
-    return [title, *cells, within(found, unit), share(found, unit), found.verdict]
+    verdict = "drifts" if found.drifts else found.verdict
+    return [title, *cells, within(found, unit), share(found, unit), verdict]
 
 
 def _quantities(one: Comparison) -> Table:

@@ -140,7 +140,8 @@ def _what_is_exposed(model: ModelFacts) -> Iterator[str]:
         shares[:2] = [(shares[0][0] + shares[1][0], what)]
     shares.sort(reverse=True)
     said = [f"{percent(share)} {what}" for share, what in shares if share >= LEAST_SHARE]
-    yield f"of what is exposed, in the mean: {', '.join(said)}"
+    if said:
+        yield f"of what is exposed, in the mean: {', '.join(said)}"
 
 
 def _largest_parts(model: ModelFacts, leaves: str) -> Iterator[str]:
@@ -406,6 +407,11 @@ def _since(model: ModelFacts, late: LateRank) -> tuple[str, str]:
         return (
             "it is late at the first bucket already",
             "Look before its backward pass: data loading, forward pass, optimizer, device.",
+        )
+    if late.held_ns >= late.arrival_delay_ns / 2:
+        return (
+            f"its hook's calls before that take {ms(late.held_ns)} longer",
+            f"Look at what the hook does on rank {late.rank} before its first collective.",
         )
     where = f"before bucket {late.since}"
     largest = next(bucket.largest for bucket in model.buckets if bucket.bucket == late.since)

@@ -8,7 +8,7 @@ RunReport --> the run, what is missing; of each model numbers, findings, picture
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +31,7 @@ from .tables import bucket_table, rank_table, stages_of
 
 _MOST_HOSTS = 8
 
-SCHEMA = 5
+SCHEMA = 6
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
 
 
@@ -95,12 +95,17 @@ def build_report(run: Run, *, model: str | None = None, path: str | None = None)
             lacking.append(f"what {name} sends is not known: its hook is a plain one")
     for name in unsettled:
         seen, why = steps_left_out(run, name)
-        lacking.append(
-            f"model {name}: none of {seen:,} steps is included{left_out(why)}; train for more of "
-            "them, or have fewer sampled"
-        )
+        said = f"none of {seen:,} steps is included{left_out(why)}" if seen else "no step has ended"
+        lacking.append(f"model {name}: {said}{_fix_of(why)}")
     of_none = [""] if model is None else []  # ranks that hung outside of all hooks, before any step
     return RunReport(run, path, models, recorded(run, [*unsettled, *of_none]), lacking)
+
+
+def _fix_of(left_out: Iterable[str]) -> str:
+    """Return what to do where no step is included, for these reasons; "" where nothing helps."""
+    if "checked" in left_out:
+        return "; turn debug off, or pass a larger error_every"
+    return "; train for more steps" if {"warmup", "rebuild"}.intersection(left_out) else ""
 
 
 def report_json(report: RunReport) -> str:

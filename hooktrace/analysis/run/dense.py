@@ -395,7 +395,9 @@ class StepArrays:
             is_known = own.table.waited.ns[own.buckets] != UNKNOWN
             known += int(is_known.sum())
             unknown += int((~is_known & (own.table.wire_ns[own.buckets] > 0)).sum())
-        return unknown / (known + unknown) if known else 1.0
+        if known:
+            return unknown / (known + unknown)
+        return float(unknown > 0 or len(self.ranks) > 1)  # the only rank of a job waits for nobody
 
     @property
     def lengths(self) -> Floats:

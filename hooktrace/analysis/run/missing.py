@@ -19,7 +19,9 @@ def missing(run: Run) -> list[str]:
         for text in _of_rank(track):
             ranks.setdefault(text, []).append(track.rank)
     own = (f"{named_ranks(of_text)}: {text}" for text, of_text in ranks.items())
-    return [*missing_of_run(run), *own]
+    clocks = f"{named_ranks(run.unaligned)}: the clock was not measured against rank 0's; it is "
+    clocks += "placed by its wall clock, and no rank is called late by it"
+    return [*missing_of_run(run), *([clocks] if run.unaligned else []), *own]
 
 
 def missing_of_run(run: Run) -> Iterator[str]:
@@ -33,11 +35,6 @@ def missing_of_run(run: Run) -> Iterator[str]:
         yield (
             f"the buckets of every {ordinal(run.every)} step alone were read (--every): what is "
             "said of single buckets, of waits and of who is late is of these"
-        )
-    if run.unaligned:
-        yield (
-            f"{named_ranks(run.unaligned)}: the clock was not measured against rank 0's; it "
-            "is placed by its wall clock, and no rank is called late by it"
         )
     if run.other_runs:
         others = named_ranks(track.rank for track in run.other_runs)
@@ -65,8 +62,11 @@ def _of_rank(track: RankTrack) -> Iterator[str]:
             f"{gone:,} steps went with the oldest parts of the file when it had reached its limit, "
             "and nothing here is of them; pass a larger max_bytes to RecordFileExporter"
         )
-    for (model, why), count in track.unknown_bytes.most_common(1):
-        yield f"what {model} sends is not known, in {count} steps: {why}"
+    reasons = {model: why for (model, why), _ in reversed(track.unknown_bytes.most_common())}
+    for model, why in reasons.items():
+        count = track.unknown_bytes[model, why]
+        steps = "" if count == track.is_of(track.steps, model).sum() else f", in {count} steps"
+        yield f"what {model} sends is not known{steps}: {why}"
     if not records.closed:
         yield "the file has no end: the process was killed, or it still runs"
     if incomplete := track.steps.having("incomplete").sum():

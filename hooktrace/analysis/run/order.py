@@ -154,6 +154,7 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     in which it is not last counting as 0: what they wait for.  ``uncertainty_ns``: of
     the difference of two ranks' times.  ``arrival_delay_ns``: after the median rank, at that
     bucket.  ``since``: the bucket at which it falls behind; the first if it comes late already.
+    ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
     """
 
     rank: int
@@ -164,6 +165,7 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     arrival_delay_ns: float
     since: int
     waiting: tuple[int, ...]
+    held_ns: float
     is_late_from_the_start: bool
 
 
@@ -212,6 +214,7 @@ def _late_rank(arrays: StepArrays, last: Last, i: int) -> LateRank | None:
     if waited < WORTH * middle(arrays.period):
         return None
     behind = _beyond_others(arrays.called, i)
+    held = _beyond_others(arrays.column("launched_after"), i)
     since = int(np.nanargmax(np.diff(behind, prepend=0.0)[: worst + 1]))
     return LateRank(
         rank=arrays.ranks[i],
@@ -222,6 +225,7 @@ def _late_rank(arrays: StepArrays, last: Last, i: int) -> LateRank | None:
         arrival_delay_ns=float(behind[worst]),
         since=int(arrays.buckets[since]),
         waiting=tuple(arrays.ranks[j] for j in waiting),
+        held_ns=max(0.0, float(np.nansum(held[:worst]))),
         is_late_from_the_start=since == 0,
     )
 

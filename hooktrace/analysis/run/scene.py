@@ -197,17 +197,24 @@ class Scene:
 
     @cached_property
     def exposed(self) -> Spans:
-        """Where time is exposed: at the end of a DDP step, of a sharded one of each unit.
+        """Where time is exposed: at the end of a DDP step, of a sharded one at each unit.
 
-        A wait that outlasts the collective, since the thread woke up late or came when all was
-        there, is drawn before the end, and cut.
+        Training stands still while it issues a unit's collective, which takes all of a synchronous
+        one, and again until the end if it comes to wait before that.  A wait that outlasts the
+        collective, since the thread woke up late or came when all was there, is drawn before the
+        end, and cut.  On a device, which is not kept by issuing, it is the end alone; of what is
+        waited for together too, where a part of the time before may be another one's.
         """
         steps, bars, tracks = self.steps, self.bars, self.tracks
         at_end = np.maximum(steps.exposed, 0)
         at_end[steps.gather(t.steps.having("sharded") for t in tracks)] = 0
         waited = bars.gather(t.buckets.exposed for t in tracks).clip(0, bars.end - bars.start)
+        bars, waited = bars.at(own := waited > 0), waited[own]
+        issuing = bars.gather(t.buckets.launched_after for t in tracks).clip(0, waited)
+        issuing[bars.having("device")] = 0
         found = Spans(steps.rank, steps.row, steps.end - at_end, steps.end).joined(
-            Spans(bars.rank, bars.row, bars.end - waited, bars.end)
+            Spans(bars.rank, bars.row, bars.start, bars.start + issuing),
+            Spans(bars.rank, bars.row, bars.end - (waited - issuing), bars.end),
         )
         return found.at(found.end > found.start)
 

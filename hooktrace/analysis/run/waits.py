@@ -217,10 +217,12 @@ def _why_no_clock(run: Run, ours: list[int], model: str) -> str | None:
 
 def _why_unknown(run: Run, ours: list[int], model: str) -> str | None:
     size, tracks, groups = run.world_size, [run.tracks[i] for i in ours], process_groups(run)
+    if ours and size == 1:
+        return None  # it waits for nobody
     if size is not None and size > len(run.tracks):
         count = f"{len(run.tracks)} of {size} ranks"
         return f"{count} have a file here, and the last one may be among the others"
-    if len(ours) < 2 and not (ours and size == 1):  # the only rank of a job waits for nobody
+    if len(ours) < 2:
         return f"the files have buckets of {'one rank alone' if ours else 'no rank'}"
     if not all((track.stages.name == _WIRE).any() for track in tracks):
         return "the collectives of a plain hook are not seen"

@@ -100,7 +100,8 @@ def _units(scene: Scene) -> Iterator[Result]:
     """Yield units, then their parameters."""
     steps = {"first": next(iter(scene.step_numbers.tolist()), 0)}
     parameters: dict[tuple[str, str], str] = {}
-    for entry in (entry for layout in _layouts(scene) for entry in layout.buckets):
+    every = (one for track in scene.tracks for one in track.records.assignments)  # as of pipelines
+    for entry in (e for one in every if one.model == scene.model for e in one.buckets):
         unit = entry.unit.name if entry.unit is not None else ""
         for one in entry.parameters:
             parameters[one.name, unit] = shape_text(one)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hooktrace.analysis.run.scene import Scene
 from hooktrace.analysis.run.spans import MAX_ROWS, Bars, Spans, lanes_of
 from hooktrace.analysis.tensorboard_plugin.run_summary import lists_of
-from hooktrace.records import CompletedStep
+from hooktrace.records import CompletedStep, DeviceSpan
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
@@ -32,16 +32,24 @@ def scene_of(folder: Path, job: ShardedJob, *steps: CompletedStep) -> Scene:
 ONE = ShardedJob(ranks=1, steps=1)
 
 
-def test_of_an_asynchronous_collective_its_end_is_exposed(tmp_path: Path) -> None:
-    """What lies before is hidden; of one whose wait is not known nothing is drawn."""
+def test_of_an_asynchronous_collective_issuing_and_waiting_are_exposed(tmp_path: Path) -> None:
+    """What lies between is hidden; of one whose wait is not known nothing is drawn.
+
+    On a device to issue it keeps nothing, and until the computing stream waits it is hidden.
+    """
     record, (first, second, *others) = next(sharded_steps(ONE))[0]
-    issued = replace(first, exposed_ns=MS // 2)
+    issued = replace(first, launched_ns=first.ready_ns + MS // 10, exposed_ns=MS // 2)
     unknown = replace(second, exposed_ns=None)
     step = replace(record, exposed_ns=None), (issued, unknown, *others)
     scene = scene_of(tmp_path, ONE, step)
     spans, zero = scene.exposed, first.ready_ns - scene.origin
-    assert (spans.start[0] - zero, spans.end[0] - zero) == (MS // 2, MS)
+    assert (spans.start[:2] - zero).tolist() == [0, MS - MS * 4 // 10]
+    assert (spans.end[:2] - zero).tolist() == [MS // 10, MS]
     assert not (spans.row == 1).any()
+    span = DeviceSpan(ready_ns=0, done_ns=MS, stages=())
+    on_device = replace(issued, device_type="cuda", device=span)
+    spans = scene_of(tmp_path, ONE, (record, (on_device, *others))).exposed
+    assert (spans.start[0], spans.end[0]) == (MS // 2, MS)
 
 
 def test_units_are_the_same_on_ranks_that_number_them_otherwise(tmp_path: Path) -> None:
