@@ -207,25 +207,22 @@ class _RankEvents:
             size = "parameter_bytes" if is_gather else "gradient_bytes"
             args = {"step": step, size: payload, **_known(wire_bytes=sent, exposed_ns=exposed)}
             self._slice(tid, start, end, **named, args=args)
-            self._nested(stages[first:last], start, end, tid)
+            self._nested(stages[first:last], tid)
             first = last
             error = track.errors[row].relative_l2 if row in track.errors else None
             if error is not None:
                 self._mark(tid, end, cat="mark", name=f"error {error:.3g}")
 
-    def _nested(
-        self, stages: Iterable[tuple[int, int, int, int, bool]], start: int, end: int, tid: int
-    ) -> None:
-        """Emit a bucket's stages, cut to it and to what those before left: slices must nest."""
-        cursor = start
-        for kind, begun, until, waited, derived in stages:
-            begin, finish = max(cursor, begun), min(end, until)
-            if finish > begin:
+    def _nested(self, stages: Iterable[tuple[int, int, int, int, bool]], tid: int) -> None:
+        """Emit a bucket's stages, cut to what those before left: slices must nest."""
+        cursor = 0
+        for kind, begun, end, waited, derived in stages:
+            if end > (begin := max(cursor, begun)):
                 cat, name = "derived" if derived else "stage", PIECES[kind]
                 if waited > 0:
                     name = "wire: wait" if name == "wait" else "wire: transfer"
-                self._slice(tid, begin, finish, cat=cat, name=name)
-                cursor = finish
+                self._slice(tid, begin, end, cat=cat, name=name)
+                cursor = end
 
     def _anomalies(self, scene: Scene) -> None:
         for i, at, one in scene.anomalies:

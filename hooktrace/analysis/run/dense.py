@@ -230,7 +230,7 @@ class StepArrays:
         A rank that comes late to a step has the long period in the step before, those that wait for
         it in the step itself: no mean or median of two ranks tells which of the two steps is long.
         """
-        begun = self._steps(lambda own: own.first_ready - self._origin_of(own, "steps"))
+        begun = self._steps(lambda own: own.first_ready - self._origin_of(own.of_steps("step")))
         found: Floats = np.fmin.reduce(begun + self.period, axis=0)
         return found
 
@@ -287,20 +287,18 @@ class StepArrays:
             np.minimum.at(origin, place, own.first_ready)
         return origin
 
-    def _origin_of(self, own: RankRows, rows: str) -> Ints:
-        """Return the origin of the step of a rank's ``steps``, or of each of its ``buckets``."""
-        step = own.of_steps("step") if rows == "steps" else own.of_buckets("step")
+    def _origin_of(self, step: Ints) -> Ints:
         return self._origin[np.searchsorted(self.steps, step)]
 
     @cached_property
     def called(self) -> Floats:
         """When the hook was called, (R, S, B)."""
-
-        def since_origin(own: RankRows) -> Ints:
-            called = own.table.clock.common(own.of_buckets("called"))
-            return called - self._origin_of(own, "buckets")
-
-        return self._buckets(since_origin)
+        return self._buckets(
+            lambda own: (
+                own.table.clock.common(own.of_buckets("called"))
+                - self._origin_of(own.of_buckets("step"))
+            )
+        )
 
     @cached_property
     def uncertainty(self) -> Floats:

@@ -185,13 +185,17 @@ class Scene:
         return found
 
     def pieces(self, bars: Bars) -> Pieces:
-        """Return the stages of some bars; ``of``: the place of the bar; times since the origin."""
+        """Return the stages of some bars, cut to them; times are ns since the origin.
+
+        ``of``: the place of the bar.
+        """
         parts = []
         for i in np.unique(bars.rank).tolist() or [0]:
             own = bars.of_rank(i)
             found = pieces_of(self.tracks[i], bars.row[own], self.waits.waited[i])
             of = found.of + own.start
-            start, end = (bars.start[of] + times for times in (found.start, found.end))
+            begun, times = bars.start[of], (found.start, found.end)
+            start, end = (np.clip(begun + at, begun, bars.end[of]) for at in times)
             parts.append(found._replace(of=of, start=start, end=end))
         return Pieces(*map(np.concatenate, zip(*parts, strict=True)))
 

@@ -87,7 +87,7 @@ def picture(scene: Scene, look: Look) -> dict[str, Any]:
     while np.count_nonzero(took >= narrowest) > MAX_BARS:
         narrowest *= 2
     single = bars.at(inside[took >= narrowest])
-    pieces = _cut(scene.pieces(single), single)
+    pieces = scene.pieces(single)
     bin_ns, bins = _bins(scene, bars, inside[took < narrowest], look)
     of_ranks: dict[str, list[Any]] = {
         "bars": _bars(single, pieces, look),
@@ -113,12 +113,6 @@ def picture(scene: Scene, look: Look) -> dict[str, Any]:
             for i, rank in enumerate(ranks)
         ],
     }
-
-
-def _cut(pieces: Pieces, bars: Bars) -> Pieces:
-    begun, done = bars.start[pieces.of], bars.end[pieces.of]
-    start, end = (np.clip(times, begun, done) for times in (pieces.start, pieces.end))
-    return pieces._replace(start=start, end=end)
 
 
 def _bars(bars: Bars, pieces: Pieces, look: Look) -> _OfRanks:
