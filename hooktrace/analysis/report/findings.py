@@ -53,9 +53,6 @@ SMALL = 0.03
 """Share of the step's period below which a gain is small; also where the median period may be off
 by more than the gain."""
 
-_MOST_NAMED = 3
-"""Of the buckets that had an anomaly."""
-
 _Seen = tuple[AnomalyRecord, Unit | None]
 """An anomaly, and the unit's collective that it was in."""
 
@@ -132,19 +129,15 @@ def _of_anomaly(seen: Sequence[_Seen]) -> Finding:
     """Return the finding of one kind of anomaly, of which ranks recorded these; none has a gain."""
     first, unit = min(seen, key=lambda pair: pair[0].step)
     kind = anomaly_kind(first.kind)
-    where = ", ".join(filter(None, (f"step {first.step}", *_places([(first, unit)]))))
+    where = f"step {first.step}"
+    where += "" if first.bucket < 0 else f", {unit or f'bucket {first.bucket}'}"
     where += "" if first.rank is None else f", rank {first.rank}"
     evidence = [f"first at {where}: {first.message}"]
     steps = sorted({one.step for one, _ in seen})
     if len(seen) > 1:
-        ranks, places = {one.rank for one, _ in seen if one.rank is not None}, _places(seen)
-        said = ""
-        if places:
-            more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
-            said = f", in {', '.join(places[:_MOST_NAMED])}{more}; of each a rank records the first"
-        elif len(steps) > 1:
-            said = f", in steps {listed(steps, most=6)}"
-        evidence.append(f"seen on {named_ranks(ranks)}{said}")
+        ranks = {one.rank for one, _ in seen if one.rank is not None}
+        noun = "step" if len(steps) == 1 else "steps"
+        evidence.append(f"seen on {named_ranks(ranks)}, in {noun} {listed(steps, most=6)}")
     return Finding(
         rule=first.kind,
         docs=first.docs,
@@ -156,12 +149,3 @@ def _of_anomaly(seen: Sequence[_Seen]) -> Finding:
         is_wrong=kind.gradients_wrong,
         severity=kind.severity,
     )
-
-
-def _places(seen: Sequence[_Seen]) -> list[str]:
-    """Return the buckets, or units' collectives, in which anomalies were seen.
-
-    Each rank numbers its units' collectives by itself.
-    """
-    every = sorted(((one.bucket, str(unit or f"bucket {one.bucket}")) for one, unit in seen))
-    return [*dict.fromkeys(name for bucket, name in every if bucket >= 0)]

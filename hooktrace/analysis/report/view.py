@@ -244,11 +244,9 @@ def _tiles(facts: ModelFacts) -> Iterator[tuple[str, str]]:
 
 
 def _of_model(source: ModelSource) -> Iterator[tuple[str, str]]:
-    options, given = ", ".join(f"{name}={value}" for name, value in source.hook_options), ""
-    total: int | None = source.gradient_bytes
+    options = ", ".join(f"{name}={value}" for name, value in source.hook_options)
     if source.is_sharded:
         yield "sharded", "by fully_shard (FSDP2): units take the place of buckets"
-        total, given = source.reduced_bytes, " that a rank gives to reduce-scatters"
     if options or not source.is_sharded:
         yield "hook's options", options or "none recorded"
     if not source.is_sharded:
@@ -257,8 +255,8 @@ def _of_model(source: ModelSource) -> Iterator[tuple[str, str]]:
         cap = source.bucket_cap_bytes
         yield "bucket_cap_mb", unknown if cap is None else f"{cap / 2**20:.4g}"
     if source.parameters is not None:
-        count = f"{source.parameters:,} with {source.elements:,} elements"
-        yield "parameters", f"{count}, {mb(total)} of gradients{given}"
+        size_of = "" if source.is_sharded else f", {mb(source.gradient_bytes)} of gradients"
+        yield "parameters", f"{source.parameters:,} with {source.elements:,} elements{size_of}"
     yield "steps", _of_steps(source)
 
 

@@ -225,15 +225,10 @@ _BUCKETS = {"called": "ready_ns"} | {
     one.name: one.metadata["line"] for one in fields(BucketColumns) if one.metadata
 }
 _STEPS = {
-    name: name
-    for name in ("step", "rebuild", "gradient_bytes", "bucket_count", "wire_bytes", "bus_bytes")
-} | {
-    name: f"{name}_ns"
-    for name in (
-        "first_ready", "last_ready", "done", "communication", "exposed", "wire_in_flight",
-        "previous_period",
-    )
-}  # fmt: skip
+    one.name: one.name if one.name in StepRecord.__struct_fields__ else f"{one.name}_ns"
+    for one in fields(StepColumns)
+    if one.name not in ("model", "flags")
+}
 """Columns, each with the field of the lines that it is of."""
 _LARGE = {"step", "first_ready", "last_ready", "done", "called"}
 _KEPT: dict[str | None, int] = {"window": FLAGS["kept_by_window"], "first": FLAGS["kept_as_first"]}

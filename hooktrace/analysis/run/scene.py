@@ -152,9 +152,7 @@ class Scene:
         """The last end, and of an open hang as much as shows it."""
         ends = [one.end - self.origin for one in self.hangs if one.end is not None]
         extent = int(max(0, self.bars.end.max(initial=0), self.steps.end.max(initial=0)))
-        known = self.steps.period[self.steps.period > 0]
-        usual = float(np.median(known)) if len(known) else 0.0
-        least = max(int(2 * usual), int(_OPEN_SHARE * extent)) or _OPEN_NS
+        least = int(_OPEN_SHARE * extent) or _OPEN_NS
         opened = [one.start - self.origin + least for one in self.hangs if one.end is None]
         return max([extent, *ends, *opened])
 

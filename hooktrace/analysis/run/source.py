@@ -38,10 +38,9 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     those of single buckets too, and ``bucket_steps`` of these stand for all
     (``StepColumns.standing_for``); ``left_out``: how many others, by the reason; ``lacking``: how
     many of ``steps`` not all ranks have, since a file ends early or begins late.
-    Bytes: ``gradient_bytes`` are what a rank gives to the collectives of a step, ``reduced_bytes``
-    what of them are gradients that a sharded model reduces.  ``wire_bytes`` is the median of all
-    steps, ``least_wire_bytes`` of the one which sends least, and ``often_wire_bytes`` what one in
-    twenty sends, or more.
+    Bytes: ``gradient_bytes`` are what a rank gives to the collectives of a step.  ``wire_bytes`` is
+    the median of all steps, ``least_wire_bytes`` of the one which sends least, and
+    ``often_wire_bytes`` what one in twenty sends, or more.
     Ranks: ``wait_unknown`` says why no bucket's wait is known, ``split_unknown`` why too few are to
     tell wait and transfer apart in a step's parts; ``beside``: other models of the run, which may
     communicate within the steps.
@@ -61,7 +60,6 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     left_out: dict[str, int]
     lacking: int
     gradient_bytes: int
-    reduced_bytes: int | None
     wire_bytes: float | None
     least_wire_bytes: float | None
     often_wire_bytes: float | None
@@ -119,7 +117,6 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         left_out=left_out,
         lacking=int(np.count_nonzero(np.isnan(arrays.by_step("step")).any(axis=0))),
         gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
-        reduced_bytes=_reduced_bytes(arrays.detailed) if is_sharded else None,
         wire_bytes=known_middle(sent),
         least_wire_bytes=known_middle(sent, 0.0),
         often_wire_bytes=known_middle(sent, 0.95),
@@ -140,14 +137,6 @@ def parameter_shapes(arrays: StepArrays) -> list[tuple[int, ...]]:
         for i, one in enumerate(b.parameters)
     }
     return [*shapes.values()]
-
-
-def _reduced_bytes(arrays: StepArrays) -> int | None:
-    """Return the bytes of gradients that a rank gives to reduce-scatters in a step, the median."""
-    units = [arrays.units.get(index) for index in arrays.buckets.tolist()]
-    at = np.array([one is not None and one.collective == "reduce_scatter" for one in units], bool)
-    found = known_middle(sums(arrays.column("gradient_bytes")[..., at]))
-    return None if found is None else round(found)
 
 
 def of_step(values: Floats) -> Floats:
