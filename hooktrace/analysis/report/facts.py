@@ -80,11 +80,6 @@ class ModelFacts(ModelSource, frozen=True, kw_only=True):
         return self.is_whole and len(self.ranks) > 1
 
     @property
-    def is_alone(self) -> bool:
-        """Whether there is one rank, which waits for nobody and sends nothing."""
-        return self.is_whole and len(self.ranks) == 1
-
-    @property
     def is_hidden(self) -> bool:
         """Whether hardly anything is exposed, or that is not known."""
         return (self.exposed_share or 0.0) < HIDDEN

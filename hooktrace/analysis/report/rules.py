@@ -329,7 +329,7 @@ def hook_lines(model: ModelFacts) -> Iterator[tuple[str, str]]:
     a hook that saves less than 5 %, whose stages are not seen, or that holds an optimizer, and of
     one rank, which has no link.
     """
-    if not model.wire_bytes or _STEPS in model.hook or model.is_alone:
+    if not model.wire_bytes or _STEPS in model.hook or (model.is_whole and not model.has_wire):
         return
     saved, codec = model.gradient_bytes - model.wire_bytes, codec_ns(model)
     limit = break_even(saved, codec)

@@ -245,18 +245,11 @@ class StepArrays:
         rows = ((own.track.steps, own.all_steps) for own in self._rows)
         return any(bool(steps.having("sharded")[at].any()) for steps, at in rows)
 
-    @cached_property
+    @property
     def units(self) -> dict[int, Unit]:
         """Which collective of which unit a bucket is, by its number, which a rank keeps."""
-        found: dict[int, Unit] = {}
-        for own in self._rows:
-            buckets = own.track.buckets
-            at = np.flatnonzero(own.all_buckets & buckets.having("sharded"))
-            numbers, first = np.unique(buckets.bucket[at], return_index=True)
-            pairs = zip(numbers.tolist(), buckets.facts[at[first]].tolist(), strict=True)
-            units = ((number, own.track.facts[i].unit) for number, i in pairs)
-            found |= {number: unit for number, unit in units if unit is not None}
-        return found
+        pairs = ((bucket, entry.unit) for bucket, entry in self.entries.items())
+        return {bucket: unit for bucket, unit in pairs if unit is not None}
 
     @cached_property
     def layout(self) -> AssignmentRecord | None:

@@ -122,10 +122,6 @@ def _part(scene: Scene, kind: int) -> Ints:
 
 
 def _why_unknown(scene: Scene, value: str) -> str:
-    if value == "delay" and scene.run.unaligned:
-        return "the clocks of some ranks were not measured, so nobody knows how late these are"
-    if value == "delay" and len(scene.numbers) < 2:
-        return "a rank is late beside others, and the files have one rank"
     if value in ("wait", "transfer") and (why := scene.waits.why_unknown):
         return why
     if value == "period":
