@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from ...records import ErrorRecord, Unit
 from ...records.anomalies import Severity
-from ..run import UNKNOWN, Run
+from ..run import Run
 from ..run.bootstrap import LEVEL, MEDIAN, block_length, draws_for, resampled
 from ..run.columns import Floats
 from ..run.dense import Spread, StepArrays, known, known_middle, middle, spread, sums
@@ -359,10 +359,9 @@ def _slow_steps(arrays: StepArrays) -> SlowSteps | None:
     share = float(more[told].sum() / beyond[told].sum()) if told.any() else None
     late_rank = None
     if share is not None and share >= 1 / 4:  # else hardly anybody waits
-        places = np.array([arrays.detailed.place_of(x) for x in arrays.steps[slow].tolist()])
-        there = places != UNKNOWN
-        least = float(np.nansum(more[there])) / 2
-        late_rank, _ = late_in(arrays.detailed, places[there], least)
+        of, numbers = arrays.detailed, arrays.steps[slow]
+        least = float(np.nansum(more[np.isin(numbers, of.steps)])) / 2
+        late_rank = late_in(of, np.isin(of.steps, numbers), least)
     worst = slow[np.argsort(-period[slow], kind="stable")]
     return SlowSteps(
         steps=tuple(arrays.steps[worst].tolist()),

@@ -37,7 +37,7 @@ def step_pictures(arrays: StepArrays) -> list[tuple[str, Callable[[], Svg]]]:
     typical, arrays = arrays.typical, arrays.detailed
     if typical is None:
         return []
-    usual, lengths = arrays.place_of(typical), arrays.lengths
+    usual, lengths = int(np.searchsorted(arrays.steps, typical)), arrays.lengths
     chosen = {usual: "Step"}
     if not np.isnan(lengths).all():
         chosen = {usual: "Typical step"}

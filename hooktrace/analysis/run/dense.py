@@ -179,11 +179,6 @@ class StepArrays:
         """How many of these steps have buckets, of steps of which all or none have."""
         return len(self.steps) if len(self.buckets) else 0
 
-    def place_of(self, step: int) -> int:
-        """Return the place of a step; ``UNKNOWN`` where it is none of these."""
-        at = int(np.searchsorted(self.steps, step))
-        return at if at < len(self.steps) and self.steps[at] == step else UNKNOWN
-
     def _steps(self, values: Callable[[RankRows], Ints | Floats]) -> Floats:
         """Return what ``values`` gives for the steps of each rank, (R, S)."""
         found = np.full((len(self.ranks), len(self.steps)), np.nan)

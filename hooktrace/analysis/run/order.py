@@ -248,25 +248,21 @@ def late_calls(arrays: StepArrays, late: Sequence[LateRank]) -> list[Ints]:
     return found
 
 
-def late_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:
-    """Return for whom others wait in some steps, and by how much in one of them at most, ns.
+def late_in(arrays: StepArrays, steps: Bools, least: float) -> int | None:
+    """Return for whom others wait in some steps, by ``least`` ns or more in all.
 
-    By ``least`` ns or more in all, and beyond what clocks may be off; ``None`` and 0 for nobody,
-    and where ranks take turns.
+    ``None`` for nobody beyond what clocks may be off, and where ranks take turns.
     """
-    nobody = None, 0.0
     if arrays.is_sharded:
-        return nobody
+        return None
     ready, unsure, done = (
         times[:, steps].max(axis=2, initial=-np.inf)
         for times in (arrays.called, arrays.uncertainty, arrays.done)
     )
     last, margin, _ = last_rank(ready, unsure, np.isfinite(ready) & np.isfinite(unsure))
-    found = np.where(last == np.arange(len(ready))[:, None], margin, 0.0)
-    totals = found.sum(axis=1)
+    totals = np.where(last == np.arange(len(ready))[:, None], margin, 0.0).sum(axis=1)
     i = int(np.argmax(totals))
     if not totals[i] or totals[i] < max(least, MOSTLY * totals.sum()):
-        return nobody
-    if len(waiting_ranks(done, ready, i)) < len(ready) - 1:
-        return nobody
-    return arrays.ranks[i], float(found[i].max())
+        return None
+    is_waited_for = len(waiting_ranks(done, ready, i)) == len(ready) - 1
+    return arrays.ranks[i] if is_waited_for else None

@@ -13,7 +13,7 @@ import numpy as np
 from ...records import ErrorRecord, Unit
 from ...records.bucket import Parameter
 from ...records.units import exact_ms, named_ranks, size, time_text
-from ..run import FLAGS, UNKNOWN, RankTrack, delays
+from ..run import FLAGS, UNKNOWN, delays
 from ..run.scene import Scene
 from ..run.spans import Bars
 from ..run.waits import PIECES
@@ -43,12 +43,6 @@ def bucket_detail(scene: Scene, rank: int, **named: int) -> dict[str, Any]:
     return _Bucket(scene, bars.at(places[:1])).detail()
 
 
-def call_name(track: RankTrack, row: int) -> str:
-    """Return what people call a row: ``bucket 3``, or a unit's collective."""
-    unit = track.facts[int(track.buckets.facts[row])].unit
-    return f"bucket {track.buckets.bucket[row]}" if unit is None else str(unit)
-
-
 def shape_text(parameter: Parameter) -> str:
     """Return the shape of a parameter, such as ``3 by 4``."""
     return " by ".join(map(str, parameter.shape)) or "scalar"
@@ -66,9 +60,9 @@ class _Bucket:
         self.columns = self.track.buckets
         self.start, self.end = int(bar.start[0]), int(bar.end[0])
         self.exposed = int(self.columns.exposed[self.row])
-        self.name = call_name(self.track, self.row)
         self.facts = self.track.facts[int(self.columns.facts[self.row])]
         self.unit = self.facts.unit
+        self.name = str(self.unit or f"bucket {self.columns.bucket[self.row]}")
         found = scene.pieces(bar)
         kind, took = np.array(PIECES)[found.kind], found.end - found.start
         there = (took > 0) | (kind != "wait")

@@ -18,7 +18,6 @@ from ..run.dense import StepArrays, settled_steps
 from ..run.order import LateRank
 from ..run.scene import KINDS, Scene
 from ..run.source import of_step
-from .bucket_detail import call_name
 from .runs import NotThereError
 
 MAX_LISTED = 20
@@ -52,7 +51,7 @@ def lists_of(scene: Scene) -> dict[str, list[Row]]:
         "slowest": [*_largest(arrays, lambda of: of.job_period)],
         "exposed": [*_largest(arrays, lambda of: of_step(of.exposed))],
         "late": [
-            *(_late(scene, *one) for one in scene.late[:MAX_LISTED]),
+            *(_late(*one) for one in scene.late[:MAX_LISTED]),
             *([{"note": scene.late_note}] if scene.late_note else []),
         ],
         "anomalies": [*wrong[:MAX_LISTED], *([{"note": f"and {more:,} more"}] if more > 0 else [])],
@@ -134,15 +133,12 @@ def _largest(arrays: StepArrays | None, values: Callable[[StepArrays], Floats]) 
             yield {"label": f"step {step}", "value": value, "text": text, "step": step}
 
 
-def _late(scene: Scene, late: LateRank, calls: Ints) -> Row:
+def _late(late: LateRank, calls: Ints) -> Row:
     """Return where a rank is late, how often, and by how much, as the report has it."""
-    place = scene.numbers.index(late.rank)
-    own = scene.bars.at(scene.bars.of_rank(place))
-    name = call_name(scene.tracks[place], int(own.row[own.bucket == late.bucket][-1]))
     return {
         "label": f"rank {late.rank}: last in {percent(late.share)} of the steps",
         "value": time_text(late.margin_ns),
-        "text": f"others wait for it at {name}, so long a step in the mean",
+        "text": f"others wait for it at bucket {late.bucket}, so long a step in the mean",
         "step": int(calls[0] >> KEY_BITS),
         "rank": late.rank,
     }
