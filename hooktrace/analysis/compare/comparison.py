@@ -76,10 +76,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """Return the difference of one quantity, by its key."""
         return next((one.difference for one in self.quantities if one.key == key), None)
 
-    def part(self, key: str) -> Difference | None:
-        """Return what a part adds to the step's difference, by its key."""
-        return next((one.difference for one in self.parts if one.key == key), None)
-
     def content(self) -> dict[str, object]:
         """Return what ``hooktrace compare --json`` writes.
 
@@ -311,7 +307,8 @@ def _of_step(found: Comparison) -> str:
 
 def _caveats(found: Comparison, step: Difference) -> str:
     """Return what makes the step time's difference less than it seems."""
-    mean, compute, whole = found.quantity("period_mean"), found.part("compute"), found.step
+    mean, whole = found.quantity("period_mean"), found.step
+    compute = next((one.difference for one in found.parts if one.key == "compute"), None)
     said = ""
     if mean is not None and not (mean.differs and mean.apart * step.apart > 0):
         said = " by the median step, not by the mean"

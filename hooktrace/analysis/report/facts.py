@@ -235,10 +235,9 @@ def model_facts(run: Run, arrays: StepArrays) -> ModelFacts:
     parts = step_parts(sample, busy_of=("transfer",))
     transfer = parts.busy_in[KINDS.index("transfer")]
     transfer[np.isnan(waited).all(axis=(0, 2))] = np.nan
-    entries = (item for track in run.tracks for item in track.entries.items())
-    widths = {
-        b.gradient_bytes / b.numel for (of, _, _), b in entries if of == arrays.model and b.numel
-    }
+    layouts = (one for track in run.tracks for one in track.records.assignments)
+    entries = (b for one in layouts if one.model == arrays.model for b in one.buckets)
+    widths = {b.gradient_bytes / b.numel for b in entries if b.numel}
     return ModelFacts(
         **asdict(source),
         period=period,

@@ -21,7 +21,6 @@ from ...records.compression_error import vnmse
 from ...records.hook_names import AVERAGES
 from ...records.units import bandwidth, listed, mb, milliseconds, ms, named_ranks, percent
 from ..run.order import LateRank, why_nobody
-from ..run.parts import break_even
 from .facts import SLOW, BucketError, BucketFacts, Finding, ModelFacts
 
 WORTH_TWO = 2 << 20
@@ -332,12 +331,11 @@ def hook_lines(model: ModelFacts) -> Iterator[tuple[str, str]]:
     if not model.wire_bytes or _STEPS in model.hook or (model.is_whole and not model.has_wire):
         return
     saved, codec = model.gradient_bytes - model.wire_bytes, codec_ns(model)
-    limit = break_even(saved, codec)
-    if limit is not None and saved >= _LEAST_SAVED * model.gradient_bytes:
+    if codec > 0 and saved >= _LEAST_SAVED * model.gradient_bytes:
         yield (
             "break-even",
-            f"{bandwidth(limit)}: on a faster link {model.hook} costs more than it saves "
-            f"({mb(saved)} less a step, {ms(codec)} to compress and decompress)",
+            f"{bandwidth(saved / codec * 1e9)}: on a faster link {model.hook} costs more than it "
+            f"saves ({mb(saved)} less a step, {ms(codec)} to compress and decompress)",
         )
 
 

@@ -255,10 +255,8 @@ class StepArrays:
 
     @cached_property
     def entries(self) -> dict[int, BucketLayout]:
-        """What assignments of this rebuild say of each bucket, by its number."""
-        every = (item for own in reversed(self._rows) for item in own.track.entries.items())
-        mine = self.model, self.rebuild
-        return {bucket: entry for (*of, bucket), entry in every if (*of,) == mine}
+        """What the layout says of each bucket, by its number."""
+        return {one.bucket: one for one in (self.layout.buckets if self.layout else ())}
 
     @cached_property
     def communication(self) -> Floats:

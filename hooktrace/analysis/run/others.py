@@ -51,7 +51,9 @@ def other_traffic(run: Run) -> OtherTraffic | None:
         return None
     records, took = [one for _, one in found], Counter[str]()
     for other in (other for one in records for other in theirs(one)):
-        took[f"{other.name} at {other.where or 'an unknown line'}"] += duration(other)
+        # Of one whose end is not known 0.
+        ns = max(0, (other.done_ns or 0) - other.issued_ns)
+        took[f"{other.name} at {other.where or 'an unknown line'}"] += ns
     return OtherTraffic(
         steps=len({(one.model, one.step) for one in records}),
         count=sum(one.count for one in records) / len(found),
@@ -66,11 +68,6 @@ def other_traffic(run: Run) -> OtherTraffic | None:
 def theirs(record: OtherCollectives) -> Iterator[OtherCollective]:
     """Yield those that are listed and none of DDP's."""
     return (one for one in record.collectives if not one.of_ddp)
-
-
-def duration(one: OtherCollective) -> int:
-    """Return how long a collective was in flight, 0 where that is not known."""
-    return 0 if one.done_ns is None else max(0, one.done_ns - one.issued_ns)
 
 
 def _mean(values: list[int | None]) -> float | None:

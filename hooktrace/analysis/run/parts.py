@@ -230,10 +230,3 @@ def union_of_groups(
 
 def _sums(place: Ints, values: Floats | Ints, count: int) -> Floats:
     return np.bincount(place, values, count).astype(np.float64)
-
-
-def break_even(saved_bytes: float | None, added_ns: float | None) -> float | None:
-    """Return the bandwidth, bytes per second; ``None`` where nothing is saved, or nothing added."""
-    if not saved_bytes or not added_ns or saved_bytes < 0 or added_ns < 0:
-        return None
-    return saved_bytes / added_ns * 1e9
