@@ -32,7 +32,7 @@ from ..records import UNIT_KINDS, Unit
 from ..records.units import named_ranks
 from .document.output import check_writable, writing
 from .run import COUNTS, REASONS, UNKNOWN, Run, hangs, reasons
-from .run.files import progress_bar, read_run
+from .run.files import read_run
 from .run.scene import Scene
 from .run.waits import PIECES
 
@@ -44,11 +44,10 @@ _ROWS_PER_OVERLAP = 1_000_000
 _encode = msgspec.json.Encoder().encode
 
 
-def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None) -> int:
+def export(run: Run, out: Path) -> int:
     """Write all ranks of a run as one file for Perfetto, compressed where ``out`` ends in ``.gz``.
 
-    Returns how many slices it has.  ``progress`` is told after each rank how many bytes of text
-    there are.  Raises ``OSError``.
+    Returns how many slices it has.  Raises ``OSError``.
     """
     scenes, info = [Scene(run, model) for model in run.model_names or [""]], run.info
     other = {
@@ -74,8 +73,6 @@ def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None
         origin = min(scene.first for scene in scenes)
         for i in range(len(run.tracks)):
             _RankEvents(scenes, i, origin, emit).write()
-            if progress is not None:
-                progress(file.tell())
         file.write(b"\n]}\n")
     return slices
 
@@ -91,9 +88,8 @@ def run_export(path: str | os.PathLike[str], *, out: Path, rank: int | None = No
     console = Console(highlight=False, markup=False)
     check_writable(out)
     run = read_run(path, rank)
-    with writing(out), progress_bar() as bar:
-        task = bar.add_task("writing", total=None)
-        slices = export(run, out, progress=lambda done: bar.update(task, completed=done))
+    with writing(out), console.status("writing"):
+        slices = export(run, out)
     how_many = "1 rank" if len(run.tracks) == 1 else f"{len(run.tracks)} ranks"
     console.print(
         f"{out}: {how_many}, {slices:,} slices, {out.stat().st_size / 1e6:.1f} MB; open "

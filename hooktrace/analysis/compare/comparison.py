@@ -301,7 +301,7 @@ def _of_step(found: Comparison) -> str:
     low, high = (percent(x).removesuffix(" %") for x in ends)
     return (
         f"{among} {b} is {percent(abs(step.share or 0.0))} ({low} to {high}) {how} than {a}"
-        f"{_caveats(found, step)}{_largest_parts(found, step)}{_unlike(found)}."
+        f"{_caveats(found, step)}{_largest_parts(found, step)}."
     )
 
 
@@ -319,8 +319,10 @@ def _caveats(found: Comparison, step: Difference) -> str:
 
 
 def _largest_parts(found: Comparison, step: Difference) -> str:
-    if not found.parts:
-        return ""
+    if found.step is None:
+        if found.a.is_sharded != found.b.is_sharded:
+            return "; one is sharded, one is not, so nothing but their steps is compared"
+        return "; they are not of the same model"
     least = _OF_STEP * abs(step.apart)
     parts = [p for p in found.parts if p.difference.differs and abs(p.difference.apart) >= least]
     parts.sort(key=lambda p: -abs(p.difference.apart))
@@ -338,12 +340,6 @@ def _title(found: Comparison, part: Quantity) -> str:
         where = "both" if late_in_a == late_in_b else found.names[of_second]
         return f"of waiting for {named_ranks(late)}, late in {where}"
     return part.title if part.key == "compute" else f"of {part.title}"
-
-
-def _unlike(found: Comparison) -> str:
-    if found.a.is_sharded != found.b.is_sharded:
-        return "; one is sharded, one is not, so nothing but their steps is compared"
-    return "; they are not of the same model" if found.step is None else ""
 
 
 def _lost(found: Comparison) -> str:

@@ -21,7 +21,6 @@ from .clock import RankClock
 from .columns import UNKNOWN, Floats, Ints, RankTrack, bucket_keys
 from .counts import COUNTS, reasons
 from .dense import settled_steps
-from .hangs import Hang
 from .hangs import hangs as hangs_of
 from .order import LateRank, is_order_known, late_calls, late_ranks, why_nobody
 from .run import Run
@@ -231,17 +230,6 @@ class Scene:
             parts.append((len(calls) + np.arange(len(own)), *times))
             calls += own
         return calls, Spans.of(parts)
-
-    @cached_property
-    def hang_bars(self) -> list[tuple[int, Hang, bool]]:
-        """Each rank's part in each hang: the rank, which hang, and whether it waits."""
-        return [
-            (i, hang, waits)
-            for i, rank in enumerate(self.numbers)
-            for hang in self.hangs
-            for waits, ranks in ((False, hang.record.ranks), (True, hang.record.waiting))
-            if rank in ranks
-        ]
 
 
 def _late(run: Run, model: str) -> tuple[list[tuple[LateRank, Ints]], str]:

@@ -48,9 +48,6 @@ def shape_text(parameter: Parameter) -> str:
     return " by ".join(map(str, parameter.shape)) or "scalar"
 
 
-_EXPOSED_UNKNOWN = "not known: its record does not say what training waited for it"
-
-
 class _Bucket:
     """A bucket; ``bar``: it alone.  ``row``: in the rank's file."""
 
@@ -117,7 +114,7 @@ class _Bucket:
     def _times(self) -> Rows:
         took, at = exact_ms(self.end - self.start), f"{self.start / 1e9:,.6f} s"
         if self.columns.having("sharded")[self.row]:
-            exposed = _EXPOSED_UNKNOWN if self.exposed == UNKNOWN else exact_ms(self.exposed)
+            exposed = "not known" if self.exposed == UNKNOWN else exact_ms(self.exposed)
             return [["begun to done", took], ["exposed", exposed], ["begun at", at]]
         call = exact_ms(int(self.columns.launched_after[self.row]))
         return [["ready to done", took], ["hook's call", call], ["ready at", at]]

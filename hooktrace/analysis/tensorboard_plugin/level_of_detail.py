@@ -218,14 +218,18 @@ def _marks(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _hangs(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
-    for rank, hang, waits in scene.hang_bars:
-        start = hang.start - scene.origin
+    for hang in scene.hangs:
+        one, start = hang.record, hang.start - scene.origin
         end = None if hang.end is None else hang.end - scene.origin
-        if start <= look.t1 and (end is None or end >= look.t0):
-            step, part = hang.record.step, "waits" if waits else "is waited for"
-            title = f"hang, step {step}: rank {scene.numbers[rank]} {part}"
-            told = {"title": title, "text": f"{hang.record.sentence}; {hang.outcome}"}
-            yield rank, {"start": start, "end": end, "waits": waits, **told}
+        if start > look.t1 or (end is not None and end < look.t0):
+            continue
+        told = {"start": start, "end": end, "text": f"{one.sentence}; {hang.outcome}"}
+        for rank, number in enumerate(scene.numbers):
+            title = f"hang, step {one.step}: rank {number}"
+            if number in one.ranks:
+                yield rank, {**told, "waits": False, "title": f"{title} is waited for"}
+            if number in one.waiting:
+                yield rank, {**told, "waits": True, "title": f"{title} waits"}
 
 
 def _others(scene: Scene, look: Look) -> Iterator[tuple[int, dict[str, Any]]]:
