@@ -191,7 +191,7 @@ def _set_up(one: RunFacts) -> Iterator[tuple[str, str]]:
         yield "bucket_cap_mb", "" if cap is None else f"{cap / 2**20:g}"
     yield "ranks", str(len(one.ranks))
     yield "sharded by FSDP2", "yes" if one.is_sharded else "no"
-    yield one.noun, f"{one.bucket_count} of up to {mb(one.largest_bytes)}"
+    yield one.noun, str(one.bucket_count)
     given = "what ranks give to collectives" if one.is_sharded else "gradients"
     yield given, mb(one.gradient_bytes)
     yield "hosts", ", ".join(one.hosts)

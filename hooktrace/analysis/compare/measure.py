@@ -24,20 +24,17 @@ from ..run.source import ModelSource, model_source, of_step, parameter_shapes
 class RunFacts(ModelSource, frozen=True, kw_only=True):
     """One model of one run, which the user called ``name``.
 
-    ``world_size``: 0 where no file tells.  ``largest_bytes``: of a bucket.  ``shapes``: of its
-    parameters, in order.  ``is_plain``: no stage of the hook is seen, only its call and its
-    future.  ``missing``: what the files do not say, in sentences.
+    ``shapes``: of its parameters, in order.  ``is_plain``: no stage of the hook is seen, only its
+    call and its future.  ``missing``: what the files do not say, in sentences.
     """
 
     name: str
     run_id: str
     ranks: tuple[int, ...]
-    world_size: int
     hosts: tuple[str, ...]
     torch_version: str
     backend: str
     bucket_count: int
-    largest_bytes: int
     shapes: tuple[tuple[int, ...], ...]
     is_plain: bool = False
     missing: tuple[str, ...] = ()
@@ -95,18 +92,16 @@ def _has(parts: StepParts, kind: str) -> bool:
 
 
 def _facts(run: Run, arrays: StepArrays, parts: StepParts, name: str) -> RunFacts:
-    info, sizes = run.info, arrays.detailed.column("gradient_bytes")
+    info = run.info
     return RunFacts(
         **asdict(model_source(run, arrays)),
         name=name,
         run_id=info.run_id if info else "",
         ranks=tuple(arrays.ranks),
-        world_size=run.world_size or 0,
         hosts=tuple(sorted(run.hosts)),
         torch_version=info.torch_version if info else "",
         backend=info.backend if info else "",
         bucket_count=len(arrays.buckets),
-        largest_bytes=int(np.fmax.reduce(sizes, axis=None, initial=0)),
         shapes=tuple(sorted(parameter_shapes(arrays))),
         is_plain=_has(parts, "hook") or _has(parts, "future_wait"),
         missing=tuple(missing(run)),

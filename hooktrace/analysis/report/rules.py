@@ -83,7 +83,8 @@ def communication_is_exposed(model: ModelFacts) -> Iterator[Finding]:
         )
     if model.wire_bytes == 0:
         sentence = f"Nothing is communicated: {model.hook} sends nothing."
-    checked = f"; {model.checked} sampled steps are not among them" if model.checked else ""
+    sampled = model.left_out.get("checked", 0)
+    checked = f"; {sampled} sampled steps are not among them" if sampled else ""
     kinds = model.several_kinds
     if not model.are_alike:
         kinds = "steps are of several kinds: not all have the same collectives; medians are of all"

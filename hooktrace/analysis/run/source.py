@@ -70,11 +70,6 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     is_sharded: bool = False
 
     @property
-    def checked(self) -> int:
-        """How many steps were left out because hooktrace checked them."""
-        return self.left_out.get("checked", 0)
-
-    @property
     def thin(self) -> str | None:
         """That ranks are missing in more steps than medians leave out of account."""
         if self.lacking <= _FEW * self.steps:
