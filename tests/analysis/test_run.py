@@ -12,15 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import build_report
-from hooktrace.analysis.run import (
-    REASONS,
-    RankClock,
-    delays,
-    files,
-    load,
-    other_traffic,
-    reasons,
-)
+from hooktrace.analysis.run import REASONS, delays, files, load, reasons
+from hooktrace.analysis.run.clock import RankClock
+from hooktrace.analysis.run.others import other_traffic
 from hooktrace.analysis.run.rows import made
 from hooktrace.analysis.run.tables import TABLES
 from hooktrace.records import CLOCK_DRIFT, ClockRecord, CompletedStep, StepRecord

@@ -17,11 +17,12 @@ from ...records.errors import UsageError
 from ...records.units import bandwidth, mb, ms, percent, size
 from ..document.output import check_writable, json_text, put_out
 from ..document.tree import Findings, Found, Heading, Items, Node, Pairs, Picture, Text, Tiles, Tone
-from ..run import OtherTraffic, Run, other_traffic
+from ..run import Run
 from ..run.counts import steps_left_out
 from ..run.dense import StepArrays, settled_steps
 from ..run.files import LOCAL, read_run
 from ..run.missing import missing
+from ..run.others import OtherTraffic, other_traffic
 from ..run.source import ModelSource
 from .facts import Finding, ModelFacts, model_facts
 from .findings import HUNG, findings, recorded

@@ -28,13 +28,10 @@ Functions of their input, without torch.  A million buckets are a few arrays, no
 
 from __future__ import annotations
 
-from .clock import RankClock as RankClock
 from .columns import FLAGS as FLAGS
 from .columns import UNKNOWN as UNKNOWN
 from .columns import Ints as Ints
 from .columns import RankTrack as RankTrack
-from .columns import bucket_keys as bucket_keys
-from .counts import CHECKED as CHECKED
 from .counts import COUNTS as COUNTS
 from .counts import REASONS as REASONS
 from .counts import reasons as reasons
@@ -44,9 +41,5 @@ from .follow import read_in_turns as read_in_turns
 from .hangs import Hang as Hang
 from .hangs import hangs as hangs
 from .order import delays as delays
-from .others import OtherTraffic as OtherTraffic
-from .others import other_traffic as other_traffic
 from .run import Run as Run
 from .run import run_of as run_of
-from .waits import process_groups as process_groups
-from .waits import waits as waits

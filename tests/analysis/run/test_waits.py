@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.run import UNKNOWN, process_groups, waits
+from hooktrace.analysis.run import UNKNOWN
 from hooktrace.analysis.run.clock import last_rank
 from hooktrace.analysis.run.order import is_order_known, often, waiting_ranks
-from hooktrace.analysis.run.waits import ranks_within
+from hooktrace.analysis.run.waits import process_groups, ranks_within, waits
 from hooktrace.records import STAGES, CompletedStep, late_rank
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
