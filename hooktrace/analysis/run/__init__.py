@@ -7,7 +7,7 @@ Timeline, Perfetto file and data frames are views.
     read.py     lines --> columns (columns.py) of one rank: a RankTrack
     follow.py   the same while files grow
     clock.py    a rank's host times in rank 0's; the only place that adds offsets
-    run.py      the tracks of one run side by side: Run
+    run.py      the tracks of one run side by side: Run; what their files lack
     hangs.py    who waited for whom, and whether it went on
     counts.py   which steps count, and why the others do not
     waits.py    what of a collective was waiting for its last rank, and what is transfer; which

@@ -117,9 +117,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
 
 def _model(snapshot: Snapshot, name: str) -> dict[str, Any]:
     scene = snapshot.scene(name)
-    rows = {"lanes": scene.lanes, "titles": scene.titles}
-    if scene.others_lane is not None:
-        rows["others_lane"] = scene.others_lane
+    rows = {"lanes": scene.lanes, "titles": scene.titles, "others_lane": scene.others_lane}
     return {"name": name, "extent": scene.extent, **rows}
 
 
