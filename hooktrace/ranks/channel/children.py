@@ -16,7 +16,6 @@ from ...records.last_used import Bounded
 from .connection import Connection
 from .handshake import TOKEN_BYTES
 from .messages import (
-    CONTROL,
     PROTOCOL,
     Answered,
     Ask,
@@ -28,6 +27,7 @@ from .messages import (
     Ping,
     Place,
     Pong,
+    Question,
     Report,
     Up,
     Welcome,
@@ -37,7 +37,8 @@ from .messages import (
 if TYPE_CHECKING:
     from .node import Node
 
-_MOST_CONTROL = 32
+_MOST_CLIENTS = 32
+_OTHER_VERSION = "another version of hooktrace"
 
 _MOST_STRANGERS = 64
 """Connections whose other side has not said who it is; of more, the oldest must go."""
@@ -61,13 +62,8 @@ class Child(Connection):
         self.member: Member | None = None
         self.asked: dict[int, asyncio.Future[Answered]] = {}
         """By number, the answers that are awaited."""
-        self.is_busy = False
-        """Whether a control client waits for an answer."""
-
-    @property
-    def is_control(self) -> bool:
-        """Whether it only asks."""
-        return self.member is not None and self.member.rank == CONTROL
+        self.has_asked = False
+        """Whether it is a client, which says nothing more."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, and wait for its hello."""
@@ -84,11 +80,8 @@ class Child(Connection):
         """Take a message; whoever has not said hello says nothing else."""
         if isinstance(message, Goodbye):
             return  # its end says the rest
-        if (self.member is None) != isinstance(message, Hello):
+        if self.has_asked or (self.member is None) != isinstance(message, Hello | Question):
             self.end("out of turn")
-            return
-        if self.is_control and not isinstance(message, Ask | Ping):
-            self.end("not a rank")
             return
         match message:
             case Ping():
@@ -102,8 +95,8 @@ class Child(Connection):
                 self._all.changed(self, message)
             case Hello():
                 self._all.greeted(self, message)
-            case Ask():
-                self._above.asked_by(self, message)
+            case Question():
+                self._all.questioned(self, message)
 
     def disconnected(self) -> None:
         """Say of all below how they went."""
@@ -185,27 +178,32 @@ class Children:
 
     def greeted(self, child: Child, hello: Hello) -> None:
         """Take a child, or refuse it."""
-        refusal = self._refusal(hello)
-        if refusal is not None:
-            child.leave(refusal)
-            return
-        child.member = hello.member
-        self._strangers.pop(child, None)
-        child.send(Welcome(self._above.me))
-        if child.is_control:
-            self._clients.add(child)
+        if hello.protocol != PROTOCOL:
+            child.leave(_OTHER_VERSION)
+        elif not self._may_be_below(hello.member):
+            child.leave("no rank of this job")
         else:
+            child.member = hello.member
+            self._strangers.pop(child, None)
             self._ranks[child] = None
+            child.send(Welcome(self._above.me))
             self.changed(child, Members(joined=(hello.member,)))
 
-    def _refusal(self, hello: Hello) -> str | None:
-        if hello.protocol != PROTOCOL:
-            return "another version of hooktrace"
-        if hello.member.rank == CONTROL:
-            if not self._above.is_hub:
-                return "this is not the hub"
-            return "too many clients" if len(self._clients) >= _MOST_CONTROL else None
-        return None if self._may_be_below(hello.member) else "no rank of this job"
+    def questioned(self, client: Child, question: Question) -> None:
+        """Have a client's question answered, or refuse it."""
+        handlers = self._above.control_handlers
+        if question.protocol != PROTOCOL or question.ask.name not in handlers:
+            client.leave(_OTHER_VERSION)
+        elif not self._above.is_hub:
+            client.leave("this is not the hub")
+        elif len(self._clients) >= _MOST_CLIENTS:
+            client.leave("too many clients")
+        else:
+            client.has_asked = True
+            self._strangers.pop(client, None)
+            self._clients.add(client)
+            client.send(Welcome(self._above.me))
+            self._above.spawn(self._above.answer_client(client, question.ask))
 
     def _may_be_below(self, member: Member) -> bool:
         return 0 <= member.rank < self._above.world_size and member.rank != self._above.rank
@@ -230,9 +228,8 @@ class Children:
         """Answer a ping."""
         offset, uncertainty = self._above.offset_at(arrived_ns) or (None, 0)
         interval_s = max(LEAST_INTERVAL_S, len(self._ranks) / _CHILDREN_A_SECOND)
-        is_first = False
-        if child.member is not None and not child.is_control:
-            is_first = self._firsts.setdefault(child.member.host_id, child) is child
+        host_id = "" if child.member is None else child.member.host_id
+        is_first = self._firsts.setdefault(host_id, child) is child
         answered = self._above.clock()
         child.send(
             Pong(ping.number, arrived_ns, answered, offset, uncertainty, interval_s, is_first)

@@ -24,6 +24,7 @@ from .messages import (
     Goodbye,
     Hello,
     Message,
+    Question,
     decode_down,
     decode_up,
     encode,
@@ -47,7 +48,7 @@ class Connection(asyncio.Protocol):
 
     transport: Any = None
 
-    def __init__(self, token: bytes, clock: Clock, hello: Hello | None = None) -> None:
+    def __init__(self, token: bytes, clock: Clock, hello: Hello | Question | None = None) -> None:
         self._hello = hello
         self._handshake = listen(token) if hello is None else connect(token)
         self._awaited = 0

@@ -18,9 +18,6 @@ from msgspec import Meta
 PROTOCOL = 11
 """Nodes of another number do not talk to each other: hooktrace differs between hosts."""
 
-CONTROL = -1
-"""The rank of somebody who asks, and is no rank."""
-
 HUB_GONE = "hub.gone"
 """The notice of a rank, to itself and those below, that the hub is not reached: a ``Silent``."""
 
@@ -31,7 +28,7 @@ Name = Annotated[str, Meta(max_length=64)]
 Text = Annotated[str, Meta(max_length=1024)]
 MOST_PAYLOAD = 4 << 20
 Payload = Annotated[bytes, Meta(max_length=MOST_PAYLOAD)]
-Rank = Annotated[int, Meta(ge=-1, le=1 << 31)]
+Rank = Annotated[int, Meta(ge=0, le=1 << 31)]
 
 State = Literal["running", "stopped", "gone", "ended", "unreachable", "unknown"]
 """Of a process that does not answer, as its host tells it.  ``stopped``: by a signal, as SIGSTOP.
@@ -92,7 +89,7 @@ def unheard(rank: int) -> Silent:
 
 
 class Hello(_Message, frozen=True, tag="hello"):
-    """The first message of a child: who it is.  A control client has rank -1."""
+    """The first message of a child: who it is."""
 
     protocol: int
     member: Member
@@ -138,6 +135,13 @@ class Ask(_Message, frozen=True, tag="ask"):
     timeout_s: float
 
 
+class Question(_Message, frozen=True, tag="question"):
+    """The only message of a client, which is no rank: what it asks the hub."""
+
+    protocol: int
+    ask: Ask
+
+
 class Answered(_Message, frozen=True, tag="answered"):
     """The answers of a child and all below it."""
 
@@ -173,7 +177,7 @@ class Goodbye(_Message, frozen=True, tag="goodbye"):
     why: Text = ""
 
 
-Up = Hello | Members | Ping | Ask | Answered | Report | Goodbye
+Up = Hello | Question | Members | Ping | Answered | Report | Goodbye
 Down = Welcome | Pong | Ask | Answered | Notice | Goodbye
 
 Message = Up | Down

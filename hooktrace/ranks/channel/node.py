@@ -107,7 +107,7 @@ class Node:
         self.report_handlers: dict[str, Callable[[int, bytes], bool]] = {}
         """Take news on their way to the hub; one that returns true keeps them from going on."""
         self.control_handlers: dict[str, Handler] = {}
-        """At the hub, answer a control client."""
+        """At the hub, answer a client."""
         self.roster: dict[int, Member] = {me.rank: me}
         """Who is in this node and below it."""
         self.lost: dict[int, Member] = {}
@@ -227,19 +227,11 @@ class Node:
         except Exception:
             logger.debug("in a notice over the channel", exc_info=True)
 
-    def asked_by(self, child: Child, question: Ask) -> None:
-        """Answer a control client: one question at a time."""
-        if question.name not in self.control_handlers or child.is_busy or not child.is_control:
-            child.end("no such question, or not yet")
-            return
-        child.is_busy = True
-        self.spawn(self._answer_client(child, question))
-
-    async def _answer_client(self, child: Child, question: Ask) -> None:
+    async def answer_client(self, client: Child, question: Ask) -> None:
+        """Answer somebody who is no rank."""
         found: Answers[bytes] = Answers()
         await self._answer(self.control_handlers, question, found)
-        child.is_busy = False
-        child.send(Answered(question.number, found.answers, tuple(found.silent.values())))
+        client.send(Answered(question.number, found.answers, tuple(found.silent.values())))
 
     # Who is there.
 

@@ -1,13 +1,11 @@
 """A question to the hub from a terminal, over a connection of its own.
 
-proofs of the token --> Hello, as nobody's rank --> Welcome | Goodbye       Ask --> Answered
+proofs of the token --> Question --> Welcome, Answered | Goodbye
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import time
 from functools import partial
 
@@ -16,15 +14,13 @@ import msgspec
 from ...records.errors import UsageError
 from ..channel.connection import Connection
 from ..channel.messages import (
-    CONTROL,
     PROTOCOL,
     Answered,
     Ask,
     Down,
     Goodbye,
-    Hello,
     HubAddress,
-    Member,
+    Question,
     encode,
 )
 from ..native_calls import result_aside
@@ -60,9 +56,8 @@ def ask(address: HubAddress, name: str, argument: bytes, timeout_s: float = 30.0
 class _Client(Connection):
     """Nobody's rank.  ``heard``: what the hub says, and ``None`` when the connection is over."""
 
-    def __init__(self, token: bytes) -> None:
-        me = Member(CONTROL, os.getpid(), socket.gethostname()[:256], "")
-        super().__init__(token, time.perf_counter_ns, Hello(PROTOCOL, me))
+    def __init__(self, token: bytes, question: Ask) -> None:
+        super().__init__(token, time.perf_counter_ns, Question(PROTOCOL, question))
         self.heard: asyncio.Queue[Down | None] = asyncio.Queue()
 
     def received(self, message: Down, arrived_ns: int) -> None:
@@ -75,7 +70,7 @@ class _Client(Connection):
 
 
 async def _answer(address: HubAddress, question: Ask) -> Answered:
-    client = await _connected(address)
+    client = await _connected(address, question)
     try:
         async with asyncio.timeout(_CONNECT_S):
             said = await client.heard.get()
@@ -83,7 +78,6 @@ async def _answer(address: HubAddress, question: Ask) -> Answered:
             raise UsageError(_ENDED)
         if isinstance(said, Goodbye):
             raise UsageError(f"rank 0 refuses: {said.why}; try again in a while")
-        client.send(question)
         async with asyncio.timeout(question.timeout_s):
             while not isinstance(said := await client.heard.get(), Answered | None):
                 pass
@@ -98,13 +92,14 @@ async def _answer(address: HubAddress, question: Ask) -> Answered:
     return said
 
 
-async def _connected(address: HubAddress) -> _Client:
+async def _connected(address: HubAddress, question: Ask) -> _Client:
     connect = asyncio.get_running_loop().create_connection
+    made = partial(_Client, bytes.fromhex(address.token), question)
     trouble = "no address"
     for place in address.places:
         try:
             async with asyncio.timeout(_CONNECT_S):
-                _, client = await connect(partial(_Client, bytes.fromhex(address.token)), *place)
+                _, client = await connect(made, *place)
         except ConnectionResetError:  # who refuses a connection does not reset one: it was taken
             raise UsageError(_ENDED) from None
         except OSError as error:

@@ -7,9 +7,17 @@ import socket
 from contextlib import suppress
 
 from hooktrace.ranks.channel.channel import Channel
-from hooktrace.ranks.channel.children import CONTROL
 from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES, connect
-from hooktrace.ranks.channel.messages import LENGTH, PROTOCOL, Hello, Member, Message, encode
+from hooktrace.ranks.channel.messages import (
+    LENGTH,
+    PROTOCOL,
+    Ask,
+    Hello,
+    Member,
+    Message,
+    Question,
+    encode,
+)
 
 DEADLINE_S = 60.0
 
@@ -38,8 +46,9 @@ class Stranger(socket.socket):
     def hello(self, rank: int, *, protocol: int = PROTOCOL) -> Stranger:
         return self.say(Hello(protocol, Member(rank, 0, "a host", "a host")))
 
-    def control(self) -> Stranger:
-        return self.hello(CONTROL)
+    def asks(self) -> Stranger:
+        """Be a client of the hub, which has to know the question ``status``."""
+        return self.say(Question(PROTOCOL, Ask(0, "status", b"", 1.0)))
 
     def say(self, said: Message | bytes) -> Stranger:
         """Send it, as much of it as the other side takes until it ends the connection."""

@@ -26,12 +26,14 @@ from hooktrace.ranks.channel.messages import (
     Notice,
     Ping,
     Pong,
+    Question,
     Report,
 )
 from tests.ranks.channel.jobs import DEADLINE_S, Job, ask, wait_for
 from tests.ranks.channel.strangers import Stranger, framed
 
 FOREIGN = Members(joined=(Member(2, 0, "", ""),))
+QUESTION = Question(PROTOCOL, Ask(0, "status", b"", 1.0))
 
 
 @pytest.fixture
@@ -84,12 +86,23 @@ def test_what_is_no_message_ends_the_connection(job: Job, garbage: bytes) -> Non
     assert b"another version" in said or garbage != GARBAGE["of another version"]
 
 
-@pytest.mark.parametrize("said", [Answered(0, {1: b""}), FOREIGN, Report("who", 0, b"")])
-def test_a_control_client_asks_and_is_no_rank(job: Job, said: Message) -> None:
-    """It says nothing else, and says hello once."""
-    for more in (said, Hello(PROTOCOL, Member(-1, 0, "", ""))):
-        with Stranger(job.ranks[0]) as client:
-            client.control().say(more).heard()
+async def slowly(argument: bytes) -> bytes:
+    await asyncio.sleep(60)  # until the hub's end
+    return b""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(Answered(0, {1: b""}), FOREIGN, Report("who", 0, b""), Ping(0), QUESTION),
+        Hello(PROTOCOL, Member(1, 0, "", "")),
+    ],
+)
+def test_a_client_asks_once_and_is_no_rank(job: Job, said: Message) -> None:
+    """It says nothing else."""
+    job.ranks[0].control_handlers["status"] = slowly
+    with Stranger(job.ranks[0]) as client:
+        client.asks().say(said).heard()
 
 
 def test_a_child_brings_ranks_of_this_job_only(job: Job) -> None:
@@ -101,15 +114,17 @@ def test_a_child_brings_ranks_of_this_job_only(job: Job) -> None:
 def test_a_flood_of_messages_ends_its_connection(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a rank sends, over a few seconds; here of few, which a busy machine takes too."""
     monkeypatch.setattr("hooktrace.ranks.channel.connection._PER_SECOND", 50)
+    job.ranks[0].world_size = 3
     with Stranger(job.ranks[0]) as flood:
-        flood.control().say(framed(Ping(0)) * 20_000).heard()
+        flood.hello(2).say(framed(Ping(0)) * 20_000).heard()
 
 
 def test_a_message_comes_in_pieces_of_any_size(job: Job) -> None:
     """A byte at a time, and several at once; half of one holds up nobody."""
+    job.ranks[0].world_size = 3
     with Stranger(job.ranks[0], b"") as child:
         child.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in child.proof + framed(Hello(PROTOCOL, Member(-1, 0, "", ""))):
+        for byte in child.proof + framed(Hello(PROTOCOL, Member(2, 0, "", ""))):
             child.say(bytes([byte]))
         child.say(framed(Ping(0)) * 3 + framed(Ping(0))[:5])
         answer = b""
@@ -118,31 +133,27 @@ def test_a_message_comes_in_pieces_of_any_size(job: Job) -> None:
 
 
 def test_of_those_who_have_not_said_who_they_are_the_oldest_are_closed(job: Job) -> None:
-    """64 may be open, whether they have the token or not; a client stays whoever comes later."""
+    """64 may be open, whether they have the token or not; ranks and clients stay."""
+    job.ranks[0].world_size = 3
+    job.ranks[0].control_handlers["status"] = slowly
     with ExitStack() as stack:
-        friend = stack.enter_context(Stranger(job.ranks[0])).control()
+        friend = stack.enter_context(Stranger(job.ranks[0])).hello(2)
+        stack.enter_context(Stranger(job.ranks[0])).asks()
         known = stack.enter_context(Stranger(job.ranks[0]))
         silent = [stack.enter_context(Stranger(job.ranks[0], b"")) for _ in range(70)]
         known.heard()
         silent[0].heard()
         assert silent[-1].is_open()
-        assert wait_for(lambda: len(job.ranks[0].children.connections()) <= 66)
+        assert wait_for(lambda: len(job.ranks[0].children.connections()) == 67)
         assert friend.say(Ping(0)).recv(1000)
 
 
-def test_control_clients_are_few_and_ask_one_question_at_a_time(job: Job) -> None:
+def test_clients_are_few(job: Job) -> None:
     """Or they could make all ranks answer without end; the one too many is told so."""
-
-    async def slowly(argument: bytes) -> bytes:
-        await asyncio.sleep(60)  # until the hub's end
-        return b""
-
     job.ranks[0].control_handlers["status"] = slowly
     with ExitStack() as stack:
-        clients = [stack.enter_context(Stranger(job.ranks[0])).control() for _ in range(33)]
+        clients = [stack.enter_context(Stranger(job.ranks[0])).asks() for _ in range(33)]
         assert sum(b"too many" in client.recv(1000) for client in clients) == 1
-    with Stranger(job.ranks[0]) as client:
-        client.control().say(Ask(0, "status", b"", 1.0)).say(Ask(1, "status", b"", 1.0)).heard()
 
 
 def test_a_child_that_never_reads_is_let_go_of(job: Job) -> None:
