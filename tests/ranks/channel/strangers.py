@@ -20,6 +20,7 @@ from hooktrace.ranks.channel.messages import (
 )
 
 DEADLINE_S = 60.0
+QUESTION = Question(PROTOCOL, Ask(0, "status", b"", 1.0))
 
 
 def framed(message: Message) -> bytes:
@@ -47,8 +48,7 @@ class Stranger(socket.socket):
         return self.say(Hello(protocol, Member(rank, 0, "a host", "a host")))
 
     def asks(self) -> Stranger:
-        """Be a client of the hub, which has to know the question ``status``."""
-        return self.say(Question(PROTOCOL, Ask(0, "status", b"", 1.0)))
+        return self.say(QUESTION)
 
     def say(self, said: Message | bytes) -> Stranger:
         """Send it, as much of it as the other side takes until it ends the connection."""

@@ -12,13 +12,7 @@ from typing import get_args
 import pytest
 
 from hooktrace.ranks.channel.messages import State
-from hooktrace.ranks.hang.diagnosis import (
-    RULES,
-    Rule,
-    diagnose,
-    hub_is_gone,
-    waits_without_hub,
-)
+from hooktrace.ranks.hang.diagnosis import RULES, Rule, diagnose, hub_is_gone, waits_without_hub
 from hooktrace.ranks.hang.messages import Hang
 from hooktrace.ranks.hang.snapshot import Snapshot, snapshot
 from tests.ranks.hang.answers import CALMS, JOBS, NEARBY, Job, late, silent, status, unit, waiting
