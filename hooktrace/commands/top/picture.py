@@ -153,7 +153,6 @@ def _block(value: int | None, most: int) -> str:
 _COLUMNS = (
     ("rank", 6),
     ("step", 9),
-    ("behind", 7),
     ("delay ms", 9),
     ("period ms", 10),
     ("exposed ms", 11),
@@ -186,7 +185,6 @@ def _row(row: RankRow, shown: JobSnapshot) -> Text:
     told = row.line
     is_unsure = row.arrival_delay_ns is not None and row.arrival_delay_ns < 2 * told.uncertainty_ns
     line = Text(f"{told.rank:>6}{told.step:>9}")
-    line.append(f"{row.behind or '':>7}", style="red")
     # What the clocks may be off by is no delay.
     delay = (
         f"<{milliseconds(2 * told.uncertainty_ns)}"

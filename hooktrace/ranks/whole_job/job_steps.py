@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
-from math import ceil
 from typing import TypeVar
 
 import msgspec
@@ -32,23 +31,21 @@ _SHOWN_STEPS = 64
 MOST_RANKS = 256
 """Of a larger job those that come latest."""
 
-_DRAIN_S = 0.5
-"""How old the steps may be that a rank tells of: its drain's usual interval."""
+_LONG_S = 30.0
+"""Ranks whose last news are older by that come before the others."""
 
 _TOGETHER = 100
 """Lines that are looked at before other threads get a turn."""
 
 
 class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One rank: its last ``line``, and what that says beside the others' lines.
+    """One rank: its last ``line``, which is ``age_s`` old.
 
     ``arrival_delay_ns``: how long after the first rank its last bucket was ready, as a mean of the
     last steps of which that is known, to within twice the line's uncertainty.
-    ``behind``: steps less than the foremost rank, but for those it may have made since it told.
     """
 
     line: RankLine
-    behind: int
     age_s: float
     arrival_delay_ns: int | None
 
@@ -149,17 +146,14 @@ def rows_of(lines: Lines, steps: Mapping[int, StepSpread]) -> tuple[tuple[RankRo
     Of a rank that has several lines, the one of the last step counts.
     """
     newest: dict[int, int] = {}
-    front = 0, 0.0  # the last step that any rank has told, and how long ago the first one did, s
-    for age_s, line in giving_way(lines()):
-        if line.step >= newest.get(line.rank, line.step):
-            newest[line.rank] = line.step
-        front = max(front, (line.step, age_s))
+    for _, line in giving_way(lines()):
+        newest[line.rank] = max(line.step, newest.get(line.rank, line.step))
     count = len(newest)
     firsts = {
         s.step: s.arrival.least_ns for s in steps.values() if s.arrival and s.arrival.count > 1
     }
     rows = (
-        _row(line, age_s, front, firsts)
+        _row(line, age_s, firsts)
         for age_s, line in giving_way(lines())
         if newest.get(line.rank) == line.step and newest.pop(line.rank) is not None
     )
@@ -167,25 +161,15 @@ def rows_of(lines: Lines, steps: Mapping[int, StepSpread]) -> tuple[tuple[RankRo
     return tuple(nsmallest(MOST_RANKS, rows, _lateness)), count
 
 
-def _row(
-    line: RankLine, age_s: float, front: tuple[int, float], firsts: Mapping[int, int]
-) -> RankRow:
-    step, since_s = front
-    untold = 0
-    if line.period_ns and age_s > since_s - _DRAIN_S:
-        untold = ceil((age_s - since_s + _DRAIN_S) * 1e9 / line.period_ns)
+def _row(line: RankLine, age_s: float, firsts: Mapping[int, int]) -> RankRow:
     delays = [ns - firsts[step] for step, ns in line.arrivals if step in firsts]
-    delay_ns = sum(delays) // len(delays) if delays else None
-    return RankRow(line, max(0, step - line.step - untold), age_s, delay_ns)
+    return RankRow(line, age_s, sum(delays) // len(delays) if delays else None)
 
 
 def _lateness(row: RankRow) -> tuple[int, int, int]:
-    """Sort those that are behind by whole steps first, then by delay; without one they are last."""
-    return (
-        -row.behind,
-        -(-1 if row.arrival_delay_ns is None else row.arrival_delay_ns),
-        row.line.rank,
-    )
+    """Sort those without news for long first, then by delay; without one they are last."""
+    delay_ns = -1 if row.arrival_delay_ns is None else row.arrival_delay_ns
+    return -int(row.age_s / _LONG_S), -delay_ns, row.line.rank
 
 
 def giving_way(items: Iterable[T]) -> Iterator[T]:

@@ -38,14 +38,9 @@ def test_all_ranks_of_a_small_job_are_shown() -> None:
     assert (len(rows), told_by) == (MOST_RANKS, MOST_RANKS + 1)
 
 
-def test_a_rank_that_told_earlier_is_not_behind() -> None:
-    """Of steps of 100 ms it has made ten in the second since; one that told as late has not."""
-    lines = [
-        (0.1, line_of(0, [part_of(0, 40)])),
-        (1.1, line_of(1, [part_of(1, 30)])),
-        (1.1, line_of(2, [part_of(2, 10)])),
-        (0.1, line_of(3, [part_of(3, 36)])),  # of which its drain may not have heard yet
-        (0.0, line_of(4, [part_of(4, 30)])),
-    ]
-    rows, _ = rows_of(lambda: lines, {})
-    assert {row.line.rank: row.behind for row in rows} == {0: 0, 1: 0, 2: 15, 3: 0, 4: 6}
+def test_a_rank_that_has_told_nothing_for_half_a_minute_comes_first() -> None:
+    """And then by its delay, which is not known of steps so old."""
+    parts = [part_of(rank, 40, delay_ms=rank) for rank in range(3)]
+    lines = [(40.0 if rank == 1 else 9.0, line_of(rank, [parts[rank]])) for rank in range(3)]
+    rows, _ = rows_of(lambda: lines, {40: merged(parts[0], parts[2])})
+    assert [row.line.rank for row in rows] == [1, 2, 0]
