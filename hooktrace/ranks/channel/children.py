@@ -62,8 +62,6 @@ class Child(Connection):
         self.member: Member | None = None
         self.asked: dict[int, asyncio.Future[Answered]] = {}
         """By number, the answers that are awaited."""
-        self.has_asked = False
-        """Whether it is a client, which says nothing more."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, and wait for its hello."""
@@ -77,11 +75,11 @@ class Child(Connection):
         return future
 
     def received(self, message: Up, arrived_ns: int) -> None:
-        """Take a message; whoever has not said hello says nothing else."""
+        """Take a message; whoever has not said hello says nothing else, and a client once only."""
         if isinstance(message, Goodbye):
             return  # its end says the rest
-        if self.has_asked or (self.member is None) != isinstance(message, Hello | Question):
-            self.end("out of turn")
+        if self.member is None:
+            self._take_first(message)
             return
         match message:
             case Ping():
@@ -93,10 +91,18 @@ class Child(Connection):
                     awaited.set_result(message)
             case Members():
                 self._all.changed(self, message)
-            case Hello():
+            case _:
+                self.end("out of turn")
+
+    def _take_first(self, message: Up) -> None:
+        is_new = self in self._all.strangers
+        match message:
+            case Hello() if is_new:
                 self._all.greeted(self, message)
-            case Question():
+            case Question() if is_new:
                 self._all.questioned(self, message)
+            case _:
+                self.end("out of turn")
 
     def disconnected(self) -> None:
         """Say of all below how they went."""
@@ -115,7 +121,8 @@ class Children:
         self.token = secrets.token_bytes(TOKEN_BYTES)
         self._above = above
         self._servers: dict[Place, asyncio.Server] = {}
-        self._strangers: Bounded[Child, Child] = Bounded(_MOST_STRANGERS)
+        self.strangers: Bounded[Child, Child] = Bounded(_MOST_STRANGERS)
+        """Who has not said what it is."""
         self._clients: set[Child] = set()
         self._ranks: dict[Child, None] = {}
         self._of_rank: dict[int, Child] = {}
@@ -150,7 +157,7 @@ class Children:
 
     def connections(self) -> list[Child]:
         """Return all connections from below."""
-        return [*self._strangers, *self._clients, *self._ranks]
+        return [*self.strangers, *self._clients, *self._ranks]
 
     def below(self, children: set[Child]) -> list[int]:
         """Return the ranks that some children stand for, their own too."""
@@ -164,13 +171,13 @@ class Children:
 
     def opened(self, child: Child) -> None:
         """Keep one that has not said who it is, as long as there are not too many of these."""
-        oldest = self._strangers.put(child, child)
+        oldest = self.strangers.put(child, child)
         if oldest is not None:
             oldest.transport.abort()
 
     def left(self, child: Child) -> None:
         """Let go of one whose connection is over."""
-        self._strangers.pop(child, None)
+        self.strangers.pop(child, None)
         self._clients.discard(child)
         self._ranks.pop(child, None)
         if child.member is not None and self._firsts.get(child.member.host_id) is child:
@@ -184,7 +191,7 @@ class Children:
             child.leave("no rank of this job")
         else:
             child.member = hello.member
-            self._strangers.pop(child, None)
+            self.strangers.pop(child, None)
             self._ranks[child] = None
             child.send(Welcome(self._above.me))
             self.changed(child, Members(joined=(hello.member,)))
@@ -199,8 +206,7 @@ class Children:
         elif len(self._clients) >= _MOST_CLIENTS:
             client.leave("too many clients")
         else:
-            client.has_asked = True
-            self._strangers.pop(client, None)
+            self.strangers.pop(client, None)
             self._clients.add(client)
             client.send(Welcome(self._above.me))
             self._above.spawn(self._above.answer_client(client, question.ask))
