@@ -54,6 +54,7 @@ _MOST_CHARACTERS = 16_384
 """Of one rank's stacks."""
 
 _encode = msgspec.msgpack.encode
+_decode_hang = msgspec.msgpack.Decoder(Hang).decode
 _decode_status = msgspec.msgpack.Decoder(RankStatus).decode
 _decode_stacks = msgspec.msgpack.Decoder(RankStacks | None).decode
 
@@ -78,7 +79,7 @@ class HangService:
         channel.handlers[STATUS] = lambda _: _encode(self.status())
         channel.handlers[STACKS] = self._answer_stacks
         channel.report_handlers[SUSPICION] = self._hub.hear
-        channel.notice_handlers[NOTICE] = self._note
+        channel.notice_handlers[NOTICE] = lambda told: self._take(_decode_hang(told))
         channel.notice_handlers[HUB_GONE] = self._hub_gone
         channel.every(_LOOK_S, self._look)
 
@@ -117,12 +118,7 @@ class HangService:
             if news is not None:
                 self.channel.report(SUSPICION, _encode(news))
             if news is not None and news.over and self._is_alone and self.open is not None:
-                self._is_alone = False
                 self._take(over(*self.open, news.error))
-
-    def _note(self, payload: bytes) -> None:
-        self._is_alone = False
-        self._take(msgspec.msgpack.decode(payload, type=Hang))
 
     def _hub_gone(self, payload: bytes) -> None:
         """Say so once a host; of a call that waits too long meanwhile, tell what is known here."""
@@ -132,17 +128,17 @@ class HangService:
             said = stamped(self.channel.rank, time.time_ns(), hub_is_gone(hub))
             # A log's lock, a disk may be what ranks wait for.
             call_aside(lambda: logger.warning("%s", said), "hooktrace-hang-warn")
-        suspicions = [one.suspicion for one in self._watchdogs.values()]
-        limits = [said.threshold_ns for said in suspicions if said is not None]
+        suspected = [one.suspicion for one in self._watchdogs.values() if one.suspicion]
+        limits = [one.threshold_ns for one in suspected]
         if self.open is not None or not limits:
             return
         found = waits_without_hub(self.status(), hub, self.channel.world_size)
         # The hub may go on meanwhile, and the ranks to a call that nobody has suspected yet.
         if found is not None and found.is_due(min(limits)):
-            self._is_alone = True
-            self._take(replace(found, hang=self.number))
+            self._take(replace(found, hang=self.number), alone=True)
 
-    def _take(self, found: Hang) -> None:
+    def _take(self, found: Hang, *, alone: bool = False) -> None:
+        self._is_alone = alone
         self.number = max(self.number, found.hang + 1)
         # Under the lock: a tracer that closes meanwhile has been told of the end, or says it.
         with self._lock:
