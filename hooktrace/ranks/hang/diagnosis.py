@@ -123,9 +123,9 @@ def ended_without(rank: Rank, snapshot: Snapshot) -> str:
 def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
     """The rank's backward pass has ended with a part of the buckets."""
     now, front, model = rank.now, snapshot.front, rank.model
-    if model is None or model.unit or now.in_flight or rank.before.main is None:
+    if model is None or model.unit or now.in_flight or not rank.before.main.where:
         return ""
-    in_backward = "backward" in (*now.doing, *rank.before.doing)
+    in_backward = "backward" in (*now.main.doing, *rank.before.main.doing)
     if in_backward or model.step != front.step or not 0 <= model.bucket < front.bucket:
         return ""
     had = f"has had {counted(model.bucket + 1, 'bucket')} in step {model.step}"
@@ -135,21 +135,21 @@ def left_buckets_out(rank: Rank, snapshot: Snapshot) -> str:
 def raised(rank: Rank, snapshot: Snapshot) -> str:
     """The rank handles an exception."""
     main = rank.now.main
-    if main is None or not main.exception:
+    if not main.exception:
         return ""
     return f"raised {main.exception} and is now {_place(rank, snapshot)}"
 
 
 def ends(rank: Rank, snapshot: Snapshot) -> str:
     """The rank ends its training."""
-    return f"ends its training {_place(rank, snapshot)}" if "ending" in rank.now.doing else ""
+    return f"ends its training {_place(rank, snapshot)}" if "ending" in rank.now.main.doing else ""
 
 
 def busy(rank: Rank, snapshot: Snapshot) -> str:
     """The rank waits in nothing that is known."""
     if in_torchs_collective(rank, snapshot) or in_other_model(rank, snapshot):
         return ""
-    if "probe" in rank.now.doing:
+    if "probe" in rank.now.main.doing:
         return f"is in a check of hooktrace's own {_place(rank, snapshot)}"
     return f"is {rank.now.at}{_excuse(rank.now)}{_delay(rank, snapshot.front)}"
 
@@ -157,7 +157,7 @@ def busy(rank: Rank, snapshot: Snapshot) -> str:
 def in_torchs_collective(rank: Rank, snapshot: Snapshot) -> str:
     """The rank stands in a collective of torch's own, which is none of a sharded model's."""
     main = rank.now.main
-    if main is None or not main.collective or not rank.stands_still:
+    if not main.collective or not rank.stands_still:
         return ""
     if any(call.unit for call in rank.now.in_flight):
         return ""
@@ -185,7 +185,7 @@ def _other_call(rank: Rank, snapshot: Snapshot) -> CallInFlight | None:
     others = [one for one in rank.now.in_flight if one.model != snapshot.front.model]
     if snapshot.call is None or not others:
         return None
-    return others[0] if others[0].unit or "backward" in rank.now.doing else None
+    return others[0] if others[0].unit or "backward" in rank.now.main.doing else None
 
 
 def _place(rank: Rank, snapshot: Snapshot) -> str:
@@ -194,7 +194,7 @@ def _place(rank: Rank, snapshot: Snapshot) -> str:
 
 def _excuse(status: RankStatus) -> str:
     """Return why it may take long where a rank is: " and saves there"; "" where nothing says so."""
-    known = next((text for one, text in EXCUSES.items() if one in status.doing), "")
+    known = next((text for one, text in EXCUSES.items() if one in status.main.doing), "")
     said = f" and {known} there" if known else ""
     return said + (" and has paused the watchdog" if status.paused else "")
 
@@ -286,7 +286,7 @@ def in_own_code(snapshot: Snapshot) -> Finding | None:
 def _in_hook(rank: Rank) -> str:
     """Return where a hook's own code is: what follows a collective runs on a callback's thread."""
     main, callbacks = rank.now.main, rank.now.callbacks
-    if main is not None and main.collective:
+    if main.collective:
         return ""
     if rank.call is not None and rank.call.stage == "decompress" and callbacks:
         return f"is in its hook, in `{callbacks[0].where}`, after a collective"

@@ -75,6 +75,10 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return "\n".join(lines)
 
 
+NOWHERE = ThreadStack(name="", ident=0, frames=(), where="")
+"""A thread of which nothing is known."""
+
+
 class LastingExceptions:
     """Exceptions that are handled while steps go by: the training itself runs in the ``except``.
 
@@ -106,7 +110,7 @@ def stacks(lasting: frozenset[int] = frozenset()) -> list[ThreadStack]:
     ]
 
 
-def main_stack(threads: Iterable[ThreadStack], training: Iterable[int] = ()) -> ThreadStack | None:
+def main_stack(threads: Iterable[ThreadStack], training: Iterable[int] = ()) -> ThreadStack:
     """Return the stack of the thread that trains.
 
     ``training``: those that hooks were called on; on a device these are the engine's, which tell
@@ -114,7 +118,7 @@ def main_stack(threads: Iterable[ThreadStack], training: Iterable[int] = ()) -> 
     """
     by_ident = {thread.ident: thread for thread in threads if not thread.foreign}
     main = threading.main_thread().ident or 0
-    return next((by_ident[i] for i in [*training, main] if i in by_ident), None)
+    return next((by_ident[i] for i in [*training, main] if i in by_ident), NOWHERE)
 
 
 def _stack(ident: int, frame: FrameType, exception: str, name: str | None) -> ThreadStack:

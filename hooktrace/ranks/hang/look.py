@@ -40,7 +40,7 @@ def rank_status(
     return RankStatus(
         rank=rank,
         models=look(models, now_ns),
-        main=None if main is None else replace(main, frames=()),
+        main=replace(main, frames=()),
         callbacks=tuple(replace(thread, frames=()) for thread in foreign),
         collectives=collectives(),
         paused=paused,

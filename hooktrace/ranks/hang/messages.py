@@ -11,7 +11,7 @@ import msgspec
 from ...records import HangRecord
 from ...records.hang import RankStacks, called
 from .collectives import Collectives, PendingCollective
-from .evidence import ThreadStack
+from .evidence import NOWHERE, ThreadStack
 
 SUSPICION, STATUS, STACKS, NOTICE = ("hang.suspicion", "hang.status", "hang.stacks", "hang.notice")
 """Names of the report, the two questions and the notice."""
@@ -114,31 +114,26 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     rank: int
     models: tuple[ModelStatus, ...] = ()
-    main: ThreadStack | None = None
+    main: ThreadStack = NOWHERE
     callbacks: tuple[ThreadStack, ...] = ()
     collectives: Collectives | None = None
     paused: bool = False
 
     @property
-    def doing(self) -> tuple[str, ...]:
-        """What its training thread does."""
-        return () if self.main is None else self.main.doing
-
-    @property
     def at(self) -> str:
         """Where its training thread is, as people read it."""
-        return "at an unknown place" if self.main is None else f"in `{self.main.where}`"
+        return f"in `{self.main.where}`" if self.main.where else "at an unknown place"
 
     @property
     def is_excused(self) -> bool:
         """Whether it does what may take long."""
-        return self.paused or not EXCUSES.keys().isdisjoint(self.doing)
+        return self.paused or not EXCUSES.keys().isdisjoint(self.main.doing)
 
     @property
     def stands_in(self) -> tuple[str, PendingCollective] | None:
         """Where its training thread is in a collective outside of hooks, and the oldest pending."""
         pending = () if self.collectives is None else self.collectives.pending
-        if self.main is None or not self.main.collective or self.in_flight or not pending:
+        if not self.main.collective or self.in_flight or not pending:
             return None
         return self.main.where, min(pending, key=lambda one: one.number)
 

@@ -46,8 +46,7 @@ class Rank(NamedTuple):
     @property
     def stands_still(self) -> bool:
         """Whether its training thread is where it was, and does the same."""
-        main, before = self.now.main, self.before.main
-        return main is not None and before is not None and main.pose == before.pose
+        return bool(self.now.main.where) and self.now.main.pose == self.before.main.pose
 
     @property
     def is_excused(self) -> bool:

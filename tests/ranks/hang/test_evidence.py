@@ -166,4 +166,4 @@ def test_the_thread_that_trains() -> None:
     assert main_stack(threads, [main + 1]) is worker
     assert main_stack(threads, [main + 2]) is of_main
     assert main_stack(threads, [main + 3]) is of_main
-    assert main_stack([], []) is None
+    assert main_stack([], []) is evidence.NOWHERE
