@@ -179,28 +179,28 @@ class Node:
             if not isinstance(answer, bytes):
                 async with asyncio.timeout(question.timeout_s):
                     answer = await answer
-            if len(answer) > MOST_PAYLOAD:
-                raise ValueError(
-                    f"an answer of {len(answer)} bytes is too long, {MOST_PAYLOAD} fit"
-                )
             found.answers[self.rank] = answer
         except Exception as error:  # of a user of the channel
             why = f"{type(error).__name__}: {error}"[:1024]
             found.miss(Silent(self.me, "running", why))
 
     async def answer_parent(self, question: Ask) -> None:
-        """Ask all below, and answer for them; who is too long beside the others is named."""
+        """Ask all below, and answer for them."""
         share = question.timeout_s * _SHARE
         found = await self.gather(question.name, question.argument, share)
+        self._send_up(self._answered(question, found))
+
+    def _answered(self, question: Ask, found: Answers[bytes]) -> Answered:
+        """Return the answers as a message; a rank whose answer does not fit in it is named."""
         room = MOST_PAYLOAD
         for rank, answer in sorted(found.answers.items()):
             if len(answer) <= room:
                 room -= len(answer)
                 continue
             del found.answers[rank]
-            why = "its answer is too long beside its host's"
+            why = f"an answer of {len(answer)} bytes is too long, {MOST_PAYLOAD} fit of a host"
             found.miss(Silent(self._member(rank), "running", why))
-        self._send_up(Answered(question.number, found.answers, tuple(found.silent.values())))
+        return Answered(question.number, found.answers, tuple(found.silent.values()))
 
     # News go up, and down again.
 
@@ -231,7 +231,7 @@ class Node:
         """Answer somebody who is no rank."""
         found: Answers[bytes] = Answers()
         await self._answer(self.control_handlers, question, found)
-        client.send(Answered(question.number, found.answers, tuple(found.silent.values())))
+        client.send(self._answered(question, found))
 
     # Who is there.
 
