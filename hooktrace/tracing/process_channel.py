@@ -41,13 +41,14 @@ from ..ranks.control.commands import (
 from ..ranks.hang.collectives import collectives
 from ..ranks.hang.look import look
 from ..ranks.hang.messages import ModelStatus
-from ..ranks.hang.sentences import seconds, stamped
+from ..ranks.hang.sentences import stamped
 from ..ranks.hang.service import HangService, stacks_text
 from ..ranks.native_calls import call_aside
 from ..ranks.whole_job.rank_steps import RankSteps
 from ..ranks.whole_job.view import JobView
 from ..records import ClockRecord, HangRecord
 from ..records.files import record_path
+from ..records.units import time_text
 from ..staging.slots import ModelState
 from .options import OnHang
 
@@ -208,7 +209,7 @@ def _where(status: ModelStatus) -> str:
     if oldest is None or oldest.age_ns < _LONG_NS:
         return text
     what = f"{oldest.stage} {oldest.collective}".rstrip()
-    return f"{text}, {oldest.name} in {what} for {seconds(oldest.age_ns)}"
+    return f"{text}, {oldest.name} in {what} for {time_text(oldest.age_ns)}"
 
 
 class _Shared:

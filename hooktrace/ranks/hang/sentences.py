@@ -1,4 +1,4 @@
-"""How a hang is said: lists of ranks, times and places as people read them."""
+"""How a hang is said: lists of ranks as people read them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ...records.units import named_ranks
-
-
-def seconds(ns: int) -> str:
-    """Return a time: "31 s", "4.2 s", "12 min"."""
-    value = ns / 1e9
-    if value < 9.95:
-        return f"{value:.1f} s"
-    return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min"
 
 
 def stamped(rank: int, wall_ns: int, text: str) -> str:

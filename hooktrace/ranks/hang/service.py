@@ -19,14 +19,14 @@ import msgspec
 from msgspec.structs import replace
 
 from ...records.hang import RankStacks
-from ...records.units import named_ranks
+from ...records.units import named_ranks, time_text
 from ..channel.messages import HUB_GONE, Member, Notice, Silent
 from ..native_calls import call_aside
 from .diagnosis import diagnose, hub_is_gone, waits_without_hub
 from .evidence import LastingExceptions, stacks
 from .look import rank_status
 from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion
-from .sentences import seconds, stamped
+from .sentences import stamped
 from .snapshot import Round
 from .watchdog import Watchdog
 
@@ -288,7 +288,7 @@ def over(told: Hang, since: float, error: str = "") -> Hang:
     after = told.age_ns + int((time.monotonic() - since) * 1e9)
     what = "a collective" if told.bucket < 0 else f"{told.name} of step {told.step}"
     whom = f", which had waited for {named_ranks(told.ranks)}" if told.ranks else ""
-    how_long = f"at most {seconds(after)}"
+    how_long = f"at most {time_text(after)}"
     message = f"it went on after {how_long}: {what}{whom} ({told.kind})"
     if error:
         message = f"{what}{whom + ',' if whom else ''} failed after {how_long}: {error}"

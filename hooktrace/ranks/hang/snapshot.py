@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from ...records.units import named_ranks
+from ...records.units import named_ranks, time_text
 from ..channel.messages import Silent, unheard
 from ..channel.node import Answers
 from .collectives import Comparison, compare
 from .evidence import ThreadStack
 from .messages import CallInFlight, ModelStatus, Placed, RankStatus
-from .sentences import seconds
 
 Place = Literal["waiting", "past", "behind"]
 """Of a rank that answered: it is in the call, had its result and went on, or has not come to it."""
@@ -174,7 +173,7 @@ def _around_call(
         ranks,
         {rank: last.silent.get(rank, unheard(rank)) for rank in missing},
         age_ns,
-        f"{front.name} of step {front.step}{of_model} has waited {seconds(age_ns)} "
+        f"{front.name} of step {front.step}{of_model} has waited {time_text(age_ns)} "
         f"on {named_ranks(matching)}",
         mismatched,
     )
