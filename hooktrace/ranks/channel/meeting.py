@@ -31,8 +31,6 @@ LOOPBACK = "127.0.0.1"
 
 T = TypeVar("T")
 
-STORE = "torch's store"
-
 _ANSWER_S = 10.0
 """What takes longer is waited for no more; its thread may be lost."""
 _MOST_WAITING = 4
@@ -105,7 +103,7 @@ def host_id() -> str:
     return f"{boot}-{network}"
 
 
-async def aside(work: Callable[[], T], needs: str = STORE) -> T:
+async def aside(work: Callable[[], T], needs: str = "torch's store") -> T:
     """Run what may block on a thread of its own, which nobody waits for at the end.
 
     ``needs``: what it waits for; work that needs something else goes on where that hangs.

@@ -135,15 +135,14 @@ class JobSteps:
                     yield now - told_s, line
 
 
-Lines = Callable[[], Iterable[tuple[float, RankLine]]]
-"""Makes all lines anew, with their age, s: of 10,000 ranks they are too many to have at once, since
-the garbage collector would look at everything that the process has."""
-
-
-def rows_of(lines: Lines, steps: Mapping[int, StepSpread]) -> tuple[tuple[RankRow, ...], int]:
+def rows_of(
+    lines: Callable[[], Iterable[tuple[float, RankLine]]], steps: Mapping[int, StepSpread]
+) -> tuple[tuple[RankRow, ...], int]:
     """Return the rows to show, the latest first, and how many ranks there are.
 
-    Of a rank that has several lines, the one of the last step counts.
+    ``lines``: makes all lines anew, with their age, s: of 10,000 ranks they are too many to have at
+    once, since the garbage collector would look at everything that the process has.  Of a rank that
+    has several lines, the one of the last step counts.
     """
     newest: dict[int, int] = {}
     for _, line in giving_way(lines()):
