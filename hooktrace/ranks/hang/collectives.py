@@ -86,20 +86,14 @@ def _read(dumps: list[dict[str, Any]]) -> Collectives | None:
     return Collectives(tuple(pending[:_MOST]), issued) if issued else None
 
 
-def _members(name: str) -> Members | None:
-    """Return the ranks of a process group; ``None`` where they are not known."""
-    torchs: Any = dist.distributed_c10d
-    try:
-        return members_of(torchs._resolve_process_group(name))
-    except Exception:  # of a group that is gone, and where torch has another name for it
-        return None
-
-
 def _pending(entry: dict[str, Any]) -> PendingCollective:
     numel = sum(math.prod(size) for size in entry["input_sizes"])
     kind = entry["profiling_name"].partition(":")[2]
-    group, name = entry["process_group"]
-    return PendingCollective(group, name, entry["collective_seq_id"], kind, numel, _members(group))
+    (group, name), members = entry["process_group"], None
+    torchs: Any = dist.distributed_c10d
+    with suppress(Exception):  # of a group that is gone, and where torch has another name for it
+        members = members_of(torchs._resolve_process_group(group))
+    return PendingCollective(group, name, entry["collective_seq_id"], kind, numel, members)
 
 
 class Comparison(NamedTuple):
