@@ -73,7 +73,16 @@ class Channel(Node):
 
     def every(self, period_s: float, work: Callable[[], None]) -> None:
         """Do something in the channel's thread again and again; what it raises ends nothing."""
-        self.run(lambda: self.spawn(_repeat(period_s, work)))
+
+        async def repeat() -> None:
+            while True:
+                try:
+                    work()
+                except Exception:
+                    logger.debug("in the channel between ranks", exc_info=True)
+                await asyncio.sleep(period_s)
+
+        self.run(lambda: self.spawn(repeat()))
 
     def close(self) -> None:
         """Say goodbye, end the thread, and close all connections."""
@@ -142,15 +151,6 @@ async def _some_rounds() -> None:
     """Let the loop send goodbyes, and close sockets."""
     for _ in range(3):
         await asyncio.sleep(0)
-
-
-async def _repeat(period_s: float, work: Callable[[], None]) -> None:
-    while True:
-        try:
-            work()
-        except Exception:
-            logger.debug("in the channel between ranks", exc_info=True)
-        await asyncio.sleep(period_s)
 
 
 _of_the_parent: list[object] = []

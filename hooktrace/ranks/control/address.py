@@ -53,7 +53,7 @@ def read_address(run: str | os.PathLike[str]) -> HubAddress:
             f"{path} is not there: the job has ended, or rank 0 writes no records there; pass the "
             "directory of its RecordFileExporter, or --connect"
         ) from None
-    except PermissionError:
-        raise UsageError(f"{path} cannot be read; ask as the user whose job it is") from None
     except (OSError, msgspec.DecodeError) as error:
-        raise UsageError(f"{path} cannot be read ({error}); pass --connect instead") from None
+        raise UsageError(
+            f"{path} cannot be read ({error}); ask as the user whose job it is, or pass --connect"
+        ) from None
