@@ -16,7 +16,7 @@ from ...records.units import named_ranks, ordinal
 from ..channel.messages import Silent, State
 from .collectives import outnumbered
 from .messages import EXCUSES, CallInFlight, Hang, Placed, RankStatus
-from .sentences import counted, grouped, have, parties
+from .sentences import counted, grouped, have
 from .snapshot import Place, Rank, Round, Snapshot, snapshot
 
 _MOST_TOLD = 4
@@ -307,30 +307,18 @@ def nothing_pending(snapshot: Snapshot) -> Finding | None:
 
 def not_known(snapshot: Snapshot) -> Finding:
     """No difference between the ranks is known."""
-    return Finding((), f", and why is not known: {_what_is_known(snapshot)}")
-
-
-def _what_is_known(snapshot: Snapshot) -> str:
-    found, call = snapshot.comparison, snapshot.call
+    found = snapshot.comparison
     if found.verdict == "completed":
-        return f"{found.text}, completed on {named_ranks(found.ranks)} and does not here"
-    if found.text:
-        return f"all have issued the same, {found.text}, and it does not complete"
-    if call is not None and call.stage == "wire":
-        on_wire = {rank: one for rank, one in snapshot.calls.items() if one.stage == "wire"}
-        kinds = grouped({rank: one.collective or "a collective" for rank, one in on_wire.items()})
-        return f"{parties(kinds)}, which does not complete{_past(snapshot)}"
-    if found.verdict == "untold" or call is None:
-        return "the hook is a plain one, and torch does not tell which collectives it waits for"
-    return f"it is in stage {call.stage!r}, and torch lists no pending collective on any rank"
-
-
-def _past(snapshot: Snapshot) -> str:
-    """Return who is past a bucket, or past a collective's place, where it may have met another."""
-    if not snapshot.past:
-        return ""
-    did = "went past that place of the step" if snapshot.front.unit else "had its result"
-    return f", {named_ranks([one.number for one in snapshot.past])} {did}"
+        known = f"{found.text}, completed on {named_ranks(found.ranks)} and does not here"
+    elif found.text:
+        known = f"all have issued the same, {found.text}, and it does not complete"
+    else:
+        stages = sorted({call.stage for call in snapshot.calls.values()})
+        lists = "lists no pending collective on any rank"
+        if found.verdict == "untold":
+            lists = "does not tell which collective each rank is in"
+        known = f"it is in stage {' or '.join(stages)}, and torch {lists}"
+    return Finding((), f", and why is not known: {known}")
 
 
 class Rule(NamedTuple):
