@@ -183,7 +183,7 @@ def crossed(rank: Rank, snapshot: Snapshot) -> str:
 
 def _other_call(rank: Rank, snapshot: Snapshot) -> CallInFlight | None:
     others = [one for one in rank.now.in_flight if one.model != snapshot.front.model]
-    if snapshot.call is None or not others:
+    if not snapshot.calls or not others:
         return None
     return others[0] if others[0].unit or "backward" in rank.now.main.doing else None
 
@@ -215,7 +215,7 @@ def _delay(rank: Rank, front: Placed) -> str:
 
 def in_callbacks(snapshot: Snapshot) -> Finding | None:
     """Threads that have to complete collectives wait for one."""
-    ranks = (*snapshot.waiting, *snapshot.past)
+    ranks = (one for one in snapshot.ranks if one.place != "behind")
     rank = max(ranks, key=lambda one: len(one.waiting_callbacks), default=None)
     if rank is None or not rank.waiting_callbacks:
         return None
@@ -240,7 +240,8 @@ def in_probes(snapshot: Snapshot) -> Finding | None:
 
 def other_units(snapshot: Snapshot) -> Finding | None:
     """At the same place of a sharded model's step ranks are in different collectives."""
-    others = grouped({rank: call.name for rank, call in snapshot.mismatched.items()})
+    here = snapshot.front.unit
+    others = grouped({rank: one.name for rank, one in snapshot.calls.items() if one.unit != here})
     if not others:
         return None
     said = ", ".join(
@@ -249,7 +250,7 @@ def other_units(snapshot: Snapshot) -> Finding | None:
     )
     number = ordinal(snapshot.front.order + 1)
     text = f", while {said}: as the {number} collective of the step these do not match"
-    matching = [rank for rank in snapshot.calls if rank not in snapshot.mismatched]
+    matching = [rank for rank, one in snapshot.calls.items() if one.unit == here]
     return Finding(outnumbered([matching, *others.values()]), text + _departures(snapshot))
 
 
@@ -412,7 +413,7 @@ def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> Hang | N
     """Return why this rank's call waits, as far as it knows alone, if the hub has a part in it."""
     here = Round({own.rank: own}, {hub.rank: hub})
     seen = snapshot(here, here, world_size)
-    if seen is None or seen.call is None or hub.rank not in seen.silent:
+    if seen is None or not seen.calls or hub.rank not in seen.silent:
         return None
     return _first_that_fits(replace(seen, silent={hub.rank: hub}))  # nobody asked the others
 
@@ -420,7 +421,7 @@ def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> Hang | N
 def _first_that_fits(seen: Snapshot) -> Hang | None:
     """Return what the first row that fits tells; a call of a hook always fits the last one."""
     for rule in RULES:
-        found = rule.finds(seen) if rule.outside or seen.call is not None else None
+        found = rule.finds(seen) if rule.outside or seen.calls else None
         if found is not None:
             return _concluded(seen, rule.kind, found)
     return None

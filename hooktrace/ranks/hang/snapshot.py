@@ -65,29 +65,21 @@ class Rank(NamedTuple):
 class Snapshot:
     """The ranks around one call that does not move.
 
-    ``call``: that one; ``None`` where ranks wait in a collective outside of hooks.  ``front``: it,
-    or which one came last before that.  ``age_ns``: for how long it has waited, at most.
-    ``opening``: that as text, which goes on with what is waited for.  ``mismatched``: calls that
-    are another one, at the same place of a sharded model's step.
+    ``front``: that one; where ranks wait in a collective outside of hooks, which one came last
+    before that.  ``age_ns``: for how long it has waited, at most.  ``opening``: that as text, which
+    goes on with what is waited for.
     """
 
     front: Placed
-    call: CallInFlight | None
     ranks: tuple[Rank, ...]
     silent: Mapping[int, Silent]
     age_ns: int
     opening: str
-    mismatched: Mapping[int, CallInFlight]
 
     @cached_property
     def waiting(self) -> list[Rank]:
         """Those that are in the call."""
         return [rank for rank in self.ranks if rank.place == "waiting"]
-
-    @cached_property
-    def past(self) -> list[Rank]:
-        """Those that had its result and went on."""
-        return [rank for rank in self.ranks if rank.place == "past"]
 
     @cached_property
     def behind(self) -> list[Rank]:
@@ -96,7 +88,7 @@ class Snapshot:
 
     @cached_property
     def calls(self) -> dict[int, CallInFlight]:
-        """The calls of those that wait in a hook's."""
+        """The calls of those that wait in a hook's, at one place; none outside of hooks."""
         return {rank.number: rank.call for rank in self.waiting if rank.call is not None}
 
     def in_stage(self, *stages: str) -> list[Rank]:
@@ -164,18 +156,15 @@ def _around_call(
     calls = {rank.number: rank.call for rank in ranks if rank.call is not None}
     age_ns = max([front.age_ns, *(call.age_ns for call in calls.values())])
     models = {model.model for rank in ranks for model in rank.now.models}
-    mismatched = {rank: call for rank, call in calls.items() if call.unit != front.unit}
-    matching = [rank for rank in calls if rank not in mismatched]
+    matching = [rank for rank, call in calls.items() if call.unit == front.unit]
     of_model = f" of {front.model}" if len(models) > 1 else ""
     return Snapshot(
-        front,
         front,
         ranks,
         {rank: last.silent.get(rank, unheard(rank)) for rank in missing},
         age_ns,
         f"{front.name} of step {front.step}{of_model} has waited {time_text(age_ns)} "
         f"on {named_ranks(matching)}",
-        mismatched,
     )
 
 
@@ -224,7 +213,6 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
     places |= dict.fromkeys(waiting, "waiting")
     return Snapshot(
         Placed(model=model.model, hook=model.hook, step=max(model.step, 0), bucket=-1),
-        None,
         tuple(
             Rank(rank, places.get(rank, "past"), now, before[rank], now.model(model.model))
             for rank, now in answered.items()
@@ -232,5 +220,4 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
         last.silent,
         model.last_call_age_ns or 0,
         f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {what}",
-        {},
     )

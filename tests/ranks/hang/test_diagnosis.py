@@ -60,7 +60,7 @@ def test_all_rows_and_clauses_of_the_table_are_tried() -> None:
 
     def told_by(one: Job) -> Rule:
         found = seen(one)
-        rules = (rule for rule in RULES if rule.outside or found.call is not None)
+        rules = (rule for rule in RULES if rule.outside or found.calls)
         return next(rule for rule in rules if rule.finds(found) is not None)
 
     fitting = [told_by(one) for one in JOBS.values()]
