@@ -240,8 +240,8 @@ def in_probes(snapshot: Snapshot) -> Finding | None:
 
 def other_units(snapshot: Snapshot) -> Finding | None:
     """At the same place of a sharded model's step ranks are in different collectives."""
-    here = snapshot.front.unit
-    others = grouped({rank: one.name for rank, one in snapshot.calls.items() if one.unit != here})
+    others = grouped({rank: call.name for rank, call in snapshot.calls.items()})
+    matching = others.pop(snapshot.front.name, [])
     if not others:
         return None
     said = ", ".join(
@@ -250,7 +250,6 @@ def other_units(snapshot: Snapshot) -> Finding | None:
     )
     number = ordinal(snapshot.front.order + 1)
     text = f", while {said}: as the {number} collective of the step these do not match"
-    matching = [rank for rank, one in snapshot.calls.items() if one.unit == here]
     return Finding(outnumbered([matching, *others.values()]), text + _departures(snapshot))
 
 
