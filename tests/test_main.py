@@ -28,8 +28,6 @@ def call(*arguments: str) -> Result:
         ("demo --port 65535", "there is none for each of 2 ranks", "or --port 0 for free ones"),
         ("demo --bucket-cap-mb 0", "a bucket cannot hold 0 MB", "pass --bucket-cap-mb above 0"),
         ("demo --bucket-cap-mb inf", "cannot hold inf MB", "pass --bucket-cap-mb above 0"),
-        ("check", "hooktrace check: ", "or --standard for all of them"),
-        ("check package.module:hook --standard", "", "or --standard for all of them"),
         ("check package.module.hook", "", "such as my_package.hooks:my_hook"),
         ("check package.module:hook --state state", "", "such as my_package.hooks:my_hook"),
         ("check package.module:hook --ranks 0", "", "2 to see what is averaged"),

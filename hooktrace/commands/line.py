@@ -310,17 +310,12 @@ def hooks() -> None:
 
 
 def check(
-    hook: Annotated[
-        str | None, typer.Argument(help="The hook: package.module:attribute.", show_default=False)
-    ] = None,
+    hook: Annotated[str, typer.Argument(help="The hook: package.module:attribute.")],
     *,
     state: Annotated[
         str | None,
         typer.Option(help="What makes its state: package.module:attribute.", show_default=False),
     ] = None,
-    standard: Annotated[
-        bool, typer.Option("--standard", help="All standard hooks and torch's own instead.")
-    ] = False,
     ranks: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
     local: Annotated[
         bool, typer.Option("--local", help="Results differ between ranks by design.")
@@ -331,13 +326,16 @@ def check(
     ] = None,
 ) -> None:
     """Find out what is wrong with a hook on real ranks; the exit code is 1 if anything is."""
-    from ..testing.check.command import run
+    from ..testing.check import launch, spec
 
-    code = run(
-        hook, state, standard=standard, ranks=ranks, local=local, timeout_s=timeout,
-        cases=case or [],
+    told: dict[tuple[str, str], str] = {}
+    sys.path.insert(0, "")  # the directory that this is run from
+    result = launch.check(
+        spec.HookSpec.of(hook, state, local=local), ranks=ranks, timeout_s=timeout,
+        cases=case or [], seen=lambda one: typer.echo(one.text(told)),
     )  # fmt: skip
-    raise typer.Exit(code)
+    typer.echo(result.summary())
+    raise typer.Exit(1 if result.failed else 0)
 
 
 def bench(

@@ -2,7 +2,7 @@
 
 DDPCommHookType.X = HookEntry(name, the hook's, kind, what it does, its state)
                       |
-                      +--> ``hooktrace hooks``, the demo, ``hooktrace check --standard``
+                      +--> ``hooktrace hooks``, the demo
                       +--> candidates(), with other options too: ``hooktrace tune``, HOOKTRACE_HOOK
 
 HookEntry(model=ddp, state=..., tracer=...) --checked--> ddp.register_comm_hook
@@ -33,7 +33,7 @@ class HookEntry:
 
     ``name``: on the command line.  ``hook_name`` and ``state_name``: of hook and state's class in
     ``hooktrace.hooks``; without ``state_name`` the state is the process group.  ``state_options``:
-    what the class is given.  ``check_options``: with which ``hooktrace check --standard`` makes the
+    what the class is given.  ``check_options``: with which tests and ``hooktrace tune`` make the
     state, so that a hook that begins as a plain average does its own work within a few steps.
     ``hook_options``: what the hook is bound to (``bind``).
     """

@@ -1,6 +1,6 @@
 """The hooks for FSDP's collectives in one list, beside the catalogue of DDP's.
 
-SHARDED_HOOKS --> ``hooktrace hooks``, ``hooktrace check --standard``
+SHARDED_HOOKS --> ``hooktrace hooks``
 
 They are in ``hooktrace.fsdp.hooks``, which a listing does not need: it is imported, and torch with
 it, when one is made.

@@ -252,12 +252,6 @@ _KINDS = (
         "by check_hook",
     ),
     _right(
-        "precision",
-        "Little is left of the average",
-        "raise the rank, the bits or the share that is sent",
-        "by check_hook",
-    ),
-    _right(
         "overflow",
         "Gradients of up to 1e5 give NaN or inf",
         "use bfloat16, or scale the gradients",

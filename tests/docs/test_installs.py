@@ -117,7 +117,7 @@ def test_files_are_read_without_torch(arguments: tuple[str, ...], bare: Installa
 
 
 def test_what_needs_torch_says_so(bare: Installation) -> None:
-    for command in (("demo",), ("check", "--standard"), ("bench",)):
+    for command in (("demo",), ("check", "package.module:hook"), ("bench",)):
         result = bare("hooktrace", *command)
         assert result.returncode == 2
         (line,) = result.stderr.splitlines()

@@ -13,24 +13,20 @@ from typing import Any
 import pytest
 import torch
 
-import hooktrace
 from hooktrace.fsdp.hooks import ScatterHook
 from hooktrace.records import Transfer
 from hooktrace.records.errors import UsageError
 from hooktrace.testing.check import check_hook
-from hooktrace.testing.check.command import as_text
 from hooktrace.testing.check.host import judge
 from hooktrace.testing.check.launch import check
 from hooktrace.testing.check.oracles import explained
-from hooktrace.testing.check.rank import Context, where
-from hooktrace.testing.check.result import CaseResult, CheckResult, Measured, Problem
+from hooktrace.testing.check.rank import Context
+from hooktrace.testing.check.result import CaseResult, CheckResult, Problem
 from hooktrace.testing.check.runs import Run
 from hooktrace.testing.check.spec import HookSpec
-from hooktrace.testing.check.wire_format import WireFormat
+from hooktrace.testing.check.wire import WireFormat
 from hooktrace.testing.ranks import RankError
 
-STANDS = """Current thread 0x01 (most recent call first):
-  File "/home/me/hooks.py", line 7 in stands_still"""
 WORDS = """terminate called after throwing an instance of 'gloo::EnforceNotMet'
   what():  [enforce fail at /build/gloo/pair.cc:456] too long
 
@@ -82,34 +78,16 @@ def test_the_first_cause_counts(
 
 def test_ranks_without_a_result_hang_or_crashed() -> None:
     """Where they stand, their last words, and not what the others made of it."""
-    hung = judged(None, None, ended=TimeoutError(), said=f"Timeout (0:00:20)!\n{STANDS}\n")
-    assert (hung.status, hung.stacks) == ("fail", f"rank 1:\nTimeout (0:00:20)!\n{STANDS}\n")
+    stands = CaseResult(case="c", note="hooks.py:7 stands_still", stacks="thread 1")
+    hung = judged(None, stands, ended=TimeoutError())
+    assert (hung.status, hung.stacks) == ("fail", "rank 1:\nthread 1\n")
     ended = RankError(1, "killed by SIGABRT", Path())
-    crashed = judged(rank(0, "exception", raised_at=4.1), None, ended=ended, said=WORDS + STANDS)
-    found = [(f.kind, f.rank, f.message) for case in (hung, crashed) for f in case.problems]
-    waits = "not done after 20 s; rank 0: no stacks; rank 1: in stands_still (hooks.py:7)"
-    words = (
-        "rank 1: killed by SIGABRT; its last words: [enforce fail at /build/gloo/pair.cc:456] "
-        "too long"
-    )
-    assert found == [
-        ("hang", None, waits),
-        ("crash", 1, f"{words}; in stands_still (hooks.py:7)"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("file", "place"),
-    [
-        ("/site-packages/torch/distributed/algorithms/ddp_comm_hooks/x.py", "in send (x.py:1)"),
-        (f"{hooktrace.__path__[0]}/hooks/gather.py", "in send (gather.py:1)"),
-        (f"{hooktrace.__path__[0]}/tracing/drain.py", "no code of the hook runs"),
-        ("/lib/python3/site-packages/torch/futures/__init__.py", "no code of the hook runs"),
-    ],
-)
-def test_standard_hooks_are_hooks(file: str, place: str) -> None:
-    """The rest of torch and of hooktrace is not."""
-    assert where(f'Thread 0x1 (most recent call first):\n  File "{file}", line 1 in send') == place
+    crashed = judged(rank(0, "exception", raised_at=4.1), None, ended=ended, said=WORDS)
+    assert crashed.stacks == WORDS
+    found = [(f.kind, f.rank, f.message.partition("; look")[0]) for f in hung.problems]
+    assert found == [("hang", None, "not done after 20 s: rank 1 is at hooks.py:7 stands_still")]
+    found = [(f.kind, f.rank, f.message.partition("; look")[0]) for f in crashed.problems]
+    assert found == [("crash", 1, "killed by SIGABRT")]
 
 
 @pytest.mark.parametrize("ranks", [4, 8])
@@ -139,7 +117,6 @@ RESULT = CheckResult(
         CaseResult(
             case="many",
             problems=[Problem(case="many", kind="not_averaged", message=SUM.format(2))],
-            measured=Measured(error=0.0123, sum_error=0.0, ratio=4.0),
             stacks="Thread 0x1",
         ),
         CaseResult(
@@ -157,16 +134,13 @@ RESULT = CheckResult(
 
 def test_a_report_says_everything_once() -> None:
     """What a case shares with one before it is named, not repeated; stacks come last."""
-    lines = [line.rstrip() for line in as_text(RESULT).splitlines()]
+    lines = [line.rstrip() for line in str(RESULT).splitlines()]
     text = "\n".join(lines)
-    assert f" many   fail   0.0   not_averaged: {SUM.format(2)}" in text
-    assert " odd    fail   0.0   not_averaged: as in 'many'" in text
-    assert " nan    warn   0.0   nan_hidden: rank 1: hidden | look" in text
-    assert " join   pass   1.2   said" in text
-    assert (
-        "pkg:h on 2 gloo ranks: fail; 2 failed, 1 warned, 1 passed; relative error of a step "
-        "0.012, of their sum exact; compression 4"
-    ) in lines
+    assert f" many           fail    0.0   not_averaged: {SUM.format(2)}" in text
+    assert " odd            fail    0.0   not_averaged: as in 'many'" in text
+    assert " nan            warn    0.0   nan_hidden: rank 1: hidden | look" in text
+    assert " join           pass    1.2   said" in text
+    assert "pkg:h on 2 gloo ranks: fail (2 fail, 1 warn, 1 pass)" in lines
     assert lines[-1] == "Thread 0x1"
 
 
@@ -201,18 +175,18 @@ def test_a_state_gets_the_group_where_it_asks_for_one(name: str, group: str | No
     ("asked", "error"),
     [
         (lambda: HookSpec(name="h", hook="no.such:hook").load(),
-         r"no.such:hook could not be imported .*a hook that is in it$"),
+         r"no.such:hook could not be loaded .*run from its directory, or install it"),
         (lambda: HookSpec(name="h", hook=f"{HOOKS}:not_callable").load(),
-         r"not_callable is a int and no hook; .*takes \(state, bucket\)$"),
+         r"not_callable is a int and no hook; .*takes \(state, bucket\)"),
         (lambda: HookSpec(name="h", hook=AVERAGES.hook, make_state=f"{HOOKS}:not_callable").load(),
          r"is a int and no state; .* needs its own$"),
         (lambda: HookSpec(name="h", hook=f"{__name__}:Scatter").load(),
-         r"^h could not be made \(TypeError: .*'chunk'\); .* without arguments that returns one$"),
+         r"Scatter could not be loaded \(TypeError: .*'chunk'\); .* makes one without arguments$"),
         (lambda: check_hook(f"{HOOKS}.averages"), r"write package\.module:attribute"),
         (lambda: check_hook(lambda state, bucket: None),
          r"pass its name as 'package\.module:attribute'"),
-        (lambda: check([], ranks=0), "pass 1 or more"),
-        (lambda: check([], timeout_s=0.0), "pass a timeout above 0"),
+        (lambda: check(AVERAGES, ranks=0), "pass 1 or more"),
+        (lambda: check(AVERAGES, timeout_s=0.0), "pass a timeout above 0"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_checked_is_told_with_a_fix(asked: Any, error: str) -> None:

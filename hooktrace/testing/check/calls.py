@@ -1,7 +1,7 @@
 """One call of a hook for all ranks' gradients, the same for DDP's hooks and for FSDP's collectives.
 
     rows (ranks, numel) --DdpCall: a model, forward, backward--> its gradients, (numel,)
-                        --FsdpCall: as FSDP calls it, flat----> this rank's part, or all parameters
+                        --sharded_run: as FSDP calls it, flat-> this rank's part, or all parameters
 
 Both return with the result what each rank gave for it, (ranks, numel), and what this rank sent.
 
@@ -31,10 +31,9 @@ from ...fsdp.hooks import Gathering, Reduction, ScatterHook
 from ...records import Transfer
 from ...staging.driver import run_synchronously
 from ...tracing.trace import instrument
-from ...tracing.tracer import Tracer
 from .gradients import MANY, Shapes, Who, lengths_of_shapes
-from .listener import listening
 from .runs import Run
+from .wire import listening
 
 if TYPE_CHECKING:
     from .rank import Context
@@ -76,8 +75,6 @@ class DdpCall:
     ) -> None:
         self._context, self._passes = context, passes
         self._uses_all = not options.get("find_unused_parameters")
-        self.tracer = Tracer(run_id="check", error_every=0, align_clocks=False)
-        context.tracers.append(self.tracer)
         model = KnownGradients(shapes, dtype)
         for parameter in model.parts if longest_s else ():
             parameter.register_hook(lambda gradient: time.sleep(random.random() * longest_s))
@@ -87,8 +84,9 @@ class DdpCall:
 
     def register(self) -> None:
         """Register the hook, traced, with a new state."""
-        spec, state = self._context.hook, self._context.new_state()
-        instrument(self.ddp, spec.hook, state, tracer=self.tracer, local=spec.local)
+        context, spec = self._context, self._context.hook
+        state = context.new_state()
+        instrument(self.ddp, spec.hook, state, tracer=context.tracer, local=spec.local)
 
     def run(self, who: Who = "each") -> Run:
         """Return a run of the model."""
@@ -99,7 +97,7 @@ class DdpCall:
         """Train one step; return its gradients, all ranks' own ones, and what this rank sent."""
         self.ddp.zero_grad()
         lengths = lengths_of_shapes(self._shapes)
-        parts = (rows[self._context.rank] / self._passes).split(lengths)
+        parts = (rows[dist.get_rank()] / self._passes).split(lengths)
         given = [part if self._uses_all or part.any() else None for part in parts]
         sent: list[Transfer] = []
         for place in range(self._passes):
@@ -114,56 +112,35 @@ class DdpCall:
         return torch.cat([gradient.flatten().float() for gradient in found]), rows, sent
 
 
-class FsdpCall:
-    """One of FSDP's collectives with the hook in its place.
+def sharded_run(context: Context, part: int, divisor: float, who: Who, dtype: torch.dtype) -> Run:
+    """Return a run of one of FSDP's collectives, of a unit of its own, with the hook in its place.
 
     ``part``: elements of each rank's part.  ``divisor``: of the sum of reduced gradients.
-    ``beside``: call it for another unit too after each step, with gradients 1000 times as large.
     """
+    hook, rank, ranks, group = context.hook.hook, dist.get_rank(), context.size, dist.group.WORLD
+    assert group is not None
+    more = f", parts of {part}"
+    unit = f"{who}{more}"
 
-    def __init__(
-        self, context: Context, part: int, divisor: float | None = None, *, beside: bool = False
-    ) -> None:
-        self._hook, self._rank, self._ranks = context.hook.hook, context.rank, context.size
-        self._part, self._beside, self._unit = part, beside, ""
-        self._divisor = float(context.size) if divisor is None else divisor
-
-    def run(self, who: Who = "each", dtype: torch.dtype = torch.float32) -> Run:
-        """Return a run of a unit of its own."""
-        size, one, whole = self._ranks, (self._part,), (self._part,) * self._ranks
-        more = f", parts of {self._part}{', beside a larger unit' * self._beside}"
-        if isinstance(self._hook, ScatterHook):
-            run = Run(self, who, (one,) * size, one, size, self._divisor, dtype, more)
-        else:
-            run = Run(self, who, (one,), whole, size, 1.0, dtype, more, "wrong_parameters")
-        self._unit = run.name
-        return run
-
-    def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[Transfer]]:
-        """Return this rank's part of what is reduced, or all parameters that are gathered."""
-        sent: list[Transfer] = []
-        with listening(sent):
-            result = self._called(rows, self._unit)
-        if self._beside:
-            self._called(torch.rand_like(rows) + 1, f"beside {self._unit}")
-        if isinstance(self._hook, ScatterHook):
-            return result, rows.view(self._ranks, self._ranks, self._part)[:, self._rank], sent
-        return result, torch.block_diag(*rows), sent
-
-    def _called(self, rows: torch.Tensor, unit: str) -> torch.Tensor:
-        group, hook, own = dist.group.WORLD, self._hook, rows[self._rank].clone()
-        assert group is not None
+    def call(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[Transfer]]:
+        own, sent = rows[rank].clone(), list[Transfer]()
         asked: Reduction | Gathering
         if isinstance(hook, ScatterHook):
-            result = own.new_empty(self._part)
-            asked = Reduction(own, result, group, self._divisor, unit)
+            given, result = rows.view(ranks, ranks, part)[:, rank], own.new_empty(part)
+            asked = Reduction(own, result, group, divisor, unit)
         else:
-            result = own.new_full((self._ranks * self._part,), torch.nan)
-            place = result.view(self._ranks, self._part)[self._rank]
-            asked = Gathering(place.copy_(own), result, group, unit)
-        found = run_synchronously(hook.name, hook.steps(asked), hook, asked, None, result.numel())
+            given, result = torch.block_diag(*rows), own.new_full((ranks * part,), torch.nan)
+            own = result.view(ranks, part)[rank].copy_(own)
+            asked = Gathering(own, result, group, unit)
+        with listening(sent):
+            found = run_synchronously(hook.name, hook.steps(asked), hook, asked, None, len(result))
         found = result.copy_(found.flatten()).clone()
         # FSDP uses the memory again: a hook must not keep it.
         own.fill_(torch.nan)
         result.fill_(torch.nan)
-        return found
+        return found, given, sent
+
+    one, whole = (part,), (part,) * ranks
+    if isinstance(hook, ScatterHook):
+        return Run(call, who, (one,) * ranks, one, ranks, divisor, dtype, more)
+    return Run(call, who, (one,), whole, ranks, 1.0, dtype, more, "wrong_parameters")

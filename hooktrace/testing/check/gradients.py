@@ -6,8 +6,7 @@
     fresh            nothing in common from step to step               an older step's results
     same             the same ones again and again                     random numbers, drift
     ordinary         like real ones, that point the same way           usual errors
-    start            these, while DDP's buckets and the hook begin     -
-    joined, unused   of the last rank alone; without some parameters   -
+    unused           these, without some parameters                    -
     large            ordinary ones of up to 100                        what leaves its range
     zeros, huge, nan zeros, up to 1e5, one NaN on the last rank        what odd values leave behind
     after, later     ordinary ones after these; later ones may differ  -
@@ -39,11 +38,7 @@ MANY = tuple(shape for _ in range(8) for shape in ((48, 48), (48,)))
 ODD = ((1,), (13, 7), (101,), (0,), (1009,), (3, 1, 5), (2,), (31, 37))
 """Shapes: 1 element, prime lengths, an empty parameter."""
 
-CHOSEN: Phases = (
-    *(("rest", 2), ("first", 1), ("rest", 3)),
-    *(("fresh", 10), ("same", 16), ("end", 4)),
-)
-LONG: Phases = (("start", 8), ("ordinary", 24))
+CHOSEN: Phases = (("rest", 2), ("first", 1), ("rest", 3), ("fresh", 10), ("same", 16), ("end", 4))
 
 _SIZE = 4e-3
 _ENDS = 5.5
@@ -72,8 +67,6 @@ def gradients(phase: str, number: int, shapes: Shapes, ranks: int, who: Who) -> 
         rows *= _LARGE[phase] / rows.abs().max()
     elif phase == "nan":
         rows[-1, 0] = torch.nan
-    elif phase == "joined":
-        rows[:-1] = 0
     elif phase == "unused":
         parts = rows.split(lengths, 1)
         parts[2][1:], parts[3][:] = 0, 0
@@ -82,13 +75,11 @@ def gradients(phase: str, number: int, shapes: Shapes, ranks: int, who: Who) -> 
 
 def _chosen(lengths: Sequence[int], seed: int) -> torch.Tensor:
     """Return uniform gradients, (numel,), with larger ones at the ends of each parameter."""
-    generator = torch.Generator().manual_seed(seed + 1)
+    draw = torch.Generator().manual_seed(seed + 1)
     parts = []
     for length in lengths:
-        part = torch.rand(length, generator=generator) * 2 - 1
-        ends = (torch.rand(2, generator=generator) - 0.5).sign() * _ENDS
-        if length:
-            part[0], part[-1] = ends
+        part = torch.rand(length, generator=draw) * 2 - 1
+        part[:1], part[-1:] = _ENDS * (torch.rand(2, 1, generator=draw) - 0.5).sign()
         parts.append(part * _SIZE)
     return torch.cat(parts)
 

@@ -1,4 +1,4 @@
-"""The process that all ranks are forked from: it has imported torch and the hooks, once.
+"""The process that all ranks are forked from: it has imported torch and the hook, once.
 
 A fork costs some milliseconds where a new process would cost seconds, so every case has fresh
 processes, and sees nothing of a broken reducer or half a collective of another one.  The host
@@ -28,7 +28,7 @@ from torch.distributed.elastic.multiprocessing import Std
 
 from ...records.errors import UsageError
 from ..ranks import RankError, run_ranks
-from .rank import Context, run_rank, split, where
+from .rank import Context, run_rank
 from .result import CaseResult
 from .scenarios import Scenario, chosen
 
@@ -37,7 +37,7 @@ _ENDS = {"hang", "registration"}
 """What the other cases would most likely show again, a hang each time at its whole deadline."""
 
 _STACKS_S = 2.0
-"""Ranks have that long to write their stacks after the deadline."""
+"""Ranks have that long to tell their stacks after the deadline."""
 
 _AT_ONCE_S = 0.5
 """Ranks that raise within that time do so by themselves."""
@@ -45,35 +45,30 @@ _AT_ONCE_S = 0.5
 _NOT_FINITE = {"nonfinite_result", "overflow", "nan_stays_in_state"}
 """Kinds that explain why results differ, too."""
 
-_WORDS = 240
 
-
-def serve(directory: Path) -> Iterator[tuple[int, CaseResult]]:
-    """Check the hooks that standard input names; yield each case's result with its hook's number.
+def serve(directory: Path) -> Iterator[CaseResult | None]:
+    """Check the hook that standard input names; yield each case's result, and ``None`` at the end.
 
     Raises ``UsageError`` for a hook that cannot be loaded, and for a case that there is not.
     """
-    specs, keys, ranks, timeout_s = pickle.load(sys.stdin.buffer)
+    spec, keys, ranks, timeout_s = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_asker, args=(directory,), daemon=True).start()
     faulthandler.dump_traceback_later(_IMPORT_S, exit=True)
-    hooks = [spec.load() for spec in specs]
+    context = Context(hook=spec.load(), size=ranks, timeout_s=timeout_s)
     faulthandler.cancel_dump_traceback_later()
-    asked = [chosen(keys, hook) for hook in hooks]
     gc.freeze()  # so that a rank's collection at its end looks at its own objects alone
-    for place, (hook, cases) in enumerate(zip(hooks, asked, strict=True)):
-        context = Context(hook=hook, size=ranks, timeout_s=timeout_s)
-        for case in cases:
-            began = time.monotonic()
-            result = _run(case, context, directory)
-            result.seconds = time.monotonic() - began
-            is_last = not result.kinds.isdisjoint(_ENDS)
-            if is_last:
-                result.note = "the cases after this one were not run"
-            yield place, result
-            if is_last:
-                break
-            context.loses |= result.loses
-            context.works |= case.key == "arithmetic" and result.status != "fail"
+    for case in chosen(keys, context.hook):
+        began = time.monotonic()
+        result = _run(case, context, directory)
+        result.seconds = time.monotonic() - began
+        context.loses |= result.loses
+        is_last = not result.kinds.isdisjoint(_ENDS)
+        if is_last:
+            result.note = "the cases after this one were not run"
+        yield result
+        if is_last:
+            break
+    yield None
 
 
 def _end_with_asker(directory: Path) -> None:
@@ -115,21 +110,22 @@ def judge(
 
     A rank that ended without a result crashed, and the others fail because of that; so do those
     that raise after the first one that did.  ``ended``: the launcher's error.  ``said``: what ranks
-    printed, with stacks if they crashed or came to the deadline.
+    printed, with stacks of one that crashed.
     """
     found, whole = list(results.values()), context.result
     if isinstance(ended, RankError) and ended.rank not in results:
-        words, dump = split(said.get(ended.rank, ""))
-        last = words.strip().rpartition("\n")[2].strip().removeprefix("what():").strip()
-        its = f"; its last words: {last[:_WORDS]}" if last else ""
-        whole.stacks = f"rank {ended.rank}:\n{dump}\n" if dump else ""
-        context.find("crash", f"{ended}{its}; {where(dump)}", "", ended.rank)
+        whole.stacks = said.get(ended.rank, "").partition("\nExtension modules:")[0]
+        context.find("crash", ended.reason, rank=ended.rank)
+        return whole
+    if isinstance(ended, TimeoutError):
+        late = {rank: result for rank, result in results.items() if result.stacks}
+        whole.stacks = "".join(f"rank {rank}:\n{one.stacks}\n" for rank, one in late.items())
+        stand = [f"rank {rank} is at {one.note}" for rank, one in late.items()]
+        context.find("hang", f"not done after {context.timeout_s:g} s: {'; '.join(stand)}")
         return whole
     if found:
         first = min(found, key=lambda one: (one.raised_at, not one.problems))
         whole.note, whole.loses = first.note, any(one.loses for one in found)
-        # A local hook's results differ.
-        whole.measured = max((one.measured for one in found), key=lambda m: m.error or 0.0)
         alike = [one for one in found if one.raised_at <= first.raised_at + _AT_ONCE_S]
         for problem in first.problems:
             count = sum(problem.kind in one.kinds for one in alike)
@@ -139,14 +135,7 @@ def judge(
         differ = [name for name in bits[0] if any(one[name] != bits[0][name] for one in bits)]
         if differ and whole.kinds.isdisjoint(_NOT_FINITE):
             whole.problems = []
-            what = f"{differ[0]}: the results are not the same on all ranks"
-            context.find("replicas_diverge", what, rank=None)
-    elif isinstance(ended, TimeoutError):
-        dumps = {rank: split(said.get(rank, ""))[1] for rank in range(context.size)}
-        whole.stacks = "".join(f"rank {rank}:\n{d}\n" for rank, d in dumps.items() if d)
-        stand = [f"rank {rank}: {where(dump)}" for rank, dump in dumps.items()]
-        what = f"not done after {context.timeout_s:g} s; {'; '.join(stand)}"
-        context.find("hang", what, "", None)
+            context.find("replicas_diverge", f"{differ[0]}: the ranks have different results")
     return whole
 
 
@@ -160,7 +149,6 @@ def main() -> None:
             for message in serve(Path(sys.argv[1])):
                 pickle.dump(message, answers)
                 answers.flush()
-            pickle.dump(None, answers)
         except UsageError as error:
             pickle.dump(error, answers)
 

@@ -15,53 +15,72 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...records.errors import UsageError
 from .result import CaseResult, CheckResult
 from .spec import HookSpec
 
-_ENVIRONMENT = {
-    "PYTHONWARNINGS": "ignore",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
+_ENVIRONMENT = {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def check_hook(
+    hook: Callable[..., Any] | str,
+    make_state: Callable[..., Any] | str | None = None,
+    *,
+    ranks: int = 2,
+    local: bool = False,
+    timeout_s: float = 20.0,
+    cases: Sequence[str] = (),
+) -> CheckResult:
+    """Run a communication hook through all cases on real gloo ranks; for tests.
+
+    ``hook``: the hook, importable from its module, or ``"package.module:attribute"``; for FSDP's
+    collectives a ``ScatterHook`` or a ``GatherHook``, which takes no state.  ``make_state``: a
+    callable or its name, called on each rank for each model, with the process group if it needs an
+    argument.  ``ranks``: processes on this machine.  ``local``: the hook's results differ between
+    ranks by design.  ``timeout_s``: of one case.  ``cases``: the keys of some cases only, as
+    ``--case`` takes them.
+
+    Returns the result if nothing failed, warnings included; takes about 15 seconds, and leaves no
+    process.  Raises ``AssertionError`` with the result as a table if anything failed, ``TypeError``
+    for a hook that cannot be handed to another process, ``UsageError`` for one that is not there
+    and for options out of range.
+    """
+    spec = HookSpec.of(hook, make_state, local=local)
+    result = check(spec, ranks=ranks, timeout_s=timeout_s, cases=cases)
+    if result.failed:
+        raise AssertionError(f"\n{result}")
+    return result
 
 
 def check(
-    specs: Sequence[HookSpec],
+    spec: HookSpec,
     *,
     ranks: int = 2,
     timeout_s: float = 20.0,
     cases: Sequence[str] = (),
-    seen: Callable[[HookSpec, CaseResult], None] = lambda spec, result: None,
-) -> list[CheckResult]:
-    """Run the cases over each hook, return a result for each, and leave no process.
-
-    ``ranks``: gloo processes on this machine.  ``timeout_s``: of one case.  ``cases``: their keys,
-    all by default.  ``seen``: called with each result.
-
-    Raises ``UsageError`` for what cannot be checked: a hook or a state's factory that is not there,
-    options out of range.  What a factory raises, a rank raises: its case fails with that.
-    """
+    seen: Callable[[CaseResult], None] = lambda result: None,
+) -> CheckResult:
+    """Do as ``check_hook``, whatever fails; ``seen`` is called with each case's result at once."""
     if ranks < 1:
         raise UsageError(f"{ranks} ranks cannot train; pass 1 or more, 2 to see what is averaged")
     if not timeout_s > 0:
         raise UsageError(f"a case cannot be done in {timeout_s:g} s; pass a timeout above 0")
-    results = [CheckResult(hook=spec.name, ranks=ranks) for spec in specs]
+    found = CheckResult(hook=spec.name, ranks=ranks)
     with tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
         log = Path(name) / "log"
         host = _start(name, log)
         assert host.stdin is not None
         assert host.stdout is not None
         try:
-            pickle.dump((tuple(specs), tuple(cases), ranks, timeout_s), host.stdin)
+            pickle.dump((spec, tuple(cases), ranks, timeout_s), host.stdin)
             host.stdin.flush()
             while (message := pickle.load(host.stdout)) is not None:
                 if isinstance(message, UsageError):
                     raise message
-                place, result = message
-                results[place].cases.append(result)
-                seen(specs[place], result)
+                found.cases.append(message)
+                seen(message)
         except (EOFError, BrokenPipeError) as error:
             said = log.read_text(errors="replace").strip()[-2000:]
             raise UsageError(
@@ -73,7 +92,7 @@ def check(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(host.pid, signal.SIGKILL)
             host.communicate()
-    return results
+    return found
 
 
 def _start(directory: str, log: Path) -> subprocess.Popen[bytes]:

@@ -18,7 +18,7 @@ import torch
 
 from ...probes.factors import named_factors
 from ...records.anomalies import anomaly_kind
-from .runs import Run, Step, cosine, distance, fitted, projected
+from .runs import Run, Step, cosine, fitted, projected
 
 _ALIKE = 0.03
 """By how much a weight may be off a factor that it is."""
@@ -28,7 +28,7 @@ _CHANCE = 5.0
 
 _CLEAN = 0.2
 _ALMOST = 0.02
-"""Of a result: scatter around a multiple of what is due."""
+"""Of a result: scatter around a multiple of what is due, and what it may do to a weight."""
 
 _ONCE = 1.3
 """Of what is owed: more is clearly more than once."""
@@ -36,7 +36,6 @@ _ONCE = 1.3
 _BACK = -0.3
 _PART = 0.9
 _NEVER = 1e-6
-_LITTLE = 0.5
 _TURNED = 0.3
 """A cosine: what clipping and signs leave is more, what integers that overflow leave is less."""
 
@@ -66,14 +65,9 @@ def verdict(runs: Sequence[Run], oracles: Sequence[Oracle]) -> Flaw | None:
     return None
 
 
-_OF_ZEROS = "gradients of zeros", "nonfinite_result"
-_LATER = "ordinary gradients after odd ones", "nan_stays_in_state"
 _ODD = {
-    "rest": _OF_ZEROS,
-    "end": _OF_ZEROS,
-    "zeros": _OF_ZEROS,
-    "after": _LATER,
-    "later": _LATER,
+    "after": ("ordinary gradients after odd ones", "nan_stays_in_state"),
+    "later": ("ordinary gradients after odd ones", "nan_stays_in_state"),
     "huge": ("gradients of up to 1e5", "overflow"),
 }
 """By phase: the gradients in words, and what it means that their results are not finite."""
@@ -81,22 +75,25 @@ _ODD = {
 
 def finite(run: Run, _: Sequence[Run]) -> Flaw | None:
     """Finite gradients give finite results."""
-    wrong = (step for step in run.steps if not math.isfinite(step.norm) and step.phase != "nan")
-    for step in wrong:
+    for step in run.steps:
+        if step.phase == "nan" or math.isfinite(step.norm):
+            continue
         given, kind = _ODD.get(step.phase, ("finite gradients", "nonfinite_result"))
+        fix = None
+        if not step.average.any():
+            given, fix = "gradients of zeros", "look for a division by a norm or a range"
         count = int((~step.result.isfinite()).sum())
         what = f"{given} gave NaN or inf in {count} of {len(step.result)} elements"
-        fix = None if step.average.any() else "look for a division by a norm or a range"
         return Flaw(kind, f"{what} (step {step.number}, {run.name})", fix)
     return None
 
 
 def nan_comes_out(run: Run, _: Sequence[Run]) -> Flaw | None:
     """A NaN of one rank is in the result of all."""
+    if not any(step.average.isnan().any() and math.isfinite(step.norm) for step in run.steps):
+        return None
     what = "a NaN went in on one rank and finite gradients came out on all"
-    hidden = [s for s in run.of("nan") if s.average.isnan().any() and math.isfinite(s.norm)]
-    what = f"{what}: neither a loss scaler nor the loss will show it"
-    return Flaw("nan_hidden", what) if hidden else None
+    return Flaw("nan_hidden", f"{what}: neither a loss scaler nor the loss will show it")
 
 
 def arrives(run: Run, _: Sequence[Run]) -> Flaw | str | None:
@@ -110,8 +107,7 @@ def arrives(run: Run, _: Sequence[Run]) -> Flaw | str | None:
     found = max((abs(cosine(*run.inner(s.result, s.average))) for s in fresh), default=1.0)
     by_chance = _CHANCE / math.sqrt(sum(run.lengths))
     what = ": nothing of a step's own gradients is in its result, in its own place"
-    why = f"(cosine {found:.2g}, where chance explains {by_chance:.2g})"
-    return f"{what} {why}" if found <= by_chance else None
+    return f"{what} (cosine {found:.2g})" if found <= by_chance else None
 
 
 def elements(run: Run, _: Sequence[Run]) -> str | None:
@@ -186,9 +182,8 @@ def _weights(run: Run) -> list[_Weight]:
     """Return how much a run's gradients weigh; nothing if its results are no multiple of them.
 
     If the hook keeps something: in the last step that owed nothing, or the first one that gave
-    something.  Else in the mean of all steps, within chance.  Rounding to the nearest power of 1.4,
-    which is off by 8 %, adds 0.6 %, and no format adds more; truncation makes an element smaller by
-    the square root of 3 times its deviation.
+    something.  Else in the mean of all steps, within chance.  No format's rounding adds more than
+    0.6 %; truncation makes an element smaller by the square root of 3 times its deviation.
     """
     steps = run.came
     if run.keeps:
@@ -199,21 +194,19 @@ def _weights(run: Run) -> list[_Weight]:
     scatter = statistics.fmean(fit[1] for fit in fits)
     is_free = run.keeps or run.rounds_by_chance or not run.wire.width
     most = math.inf if is_free else _CLEAN if run.wire.width == 1 else _ALMOST
+    # A sum of several ranks' projections is no multiple.
     if not scatter <= (_ALMOST if run.who == "each" else most):
-        return []  # a sum of several ranks' projections is none
+        return []
     values = [[fit[0] for fit in fits]]
     if scatter > _CLEAN:
         values.append([projected(step.result, run.meant(step)) for step in steps])
+    least = 0.015 if run.wire.width == 1 else _ALMOST
+    least = min(least, run.tolerance) if scatter <= run.tolerance else least
     found = []
     for each in values:
         spread = statistics.stdev(each) if len(each) > 1 else 0.0
-        chance = _CHANCE * spread / math.sqrt(len(each))
-        below = above = max(chance, 0.02)
-        if run.wire.width > 1 and scatter <= run.tolerance:
-            below = above = run.tolerance
-        elif run.wire.width == 1:
-            below = max(chance, 0.003 + 1.6 * min(scatter, _CLEAN))
-            above = max(chance, 0.015)
+        above = max(least, _CHANCE * spread / math.sqrt(len(each)))
+        below = max(above, 1.6 * min(scatter, _CLEAN)) if run.wire.width == 1 else above
         found.append(_Weight(statistics.fmean(each), below, above))
     return found
 
@@ -242,20 +235,6 @@ def conserves(run: Run, _: Sequence[Run]) -> str | None:
     return None
 
 
-def repeats(run: Run, _: Sequence[Run]) -> str | None:
-    """The same gradients give the same result, but for values to which chance rounds.
-
-    A sparse hook may choose places by chance; if it always sends the same ones, the same values.
-    """
-    came = run.repeats != 0
-    is_sparse = not run.wire.width and (came.all() or (came != came[0]).any())
-    if not run.varies or run.rounds_by_chance or is_sparse:
-        return None
-    spread = max(distance(result, run.repeats[0]) for result in run.repeats[1:])
-    what = f": the same gradients give results that differ by {spread:.2g} of their norm"
-    return f"{what}, and not by one level of a quantiser"
-
-
 def explained(run: Run, _: Sequence[Run]) -> str | None:
     """A result is what is due, but for what its bytes lose, or a projection of it."""
     if not run.wire.width or run.rounds_by_chance:
@@ -282,18 +261,6 @@ def compresses(run: Run, _: Sequence[Run]) -> Flaw | None:
     return Flaw("no_compression", f"{what} all the same")
 
 
-def enough(run: Run, _: Sequence[Run]) -> Flaw | None:
-    """In long training the average is in a step, or in their sum, if error feedback brings it."""
-    if not run.of("start"):
-        return None
-    results = torch.stack([step.result for step in run.active])
-    averages = torch.stack([step.average for step in run.active])
-    of_steps = statistics.median(map(cosine, results, averages))
-    similar = max(of_steps, cosine(results.sum(0), averages.sum(0)))
-    what = f"the cosine of the result with the average is {similar:.2g}"
-    return None if similar >= _LITTLE else Flaw("precision", what)
-
-
 def in_range(run: Run, _: Sequence[Run]) -> str | None:
     """Large gradients keep their direction, if all elements are sent.
 
@@ -309,7 +276,7 @@ def in_range(run: Run, _: Sequence[Run]) -> str | None:
 
 ORACLES: tuple[Oracle, ...] = (
     *(finite, nan_comes_out, arrives, elements, weights, conserves),
-    *(repeats, explained, compresses, enough, in_range),
+    *(explained, compresses, in_range),
 )
 """All, of which each asks about the phases that it is for."""
 

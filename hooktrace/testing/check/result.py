@@ -1,4 +1,4 @@
-"""What a check found: a problem, the result of a case, and of a hook.
+"""What a check found: a problem, the result of a case, and of a hook, as data and as text.
 
 ``records.anomalies`` says which problems fail a hook, and which only warn.
 """
@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ...records.anomalies import anomaly_kind
 
-Status = Literal["pass", "warn", "fail"]
+Status = Literal["fail", "warn", "pass"]
+_STATUSES: tuple[Status, ...] = ("fail", "warn", "pass")
+_WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,37 +37,22 @@ class Problem:
 
 
 def _worst(problems: Iterable[Problem]) -> Status:
-    found = {problem.status for problem in problems}
-    return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
-
-
-class Measured(NamedTuple):
-    """What a long case showed; ``None`` if it is not known.
-
-    ``error``: median relative L2 error of a step against a lossless average.  ``sum_error``: that
-    of the sum of all steps, which error feedback keeps small.  ``ratio``: gradient bytes over wire
-    bytes.
-    """
-
-    error: float | None = None
-    sum_error: float | None = None
-    ratio: float | None = None
+    return min((problem.status for problem in problems), key=_STATUSES.index, default="pass")
 
 
 @dataclass(slots=True, kw_only=True)
 class CaseResult:
     """How a hook did in one case, as one rank saw it, or all of them together.
 
-    ``note``: a remark.  ``stacks``: of all threads of ranks that hung or crashed.  For the host:
-    ``loses``: more than the bytes explain; ``bits``: a digest of each run's results; ``raised_at``:
-    when a rank raised, in seconds of the monotonic clock.
+    ``note``: a remark, such as how much is lost.  ``stacks``: of all threads of ranks that hung or
+    crashed.  For the host: ``loses``: more than the bytes explain; ``bits``: a digest of each run's
+    results; ``raised_at``: when a rank raised, in seconds of the monotonic clock.
     """
 
     case: str
     problems: list[Problem] = field(default_factory=list)
     seconds: float = 0.0
     note: str = ""
-    measured: Measured = field(default_factory=Measured)
     stacks: str = ""
     loses: bool = False
     bits: dict[str, str] = field(default_factory=dict)
@@ -80,6 +68,21 @@ class CaseResult:
         """The kinds of the problems."""
         return {problem.kind for problem in self.problems}
 
+    def text(self, told: dict[tuple[str, str], str]) -> str:
+        """Return a row of a table.
+
+        ``told``: by a problem's kind and first words the case that had it first; it is named then.
+        """
+        lines = []
+        for problem in self.problems:
+            first = told.setdefault((problem.kind, problem.message.partition(":")[0]), self.case)
+            rank = "" if problem.rank is None else f"rank {problem.rank}: "
+            said = rank + problem.message if first == self.case else f"as in {first!r}"
+            lines.append(f"{problem.kind}: {said}")
+        head = f" {self.case:<14} {self.status}   {self.seconds:4.1f}   "
+        lines = [one for line in (*lines, self.note) for one in textwrap.wrap(line, _WIDTH)]
+        return (head + f"\n{' ' * len(head)}".join(lines)).rstrip()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
@@ -88,11 +91,6 @@ class CheckResult:
     hook: str
     ranks: int
     cases: list[CaseResult] = field(default_factory=list)
-
-    @property
-    def measured(self) -> Measured:
-        """What the last case that measured something measured, the one of ordinary training."""
-        return ([Measured()] + [c.measured for c in self.cases if c.measured != Measured()])[-1]
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -108,3 +106,17 @@ class CheckResult:
     def verdict(self) -> Status:
         """Fail, warn or pass."""
         return _worst(self.problems)
+
+    def summary(self) -> str:
+        """Return the verdict, and the stacks of ranks that hung or crashed."""
+        statuses = [case.status for case in self.cases]
+        counts = [f"{statuses.count(one)} {one}" for one in _STATUSES if one in statuses]
+        on = f"{self.ranks} gloo rank{'s' * (self.ranks > 1)}"
+        text = f"\n{self.hook} on {on}: {self.verdict} ({', '.join(counts)})"
+        stacks = [f"\nstacks, {case.case}:\n{case.stacks}" for case in self.cases if case.stacks]
+        return "\n".join([text, *stacks])
+
+    def __str__(self) -> str:
+        """Return what ``hooktrace check`` prints."""
+        told: dict[tuple[str, str], str] = {}
+        return "\n".join([*(case.text(told) for case in self.cases), self.summary()])

@@ -23,8 +23,7 @@ import torch
 
 from ...records import Transfer
 from .gradients import Shapes, Who, gradients, lengths_of_shapes
-from .result import Measured
-from .wire_format import NOT_KNOWN, WireFormat, format_of
+from .wire import NOT_KNOWN, WireFormat, format_of
 
 Call = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, Sequence[Transfer]]]
 """A hook: of all ranks' gradients, (ranks, their numel), returns this rank's result, (numel,), what
@@ -120,9 +119,8 @@ class Run:
             owed = torch.zeros_like(average)
             if self.steps:
                 last = self.steps[-1]
-                owed = last.average + last.owed - last.result
-                # A hook had better lose that too.
-                owed = owed if owed.isfinite().all() else torch.zeros_like(owed)
+                # A hook had better lose what is not finite.
+                owed = (last.average + last.owed - last.result).nan_to_num(0.0, 0.0, 0.0)
             step = Step(number, phase, result.double(), average, owed, size, sent)
             self.steps.append(step)
         late = self.steps[max(self.active[0].number, _REBUILT) :]
@@ -136,7 +134,7 @@ class Run:
     @property
     def active(self) -> list[Step]:
         """The steps of ordinary gradients, small enough that no clipping is felt."""
-        return self.of("first", "fresh", "same", "ordinary", "unused", "joined", "after")
+        return self.of("first", "fresh", "same", "ordinary", "unused", "after")
 
     @cached_property
     def least(self) -> float:
@@ -164,29 +162,19 @@ class Run:
         return bool(self.wire.width) and all(s.error <= self.tolerance for s in self.active)
 
     @cached_property
-    def repeats(self) -> torch.Tensor:
-        """The results of the same gradients, (steps, numel)."""
-        results = [step.result for step in self.of("same")]
-        return torch.stack(results or [torch.zeros(sum(self.lengths))])
-
-    @cached_property
-    def varies(self) -> bool:
-        """Whether the same gradients give other results, though nothing is kept."""
-        return not self.keeps and bool((self.repeats != self.repeats[:1]).any())
-
-    @cached_property
     def rounds_by_chance(self) -> bool:
-        """Whether elements that vary have two values only, as of random rounding (QSGD, TernGrad).
+        """Whether the same gradients give two values an element: random rounding (QSGD, TernGrad).
 
         The sum of n ranks that round alike gradients has one of n + 1 values.  What is sent in 16
         bits or more needs no such rounding.
         """
-        if not self.varies or self.wire.width > 1:
+        same = [step.result for step in self.of("same")]
+        if self.keeps or self.wire.width > 1 or not same:
             return False
-        apart = self.repeats.sort(0).values.diff(dim=0) > _SAME * self.repeats.abs().max()
-        times = apart.sum(0)
+        values = torch.stack(same).sort(0).values
+        times = (values.diff(dim=0) > _SAME * values.abs().max()).sum(0)
         few = (times > 0) & (times <= (self.ranks if self.who == "alike" else 1))
-        return int(few.sum()) >= _MOST * int((times > 0).sum())
+        return bool(few.any()) and int(few.sum()) >= _MOST * int((times > 0).sum())
 
     def inner(self, *whole: torch.Tensor) -> list[torch.Tensor]:
         """Return vectors without the ends of parameters, which are so large that they rule."""
@@ -199,19 +187,19 @@ class Run:
         """Return what a step's result is measured by: its average, and what is kept."""
         return step.average + step.owed if self.keeps else step.average
 
-    def measured(self) -> Measured:
-        """Return how much is lost, of a step and of the sum of all, and how much less is sent."""
+    def summary(self) -> str:
+        """Say how much is lost, of a step and of the sum of all, and how much less is sent."""
         steps = [step for step in self.active if math.isfinite(step.norm)]
         if not steps:
-            return Measured()
-        result = torch.stack([step.result for step in steps]).sum(0)
-        average = torch.stack([step.average for step in steps]).sum(0)
-        bits = self.wire.bits
-        return Measured(
-            error=statistics.median(distance(step.result, step.average) for step in steps),
-            sum_error=distance(result, average),
-            ratio=32 / bits if bits else None,
-        )
+            return ""
+        result = torch.stack([step.result for step in steps])
+        average = torch.stack([step.average for step in steps])
+        each = statistics.median(map(distance, result, average))
+        of_sum = distance(result.sum(0), average.sum(0))
+        sent = "no sends were seen, so how much it may lose is not judged"
+        if self.wire.bits:
+            sent = f"compression {32 / self.wire.bits:.3g}"
+        return f"relative error of a step {each:.2g}, of their sum {of_sum:.2g}; {sent}"
 
 
 def fitted(result: torch.Tensor, meant: torch.Tensor) -> tuple[float, float]:

@@ -32,29 +32,19 @@ class HookSpec:
 
     @classmethod
     def of(cls, hook: Any, make_state: object = None, *, local: bool = False) -> HookSpec:
-        """Return a hook and its state as given, by name or as objects; raises as ``source_of``."""
-        name = hook if isinstance(hook, str) else getattr(hook, "__qualname__", repr(hook))
-        if is_sharded(hook):
-            name = hook.name
-        state = None if make_state is None else source_of(make_state, "state")
-        return cls(name=name, hook=source_of(hook, "hook"), make_state=state, local=local)
+        """Return a hook and its state as given, by name or as objects.
+
+        Raises ``TypeError`` for an object that another process cannot import, ``UsageError`` for a
+        name that is none.
+        """
+        name = hook if isinstance(hook, str) else getattr(hook, "__qualname__", type(hook).__name__)
+        state = None if make_state is None else _source_of(make_state, "state")
+        return cls(name=name, hook=_source_of(hook, "hook"), make_state=state, local=local)
 
     def load(self) -> HookSpec:
         """Return it with its objects, imported; raises ``UsageError`` with what prevents that."""
-        hook, make_state = _load(self.hook, "hook"), self.make_state
-        # What makes a hook for FSDP's collectives: a class, or a function that says so.
-        is_class = isinstance(hook, type)
-        makes = hook.__mro__ if is_class else getattr(hook, "__annotations__", {}).get("return")
-        if re.search(r"\b(Scatter|Gather)Hook\b", str(makes)):
-            try:
-                hook = hook()
-            except Exception as error:
-                raise UsageError(
-                    f"{self.name} could not be made ({type(error).__name__}: {error}); name an "
-                    "object of it, or a function without arguments that returns one"
-                ) from error
-        if make_state is not None:
-            make_state = _load(make_state, "state")
+        hook = _load(self.hook, "hook")
+        make_state = None if self.make_state is None else _load(self.make_state, "state")
         if is_sharded(hook) and (make_state is not None or self.local):
             raise UsageError(
                 f"{self.name} takes the place of one of FSDP's collectives and keeps its own "
@@ -72,12 +62,15 @@ class HookSpec:
         return self.make_state(*[group] if needed else [])
 
 
-def source_of(given: object, what: str) -> str | bytes:
-    """Return how a hook or a state's factory gets to another process.
+def is_sharded(hook: object) -> bool:
+    """Return whether an object takes the place of one of FSDP's collectives; imports torch."""
+    from ...fsdp.hooks import GatherHook, ScatterHook
 
-    Raises ``TypeError`` for an object that another process cannot import, ``UsageError`` for a name
-    that is none.
-    """
+    return isinstance(hook, (ScatterHook, GatherHook))
+
+
+def _source_of(given: object, what: str) -> str | bytes:
+    """Return how a hook or a state's factory gets to another process."""
     if isinstance(given, str):
         if not all(given.partition(":")):
             raise UsageError(
@@ -97,23 +90,8 @@ def source_of(given: object, what: str) -> str | bytes:
     return pickled
 
 
-def is_sharded(hook: object) -> bool:
-    """Return whether it takes the place of one of FSDP's collectives; imports torch."""
-    if isinstance(hook, str):
-        return False
-    from ...fsdp.hooks import GatherHook, ScatterHook
-
-    return isinstance(hook, (ScatterHook, GatherHook))
-
-
-_WANTED = {
-    "hook": "a callable that takes (state, bucket)",
-    "state": "a function that makes one, since each model needs its own",
-}
-
-
 def _load(source: str | bytes, what: str) -> Any:
-    """Return the object; raises ``UsageError`` if it cannot be imported or called."""
+    """Return the object; raises ``UsageError`` if it cannot be imported, made or called."""
     named = source if isinstance(source, str) else f"the pickled {what}"
     try:
         if isinstance(source, bytes):
@@ -121,12 +99,19 @@ def _load(source: str | bytes, what: str) -> Any:
         else:
             name, _, attribute = source.partition(":")
             found = functools.reduce(getattr, attribute.split("."), importlib.import_module(name))
+        # What makes a hook for FSDP's collectives: a class, or a function that says so.
+        is_class = isinstance(found, type)
+        makes = found.__mro__ if is_class else getattr(found, "__annotations__", {}).get("return")
+        if re.search(r"\b(Scatter|Gather)Hook\b", str(makes)):
+            found = found()
     except Exception as error:
         raise UsageError(
-            f"{named} could not be imported ({type(error).__name__}: {error}); run from the "
-            f"directory that its package is in, or install it, and name a {what} that is in it"
+            f"{named} could not be loaded ({type(error).__name__}: {error}); run from its "
+            "directory, or install it, and name an object, or what makes one without arguments"
         ) from error
     if not (callable(found) or is_sharded(found)):
-        kind = type(found).__name__
-        raise UsageError(f"{named} is a {kind} and no {what}; name {_WANTED[what]}")
+        raise UsageError(
+            f"{named} is a {type(found).__name__} and no {what}; name a hook, which takes (state, "
+            "bucket), or a function that makes a state, since each model needs its own"
+        )
     return found

@@ -23,8 +23,9 @@ MISSED = {
     "int8_zero_point_off_by_one",
     "int8_of_a_fixed_range_with_feedback",
     "int8_drops_at_random",  # gives each element two values, as chance that rounds does
+    "top_noisy",
 }
-"""What they do to a gradient is less than what 8 bits may lose."""
+"""What they do to a gradient is less than what 8 bits, or a sparse hook, may lose: 4 of 125."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -108,7 +109,6 @@ SAID = {
     "late": "nothing of a step's own gradients is in its result",
     "feedback_twice": "the result has 2 times what earlier steps left out",
     "adds_a_little": "all gradients are zeros, and the result is not",
-    "int8_noisy": "and not by one level of a quantiser",
     "top_without_last_element": "an end of some parameters, or a whole one, never comes",
     "top_overwritten": "0.5 (all ranks alike) times what they should",
     "top_without_last_rank": "rank 1 alone: the result is zero in all of 27",
@@ -119,7 +119,7 @@ SAID = {
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_hook_is_wrong_in_its_way(name: str, size: int) -> None:
-    """Whatever it sends; those whose loss hides in what 8 bits may lose are missed."""
+    """Whatever it sends; those whose loss hides in what the bytes may lose are missed."""
     found = failed(WRONG[name], size)
     if name in MISSED:
         assert found is None

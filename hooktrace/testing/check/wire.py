@@ -1,4 +1,4 @@
-"""What a hook puts on the wire, and how much of the average that may cost.
+"""What a hook sends, heard as it sends it, and how much of the average that may cost.
 
 Float32 of every element loses nothing but rounding, 16-bit numbers lose their rounding, bytes a
 tenth.  A hook that sends fewer values than there are gradients, such as a sparse or a low-rank one,
@@ -10,12 +10,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
 import torch
+from torch.distributed import ProcessGroup
 
 from ...records import Transfer
+
+_FIRST = "allreduce", "allreduce_coalesced", "broadcast", "reduce", "send"
+_SECOND = (
+    *("allgather", "allgather_coalesced", "_allgather_base", "all_gather_single"),
+    *("allgather_into_tensor_coalesced", "all_gather_single_coalesced"),
+    *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single"),
+    *("reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced"),
+    *("alltoall", "alltoall_base", "all_to_all_single"),
+    *("gather", "gather_single", "gather_into_tensor", "scatter"),
+)
+"""A process group's methods by the place of what goes in, under torch's old and new names."""
 
 _EXACT = 1e-5
 """Float32 sums of a few ranks in any order, and a factor or two, stay far below."""
@@ -28,6 +41,47 @@ _BYTES = 0.1
 
 _WHOLE = 0.95
 _INDICES = ("int64", "int32", "bool")
+
+
+@contextmanager
+def listening(heard: list[Transfer]) -> Iterator[None]:
+    """Add to ``heard`` each tensor that this process gives to a collective, or sends, meanwhile.
+
+    Hears all that goes through torch.distributed's Python functions, on every thread; not what C++
+    issues by itself, DDP and functional collectives above all.
+    """
+    places = dict.fromkeys(_FIRST, 0) | dict.fromkeys(_SECOND, 1)
+    methods = {name: vars(ProcessGroup)[name] for name in places if name in vars(ProcessGroup)}
+    for name, method in methods.items():
+        setattr(ProcessGroup, name, _heard_by(heard, name, places[name], method))
+    try:
+        yield
+    finally:
+        for name, method in methods.items():
+            setattr(ProcessGroup, name, method)
+
+
+def _heard_by(
+    heard: list[Transfer], name: str, place: int, method: Callable[..., Any]
+) -> Callable[..., Any]:
+    def issue(group: ProcessGroup, *args: Any, **options: Any) -> Any:
+        work = method(group, *args, **options)
+        for tensor in _tensors(args[place : place + 1]):
+            count = tensor.numel() * tensor.element_size()
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            heard.append(Transfer(collective=name, dtype=dtype, wire_bytes=count))
+        return work
+
+    return issue
+
+
+def _tensors(given: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors of nested lists."""
+    if isinstance(given, torch.Tensor):
+        yield given
+        return
+    for part in given:
+        yield from _tensors(part)
 
 
 class WireFormat(NamedTuple):
@@ -56,7 +110,7 @@ class WireFormat(NamedTuple):
 
 
 NOT_KNOWN: Final = WireFormat(0, "unknown", None)
-"""What is on the wire if nothing of it was seen."""
+"""What is on the wire if nothing of it was heard."""
 
 
 def format_of(transfers: Sequence[Transfer], numel: int, ranks: int) -> WireFormat:
@@ -65,7 +119,7 @@ def format_of(transfers: Sequence[Transfer], numel: int, ranks: int) -> WireForm
         return NOT_KNOWN
     sent: Counter[tuple[str, str]] = Counter()
     for transfer in transfers:
-        sent[transfer.dtype.partition("+")[0], transfer.collective] += transfer.wire_bytes
+        sent[transfer.dtype, transfer.collective] += transfer.wire_bytes
     # Of two kinds of collectives the second one may send the same values on.
     values: dict[str, float] = {}
     for (name, _), count in sent.items():
@@ -73,16 +127,10 @@ def format_of(transfers: Sequence[Transfer], numel: int, ranks: int) -> WireForm
     bits = 8 * sent.total() / numel
     values = {name: values[name] for name in values if name not in _INDICES} or values
     if sum(values.values()) < _WHOLE:
-        return WireFormat(0, ", ".join(sorted(values)) or "nothing", bits)
+        return WireFormat(0, ", ".join(sorted(values)), bits)
     material = [name for name in values if values[name] >= 0.5 / ranks] or list(values)
-    dtype = min(material, key=lambda name: (_width(name, values[name]), name != "bfloat16"))
-    return WireFormat(_width(dtype, values[dtype]), dtype, bits)
-
-
-def _width(dtype: str, share: float) -> int:
-    """Return how many bytes of a value are sent; bytes may be those of wider numbers."""
-    size = 2 if dtype in ("int16", "int32") else _itemsize(dtype)
-    return {2: 2, 3: 2}.get(round(share), 4) if size == 1 and share > 1.9 else min(size, 4)
+    dtype = min(material, key=lambda name: (_itemsize(name), name != "bfloat16"))
+    return WireFormat(2 if dtype == "int32" else min(_itemsize(dtype), 4), dtype, bits)
 
 
 def _itemsize(dtype: str) -> int:
