@@ -239,19 +239,6 @@ _KINDS = (
         "by check_hook",
     ),
     _right(
-        "registration",
-        "DDP refuses the hook even when it is traced",
-        "follow what DDP says: the hook's name, or its signature",
-        "by check_hook",
-        "fail",
-    ),
-    _right(
-        "needs_trace",
-        "DDP refuses the hook as it is",
-        "register hooktrace.trace(hook), which it takes",
-        "by check_hook",
-    ),
-    _right(
         "overflow",
         "Gradients of up to 1e5 give NaN or inf",
         "use bfloat16, or scale the gradients",

@@ -30,11 +30,6 @@ def annotated(state: Any, bucket: dist.GradBucket) -> Any:
     return default_hooks.allreduce_hook(state, bucket)
 
 
-def bf16_compress_hook(state, bucket):  # type: ignore[no-untyped-def]
-    """Be right, under a name that DDP refuses on gloo."""
-    return averages(state, bucket)
-
-
 made_in_place = lambda state, bucket: averages(state, bucket)  # noqa: E731, PLW0108  # does not
 
 not_callable = 3

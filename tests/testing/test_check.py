@@ -78,14 +78,14 @@ def test_the_first_cause_counts(
 
 def test_ranks_without_a_result_hang_or_crashed() -> None:
     """Where they stand, their last words, and not what the others made of it."""
-    stands = CaseResult(case="c", note="hooks.py:7 stands_still", stacks="thread 1")
-    hung = judged(None, stands, ended=TimeoutError())
+    hung = judged(None, rank(1, "hang"), ended=TimeoutError(), said="thread 1\n")
     assert (hung.status, hung.stacks) == ("fail", "rank 1:\nthread 1\n")
     ended = RankError(1, "killed by SIGABRT", Path())
     crashed = judged(rank(0, "exception", raised_at=4.1), None, ended=ended, said=WORDS)
     assert crashed.stacks == WORDS
     found = [(f.kind, f.rank, f.message.partition("; look")[0]) for f in hung.problems]
-    assert found == [("hang", None, "not done after 20 s: rank 1 is at hooks.py:7 stands_still")]
+    stand = "rank 1 is at m; rank 0 does not answer"
+    assert found == [("hang", None, f"not done after 20 s: {stand}")]
     found = [(f.kind, f.rank, f.message.partition("; look")[0]) for f in crashed.problems]
     assert found == [("crash", 1, "killed by SIGABRT")]
 

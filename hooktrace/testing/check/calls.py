@@ -19,7 +19,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -56,11 +55,10 @@ class KnownGradients(nn.Module):
 
 
 class DdpCall:
-    """A DDP model with the hook, traced; all ranks make the same calls.
+    """A DDP model of many small buckets with the hook, traced; all ranks make the same calls.
 
-    It has many small buckets.  ``passes``: backward passes a step,
-    all but the last under ``no_sync``.  ``longest_s``: sleep up to that long before each gradient.
-    ``options``: DDP's; with ``find_unused_parameters`` it leaves out those without gradients.
+    ``longest_s``: sleep up to that long before each gradient.  ``options``: DDP's; with
+    ``find_unused_parameters`` it leaves out those without gradients.
     """
 
     def __init__(
@@ -69,24 +67,22 @@ class DdpCall:
         shapes: Shapes = MANY,
         dtype: torch.dtype = torch.float32,
         *,
-        passes: int = 1,
         longest_s: float = 0.0,
         **options: Any,
     ) -> None:
-        self._context, self._passes = context, passes
+        self._context, self._shapes, self._dtype = context, shapes, dtype
         self._uses_all = not options.get("find_unused_parameters")
         model = KnownGradients(shapes, dtype)
         for parameter in model.parts if longest_s else ():
             parameter.register_hook(lambda gradient: time.sleep(random.random() * longest_s))
-        self._shapes, self._dtype = shapes, dtype
         self.ddp = DistributedDataParallel(model, bucket_cap_mb=_CAP_MB, **options)
         self.register()
 
     def register(self) -> None:
         """Register the hook, traced, with a new state."""
-        context, spec = self._context, self._context.hook
-        state = context.new_state()
-        instrument(self.ddp, spec.hook, state, tracer=context.tracer, local=spec.local)
+        spec, tracer = self._context.hook, self._context.tracer
+        state = spec.new_state(dist.group.WORLD)
+        instrument(self.ddp, spec.hook, state, tracer=tracer, local=spec.local)
 
     def run(self, who: Who = "each") -> Run:
         """Return a run of the model."""
@@ -96,15 +92,11 @@ class DdpCall:
     def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[Transfer]]:
         """Train one step; return its gradients, all ranks' own ones, and what this rank sent."""
         self.ddp.zero_grad()
-        lengths = lengths_of_shapes(self._shapes)
-        parts = (rows[dist.get_rank()] / self._passes).split(lengths)
-        given = [part if self._uses_all or part.any() else None for part in parts]
+        parts = rows[dist.get_rank()].split(lengths_of_shapes(self._shapes))
+        loss = self.ddp([part if self._uses_all or part.any() else None for part in parts])
         sent: list[Transfer] = []
-        for place in range(self._passes):
-            with nullcontext() if place == self._passes - 1 else self.ddp.no_sync():
-                loss = self.ddp(given)
-                with listening(sent):
-                    loss.backward()
+        with listening(sent):
+            loss.backward()
         found = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
             for parameter in self.ddp.module.parts

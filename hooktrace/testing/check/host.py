@@ -33,9 +33,6 @@ from .result import CaseResult
 from .scenarios import Scenario, chosen
 
 _IMPORT_S = 150.0
-_ENDS = {"hang", "registration"}
-"""What the other cases would most likely show again, a hang each time at its whole deadline."""
-
 _STACKS_S = 2.0
 """Ranks have that long to tell their stacks after the deadline."""
 
@@ -62,12 +59,11 @@ def serve(directory: Path) -> Iterator[CaseResult | None]:
         result = _run(case, context, directory)
         result.seconds = time.monotonic() - began
         context.loses |= result.loses
-        is_last = not result.kinds.isdisjoint(_ENDS)
-        if is_last:
+        if "hang" in result.kinds:  # others would most likely hang too, to their whole deadline
             result.note = "the cases after this one were not run"
-        yield result
-        if is_last:
+            yield result
             break
+        yield result
     yield None
 
 
@@ -92,7 +88,8 @@ def _run(case: Scenario, context: Context, directory: Path) -> CaseResult:
             )  # fmt: skip
         except (RankError, TimeoutError) as error:
             ended = error
-        said = {int(f.parent.name): f.read_text(errors="replace") for f in logs.rglob("stderr.log")}
+        printed = sorted(logs.rglob("stderr.log"))
+        said = {int(file.parent.name): file.read_text(errors="replace") for file in printed}
     results = {}
     while not answers.empty():
         rank, result = answers.get()
@@ -110,7 +107,7 @@ def judge(
 
     A rank that ended without a result crashed, and the others fail because of that; so do those
     that raise after the first one that did.  ``ended``: the launcher's error.  ``said``: what ranks
-    printed, with stacks of one that crashed.
+    printed, with stacks if they crashed or came to the deadline.
     """
     found, whole = list(results.values()), context.result
     if isinstance(ended, RankError) and ended.rank not in results:
@@ -118,9 +115,11 @@ def judge(
         context.find("crash", ended.reason, rank=ended.rank)
         return whole
     if isinstance(ended, TimeoutError):
-        late = {rank: result for rank, result in results.items() if result.stacks}
-        whole.stacks = "".join(f"rank {rank}:\n{one.stacks}\n" for rank, one in late.items())
-        stand = [f"rank {rank} is at {one.note}" for rank, one in late.items()]
+        whole.stacks = "".join(f"rank {rank}:\n{words}" for rank, words in said.items())
+        late = [one for one in found if "hang" in one.kinds]
+        stand = [f"rank {one.problems[0].rank} is at {one.problems[0].message}" for one in late]
+        silent = set(range(context.size)) - set(results)
+        stand += [f"rank {rank} does not answer" for rank in sorted(silent)]
         context.find("hang", f"not done after {context.timeout_s:g} s: {'; '.join(stand)}")
         return whole
     if found:

@@ -70,7 +70,17 @@ def check(
     found = CheckResult(hook=spec.name, ranks=ranks)
     with tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
         log = Path(name) / "log"
-        host = _start(name, log)
+        # It imports from where this process does, and is alone in its session.
+        paths = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+        with log.open("wb") as output:
+            host = subprocess.Popen(
+                [sys.executable, "-P", "-m", f"{__package__}.host", name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=os.environ | _ENVIRONMENT | {"PYTHONPATH": paths},
+                start_new_session=True,
+            )
         assert host.stdin is not None
         assert host.stdout is not None
         try:
@@ -93,17 +103,3 @@ def check(
                 os.killpg(host.pid, signal.SIGKILL)
             host.communicate()
     return found
-
-
-def _start(directory: str, log: Path) -> subprocess.Popen[bytes]:
-    """Start the host, which imports from where this process does, and is alone in its session."""
-    paths = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{__package__}.host", directory],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            env=os.environ | _ENVIRONMENT | {"PYTHONPATH": paths},
-            start_new_session=True,
-        )

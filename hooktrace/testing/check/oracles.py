@@ -18,10 +18,7 @@ import torch
 
 from ...probes.factors import named_factors
 from ...records.anomalies import anomaly_kind
-from .runs import Run, Step, cosine, fitted, projected
-
-_ALIKE = 0.03
-"""By how much a weight may be off a factor that it is."""
+from .runs import ALIKE, Run, cosine, fitted, projected
 
 _CHANCE = 5.0
 """Standard deviations."""
@@ -167,7 +164,7 @@ def weights(_: Run, runs: Sequence[Run]) -> Flaw | None:
         dues = [factor[name] for factor in factors]
         near = [_nearest(both, due) for (_, both), due in zip(found, dues, strict=True)]
         pairs = zip(near, dues, strict=True)
-        if set(dues) != {1.0} and all(math.isclose(w.value, d, rel_tol=_ALIKE) for w, d in pairs):
+        if set(dues) != {1.0} and all(math.isclose(w.value, d, rel_tol=ALIKE) for w, d in pairs):
             kind, what, shown = name, anomaly_kind(name).sentence, near
     parts = [f"{w.value:.3g} ({run.name})" for w, (run, _) in zip(shown, found, strict=True)]
     loss = f"by least squares gradients weigh {', '.join(parts)} times what they should"
@@ -239,18 +236,12 @@ def explained(run: Run, _: Sequence[Run]) -> str | None:
     """A result is what is due, but for what its bytes lose, or a projection of it."""
     if not run.wire.width or run.rounds_by_chance:
         return None
-    worst = max(run.active, key=lambda step: 0.0 if _is_projection(run, step) else step.error)
-    if worst.error <= run.tolerance or _is_projection(run, worst):
+    worst = max(run.active, key=run.error)
+    if run.error(worst) <= run.tolerance:
         return None
     what = f", step {worst.number} ({worst.phase} gradients): the result is off by"
     why = f"where {run.wire.dtype} of every element explains {run.tolerance:.2g}"
     return f"{what} {worst.error:.2g} of the gradients' norm, {why}"
-
-
-def _is_projection(run: Run, step: Step) -> bool:
-    """Return whether a result is a projection of what was meant, and the rest comes later."""
-    weight = projected(step.result, run.meant(step))
-    return run.keeps and math.isclose(weight, 1.0, rel_tol=_ALIKE)
 
 
 def compresses(run: Run, _: Sequence[Run]) -> Flaw | None:
@@ -267,7 +258,7 @@ def in_range(run: Run, _: Sequence[Run]) -> str | None:
     Clipping is right; what a cast does to a value that leaves its range is not.
     """
     for step in run.of("large") if run.wire.width else ():
-        similar = cosine(step.result, step.due)
+        similar = cosine(step.result, step.average)
         if similar < _TURNED:
             what = f", step {step.number}: gradients reach 100, and the cosine of the result with"
             return f"{what} the average is {similar:.2g}; look at casts to integers"

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -58,17 +57,8 @@ class Context:
         """The tracer of all models that this rank trains."""
         return Tracer(run_id="check", error_every=0, align_clocks=False)
 
-    def new_state(self) -> Any:
-        """Return a new state for a model."""
-        return self.hook.new_state(dist.group.WORLD)
-
     def find(self, kind: str, what: str, fix: str | None = None, rank: int | None = None) -> None:
-        """Put a problem on record, the first one of a kind, of this rank if none is given.
-
-        The table of anomalies has the fix if none is given.
-        """
-        if kind in self.result.kinds:
-            return
+        """Put a problem on record, of this rank and with its kind's fix if none is given."""
         if fix is None:
             fix = anomaly_kind(kind).said(sharded=is_sharded(self.hook.hook)).fix
         message = f"{what}; {fix}" if fix else what
@@ -98,7 +88,7 @@ def run_rank(
 
     At the deadline the answer is where its threads stand.
     """
-    faulthandler.enable(sys.stderr)  # a file
+    faulthandler.enable(sys.stderr)
     # What hooktrace has to say is in the problems; here it would be the hook's last words.
     logging.getLogger("hooktrace").setLevel(logging.CRITICAL)
     context.rank = rank = dist.get_rank()
@@ -123,11 +113,16 @@ def run_rank(
 
 
 def _standing(context: Context) -> CaseResult:
-    """Return where this rank stands: its main thread, and those that run callbacks of futures."""
+    """Return where this rank stands: its main thread, and those that run callbacks of futures.
+
+    The stacks of all threads go to standard error, which is a file.
+    """
     threads = stacks()
-    where = ", ".join(one.where for one in threads if one is threads[0] or one.foreign)
-    stack = "\n".join(one.text() for one in threads)
-    return CaseResult(case=context.result.case, note=where, stacks=stack)
+    sys.stderr.write("\n".join([*(one.text() for one in threads), ""]))
+    sys.stderr.flush()
+    late = Context(hook=context.hook, size=context.size, timeout_s=0.0, rank=context.rank)
+    late.find("hang", ", ".join(t.where for t in threads if t is threads[0] or t.foreign), "")
+    return late.result
 
 
 def _find_exception(context: Context, error: Exception) -> None:

@@ -14,7 +14,6 @@ divisor), and d what earlier steps still owe (the sum of all a - r so far):
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +22,7 @@ import torch
 
 from ...records import Transfer
 from .gradients import Shapes, Who, gradients, lengths_of_shapes
-from .wire import NOT_KNOWN, WireFormat, format_of
+from .wire import WireFormat, format_of
 
 Call = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, Sequence[Transfer]]]
 """A hook: of all ranks' gradients, (ranks, their numel), returns this rank's result, (numel,), what
@@ -31,6 +30,9 @@ each rank gave for it, (ranks, numel), and what this rank was seen to send."""
 
 _NOTHING = 1e-5
 """Of the largest step: a result below that stands for zeros."""
+
+ALIKE = 0.03
+"""By how much a weight may be off a factor that it is."""
 
 _REBUILT = 2
 """Steps until DDP has its buckets."""
@@ -63,19 +65,15 @@ class Step:
         return float(self.result.norm())
 
     @cached_property
-    def due(self) -> torch.Tensor:
-        """What the result is nearer to: the average, or that with what is owed."""
-        both = self.average + self.owed
-        return min(self.average, both, key=lambda due: float((self.result - due).norm()))
-
-    @cached_property
     def error(self) -> float:
-        """How far the result is from what is due, over the larger norm of that and ``size``.
+        """How far the result is from the average, or from that with what is owed if it is nearer.
 
-        0 to inf.  Each rank's own gradients are rounded, and their average may be nearly zero.
+        Over the larger norm of that and ``size``, since each rank's own gradients are rounded: 0 to
+        inf.
         """
-        off = float((self.result - self.due).norm())
-        found = off / (max(float(self.due.norm()), self.size) or 1.0)
+        dues = self.average, self.average + self.owed
+        off, norm = min((float((self.result - due).norm()), float(due.norm())) for due in dues)
+        found = off / (max(norm, self.size) or 1.0)
         return found if math.isfinite(found) else math.inf
 
 
@@ -99,7 +97,7 @@ class Run:
     more: str = ""
     wrong: str = "wrong_gradients"
     steps: list[Step] = field(default_factory=list)
-    wire: WireFormat = NOT_KNOWN
+    wire: WireFormat = field(default_factory=WireFormat)
 
     @property
     def name(self) -> str:
@@ -183,6 +181,11 @@ class Run:
         ends = both[torch.tensor(self.lengths * 2) > 0]
         return [vector.index_fill(0, ends, 0.0) for vector in whole]
 
+    def error(self, step: Step) -> float:
+        """Return a step's error; 0 for a projection of what was meant, if the rest comes later."""
+        is_part = self.keeps and abs(projected(step.result, self.meant(step)) - 1) <= ALIKE
+        return 0.0 if is_part else step.error
+
     def meant(self, step: Step) -> torch.Tensor:
         """Return what a step's result is measured by: its average, and what is kept."""
         return step.average + step.owed if self.keeps else step.average
@@ -192,10 +195,10 @@ class Run:
         steps = [step for step in self.active if math.isfinite(step.norm)]
         if not steps:
             return ""
-        result = torch.stack([step.result for step in steps])
         average = torch.stack([step.average for step in steps])
-        each = statistics.median(map(distance, result, average))
-        of_sum = distance(result.sum(0), average.sum(0))
+        off = torch.stack([step.result for step in steps]) - average
+        each = float((off.norm(dim=1) / average.norm(dim=1)).median())
+        of_sum = float(off.sum(0).norm() / average.sum(0).norm())
         sent = "no sends were seen, so how much it may lose is not judged"
         if self.wire.bits:
             sent = f"compression {32 / self.wire.bits:.3g}"
@@ -211,12 +214,6 @@ def fitted(result: torch.Tensor, meant: torch.Tensor) -> tuple[float, float]:
 def projected(result: torch.Tensor, meant: torch.Tensor) -> float:
     """Return the weight of a result that is a multiple of a projection of what was meant."""
     return float(result @ result / (result @ meant))
-
-
-def distance(result: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return |result - expected| / |expected|; 0 for two zeros."""
-    off = (result - expected).norm()
-    return float(off / expected.norm()) if off else 0.0
 
 
 def cosine(one: torch.Tensor, other: torch.Tensor) -> float:

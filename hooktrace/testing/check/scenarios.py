@@ -14,14 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from ...records.errors import UsageError
 from ...tracing.hookless import listed_hooks
-from .calls import DdpCall, KnownGradients, sharded_run
+from .calls import DdpCall, sharded_run
 from .gradients import CHOSEN, MANY, ODD, Phases, Shapes, Who
 from .rank import Context
-from .runs import Run
 from .spec import HookSpec, is_sharded
 
 
@@ -55,65 +53,42 @@ class Scenario:
         if self.run is not None:
             self.run(context)
             return
-        runs = self._runs(context)
+        asked = asked_of(context.size) if self.by_rank else ("each",)
+        is_unit = is_sharded(context.hook.hook)
+        if is_unit:
+            divisors = (float(context.size), 1.0, 2.5)  # an average, a sum, and a set factor
+            pairs = [*zip(asked, divisors, strict=False)]
+            runs = [
+                sharded_run(context, part, divisor, who, self.dtype)
+                for part in self.parts
+                for who, divisor in pairs
+            ]
+        else:
+            options = {"shapes": self.shapes, "dtype": self.dtype, **self.options}
+            runs = [DdpCall(context, **options).run(who) for who in asked]
         for run in runs:
             run.play(*self.phases)
-            if is_sharded(context.hook.hook):  # the first one is large enough to tell the format by
-                run.wire = runs[0].wire
+            run.wire = runs[0].wire if is_unit else run.wire  # it is large enough to tell
         if self.measures:
             context.result.note = runs[0].summary()
         context.judge(runs)
         is_right = context.result.status != "fail"
         context.result.loses = self.by_rank and is_right and not all(run.is_fine for run in runs)
 
-    def _runs(self, context: Context) -> list[Run]:
-        """Return new runs, one for each of those that the hook is asked for."""
-        asked = asked_of(context.size) if self.by_rank else ("each",)
-        if not is_sharded(context.hook.hook):
-            options = {"shapes": self.shapes, "dtype": self.dtype, **self.options}
-            return [DdpCall(context, **options).run(who) for who in asked]
-        divisors = (float(context.size), 1.0, 2.5)  # an average, a sum, and a set factor
-        return [
-            sharded_run(context, part, divisor, who, self.dtype)
-            for part in self.parts
-            for who, divisor in zip(asked, divisors, strict=False)
-        ]
-
-
-def _registration(context: Context) -> None:
-    """Ask DDP itself, without ``trace``, and then with it."""
-    ddp = DistributedDataParallel(KnownGradients(MANY, torch.float32))
-    refusal = ""
-    state = context.new_state()
-    try:
-        ddp.register_comm_hook(state, context.hook.hook)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        refusal = f"{type(error).__name__}: {error}"
-    try:
-        DdpCall(context)
-    except (TypeError, ValueError) as error:
-        context.find("registration", f"{error}", fix="")
-        return
-    if refusal:
-        context.find("needs_trace", f"DDP refuses the hook as it is ({refusal})")
-
 
 def _pickling(context: Context) -> None:
-    """Pickle the hook, its state, and the trained model; train the model's copy."""
+    """Pickle the trained model, with the hook and its state, and train the copy."""
     call = DdpCall(context)
     run = call.run()
     run.play(("ordinary", 3))
-    parts = {"hook": context.hook.hook, "state": context.new_state(), "model": call.ddp}
-    for what, value in parts.items():
-        try:
-            copied = pickle.loads(pickle.dumps(value))
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            context.find("not_picklable", f"the {what} does not pickle ({reason})")
-            return
-    # The last copy is the model's; torch pickled the hooks with it, and registers none of them.
-    listed_hooks(copied).clear()
-    call.ddp = copied
+    try:
+        call.ddp = pickle.loads(pickle.dumps(call.ddp))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        context.find("not_picklable", f"the model does not pickle with it ({reason})")
+        return
+    # Torch pickled the hooks with it, and registers none of them.
+    listed_hooks(call.ddp).clear()
     call.register()
     run.play(("ordinary", 3))
     context.judge([run])
@@ -128,7 +103,6 @@ _ODD_PARTS = (2048, 1, 2, 3, 7, 511, 512, 513, 1025)
 """Parts of one element, and around the length of a channel, after one that tells the format."""
 
 SCENARIOS = (
-    Scenario("registration", parts=(), run=_registration),
     Scenario("arithmetic", CHOSEN, by_rank=True, measures=True),
     Scenario("many-buckets", (("ordinary", 32),), parts=(), options=_LATE, measures=True),
     Scenario("odd-sizes", shapes=ODD, parts=_ODD_PARTS),
@@ -138,7 +112,6 @@ SCENARIOS = (
     Scenario("large", (_BEFORE, ("large", 4))),
     Scenario("huge", (_BEFORE, ("huge", 2), ("later", 4))),
     Scenario("nan", (_BEFORE, ("nan", 1), _AFTER)),
-    Scenario("no-sync", parts=(), options={"passes": 2}),
     Scenario("unused", (("unused", 6),), parts=(), options=_UNUSED),
     Scenario("pickling", parts=(), run=_pickling),
 )

@@ -100,8 +100,7 @@ def _load(source: str | bytes, what: str) -> Any:
             name, _, attribute = source.partition(":")
             found = functools.reduce(getattr, attribute.split("."), importlib.import_module(name))
         # What makes a hook for FSDP's collectives: a class, or a function that says so.
-        is_class = isinstance(found, type)
-        makes = found.__mro__ if is_class else getattr(found, "__annotations__", {}).get("return")
+        makes = getattr(found, "__mro__", getattr(found, "__annotations__", {}).get("return"))
         if re.search(r"\b(Scatter|Gather)Hook\b", str(makes)):
             found = found()
     except Exception as error:

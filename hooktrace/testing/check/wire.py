@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed import ProcessGroup
@@ -88,12 +88,12 @@ class WireFormat(NamedTuple):
     """``width``: bytes of each element's value, 4 if exact; 0 if fewer values are sent, or unknown.
 
     ``dtype``: the least precise material one.  ``bits``: sent for each gradient element, indices
-    and all; ``None`` if that is unknown.
+    and all; 0 if nothing was heard.
     """
 
-    width: int
-    dtype: str
-    bits: float | None
+    width: int = 0
+    dtype: str = ""
+    bits: float = 0.0
 
     def tolerance(self, ranks: int, dtype: torch.dtype = torch.float32) -> float:
         """Return the largest relative L2 error that the format explains; inf without a bound.
@@ -109,14 +109,8 @@ class WireFormat(NamedTuple):
         return sent + (_EXACT if dtype.itemsize >= 4 else rounding * torch.finfo(dtype).eps)
 
 
-NOT_KNOWN: Final = WireFormat(0, "unknown", None)
-"""What is on the wire if nothing of it was heard."""
-
-
 def format_of(transfers: Sequence[Transfer], numel: int, ranks: int) -> WireFormat:
-    """Return the format of what was sent for ``numel`` gradient elements, all steps together."""
-    if not transfers:
-        return NOT_KNOWN
+    """Return the format of what was sent for ``numel`` gradient elements, of all steps together."""
     sent: Counter[tuple[str, str]] = Counter()
     for transfer in transfers:
         sent[transfer.dtype, transfer.collective] += transfer.wire_bytes
