@@ -23,6 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ..records.bucket import UnitCollective
 from ..staging.calls import NOT_YET, BucketCall
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
 from .stamps import Stamps
@@ -46,13 +47,16 @@ class _StandsFor:
 class _TracedCollective(_StandsFor):
     """Stands for one of FSDP's collectives while it is recorded."""
 
-    def __init__(self, inner: Any, stamps: Stamps) -> None:
+    def __init__(self, inner: Any, stamps: Stamps, collective: UnitCollective) -> None:
         self.inner = inner
         # Bound once: FSDP calls the first without a frame of ours, and we the second so that
         # its keywords become no dictionary.
         self.allocate: Callable[..., torch.Tensor] = inner.allocate
         self._communicate: Callable[..., Any] = inner.__call__
         self._stamps = stamps
+        self._model = stamps.model
+        self._clock = stamps.clock
+        self._places = stamps.places(collective)
         self._is_known = is_own(inner)
 
 
@@ -60,12 +64,12 @@ class TracedAllGather(_TracedCollective):
     """Gathers a unit's parameters with ``inner``, or with a hook, and records that."""
 
     def __init__(self, inner: Any, stamps: Stamps, hook: GatherHook | None = None) -> None:
-        super().__init__(inner, stamps)
+        super().__init__(inner, stamps, "all_gather")
         self._hook = hook
 
     def leave(self) -> None:
         """End the step under way: the unit is traced from here no more."""
-        self._stamps.model.leave()
+        self._model.leave()
 
     def __call__(
         self,
@@ -75,35 +79,46 @@ class TracedAllGather(_TracedCollective):
         async_op: bool = False,
     ) -> Any:
         """Gather the parameters, as FSDP asks for it."""
-        call = self._stamps.begin("all_gather", input_tensor, group)
         if self._hook is not None and input_tensor.is_floating_point():
-            asked = Gathering(input_tensor, output_tensor, group, self._stamps.unit.name)
-            probe = self._stamps.probe
-            look = None if probe is None else probe.of_gather(call, asked)
-            self._stamps.run(self._hook, asked, output_tensor, call, look)
-            return None
-        if call is not None:
-            if self._is_known:
-                call.is_only()
-            else:
-                call.staged = False
+            return self._gather_by(self._hook, output_tensor, input_tensor, group)
+        is_known = self._is_known
+        call = self._model.begin(self._places, input_tensor, group, bare=is_known)
+        if call is not None and not is_known:
+            call.staged = False
         try:
-            work = self._communicate(
+            communicate = self._communicate
+            work = communicate(
                 output_tensor=output_tensor,
                 input_tensor=input_tensor,
                 group=group,
                 async_op=async_op,
             )
         except BaseException as error:
-            self._stamps.fail(call, "wire" if self._is_known else "hook", error)
+            self._stamps.fail(call, "wire" if is_known else "hook", error)
             raise
         if call is None:
             return work
         # FSDP waits for nothing else; without a work there is none to ask for its class.
-        if work is None or not isinstance(work, dist.distributed_c10d.Work):
+        if work is not None and isinstance(work, dist.distributed_c10d.Work):
+            return TracedWork(work, call, self._stamps)
+        if call.on_device:
             call.over()
             return work
-        return TracedWork(work, call, self._stamps)
+        try:
+            clock = self._clock
+            call.done = clock()  # as ``over`` does
+        except Exception as error:
+            call.lose_stamps(error)
+        return work
+
+    def _gather_by(
+        self, hook: GatherHook, whole: torch.Tensor, own: torch.Tensor, group: dist.ProcessGroup
+    ) -> None:
+        call = self._model.begin(self._places, own, group)
+        asked = Gathering(own, whole, group, self._stamps.unit.name)
+        probe = self._stamps.probe
+        look = None if probe is None else probe.of_gather(call, asked)
+        self._stamps.run(hook, asked, whole, call, look)
 
 
 class TracedReduceScatter(_TracedCollective):
@@ -119,7 +134,7 @@ class TracedReduceScatter(_TracedCollective):
         over: Callable[[torch.device], None] | None = None,
         hook: ScatterHook | None = None,
     ) -> None:
-        super().__init__(inner, stamps)
+        super().__init__(inner, stamps, "reduce_scatter")
         if over is not None:
             self.allocate = partial(_allocate, inner, over)
         self.hook = hook
@@ -134,21 +149,12 @@ class TracedReduceScatter(_TracedCollective):
         async_op: bool = False,
     ) -> Any:
         """Reduce and scatter the gradients, as FSDP asks for it."""
-        call = self._stamps.begin("reduce_scatter", input_tensor, group)
         if self.hook is not None:
-            divisor = divisor_of(op, group.size())
-            asked = Reduction(input_tensor, output_tensor, group, divisor, self._stamps.unit.name)
-            probe = self._stamps.probe
-            look = None if probe is None else probe.of_scatter(self.hook, call, asked, op)
-            self._stamps.run(self.hook, asked, output_tensor, call, look)
-            if self._over is not None:
-                self._over(output_tensor.device)
-            return None
-        if call is not None:
-            if self._is_known:
-                call.is_only()
-            else:
-                call.staged = False
+            return self._reduce_by(self.hook, output_tensor, input_tensor, group, op)
+        is_known = self._is_known
+        call = self._model.begin(self._places, input_tensor, group, bare=is_known)
+        if call is not None and not is_known:
+            call.staged = False
         try:
             communicate = self._communicate
             if async_op:
@@ -158,13 +164,36 @@ class TracedReduceScatter(_TracedCollective):
                 output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op
             )
         except BaseException as error:
-            self._stamps.fail(call, "wire" if self._is_known else "hook", error)
+            self._stamps.fail(call, "wire" if is_known else "hook", error)
             raise
-        if call is not None:
+        if call is not None and call.on_device:
             call.over()
+        elif call is not None:
+            try:
+                clock = self._clock
+                call.done = clock()  # as ``over`` does
+            except Exception as error:
+                call.lose_stamps(error)
         if self._over is not None:
             self._over(output_tensor.device)
         return work
+
+    def _reduce_by(
+        self,
+        hook: ScatterHook,
+        part: torch.Tensor,
+        gradients: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+    ) -> None:
+        call = self._model.begin(self._places, gradients, group)
+        divisor = divisor_of(op, group.size())
+        asked = Reduction(gradients, part, group, divisor, self._stamps.unit.name)
+        probe = self._stamps.probe
+        look = None if probe is None else probe.of_scatter(hook, call, asked, op)
+        self._stamps.run(hook, asked, part, call, look)
+        if self._over is not None:
+            self._over(part.device)
 
 
 def _allocate(

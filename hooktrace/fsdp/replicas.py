@@ -37,6 +37,7 @@ class ReplicaReduction:
     ) -> None:
         self.inner = inner
         self._stamps = stamps
+        self._places = stamps.places("all_reduce")
         self._group = group
         self._is_due = is_due
         self._slot: BucketSlot | None = None
@@ -74,21 +75,20 @@ class ReplicaReduction:
         (began, self._began), (event, self._event) = (self._began, None), (self._event, None)
         call = None
         if began is None:
-            self._stamps.pass_over("all_reduce")
+            self._stamps.model.begin(self._places, reduced, missed=True)
         else:
-            call = self._stamps.begin("all_reduce", reduced, self._group, began)
+            call = self._stamps.model.begin(self._places, reduced, self._group, began, bare=True)
         if event is not None:
             if call is not None and call.events:
                 # This stream has the all-reduce before it: it was not ready just now, but then.
                 event, call.events[0] = call.events[0], event
             self._stamps.pool.give(reduced.device, event)
         if call is not None:
-            call.is_only()
             call.over()
             self._slot = call.slot
 
     def _call_inner(self, inner: AllReduceHook, reduced: torch.Tensor) -> None:
-        call = self._stamps.begin("all_reduce", reduced, None)
+        call = self._stamps.model.begin(self._places, reduced, None)
         if call is not None:
             call.staged = False
         try:

@@ -1,28 +1,25 @@
-"""Stamps of one unit's collectives: calls that begin and end, for whatever runs between.
+"""One unit's calls: hooks that run and are stamped, and collectives that raise.
 
-    comms.py, replicas.py --Stamps.begin--> BucketCall --run, fail--> the step of its model
-
-What fails in a stamp is counted, while the collective goes on.
+comms.py, replicas.py --ShardedModel.begin--> UnitCall --Stamps.run, fail--> its model's step
 """
 
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 
 from ..records.bucket import UnitCollective
 from ..staging.calls import BucketCall
 from ..staging.driver import run_synchronously
-from ..staging.ring import Loss
+from ..staging.ring import RECORDING
 from ..staging.slots import BucketSlot
-from ..staging.units import ShardedModel, UnitInfo
-from ..tracing.tracer import ALARMED, RECORDING, Tracer
+from ..staging.units import ShardedModel, UnitInfo, UnitPlaces
+from ..tracing.tracer import Tracer
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook
 from .probe import OwnPart, Reference, UnitProbe
 
 
 class Stamps:
-    """Begins the calls of one unit; ``probe``: of its hooks, on sampled steps."""
+    """Stamps the calls of one unit; ``probe``: of its hooks, on sampled steps."""
 
     def __init__(
         self,
@@ -43,41 +40,9 @@ class Stamps:
         """Whether the tracer records."""
         return self._tracer.state is RECORDING
 
-    def begin(
-        self,
-        collective: UnitCollective,
-        payload: torch.Tensor,
-        group: dist.ProcessGroup | None,
-        ready: int | None = None,
-    ) -> BucketCall | None:
-        """Return a call that begins now, or began at ``ready``; ``None`` where none is recorded.
-
-        ``group``: ``None`` where nobody knows which one it is in.
-
-        Raises ``AnomalyError`` where one was seen and is to end training.
-        """
-        tracer = self._tracer
-        if tracer.state is ALARMED:
-            tracer.raise_alarm()
-        try:
-            if not tracer.started and tracer.state is RECORDING:
-                tracer.start()  # before the stamp: the collective has not begun
-            ready = self.clock() if ready is None else ready
-            if not self.model.takes(self.unit, collective):
-                return None
-            if tracer.state is not RECORDING:
-                self.model.miss()
-                return None
-            return self.model.begin(self.unit, payload, ready, group)
-        except Exception as error:  # of a clock, a device: this collective goes on untraced
-            self.model.miss()
-            tracer.push(Loss.of_stamps(error))
-            return None
-
-    def pass_over(self, collective: UnitCollective) -> None:
-        """Count a call that is not recorded."""
-        if self.model.takes(self.unit, collective):
-            self.model.miss()
+    def places(self, collective: UnitCollective) -> UnitPlaces:
+        """Return where in a step the unit has collectives of a kind."""
+        return self.model.places_of(self.unit, collective)
 
     def run(
         self,

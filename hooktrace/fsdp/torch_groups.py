@@ -63,15 +63,6 @@ class ParameterGroup:
         group = self._group
         group._all_gather_comm, group._reduce_scatter_comm, group._all_reduce_hook = comms
 
-    def has(self, comms: Comms) -> bool:
-        """Return whether the group communicates with these, and not their equals."""
-        group = self._group  # asked of all groups twice in a step
-        return (
-            group._all_gather_comm is comms[0]
-            and group._reduce_scatter_comm is comms[1]
-            and group._all_reduce_hook is comms[2]
-        )
-
     def will_call(self, hook: AllReduceHook) -> bool:
         """Return whether the next gradients are reduced over replicas, and given to ``hook`` then.
 
@@ -111,10 +102,28 @@ class ParameterGroup:
         return int(getattr(self._group.mesh_info, "shard_mesh_size", 1))
 
 
-def waits_for_script(modules: Iterable[nn.Module]) -> bool:
-    """Return whether backward passes of one of these modules are still to be finalised by hand."""
-    name = "manual_backward_finalization_active"  # from torch 2.15 on
-    return any(getattr(state._state_ctx, name, None) for state in states_of(modules))
+FINALISES_BY_HAND = hasattr(FSDPModule, "finalize_backward")
+"""Whether a script may finalise backward passes itself: from torch 2.15 on."""
+
+
+def changed(set_before: Iterable[tuple[ParameterGroup, Comms]]) -> list[ParameterGroup]:
+    """Return the groups that communicate with others now; asked of all of them twice a step."""
+    found = []
+    for one, (gather, scatter, hook) in set_before:
+        group = one.of_torch
+        if (
+            group._all_gather_comm is not gather
+            or group._reduce_scatter_comm is not scatter
+            or group._all_reduce_hook is not hook
+        ):
+            found.append(one)
+    return found
+
+
+def waits_for_script(states: Iterable[Any]) -> bool:
+    """Return whether backward passes of one of torch's states are still to be finalised by hand."""
+    name = "manual_backward_finalization_active"
+    return FINALISES_BY_HAND and any(getattr(state._state_ctx, name, None) for state in states)
 
 
 def states_of(modules: Iterable[nn.Module]) -> list[Any]:

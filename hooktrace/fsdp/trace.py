@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from ..probes.agreement import key_of
 from ..probes.plan import ProbePlan
 from ..probes.step_sampler import StepSampler
+from ..staging.backward import current_pass
 from ..staging.job import current_rank
 from ..staging.slots import ModelState
 from ..staging.units import ShardedModel
@@ -29,6 +30,7 @@ from .probe import UnitProbe
 from .stamps import Stamps
 from .torch_groups import (
     ParameterGroup,
+    changed,
     groups_of,
     sharded_modules,
     states_of,
@@ -120,7 +122,8 @@ class TracedModel:
         state = ModelState(self.name, hooks.name, {}, current_rank(), tracer.first_step)
         waits = tracer.unit_waits if can_watch(groups, self.name) else None
         parts = weakref.WeakSet(sharded_modules(model))
-        by_hand = partial(waits_for_script, parts)
+        states = states_of(parts)
+        by_hand = partial(waits_for_script, states)
         self._steps = ShardedModel(
             state, tracer, self._is_whole, waits=waits, waits_for_script=by_hand
         )
@@ -135,7 +138,8 @@ class TracedModel:
             TracedUnit(group, self._stamps(number, len(groups), group, tracer), hooks, waits)
             for number, group in enumerate(groups)
         ]
-        self._ends = watched_ends(states_of(parts), waits)
+        self._ours = [(unit.group, unit.ours) for unit in self._units]
+        self._ends = watched_ends(states, waits)
         self._misses = False
         self._watching = _Forward(self._steps)
         self._watching.watch(model, *sharded_modules(model))
@@ -165,7 +169,7 @@ class TracedModel:
             self._ends.undo()
         for unit in self._units:
             unit.undo()
-        self._units = []
+        self._units, self._ours = [], []
 
     def _stamps(self, number: int, count: int, group: ParameterGroup, tracer: Tracer) -> Stamps:
         probe = None if self._plan is None else UnitProbe(self._plan, number, count, group)
@@ -173,14 +177,14 @@ class TracedModel:
 
     def _is_whole(self) -> bool:
         """Return whether all units are recorded still; of the first one that is not it is said."""
-        if all(unit.is_anothers for unit in self._units):
-            self._units = []  # of a later trace of the whole model
-        lost = [unit for unit in self._units if not unit.in_place]
+        lost = changed(self._ours)
+        if lost and all(unit.is_anothers for unit in self._units):
+            self._units, self._ours, lost = [], [], []  # of a later trace of the whole model
         if lost and not self._misses:
             logger.warning(
                 "the collectives of %s in %s were set anew after hooktrace.fsdp.trace, so its "
                 "steps are not complete from now on; set them before, or trace the model again",
-                lost[0].name,
+                lost[0].unit.name,
                 self.name,
             )
         self._misses = bool(lost)
@@ -224,18 +228,18 @@ class _Forward:
             handle.remove()
 
     def begins(self, module: nn.Module, *_: Any) -> None:
-        """Tell that a module is called."""
+        """Tell that a module is called, unless that is within another one's call, and forward."""
         steps = self._steps()
         if steps is None:
             self.leave()
-        else:
+        elif steps.called in (None, id(module)) or current_pass() != -1:
             steps.forward_begins(id(module), training=module.training)
 
     def ended(self, module: nn.Module, *_: Any) -> None:
         """Tell that the call is over, however it ended."""
         steps = self._steps()
-        if steps is not None:
-            steps.forward_ended(id(module))
+        if steps is not None and steps.called == id(module):
+            steps.called = None
 
     # As FSDP's own hooks: a compiled model runs them, and is not compiled into them.
     begins._torchdynamo_disable = True  # type: ignore[attr-defined]

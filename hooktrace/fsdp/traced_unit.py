@@ -40,8 +40,7 @@ class TracedUnit:
     def __init__(
         self, group: ParameterGroup, stamps: Stamps, hooks: Hooks, waits: UnitWaits | None
     ) -> None:
-        self._group = group
-        self.name = group.unit.name
+        self.group = group
         self._before = gather, scatter, theirs = group.comms
         reduction, over = None, None
         if group.replicas is not None or theirs is not None:
@@ -49,26 +48,21 @@ class TracedUnit:
             over = None if group.replicas is None else reduction.begins
         self.scatter = TracedReduceScatter(scatter, stamps, over, hooks.reduce_scatter)
         gather = TracedAllGather(gather, stamps, hooks.all_gather)
-        self._ours = group.comms = Comms(gather, self.scatter, reduction)
+        self.ours = group.comms = Comms(gather, self.scatter, reduction)
         self._waits = watched(group, waits)
-
-    @property
-    def in_place(self) -> bool:
-        """Whether all of it is still what the group communicates with."""
-        return self._group.has(self._ours)
 
     @property
     def is_anothers(self) -> bool:
         """Whether the group was traced again, which takes it from here."""
-        now = self._group.comms.all_gather
-        return now is not self._ours.all_gather and isinstance(now, TracedAllGather)
+        now = self.group.comms.all_gather
+        return now is not self.ours.all_gather and isinstance(now, TracedAllGather)
 
     def undo(self) -> None:
         """Give the group back what it had, but for what somebody else has set since."""
         if self._waits is not None:
             self._waits.undo()
-        now = zip(self._group.comms, self._ours, self._before, strict=True)
-        self._group.comms = Comms(*(before if one is ours else one for one, ours, before in now))
+        now = zip(self.group.comms, self.ours, self._before, strict=True)
+        self.group.comms = Comms(*(before if one is ours else one for one, ours, before in now))
 
 
 def untrace(group: ParameterGroup) -> None:

@@ -288,33 +288,26 @@ class BucketCall:
             except Exception as error:
                 self.lose_stamps(error)
 
-    def is_only(self) -> None:
-        """Stamp that all of the call is its slot's collective: it began when the call did."""
-        if self.on_device:
-            self.record()
-        self.bare = True
-        self.issued_at = self.ready
-        self.operation = self.slot.collective
-
     def over(self) -> None:
-        """Stamp that a unit's call is over, with its one collective: training has waited for it.
+        """Stamp that a unit's call is over, and training has waited for it; ``settle`` does more.
 
-        Takes the place of ``arrived`` and ``finished``; its step has the call already.  On a device
-        what is waited for is seen later (``UnitWaits``).
+        Its step has the call already.  On a device what is waited for is seen later
+        (``UnitWaits``).
         """
         if self.on_device:
             self.arrived()
             self.finished()
             self.launched = self.done
-            return
-        try:
-            self.done = self.launched = self.arrived_at = over = self.recorder.clock()
-            self.exposed = over - self.ready
-            only, self.operation = self.operation, None
-            if isinstance(only, Collective):
-                self.collective = only
-        except Exception as error:
-            self.lose_stamps(error)
+        else:
+            self.stamp("done")
+
+    def settle(self) -> None:
+        """Set what follows from ``over``, in the drain: on a CPU it stamps ``done`` alone."""
+        has_failed = self.error is not None or self.unknown is not None
+        if self.launched is None and self.done != NOT_YET and not has_failed:
+            self.launched = self.arrived_at = self.done
+            self.exposed = self.done - self.ready
+            self.collective, self.operation = self.slot.collective if self.bare else None, None
 
     def finished(self) -> None:
         """Stamp that the bucket's result is there, and push the call."""
@@ -384,6 +377,8 @@ class StepCalls(list[BucketCall]):
 
     def assemble(self, into: Assembler) -> None:
         """Become a step's records; of a sharded model, whose steps come as a whole."""
+        for call in self:
+            call.settle()
         into.add_units(self)
 
     def let_go(self) -> None:

@@ -9,12 +9,34 @@ back what others can use again.
 
 from __future__ import annotations
 
+import enum
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..tracing.assembler import Assembler
+
+
+class State(enum.Enum):
+    """The state of a tracer: the one attribute of it that every hook call reads.
+
+    ::
+
+        OFF <--recording = False, True--> RECORDING <--an anomaly, the next hook call--> ALARMED
+                                   any of these --close()--> CLOSED
+    """
+
+    RECORDING = enum.auto()
+    OFF = enum.auto()
+    """Hooks run untraced: it was switched off, or the system gave no thread."""
+    ALARMED = enum.auto()
+    """The next hook call raises ``AnomalyError``, and hooks record again."""
+    CLOSED = enum.auto()
+
+
+RECORDING, ALARMED = State.RECORDING, State.ALARMED
+"""The states that hooks compare with, without the look-up in the class."""
 
 
 class Loss(NamedTuple):

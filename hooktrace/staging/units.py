@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
+from torch import is_inference_mode_enabled
 
 from ..records import Unit
 from ..records.bucket import UnitCollective
@@ -31,7 +32,7 @@ from .backward import current_pass, is_checkpointed, watch_after
 from .calls import NOT_YET, BucketCall, Collective, StepCalls
 from .devices import EventPool, current_stream, refuse_captured_stream, which
 from .groups import group_info, members_of
-from .ring import Loss
+from .ring import ALARMED, RECORDING, Loss
 from .slots import BucketSlot, Departure, FlatBucket, ModelState
 
 if TYPE_CHECKING:
@@ -41,24 +42,48 @@ if TYPE_CHECKING:
 Phase = Literal["forward", "backward"]
 
 
+class UnitInfo(NamedTuple):
+    """A unit: what its records call it, and the names and whole shapes of its parameters."""
+
+    name: str
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+SlotKey = tuple[int, int, torch.dtype, int]
+"""What tells a unit's calls of a kind apart: repeat, elements, dtype, and ``id`` of the group."""
+
+
 @dataclass(eq=False, slots=True)
 class UnitPlace:
     """Where in a step a unit has collectives of a kind; ``repeat``: of the last one in ``step``.
 
-    ``slots``: of those that it had there, by repeat, size, dtype and group.
+    ``slots``: of those that it had there.  ``slot``: the last one's, of which ``key`` is.
     """
 
+    unit: UnitInfo
     collective: UnitCollective
     phase: Phase
     step: int = -1
     repeat: int = -1
-    slots: dict[tuple[int, int, torch.dtype, int], BucketSlot] = field(default_factory=dict)
+    key: SlotKey | None = None
+    slot: BucketSlot | None = None
+    slots: dict[SlotKey, BucketSlot] = field(default_factory=dict)
+
+
+class UnitPlaces(NamedTuple):
+    """Those of one collective, by phase."""
+
+    forward: UnitPlace
+    backward: UnitPlace
 
 
 class UnitCall(BucketCall):
     """A unit's call, which its step keeps until that is over; ``begin`` sets its slots."""
 
     __slots__ = ("bare", "exposed", "order")
+    bare: bool
+    exposed: int | None
+    order: int
 
     def finished(self) -> None:
         """Stamp that the result is there."""
@@ -75,11 +100,7 @@ MOST_CALLS = 1 << 14
 """Of one step; in a loop that never reduces gradients more would fill the memory."""
 
 
-class UnitInfo(NamedTuple):
-    """A unit: what its records call it, and the names and whole shapes of its parameters."""
-
-    name: str
-    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+_new = object.__new__
 
 
 class UnitWaits:
@@ -192,67 +213,34 @@ class ShardedModel:
         self._waits_for_script = waits_for_script
         self.is_finalizing = False
         """Whether FSDP is reducing what is left of the passes so far: no pass runs then."""
-        self._places: dict[tuple[str, UnitCollective, Phase], UnitPlace] = {}
+        self._places: dict[tuple[str, UnitCollective], UnitPlaces] = {}
         self._numbers: dict[Unit, list[int]] = {}
         self._calls: list[BucketCall] = []
-        self._before: list[BucketCall] = []
-        """The calls of the step before, where all of them are known."""
+        self._before: list[BucketSlot] = []
+        """Of the calls of the step before, where all of them are known."""
         self._departed = False
         self._passes: list[int] = []
-        self._called: list[int] = []
+        self.called: int | None = None
+        """The ``id`` of the module within whose call all others run."""
         self._under_way = self._reduces = self._lacks = self._grows = self._announced = False
         self._evaluates = False
-        self._place = UnitPlace("all_gather", "forward")
 
     def forward_begins(self, module: int, *, training: bool = True) -> None:
-        """Take note that the model is called, or a part of it; ``module``: which one.
+        """Take note that the model is called, or a part of it; ``module``: the ``id`` of which one.
 
         Without gradients it is evaluated, unless a re-entrant checkpoint has called it.
         """
-        if module in self._called:  # an interrupt ended that call, and nobody was told
-            self.forward_ended(module)
         task = current_pass()
-        if not self._called:
+        # Called within itself: an interrupt ended that call, and nobody was told.
+        if self.called is None or self.called == module:
+            self.called = module
             without = not torch.is_grad_enabled()
             self._evaluates = without and not (training and is_checkpointed())
             if task == -1:
                 self._passes.clear()  # what is left there failed
             self._lacks |= not self._is_whole()
-        self._called.append(module)
         if task != -1 and self._under_way and task not in self._passes:
             self._watch(task)
-
-    def forward_ended(self, module: int) -> None:
-        """Take note that the call is over."""
-        if module in self._called:
-            del self._called[self._called.index(module) :]
-
-    def takes(self, unit: UnitInfo, collective: UnitCollective) -> bool:
-        """Count a call, and return true; false of one that is of no step: of an evaluation."""
-        task = current_pass()
-        phase: Phase = "backward"
-        if task == -1 and not self.is_finalizing:
-            phase = "forward"
-            if (self._evaluates and self._called) or torch.is_inference_mode_enabled():
-                return False
-        state = self.state
-        state.beside = None
-        if not self._under_way:
-            self._under_way = True
-            state.last_index = -1  # before the step: whoever reads both sees none that is not there
-            state.step += 1
-        state.last_index += 1
-        if task != -1 and task not in self._passes:
-            self._watch(task)
-        self._reduces |= collective != "all_gather"
-        at = unit.name, collective, phase
-        place = self._places.get(at)
-        if place is None:
-            place = self._places[at] = UnitPlace(collective, phase)
-        place.repeat = place.repeat + 1 if place.step == state.step else 0
-        place.step = state.step
-        self._place = place
-        return True
 
     def _watch(self, task: int) -> None:
         if watch_after(partial(self.end_pass, task)):
@@ -262,42 +250,107 @@ class ShardedModel:
         """Take note that a call of the step under way is not recorded."""
         self._lacks = True
 
-    def begin(
-        self, unit: UnitInfo, payload: torch.Tensor, ready: int, group: Any = None
-    ) -> BucketCall | None:
-        """Return the call that ``takes`` has counted last, which begins; ``None``: one too many.
+    def places_of(self, unit: UnitInfo, collective: UnitCollective) -> UnitPlaces:
+        """Return where a unit has collectives of a kind."""
+        found = self._places.get((unit.name, collective))
+        if found is None:
+            forward = UnitPlace(unit, collective, "forward")
+            found = UnitPlaces(forward, UnitPlace(unit, collective, "backward"))
+            self._places[unit.name, collective] = found
+        return found
 
-        ``group``: ``None`` where nobody knows which one.  Raises what a device raises.
+    def begin(  # noqa: PLR0912, PLR0915  # a function that is called costs a microsecond here
+        self,
+        places: UnitPlaces,
+        payload: torch.Tensor,
+        group: Any = None,
+        ready: int | None = None,
+        *,
+        bare: bool = False,
+        missed: bool = False,
+    ) -> UnitCall | None:
+        """Count a collective, and return its call, which begins now, or began at ``ready``.
+
+        ``group``: ``None`` where nobody knows which one.  ``bare``: all of the call is this
+        collective, as torch runs it.  ``missed``: it is counted, and not recorded.
+
+        Returns ``None`` where it is not recorded, as of an evaluation, which is no step's, or of
+        one too many for a step.  Raises ``AnomalyError`` where one was seen and is to end training.
         """
-        if len(self._calls) >= MOST_CALLS:
+        tracer = self._sink
+        if tracer.state is ALARMED:
+            tracer.raise_alarm()
+        try:
+            if not tracer.started and tracer.state is RECORDING:
+                tracer.start()  # before the stamp: the collective has not begun
+            if missed or tracer.state is not RECORDING:
+                ready = None
+            elif ready is None:
+                clock = tracer.clock
+                ready = clock()
+            task = current_pass()
+            forward, place = places
+            if task != -1:
+                if task not in self._passes:
+                    self._watch(task)
+            elif not self.is_finalizing:
+                place = forward
+                if (self._evaluates and self.called is not None) or is_inference_mode_enabled():
+                    return None
+            state = self.state
+            state.beside = None
+            if not self._under_way:
+                self._under_way = True
+                # Before the step: whoever reads both sees none that is not there.
+                state.last_index = -1
+                state.step += 1
+            order = state.last_index = state.last_index + 1
+            step = state.step
+            self._reduces |= place.collective != "all_gather"
+            place.repeat = repeat = place.repeat + 1 if place.step == step else 0
+            place.step = step
+            if ready is None or len(self._calls) >= MOST_CALLS:
+                self._lacks = True
+                if ready is not None:
+                    why = f"{state.name} has made {MOST_CALLS} collectives in one step"
+                    tracer.push(Loss("step_too_long", why))
+                return None
+            key = repeat, payload.numel(), payload.dtype, id(group)
+            slot = place.slot
+            if slot is None or key != place.key:
+                slot = place.slots.get(key) or self._new_slot(place, key, payload, group)
+                place.key, place.slot = key, slot
+            # As its ``__init__`` does, which would take a microsecond.
+            call = _new(UnitCall)
+            call.slot = slot
+            call.step = step
+            call.ready = ready
+            call.launched = call.operation = call.collective = call.exposed = None
+            call.done = NOT_YET
+            call.recorder = tracer
+            call.order = order
+            call.bare = bare
+            if slot.has_events:
+                call.begin_on_device()
+                if self._waits is not None:
+                    self._waits.begins(call, place.unit, place.collective)
+                if bare:
+                    call.record()
+            if bare:
+                call.issued_at = ready
+                call.operation = slot.collective
+            slot.last_call = call
+            self._calls.append(call)
+            known = self._before
+            if known and not self._departed:
+                before = known[order] if order < len(known) else None
+                if before is not slot:
+                    self._depart(slot, order, before)
+            return call
+        except Exception as error:  # of a clock, a device: this collective goes on untraced
             self._lacks = True
-            why = f"{self.state.name} has made {MOST_CALLS} collectives in one step"
-            self._sink.push(Loss("step_too_long", why))
+            tracer.push(Loss.of_stamps(error))
             return None
-        place = self._place
-        key = place.repeat, payload.numel(), payload.dtype, id(group)
-        slot = place.slots.get(key)
-        if slot is None:
-            collective, phase, repeat = place.collective, place.phase, place.repeat
-            kind = Unit(name=unit.name, collective=collective, phase=phase, repeat=repeat)
-            slot = self._new_slot(unit, kind, payload, group)
-            if len(self._numbers[kind]) <= MOST_SIZES:
-                place.slots[key] = slot
-        order = self.state.last_index
-        call = UnitCall(slot, self.state.step, ready, self._sink)
-        call.order, call.bare, call.exposed = order, False, None
-        if slot.has_events:
-            call.begin_on_device()
-            if self._waits is not None:
-                self._waits.begins(call, unit, place.collective)
-        slot.last_call = call
-        self._calls.append(call)
-        known = self._before
-        if known and not self._departed:
-            before = known[order].slot if order < len(known) else None
-            if before is not slot:
-                self._depart(slot, order, before)
-        return call
 
     def _depart(self, slot: BucketSlot, order: int, before: BucketSlot | None) -> None:
         self._departed = True
@@ -313,8 +366,10 @@ class ShardedModel:
         return call
 
     def _new_slot(
-        self, info: UnitInfo, unit: Unit, payload: torch.Tensor, group: Any
+        self, place: UnitPlace, key: SlotKey, payload: torch.Tensor, group: Any
     ) -> BucketSlot:
+        info, collective = place.unit, place.collective
+        unit = Unit(name=info.name, collective=collective, phase=place.phase, repeat=place.repeat)
         state, numbers = self.state, self._numbers.setdefault(unit, [])
         if len(numbers) <= MOST_SIZES:
             numbers.append(len(state.slots))
@@ -328,9 +383,9 @@ class ShardedModel:
         )
         if group is not None:
             facts = group_info(group, slot.device_type)
-            slot.collective = Collective(
-                unit.collective, slot.gradient_bytes, slot.torch_dtype, facts
-            )
+            slot.collective = Collective(collective, slot.gradient_bytes, slot.torch_dtype, facts)
+        if len(numbers) <= MOST_SIZES:
+            place.slots[key] = slot
         return slot
 
     def leave(self) -> None:
@@ -362,7 +417,7 @@ class ShardedModel:
             self._waits.forget(self.state)  # what is waited for later is another step's to know
         if self._under_way:
             self.state.ended = self.state.step, self.state.last_index + 1
-            self._before = calls if complete else []
+            self._before = [call.slot for call in calls] if complete else []
         self.state.beside, self._departed = None, False
         self._under_way = self._reduces = self._lacks = False
         if not calls:

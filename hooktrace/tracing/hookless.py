@@ -35,9 +35,9 @@ from ..staging.backward import current_pass, engine_code, waits_later, watch_aft
 from ..staging.calls import NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
 from ..staging.job import new_lock
-from ..staging.ring import Loss
+from ..staging.ring import RECORDING, Loss
 from ..staging.slots import current_node
-from .tracer import RECORDING, Tracer
+from .tracer import Tracer
 
 if TYPE_CHECKING:
     from types import FrameType

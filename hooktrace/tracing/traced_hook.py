@@ -42,10 +42,10 @@ from ..staging.groups import group_of, only_default_group
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from ..staging.hook_checks import compiled_reducer
 from ..staging.job import current_rank
-from ..staging.ring import Loss
+from ..staging.ring import ALARMED, RECORDING, Loss, State
 from ..staging.slots import BucketSlot, LayoutTracker
 from . import hookless
-from .tracer import ALARMED, RECORDING, State, Tracer, default_tracer
+from .tracer import Tracer, default_tracer
 
 logger = logging.getLogger("hooktrace")
 

@@ -10,7 +10,6 @@ What is open at exit is closed then; in a forked child its tracers are closed.
 from __future__ import annotations
 
 import atexit
-import enum
 import logging
 import os
 import threading
@@ -45,7 +44,7 @@ from ..staging.backward import hear_of_finalization, hear_of_scalers
 from ..staging.calls import Clock, clock_anchor
 from ..staging.devices import EventPool
 from ..staging.job import current_rank, describe_run, new_lock
-from ..staging.ring import Ring
+from ..staging.ring import Ring, State
 from ..staging.slots import LayoutTracker, ModelState
 from ..staging.units import ShardedModel, UnitWaits
 from .drain import Drain, Pipeline, RecentRecords
@@ -59,27 +58,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("hooktrace")
 
 R = TypeVar("R")
-
-
-class State(enum.Enum):
-    """The state of a tracer: the one attribute of it that every hook call reads.
-
-    ::
-
-        OFF <--recording = False, True--> RECORDING <--an anomaly, the next hook call--> ALARMED
-                                   any of these --close()--> CLOSED
-    """
-
-    RECORDING = enum.auto()
-    OFF = enum.auto()
-    """Hooks run untraced: it was switched off, or the system gave no thread."""
-    ALARMED = enum.auto()
-    """The next hook call raises ``AnomalyError``, and hooks record again."""
-    CLOSED = enum.auto()
-
-
-RECORDING, ALARMED = State.RECORDING, State.ALARMED
-"""The states that hooks compare with, without the look-up in the class."""
 
 
 class Tracer:

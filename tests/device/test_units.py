@@ -68,8 +68,7 @@ def test_a_captured_stream_has_no_event(monkeypatch: pytest.MonkeyPatch) -> None
         model = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer, waits=waits)
         unit = UnitInfo("block", (("weight", (8, 8)),))
         with device.stream(device.Stream()):
-            assert model.takes(unit, "all_gather")
-            call = model.begin(unit, torch.zeros(4), 0)
+            call = model.begin(model.places_of(unit, "all_gather"), torch.zeros(4))
             assert call is not None
             call.over()
         created = pool.created

@@ -16,7 +16,7 @@ def test_a_clock_that_fails_ends_a_units_call_too() -> None:
     """All of it is one collective, and its step has the call: nobody is given it."""
     recorder: Any = SimpleNamespace(clock=mock.Mock(side_effect=OSError("no time")))
     call = BucketCall(mock.Mock(collective=FakeOperation(4).describe()), 1, 0, recorder)
-    call.is_only()
+    call.bare, call.operation = True, call.slot.collective
     call.over()
     assert not call.in_flight
     assert (call.unknown, call.operation) == ("OSError: no time", None)

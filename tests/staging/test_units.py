@@ -13,6 +13,7 @@ from hooktrace.staging import units
 from hooktrace.staging.backward import queue_callback
 from hooktrace.staging.calls import StepCalls
 from hooktrace.staging.devices import EventPool
+from hooktrace.staging.ring import RECORDING
 from hooktrace.staging.slots import ModelState
 from hooktrace.staging.units import ShardedModel, UnitInfo
 
@@ -26,6 +27,7 @@ class Sink:
         self.pushed: list[Any] = []
         self.push = self.pushed.append
         self.event_pool = EventPool()
+        self.state, self.started = RECORDING, True
         self.now = 0
 
     def clock(self) -> int:
@@ -53,8 +55,7 @@ def model(sink: Sink) -> ShardedModel:
 
 def call(model: ShardedModel, collective: UnitCollective, numel: int = 4) -> None:
     """Make a call as FSDP does."""
-    assert model.takes(UNIT, collective)
-    begun = model.begin(UNIT, torch.zeros(numel), 0)
+    begun = model.begin(model.places_of(UNIT, collective), torch.zeros(numel), ready=0)
     assert begun is not None
     begun.finished()
 
@@ -97,7 +98,7 @@ def test_sizes_that_change_in_each_step_do_not_fill_files(model: ShardedModel, s
     assert len(sink.assignments()) == others + 1
     assert [one.slot.rebuild for one in calls][-1] == others
     assert len(model.state.slots) == others + 1
-    assert sum(len(place.slots) for place in model._places.values()) == others
+    assert len(model.places_of(UNIT, "reduce_scatter").backward.slots) == others
     # A size that has a number keeps it.
     backward(lambda: call(model, "reduce_scatter", 7))
     (again,) = sink.steps()[-1]
@@ -138,6 +139,6 @@ def test_a_pass_that_was_left_keeps_no_step_open(model: ShardedModel, sink: Sink
     with pytest.raises(ZeroDivisionError):
         backward(queues)
     model.forward_begins(1)
-    model.forward_ended(1)
+    model.called = None
     backward(lambda: call(model, "reduce_scatter"))
     assert [len(step) for step in sink.steps()] == [2]

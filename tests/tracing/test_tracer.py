@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from hooktrace import AnomalyError, Tracer, default_tracer
 from hooktrace.ranks import native_calls
 from hooktrace.records import AnomalyRecord
+from hooktrace.staging.ring import State
 from hooktrace.tracing import tracer as module
 from hooktrace.tracing.options import OnAnomaly
-from hooktrace.tracing.tracer import State, open_tracers
+from hooktrace.tracing.tracer import open_tracers
 from tests.exporters.records_sample import make_anomaly
 from tests.fakes import FakeExporter, Job
 
