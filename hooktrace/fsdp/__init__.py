@@ -3,8 +3,8 @@
     fully_shard(model) --trace--> every FSDPModule's all-gather, reduce-scatter, all-reduce
        torch_groups.py   what torch calls private of its groups, and nobody else reads
        torch_waits.py    where a device's computing stream waits for them
-       traced_unit.py    one group, and what is in the place of its collectives while it is traced:
-         comms.py        what FSDP calls there, stamps.py: its calls, replicas.py: over replicas
+       comms.py          what is in the place of a group's collectives while it is traced
+         stamps.py       its calls, replicas.py: over replicas
        hooks.py          reduce-scatters and all-gathers that send less
        probe.py          what they lose, on sampled steps that all ranks agree on (probe_plan.py)
 

@@ -9,6 +9,8 @@ what it takes to issue it, and what its ``wait`` takes.  On a device the collect
 own stream, and so do the events that are recorded here; where the computing stream waits for it is
 seen in ``torch_waits.py``.
 
+ParameterGroup --TracedUnit--> TracedAllGather, TracedReduceScatter, ReplicaReduction --undo--> it
+
 What is recorded changes nothing: buffers come from what FSDP had before (``allocate``).  Gathering
 and reducing say the same around ``inner``, since a frame more takes a microsecond of each call.
 """
@@ -18,16 +20,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from ..records.bucket import UnitCollective
 from ..staging.calls import NOT_YET, BucketCall
+from ..staging.units import UnitWaits
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
+from .replicas import ReplicaReduction
 from .stamps import Stamps
-from .torch_groups import is_own
+from .torch_groups import Comms, ParameterGroup, is_own
+from .torch_waits import unwatch, watched
 
 
 class _StandsFor:
@@ -55,7 +60,7 @@ class _TracedCollective(_StandsFor):
         self._communicate: Callable[..., Any] = inner.__call__
         self._stamps = stamps
         self._model = stamps.model
-        self._clock = stamps.clock
+        self._clock = stamps.tracer.clock
         self._places = stamps.places(collective)
         self._is_known = is_own(inner)
 
@@ -224,7 +229,7 @@ class TracedWork(_StandsFor):
 
     def _now(self) -> int | None:
         try:
-            return self._stamps.clock()
+            return self._stamps.tracer.clock()
         except Exception as error:  # of a clock: what is waited for here is not known
             self._call.lose_stamps(error)
             return None
@@ -250,3 +255,60 @@ class TracedWork(_StandsFor):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+
+PLAIN = "fully_shard"
+"""What records call the hook of a model that has none: torch's own collectives."""
+
+
+class Hooks(NamedTuple):
+    """What takes the place of FSDP's own collectives; ``None``: nothing."""
+
+    reduce_scatter: ScatterHook | None
+    all_gather: GatherHook | None
+
+    @property
+    def name(self) -> str:
+        """What records call them."""
+        return ", ".join(hook.name for hook in self if hook is not None) or PLAIN
+
+
+class TracedUnit:
+    """A parameter group and what it communicates with while it is traced.
+
+    ``scatter``: its reduce-scatter, whose hook may change between steps.
+    """
+
+    def __init__(
+        self, group: ParameterGroup, stamps: Stamps, hooks: Hooks, waits: UnitWaits | None
+    ) -> None:
+        self.group = group
+        self._before = gather, scatter, theirs = group.comms
+        reduction, over = None, None
+        if group.replicas is not None or theirs is not None:
+            reduction = ReplicaReduction(theirs, stamps, group.replicas, group.will_call)
+            over = None if group.replicas is None else reduction.begins
+        self.scatter = TracedReduceScatter(scatter, stamps, over, hooks.reduce_scatter)
+        gather = TracedAllGather(gather, stamps, hooks.all_gather)
+        self.ours = group.comms = Comms(gather, self.scatter, reduction)
+        self._waits = watched(group, waits)
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether the group was traced again, which takes it from here."""
+        now = self.group.comms.all_gather
+        return now is not self.ours.all_gather and isinstance(now, TracedAllGather)
+
+    def undo(self) -> None:
+        """Give the group back what it had, but for what somebody else has set since."""
+        if self._waits is not None:
+            self._waits.undo()
+        now = zip(self.group.comms, self.ours, self._before, strict=True)
+        self.group.comms = Comms(*(before if one is ours else one for one, ours, before in now))
+
+
+def untrace(group: ParameterGroup) -> None:
+    """Give a group back what it had before any tracing."""
+    unwatch(group)
+    traced = (TracedAllGather, TracedReduceScatter, ReplicaReduction)
+    group.comms = Comms(*(one.inner if isinstance(one, traced) else one for one in group.comms))

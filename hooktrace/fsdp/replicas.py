@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..staging.devices import has_events
+from ..staging.ring import RECORDING
 from ..staging.slots import BucketSlot
 from .stamps import Stamps
 from .torch_groups import AllReduceHook
@@ -36,7 +37,7 @@ class ReplicaReduction:
         is_due: Callable[[Any], bool],
     ) -> None:
         self.inner = inner
-        self._stamps = stamps
+        self._stamps, self._model, self._tracer = stamps, stamps.model, stamps.tracer
         self._places = stamps.places("all_reduce")
         self._group = group
         self._is_due = is_due
@@ -52,15 +53,15 @@ class ReplicaReduction:
         self._began, unused = None, self._event
         self._event = None
         if unused is not None:
-            self._stamps.pool.give(device, unused)
-        if not self._stamps.records:
+            self._tracer.event_pool.give(device, unused)
+        if self._tracer.state is not RECORDING:
             return
         try:
             if has_events(device):
-                self._event = self._stamps.pool.record(device)
-            self._began = self._stamps.clock()
+                self._event = self._tracer.event_pool.record(device)
+            self._began = self._tracer.clock()
             if self._slot is not None and self._is_due(self):
-                self._stamps.expect(self._slot, self._began)
+                self._model.expect(self._slot, self._began)
         except Exception:  # of a clock, a device: this all-reduce is not recorded
             self._began = None
 
@@ -75,20 +76,20 @@ class ReplicaReduction:
         (began, self._began), (event, self._event) = (self._began, None), (self._event, None)
         call = None
         if began is None:
-            self._stamps.model.begin(self._places, reduced, missed=True)
+            self._model.begin(self._places, reduced, missed=True)
         else:
-            call = self._stamps.model.begin(self._places, reduced, self._group, began, bare=True)
+            call = self._model.begin(self._places, reduced, self._group, began, bare=True)
         if event is not None:
             if call is not None and call.events:
                 # This stream has the all-reduce before it: it was not ready just now, but then.
                 event, call.events[0] = call.events[0], event
-            self._stamps.pool.give(reduced.device, event)
+            self._tracer.event_pool.give(reduced.device, event)
         if call is not None:
             call.over()
             self._slot = call.slot
 
     def _call_inner(self, inner: AllReduceHook, reduced: torch.Tensor) -> None:
-        call = self._stamps.model.begin(self._places, reduced, None)
+        call = self._model.begin(self._places, reduced, None)
         if call is not None:
             call.staged = False
         try:

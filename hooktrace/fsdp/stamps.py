@@ -5,40 +5,27 @@ comms.py, replicas.py --ShardedModel.begin--> UnitCall --Stamps.run, fail--> its
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from ..records.bucket import UnitCollective
 from ..staging.calls import BucketCall
 from ..staging.driver import run_synchronously
-from ..staging.ring import RECORDING
-from ..staging.slots import BucketSlot
 from ..staging.units import ShardedModel, UnitInfo, UnitPlaces
 from ..tracing.tracer import Tracer
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook
 from .probe import OwnPart, Reference, UnitProbe
 
 
+@dataclass(eq=False, slots=True)
 class Stamps:
     """Stamps the calls of one unit; ``probe``: of its hooks, on sampled steps."""
 
-    def __init__(
-        self,
-        model: ShardedModel,
-        unit: UnitInfo,
-        tracer: Tracer,
-        probe: UnitProbe | None = None,
-    ) -> None:
-        self.model = model
-        self.unit = unit
-        self._tracer = tracer
-        self.probe = probe
-        self.clock = tracer.clock
-        self.pool = tracer.event_pool
-
-    @property
-    def records(self) -> bool:
-        """Whether the tracer records."""
-        return self._tracer.state is RECORDING
+    model: ShardedModel
+    unit: UnitInfo
+    tracer: Tracer
+    probe: UnitProbe | None = None
 
     def places(self, collective: UnitCollective) -> UnitPlaces:
         """Return where in a step the unit has collectives of a kind."""
@@ -77,12 +64,6 @@ class Stamps:
                 call.release()
                 if call.events is None and call.released is not None:
                     call.exposed = call.released - call.ready
-
-    def expect(self, slot: BucketSlot, ready: int) -> None:
-        """Have it known that FSDP is in a collective of its own, as in the last one of a slot."""
-        call = self.model.expect(slot, ready)
-        if slot.collective is not None:
-            call.issued(slot.collective)
 
     def fail(self, call: BucketCall | None, stage: str, error: BaseException) -> None:
         """Take note that a collective raised: the step ends here, for whatever caught it."""

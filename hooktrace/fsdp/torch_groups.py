@@ -49,18 +49,18 @@ class ParameterGroup:
     """One of torch's parameter groups, which it communicates together."""
 
     def __init__(self, group: Any, unit: UnitInfo) -> None:
-        self._group = self.of_torch = group
+        self.of_torch = group
         self.unit = unit
 
     @property
     def comms(self) -> Comms:
         """What it communicates with."""
-        group = self._group
+        group = self.of_torch
         return Comms(group._all_gather_comm, group._reduce_scatter_comm, group._all_reduce_hook)
 
     @comms.setter
     def comms(self, comms: Comms) -> None:
-        group = self._group
+        group = self.of_torch
         group._all_gather_comm, group._reduce_scatter_comm, group._all_reduce_hook = comms
 
     def will_call(self, hook: AllReduceHook) -> bool:
@@ -68,14 +68,14 @@ class ParameterGroup:
 
         ``set_requires_all_reduce(False)`` keeps them, and another hook may have been set.
         """
-        return bool(getattr(self._group, "all_reduce_grads", False)) and (
-            self._group._all_reduce_hook is hook
+        return bool(getattr(self.of_torch, "all_reduce_grads", False)) and (
+            self.of_torch._all_reduce_hook is hook
         )
 
     @property
     def reduces(self) -> bool:
         """Whether the next backward pass reduces its gradients (set_requires_gradient_sync)."""
-        return bool(getattr(self._group, "reduce_grads", True))
+        return bool(getattr(self.of_torch, "reduce_grads", True))
 
     @property
     def shares(self) -> list[Share]:
@@ -88,18 +88,18 @@ class ParameterGroup:
                 one.padded_sharded_param_size.numel(),
                 one.sharded_param.requires_grad,
             )
-            for name, one in zip(names, self._group.fsdp_params, strict=True)
+            for name, one in zip(names, self.of_torch.fsdp_params, strict=True)
         ]
 
     @property
     def replicas(self) -> Any:
         """The process group that its gradients are all-reduced over; ``None`` without replicas."""
-        return getattr(self._group.mesh_info, "replicate_process_group", None)
+        return getattr(self.of_torch.mesh_info, "replicate_process_group", None)
 
     @property
     def ranks(self) -> int:
         """The number of ranks that its parameters are sharded over."""
-        return int(getattr(self._group.mesh_info, "shard_mesh_size", 1))
+        return int(getattr(self.of_torch.mesh_info, "shard_mesh_size", 1))
 
 
 FINALISES_BY_HAND = hasattr(FSDPModule, "finalize_backward")

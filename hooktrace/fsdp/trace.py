@@ -23,7 +23,7 @@ from ..staging.slots import ModelState
 from ..staging.units import ShardedModel
 from ..tracing.trace import sharding_of, unwrapped
 from ..tracing.tracer import Tracer, default_tracer
-from .comms import TracedAllGather
+from .comms import Hooks, TracedAllGather, TracedUnit, untrace
 from .finalization import hear_of_finalization
 from .hooks import GatherHook, ScatterHook
 from .probe import UnitProbe
@@ -37,7 +37,6 @@ from .torch_groups import (
     waits_for_script,
 )
 from .torch_waits import can_watch, watched_ends
-from .traced_unit import Hooks, TracedUnit, untrace
 
 logger = logging.getLogger("hooktrace")
 

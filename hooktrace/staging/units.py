@@ -358,12 +358,13 @@ class ShardedModel:
         if slot.unit is not None and was != slot.unit:
             self.state.departure = Departure(self.state.step, order, slot.unit, was)
 
-    def expect(self, slot: BucketSlot, ready: int) -> BucketCall:
-        """Return what stands for a collective while FSDP is in it, which is recorded afterwards."""
+    def expect(self, slot: BucketSlot, ready: int) -> None:
+        """Have it known that FSDP is in a collective of its own, as in the last one of a slot."""
         call = BucketCall(slot, self.state.step, ready, self._sink)
         call.order = self.state.last_index + 1
         self.state.beside = call
-        return call
+        if slot.collective is not None:
+            call.issued(slot.collective)
 
     def _new_slot(
         self, place: UnitPlace, key: SlotKey, payload: torch.Tensor, group: Any
