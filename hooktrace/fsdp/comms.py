@@ -32,7 +32,7 @@ from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
 from .replicas import ReplicaReduction
 from .stamps import Stamps
 from .torch_groups import Comms, ParameterGroup, is_own
-from .torch_waits import unwatch, watched
+from .torch_waits import watched
 
 
 class _StandsFor:
@@ -309,6 +309,5 @@ class TracedUnit:
 
 def untrace(group: ParameterGroup) -> None:
     """Give a group back what it had before any tracing."""
-    unwatch(group)
     traced = (TracedAllGather, TracedReduceScatter, ReplicaReduction)
     group.comms = Comms(*(one.inner if isinstance(one, traced) else one for one in group.comms))

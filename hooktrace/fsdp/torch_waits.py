@@ -101,6 +101,9 @@ class _Watch:
             return None
 
     def _before(self, owner: Any, name: str, tell: Callable[[], None]) -> None:
+        other = getattr(vars(owner).get(name), "watch", None)
+        if other is not None:  # of a trace before
+            other.undo()
         theirs, method = vars(owner).get(name), getattr(owner, name)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -186,9 +189,6 @@ class WatchedEnds(_Watch):
     def __init__(self, states: Iterable[Any], waits: UnitWaits) -> None:
         super().__init__(waits)
         for state in states:
-            before = getattr(vars(state).get(_END), "watch", None)
-            if isinstance(before, WatchedEnds):
-                before.undo()
             if hasattr(state, _END):  # else nobody knows what is exposed of the last reductions
                 self._before(state, _END, partial(self._ends, state))
 
@@ -199,14 +199,6 @@ class WatchedEnds(_Watch):
 def watched_ends(states: Iterable[Any], waits: UnitWaits | None) -> WatchedEnds | None:
     """Return what watches the ends of a model's backward passes; ``None`` where groups do so."""
     return None if waits is None or not _STATES_END else WatchedEnds(states, waits)
-
-
-def unwatch(group: ParameterGroup) -> None:
-    """Give a group its own methods back, whoever watches it."""
-    for name in _METHODS:
-        watch = getattr(vars(group.of_torch).get(name), "watch", None)
-        if isinstance(watch, WatchedWaits):
-            watch.undo()
 
 
 class _Retained(list[Any]):
