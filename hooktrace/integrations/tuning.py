@@ -163,7 +163,7 @@ class Turns:
         self._peaks: dict[str, int] = {}
         self._seen = {
             "rank": dist.get_rank(), "ranks": dist.get_world_size(), "sizes": sizes, "cap": None,
-            "limits": [], "hook": None, "refused": {}, "last": asked.is_last,
+            "hook": None, "refused": {}, "last": asked.is_last,
             "turns": self._turns, "times": self._times, "peaks": self._peaks,
             **said,
         }  # fmt: skip
@@ -276,12 +276,9 @@ def _made(ddp: DistributedDataParallel) -> None:
             "torch._dynamo.config.optimize_ddp = True"
         )
     name = type(ddp.module).__name__
-    listed = [size / 2**20 for size in getattr(ddp, "bucket_bytes_cap_list", ())]  # torch 2.15
-    cap = None if listed else round(ddp.bucket_bytes_cap / 2**20, 3)
-    # Without bucket_cap_mb the first bucket has a limit of its own.
-    first = [1.0] if getattr(ddp, "bucket_bytes_cap_default", False) else []
-    limits = listed or [*first, cap]
-    said = {"number": Turns.made, "kind": "DDP", "model": name, "cap": cap, "limits": limits}
+    is_listed = getattr(ddp, "bucket_bytes_cap_list", None)  # torch 2.15
+    cap = None if is_listed else round(ddp.bucket_bytes_cap / 2**20, 3)
+    said = {"number": Turns.made, "kind": "DDP", "model": name, "cap": cap}
     ddp.register_forward_pre_hook(_begin_step, prepend=True)
     if asked.model is None:
         _turns[ddp] = Turns(ddp, asked, said)

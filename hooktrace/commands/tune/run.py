@@ -89,34 +89,26 @@ def _check(hooks: Sequence[str], known: Sequence[str], where: str = "") -> None:
             raise UsageError(f"{one} is no hook{where}; choose from {', '.join(known)}")
 
 
-def buckets_of(sizes: Sequence[int], limits: Sequence[float]) -> list[int]:
-    """Return the bytes of the buckets that DDP makes of parameters; limits in MB, one a bucket.
-
-    The last is that of all further buckets.
-    """
-    buckets, full = list[int](), True
+def buckets_of(sizes: Sequence[int], cap: float) -> list[int]:
+    """Return the bytes of the buckets that DDP makes of parameters; ``cap`` in MB."""
+    buckets = [0]
     for size in reversed(sizes):
-        buckets += [0] * full
+        if buckets[-1] >= cap * 2**20:
+            buckets.append(0)
         buckets[-1] += size
-        full = buckets[-1] >= limits[min(len(buckets), len(limits)) - 1] * 2**20
     return buckets
 
 
-def caps_of(
-    sizes: Sequence[int], own: float | None, own_limits: Sequence[float], asked: Sequence[float]
-) -> list[float]:
+def caps_of(sizes: Sequence[int], own: float | None) -> list[float]:
     """Return the limits to try for parameters of so many bytes, the largest first.
 
-    Only what cuts the gradients in another way: if asked for, or if the buckets are not too many.
-    ``own``: the job's limit, ``None`` where it gave a list of them.  ``own_limits``: by which it
-    makes buckets, none of a sharded model, for which none makes another bucket.
+    Each cuts the gradients in another way, and none in very many buckets.  ``own``: the job's
+    limit, ``None`` where it gave a list of them.
     """
-    if not own_limits:
-        return []
-    tried, found = [buckets_of(sizes, own_limits)], list[float]()
-    for cap in sorted({*(asked or CAPS)} - {own}):
-        buckets = buckets_of(sizes, [cap])
-        if buckets not in tried and (asked or len(buckets) <= MOST_BUCKETS):
+    tried, found = [[] if own is None else buckets_of(sizes, own)], list[float]()
+    for cap in CAPS:
+        buckets = buckets_of(sizes, cap)
+        if buckets not in tried and len(buckets) <= MOST_BUCKETS:
             tried.append(buckets)
             found.insert(0, cap)
     return found
@@ -164,15 +156,12 @@ class Tuning:
         turns = self.turned[0].turns
         slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
         best = sorted(turns.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
-        others = caps_of(start.said["sizes"], own, start.said["limits"], self.caps)
-        if self.caps and not start.said["limits"]:
+        others = list[float]()
+        if kind == "DDP":
+            asked = sorted({*self.caps} - {own}, reverse=True)
+            others = asked if self.caps else caps_of(start.said["sizes"], own)
+        elif self.caps:
             self.notes.append("--caps had no effect: a sharded model has no bucket_cap_mb.")
-        else:
-            self.notes += (
-                f"bucket_cap_mb={cap:g} was not tried: it makes the same buckets as another."
-                for cap in self.caps
-                if cap not in (*others, own)
-            )
         for done, cap in enumerate(others):
             # As long as what comes after it: the fastest once more, and the job as it is.
             seconds = self._left() / (len(others) - done + 2)
