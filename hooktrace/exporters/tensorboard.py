@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..records import AnomalyRecord, AssignmentRecord, Batch, HangRecord, RunInfo, SkewRecord
+from ..records import AnomalyRecord, AssignmentRecord, Batch, RunInfo, SkewRecord
 from ..records.errors import check_counts
 from .append_file import writable_directory
 from .base import needing
@@ -31,8 +31,7 @@ class TensorBoardExporter:
     every ``scalar_every``-th step (about 400 bytes each), of errors and delays on checked steps;
     histograms of the durations of buckets and stages, once every ``histogram_every`` steps over all
     buckets since the last one, and for the rest when the exporter is closed; tables of the layout,
-    once a rebuild, and of the latest anomalies and hangs.  ``hooktrace/records_lost.*`` says
-    what was lost.
+    once a rebuild, and of the latest anomalies.  ``hooktrace/records_lost.*`` says what was lost.
 
     A long run is thinned out: after 2,000 points every second one is written, after 4,000 every
     fourth, and so on, and of histograms the same.
@@ -81,7 +80,6 @@ class TensorBoardExporter:
             if model := self._model(file, batch.run, step.model):
                 model.step(step, buckets, self._scalar_every, self._histogram_every)
         self._records(file, batch, AnomalyRecord, ModelSeries.anomaly)
-        self._records(file, batch, HangRecord, ModelSeries.write_hang)
         for model in self._models.values():
             model.write_anomalies()
         self._write_losses(file, batch)
@@ -144,11 +142,10 @@ class TensorBoardExporter:
 
 
 def _steps_of(batch: Batch) -> list[int]:
-    """Return the steps that a batch's records are of; a hang and a notice may be of none."""
+    """Return the steps that a batch's records are of; a notice may be of none."""
     return [
         *(step.step for step, _ in batch.steps),
         *(layout.step for layout in batch.of(AssignmentRecord)),
         *(skew.step for skew in batch.of(SkewRecord)),
         *(anomaly.step for anomaly in batch.of(AnomalyRecord) if anomaly.bucket >= 0),
-        *(hang.step for hang in batch.of(HangRecord) if hang.bucket >= 0),
     ]

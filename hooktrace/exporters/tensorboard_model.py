@@ -16,14 +16,13 @@ from ..records import (
     AnomalyRecord,
     AssignmentRecord,
     BucketRecord,
-    HangRecord,
     RunInfo,
     SkewRecord,
     StepRecord,
     metrics,
 )
 from .model_labels import First
-from .tensorboard_tables import anomaly_table, assignment_table, hang_table
+from .tensorboard_tables import anomaly_table, assignment_table
 from .tensorboard_tags import exposed_tag, group_of, tag_of, unit_tag
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ MAX_WAITING = 4096
 """Delays whose steps have not come."""
 MAX_ANOMALIES = 50
 """Anomalies in a text; the total stands above them."""
-MAX_HANGS = 20
-"""Records of hangs in a text, two of one that went on."""
 FULL = 1000
 """TensorBoard shows as many points of a tag; twice as many are written before any is left out."""
 
@@ -68,7 +65,6 @@ class ModelSeries:
         self._anomaly_count = 0
         self._anomalies_written = 0
         self._anomaly_step = 0
-        self._hangs: deque[HangRecord] = deque(maxlen=MAX_HANGS)
 
     def step(
         self,
@@ -216,9 +212,3 @@ class ModelSeries:
             step, wall_ns, self._tag("anomalies"), anomaly_table(self._anomalies, count)
         )
         self._file.scalars(step, wall_ns, [(self._tag("anomalies_total"), count)])
-
-    def write_hang(self, hang: HangRecord) -> None:
-        """Write the table of hangs with one more line."""
-        self._hangs.append(hang)
-        wall_ns = hang.since_wall_ns + (hang.ended_after_ns or 0)
-        self._file.text(hang.step, wall_ns, self._tag("hangs"), hang_table(self._hangs))

@@ -1,6 +1,6 @@
 """TensorBoard's texts: tables in Markdown in which no name becomes markup.
 
-AssignmentRecord, AnomalyRecord, HangRecord --..._table--> text
+AssignmentRecord, AnomalyRecord --..._table--> text
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..records import AnomalyRecord, AssignmentRecord, BucketLayout, HangRecord
-from ..records.units import listed
+from ..records import AnomalyRecord, AssignmentRecord, BucketLayout
 
 MAX_ROWS = 200
 """Buckets in a layout table."""
@@ -89,16 +88,4 @@ def anomaly_table(anomalies: Sequence[AnomalyRecord], total: int) -> str:
     ]
     return f"**{total} anomalies**, the latest {len(rows)} first\n\n" + _table(
         "step | rebuild | bucket | stage | kind | message", rows
-    )
-
-
-def hang_table(hangs: Sequence[HangRecord]) -> str:
-    """Return the latest records of hangs, the last one first."""
-    rows = [
-        f"{h.step} | {h.bucket} | {_escape(h.kind)} | {listed(h.waiting)} | {listed(h.ranks)}"
-        f" | {'yes' if h.ended_after_ns is not None else 'no'} | {_escape(h.message)}"
-        for h in reversed(hangs)
-    ]
-    return f"**Hangs**, the latest {len(rows)} first\n\n" + _table(
-        "step | bucket | kind | ranks that wait | for rank | over | message", rows
     )

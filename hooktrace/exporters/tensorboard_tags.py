@@ -12,7 +12,7 @@ from ..records import Unit, metrics
 
 FIRST = ("exposed_ms", "overlap_ratio", "step_period_ms")
 
-_TEXTS = ("assignment", "anomalies", "hangs")
+_TEXTS = ("assignment", "anomalies")
 
 MEANINGS = (
     ("exposed_ms", metrics.EXPOSED.help),
