@@ -61,7 +61,7 @@ class _TracedCollective(_StandsFor):
         self._stamps = stamps
         self._model = stamps.model
         self._clock = stamps.tracer.clock
-        self._places = stamps.places(collective)
+        self._places = stamps.model.places_of(stamps.unit, collective)
         self._is_known = is_own(inner)
 
 

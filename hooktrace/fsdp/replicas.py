@@ -38,7 +38,7 @@ class ReplicaReduction:
     ) -> None:
         self.inner = inner
         self._stamps, self._model, self._tracer = stamps, stamps.model, stamps.tracer
-        self._places = stamps.places("all_reduce")
+        self._places = stamps.model.places_of(stamps.unit, "all_reduce")
         self._group = group
         self._is_due = is_due
         self._slot: BucketSlot | None = None

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ..records.bucket import UnitCollective
 from ..staging.calls import BucketCall
 from ..staging.driver import run_synchronously
-from ..staging.units import ShardedModel, UnitInfo, UnitPlaces
+from ..staging.units import ShardedModel, UnitInfo
 from ..tracing.tracer import Tracer
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook
 from .probe import OwnPart, Reference, UnitProbe
@@ -26,10 +25,6 @@ class Stamps:
     unit: UnitInfo
     tracer: Tracer
     probe: UnitProbe | None = None
-
-    def places(self, collective: UnitCollective) -> UnitPlaces:
-        """Return where in a step the unit has collectives of a kind."""
-        return self.model.places_of(self.unit, collective)
 
     def run(
         self,

@@ -65,7 +65,16 @@ def trace(
     sharded by ``fully_shard``, ``RuntimeError`` for a version of torch that keeps parameter groups
     elsewhere, ``ValueError`` for a hook with error feedback that serves another model.
     """
-    _refuse_others(model)
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"cannot trace a {type(model).__name__}; pass the module that fully_shard was called "
+            "for"
+        )
+    if sharding_of(model) == "FSDP1":
+        raise TypeError(
+            "FSDP1 (FullyShardedDataParallel) shows its collectives to nobody: its communication "
+            "hook sees the root's gradients only; shard the model with fully_shard to trace it"
+        )
     groups = list(groups_of(unwrapped(model)))
     if not groups:
         raise TypeError(
@@ -81,19 +90,6 @@ def trace(
 def is_traced(model: nn.Module) -> bool:
     """Return whether a unit of a model is traced.  Raises ``RuntimeError`` as ``trace`` does."""
     return any(isinstance(group.comms.all_gather, TracedAllGather) for group in groups_of(model))
-
-
-def _refuse_others(model: nn.Module) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"cannot trace a {type(model).__name__}; pass the module that fully_shard was called "
-            "for"
-        )
-    if sharding_of(model) == "FSDP1":
-        raise TypeError(
-            "FSDP1 (FullyShardedDataParallel) shows its collectives to nobody: its communication "
-            "hook sees the root's gradients only; shard the model with fully_shard to trace it"
-        )
 
 
 class TracedModel:
@@ -120,7 +116,7 @@ class TracedModel:
         self.name = tracer.models.name(name)
         state = ModelState(self.name, hooks.name, {}, current_rank(), tracer.first_step)
         waits = tracer.unit_waits if can_watch(groups, self.name) else None
-        parts = weakref.WeakSet(sharded_modules(model))
+        parts = sharded_modules(model)
         states = states_of(parts)
         by_hand = partial(waits_for_script, states)
         self._steps = ShardedModel(
@@ -133,15 +129,17 @@ class TracedModel:
             known = hooks.name, [group.unit for group in groups]
             self._plan = ProbePlan(state, key_of("units", known), tracer)
             state.sampling = StepSampler([self._plan])
-        self._units = [
-            TracedUnit(group, self._stamps(number, len(groups), group, tracer), hooks, waits)
-            for number, group in enumerate(groups)
-        ]
+        self._units = []
+        for number, group in enumerate(groups):
+            plan = self._plan
+            probe = None if plan is None else UnitProbe(plan, number, len(groups), group)
+            stamps = Stamps(self._steps, group.unit, tracer, probe)
+            self._units.append(TracedUnit(group, stamps, hooks, waits))
         self._ours = [(unit.group, unit.ours) for unit in self._units]
         self._ends = watched_ends(states, waits)
         self._misses = False
         self._watching = _Forward(self._steps)
-        self._watching.watch(model, *sharded_modules(model))
+        self._watching.watch(model, *parts)
         self._say_what_is_not_called(groups, hooks)
 
     def in_forward(self, model: nn.Module) -> None:
@@ -169,10 +167,6 @@ class TracedModel:
         for unit in self._units:
             unit.undo()
         self._units, self._ours = [], []
-
-    def _stamps(self, number: int, count: int, group: ParameterGroup, tracer: Tracer) -> Stamps:
-        probe = None if self._plan is None else UnitProbe(self._plan, number, count, group)
-        return Stamps(self._steps, group.unit, tracer, probe)
 
     def _is_whole(self) -> bool:
         """Return whether all units are recorded still; of the first one that is not it is said."""
