@@ -38,6 +38,7 @@ HOMES = {
     "_register_backend": "staging/groups.py",
     "_register_builtin_comm_hook": "integrations/models.py",
     "_register_comm_hook": "integrations/models.py",
+    "_resolve_group": "testing/check/wire.py",
     "_resolve_process_group": "ranks/hang/collectives.py",
     "_training_state": "fsdp/torch_waits.py",
     "_wait_for_post_backward": "fsdp/torch_waits.py",

@@ -127,6 +127,11 @@ def _parts(run: list[int]) -> list[tuple[str, int]]:
     return [(str(number), 1) for number in run]
 
 
+def counted(count: int, noun: str) -> str:
+    """Return ``1 rank`` or ``1,024 ranks``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def ordinal(number: int) -> str:
     """Return a place in a row: "1st", "12th".
 

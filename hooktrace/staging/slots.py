@@ -215,7 +215,7 @@ class ModelState:
     ended: tuple[int, int] = field(init=False)
     """The last step that has ended, and how many collectives it had."""
     beside: BucketCall | None = None  # is under way, and recorded when it is over
-    departure: Departure | None = None  # the last other collective than the step before had
+    departure: Departure | None = None  # the first other one of the last step that had any
 
     def __post_init__(self) -> None:
         self.step = self.first_step - 1

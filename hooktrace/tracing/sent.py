@@ -31,14 +31,8 @@ class SentInStep(NamedTuple):
     why: str | None = None
 
 
-_OLDER = (
-    "this torch does not tell what a plain hook sends; torch 2.14 and newer do, and the hooks of "
-    "hooktrace.hooks say it on every torch"
-)
-_INSIDE = (
-    "what a plain hook sends inside another hook, or of a sparse tensor, is not seen; give the "
-    "outer hook one of hooktrace.hooks"
-)
+_OLDER = "torch before 2.14 does not tell"  # short: it is in each step
+_INSIDE = "a plain hook inside another, or what has no size, does not tell"
 _UNSEEN = (
     "torch's process groups tell of no collective of the hook: it sends nothing, or by other ways"
 )
@@ -47,7 +41,7 @@ _UNSEEN = (
 def sent_in_step(calls: Sequence[BucketCall]) -> SentInStep:
     """Return what each call of a step sent, and all of them, where their stages do not say it."""
     nothing: list[Sent] = [None] * len(calls)
-    unseen = [call for call in calls if not call.staged]
+    unseen = [call for call in calls if not call.staged and call.unknown is None]
     if not unseen or calls[0].slot.unit is not None:
         return SentInStep(nothing, None)
     if not all(isinstance(call, PlainRun) for call in unseen):

@@ -21,13 +21,9 @@ class Sink:
         self.clock = fake_clock()
         self.pushed: list[Any] = []
         self.push = self.pushed.append
-        self.woken = 0
 
     def clock_offset(self, host_ns: int) -> tuple[int, int]:
         return 100, 7
-
-    def wake(self) -> None:
-        self.woken += 1
 
 
 def bucket_of(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> FakeBucket:

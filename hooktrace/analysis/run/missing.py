@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...records.units import named_ranks, ordinal
+from ...records.units import counted, named_ranks, ordinal
 from .columns import RankTrack
 from .run import Run
 
@@ -65,7 +65,8 @@ def _of_rank(track: RankTrack) -> Iterator[str]:
     reasons = {model: why for (model, why), _ in reversed(track.unknown_bytes.most_common())}
     for model, why in reasons.items():
         count = track.unknown_bytes[model, why]
-        steps = "" if count == track.is_of(track.steps, model).sum() else f", in {count} steps"
+        of_all = count == track.is_of(track.steps, model).sum()
+        steps = "" if of_all else f", in {counted(count, 'step')}"
         yield f"what {model} sends is not known{steps}: {why}"
     if not records.closed:
         yield "the file has no end: the process was killed, or it still runs"

@@ -28,11 +28,6 @@ Row = dict[str, Any]
 as far as a click needs them; or a ``note`` alone."""
 
 
-def counted(count: int, noun: str) -> str:
-    """Return ``1 rank`` or ``1,024 ranks``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def summary(scene: Scene) -> dict[str, Any]:
     """Return the lists, who is late, and what ranks usually have exposed."""
     return {

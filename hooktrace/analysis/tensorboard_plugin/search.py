@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from ...records import AssignmentRecord
+from ...records.units import counted
 from ..run.scene import Scene
 from .bucket_detail import shape_text
-from .run_summary import counted, wrong_of
+from .run_summary import wrong_of
 
 MAX_RESULTS = 40
 _MAX_TEXT = 200

@@ -28,8 +28,8 @@ from .commands import QUESTION, Command, CommandResult
 
 _CONNECT_S = 5.0
 _ENDED = (
-    "rank 0, or who has its port by now, ended the connection: a wrong token, or the job ends; "
-    "take the address and the token from the file that this job wrote"
+    "there is no connection to rank 0: it refused the token, the job ends, or another process has "
+    "its port; take the address and the token from the file that this job wrote"
 )
 
 

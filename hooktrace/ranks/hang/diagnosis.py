@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...records.hang import hang_kind
-from ...records.units import named_ranks, ordinal
+from ...records.units import counted, named_ranks, ordinal
 from ..channel.messages import Silent, State
 from .collectives import outnumbered
 from .messages import EXCUSES, CallInFlight, Hang, Placed, RankStatus
-from .sentences import counted, grouped, have
+from .sentences import grouped, have
 from .snapshot import Place, Rank, Round, Snapshot, snapshot
 
 _MOST_TOLD = 4
@@ -166,26 +166,29 @@ def in_torchs_collective(rank: Rank, snapshot: Snapshot) -> str:
 
 def in_other_model(rank: Rank, snapshot: Snapshot) -> str:
     """The rank waits in a call of another model."""
-    call = _other_call(rank, snapshot)
-    return "" if call is None else f"waits in {call.name} of step {call.step} of {call.model}"
+    others = _other_calls(rank, snapshot)
+    return _waits_in(others[0]) if others else ""
 
 
 def crossed(rank: Rank, snapshot: Snapshot) -> str:
     """The rank waits in a call of another model, which those who wait for it have not come to."""
-    call = _other_call(rank, snapshot)
-    if call is None:
-        return ""
-    places = {one.number: one.now.position(call.model) for one in snapshot.waiting}
-    lacking = [who for who, at in places.items() if at is None or at < call.position]
-    more = f", which {named_ranks(lacking)} {have(lacking)} not come to"
-    return in_other_model(rank, snapshot) + more if lacking else ""
+    for call in _other_calls(rank, snapshot):
+        places = {one.number: one.now.position(call.model) for one in snapshot.waiting}
+        lacking = [who for who, at in places.items() if at is None or at < call.position]
+        if lacking:
+            return f"{_waits_in(call)}, which {named_ranks(lacking)} {have(lacking)} not come to"
+    return ""
 
 
-def _other_call(rank: Rank, snapshot: Snapshot) -> CallInFlight | None:
+def _other_calls(rank: Rank, snapshot: Snapshot) -> list[CallInFlight]:
     others = [one for one in rank.now.in_flight if one.model != snapshot.front.model]
     if not snapshot.calls or not others:
-        return None
-    return others[0] if others[0].unit or "backward" in rank.now.main.doing else None
+        return []
+    return others if others[0].unit or "backward" in rank.now.main.doing else []
+
+
+def _waits_in(call: CallInFlight) -> str:
+    return f"waits in {call.name} of step {call.step} of {call.model}"
 
 
 def _place(rank: Rank, snapshot: Snapshot) -> str:

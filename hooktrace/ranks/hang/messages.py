@@ -129,13 +129,17 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Whether it does what may take long."""
         return self.paused or not EXCUSES.keys().isdisjoint(self.main.doing)
 
-    @property
-    def stands_in(self) -> tuple[str, PendingCollective] | None:
-        """Where its training thread is in a collective outside of hooks, and the oldest pending."""
-        pending = () if self.collectives is None else self.collectives.pending
-        if not self.main.collective or self.in_flight or not pending:
+    def stands_in(self, before: RankStatus) -> tuple[str, PendingCollective] | None:
+        """Return where its training thread stands in a collective outside of hooks, and in which.
+
+        In one that it stood in ``before``, too: other threads may have younger ones under way.
+        """
+        if not self.main.collective or self.in_flight or self.main.where != before.main.where:
             return None
-        return self.main.where, min(pending, key=lambda one: one.number)
+        looks = self.collectives, before.collectives
+        now, did = (() if look is None else look.pending for look in looks)
+        same = min((one for one in now if one in did), key=lambda one: one.number, default=None)
+        return None if same is None else (self.main.where, same)
 
     @property
     def in_flight(self) -> list[CallInFlight]:

@@ -29,8 +29,3 @@ def parties(of: Mapping[str, Sequence[int]]) -> str:
 def have(ranks: Sequence[int]) -> str:
     """Return the verb that follows some ranks."""
     return "has" if len(ranks) == 1 else "have"
-
-
-def counted(number: int | str, what: str) -> str:
-    """Return "1 bucket", "2 buckets"."""
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -195,7 +195,7 @@ def _around_collective(first: Round, last: Round) -> Snapshot | None:
     still = {
         rank: stands
         for rank, now in answered.items()
-        if (stands := now.stands_in) is not None and stands == before[rank].stands_in
+        if (stands := now.stands_in(before[rank])) is not None
     }
     comparison = compare({rank: now.collectives for rank, now in answered.items()}, still)
     late = comparison.ranks if comparison.verdict == "not_issued" else ()

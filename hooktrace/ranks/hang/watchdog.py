@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ...staging.calls import BucketCall
 from .look import last_calls, oldest_call, position_of
 from .messages import RankStatus, Suspicion
+from .snapshot import NOTHING
 
 if TYPE_CHECKING:
     from ...tracing.process_channel import TracerHangs
@@ -51,6 +52,7 @@ class Watchdog:
         self._said_ns = 0
         self._call: BucketCall | None = None
         """The one that was suspected last: it has what it raised."""
+        self._before = NOTHING
         self._stands: tuple[object, int] = None, 0
         """In which collective outside of hooks the training thread stands, and since when."""
 
@@ -93,9 +95,10 @@ class Watchdog:
         models = self._watched.model_states()
         newest = max((call.ready for model in models for call in last_calls(model)), default=0)
         if not newest or now - newest <= self._least_ns:
-            self._stands = None, now
+            self._before, self._stands = NOTHING, (None, now)
             return None
-        stands = self._portrait().stands_in
+        before, self._before = self._before, self._portrait()
+        stands = self._before.stands_in(before)
         if stands != self._stands[0]:
             self._stands = stands, now
         if stands is None or now - self._stands[1] <= self._least_ns:

@@ -49,8 +49,9 @@ class RankSteps:
         suffix: str = "",
     ) -> None:
         self.push = push
-        self.hangs: Bounded[int, str] = Bounded(_HANGS)
-        """The last ones by their numbers, in words; of one that is over what was said last."""
+        self._said: Bounded[int, str] = Bounded(_HANGS)
+        self.hangs: tuple[str, ...] = ()
+        """The last ones in words, of one that is over what was said last; the channel reads it."""
         self._gatherer = gatherer
         self._suffix = suffix
         self._every = told_every(world_size)
@@ -80,7 +81,8 @@ class RankSteps:
                 unit = self._units.of(anomaly.model).get(anomaly.bucket, "")
                 self._lines.of(anomaly.model + self._suffix).saw(anomaly, unit)
         for hang in batch.of(HangRecord):
-            self.hangs[hang.hang] = hang.message
+            self._said[hang.hang] = hang.message
+            self.hangs = tuple(self._said.values())
         lines = [
             replace(known.line, rank=rank, host=host, model=model)
             for model, known in self._lines.items()

@@ -66,7 +66,7 @@ class JobView:
     async def look(self, model: bytes) -> bytes:
         """Return a ``JobSnapshot`` as msgpack, of a model by its name, or of the last one."""
         # Each tracer of the process hears of the same ones.
-        hangs = dict.fromkeys(hang for part in self._parts for hang in list(part.hangs.values()))
+        hangs = dict.fromkeys(hang for part in self._parts for hang in part.hangs)
         return encode(self._job.snapshot(model.decode(errors="replace"), tuple(hangs)))
 
     def _take(self, rank: int, payload: bytes) -> bool:

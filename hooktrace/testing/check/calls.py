@@ -27,12 +27,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ...fsdp.hooks import Gathering, Reduction, ScatterHook
-from ...records import Transfer
 from ...staging.driver import run_synchronously
 from ...tracing.trace import instrument
 from .gradients import MANY, Shapes, Who, lengths_of_shapes
 from .runs import Run
-from .wire import listening
+from .wire import Heard, listening
 
 if TYPE_CHECKING:
     from .rank import Context
@@ -89,12 +88,12 @@ class DdpCall:
         size, lengths = self._context.size, lengths_of_shapes(self._shapes)
         return Run(self, who, self._shapes, lengths, size, float(size), self._dtype)
 
-    def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[Transfer]]:
+    def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Heard]:
         """Train one step; return its gradients, all ranks' own ones, and what this rank sent."""
         self.ddp.zero_grad()
         parts = rows[dist.get_rank()].split(lengths_of_shapes(self._shapes))
         loss = self.ddp([part if self._uses_all or part.any() else None for part in parts])
-        sent: list[Transfer] = []
+        sent: Heard = []
         with listening(sent):
             loss.backward()
         found = [
@@ -114,8 +113,9 @@ def sharded_run(context: Context, part: int, divisor: float, who: Who, dtype: to
     more = f", parts of {part}"
     unit = f"{who}{more}"
 
-    def call(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[Transfer]]:
-        own, sent = rows[rank].clone(), list[Transfer]()
+    def call(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Heard]:
+        own = rows[rank].clone()
+        sent: Heard = []
         asked: Reduction | Gathering
         if isinstance(hook, ScatterHook):
             given, result = rows.view(ranks, ranks, part)[:, rank], own.new_empty(part)

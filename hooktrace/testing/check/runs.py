@@ -14,17 +14,16 @@ divisor), and d what earlier steps still owe (the sum of all a - r so far):
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 
-from ...records import Transfer
 from .gradients import Shapes, Who, gradients, lengths_of_shapes
-from .wire import WireFormat, format_of
+from .wire import Heard, WireFormat, format_of
 
-Call = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, Sequence[Transfer]]]
+Call = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, Heard]]
 """A hook: of all ranks' gradients, (ranks, their numel), returns this rank's result, (numel,), what
 each rank gave for it, (ranks, numel), and what this rank was seen to send."""
 
@@ -57,7 +56,7 @@ class Step:
     average: torch.Tensor
     owed: torch.Tensor
     size: float
-    sent: Sequence[Transfer]
+    sent: Heard
 
     @cached_property
     def norm(self) -> float:
@@ -199,7 +198,7 @@ class Run:
         off = torch.stack([step.result for step in steps]) - average
         each = float((off.norm(dim=1) / average.norm(dim=1)).median())
         of_sum = float(off.sum(0).norm() / average.sum(0).norm())
-        sent = "no sends were seen, so how much it may lose is not judged"
+        sent = "what it sends was not seen, so how much it may lose is not judged"
         if self.wire.bits:
             sent = f"compression {32 / self.wire.bits:.3g}"
         return f"relative error of a step {each:.2g}, of their sum {of_sum:.2g}; {sent}"

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed._functional_collectives as functional
 from torch.distributed import ProcessGroup
 
 from ...records import Transfer
@@ -42,14 +43,24 @@ _BYTES = 0.1
 _WHOLE = 0.95
 _INDICES = ("int64", "int32", "bool")
 
+Heard = list[Transfer | None]
+"""What was sent; ``None`` of a collective of which no more is known."""
+
 
 @contextmanager
-def listening(heard: list[Transfer]) -> Iterator[None]:
+def listening(heard: Heard) -> Iterator[None]:
     """Add to ``heard`` each tensor that this process gives to a collective, or sends, meanwhile.
 
-    Hears all that goes through torch.distributed's Python functions, on every thread; not what C++
-    issues by itself, DDP and functional collectives above all.
+    Hears all that goes through torch.distributed's Python functions, on every thread; of functional
+    collectives, which C++ issues, no more than that there was one: ``None``.
     """
+    resolve = functional._resolve_group
+
+    def resolved(*args: Any, **options: Any) -> Any:
+        heard.append(None)
+        return resolve(*args, **options)
+
+    functional._resolve_group = resolved
     places = dict.fromkeys(_FIRST, 0) | dict.fromkeys(_SECOND, 1)
     methods = {name: vars(ProcessGroup)[name] for name in places if name in vars(ProcessGroup)}
     for name, method in methods.items():
@@ -57,15 +68,18 @@ def listening(heard: list[Transfer]) -> Iterator[None]:
     try:
         yield
     finally:
+        functional._resolve_group = resolve
         for name, method in methods.items():
             setattr(ProcessGroup, name, method)
 
 
 def _heard_by(
-    heard: list[Transfer], name: str, place: int, method: Callable[..., Any]
+    heard: Heard, name: str, place: int, method: Callable[..., Any]
 ) -> Callable[..., Any]:
     def issue(group: ProcessGroup, *args: Any, **options: Any) -> Any:
         work = method(group, *args, **options)
+        if place >= len(args):  # they go by their names, which torch has changed
+            heard.append(None)
         for tensor in _tensors(args[place : place + 1]):
             count = tensor.numel() * tensor.element_size()
             dtype = str(tensor.dtype).removeprefix("torch.")
@@ -88,7 +102,7 @@ class WireFormat(NamedTuple):
     """``width``: bytes of each element's value, 4 if exact; 0 if fewer values are sent, or unknown.
 
     ``dtype``: the least precise material one.  ``bits``: sent for each gradient element, indices
-    and all; 0 if nothing was heard.
+    and all; 0 if nothing was heard, or not all.
     """
 
     width: int = 0
@@ -109,10 +123,12 @@ class WireFormat(NamedTuple):
         return sent + (_EXACT if dtype.itemsize >= 4 else rounding * torch.finfo(dtype).eps)
 
 
-def format_of(transfers: Sequence[Transfer], numel: int, ranks: int) -> WireFormat:
+def format_of(transfers: Sequence[Transfer | None], numel: int, ranks: int) -> WireFormat:
     """Return the format of what was sent for ``numel`` gradient elements, of all steps together."""
     sent: Counter[tuple[str, str]] = Counter()
     for transfer in transfers:
+        if transfer is None:
+            return WireFormat()
         sent[transfer.dtype, transfer.collective] += transfer.wire_bytes
     # Of two kinds of collectives the second one may send the same values on.
     values: dict[str, float] = {}

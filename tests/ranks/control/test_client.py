@@ -56,14 +56,14 @@ def test_one_question_after_another(job: Job) -> None:
     assert [(one.rank, one.state) for one in second.silent] == [(2, "ended")]
     with pytest.raises(UsageError, match="another version of hooktrace"):
         ask(address, "weather", b"")
-    with pytest.raises(UsageError, match="ended the connection: a wrong token, or the job"):
+    with pytest.raises(UsageError, match="it refused the token, the job ends, or"):
         ask(replace(address, token="00" * 16), QUESTION, b"")
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (ConnectionResetError(errno.ECONNRESET, "reset"), "ended the connection: a wrong token,"),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), "it refused the token, the job ends, or"),
         (ConnectionRefusedError(), r"nobody answers at 127\.0\.0\.1 port 1 "),
     ],
 )

@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
+from hooktrace.ranks.hang.collectives import Collectives, PendingCollective
 from hooktrace.ranks.hang.look import look, oldest_call, rank_status, training_threads
+from hooktrace.ranks.hang.messages import NOWHERE
 from hooktrace.records import Unit
 from hooktrace.staging.calls import BucketCall
 from hooktrace.staging.slots import BucketSlot, ModelState
 from hooktrace.testing import FakeBucket
 from tests.fakes import FakeGroup, FakeOperation
+from tests.ranks.hang.answers import at_barrier
 from tests.ranks.test_hang import Rank
 
 GATHER = FakeOperation(64, kind="all_gather")
@@ -133,3 +137,15 @@ def test_a_sharded_model_s_place_is_counted_in_its_step() -> None:
     assert (status.ended_step, status.ended_calls) == (3, 3)
     (waits,) = status.in_flight
     assert (waits.position, waits.name, waits.members) == ((4, 1), status.name, (0, 4, 2))
+
+
+def test_a_barrier_is_stood_in_whatever_other_threads_do() -> None:
+    """A heartbeat's group is younger, so that its collectives have lower numbers."""
+    barrier = PendingCollective("0", "default_pg", 500, "barrier", 1)
+    beats = (PendingCollective("9", "heartbeat", number, "broadcast", 1) for number in (12, 13))
+    before, now = (
+        replace(at_barrier(0), collectives=Collectives((barrier, beat), {})) for beat in beats
+    )
+    assert now.stands_in(before) == ("eval.py:3 run", barrier)
+    assert now.stands_in(replace(before, main=NOWHERE)) is None
+    assert now.stands_in(replace(before, collectives=None)) is None
