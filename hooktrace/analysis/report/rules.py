@@ -402,7 +402,7 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
 
 def _since(model: ModelFacts, late: LateRank) -> tuple[str, str]:
     """Return since when a rank is late in a step, and where to look."""
-    if late.is_late_from_the_start:
+    if late.since is None:
         return (
             "it is late at the first bucket already",
             "Look before its backward pass: data loading, forward pass, optimizer, device.",

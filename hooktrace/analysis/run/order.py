@@ -153,7 +153,7 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     ``margin_ns``: by how much it is later than the next one of them, the mean over all steps, those
     in which it is not last counting as 0: what they wait for.  ``uncertainty_ns``: of
     the difference of two ranks' times.  ``arrival_delay_ns``: after the median rank, at that
-    bucket.  ``since``: the bucket at which it falls behind; the first if it comes late already.
+    bucket.  ``since``: the bucket at which it falls behind; ``None`` if it comes late already.
     ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
     """
 
@@ -163,10 +163,9 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     margin_ns: float
     uncertainty_ns: float
     arrival_delay_ns: float
-    since: int
+    since: int | None
     waiting: tuple[int, ...]
     held_ns: float
-    is_late_from_the_start: bool
 
 
 def why_nobody(*, is_order_known: bool, is_sharded: bool) -> str:
@@ -223,10 +222,9 @@ def _late_rank(arrays: StepArrays, last: Last, i: int) -> LateRank | None:
         margin_ns=waited,
         uncertainty_ns=middle(last.unsure[:, worst]),
         arrival_delay_ns=float(behind[worst]),
-        since=int(arrays.buckets[since]),
+        since=int(arrays.buckets[since]) if since else None,
         waiting=tuple(arrays.ranks[j] for j in waiting),
         held_ns=max(0.0, float(np.nansum(held[:worst]))),
-        is_late_from_the_start=since == 0,
     )
 
 

@@ -34,10 +34,10 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
 
     Hook: ``hook_options``, ``bucket_cap_bytes``: as the layout says, no options and ``None`` where
     it does not.  ``parameters``, ``elements``: of a sharded model each counts once, as a whole.
-    Steps: ``seen`` of these any file has; of ``steps`` the times enter statistics, of ``detailed``
-    those of single buckets too, and ``bucket_steps`` of these stand for all
-    (``StepColumns.standing_for``); ``left_out``: how many others, by the reason; ``lacking``: how
-    many of ``steps`` not all ranks have, since a file ends early or begins late.
+    Steps: ``seen`` of these any file has; of ``steps`` the times enter statistics, and of
+    ``bucket_steps`` those of buckets, which stand for all (``StepColumns.standing_for``);
+    ``left_out``: how many others, by the reason; ``lacking``: how many of ``steps`` not all ranks
+    have, since a file ends early or begins late.
     Bytes: ``gradient_bytes`` are what a rank gives to the collectives of a step.  ``wire_bytes`` is
     the median of all steps, ``least_wire_bytes`` of the one which sends least, and
     ``often_wire_bytes`` what one in twenty sends, or more.
@@ -55,7 +55,6 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     clock: Literal["host", "device"]
     seen: int
     steps: int
-    detailed: int
     bucket_steps: int
     left_out: dict[str, int]
     lacking: int
@@ -107,7 +106,6 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         clock="device" if arrays.is_on_device else "host",
         seen=seen,
         steps=len(arrays.steps),
-        detailed=arrays.detailed.bucket_steps,
         bucket_steps=arrays.sample.bucket_steps,
         left_out=left_out,
         lacking=int(np.count_nonzero(np.isnan(arrays.by_step("step")).any(axis=0))),

@@ -67,8 +67,7 @@ def _numbered(scene: Scene, number: int) -> Iterator[Result]:
     """Yield the step, the bucket and the rank of a number."""
     ranks = np.unique(scene.steps.rank[scene.steps.number == number])
     if len(ranks):
-        of = "all ranks" if len(ranks) == len(scene.numbers) else f"{len(ranks)} of the ranks"
-        yield _result("step", f"step {number}", of, step=number)
+        yield _result("step", f"step {number}", counted(len(ranks), "rank"), step=number)
     steps = scene.bars.step[scene.bars.bucket == number]
     if len(steps) and not scene.is_sharded:
         where = {"bucket": number, "first": int(steps.min())}
