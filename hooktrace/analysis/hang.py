@@ -69,7 +69,7 @@ def _content(hang: Hang) -> dict[str, object]:
         "sentence": hang.record.sentence,
         "fix": hang_kind(hang.record.kind).fix_of(hang.record.unit),
         "ended": hang.end is not None,
-        "ended_after_ns": hang.took_ns,
+        "ended_after_ns": None if hang.end is None else hang.end - hang.start,
         "went_on": hang.went_on,
         "outcome": hang.outcome,
         "recorded_by": hang.ranks,

@@ -264,8 +264,7 @@ def _of_model(source: ModelSource) -> Iterator[tuple[str, str]]:
 def _of_steps(source: ModelSource) -> str:
     text = f"{source.steps:,} of {source.seen:,} are included"
     if source.bucket_steps < source.steps:
-        noun = "units" if source.is_sharded else "buckets"
-        text += f", {source.bucket_steps:,} of them with {noun} that stand for all"
+        text += f", {source.bucket_steps:,} of them with details that stand for all"
     if source.thin is not None:
         text += f"; {source.thin}"
     return text + left_out(source.left_out)

@@ -174,11 +174,6 @@ class StepArrays:
     def _of_rows(self, rows: Iterable[RankRows]) -> StepArrays:
         return StepArrays(self._run, (self.model, self.hook), self.rebuild, [*rows])
 
-    @property
-    def bucket_steps(self) -> int:
-        """How many of these steps have buckets, of steps of which all or none have."""
-        return len(self.steps) if len(self.buckets) else 0
-
     def _steps(self, values: Callable[[RankRows], Ints | Floats]) -> Floats:
         """Return what ``values`` gives for the steps of each rank, (R, S)."""
         found = np.full((len(self.ranks), len(self.steps)), np.nan)

@@ -41,11 +41,6 @@ class Hang:
     outcome: str
     ranks: tuple[int, ...]
 
-    @property
-    def took_ns(self) -> int | None:
-        """How long it took, ns; ``None`` where no end is known."""
-        return None if self.end is None else self.end - self.start
-
 
 @once
 def hangs(run: Run) -> list[Hang]:

@@ -149,11 +149,10 @@ class Scene:
     @cached_property
     def extent(self) -> int:
         """The last end, and of an open hang as much as shows it."""
-        ends = [one.end - self.origin for one in self.hangs if one.end is not None]
-        extent = int(max(0, self.bars.end.max(initial=0), self.steps.end.max(initial=0)))
-        least = int(_OPEN_SHARE * extent) or _OPEN_NS
-        opened = [one.start - self.origin + least for one in self.hangs if one.end is None]
-        return max([extent, *ends, *opened])
+        ends = [(one.end or one.start) - self.origin for one in self.hangs]
+        extent = max(self.bars.end.max(initial=0), self.steps.end.max(initial=0), *ends, 0)
+        is_open = any(one.end is None for one in self.hangs)
+        return int(extent) + is_open * (int(_OPEN_SHARE * extent) or _OPEN_NS)
 
     @cached_property
     def lanes(self) -> int:

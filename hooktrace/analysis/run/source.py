@@ -106,7 +106,7 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         clock="device" if arrays.is_on_device else "host",
         seen=seen,
         steps=len(arrays.steps),
-        bucket_steps=arrays.sample.bucket_steps,
+        bucket_steps=len(arrays.sample.steps) if len(arrays.sample.buckets) else 0,
         left_out=left_out,
         lacking=int(np.count_nonzero(np.isnan(arrays.by_step("step")).any(axis=0))),
         gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),

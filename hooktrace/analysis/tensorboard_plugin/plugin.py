@@ -166,8 +166,7 @@ def _ranks(scene: Scene, request: wrappers.Request) -> list[int]:
 
 def _view(scene: Scene, request: wrappers.Request) -> dict[str, Any]:
     t0, t1, width = (_number(request, name) for name in ("t0", "t1", "width"))
-    strips = bool(request.args.get("strips"))
-    ranks = _ranks(scene, request)
+    ranks, strips = _ranks(scene, request), bool(request.args.get("strips"))
     return picture(scene, Look(t0, t1, min(width, _MAX_WIDTH_PX), ranks, strips))
 
 

@@ -63,16 +63,15 @@ def _waiting(scene: Scene) -> Iterator[Row]:
         yield {"note": f"not known: {scene.waits.why_unknown}"}
         return
     wait, wire = (float(scene.spent[KINDS.index(kind)].sum()) for kind in ("wait", "wire"))
-    wire = wait + wire or 1.0
+    wire, ranks = wait + wire or 1.0, scene.numbers
     yield {"label": "of all wire time", "value": percent(wait / wire)}
-    ns = np.zeros(len(scene.numbers) + 1)  # the last one: of waits for a rank that is not known
+    ns = np.zeros(len(ranks) + 1)  # the last one: of waits for a rank that is not known
     for waited in scene.waits.waited:
         at = waited.ns > 0
         ns += np.bincount(waited.last[at] % len(ns), weights=waited.ns[at], minlength=len(ns))
     order = [i for i in np.argsort(-ns, kind="stable").tolist() if ns[i] > 0]
     for i in order[:MAX_LISTED]:
-        is_known = i < len(scene.numbers)
-        whom = f"rank {scene.numbers[i]}" if is_known else "a rank that the clocks do not show"
+        whom = f"rank {ranks[i]}" if i < len(ranks) else "a rank that the clocks do not show"
         yield {"label": f"for {whom}", "value": percent(ns[i] / wire)}
     if left := order[MAX_LISTED:]:
         yield {"label": "for others", "value": percent(ns[left].sum() / wire)}
