@@ -36,10 +36,8 @@ KINDS = (*PIECES, "other")
 
 _WIRE, _WAIT = PIECES.index("wire"), PIECES.index("wait")
 
-_OPEN_SHARE = 0.1
-"""Of the run that a hang without an end has at its end, at least, so that it can be seen."""
-_OPEN_NS = 1_000_000_000
-"""The same of a run in which nothing else has happened."""
+_OPEN_SHARE, _OPEN_NS = 0.1, 1_000_000_000
+"""By how much a hang without an end lengthens the run, and one in which nothing else happened."""
 
 
 def _placed(track: RankTrack, clock: RankClock) -> tuple[Ints, ...]:
