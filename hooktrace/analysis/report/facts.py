@@ -43,10 +43,10 @@ class ModelFacts(ModelSource, frozen=True, kw_only=True):
     width of the median period's 95 % interval, ``exposed``, ``overlap``, ``communication_ns``;
     ``exposed_share`` is of two medians.  ``last_wait_ns``: what of the exposed time a rank waits
     for the last one at the last bucket, or at all units, and ``net_exposed_ns`` the rest, both of
-    the steps whose waits are known; ``None`` (in JSON ``null``) without any, as of one rank or a
-    plain hook.  ``wait_ns`` is what the rank that waits longest so does, the
-    median over steps, and ``exposed_wait_ns`` what of this is exposed;
-    ``exposed_kinds`` what is exposed in each of ``parts.KINDS``, the mean over ranks and steps.
+    the steps whose waits are known; ``None`` (in JSON ``null``) without any, as of a plain hook.
+    ``wait_ns`` is what the rank that waits longest so does, the median over steps, and
+    ``exposed_wait_ns`` what of this is exposed; ``exposed_kinds`` what is exposed in each of
+    ``parts.KINDS``, the mean over ranks and steps.
     ``is_whole``: whether all ranks of the run have a file; ``is_order_known``: whether the clocks
     of all ranks are known at once.  ``busbw_bytes_per_second``: over transfers.
     ``buckets``: of a sharded model its units' collectives, as they were first met.
