@@ -78,7 +78,7 @@ def test_what_goes_wrong_in_training_is_named() -> None:
 def test_a_hang_costs_its_deadline_and_leaves_its_stacks() -> None:
     """Of all threads of all ranks; and ends the check."""
     spec = HookSpec(name="stands_still", hook=f"{HOOKS}:stands_still")
-    result = check(spec, cases=["many-buckets", "unused"], timeout_s=DEADLINE_S)
+    result = check(spec, cases=["many-buckets", "large"], timeout_s=DEADLINE_S)
     (hung,) = result.cases
     assert hung.note == "the cases after this one were not run"
     assert hung.seconds >= DEADLINE_S
@@ -107,7 +107,7 @@ def test_odd_values_and_forms_are_told() -> None:
 
 def test_check_hook_returns_or_raises() -> None:
     """A result where nothing fails, and else an assertion with the table."""
-    cases = ["huge", "unused"]
+    cases = ["huge", "large"]
     result = check_hook(check_hooks.averages, cases=cases)
     found = {case.case: case.status for case in result.cases}
     assert found == dict.fromkeys(cases, "pass")

@@ -132,8 +132,9 @@ RESULT = CheckResult(
 )
 
 
-def test_a_report_says_everything_once() -> None:
+def test_a_report_says_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a case shares with one before it is named, not repeated; stacks come last."""
+    monkeypatch.setenv("COLUMNS", "140")
     lines = [line.rstrip() for line in str(RESULT).splitlines()]
     text = "\n".join(lines)
     assert f" many           fail    0.0   not_averaged: {SUM.format(2)}" in text

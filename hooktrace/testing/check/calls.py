@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -40,24 +40,23 @@ _CAP_MB = 0.008
 
 
 class KnownGradients(nn.Module):
-    """Parameters of given shapes whose gradients are what ``forward`` is given, or not used."""
+    """Parameters of given shapes whose gradients are what ``forward`` is given."""
 
     def __init__(self, shapes: Shapes, dtype: torch.dtype) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.parts = nn.ParameterList(torch.randn(shape).to(dtype) for shape in shapes)
 
-    def forward(self, values: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    def forward(self, values: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return the loss."""
         pairs = zip(self.parts, values, strict=True)
-        return torch.stack([(p * g.view_as(p)).sum() for p, g in pairs if g is not None]).sum()
+        return torch.stack([(p * g.view_as(p)).sum() for p, g in pairs]).sum()
 
 
 class DdpCall:
     """A DDP model of many small buckets with the hook, traced; all ranks make the same calls.
 
-    ``longest_s``: sleep up to that long before each gradient.  ``options``: DDP's; with
-    ``find_unused_parameters`` it leaves out those without gradients.
+    ``longest_s``: sleep up to that long before each gradient.
     """
 
     def __init__(
@@ -65,16 +64,13 @@ class DdpCall:
         context: Context,
         shapes: Shapes = MANY,
         dtype: torch.dtype = torch.float32,
-        *,
         longest_s: float = 0.0,
-        **options: Any,
     ) -> None:
         self._context, self._shapes, self._dtype = context, shapes, dtype
-        self._uses_all = not options.get("find_unused_parameters")
         model = KnownGradients(shapes, dtype)
         for parameter in model.parts if longest_s else ():
             parameter.register_hook(lambda gradient: time.sleep(random.random() * longest_s))
-        self.ddp = DistributedDataParallel(model, bucket_cap_mb=_CAP_MB, **options)
+        self.ddp = DistributedDataParallel(model, bucket_cap_mb=_CAP_MB)
         self.register()
 
     def register(self) -> None:
@@ -92,15 +88,12 @@ class DdpCall:
         """Train one step; return its gradients, all ranks' own ones, and what this rank sent."""
         self.ddp.zero_grad()
         parts = rows[dist.get_rank()].split(lengths_of_shapes(self._shapes))
-        loss = self.ddp([part if self._uses_all or part.any() else None for part in parts])
+        loss = self.ddp(parts)
         sent: Heard = []
         with listening(sent):
             loss.backward()
-        found = [
-            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
-            for parameter in self.ddp.module.parts
-        ]
-        return torch.cat([gradient.flatten().float() for gradient in found]), rows, sent
+        found = [parameter.grad.flatten().float() for parameter in self.ddp.module.parts]
+        return torch.cat(found), rows, sent
 
 
 def sharded_run(context: Context, part: int, divisor: float, who: Who, dtype: torch.dtype) -> Run:

@@ -6,7 +6,6 @@
     fresh            nothing in common from step to step               an older step's results
     same             the same ones again and again                     random numbers, drift
     ordinary         like real ones, that point the same way           usual errors
-    unused           these, without some parameters                    -
     large            ordinary ones of up to 100                        what leaves its range
     zeros, huge, nan zeros, up to 1e5, one NaN on the last rank        what odd values leave behind
     after, later     ordinary ones after these; later ones may differ  -
@@ -67,9 +66,6 @@ def gradients(phase: str, number: int, shapes: Shapes, ranks: int, who: Who) -> 
         rows *= _LARGE[phase] / rows.abs().max()
     elif phase == "nan":
         rows[-1, 0] = torch.nan
-    elif phase == "unused":
-        parts = rows.split(lengths, 1)
-        parts[2][1:], parts[3][:] = 0, 0
     return rows
 
 

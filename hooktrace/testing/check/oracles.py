@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,6 +19,9 @@ import torch
 from ...probes.factors import named_factors
 from ...records.anomalies import anomaly_kind
 from .runs import ALIKE, Run, cosine, fitted, projected
+
+_SAME = 0.015
+"""By how much weights differ that are the same factor."""
 
 _CHANCE = 5.0
 """Standard deviations."""
@@ -128,18 +131,6 @@ def elements(run: Run, _: Sequence[Run]) -> str | None:
     return None
 
 
-class _Weight(NamedTuple):
-    """Gradients weigh ``value`` times what they should, and may weigh so much less and more."""
-
-    value: float
-    below: float
-    above: float
-
-    @property
-    def is_right(self) -> bool:
-        return 1 - self.below <= self.value <= 1 + self.above
-
-
 def weights(_: Run, runs: Sequence[Run]) -> Flaw | None:
     """Each rank's gradients weigh what they should, alone and together.
 
@@ -147,13 +138,12 @@ def weights(_: Run, runs: Sequence[Run]) -> Flaw | None:
     right, and of kept elements each is.  If neither is right, one that has a name counts.
     """
     found = [(run, both) for run in runs if (both := _weights(run))]
-    if all(any(weight.is_right for weight in both) for _, both in found):
+    if all(any(both.values()) for _, both in found):
         return None
     kind, what = found[0][0].wrong, "the ranks' gradients do not weigh 1/n"
     shown = [_nearest(both, 1.0) for _, both in found]
-    values = [weight.value for weight in shown]
-    slack = 2 * max(weight.above for weight in shown) * max(map(abs, values))
-    if max(values) - min(values) <= slack and not any(run.keeps for run, _ in found):
+    is_one = max(shown) - min(shown) <= _SAME * max(map(abs, shown))
+    if is_one and not any(run.keeps for run, _ in found):
         kind, what = "wrong_scale", anomaly_kind("wrong_scale").sentence
     # FSDP asks for sums over a divisor, which is not always the number of ranks.
     factors = [
@@ -164,19 +154,21 @@ def weights(_: Run, runs: Sequence[Run]) -> Flaw | None:
         dues = [factor[name] for factor in factors]
         near = [_nearest(both, due) for (_, both), due in zip(found, dues, strict=True)]
         pairs = zip(near, dues, strict=True)
-        if set(dues) != {1.0} and all(math.isclose(w.value, d, rel_tol=ALIKE) for w, d in pairs):
+        if set(dues) != {1.0} and all(math.isclose(one, due, rel_tol=ALIKE) for one, due in pairs):
             kind, what, shown = name, anomaly_kind(name).sentence, near
-    parts = [f"{w.value:.3g} ({run.name})" for w, (run, _) in zip(shown, found, strict=True)]
+    parts = [f"{weight:.3g} ({run.name})" for weight, (run, _) in zip(shown, found, strict=True)]
     loss = f"by least squares gradients weigh {', '.join(parts)} times what they should"
     return Flaw(kind, f"{what}: {loss}")
 
 
-def _nearest(both: Sequence[_Weight], due: float) -> _Weight:
-    return min(both, key=lambda weight: abs(weight.value - due))
+def _nearest(both: Iterable[float], due: float) -> float:
+    return min(both, key=lambda weight: abs(weight - due))
 
 
-def _weights(run: Run) -> list[_Weight]:
-    """Return how much a run's gradients weigh; nothing if its results are no multiple of them.
+def _weights(run: Run) -> dict[float, bool]:
+    """Return what a run's gradients weigh times what they should, and whether it is right.
+
+    Nothing if its results are no multiple of them.
 
     If the hook keeps something: in the last step that owed nothing, or the first one that gave
     something.  Else in the mean of all steps, within chance.  No format's rounding adds more than
@@ -186,25 +178,26 @@ def _weights(run: Run) -> list[_Weight]:
     if run.keeps:
         steps = [step for step in steps if step.owed.norm() <= run.least][-1:] or steps[:1]
     if not steps:
-        return []
+        return {}
     fits = [fitted(*run.inner(step.result, run.meant(step))) for step in steps]
     scatter = statistics.fmean(fit[1] for fit in fits)
     is_free = run.keeps or run.rounds_by_chance or not run.wire.width
     most = math.inf if is_free else _CLEAN if run.wire.width == 1 else _ALMOST
     # A sum of several ranks' projections is no multiple.
     if not scatter <= (_ALMOST if run.who == "each" else most):
-        return []
+        return {}
     values = [[fit[0] for fit in fits]]
     if scatter > _CLEAN:
         values.append([projected(step.result, run.meant(step)) for step in steps])
     least = 0.015 if run.wire.width == 1 else _ALMOST
     least = min(least, run.tolerance) if scatter <= run.tolerance else least
-    found = []
+    found = {}
     for each in values:
         spread = statistics.stdev(each) if len(each) > 1 else 0.0
         above = max(least, _CHANCE * spread / math.sqrt(len(each)))
         below = max(above, 1.6 * min(scatter, _CLEAN)) if run.wire.width == 1 else above
-        found.append(_Weight(statistics.fmean(each), below, above))
+        weight = statistics.fmean(each)
+        found[weight] = 1 - below <= weight <= 1 + above
     return found
 
 

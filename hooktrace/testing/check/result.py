@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,7 +16,8 @@ from ...records.anomalies import anomaly_kind
 
 Status = Literal["fail", "warn", "pass"]
 _STATUSES: tuple[Status, ...] = ("fail", "warn", "pass")
-_WIDTH = 120
+_REDIRECTED = 120, 24
+"""Columns and lines if there is no terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,8 @@ class CaseResult:
             said = rank + problem.message if first == self.case else f"as in {first!r}"
             lines.append(f"{problem.kind}: {said}")
         head = f" {self.case:<14} {self.status}   {self.seconds:4.1f}   "
-        lines = [one for line in (*lines, self.note) for one in textwrap.wrap(line, _WIDTH)]
+        width = max(shutil.get_terminal_size(_REDIRECTED).columns, 80) - len(head)
+        lines = [one for line in (*lines, self.note) for one in textwrap.wrap(line, width)]
         return (head + f"\n{' ' * len(head)}".join(lines)).rstrip()
 
 

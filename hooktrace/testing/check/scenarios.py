@@ -9,9 +9,8 @@ odd step shows only then.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -34,8 +33,8 @@ class Scenario:
 
     ``key``: its name, on the command line too.  ``phases``: its gradients, of one rank at a time
     and of all alike if it is ``by_rank``.  ``shapes``: of a model's parameters; ``parts``: of
-    FSDP's units, none if it is for DDP's hooks alone.  ``options``: of ``DdpCall``.  ``measures``:
-    it shows how much is lost.  ``run``: what every rank does instead of all that.
+    FSDP's units, none if it is for DDP's hooks alone.  ``longest_s``: see ``DdpCall``.
+    ``measures``: it shows how much is lost.  ``run``: what every rank does instead of all that.
     """
 
     key: str
@@ -44,7 +43,7 @@ class Scenario:
     shapes: Shapes = MANY
     parts: tuple[int, ...] = (2048,)
     dtype: torch.dtype = torch.float32
-    options: Mapping[str, Any] = field(default_factory=dict)
+    longest_s: float = 0.0
     measures: bool = False
     run: Callable[[Context], None] | None = None
 
@@ -64,8 +63,8 @@ class Scenario:
                 for who, divisor in pairs
             ]
         else:
-            options = {"shapes": self.shapes, "dtype": self.dtype, **self.options}
-            runs = [DdpCall(context, **options).run(who) for who in asked]
+            options = self.shapes, self.dtype, self.longest_s
+            runs = [DdpCall(context, *options).run(who) for who in asked]
         for run in runs:
             run.play(*self.phases)
             run.wire = runs[0].wire if is_unit else run.wire  # it is large enough to tell
@@ -96,15 +95,13 @@ def _pickling(context: Context) -> None:
 
 _BEFORE = ("ordinary", 8)
 _AFTER = ("after", 4)
-_LATE = {"longest_s": 0.002}
-_UNUSED = {"find_unused_parameters": True}
 _HALVES = (2048, 513, 1)
 _ODD_PARTS = (2048, 1, 2, 3, 7, 511, 512, 513, 1025)
 """Parts of one element, and around the length of a channel, after one that tells the format."""
 
 SCENARIOS = (
     Scenario("arithmetic", CHOSEN, by_rank=True, measures=True),
-    Scenario("many-buckets", (("ordinary", 32),), parts=(), options=_LATE, measures=True),
+    Scenario("many-buckets", (("ordinary", 32),), parts=(), longest_s=0.002, measures=True),
     Scenario("odd-sizes", shapes=ODD, parts=_ODD_PARTS),
     Scenario("float16", dtype=torch.float16, parts=_HALVES),
     Scenario("bfloat16", dtype=torch.bfloat16, parts=_HALVES),
@@ -112,7 +109,6 @@ SCENARIOS = (
     Scenario("large", (_BEFORE, ("large", 4))),
     Scenario("huge", (_BEFORE, ("huge", 2), ("later", 4))),
     Scenario("nan", (_BEFORE, ("nan", 1), _AFTER)),
-    Scenario("unused", (("unused", 6),), parts=(), options=_UNUSED),
     Scenario("pickling", parts=(), run=_pickling),
 )
 
