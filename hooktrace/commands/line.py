@@ -5,6 +5,7 @@ Whatever a subcommand needs is imported when it is called, so that help and list
 
 from __future__ import annotations
 
+import os
 import sys
 from math import inf
 from pathlib import Path
@@ -329,7 +330,7 @@ def check(
     from ..testing.check import launch, spec
 
     told: dict[tuple[str, str], str] = {}
-    sys.path.insert(0, "")  # the directory that this is run from
+    sys.path.insert(0, os.getcwd())
     result = launch.check(
         spec.HookSpec.of(hook, state, local=local), ranks=ranks, timeout_s=timeout,
         cases=case or [], seen=lambda one: typer.echo(one.text(told)),

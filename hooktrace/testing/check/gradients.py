@@ -1,9 +1,8 @@
 """Chosen gradients, by phase: the same numbers wherever they are made, for all ranks.
 
     phase            gradients                                         what shows in them
-    first            unlike any others, and nothing is owed            weights
     rest, end        zeros                                             what is owed, what is added
-    fresh            nothing in common from step to step               an older step's results
+    fresh            nothing in common from step to step               weights, older results
     same             the same ones again and again                     random numbers, drift
     ordinary         like real ones, that point the same way           usual errors
     large            ordinary ones of up to 100                        what leaves its range
@@ -37,7 +36,7 @@ MANY = tuple(shape for _ in range(8) for shape in ((48, 48), (48,)))
 ODD = ((1,), (13, 7), (101,), (0,), (1009,), (3, 1, 5), (2,), (31, 37))
 """Shapes: 1 element, prime lengths, an empty parameter."""
 
-CHOSEN: Phases = (("rest", 2), ("first", 1), ("rest", 3), ("fresh", 10), ("same", 16), ("end", 4))
+CHOSEN: Phases = (("rest", 2), ("fresh", 1), ("rest", 3), ("fresh", 10), ("same", 16), ("end", 4))
 
 _SIZE = 4e-3
 _ENDS = 5.5
@@ -57,7 +56,7 @@ def gradients(phase: str, number: int, shapes: Shapes, ranks: int, who: Who) -> 
     """
     lengths = lengths_of_shapes(shapes)
     rows = torch.zeros(ranks, sum(lengths))
-    if phase in ("first", "fresh", "same"):
+    if phase in ("fresh", "same"):
         made = _chosen(lengths, 0 if phase == "same" else number)
         rows[slice(None) if isinstance(who, str) else who] = made
     elif phase not in ("rest", "end", "zeros"):

@@ -103,7 +103,7 @@ def arrives(run: Run, _: Sequence[Run]) -> Flaw | str | None:
     if not run.came:
         what = f"{run.name}: the result is zero in all of {len(run.active)} steps"
         return Flaw("ranks_missing", what)
-    fresh = [step for step in run.came if step.phase in ("first", "fresh")]
+    fresh = [step for step in run.came if step.phase == "fresh"]
     found = max((abs(cosine(*run.inner(s.result, s.average))) for s in fresh), default=1.0)
     by_chance = _CHANCE / math.sqrt(sum(run.lengths))
     what = ": nothing of a step's own gradients is in its result, in its own place"

@@ -131,7 +131,7 @@ class Run:
     @property
     def active(self) -> list[Step]:
         """The steps of ordinary gradients, small enough that no clipping is felt."""
-        return self.of("first", "fresh", "same", "ordinary", "after")
+        return self.of("fresh", "same", "ordinary", "after")
 
     @cached_property
     def least(self) -> float:
