@@ -1,7 +1,7 @@
 """What FSDP calls in the place of its collectives: the same collective, stamped.
 
-    FSDP --__call__(output, input, group)--> call = steps.begin(unit, ...) --> the inner collective
-                                             call.finished, exposed  <--+-- its Work, waited for
+    FSDP --__call__(output, input, group)--> call = model.begin(...) --> the inner collective
+                                             call.done, exposed  <--+-- its Work, waited for
 
 On gloo every collective is synchronous: training stands still from the call to its end, and all of
 that time is exposed.  One that was asked for asynchronously (``unshard(async_op=True)``) exposes
@@ -87,7 +87,8 @@ class TracedAllGather(_TracedCollective):
         if self._hook is not None and input_tensor.is_floating_point():
             return self._gather_by(self._hook, output_tensor, input_tensor, group)
         is_known = self._is_known
-        call = self._model.begin(self._places, input_tensor, group, bare=is_known)
+        # By position: CPython 3.11 calls a function with keywords the slow way.
+        call = self._model.begin(self._places, input_tensor, group, None, is_known)
         if call is not None and not is_known:
             call.staged = False
         try:
@@ -157,7 +158,8 @@ class TracedReduceScatter(_TracedCollective):
         if self.hook is not None:
             return self._reduce_by(self.hook, output_tensor, input_tensor, group, op)
         is_known = self._is_known
-        call = self._model.begin(self._places, input_tensor, group, bare=is_known)
+        # By position: CPython 3.11 calls a function with keywords the slow way.
+        call = self._model.begin(self._places, input_tensor, group, None, is_known)
         if call is not None and not is_known:
             call.staged = False
         try:

@@ -220,15 +220,17 @@ class _Forward:
         for handle in self._handles:
             handle.remove()
 
-    def begins(self, module: nn.Module, *_: Any) -> None:
+    def begins(self, module: nn.Module, _: Any = None) -> None:
         """Tell that a module is called, unless that is within another one's call, and forward."""
         steps = self._steps()
         if steps is None:
             self.leave()
-        elif steps.called in (None, id(module)) or current_pass() != -1:
+            return
+        called = steps.called
+        if called is None or called == id(module) or current_pass() != -1:
             steps.forward_begins(id(module), training=module.training)
 
-    def ended(self, module: nn.Module, *_: Any) -> None:
+    def ended(self, module: nn.Module, _: Any, __: Any) -> None:
         """Tell that the call is over, however it ended."""
         steps = self._steps()
         if steps is not None and steps.called == id(module):

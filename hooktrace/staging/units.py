@@ -259,13 +259,12 @@ class ShardedModel:
             self._places[unit.name, collective] = found
         return found
 
-    def begin(  # noqa: PLR0912, PLR0915  # a function that is called costs a microsecond here
+    def begin(  # noqa: PLR0912, PLR0915, PLR0917  # a call more, or by keywords, costs a microsecond
         self,
         places: UnitPlaces,
         payload: torch.Tensor,
         group: Any = None,
         ready: int | None = None,
-        *,
         bare: bool = False,
         missed: bool = False,
     ) -> UnitCall | None:
