@@ -243,7 +243,6 @@ class Membership:
     async def _begin_as_hub(self) -> None:
         own = LOOPBACK if self._meeting is None else await aside(self._meeting.own_address)
         self._node.offset.is_reference = True
-        self._node.is_hub = True
         await self._listen(own)
         if self._meeting is not None:
             self._node.spawn(self._publish(self._meeting, own))
@@ -253,6 +252,7 @@ class Membership:
         await self._children.open(host)
         places, token = self._children.places, self._children.token.hex()
         self._node.hub = HubAddress(places=places, token=token, member=self._node.me)
+        self._node.is_hub = True  # whoever asks knows where, then
         self._node.on_hub()
 
     async def _publish(self, meeting: Meeting, own: str) -> None:
