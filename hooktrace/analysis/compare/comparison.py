@@ -244,11 +244,6 @@ def signed(of: float | None, unit: Unit) -> str:
     return f"{sign}{value(abs(of), unit)}"
 
 
-def signed_ms(ns: float | None) -> str:
-    """Return a difference in ms with its sign and unit."""
-    return "unknown" if ns is None else f"{signed(ns, 'ns')} ms"
-
-
 def within(found: Difference, unit: Unit) -> str:
     """Return the interval of a difference; ``-`` where none is known."""
     if found.low is None or found.high is None:
@@ -291,10 +286,10 @@ def _of_step(found: Comparison) -> str:
         return f"{among} the step time is the same, {ms(step.a)}."
     if not step.differs:
         why = f", and {step.why}" if step.why else ""
+        low, high = (signed(x, "ns") for x in (step.low, step.high))
         return (
             f"{among} the step time is not shown to differ: {ms(step.b)} with {b}, "
-            f"{ms(step.a)} with {a} ({signed(step.low, 'ns')} to {signed_ms(step.high)})"
-            f"{why}."
+            f"{ms(step.a)} with {a} ({low} to {high} ms){why}."
         )
     how = "faster" if step.apart < 0 else "slower"
     ends = sorted(abs(x or 0.0) / step.a for x in (step.low, step.high))
@@ -328,8 +323,8 @@ def _largest_parts(found: Comparison, step: Difference) -> str:
     parts.sort(key=lambda p: -abs(p.difference.apart))
     if not parts:
         return "; no stage is shown to account for it"
-    said = (f"{signed_ms(p.difference.apart)} {_title(found, p)}" for p in parts[:_MOST_PARTS])
-    return ": " + ", ".join(said)
+    told = ((signed(p.difference.apart, "ns"), _title(found, p)) for p in parts[:_MOST_PARTS])
+    return ": " + ", ".join(f"{apart} ms {title}" for apart, title in told)
 
 
 def _title(found: Comparison, part: Quantity) -> str:

@@ -20,8 +20,6 @@ from ..run.dense import known
 
 Verdict = Literal["differs", "same", "not shown", "unknown"]
 
-DRIFTS = "the halves of one run differ by more than the runs do"
-
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """What ``a`` and ``b`` are, and ``difference``, b - a, from ``low`` to ``high`` (95 %).
@@ -107,7 +105,8 @@ def difference(a: Series, b: Series) -> Difference:
         _, (low,), (high,) = (ends.tolist() for ends in bootstrap.interval(*drawn))
         verdict = "not shown" if low <= 0 <= high else "differs"
         if verdict == "differs" and max(a.drift(), b.drift()) > abs(y - x):
-            verdict, why = "not shown", DRIFTS
+            verdict = "not shown"
+            why = "the halves of one run differ by more than the runs do"
     return Difference(
         a=known(x), b=known(y), difference=known(y - x), low=low, high=high,
         share=known((y - x) / x) if x else None, verdict=verdict, why=why,

@@ -1,7 +1,6 @@
 """Comparisons as a document: the sentence, what is doubtful, then what it rests on.
 
 Comparison --> sentence, what differs besides, doubts, both runs; quantities, parts
-``run_compare``: what ``hooktrace compare`` does
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ _TONES: dict[Verdict, Tone] = {
 }  # fmt: skip
 _UNITS = {"ns": ", ms", "bytes": ", MB"}
 _Named = tuple[str, Run]
+_Row = tuple[str, Difference, Unit]
 
 
 def run_compare(
@@ -130,12 +130,15 @@ def _run(run: RunFacts) -> str:
     )
 
 
-def _columns(first: str, *more: str) -> list[Column]:
-    numbers = map(Column, ("A", "B", f"B {MINUS} A", "95 %", *more))
-    return [Column(first, of="words"), *numbers, Column("", of="words")]
+def _table(title: str, first: str, rows: Sequence[_Row], caption: str) -> Table:
+    """Return the table of some differences; ``first``: what the column of their names is called."""
+    numbers = map(Column, ("A", "B", f"B {MINUS} A", "95 %", "of A"))
+    columns = [Column(first, of="words"), *numbers, Column("", of="words")]
+    tones = [_TONES[found.verdict] for _, found, _ in rows]
+    return Table(title, columns, [_cells(*row) for row in rows], caption, tones=tones)
 
 
-def _row(title: str, found: Difference, unit: Unit) -> list[str]:
+def _cells(title: str, found: Difference, unit: Unit) -> list[str]:
     cells = [value(found.a, unit), value(found.b, unit), signed(found.difference, unit)]
     verdict = "drifts" if found.drifts else found.verdict
     return [title, *cells, within(found, unit), share(found, unit), verdict]
@@ -143,22 +146,19 @@ def _row(title: str, found: Difference, unit: Unit) -> list[str]:
 
 def _quantities(one: Comparison) -> Table:
     noun = "unit" if one.a.is_sharded and one.b.is_sharded else "bucket"
-    return Table(
-        "The median step, ranks averaged", _columns("", "of A"),
-        [_row(f"{q.title}{_UNITS.get(q.unit, '')}", q.difference, q.unit) for q in one.quantities],
+    return _table(
+        "The median step, ranks averaged",
+        "",
+        [(q.title + _UNITS.get(q.unit, ""), q.difference, q.unit) for q in one.quantities],
         f"in a stage: with at least one {noun} in it; {noun}s overlap, so stages do not add up",
-        tones=[_TONES[q.difference.verdict] for q in one.quantities],
-    )  # fmt: skip
+    )
 
 
 def _parts(one: Comparison, step: Difference) -> Table:
-    parts = [*((part.title, part.difference) for part in one.parts), ("step time", step)]
-    return Table(
-        "What accounts for the step time", _columns("ms", "of A"),
-        [_row(title, found, "ns") for title, found in parts],
-        "means over the middle half of the steps by step time; they add up",
-        tones=[_TONES[found.verdict] for _, found in parts],
-    )  # fmt: skip
+    rows: list[_Row] = [(part.title, part.difference, part.unit) for part in one.parts]
+    caption = "means over the middle half of the steps by step time; they add up"
+    rows.append(("step time", step, "ns"))
+    return _table("What accounts for the step time", "ms", rows, caption)
 
 
 def _why_unknown(one: Comparison) -> Iterator[Node]:
