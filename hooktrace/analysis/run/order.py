@@ -2,7 +2,8 @@
 
     Run --delays--> Delays of each rank's calls of one model
     StepArrays --last_of--> Last: the rank that all others wait for, in each step and bucket
-    StepArrays --late_ranks--> LateRank, worst first; some steps --late_in--> who is late in these
+    StepArrays --late_ranks--> LateRank, worst first, and where others wait for it
+    some steps --late_in--> who is late in these
 
 Ranks are compared by when a bucket's hook was called.  Durations cannot show a late rank: an
 all-reduce ends on all ranks at once, so the ranks that wait look as slow as the one they wait for.
@@ -18,7 +19,6 @@ the host's calls do not tell when a rank comes to a unit's collective, and train
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -46,8 +46,9 @@ class Delays(NamedTuple):
 @once
 def delays(run: Run, model: str) -> list[Delays]:
     """Return the delays of each rank's calls of a model."""
+    groups, _ = process_groups(run)
     found, columns = [], []
-    for (track, clock), group in zip(run.ranks, process_groups(run).of, strict=True):
+    for (track, clock), group in zip(run.ranks, groups, strict=True):
         buckets, found_of = track.buckets, np.full((2, len(track.buckets)), UNKNOWN)
         is_known = track.is_of(buckets, model) & (group != UNKNOWN) & clock.is_known
         rows, host = np.flatnonzero(is_known), buckets.called[is_known]
@@ -180,18 +181,26 @@ def why_nobody(*, is_order_known: bool, is_sharded: bool) -> str:
     )
 
 
-def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
+def late_ranks(arrays: StepArrays) -> list[tuple[LateRank, Ints]]:
     """Return the ranks that are last often, and not by chance (``often``), the worst first.
+
+    With each come the ``bucket_keys`` of where others wait for it, the longest wait first, of the
+    buckets at which it is last often.
 
     Of a ``sample``: of slow steps a rank that is late in these would be last in a large share.
     Those whose margin is below ``WORTH`` of the period, and those that nobody waits for, are left
     out.
     """
     if arrays.is_sharded or len(arrays.ranks) < 2:
-        return ()
-    last = last_of(arrays)
-    found = (_late_rank(arrays, last, i) for i in np.unique(last.rank[last.rank >= 0]).tolist())
-    return tuple(sorted(filter(None, found), key=lambda one: -one.margin_ns))
+        return []
+    last, found = last_of(arrays), []
+    for i in np.unique(last.rank[last.rank >= 0]).tolist():
+        if (late := _late_rank(arrays, last, i)) is not None:
+            step, bucket = np.nonzero((last.rank == i) & last.often_by(i))
+            order = np.argsort(-last.margin[step, bucket], kind="stable")
+            keys = bucket_keys(arrays.steps[step], arrays.buckets[bucket])[order]
+            found.append((late, keys))
+    return sorted(found, key=lambda pair: -pair[0].margin_ns)
 
 
 def _late_rank(arrays: StepArrays, last: Last, i: int) -> LateRank | None:
@@ -231,19 +240,6 @@ def _late_rank(arrays: StepArrays, last: Last, i: int) -> LateRank | None:
 def _beyond_others(values: Floats, i: int) -> Floats:
     """Return by how much a rank is beyond the median of the others at each bucket, (buckets,)."""
     return medians(values[i] - np.median(np.delete(values, i, axis=0), axis=0), axis=0)
-
-
-def late_calls(arrays: StepArrays, late: Sequence[LateRank]) -> list[Ints]:
-    """Return ``bucket_keys`` of where others wait for each late rank, the longest wait first.
-
-    Of the buckets at which it is last often.
-    """
-    last, found = last_of(arrays), []
-    for i in (arrays.ranks.index(one.rank) for one in late):
-        step, bucket = np.nonzero((last.rank == i) & last.often_by(i))
-        order = np.argsort(-last.margin[step, bucket], kind="stable")
-        found.append(bucket_keys(arrays.steps[step], arrays.buckets[bucket])[order])
-    return found
 
 
 def late_in(arrays: StepArrays, steps: Bools, least: float) -> int | None:

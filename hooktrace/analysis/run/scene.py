@@ -22,7 +22,7 @@ from .columns import UNKNOWN, Floats, Ints, RankTrack, bucket_keys
 from .counts import COUNTS, reasons
 from .dense import settled_steps
 from .hangs import hangs as hangs_of
-from .order import LateRank, is_order_known, late_calls, late_ranks, why_nobody
+from .order import LateRank, is_order_known, late_ranks, why_nobody
 from .run import Run
 from .spans import Bars, Spans, Steps, lanes_of
 from .waits import PIECES, Pieces, pieces_of
@@ -209,7 +209,7 @@ class Scene:
         waited = bars.gather(t.buckets.exposed for t in tracks).clip(0, bars.end - bars.start)
         bars, waited = bars.at(own := waited > 0), waited[own]
         issuing = bars.gather(t.buckets.launched_after for t in tracks).clip(0, waited)
-        issuing[bars.having("device")] = 0
+        issuing[bars.gather(t.buckets.having("device") for t in tracks)] = 0
         found = Spans(steps.rank, steps.row, steps.end - at_end, steps.end).joined(
             Spans(bars.rank, bars.row, bars.start, bars.start + issuing),
             Spans(bars.rank, bars.row, bars.end - (waited - issuing), bars.end),
@@ -240,4 +240,4 @@ def _late(run: Run, model: str) -> tuple[list[tuple[LateRank, Ints]], str]:
     if not late:
         why = why_nobody(is_order_known=is_order_known(arrays), is_sharded=arrays.is_sharded)
         return [], f"No rank is named: {why}."
-    return list(zip(late, late_calls(arrays, late), strict=True)), ""
+    return late, ""

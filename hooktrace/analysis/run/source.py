@@ -115,7 +115,7 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         often_wire_bytes=known_middle(sent, 0.95),
         wait_unknown=wait_unknown,
         split_unknown=arrays.sample.split_unknown,
-        late=late_ranks(arrays.sample),
+        late=tuple(late for late, _ in late_ranks(arrays.sample)),
         beside=tuple(name for name in run.model_names if name != arrays.model),
         is_sharded=is_sharded,
     )

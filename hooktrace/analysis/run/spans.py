@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import UNIT_KINDS, Unit
-from .columns import FLAGS, Bools, Ints
+from .columns import Bools, Ints
 
 _T = TypeVar("_T", bound=np.generic)
 
@@ -94,11 +94,6 @@ class Bars(Spans):
     unit: Ints
     lane: Ints
 
-    def having(self, flag: str) -> Bools:
-        """Return which have a flag of ``FLAGS``."""
-        found: Bools = (self.flags & FLAGS[flag]) != 0
-        return found
-
 
 @dataclass(frozen=True)
 class Steps(Spans):
@@ -119,7 +114,7 @@ def lanes_of(bars: Bars, units: list[Unit]) -> tuple[Ints, list[str]]:
     step.  Of units, collectives of one kind that are under way at once have a row each; kinds that
     no rank has take no room.
     """
-    if not bars.having("sharded").any():
+    if not units:
         few = bars.bucket.max(initial=0) < MAX_ROWS
         own = (bars.start, bars.end, bars.rank, bars.step)
         return (bars.bucket.astype(np.int64) if few else free_rows(*own)), []

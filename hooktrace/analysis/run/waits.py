@@ -35,23 +35,16 @@ _AT_ONCE = 4096
 """Collectives that are worked on together, so that what is in between stays small."""
 
 
-class Groups(NamedTuple):
-    """``of``: of each row in each rank's ``buckets`` a place in ``members``, or ``UNKNOWN``.
-
-    ``members``: groups that have a part of the ranks, behind ``None`` for all of them.
-    """
-
-    of: list[Ints]
-    members: list[Members | None]
-
-
 @once
-def process_groups(run: Run) -> Groups:
-    """Return which group each collective is of.
+def process_groups(run: Run) -> tuple[list[Ints], list[Members | None]]:
+    """Return of each row in each rank's ``buckets`` a place among the groups, and these.
 
-    DDP's buckets are all ranks', whose process group nobody splits without saying so.
+    ``UNKNOWN`` where no file tells the group.  The first one is ``None``, all ranks; the others
+    have a part of them.  DDP's buckets are all ranks', whose process group nobody splits without
+    saying so.
     """
-    found = Groups([], [None])
+    found: list[Ints] = []
+    groups: list[Members | None] = [None]
     for track in run.tracks:
         of_facts = np.zeros(len(track.facts), np.int64)
         for i, facts in enumerate(track.facts):
@@ -59,11 +52,11 @@ def process_groups(run: Run) -> Groups:
             if (one is None and facts.unit is not None) or (one and track.rank not in range(*one)):
                 of_facts[i] = UNKNOWN
             elif one is not None and len(range(*one)) != run.world_size:
-                if one not in found.members:
-                    found.members.append(one)
-                of_facts[i] = found.members.index(one)
-        found.of.append(of_facts[track.buckets.facts])
-    return found
+                if one not in groups:
+                    groups.append(one)
+                of_facts[i] = groups.index(one)
+        found.append(of_facts[track.buckets.facts])
+    return found, groups
 
 
 def ranks_within(tracks: Sequence[RankTrack], members: Members | None) -> list[int]:
@@ -166,16 +159,16 @@ class _Wires(NamedTuple):
 @once
 def waits(run: Run, model: str) -> Waits:
     """Return what the ranks of a model waited for each other, in collectives that all were in."""
-    tracks, groups = run.tracks, process_groups(run)
+    tracks, (group_of, groups) = run.tracks, process_groups(run)
     ours = [i for i, t in enumerate(tracks) if t.is_of(t.buckets, model).any()]
     why_no_clock = _why_no_clock(run, ours, model)
     why_unknown = _why_unknown(run, ours, model)
     found = [Waited(*np.full((2, len(track.stages)), UNKNOWN, np.int32)) for track in tracks]
-    for number, members in enumerate(groups.members if why_unknown is None else ()):
+    for number, members in enumerate(groups if why_unknown is None else ()):
         within = [i for i in ranks_within(tracks, members) if i in ours]
         if members is not None and len(within) < len(range(*members)):
             continue  # the last one may be a rank that tells nothing of this model
-        wires = _of_all([_wires_of(run, i, model, groups.of[i] == number) for i in within])
+        wires = _of_all([_wires_of(run, i, model, group_of[i] == number) for i in within])
         for begin in range(0, len(wires[0].keys), _AT_ONCE):
             part = [_Wires(*(c[begin : begin + _AT_ONCE] for c in one)) for one in wires]
             start, end, unsure = map(np.stack, list(zip(*part, strict=True))[2:])
@@ -216,7 +209,7 @@ def _why_no_clock(run: Run, ours: list[int], model: str) -> str | None:
 
 
 def _why_unknown(run: Run, ours: list[int], model: str) -> str | None:
-    size, tracks, groups = run.world_size, [run.tracks[i] for i in ours], process_groups(run)
+    size, tracks = run.world_size, [run.tracks[i] for i in ours]
     if ours and size == 1:
         return None  # it waits for nobody
     if size is not None and size > len(run.tracks):
@@ -226,7 +219,8 @@ def _why_unknown(run: Run, ours: list[int], model: str) -> str | None:
         return f"the files have buckets of {'one rank alone' if ours else 'no rank'}"
     if not all((track.stages.name == _WIRE).any() for track in tracks):
         return "the collectives of a plain hook are not seen"
-    own = (groups.of[i][t.is_of(t.buckets, model)] for i, t in zip(ours, tracks, strict=True))
+    group_of, _ = process_groups(run)
+    own = (group_of[i][t.is_of(t.buckets, model)] for i, t in zip(ours, tracks, strict=True))
     if all((group == UNKNOWN).all() for group in own):  # as of a group that is no range
         return "a part of the ranks is in each collective, and the files do not say which part"
     return None
