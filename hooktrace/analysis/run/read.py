@@ -51,9 +51,13 @@ def read_track(paths: Sequence[str | os.PathLike[str]], *, every: int = 1) -> Ra
 
 
 class _Table:
-    """Columns that grow at their end; what was given out stays as it is when rows are added."""
+    """Columns that grow at their end; what was given out stays as it is when rows are added.
 
-    def __init__(self) -> None:
+    ``kind``: what they are given out as.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
         self._new: list[dict[str, Ints]] = []
         self._values: dict[str, Ints] = {}
         self._count = 0
@@ -61,8 +65,8 @@ class _Table:
     def add(self, rows: dict[str, Ints]) -> None:
         self._new.append(rows)
 
-    def columns(self) -> dict[str, Ints]:
-        """Return all columns; what is added to large numbers is not ``packed``."""
+    def columns(self) -> Any:
+        """Return all columns, empty without rows; those of large numbers are not ``packed``."""
         new, self._new = self._new, []
         for name in new[0] if new else ():
             values = np.concatenate([rows[name] for rows in new])
@@ -70,7 +74,8 @@ class _Table:
                 values = packed(values)
             self._values[name] = _appended(self._values.get(name), self._count, values)
         self._count += sum(len(next(iter(rows.values()))) for rows in new)
-        return {name: values[: self._count] for name, values in self._values.items()}
+        found = {name: values[: self._count] for name, values in self._values.items()}
+        return self._kind(**found or {x.name: np.zeros(0, np.int64) for x in fields(self._kind)})
 
 
 def _appended(before: Ints | None, count: int, values: Ints) -> Ints:
@@ -93,7 +98,8 @@ class ColumnBuilder:
         self._every = every
         self._models: dict[tuple[str, str], int] = {}
         self._facts: dict[tuple[str, BucketFacts], int] = {}
-        self._buckets, self._stages, self._steps = _Table(), _Table(), _Table()
+        kinds = (BucketColumns, StageColumns, StepColumns)
+        self._buckets, self._stages, self._steps = map(_Table, kinds)
         self._errors: dict[int, ErrorRecord] = {}
         self._exceptions: dict[int, str] = {}
         self._unknown_bytes: Counter[tuple[str, str]] = Counter()
@@ -169,15 +175,12 @@ class ColumnBuilder:
 
     def track(self, records: RankRecords, paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
         """Return what was read; ``records``: what the readers of ``paths`` hold beside it."""
-        steps = StepColumns(**_all_of(StepColumns, self._steps.columns()))
-        buckets = BucketColumns(**_all_of(BucketColumns, self._buckets.columns()))
-        stages = _all_of(StageColumns, self._stages.columns())
-        steps, buckets = _together(steps, buckets)
+        steps, buckets = _together(self._steps.columns(), self._buckets.columns())
         return RankTrack(
             models=list(self._models),
             facts=[facts for _, facts in self._facts],
             buckets=buckets,
-            stages=StageColumns(**stages),
+            stages=self._stages.columns(),
             steps=steps,
             errors=dict(self._errors),
             exceptions=dict(self._exceptions),
@@ -185,11 +188,6 @@ class ColumnBuilder:
             records=records,
             paths=[os.fspath(path) for path in paths],
         )
-
-
-def _all_of(kind: Any, columns: dict[str, Ints]) -> dict[str, Any]:
-    """Return the columns of a kind of rows, empty where there was no row yet."""
-    return columns or {one.name: np.zeros(0, np.int64) for one in fields(kind)}
 
 
 def _together(steps: StepColumns, buckets: BucketColumns) -> tuple[StepColumns, BucketColumns]:
