@@ -276,9 +276,10 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
     there = ~np.isnan(arrays.called)
     times, steps = there.any(axis=0).sum(axis=0), max(1, int(there.any(axis=(0, 2)).sum()))
     for b, index in enumerate(arrays.buckets.tolist()):
-        if arrays.is_sharded and index not in arrays.units:
-            continue  # the line that says which unit it is could not be read
         entry = arrays.entries.get(index)
+        unit = entry.unit if entry else None
+        if arrays.is_sharded and unit is None:
+            continue  # the line that says which unit it is could not be read
         sizes = [(prod(one.shape), one.name) for one in (entry.parameters if entry else ())]
         size, name = max(sizes, default=(0, ""))
         middles = {name: known_middle(ns[..., b]) for name, ns in arrays.stages.items()}
@@ -292,7 +293,7 @@ def _buckets(arrays: StepArrays, shares: Floats) -> Iterator[BucketFacts]:
             busbw_bytes_per_second=_rate(on_bus[..., b], transfer[..., b]),
             exposed_share=known(float(shares[b])),
             error=_error(errors.get(index, [])),
-            unit=arrays.units.get(index),
+            unit=unit,
             share_of_steps=float(times[b] / steps) if arrays.is_sharded else 1.0,
         )
 

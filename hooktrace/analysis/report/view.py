@@ -1,8 +1,6 @@
 """All that is said of a run, and the report as a document: findings first, then what they rest on.
 
-Run --settled_steps--> StepArrays --model_facts--> ModelFacts --rules--> findings --> RunReport
 RunReport --> the run, what is missing; of each model numbers, findings, pictures, tables
-``run_report``: what ``hooktrace report`` does
 """
 
 from __future__ import annotations

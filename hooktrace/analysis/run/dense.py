@@ -19,7 +19,7 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from ...records import STAGES, AssignmentRecord, BucketLayout, ErrorRecord, Unit
+from ...records import STAGES, AssignmentRecord, BucketLayout, ErrorRecord
 from .columns import UNKNOWN, Bools, Floats, Ints, RankTrack
 from .counts import CHECKED, COUNTS, HANG, steps_of
 from .rows import BucketRows, Column
@@ -234,12 +234,6 @@ class StepArrays:
         """Whether the model is under FSDP2."""
         rows = ((own.track.steps, own.all_steps) for own in self._rows)
         return any(bool(steps.having("sharded")[at].any()) for steps, at in rows)
-
-    @property
-    def units(self) -> dict[int, Unit]:
-        """Which collective of which unit a bucket is, by its number, which a rank keeps."""
-        pairs = ((bucket, entry.unit) for bucket, entry in self.entries.items())
-        return {bucket: unit for bucket, unit in pairs if unit is not None}
 
     @cached_property
     def layout(self) -> AssignmentRecord | None:
