@@ -76,9 +76,6 @@ def _content(hang: Hang) -> dict[str, object]:
     }
 
 
-Row = tuple[str, str]
-
-
 class LastStep(msgspec.Struct, frozen=True):
     """The last whole step of one model; ``wall_ns``: when it was done, since the Unix epoch."""
 
@@ -136,7 +133,7 @@ def _dumps(run: Run, hang: Hang) -> list[Path]:
     return sorted(p for p in found if p.stat().st_mtime_ns >= hang.record.since_wall_ns)
 
 
-def hang_rows(hang: Hang, ends: Sequence[RankEnd], now_ns: int) -> Iterator[Row]:
+def hang_rows(hang: Hang, ends: Sequence[RankEnd], now_ns: int) -> Iterator[tuple[str, str]]:
     """Yield what is known of a hang, but for its sentence.
 
     The sentence has how long it had lasted when it was told, and ``by now`` how long until now.

@@ -99,10 +99,6 @@ def _of_errors(field: str) -> Callable[[BucketRows], Values]:
     return column
 
 
-def _exceptions(rows: BucketRows) -> Values:
-    return objects(map(rows.track.exceptions.get, range(len(rows.columns))))
-
-
 BUCKETS = (
     *WHOSE,
     Column("bucket", "int64", "index in its rebuild, in the order of the gradients"),
@@ -145,7 +141,8 @@ BUCKETS = (
            Shown("error", None, "error", "error: relative L2 (vNMSE is its square)")),
     Column("error_cosine", "float64", "cosine of the result and the lossless average",
            _of_errors("cosine")),
-    Column("exception", "string", "what the hook raised; NA where it did not", _exceptions),
+    Column("exception", "string", "what the hook raised; NA where it did not",
+           lambda r: objects(map(r.track.exceptions.get, range(len(r.columns))))),
     *KINDS,
 )  # fmt: skip
 
@@ -229,10 +226,6 @@ def _one(value: Any) -> Values:
     return np.ma.MaskedArray([0 if value is None else value], [value is None])
 
 
-def _text(value: str | None) -> Values:
-    return objects([value])
-
-
 def _of_run(rows: Rows, field: str) -> Any:
     """Return what a rank's file says of its process; ``None`` where it does not."""
     return getattr(rows.track.records.run, field, None)
@@ -307,12 +300,13 @@ WAITS = (
 
 RANKS = (
     Column("rank", "int64", "rank that has a file", lambda r: _one(r.track.rank)),
-    Column("host", "string", "name of its machine", lambda r: _text(_of_run(r, "host"))),
+    Column("host", "string", "name of its machine", lambda r: objects([_of_run(r, "host")])),
     Column("pid", "Int64", "its process there", lambda r: _one(_of_run(r, "pid"))),
     Column("local_rank", "Int64", "which of the job's processes it is there",
            lambda r: _one(_of_run(r, "local_rank"))),
-    Column("torch_version", "string", "of its torch", lambda r: _text(_of_run(r, "torch_version"))),
-    Column("backend", "string", "of its process group", lambda r: _text(_of_run(r, "backend"))),
+    Column("torch_version", "string", "of its torch",
+           lambda r: objects([_of_run(r, "torch_version")])),
+    Column("backend", "string", "of its process group", lambda r: objects([_of_run(r, "backend")])),
     Column("clock_known", "bool", "whether its clock was measured against rank 0's",
            lambda r: _one(r.run.clocks[r.i].is_known)),
     Column("steps", "int64", "steps that its files have, of all models",
@@ -326,8 +320,8 @@ RANKS = (
 )  # fmt: skip
 
 MODELS = (
-    Column("model", "string", "its name", lambda m: _text(m.names[0])),
-    Column("hook", "string", "name of its communication hook", lambda m: _text(m.names[1])),
+    Column("model", "string", "its name", lambda m: objects([m.names[0]])),
+    Column("hook", "string", "name of its communication hook", lambda m: objects([m.names[1]])),
     Column("sharded", "bool", "whether it is under FSDP2", lambda m: _one(m.is_sharded)),
     Column("ranks", "int64", "ranks that have steps of it", lambda m: _one(m.ranks)),
     Column("rebuilds", "int64", "bucket assignments that it had",
@@ -336,7 +330,7 @@ MODELS = (
     Column("counts", "int64", "those of them that enter the report's statistics on any rank",
            lambda m: _one(len(m.counting))),
     Column("waits_unknown", "string", "why nothing is known of its waits; NA where it is",
-           lambda m: _text(waits(m.run, m.names[0]).why_unknown)),
+           lambda m: objects([waits(m.run, m.names[0]).why_unknown])),
 )  # fmt: skip
 
 
