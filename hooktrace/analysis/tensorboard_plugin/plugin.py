@@ -67,7 +67,9 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         lines = (f"export const {name} = {json.dumps(it)};\n" for name, it in _DEFINITIONS.items())
         files["definitions.js"] = "".join(lines).encode()
         for name, content in files.items():
-            apps[f"/static/{name}"] = _serving_file(content, _TYPES[Path(name).suffix])
+            kind = _TYPES[Path(name).suffix]
+            respond = partial(http_util.Respond, content=content, content_type=kind)
+            apps[f"/static/{name}"] = wrappers.Request.application(respond)
         return apps
 
     def is_active(self) -> bool:
@@ -147,11 +149,6 @@ def _serving(answer: Answer) -> Any:
         return http_util.Respond(request, text, "application/json", code=code)
 
     return serve
-
-
-def _serving_file(content: bytes, content_type: str) -> Any:
-    respond = partial(http_util.Respond, content=content, content_type=content_type)
-    return wrappers.Request.application(respond)
 
 
 def _ranks(scene: Scene, request: wrappers.Request) -> list[int]:

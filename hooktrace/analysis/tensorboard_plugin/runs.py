@@ -149,22 +149,19 @@ class RunReader:
             self._ranks = {rank: self._ranks.get(rank) or TrackFollower() for rank in sorted(found)}
             for rank, follower in self._ranks.items():
                 follower.look(found[rank])
-            read_in_turns(self._ranks.values(), _LONGEST_S if self._snapshot else budget_s)
-            return self._current()
-
-    def _current(self) -> Snapshot:
-        followers = self._ranks.values()
-        errors = {name: why for one in followers for name, why in one.errors.items()}
-        total = sum(one.total_bytes for one in followers)
-        # A follower's track is the same until it has read more.
-        tracks = {id(track): track for track in (one.track() for one in followers)}
-        if self._snapshot is None or tracks.keys() != self._tracks.keys():
-            version = 1 + (self._snapshot.version if self._snapshot else 0)
-            read = sum(one.read_bytes for one in followers)
-            run = run_of([*tracks.values()])
-            self._tracks, self._snapshot = tracks, Snapshot(run, version, read, total, errors)
-        self._snapshot.total_bytes, self._snapshot.errors = total, errors
-        return self._snapshot
+            followers = self._ranks.values()
+            read_in_turns(followers, _LONGEST_S if self._snapshot else budget_s)
+            errors = {name: why for one in followers for name, why in one.errors.items()}
+            total = sum(one.total_bytes for one in followers)
+            # A follower's track is the same until it has read more.
+            tracks = {id(track): track for track in (one.track() for one in followers)}
+            if self._snapshot is None or tracks.keys() != self._tracks.keys():
+                version = 1 + (self._snapshot.version if self._snapshot else 0)
+                read = sum(one.read_bytes for one in followers)
+                run = run_of([*tracks.values()])
+                self._tracks, self._snapshot = tracks, Snapshot(run, version, read, total, errors)
+            self._snapshot.total_bytes, self._snapshot.errors = total, errors
+            return self._snapshot
 
 
 def readers(files: Callable[[str], dict[int, list[Path]]]) -> Callable[[str], RunReader]:

@@ -4,9 +4,8 @@
 
 ``12`` is a step, a bucket and a rank; ``step 12``, ``bucket 3`` or ``b3``, and ``rank 2`` are one
 of them.  Any text of two letters or more is looked for in parameters' names, and in anomalies'
-kinds and sentences, in upper or lower case.  DDP makes new buckets in a run: parameters are those
-of the newest.  Of a sharded run units are found by their names,
-and there are no buckets; all collectives of a unit are lit together.
+kinds and sentences, in upper or lower case.  Of a sharded run units are found by their names, and
+there are no buckets; all collectives of a unit are lit together.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ...records import AssignmentRecord
 from ...records.units import counted
 from ..run.scene import Scene
 from .bucket_detail import shape_text
@@ -79,16 +77,11 @@ def _numbered(scene: Scene, number: int) -> Iterator[Result]:
             yield _result("rank", f"rank {number}", note, rank=number)
 
 
-def _layouts(scene: Scene) -> list[AssignmentRecord]:
-    """Return the layouts of the first rank that has any: the others do the same."""
+def _parameters(scene: Scene) -> Iterator[Result]:
+    """Yield those of the newest buckets, which most steps have; all ranks have the same."""
     of_ranks = (track.records.assignments for track in scene.tracks)
     own = ([one for one in records if one.model == scene.model] for records in of_ranks)
-    return next(filter(None, own), [])
-
-
-def _parameters(scene: Scene) -> Iterator[Result]:
-    """Yield those of the newest buckets: they are what most steps have."""
-    for layout in _layouts(scene)[-1:]:
+    for layout in next(filter(None, own), [])[-1:]:
         for bucket in layout.buckets:
             where = {"bucket": bucket.bucket, "first": layout.step}
             for one in bucket.parameters:
