@@ -7,13 +7,12 @@ Timeline, Perfetto file and data frames are views.
     read.py     lines --> columns (columns.py) of one rank: a RankTrack
     follow.py   the same while files grow
     clock.py    a rank's host times in rank 0's; the only place that adds offsets
-    run.py      the tracks of one run side by side: Run; what their files lack
+    run.py      the tracks of one run side by side: Run
+    missing.py  what their files do not say
     hangs.py    who waited for whom, and whether it went on
     counts.py   which steps count, and why the others do not
-    waits.py    what of a collective was waiting for its last rank, and what is transfer; which
-                ranks are together in one
-    tables.py   a run as tables, handed out as data frames: their columns, of which the report shows
-                some; rows.py: what makes a column
+    waits.py    what of a collective was waiting for its last rank, and what is transfer
+    tables.py   a run as tables, handed out as data frames; rows.py: what makes a column
     others.py   what else communicates: collectives of no traced model
     dense.py    the steps that count as arrays (rank, step, bucket): StepArrays
     parts.py    where the time of a step goes, in parts that add up to it
