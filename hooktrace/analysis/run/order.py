@@ -1,7 +1,6 @@
 """Who was ready last, how often, and who is late often enough to be named: the one answer.
 
     Run --delays--> Delays of each rank's calls of one model
-    StepArrays --last_of--> Last: the rank that all others wait for, in each step and bucket
     StepArrays --late_ranks--> LateRank, worst first, and where others wait for it
     some steps --late_in--> who is late in these
 
@@ -124,15 +123,6 @@ class Last(NamedTuple):
         return found
 
 
-def last_of(arrays: StepArrays) -> Last:
-    """Return who is last."""
-    called, unsure = arrays.called, arrays.uncertainty
-    known = ~np.isnan(called) & ~np.isnan(unsure)
-    seen = np.maximum(known.all(axis=0).sum(axis=0), 1)
-    least = [often(len(arrays.ranks), steps) for steps in seen.tolist()]
-    return Last(*last_rank(called, unsure, known), np.array(least), seen)
-
-
 def is_order_known(arrays: StepArrays) -> bool:
     """Return whether the clocks of all ranks are known at once, in any step."""
     known = ~np.isnan(arrays.detailed.uncertainty)
@@ -193,7 +183,11 @@ def late_ranks(arrays: StepArrays) -> list[tuple[LateRank, Ints]]:
     """
     if arrays.is_sharded or len(arrays.ranks) < 2:
         return []
-    last, found = last_of(arrays), []
+    called, unsure = arrays.called, arrays.uncertainty
+    known = ~np.isnan(called) & ~np.isnan(unsure)
+    seen = np.maximum(known.all(axis=0).sum(axis=0), 1)
+    least = np.array([often(len(arrays.ranks), steps) for steps in seen.tolist()])
+    last, found = Last(*last_rank(called, unsure, known), least, seen), []
     for i in np.unique(last.rank[last.rank >= 0]).tolist():
         if (late := _late_rank(arrays, last, i)) is not None:
             step, bucket = np.nonzero((last.rank == i) & last.often_by(i))

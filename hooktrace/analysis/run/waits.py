@@ -191,12 +191,9 @@ def _of_all(wires: list[_Wires]) -> list[_Wires]:
     for other in wires[1:]:
         if not np.array_equal(keys, other.keys):  # to intersect costs as much as all the rest
             keys = np.intersect1d(keys, other.keys, assume_unique=True)
-    return [
-        one
-        if len(one.keys) == len(keys)
-        else _Wires(*(column[np.searchsorted(one.keys, keys)] for column in one))
-        for one in wires
-    ]
+    if all(len(one.keys) == len(keys) for one in wires):
+        return wires
+    return [_Wires(*(c[np.searchsorted(one.keys, keys)] for c in one)) for one in wires]
 
 
 def _why_no_clock(run: Run, ours: list[int], model: str) -> str | None:
