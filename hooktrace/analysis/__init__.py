@@ -1,7 +1,5 @@
 """From the record files of all ranks to answers.
 
-In go the record files of one run; out come findings, pictures, a Perfetto file, the tab's answers.
-
     record files --run--> a RankTrack of columns for each rank, all in rank 0's clock: Run
                                   |
                                   +--> report              findings and facts: text, page, JSON

@@ -11,7 +11,6 @@ elsewhere compares them the same way.  No torch.
 from __future__ import annotations
 
 from .comparison import Comparison, compare_runs
-from .difference import Difference
 from .measure import Measures, measure
 
-__all__ = ["Comparison", "Difference", "Measures", "compare_runs", "measure"]
+__all__ = ["Comparison", "Measures", "compare_runs", "measure"]

@@ -1,7 +1,5 @@
 """``hooktrace report``: what the record files of all ranks say.
 
-In goes a Run; out come findings and facts, as text, as a page with pictures, or as JSON.
-
     Run --run/dense.py--> StepArrays --facts.py--> ModelFacts --rules.py, findings.py--> Finding
                               |                         |                                   |
                               +---- RunReport: facts, findings, arrays, what is missing ----+

@@ -1,7 +1,4 @@
-"""Pictures of one model: a step on all ranks.
-
-StepArrays --> Svg of a typical step and of the slowest one
-"""
+"""Pictures of one model: StepArrays --> Svg of a typical step and of the slowest, on all ranks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The tables of a report, and which rows are folded.
-
-ModelFacts --> bucket_table, rank_table
-"""
+"""The tables of a report, of buckets and of ranks, and which rows are folded."""
 
 from __future__ import annotations
 
