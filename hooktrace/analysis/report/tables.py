@@ -20,6 +20,9 @@ _T = TypeVar("_T")
 _Cells = tuple[Column, Callable[[BucketFacts], str]]
 """A column of the table of buckets, and its text in a bucket's row."""
 
+_PLACED = ("gradient_bytes", "wire_bytes", "duration_ns", "wait_ns", "error_relative_l2")
+"""Columns of ``run/tables.py`` that have a place of their own."""
+
 
 def stages_of(model: ModelFacts) -> list[str]:
     """Return the stages that a model's buckets have, in the order in which they happen."""
@@ -52,7 +55,7 @@ def bucket_table(model: ModelFacts) -> Table:
 
 
 def _cells(model: ModelFacts) -> Iterator[_Cells]:
-    """Yield the columns; ``_shown`` ones are declared in ``run/tables.py``."""
+    """Yield the columns; what is declared and has no place of its own stands after the waits."""
     sharded, stages = model.is_sharded, stages_of(model)
     if sharded:
         yield Column("no.", rank=6), lambda b: str(b.bucket)
@@ -76,8 +79,10 @@ def _cells(model: ModelFacts) -> Iterator[_Cells]:
     if model.wait_unknown is not None:
         about = f"wait: not known, as {model.wait_unknown}"
     yield _shown("wait_ns", about=about)
-    if any(bucket.exposed is not None for bucket in model.buckets):
-        yield _shown("exposed_ns")
+    for column, how in SHOWN:
+        is_known = any(getattr(bucket, how.fact) is not None for bucket in model.buckets)
+        if how.heading and column.name not in _PLACED and is_known:
+            yield _shown(column.name)
     if not sharded:
         share = Column("share", "share: of the exposed time, what the bucket adds", rank=2)
         yield share, lambda b: percent(b.exposed_share)
