@@ -58,6 +58,7 @@ class Endpoint:
         self.aggregates = Aggregates()
         self.users = 0
         self._labels: dict[str, str] = {}
+        self._is_found = False
         self._files: list[TargetFile] = []
         registry = CollectorRegistry()
         registry.register(self)
@@ -65,11 +66,15 @@ class Endpoint:
         self.port: int = self._server.server_port
 
     def announce(self, labels: dict[str, str], url: str, file: TargetFile | None) -> None:
-        """Say which rank it is: in a file that Prometheus finds, or else on each series."""
-        self._labels = labels
+        """Say which rank it is: in a file that Prometheus finds, or else on each series.
+
+        Not on both, also in a scrape while it begins or ends: Prometheus renames labels twice said.
+        """
         if file is not None:
             file.write(url, labels)
             self._files.append(file)
+            self._is_found |= file.is_written
+        self._labels = {} if self._is_found else labels
 
     def leave(self, exporter: object) -> None:
         """Stop showing an exporter's gauges; the last one that leaves frees the port.
@@ -86,10 +91,9 @@ class Endpoint:
 
     def collect(self) -> Iterator[MetricFamily]:
         """Yield all series."""
-        is_found = any(file.is_written for file in self._files)
         return metric_families(
             self.aggregates.snapshot(),
-            {} if is_found else self._labels,
+            self._labels,
             bucket_histograms=self._wanted.bucket_histograms,
         )
 

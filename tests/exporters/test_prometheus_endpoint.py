@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
+from hooktrace.exporters.target_file import TargetFile
 from tests.exporters.conftest import Make
 from tests.exporters.processes import get
 from tests.exporters.records_sample import make_batch, make_layout
@@ -112,8 +113,13 @@ def test_a_forked_child_shares_nothing_of_its_parent(make: Make) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_file_sd_is_written_once_known_and_removed(make: Make, tmp_path: Path) -> None:
-    """It names the rank, from the first export to ``close``; without it each series does."""
+def test_file_sd_is_written_once_known_and_removed(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the rank, from the first export to ``close``; without it each series does.
+
+    Also in a scrape while it is removed: Prometheus knows it for some seconds more.
+    """
     plain, exporter = make(), make(file_sd=tmp_path / "targets")
     assert list((tmp_path / "targets").iterdir()) == []
     for one in (plain, exporter):
@@ -125,8 +131,13 @@ def test_file_sd_is_written_once_known_and_removed(make: Make, tmp_path: Path) -
     assert list(path.parent.iterdir()) == [path]
     assert f'{STEPS}{{hook="fp16_compress_hook",host="host-a",local_rank="1"' in get(plain.url)
     assert "local_rank" not in get(exporter.url)
+    remove, scraped = TargetFile.remove, list[str]()
+    monkeypatch.setattr(
+        TargetFile, "remove", lambda file: (remove(file), scraped.append(get(exporter.url)))
+    )
     exporter.close()
     assert list(path.parent.iterdir()) == []
+    assert "local_rank" not in scraped[0]
 
 
 def test_two_endpoints_of_a_rank_have_a_file_each(make: Make, tmp_path: Path) -> None:
