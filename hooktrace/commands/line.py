@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -329,6 +330,8 @@ def check(
     """Find out what is wrong with a hook on real ranks; the exit code is 1 if anything is."""
     from ..testing.check import launch, spec
 
+    if find_spec("torch") is None:  # which the hook's process alone imports
+        raise ModuleNotFoundError(name="torch")
     told: dict[tuple[str, str], str] = {}
     sys.path.insert(0, os.getcwd())
     result = launch.check(

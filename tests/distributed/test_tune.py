@@ -21,6 +21,7 @@ from hooktrace.records.files import find_records
 from tests.distributed.harness import environment
 from tests.distributed.programs import TORCHRUN
 from tests.distributed.test_check import processes_of
+from tests.versions import HOOKS_GROUPS
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -90,7 +91,8 @@ def test_each_setting_is_measured(whole: tuple[Path, Ran]) -> None:
     labels = ("as it is", "allreduce", "powersgd")
     assert set(settings) == {(label, cap) for label in labels for cap in (25.0, 0.5)}
     plain, own = settings["allreduce", 25.0], settings["as it is", 25.0]
-    assert plain["wire_bytes"] == 2 * own["wire_bytes"]
+    # What a plain hook sends is known from torch 2.14 on.
+    assert own["wire_bytes"] == (plain["wire_bytes"] // 2 if HOOKS_GROUPS else None)
     for cap in (25.0, 0.5):
         errors = [settings[label, cap]["error"] for label in labels]
         assert errors[1] == 0
