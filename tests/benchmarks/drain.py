@@ -30,7 +30,7 @@ from hooktrace.tracing.tracer import Tracer
 
 from .harness import EXPORTERS, fake_buckets, otlp_sink
 
-_BUDGET_US = 100.0
+_BUDGET_US = 60.0
 _BUCKETS = 25
 _PERIOD_S = 0.1
 _STAMP_NS = 20_000
