@@ -31,7 +31,7 @@ from rich.text import Text
 from ..records import UNIT_KINDS, Unit
 from ..records.units import named_ranks
 from .document.output import check_writable, writing
-from .run import COUNTS, REASONS, UNKNOWN, Run, hangs, reasons
+from .run import COUNTS, FLAGS, REASONS, UNKNOWN, Run, hangs, reasons
 from .run.files import read_run
 from .run.scene import Scene
 from .run.waits import PIECES
@@ -202,6 +202,8 @@ class _RankEvents:
             is_gather = unit is not None and unit.collective == "all_gather"
             size = "parameter_bytes" if is_gather else "gradient_bytes"
             args = {"step": step, size: payload, **_known(wire_bytes=sent, exposed_ns=exposed)}
+            if columns.flags[row] & FLAGS["bounded"]:
+                args["bounded"] = True
             self._slice(tid, start, end, **named, args=args)
             self._nested(stages[first:last], tid)
             first = last

@@ -101,6 +101,8 @@ def of_bucket(bucket: BucketRecord) -> Attributes:
             attributes["hooktrace.error.worst"] = ", ".join(w.name for w in bucket.error.worst)
     if bucket.clock == "device":
         attributes |= _device(bucket)
+    elif bucket.bounded:
+        attributes["hooktrace.bounded"] = True
     return attributes
 
 

@@ -142,6 +142,8 @@ class BucketRecord(BucketFacts, frozen=True, kw_only=True, tag_field="kind", tag
     is payload size times nccl-tests' bus factor.
     ``join_dummy`` marks a call that DDP made under ``join()`` for a rank that has run out of data.
     ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
+    ``bounded`` marks a call that was not timed, as in most steps of a model without a hook (torch
+    2.14): it was done by ``done_ns``, and has no stages.
     ``checked`` marks a call in which hooktrace did work of its own that takes time (stage check).
     ``exception`` is what the hook raised, if it did.  ``error`` is there for checked calls only.
     ``exposed_ns``: of a sharded model's unit, how long training waited for it, on a device its
@@ -163,6 +165,7 @@ class BucketRecord(BucketFacts, frozen=True, kw_only=True, tag_field="kind", tag
     join_dummy: bool = False
     warmup: bool = False
     checked: bool = False
+    bounded: bool = False
     exception: str | None = None
     error: ErrorRecord | None = None
     sent: tuple[Transfer, ...] | None = None
@@ -186,21 +189,21 @@ class BucketRecord(BucketFacts, frozen=True, kw_only=True, tag_field="kind", tag
 
     @property
     def timed_stages(self) -> tuple[Stage, ...]:
-        """The stages of the clock that tells the truth for this bucket; empty when unresolved."""
+        """The stages of the clock that tells the truth for this bucket; empty when not timed."""
         if self.device is not None:
             return self.device.stages
         return self.stages if self.device_type == "cpu" else ()
 
     @property
     def interval_ns(self) -> tuple[int, int] | None:
-        """``(ready, done)`` in the clock of ``clock``; ``None`` for an unresolved device bucket."""
+        """``(ready, done)`` in the clock of ``clock``; ``None`` for a bucket that was not timed."""
         if self.device is not None:
             return self.device.ready_ns, self.device.done_ns
-        return (self.ready_ns, self.done_ns) if self.device_type == "cpu" else None
+        return None if self.bounded or self.device_type != "cpu" else (self.ready_ns, self.done_ns)
 
     @property
     def duration_ns(self) -> int | None:
-        """From ready to done in ns; ``None`` when a device bucket's events did not resolve."""
+        """From ready to done in ns; ``None`` of a bucket that was not timed."""
         interval = self.interval_ns
         return None if interval is None else interval[1] - interval[0]
 

@@ -220,6 +220,7 @@ class BucketsLine(Record, frozen=True, kw_only=True, tag="buckets"):
     join_dummy: bool = False
     warmup: bool = False
     checked: bool = False
+    bounded: bool = False
     calls: CallColumns
     device: DeviceColumns | None = None
 
@@ -268,7 +269,7 @@ def _span(row: _Row, kinds: tuple[StageKind, ...], call_bytes: int | None) -> De
 
 
 _FACTS = attrgetter(*BucketFacts.__struct_fields__)
-_OF_LINE = ("model", "rebuild", "step", "join_dummy", "warmup", "checked")
+_OF_LINE = ("model", "rebuild", "step", "join_dummy", "warmup", "checked", "bounded")
 _OF_BUCKET = ("wire_bytes", "exposed_ns", "exception", "error", "sent")
 _LINE = attrgetter(*_OF_LINE)
 _RARE_NAMES = _OF_BUCKET[1:]

@@ -21,12 +21,13 @@ number; somebody asked for it; it was checked, went wrong, or was slow."""
 class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     """One backward pass that communicated, of one model.
 
-    ``first_ready_ns``, ``last_ready_ns`` and ``done_ns`` are host times.  ``communication_ns``,
+    ``first_ready_ns``, ``last_ready_ns`` and ``done_ns`` are host times. ``communication_ns``,
     ``exposed_ns`` and ``wire_in_flight_ns`` (the union of wire stages) are measured by ``clock``;
-    they are ``None`` when device events did not resolve, and ``exposed_ns`` where the backward pass
-    did not come to its end.  A step's period, from its own first ready
-    bucket to the next step's, is known when that comes: ``previous_period_ns`` is the period of the
-    step before, ``None`` where that one does not count, or this one is not complete.
+    they are ``None`` when device events did not resolve, ``exposed_ns`` where the backward pass did
+    not come to its end, the others where the step was not timed (``bounded``). A step's
+    period, from its own first ready bucket to the next step's, is known when that comes:
+    ``previous_period_ns`` is the period of the step before, ``None`` where that one does not count,
+    or this one is not complete.
     ``complete`` is false when a bucket is missing or failed: the backward pass failed, or a record
     was lost.  ``checked`` is true when hooktrace itself looked at a bucket of the step, or began
     with the model: its times hold that.  ``sent``: what a plain

@@ -138,6 +138,7 @@ class BucketCall:
     arrived_at: int | None
     launched: int | None
 
+    bounded = False  # it was ``done`` by then: nothing has stamped when it ended
     staged = True  # its collectives are seen; a plain hook's are not
     join_dummy = False  # made under ``join()``, for a rank that has no data left
     hook_called = True  # false of what stands for a call while hooktrace looks at its bucket before

@@ -95,6 +95,12 @@ class SeenCollective:
         # On a device the host does not know when it ends, and a callback would have a stream.
         self.has_end = not run.on_device
 
+    def see(self, args: Any) -> None:
+        """Take note that it was issued."""
+        self.is_issued = True
+        if self.has_end:
+            call_when_done(args.work, self)
+
     def __call__(self, _future: object) -> None:
         """Stamp that it has arrived; its future calls this before the hook's own callbacks."""
         run = self.run
@@ -163,7 +169,7 @@ class GroupHooks:
         self._group = weakref.ref(group)
         self._infos: dict[str, GroupInfo] = {}
         self._issuing: dict[int, OwnAllReduce | SeenCollective | OtherCall] = {}
-        """By torch's number in the group: what is called once a collective has arrived."""
+        """By torch's number in the group: what sees a collective, once it is issued."""
         self.models: tuple[HooklessModel, ...] = ()
         group.register_pre_hook(HOOK_ID, self.before)
         group.register_post_hook(HOOK_ID, self.after)
@@ -223,16 +229,8 @@ class GroupHooks:
     def after(self, args: Any) -> None:
         """Have the end of a collective stamped."""
         issued = self._issuing.pop(args.op_id, None)
-        if issued is None:
-            return
-        if isinstance(issued, SeenCollective):
-            issued.is_issued = True
-            if not issued.has_end:
-                return
-        try:
-            _call_when_done(args.work.get_future(), issued)
-        except Exception as error:  # it has no future, or none that calls anybody
-            issued.has_no_future(error)
+        if issued is not None:
+            issued.see(args)
 
     def _runs_that_may_issue(self) -> list[PlainRun]:
         """Return those under way, but for those that use other groups alone."""
@@ -257,8 +255,17 @@ class GroupHooks:
         return Collective(kind, sum(t.nbytes for t in tensors), dtype, self._infos[device])
 
 
-_call_when_done: Any = torch._C.Future.add_done_callback
+_add_callback: Any = torch._C.Future.add_done_callback
 """That of ``torch.futures.Future`` is a function of Python's, which calls this."""
+
+
+def call_when_done(work: Any, issued: OwnAllReduce | SeenCollective | OtherCall) -> None:
+    """Have what stands for a collective called once it is done; ``work``: torch's."""
+    try:
+        _add_callback(work.get_future(), issued)
+    except Exception as error:  # it has no future, or none that calls anybody
+        issued.has_no_future(error)
+
 
 watched: dict[int, GroupHooks] = {}
 """By ``id`` of the group, which another one may have by now."""
@@ -319,6 +326,10 @@ class OtherCall:
         # On a device the host does not know when it ends, and a callback would have a stream.
         is_on_cpu = bool(tensors) or not torch.accelerator.is_available()
         self.has_end = is_on_cpu and all(one.is_cpu for one in tensors)
+
+    def see(self, args: Any) -> None:
+        """Have its end stamped."""
+        call_when_done(args.work, self)
 
     def __call__(self, _future: object) -> None:
         """Stamp that it has arrived."""

@@ -227,7 +227,7 @@ class Assembler:
         if not self._has_ended(call):  # its clock failed
             call.let_go()
             return
-        if call.events is None:
+        if call.events is None and not call.bounded:
             self._queues.add(collectives_of(call))
         ended = self._steps.add(call)
         if ended is None:
@@ -347,7 +347,7 @@ class Assembler:
                 one
                 for times, call in zip(host, calls, strict=True)
                 # Training waits for each of a unit's collectives: none is queued.
-                if call.events is None and call.slot.unit is None
+                if call.events is None and call.slot.unit is None and not call.bounded
                 for one in times.collectives
             ]
         )

@@ -102,14 +102,14 @@ def bucket_record(
         launched_ns=call.returned if host.launched is None else host.launched,
         done_ns=host.released,
         # On a device the host's stamps only say when work was enqueued: they are not stages.
-        stages=_stages(call, host) if slot.device_type == "cpu" else (),
+        stages=_stages(call, host) if slot.device_type == "cpu" and not call.bounded else (),
         wire_bytes=wire_bytes,
         bus_bytes=bus,
         is_last=slot.is_last,
     )
     checked = call.entered is not None
     rare = device or call.join_dummy or warmup or checked or call.error or error or slot.unit
-    if not (rare or sent is not None):
+    if not (rare or sent is not None or call.bounded):
         return usual  # each further field costs as much as all of these
     span = None
     if device is not None:
@@ -120,6 +120,7 @@ def bucket_record(
         join_dummy=call.join_dummy,
         warmup=warmup,
         checked=checked,
+        bounded=call.bounded,
         exception=call.error,
         error=error,
         sent=sent,
@@ -152,8 +153,11 @@ def step_record(
     ends, exposed = [end for end in hidden_to if end is not None], None
     if sharded:
         exposed = _total([b.exposed_ns for b in buckets])
-    elif resolved and len(ends) == len(buckets):
-        exposed = exposed_ns(max(ends), max([done for _, done in known]))
+    elif len(ends) == len(buckets) and buckets[-1].is_last:  # or nobody saw backward's end
+        # What was not timed on the host is done by then, and what is exposed has its own time.
+        done = [b.done_ns for b in buckets] if first.clock == "host" else [end for _, end in known]
+        if len(done) == len(buckets):
+            exposed = exposed_ns(max(ends), max(done))
     period = None
     # It runs between the first buckets of neighbouring steps, and both must be there.
     if complete and previous and previous.counts and previous.step == first.step - 1:

@@ -1,7 +1,9 @@
 """DDP models without a hook, seen from their process group (torch >= 2.14, on CPUs).
 
     reducer --all-reduce of a bucket--> the group's pre-hook: by its address, a slot -> OwnAllReduce
-                                        the group's post-hook: its future --> done, ring
+                                        the group's post-hook: its work
+    timed steps: the work's future --> done, ring
+    others: what is done when the pass ends --> ring; the future of each other one --> done, ring
     an address that is new --> the slot that is next, of the layout that the reducer has told
     the first gradient after DDP has rebuilt its buckets --> the reducer is asked again
 
@@ -12,6 +14,10 @@ model was before, or the node of the graph that runs accumulates a gradient of t
 not be asked inside a group's hook, where it holds its mutex; by a step's first gradient it has
 rebuilt its buckets, and sent none.
 
+A callback of Python's costs three times all the rest: it meets the next bucket's hook at the
+interpreter lock.  So one step in ten has them.  In the others DDP's buckets are looked at when the
+pass ends: what has arrived by then is not exposed, and when it arrived is not known.
+
 Nothing here raises into training, or holds the model or its group.
 """
 
@@ -20,7 +26,8 @@ from __future__ import annotations
 import logging
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,7 +38,7 @@ from ..probes.debug_checks import DebugResult
 from ..probes.other_sampler import OtherSampler
 from ..probes.schedule import OFF, Schedule
 from ..staging import group_hooks
-from ..staging.backward import current_pass, engine_code, waits_later, watch_after
+from ..staging.backward import current_pass, engine_code, waits_later, watch
 from ..staging.calls import NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
 from ..staging.job import new_lock
@@ -52,21 +59,68 @@ _ZEROS = getattr(_matching, "__code__", None)
 """Of ``join()``: all-reduces zeros in the place of gradients."""
 
 
+_ALL_TIMED, _ONE_IN = 100, 10
+"""Steps of a model that are timed one and all, so that a short run is; of later ones, every so
+many-th.  All ranks count the same steps."""
+
+
 class OwnAllReduce(BucketCall):
     """An all-reduce that DDP itself makes of a bucket; called when its future is complete.
 
-    There is no hook that takes time.  ``in_ring``: read and written under ``_turn``.
+    There is no hook that takes time.  ``in_ring``: read and written under ``_turn``.  ``work``:
+    torch's, until it is known that it is done, or that this is called then.
     """
 
-    __slots__ = ("in_ring",)
+    __slots__ = ("bounded", "in_ring", "work")
 
     in_ring: bool
+    work: Any
+
+    def see(self, args: Any) -> None:
+        """Take note of what was issued."""
+        if self.bounded:
+            self.work = args.work
+        else:
+            group_hooks.call_when_done(args.work, self)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether it has not arrived."""
+        work = self.work
+        return not self.in_ring and not (work is not None and work.is_completed())
+
+    def look(self, now: int, waits: bool) -> None:
+        """Take note that it has arrived by now, or have it called when it does.
+
+        ``waits``: DDP waits for it next, and says then whether it has failed.
+        """
+        if waits and self.work is not None and self.work.is_completed():
+            self.done = now
+        else:
+            self.call_when_done()
+
+    def call_when_done(self) -> None:
+        """Have it called when its work is done, which may be so already."""
+        work, self.work = self.work, None
+        if work is not None:  # it is, where issuing it has raised
+            group_hooks.call_when_done(work, self)
+
+    def waited_for(self, failed: bool) -> None:
+        """DDP has waited: what has no stamp has arrived, just now; ``failed``: it has raised."""
+        if failed:
+            self.call_when_done()
+        elif self.work is not None:  # it had arrived before, and nobody calls this
+            self.work = None
+            self.over()
+        else:
+            with _turn:  # for a callback that puts it into the ring just now
+                self.arrive()
+                self.over()
 
     def __call__(self, future: Any) -> None:
         """Stamp that it has arrived."""
         with _turn:
-            if not self.in_ring:
-                self.stamp("done")
+            self.arrive()
             try:
                 future.value()
             except Exception as error:  # DDP raises it too, where it waits
@@ -78,6 +132,11 @@ class OwnAllReduce(BucketCall):
         with _turn:
             self.lose_stamps(error)
             self.over()
+
+    def arrive(self) -> None:
+        """Stamp that it has arrived, where nothing has."""
+        if not self.in_ring and self.done == NOT_YET:
+            self.stamp("done")
 
     def over(self) -> None:
         """Go to the ring, if it is not there."""
@@ -91,6 +150,13 @@ class OwnAllReduce(BucketCall):
 
 _turn = new_lock()
 """Of a collective's thread and the one that waits for it: who puts a call into the ring."""
+
+
+def _waited(calls: Iterable[OwnAllReduce], failed: bool) -> None:
+    """DDP has waited for the calls of a pass, or raised."""
+    for call in calls:
+        call.waited_for(failed)
+
 
 _new = object.__new__
 
@@ -117,6 +183,10 @@ class HooklessModel:
         self._is_lazy = getattr(ddp, "lazy_bucket_allocation", False)
         self._slots: list[BucketSlot] = []
         self._by_place: dict[int, BucketSlot] = {}
+        self._calls: list[OwnAllReduce] = []
+        """Of the step under way."""
+        self._bounds, self._ends = False, True
+        """Of the step under way: whether it is not timed, and its pass says when it ends."""
         every = tracer.error_every
         self._looks = Schedule(tracer.first_step + every, every)
         self._others = OtherSampler(every)
@@ -169,7 +239,10 @@ class HooklessModel:
                 return None
             tracer, model, index = self._tracer, slot.model, slot.index
             # As ``model.enter`` does: each call costs a microsecond, caches cold.
-            step = model.step if index > model.last_index else model.step + 1
+            step = model.step
+            if index <= model.last_index:
+                step += 1
+                self._begin(step - model.first_step, step)
             model.step, model.last_index = step, index
             if tracer.state is not RECORDING:
                 return None
@@ -181,14 +254,15 @@ class HooklessModel:
             call.done = NOT_YET
             call.recorder = tracer
             call.in_ring = False
+            call.work = None
+            call.bounded = self._bounds
             if tensor is None:
                 call.join_dummy = True
-            else:
-                if step >= self._next_look:
-                    self._look(call, tensor)
-                if slot.is_last:
-                    call.watch_backward()
-                    watch_after(self._waited)
+            elif step >= self._next_look:
+                self._look(call, tensor)
+            if slot.is_last:
+                call.backward_end = NOT_YET if self._ends else None
+            self._calls.append(call)
             call.operation = slot.collective
             slot.last_call = call
             return call
@@ -196,17 +270,29 @@ class HooklessModel:
             self._tracer.push(Loss.of_stamps(error))
             return None
 
-    def _waited(self, failed: bool) -> None:
-        """The pass is over, and DDP has waited: what has no stamp has arrived, just now."""
-        if failed or not self._slots or waits_later(self._ddp):
+    def _begin(self, number: int, step: int) -> None:
+        """Begin a step, and have its end heard of; ``number``: of the model's steps."""
+        is_due = number < _ALL_TIMED or step % _ONE_IN == 0 or step >= self._next_look
+        calls = self._calls = []
+        self._ends = watch(partial(self._end_pass, calls))
+        self._bounds = self._ends and not is_due
+
+    def _end_pass(self, calls: list[OwnAllReduce], failed: bool) -> None:
+        """The pass has nothing left to compute: see what has arrived; DDP waits for the rest."""
+        if not calls:
             return
-        step = self._slots[0].model.step
-        with _turn:  # for a callback that puts one into the ring just now
-            for slot in self._slots:
-                call = slot.last_call
-                if isinstance(call, OwnAllReduce) and call.step == step and not call.in_ring:
-                    call.stamp("done")
-                    call.over()
+        waits = not failed and not waits_later(self._ddp)
+        if calls[-1].backward_end == NOT_YET:
+            calls[-1].backward_over(not waits)
+        if calls[-1].bounded:
+            try:
+                now = self._clock()
+                for call in calls:
+                    call.look(now, waits)
+            except Exception as error:
+                self._tracer.push(Loss.of_stamps(error))
+        if waits:
+            watch(partial(_waited, calls))
 
     def _look(self, call: OwnAllReduce, tensor: torch.Tensor) -> None:
         """Check one of the step's buckets for NaN and inf, each in its turn."""

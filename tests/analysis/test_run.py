@@ -22,6 +22,7 @@ from hooktrace.records.errors import UsageError
 from hooktrace.records.files import find_records, record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from tests.analysis.jobs import bounded
 from tests.analysis.run.files import (
     MS,
     collective,
@@ -230,6 +231,15 @@ def test_of_every_tenth_step_the_buckets_are_read(tmp_path: Path) -> None:
     assert [one.rank for one in model.facts.late] == [1]
     # Arrays of buckets have no place for the steps that have none: of a long run they are most.
     assert (len(model.arrays.steps), model.arrays.detailed.called.shape[1]) == (120, 12)
+    # So it is of those that were not timed, of which only "done by then" is known.
+    write_changed(tmp_path / "bounded", JOB, bounded)
+    (bound,) = build_report(load(find_records(tmp_path / "bounded"))).models
+    for name in ("steps", "period", "exposed", "buckets", "bucket_steps", "busbw_bytes_per_second"):
+        assert getattr(bound.facts, name) == getattr(model.facts, name), name
+    arrays = bound.arrays
+    is_timed = arrays.steps % 10 == 0
+    assert np.isfinite(arrays.ready).all()
+    assert (np.isfinite(arrays.done) == is_timed[:, None]).all()
     (said,) = build_report(part).missing
     assert said.startswith("the buckets of every 10th step alone were read (--every): what is ")
 

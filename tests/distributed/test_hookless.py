@@ -63,14 +63,15 @@ def _run(
 ) -> tuple[Told, torch.Tensor]:
     """Return what is told of a script's model, and its gradients.
 
-    ``how``: with a hook, hookless, or by DDP alone, which is not traced.
+    ``how``: with a hook, hookless with each step timed, or none, or by DDP alone, not traced.
     """
     ddp = make_ddp(CAP_MB, **options)
-    with Tracer(error_every=0) as tracer:
+    all_timed = 0 if how == "not timed" else 100
+    with Tracer(error_every=0) as tracer, mock.patch.object(hookless, "_ALL_TIMED", all_timed):
         if how != "ddp":
             tracer.needs_hook = how == "hook"  # as on older torch
             instrument(ddp, tracer=tracer)
-            assert hookless.is_watched(ddp) == (how == "hookless")
+            assert hookless.is_watched(ddp) == (how != "hook")
         script(ddp, rank)
         told = Told(tracer)
     dist.barrier()
@@ -141,8 +142,72 @@ def test_records_are_those_of_the_averaging_hook(rank: int) -> None:
         assert torch.equal(plain, hooked), name
         assert torch.equal(plain, bits), name
         assert all(ready <= launched and ready < done for ready, launched, done in mine.times)
-        for exposed, (_, _, _, join_dummy, _) in zip(mine.exposed, mine.steps, strict=True):
-            assert join_dummy or exposed >= 0, name
+        rare, same_bits = _run("not timed", rank, script, options)
+        assert rare.steps == [_as_not_timed(step) for step in oracle.steps], name
+        assert (rare.models, rare.anomalies, rare.losses) == (mine.models, mine.anomalies, {}), name
+        assert torch.equal(plain, same_bits), name
+        for told in (mine, rare):
+            for exposed, (_, _, _, join_dummy, _) in zip(told.exposed, told.steps, strict=True):
+                assert join_dummy or exposed >= 0, name
+
+
+def _as_not_timed(step: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a step as it is told without its stages: of its number, every tenth has them."""
+    *known, join_dummy, buckets = step
+    if step[0] % 10 and not join_dummy:
+        buckets = tuple((*of, ()) for *of, _ in buckets)
+    return (*known, join_dummy, buckets)
+
+
+@on(2)
+@mock.patch.object(hookless, "_ALL_TIMED", 0)
+def test_what_is_exposed_has_its_own_time(rank: int) -> None:
+    """Rank 1 is late with its last bucket alone: of that rank 0 sees the end, of others a bound."""
+    ddp = make_ddp(CAP_MB)
+    late_s, first = 0.2, next(ddp.module.parameters())
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, tracer=tracer)
+        _plain(ddp, rank)
+        if rank == 1:
+            first.register_hook(lambda _: time.sleep(late_s))
+        ddp.zero_grad()
+        backward(ddp, rank, STEPS)
+        tracer.flush()
+        step, buckets = tracer._recent.steps()[-1]
+    dist.barrier()
+    ends = [bucket.done_ns - step.first_ready_ns for bucket in buckets]
+    assert step.communication_ns is None
+    if rank == 0:
+        assert step.exposed_ns >= 0.9 * late_s * 1e9
+        assert max(ends[:-1]) < 0.5 * late_s * 1e9 < 0.9 * late_s * 1e9 < ends[-1]
+
+
+@on(2)
+@mock.patch.object(hookless, "_ALL_TIMED", 0)
+def test_what_has_arrived_is_not_in_flight(rank: int) -> None:
+    """While backward goes on, of a step that is not timed; and a pass that raises ends it."""
+    ddp = make_ddp(CAP_MB)
+    seen: list[int] = []
+    first = next(ddp.module.parameters())
+
+    def wait(_: torch.Tensor) -> None:
+        dist.barrier()  # all buckets but the last were issued before, by each rank
+        seen.append(tracer.models.count_in_flight())
+        raise RuntimeError("out of data")
+
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, tracer=tracer)
+        _plain(ddp, rank)
+        handle = first.register_hook(wait)
+        with pytest.raises(RuntimeError, match="out of data"):
+            backward(ddp, rank, STEPS)
+        handle.remove()
+    (_, before), (step, buckets) = tracer._recent.steps()[-2:]
+    dist.barrier()
+    assert seen == [0]
+    assert tracer.losses() == {}
+    assert (step.step, step.complete, step.exposed_ns) == (STEPS, False, None)
+    assert [b.bucket for b in buckets] == [b.bucket for b in before[:-1]]
 
 
 ODD: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {

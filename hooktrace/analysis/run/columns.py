@@ -43,11 +43,13 @@ FLAGS = {
     "sharded": 512,
     "kept_by_window": 1024,
     "kept_as_first": 2048,
+    "bounded": 4096,
 }
-"""Bits of the ``flags`` of buckets and steps.  ``untimed``: a bucket on a device whose events did
-not resolve.  ``detail_left_out``: a step whose buckets are not there because the writer's retention
-left them out; they are not missing.  ``sharded``: of a step, as ``StepRecord`` says it, and of each
-bucket that is a unit's collective.  ``kept_...``: of a step, why its buckets are there."""
+"""Bits of the ``flags`` of buckets and steps. ``untimed``: a bucket on a device whose events did
+not resolve. ``bounded``: one on the host that was not timed, and was done by then.
+``detail_left_out``: a step whose buckets are not there because the writer's retention left them
+out; they are not missing. ``sharded``: of a step, as ``StepRecord`` says it, and of each bucket
+that is a unit's collective. ``kept_...``: of a step, why its buckets are there."""
 
 ENOUGH_BY_WINDOW = 100
 """Steps kept in windows from which on they alone stand for all."""

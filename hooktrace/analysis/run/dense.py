@@ -159,14 +159,16 @@ class StepArrays:
     def sample(self) -> StepArrays:
         """Those of these steps whose buckets stand for all.
 
-        Where the files have the buckets of some steps only, most of these may be slow ones.
+        Where the files have the buckets of some steps only, most of these may be slow ones.  Steps
+        that were not timed are none of them, unless no step was.
         """
         found = []
         for own in self._rows:
             steps = own.track.steps
             those = steps.step[steps.standing_for(own.steps)]
-            is_in = np.isin(own.track.buckets.step, those)
-            found.append(replace(own, buckets=own.buckets & is_in))
+            is_in = own.buckets & np.isin(own.track.buckets.step, those)
+            timed = is_in & ~own.track.buckets.having("bounded")
+            found.append(replace(own, buckets=timed if timed.any() else is_in))
         pairs = zip(found, self._rows, strict=True)
         is_all = all(np.array_equal(one.buckets, own.buckets) for one, own in pairs)
         return (self if is_all else self._of_rows(found)).detailed
@@ -297,17 +299,21 @@ class StepArrays:
     @cached_property
     def ready(self) -> Floats:
         """When the gradients were there, in the clock that tells the truth of them, (R, S, B)."""
-        return self._since_called("ready_after")
+        return self.called + self._times("ready_after", "untimed")
 
     @cached_property
     def done(self) -> Floats:
         """When the result was there, by the clock of ``ready``, (R, S, B)."""
-        return self._since_called("done_after")
+        return self.called + self._times("done_after", "untimed", "bounded")
 
-    def _since_called(self, column: str) -> Floats:
-        return self.called + self._buckets(
-            lambda own: np.where(own.having("untimed"), np.nan, own.of_buckets(column))
-        )
+    def _times(self, column: str, *unless: str) -> Floats:
+        """Return a column of the buckets, NaN of those that have one of some flags."""
+
+        def of(own: RankRows) -> Floats:
+            is_unknown = np.logical_or.reduce([own.having(flag) for flag in unless])
+            return np.where(is_unknown, np.nan, own.of_buckets(column))
+
+        return self._buckets(of)
 
     @cached_property
     def first_ready(self) -> Floats:

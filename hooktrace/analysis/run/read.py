@@ -121,7 +121,7 @@ class ColumnBuilder:
         common = [one for _, one in kinds]
         stages, count = own.stages(kind, common)
         flags = np.array([_flags_of(one.facts) for one in common])[kind]
-        for name in ("join_dummy", "warmup", "checked"):
+        for name in ("join_dummy", "warmup", "checked", "bounded"):
             flags |= own.of_line(name) * FLAGS[name]
         flags[own.on_device] = flags[own.on_device] & ~FLAGS["untimed"] | FLAGS["device"]
         for row, one in own.few("exception"):

@@ -125,14 +125,15 @@ class Rows:
 
 
 class BucketRows(Rows):
-    """One rank's buckets; ``timed``: of which it is known when they were ready and done."""
+    """One rank's buckets; of ``placed`` it is known when they were ready, of ``timed`` done too."""
 
     columns: BucketColumns
 
     def __init__(self, run: Run, i: int) -> None:
         columns = run.tracks[i].buckets
         super().__init__(run, i, columns, columns.called)
-        self.timed: Bools = ~columns.having("untimed")
+        self.placed: Bools = ~columns.having("untimed")
+        self.timed: Bools = self.placed & ~columns.having("bounded")
 
     def fact(self, of: Callable[[Any], Any]) -> Values:
         """Return something of each bucket's facts."""

@@ -121,7 +121,7 @@ BUCKETS = (
     Column("ready_ns", "Int64",
            "when the gradients were there; on a device, by its own clock from where the host "
            "called the step's first hook",
-           lambda r: r.common(r.columns.ready, r.timed)),
+           lambda r: r.common(r.columns.ready, r.placed)),
     Column("done_ns", "Int64", "when the result was there, by the clock of ready_ns",
            lambda r: r.common(r.columns.done, r.timed)),
     UNSURE,

@@ -22,6 +22,12 @@ from .runs import NotThereError
 MAX_NAMES = 40
 """Parameter names in a detail; the number of the others is told."""
 
+_MARKS = {
+    "device": "times of the device",
+    "bounded": "not timed",
+}
+"""What is told of flags whose names do not say it."""
+
 Rows = list[list[str]]
 """Labels and values."""
 
@@ -60,6 +66,7 @@ class _Bucket:
         self.facts = self.track.facts[int(self.columns.facts[self.row])]
         self.unit = self.facts.unit
         self.name = str(self.unit or f"bucket {self.columns.bucket[self.row]}")
+        self.bound = " at most" if self.columns.having("bounded")[self.row] else ""
         found = scene.pieces(bar)
         kind, took = np.array(PIECES)[found.kind], found.end - found.start
         there = (took > 0) | (kind != "wait")
@@ -102,7 +109,7 @@ class _Bucket:
         hidden = ("sharded", "is_last") if self.unit else ()
         bits = self.columns.flags[self.row]
         flags = [name for name, bit in FLAGS.items() if bits & bit and name not in hidden]
-        marks = ["times of the device" if x == "device" else x.replace("_", " ") for x in flags]
+        marks = [_MARKS.get(flag, flag.replace("_", " ")) for flag in flags]
         return [
             ["model", self.scene.model],
             ["hook", self.facts.hook],
@@ -112,7 +119,7 @@ class _Bucket:
         ]
 
     def _times(self) -> Rows:
-        took, at = exact_ms(self.end - self.start), f"{self.start / 1e9:,.6f} s"
+        took, at = exact_ms(self.end - self.start) + self.bound, f"{self.start / 1e9:,.6f} s"
         if self.columns.having("sharded")[self.row]:
             exposed = "not known" if self.exposed == UNKNOWN else exact_ms(self.exposed)
             return [["begun to done", took], ["exposed", exposed], ["begun at", at]]
@@ -157,7 +164,7 @@ class _Bucket:
         for kind, ns, *_ in self.pieces:
             spent["wire" if kind == "wait" else kind] += ns
         total = self.end - self.start
-        parts = [time_text(total)]
+        parts = [time_text(total) + self.bound]
         if self.exposed != UNKNOWN:
             part = "all of it" if self.exposed >= total else time_text(self.exposed)
             parts.append(f"{part} exposed")

@@ -37,7 +37,8 @@ def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
     assert times == (record.ready_ns, record.ready_ns, record.launched_ns, record.done_ns)
     assert columns.stages[row] == len(record.stages)
     flags = {name for name, bit in FLAGS.items() if columns.flags[row] & bit}
-    wanted = {n for n in ("is_last", "join_dummy", "warmup") if getattr(record, n)}
+    marks = ("is_last", "join_dummy", "warmup", "bounded")
+    wanted = {name for name in marks if getattr(record, name)}
     assert flags == wanted | ({"exception"} if record.exception else set())
     assert track.exceptions.get(row) == record.exception
     assert track.errors.get(row) == record.error
@@ -56,7 +57,7 @@ def test_every_field_of_host_buckets() -> None:
     odd = (
         step,
         (
-            replace(a, wire_bytes=None, bus_bytes=None, join_dummy=True, stages=()),
+            replace(a, wire_bytes=None, bus_bytes=None, join_dummy=True, stages=(), bounded=True),
             replace(b, warmup=True, exception="ValueError: no", model="other"),
         ),
     )

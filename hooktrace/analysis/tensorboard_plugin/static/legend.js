@@ -6,7 +6,7 @@ import { OTHERS } from "./others.js";
 
 const STAGES = KINDS.slice(0, -1); // time in no stage is the ground that they lie on
 const REST = [["exposed", "exposed"], ["late", "last bucket ready"], ["text", "late rank"],
-  ["hang", "hang"], ["muted", OTHERS]];
+  ["hang", "hang"], ["other", "in no stage"], ["muted", OTHERS]];
 
 export class Legend {
   constructor(app) {
