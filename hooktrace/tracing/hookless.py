@@ -59,7 +59,7 @@ _ZEROS = getattr(_matching, "__code__", None)
 """Of ``join()``: all-reduces zeros in the place of gradients."""
 
 
-_ALL_TIMED, _ONE_IN = 100, 10
+ALL_TIMED, ONE_IN = 100, 10
 """Steps of a model that are timed one and all, so that a short run is; of later ones, every so
 many-th.  All ranks count the same steps."""
 
@@ -272,7 +272,7 @@ class HooklessModel:
 
     def _begin(self, number: int, step: int) -> None:
         """Begin a step, and have its end heard of; ``number``: of the model's steps."""
-        is_due = number < _ALL_TIMED or step % _ONE_IN == 0 or step >= self._next_look
+        is_due = number < ALL_TIMED or step % ONE_IN == 0 or step >= self._next_look
         calls = self._calls = []
         self._ends = watch(partial(self._end_pass, calls))
         self._bounds = self._ends and not is_due

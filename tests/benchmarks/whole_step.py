@@ -32,6 +32,7 @@ from hooktrace.commands.bench.table import Row
 from hooktrace.integrations import models
 from hooktrace.staging.group_hooks import HOOK_ID, hooks_of
 from hooktrace.testing.ranks import run_ranks
+from hooktrace.tracing.hookless import ALL_TIMED, ONE_IN
 from hooktrace.tracing.trace import instrument, trace
 from hooktrace.tracing.tracer import Tracer, default_tracer
 
@@ -54,8 +55,8 @@ _PROBE_EVERY = 100
 _STEPS_BEFORE_PROBES = 17
 """In which the ranks agree to probe; then an even step comes second."""
 
-_BUCKETS, _STEPS_BEFORE = 40, 20
-"""Of the model without a hook, whose first steps are not timed."""
+_BUCKETS = 40
+"""Of the model without a hook."""
 
 
 def whole_step(*, quick: bool) -> Iterator[Row]:
@@ -77,12 +78,21 @@ def _model(hook: Hook | None) -> DistributedDataParallel:
 
 
 def without_a_hook(*, quick: bool) -> Iterator[Row]:
-    """Yield what ``hooktrace run`` makes of a model without a hook, over DDP alone."""
+    """Yield what ``hooktrace run`` makes of a model without a hook, over DDP alone.
+
+    Without one at the reducer, and with the averaging hook, as on older torch.
+    """
     (steps,) = run_ranks(1, _buckets_without_a_hook, 100 if quick else 800)
-    added = [(watched - alone) / _BUCKETS / 1e3 for watched, alone in steps]
-    yield Row("no hook: per bucket, on the training thread", added, "µs", budget=12)
+    added = np.array([(watched - alone) / _BUCKETS / 1e3 for watched, alone in steps])
+    tens = added.reshape(-1, ONE_IN).mean(axis=1).tolist()
+    yield Row("no hook: per bucket, on the training thread", tens, "µs", budget=12)
+    what = "the same where the step is timed, one in ten"
+    yield Row(what, added[::ONE_IN].tolist(), "µs")
     rounds, _ = run_ranks(2, _blocks_without_a_hook, 45.0 if quick else 240.0)
-    yield from whole_step_rows("hooktrace run / DDP alone, no hook", rounds)
+    ours, hooked, plain = zip(*rounds, strict=True)
+    whats = {"hooktrace run / DDP alone, no hook": ours, "averaging hook / DDP alone": hooked}
+    for what, traced in whats.items():
+        yield from whole_step_rows(what, [*zip(traced, plain, strict=True)])
 
 
 def _buckets_without_a_hook(rounds: int) -> list[list[int]]:
@@ -106,23 +116,27 @@ def _buckets_without_a_hook(rounds: int) -> list[list[int]]:
         functions.take_off()
         turns = in_turns([partial(step_ns, True), partial(step_ns, False)])
         found = []
-        for number, steps in enumerate(islice(turns, _STEPS_BEFORE + rounds)):
+        for number, steps in enumerate(islice(turns, ALL_TIMED + rounds)):
             found.append(steps)
             if number % 8 == 0:
                 tracer.flush()
         if tracer.steps()[-1].bucket_count != _BUCKETS or tracer.losses():
             raise RuntimeError("the model without a hook was not traced")
-    return found[_STEPS_BEFORE:]
+    return found[ALL_TIMED:]
 
 
 def _blocks_without_a_hook(seconds: float) -> list[list[Block]]:
-    """Return blocks of two models alike, one of them known to what ``hooktrace run`` sets up."""
+    """Return blocks of three models alike; ``hooktrace run`` knows two, one by a hook."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HOOKTRACE_RECORD_DIR"] = folder
-        ours, plain = _model(None), _model(None)
+        ours, hooked, plain = (_model(None) for _ in range(3))
         models.know(ours)
-        tracer = default_tracer()
-        rounds = blocks_in_turns(tracer, [(warm(ours), True), (warm(plain), False)], seconds)
+        tracer, train = default_tracer(), warm(ours)
+        train(ALL_TIMED)
+        tracer.needs_hook = True  # as on older torch
+        models.know(hooked)
+        sides = [(train, True), (warm(hooked), True), (warm(plain), False)]
+        rounds = blocks_in_turns(tracer, sides, seconds)
         if {step.hook for step in tracer.steps()} != {"ddp_allreduce"}:
             raise RuntimeError("the model without a hook was not traced")
         tracer.close()

@@ -67,7 +67,7 @@ def _run(
     """
     ddp = make_ddp(CAP_MB, **options)
     all_timed = 0 if how == "not timed" else 100
-    with Tracer(error_every=0) as tracer, mock.patch.object(hookless, "_ALL_TIMED", all_timed):
+    with Tracer(error_every=0) as tracer, mock.patch.object(hookless, "ALL_TIMED", all_timed):
         if how != "ddp":
             tracer.needs_hook = how == "hook"  # as on older torch
             instrument(ddp, tracer=tracer)
@@ -160,7 +160,7 @@ def _as_not_timed(step: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @on(2)
-@mock.patch.object(hookless, "_ALL_TIMED", 0)
+@mock.patch.object(hookless, "ALL_TIMED", 0)
 def test_what_is_exposed_has_its_own_time(rank: int) -> None:
     """Rank 1 is late with its last bucket alone: of that rank 0 sees the end, of others a bound."""
     ddp = make_ddp(CAP_MB)
@@ -183,7 +183,7 @@ def test_what_is_exposed_has_its_own_time(rank: int) -> None:
 
 
 @on(2)
-@mock.patch.object(hookless, "_ALL_TIMED", 0)
+@mock.patch.object(hookless, "ALL_TIMED", 0)
 def test_what_has_arrived_is_not_in_flight(rank: int) -> None:
     """While backward goes on, of a step that is not timed; and a pass that raises ends it."""
     ddp = make_ddp(CAP_MB)
