@@ -59,7 +59,6 @@ class AppendFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = 0
-        self._pid = os.getpid()
         self._fd: int | None = None
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         try:
@@ -71,10 +70,9 @@ class AppendFile:
         """Write ``block`` as a whole, or nothing of it.
 
         Raises ``OSError`` when the disk is full, the file was deleted or the write fails; what was
-        written of the block is cut off again.  A forked child writes nothing: the file is its
-        parent's.
+        written of the block is cut off again.
         """
-        if self._fd is None or os.getpid() != self._pid:
+        if self._fd is None:
             return
         if os.fstat(self._fd).st_nlink == 0:
             raise FileNotFoundError(

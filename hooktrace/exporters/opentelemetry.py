@@ -51,12 +51,12 @@ class OpenTelemetryExporter:
     hooktrace's own, configured by ``OTEL_*`` and made at the first export, when the rank is known.
     No global is ever set.  ``OTEL_SDK_DISABLED`` turns the own pipeline off.
 
-    Spans are of the steps that ``retention`` keeps; the others are counted in ``left_out``, and in
-    the attribute ``hooktrace.left_out.steps`` of every step span.  An anomaly always has an event
-    or a span, a hang a span when it is recorded and one when it is over.  All ranks keep or drop
-    the same steps, but for those that were slow or broken on one, when the sampler decides by trace
-    id, as ``OTEL_TRACES_SAMPLER``'s ratios do.  Where a backend lacks rank 0's span of a step the
-    others show as orphans.
+    Spans are of the steps that ``retention`` keeps; the others are counted in the attribute
+    ``hooktrace.left_out.steps`` of every step span.  An anomaly always has an event or a span, a
+    hang a span when it is recorded and one when it is over.  All ranks keep or drop the same steps,
+    but for those that were slow or broken on one, when the sampler decides by trace id, as
+    ``OTEL_TRACES_SAMPLER``'s ratios do.  Where a backend lacks rank 0's span of a step the others
+    show as orphans.
 
     Metrics are of all steps.  In the own pipeline they are totals, sent once an interval; in the
     application's provider observable instruments, and values of histograms recorded one by one.
@@ -108,12 +108,6 @@ class OpenTelemetryExporter:
         self._closers: list[Callable[[], object]] = []
         self._started = False
         self._closed = False
-
-    @property
-    def left_out(self) -> Counter[str]:
-        """``steps`` that got no spans, and how many ``slow_steps`` are beyond their share."""
-        counts = self._policy.left_out
-        return +Counter(steps=counts["steps"], slow_steps=counts["slow_steps"])
 
     @property
     def lost(self) -> dict[str, int]:

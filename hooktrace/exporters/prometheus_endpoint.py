@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .aggregates import Aggregates
 from .base import needing
@@ -71,9 +71,8 @@ class Endpoint:
         Not on both, also in a scrape while it begins or ends: Prometheus renames labels twice said.
         """
         if file is not None:
-            file.write(url, labels)
             self._files.append(file)
-            self._is_found |= file.is_written
+            self._is_found |= file.write(url, labels)
         self._labels = {} if self._is_found else labels
 
     def leave(self, exporter: object) -> None:
@@ -81,12 +80,12 @@ class Endpoint:
 
         What it counted stays in the totals until then: one that falls looks like a restart.
         """
-        with _endpoints.lock:
+        with _lock:
             self.aggregates.forget(exporter)
             self.users -= 1
             if self.users:
                 return
-            _endpoints.found.pop(self._wanted, None)
+            _found.pop(self._wanted, None)
         self._stop()
 
     def collect(self) -> Iterator[MetricFamily]:
@@ -105,19 +104,12 @@ class Endpoint:
         self.thread.join(_CLOSE_SECONDS)
 
 
-class _Endpoints:
-    """Those of this process by what was asked for; a forked child's servers are its parent's."""
+_found: dict[Wanted, Endpoint] = {}
+"""Those of this process by what was asked for; a forked child's servers are its parent's."""
 
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        self.lock = threading.Lock()
-        self.found: dict[Wanted, Endpoint] = {}
-
-
-_endpoints = _Endpoints()
-os.register_at_fork(after_in_child=_endpoints.renew)
+_lock: Any = threading.Lock()
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)
+os.register_at_fork(after_in_child=_found.clear)
 
 
 def join(wanted: Wanted) -> Endpoint:
@@ -125,10 +117,10 @@ def join(wanted: Wanted) -> Endpoint:
 
     Raises ``OSError`` where no port can be bound.
     """
-    with _endpoints.lock:
-        endpoint = _endpoints.found.get(wanted) or Endpoint(wanted)
+    with _lock:
+        endpoint = _found.get(wanted) or Endpoint(wanted)
         if wanted.port:
-            _endpoints.found[wanted] = endpoint
+            _found[wanted] = endpoint
         endpoint.users += 1
         return endpoint
 
@@ -187,6 +179,6 @@ def _ports(first: int) -> Iterator[int]:
 
 
 def _by_whom(wanted: Wanted) -> str:
-    if any(endpoint.port == wanted.port for endpoint in _endpoints.found.values()):
+    if any(endpoint.port == wanted.port for endpoint in _found.values()):
         return " by another tracer of this process, whose exporter has other options"
     return ""

@@ -45,8 +45,8 @@ class RecordFileExporter:
     ``max_bytes`` bounds all files of a run together.  They are parts of an eighth of it, the next
     ones called ``rank<NNNNN>.part1.jsonl`` and so on, each readable by itself.  When the limit is
     reached the oldest goes, but never the first; that is said once in the log.  ``lost`` counts, by
-    kind, the records that are too large for a part, ``left_out`` and ``removed`` what the retention
-    and the limit took; the files end with the same counts.
+    kind, the records that are too large for a part; ``counts`` also what the retention and the
+    limit took.  The files end with the same counts.
 
     The files of an earlier run are kept: they become ``rank<NNNNN>.1.jsonl`` (and
     ``.1.part1.jsonl``), older ones ``.2.jsonl`` and so on; ``keep`` is how many runs are kept.
@@ -75,32 +75,16 @@ class RecordFileExporter:
         self._max_bytes = max_bytes
         self._keep = keep
         self._policy = DetailPolicy(retention or Retention())
-        self._counts = Counts(left_out=self._policy.left_out)
-        self._logdir = writable_directory(logdir)
+        self.counts = Counts(left_out=self._policy.left_out)
+        self.logdir = writable_directory(logdir)
         writable_directory(record_path(logdir, 0).parent)
         self._parts: RecordParts | None = None
-        self._pid = os.getpid()
         self.path: Path | None = None
 
     @property
     def lost(self) -> Counter[str]:
         """Records that were not written: no part can hold them."""
-        return +self._counts.lost
-
-    @property
-    def left_out(self) -> Counter[str]:
-        """Steps and buckets whose detail the retention did not keep."""
-        return +self._counts.left_out
-
-    @property
-    def removed(self) -> Counter[str]:
-        """Parts, and the records in them, that went when the limit was reached."""
-        return +self._counts.removed
-
-    @property
-    def logdir(self) -> Path:
-        """The directory that it was made with."""
-        return self._logdir
+        return +self.counts.lost
 
     def keep_detail(self, model: str, first: int, steps: int) -> None:
         """Keep so many steps of a model in detail from ``first`` on.  Any thread."""
@@ -110,8 +94,6 @@ class RecordFileExporter:
         """Append the batch's records.  Raises ``OSError`` when they cannot be written."""
         if self._parts is None:
             self._parts = self._open(batch.run)
-        elif os.getpid() != self._pid:
-            return  # a forked child: the files are its parent's
         self._records(self._parts, batch, _BEFORE_STEPS)
         self._policy.expect(batch.of(AnomalyRecord))
         for completed in batch.steps:
@@ -122,7 +104,7 @@ class RecordFileExporter:
     def close(self) -> None:
         """Write each model's last step in detail; end the file with what is not in it, by kind."""
         parts, self._parts = self._parts, None
-        if parts is None or os.getpid() != self._pid:
+        if parts is None:
             return
         try:
             if not parts.failed:
@@ -134,8 +116,7 @@ class RecordFileExporter:
             parts.close()
 
     def _open(self, run: RunInfo) -> RecordParts:
-        self._pid = os.getpid()
-        self.path = record_path(self._logdir, run.rank)
+        self.path = record_path(self.logdir, run.rank)
         if self.path in _open_paths:
             _log.warning(
                 "another tracer of this process writes %s; its records so far, and to come, are "
@@ -144,7 +125,7 @@ class RecordFileExporter:
             )
         _open_paths.add(self.path)
         move_away(self.path.parent, run.rank, self._keep)
-        return RecordParts(self.path, run, self._max_bytes, self._counts)
+        return RecordParts(self.path, run, self._max_bytes, self.counts)
 
     @staticmethod
     def _records(parts: RecordParts, batch: Batch, kinds: Iterable[type[Record]]) -> None:

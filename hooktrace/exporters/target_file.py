@@ -37,13 +37,11 @@ class TargetFile:
             message = f"file_sd={place} cannot be used ({why}); pass a writable directory"
             raise OSError(error.errno or errno.EIO, message) from error
 
-    @property
-    def is_written(self) -> bool:
-        """Whether Prometheus can find the file."""
-        return self._path is not None
+    def write(self, url: str, labels: dict[str, str]) -> bool:
+        """Announce that the metrics of ``labels``' rank are at ``url``.
 
-    def write(self, url: str, labels: dict[str, str]) -> None:
-        """Announce that the metrics of ``labels``' rank are at ``url``; warns where it cannot."""
+        Returns false, and warns, where it cannot.
+        """
         target = urlsplit(url).netloc
         text = json.dumps([{"targets": [target], "labels": labels}], indent=1) + "\n"
         path = self._path_of(labels["rank"], text)
@@ -55,9 +53,10 @@ class TargetFile:
                 "make room or permit writing there, or add the target %s by hand",
                 labels["rank"], path, error, target,
             )  # fmt: skip
-            return
+            return False
         self._path = path
         _announced[path] = text
+        return True
 
     def remove(self) -> None:
         """Remove the file, if it is still the one that was written."""

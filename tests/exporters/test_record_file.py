@@ -111,14 +111,14 @@ def test_a_detail_that_was_left_out_is_no_missing_one(tmp_path: Path) -> None:
     exporter = RecordFileExporter(tmp_path, retention=rules)
     exporter.export(sample.make_batch(steps=5))
     left = {"steps": 3, "buckets": 6}
-    assert exporter.left_out == left
+    assert +exporter.counts.left_out == left
     trace = read_parts([record_path(tmp_path, 0)])
     assert [step.detail_kept for step in trace.steps] == [True, True, False, False, False]
     assert {bucket.step for bucket in trace.buckets} == {0, 1}
     exporter.export(sample.make_batch(steps=8, first_step=5))
     exporter.close()
     trace = read_parts([record_path(tmp_path, 0)])
-    assert trace.left_out == exporter.left_out == {"steps": 9, "buckets": 18}
+    assert trace.left_out == +exporter.counts.left_out == {"steps": 9, "buckets": 18}
     assert {bucket.step for bucket in trace.buckets} == {0, 1, 10, 12}
     assert (trace.lost, trace.removed) == ({}, {})
 

@@ -1,9 +1,8 @@
-"""Parts of bounded size under one cap, and those of earlier runs and of forked children."""
+"""Parts of bounded size under one cap, and those of earlier runs."""
 
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ def test_the_limit_takes_the_oldest_parts_and_counts_them(
     assert kept[gap:] == list(range(kept[gap], 400))
     assert len(kept) + trace.removed["steps"] == 400
     assert len(trace.buckets) == 2 * len(kept)
-    assert trace.removed == exporter.removed
+    assert trace.removed == exporter.counts.removed
     assert (trace.lost, trace.left_out) == ({}, {})
     assert len(caplog.records) == 1
     assert "pass a larger max_bytes" in caplog.text
@@ -105,33 +104,12 @@ def test_two_jobs_with_one_logdir_take_nothing_from_each_other(tmp_path: Path) -
     second.export(sample.make_batch(run=runs[1], steps=18))
     mine = {path: path.read_bytes() for path in parts_of(tmp_path)[:2]}
     first.export(sample.make_batch(run=runs[0], steps=120))
-    assert first.removed["parts"] > 2
+    assert first.counts.removed["parts"] > 2
     assert {path: path.read_bytes() for path in mine} == mine
     with pytest.raises(FileExistsError, match="give each job a logdir of its own"):
         second.export(sample.make_batch(run=runs[1], steps=120))
     first.close()
     second.close()
-
-
-def test_a_forked_child_removes_none_of_its_parents_parts(tmp_path: Path) -> None:
-    """Whatever it exports, and when it closes."""
-    exporter = RecordFileExporter(tmp_path, max_bytes=MIN_BYTES)
-    for i in range(8):
-        exporter.export(sample.make_batch(steps=4, first_step=4 * i))
-    before = {path: path.read_bytes() for path in parts_of(tmp_path)}
-    pid = os.fork()
-    if pid == 0:
-        for _ in range(20):
-            exporter.export(sample.make_batch(steps=4))
-        exporter.close()
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-    assert {path: path.read_bytes() for path in parts_of(tmp_path)} == before
-    exporter.export(sample.make_batch(steps=1, first_step=32))
-    exporter.close()
-    *_, last = parts_of(tmp_path)
-    assert read_parts([last]).steps[-1].step == 32
-    assert last.read_text().count('"closed":true') == 1
 
 
 def test_what_was_said_with_a_step_that_is_lost_is_said_again(tmp_path: Path) -> None:
