@@ -1,4 +1,4 @@
-"""How many models and units are told apart: a job may make new ones for as long as it runs.
+"""How many models are told apart: a job may make new ones for as long as it runs.
 
 Each name is kept by whoever reads the metrics, for ever.  The first ``MAX_MODELS`` have theirs;
 what later ones count adds up under ``other``, of which a gauge, a last value, would say nothing.
@@ -7,15 +7,13 @@ what later ones count adds up under ``other``, of which a gauge, a last value, w
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
-from ..records import Unit
 from ..records import metrics as m
 
 if TYPE_CHECKING:
-    from .observations import Column, Labels
+    from .observations import Column
 
 logger = logging.getLogger("hooktrace")
 
@@ -71,17 +69,3 @@ class ModelLabels:
             for metric, labels, values in observations
             if metric.kind != "gauge"
         ]
-
-
-class UnitLabels:
-    """The units that are told apart, of each model the first ``MAX_UNITS``."""
-
-    def __init__(self) -> None:
-        self._models = First(m.MAX_MODELS)
-        self._units: defaultdict[str, First] = defaultdict(lambda: First(m.MAX_UNITS))
-
-    def of(self, model: Labels, unit: Unit) -> Labels:
-        """Return the label values of a unit's collective; ``model``: its name and hook."""
-        name, *_ = model
-        is_known = self._models.has(name) and self._units[name].has(unit.name)
-        return *model, unit.name if is_known else m.OTHER, unit.collective, unit.phase

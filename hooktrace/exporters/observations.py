@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from ..records import (
     AnomalyRecord,
@@ -30,7 +31,7 @@ from ..records import metrics as m
 from ..records.anomalies import ANOMALIES
 from ..records.hang import HANGS
 from ..records.losses import LOSSES, LOSSES_OF_EXPORTERS
-from .model_labels import ModelLabels, UnitLabels
+from .model_labels import First, ModelLabels
 
 Labels = tuple[str, ...]
 
@@ -56,7 +57,7 @@ class Observer:
 
     def __init__(self, exporter: str) -> None:
         self._models = ModelLabels(exporter)
-        self._units = UnitLabels()
+        self._units = First(m.MAX_UNITS)
         self._counted: Counter[tuple[m.Metric, str]] = Counter()
 
     def observe(self, batch: Batch) -> list[Column]:
@@ -124,9 +125,11 @@ class Observer:
                 yield (m.BUCKET_SIZE, labels, entry.gradient_bytes)
 
     def _labels_of(self, bucket: BucketRecord | BucketLayout, model: Labels) -> Labels:
-        if bucket.unit is None:
+        unit = bucket.unit
+        if unit is None:
             return (*model, m.bucket_label(bucket.bucket))
-        return self._units.of(model, bucket.unit)
+        name = unit.name if self._units.has((model, unit.name)) else m.OTHER
+        return (*model, name, unit.collective, unit.phase)
 
 
 def _columns(observations: Iterable[Observation]) -> Iterator[Column]:
@@ -168,8 +171,10 @@ def _observe_sent(
     if step.compression_ratio is not None:
         yield (m.COMPRESSION_RATIO, labels, step.compression_ratio)
     sums: Counter[tuple[str, str]] = Counter()
-    for transfer in step.sent or [t for bucket in buckets for t in bucket.transfers]:
-        sums[transfer.collective, transfer.dtype] += transfer.wire_bytes
+    of_buckets = [b.timed_stages if b.sent is None else b.sent for b in buckets]
+    for one in chain.from_iterable([step.sent] if step.sent else of_buckets):
+        if one.wire_bytes is not None and one.dtype is not None:
+            sums[one.collective or "unknown", one.dtype] += one.wire_bytes
     for kind, size in sums.items():
         yield (m.STEP_WIRE_BYTES, (*labels, *kind), size)
 
@@ -193,17 +198,15 @@ def _observe_buckets(
         yield _known(relative, labels, norms)
         yield _known(cosine, labels, [None if e is None else e.cosine for e in errors])
     if step.counts:
-        took = [b.duration_ns if b.exception is None else None for b in buckets]
-        yield _known(duration, labels, [None if ns is None else ns / 1e9 for ns in took])
+        took_ns = [b.duration_ns if b.exception is None else None for b in buckets]
+        yield _known(duration, labels, took_ns, 1e9)
     if step.counts and step.sharded:
-        waited = [b.exposed_ns if b.exception is None else None for b in buckets]
-        yield _known(m.UNIT_EXPOSED, labels, [None if ns is None else ns / 1e9 for ns in waited])
+        waited_ns = [b.exposed_ns if b.exception is None else None for b in buckets]
+        yield _known(m.UNIT_EXPOSED, labels, waited_ns, 1e9)
 
 
 def _observe_stages(buckets: Iterable[BucketRecord], model: Labels) -> Column:
-    in_stages = [
-        b.stage_totals_ns() for b in buckets if b.exception is None and b.duration_ns is not None
-    ]
+    in_stages = [b.stage_totals_ns() for b in buckets if b.exception is None]
     of_stage = {name: (*model, name) for totals in in_stages for name in totals}
     return (
         m.STAGE_DURATION,
@@ -212,9 +215,11 @@ def _observe_stages(buckets: Iterable[BucketRecord], model: Labels) -> Column:
     )
 
 
-def _known(metric: m.Metric, labels: Sequence[Labels], values: Sequence[float | None]) -> Column:
-    """Return a column without what is not known."""
-    known = [value for value in values if value is not None]
+def _known(
+    metric: m.Metric, labels: Sequence[Labels], values: Sequence[float | None], unit: float = 1
+) -> Column:
+    """Return a column without what is not known; ``unit``: that of the metric in the values'."""
+    known = [value / unit for value in values if value is not None]
     if len(known) < len(values):
         pairs = zip(labels, values, strict=True)
         labels = [own for own, value in pairs if value is not None]

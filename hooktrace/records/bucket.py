@@ -172,17 +172,6 @@ class BucketRecord(BucketFacts, frozen=True, kw_only=True, tag_field="kind", tag
     exposed_ns: Ns | None = None
 
     @property
-    def transfers(self) -> tuple[Transfer, ...]:
-        """What is known of what was sent: ``sent``, or what the wire stages say."""
-        if self.sent is not None:
-            return self.sent
-        return tuple(
-            Transfer(collective=s.collective or "unknown", dtype=s.dtype, wire_bytes=s.wire_bytes)
-            for s in self.timed_stages
-            if s.wire_bytes is not None and s.dtype is not None
-        )
-
-    @property
     def clock(self) -> ClockKind:
         """The clock that ``timed_stages`` and ``duration_ns`` are read from."""
         return "device" if self.device_type != "cpu" else "host"

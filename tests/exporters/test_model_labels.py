@@ -10,7 +10,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from hooktrace.exporters import TensorBoardExporter
 from hooktrace.exporters.aggregates import Aggregates
-from hooktrace.exporters.model_labels import UnitLabels
 from hooktrace.exporters.observations import Observer
 from hooktrace.records import Batch, Unit
 from hooktrace.records.metrics import COMPRESSION_RATIO, EXPOSED, MAX_MODELS, MAX_UNITS, STEPS
@@ -52,18 +51,17 @@ def test_series_and_tags_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert len({tag.partition("/")[0] for tag in tags if ".more/" not in tag}) == MAX_MODELS
 
 
-def test_labels_are_bounded_by_units_and_models() -> None:
-    """Micro-steps make no series of their own; units beyond the limit share one."""
-    labels, model = UnitLabels(), ("net", "hook")
-    units = [
-        Unit(name=f"layers.{i}", collective="all_gather", phase="forward", repeat=turn)
-        for i in range(MAX_UNITS + 5)
-        for turn in range(3)
-    ]
-    found = {labels.of(model, unit) for unit in units}
+def test_labels_are_bounded_by_units() -> None:
+    """Of all models; micro-steps make no series of their own; later units share one."""
+    observer, model = Observer("prometheus"), ("net", "hook")
+    _, (bucket, *_) = make_step(5)
+
+    def labels_of(model: tuple[str, str], i: int, turn: int = 0) -> tuple[str, ...]:
+        unit = Unit(name=f"layers.{i}", collective="all_gather", phase="forward", repeat=turn)
+        return observer._labels_of(replace(bucket, unit=unit), model)
+
+    found = {labels_of(model, i, turn) for i in range(MAX_UNITS + 5) for turn in range(3)}
     assert len(found) == MAX_UNITS + 1
     assert (*model, "other", "all_gather", "forward") in found
-    assert labels.of(model, units[0])[2] == "layers.0"
-    for i in range(MAX_MODELS):
-        labels.of((f"model {i}", "hook"), units[0])
-    assert labels.of(("one more", "hook"), units[0])[2] == "other"
+    assert labels_of(model, 0)[2] == "layers.0"
+    assert labels_of(("one more", "hook"), 0)[2] == "other"
