@@ -15,11 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 from ..records import metrics as m
 from .observations import Column, Labels
-
-Values = dict[Labels, float]
 
 
 @dataclass(slots=True)
@@ -42,14 +41,13 @@ class Distribution:
 
 @dataclass(slots=True)
 class Family:
-    """One metric with its series: ``values`` (single numbers) or ``distributions`` (histograms).
+    """One metric with its ``series``: numbers, or of a histogram ``Distribution``s.
 
     Keys are label values in the order of ``metric.labels``.
     """
 
     metric: m.Metric
-    values: Values
-    distributions: dict[Labels, Distribution]
+    series: dict[Labels, Any]
 
 
 class Aggregates:
@@ -61,9 +59,8 @@ class Aggregates:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._totals: defaultdict[m.Metric, Values] = defaultdict(dict)
-        self._distributions: defaultdict[m.Metric, dict[Labels, Distribution]] = defaultdict(dict)
-        self._gauges: dict[object, defaultdict[m.Metric, Values]] = {}
+        self._totals: defaultdict[m.Metric, dict[Labels, Any]] = defaultdict(dict)
+        self._gauges: dict[object, defaultdict[m.Metric, dict[Labels, float]]] = {}
 
     def add(self, columns: Iterable[Column], source: object = None) -> None:
         """Add a batch's observations; a reader sees all of them or none.
@@ -77,7 +74,7 @@ class Aggregates:
                 if metric.kind == "counter":
                     _count(self._totals[metric], labels, values)
                 elif metric.kind == "histogram":
-                    _spread(self._distributions[metric], metric.buckets, labels, values)
+                    _spread(self._totals[metric], metric.buckets, labels, values)
                 else:
                     if metric is m.REBUILD:
                         _forget_sizes(gauges[m.BUCKET_SIZE], *labels)
@@ -102,24 +99,22 @@ class Aggregates:
             families = [self._copy(metric) for metric in m.METRICS]
             if restart:
                 self._totals.clear()
-                self._distributions.clear()
-        return [family for family in families if family.values or family.distributions]
+        return [family for family in families if family.series]
 
     def _copy(self, metric: m.Metric) -> Family:
-        values = self._totals[metric].copy()
+        series = {labels: copy(total) for labels, total in self._totals[metric].items()}
         for gauges in self._gauges.values():
-            values |= gauges[metric]
-        states = self._distributions[metric].items()
-        return Family(metric, values, {labels: copy(state) for labels, state in states})
+            series |= gauges[metric]
+        return Family(metric, series)
 
 
-def _forget_sizes(sizes: Values, model: Labels) -> None:
+def _forget_sizes(sizes: dict[Labels, float], model: Labels) -> None:
     # A rebuild may leave fewer buckets; the sizes of the old ones would stay.
     for labels in [labels for labels in sizes if labels[: len(model)] == model]:
         del sizes[labels]
 
 
-def _count(totals: Values, labels: Sequence[Labels], values: Sequence[float]) -> None:
+def _count(totals: dict[Labels, float], labels: Sequence[Labels], values: Sequence[float]) -> None:
     for own, value in zip(labels, values, strict=True):
         totals[own] = totals.get(own, 0.0) + value
 

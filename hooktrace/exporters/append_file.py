@@ -59,10 +59,9 @@ class AppendFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = 0
-        self._fd: int | None = None
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         try:
-            self._fd = os.open(path, flags, 0o666)
+            self._fd: int | None = os.open(path, flags, 0o666)
         except OSError as error:
             raise disk_error(error, f"cannot make the file {path}") from error
 

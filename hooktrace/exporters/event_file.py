@@ -14,7 +14,7 @@ import os
 import socket
 import time
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from .append_file import AppendFile
+from .tensorboard_tags import meaning_of
 
 _numbers = count()  # with leading zeros in names: TensorBoard reads files in the order of these
 _TEXT = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
@@ -37,15 +38,12 @@ _GROWTH = np.log(1.1)
 
 
 class EventFile:
-    """A new event file in ``directory``.
-
-    ``describe``: what a scalar's tag means, which stands with its first value.
+    """A new event file in ``directory``; what a tag means stands with its first scalar.
 
     Raises ``OSError`` where the file cannot be made or written.
     """
 
-    def __init__(self, directory: Path, describe: Callable[[str], str] = str) -> None:
-        self._describe = describe
+    def __init__(self, directory: Path) -> None:
         self._known: set[str] = set()
         now = time.time()
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}"
@@ -75,7 +73,7 @@ class EventFile:
 
     def _about(self, tag: str) -> SummaryMetadata:
         self._known.add(tag)
-        return SummaryMetadata(plugin_data=_SCALARS, summary_description=self._describe(tag))
+        return SummaryMetadata(plugin_data=_SCALARS, summary_description=meaning_of(tag))
 
     def histogram(self, step: int, wall_ns: int, tag: str, durations_ns: array[int]) -> None:
         """Add one histogram, in ms, of durations; at least one, none below 0."""

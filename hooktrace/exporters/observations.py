@@ -24,8 +24,10 @@ from ..records import (
     HangRecord,
     JobStepRecord,
     SkewRecord,
+    Stage,
     StepRecord,
     StepSpread,
+    Transfer,
 )
 from ..records import metrics as m
 from ..records.anomalies import ANOMALIES
@@ -171,8 +173,9 @@ def _observe_sent(
     if step.compression_ratio is not None:
         yield (m.COMPRESSION_RATIO, labels, step.compression_ratio)
     sums: Counter[tuple[str, str]] = Counter()
-    of_buckets = [b.timed_stages if b.sent is None else b.sent for b in buckets]
-    for one in chain.from_iterable([step.sent] if step.sent else of_buckets):
+    sent: list[Sequence[Stage | Transfer]]
+    sent = [b.timed_stages if b.sent is None else b.sent for b in buckets]
+    for one in chain.from_iterable([step.sent] if step.sent else sent):
         if one.wire_bytes is not None and one.dtype is not None:
             sums[one.collective or "unknown", one.dtype] += one.wire_bytes
     for kind, size in sums.items():

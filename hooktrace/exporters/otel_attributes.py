@@ -58,10 +58,9 @@ _UNIT = _sharded(
     }
 )
 _OF_UNIT = _named("hooktrace.unit.", "name", "collective", "phase", "repeat")
-_ERROR: _Table = {
-    **_named("hooktrace.error.", "relative_l2", "cosine", "max_absolute", "flipped_share"),
-    "hooktrace.error.residual_l2": "residual_l2",
-}
+_ERROR = _named(
+    "hooktrace.error.", "relative_l2", "cosine", "max_absolute", "flipped_share", "residual_l2"
+)
 STAGE: _Table = {
     **_named("hooktrace.", "collective", "wire_bytes"),
     "hooktrace.stage": "name",

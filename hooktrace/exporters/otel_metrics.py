@@ -64,23 +64,22 @@ class ReaderTotals(Aggregates):
 
     def _metric(self, family: Family, now_ns: int) -> sdk.Metric:
         metric = family.metric
-        times = self._start_ns, now_ns
-        points: list[Any] = [
-            sdk.HistogramDataPoint(
-                _attributes(metric, labels), *times,
-                sum(state.counts), state.total, state.counts, metric.buckets,
-                state.least, state.most,
-            )
-            for labels, state in family.distributions.items()
-        ]  # fmt: skip
-        points += [
-            sdk.NumberDataPoint(_attributes(metric, labels), *times, value)
-            for labels, value in family.values.items()
-        ]
+        is_histogram = metric.kind == "histogram"
+        points: list[Any] = []
+        for labels, total in family.series.items():
+            of_point = _attributes(metric, labels), self._start_ns, now_ns
+            points.append(
+                sdk.HistogramDataPoint(
+                    *of_point, sum(total.counts), total.total, total.counts, metric.buckets,
+                    total.least, total.most,
+                )
+                if is_histogram
+                else sdk.NumberDataPoint(*of_point, total)
+            )  # fmt: skip
         data: sdk.Sum | sdk.Gauge | sdk.Histogram = sdk.Gauge(points)
         if metric.kind == "counter":
             data = sdk.Sum(points, self._temporality, is_monotonic=True)
-        elif metric.kind == "histogram":
+        elif is_histogram:
             data = sdk.Histogram(points, self._temporality)
         return sdk.Metric(metric.otel_name, metric.help, metric.unit, data)
 
@@ -128,7 +127,7 @@ class Instruments:
         def observe(_: api.CallbackOptions) -> list[api.Observation]:
             if os.getpid() != self._pid:
                 return []
-            values = self._aggregates.family(metric).values.items()
+            values = self._aggregates.family(metric).series.items()
             return [api.Observation(v, self._attributes_of(metric, own)) for own, v in values]
 
         return observe

@@ -86,7 +86,11 @@ class Endpoint:
             if self.users:
                 return
             _found.pop(self._wanted, None)
-        self._stop()
+        for file in self._files:
+            file.remove()
+        self._server.shutdown()
+        self._server.server_close()
+        self.thread.join(_CLOSE_SECONDS)
 
     def collect(self) -> Iterator[MetricFamily]:
         """Yield all series."""
@@ -95,13 +99,6 @@ class Endpoint:
             self._labels,
             bucket_histograms=self._wanted.bucket_histograms,
         )
-
-    def _stop(self) -> None:
-        for file in self._files:
-            file.remove()
-        self._server.shutdown()
-        self._server.server_close()
-        self.thread.join(_CLOSE_SECONDS)
 
 
 _found: dict[Wanted, Endpoint] = {}

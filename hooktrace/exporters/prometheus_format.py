@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..records.metrics import BUCKET_DURATION
 from .aggregates import Distribution, Family
-from .observations import Labels
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as MetricFamily
@@ -39,24 +38,16 @@ def metric_families(
         kind = "summary" if is_summary else metric.kind
         own = () if kind == "info" else metric.labels
         made = makers[kind](metric.name, metric.help, labels=[*own, *target])
-        for labels, shown in _series(family, kind):
-            made.add_metric([*labels, *target.values()], *shown)
+        for labels, total in family.series.items():
+            shown: tuple[object, ...] = (total,)
+            if kind == "info":
+                shown = (dict(zip(metric.labels, labels, strict=True)),)
+            elif kind == "summary":
+                shown = sum(total.counts), total.total
+            elif kind == "histogram":
+                shown = _cumulative(metric.buckets, total), total.total
+            made.add_metric([*labels[: len(own)], *target.values()], *shown)
         yield made
-
-
-def _series(family: Family, kind: str) -> Iterator[tuple[Labels, tuple[object, ...]]]:
-    """Yield each series' labels, and what the ``add_metric`` of its kind takes after them."""
-    metric = family.metric
-    for labels, value in family.values.items():
-        if kind == "info":
-            yield (), (dict(zip(metric.labels, labels, strict=True)),)
-        else:
-            yield labels, (value,)
-    for labels, state in family.distributions.items():
-        if kind == "summary":
-            yield labels, (sum(state.counts), state.total)
-        else:
-            yield labels, (_cumulative(metric.buckets, state), state.total)
 
 
 def _cumulative(bounds: tuple[float, ...], state: Distribution) -> list[tuple[str, float]]:

@@ -162,22 +162,20 @@ class _Model:
         self.left: CompletedStep | None = None
         self._rebuild: int | None = None
         self._rebuilds = 0
-        self._first_left = 0
+        self._steps = 0
+        self.is_first = False
+        """Whether the step is one of the first of its rebuild."""
         self._periods = RunningMedian(LAST, ENOUGH)
         self._exposed = RunningMedian(LAST, ENOUGH)
-
-    @property
-    def is_first(self) -> bool:
-        """Whether the step is one of the first of its rebuild."""
-        return self._first_left >= 0
 
     def next_step(self, rebuild: int, rules: Retention) -> None:
         """Go on to a step of ``rebuild``."""
         if rebuild != self._rebuild:
             self._rebuild = rebuild
             self._rebuilds += 1
-            self._first_left = rules.first_steps if self._rebuilds <= REBUILDS else 0
-        self._first_left = max(self._first_left - 1, -1)
+            self._steps = 0
+        self._steps += 1
+        self.is_first = self._rebuilds <= REBUILDS and self._steps <= rules.first_steps
         self.slow_ones.refill()
         self.troubles.refill()
 

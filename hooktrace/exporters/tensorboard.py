@@ -18,7 +18,6 @@ from .append_file import writable_directory
 from .base import needing
 from .model_labels import ModelLabels
 from .tensorboard_model import ModelSeries
-from .tensorboard_tags import meaning_of
 
 if TYPE_CHECKING:
     from .event_file import EventFile
@@ -71,7 +70,7 @@ class TensorBoardExporter:
         file = self._file
         if file is None:
             folder = writable_directory(self._logdir / f"rank{batch.run.rank}")
-            file = self._file = self._make_file(folder, meaning_of)
+            file = self._file = self._make_file(folder)
         if not self._begun and (steps := _steps_of(batch)):
             self._begin(file, min(steps))
         self._records(file, batch, AssignmentRecord, ModelSeries.write_assignment)

@@ -39,11 +39,11 @@ def test_series_and_tags_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFi
         board.export(batch)
     board.close()
     other = ("other", "other")
-    assert len(aggregates.family(STEPS).values) == MAX_MODELS + 1
-    assert aggregates.family(STEPS).values[other] == MORE
-    assert sum(aggregates.family(EXPOSED).distributions[other].counts) == MORE
-    assert len(aggregates.family(COMPRESSION_RATIO).values) == MAX_MODELS
-    assert other not in aggregates.family(COMPRESSION_RATIO).values
+    assert len(aggregates.family(STEPS).series) == MAX_MODELS + 1
+    assert aggregates.family(STEPS).series[other] == MORE
+    assert sum(aggregates.family(EXPOSED).series[other].counts) == MORE
+    assert len(aggregates.family(COMPRESSION_RATIO).series) == MAX_MODELS
+    assert other not in aggregates.family(COMPRESSION_RATIO).series
     assert [message.split(" exporter tells 64 models apart")[0] for message in caplog.messages] == [
         "the prometheus", "the tensorboard"
     ]  # fmt: skip

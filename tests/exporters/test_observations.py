@@ -69,7 +69,7 @@ def test_a_histogram_counts_by_inclusive_bounds_and_knows_its_extremes() -> None
         counts[m.EXPOSED.buckets.index(bound)] = count
     counts[-1] = 1
     expected = Distribution(counts, 0.001 + 0.0011 + 999.0 + 0.0, least=0.0, most=999.0)
-    assert aggregates.family(m.EXPOSED).distributions == {NAMES: expected}
+    assert aggregates.family(m.EXPOSED).series == {NAMES: expected}
 
 
 def test_a_new_rebuild_forgets_the_sizes_of_the_old_one() -> None:
@@ -78,4 +78,4 @@ def test_a_new_rebuild_forgets_the_sizes_of_the_old_one() -> None:
     other = ("other", "hook")
     aggregates.add([(m.BUCKET_SIZE, [(*model, "0") for model in (NAMES, other)], [1, 1])])
     aggregates.add([(m.REBUILD, [NAMES], [1]), (m.BUCKET_SIZE, [(*NAMES, "1")], [2])])
-    assert aggregates.family(m.BUCKET_SIZE).values == {(*other, "0"): 1, (*NAMES, "1"): 2}
+    assert aggregates.family(m.BUCKET_SIZE).series == {(*other, "0"): 1, (*NAMES, "1"): 2}
