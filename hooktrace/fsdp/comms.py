@@ -27,12 +27,13 @@ import torch.distributed as dist
 
 from ..records.bucket import UnitCollective
 from ..staging.calls import NOT_YET, BucketCall
+from ..staging.devices import has_events
 from ..staging.units import UnitWaits
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
 from .replicas import ReplicaReduction
 from .stamps import Stamps
 from .torch_groups import Comms, ParameterGroup, is_own
-from .torch_waits import watched
+from .torch_waits import WatchedWaits
 
 
 class _StandsFor:
@@ -58,7 +59,7 @@ class _TracedCollective(_StandsFor):
         # its keywords become no dictionary.
         self.allocate: Callable[..., torch.Tensor] = inner.allocate
         self._communicate: Callable[..., Any] = inner.__call__
-        self._stamps = stamps
+        self.stamps = stamps
         self._model = stamps.model
         self._clock = stamps.tracer.clock
         self._places = stamps.model.places_of(stamps.unit, collective)
@@ -71,10 +72,6 @@ class TracedAllGather(_TracedCollective):
     def __init__(self, inner: Any, stamps: Stamps, hook: GatherHook | None = None) -> None:
         super().__init__(inner, stamps, "all_gather")
         self._hook = hook
-
-    def leave(self) -> None:
-        """End the step under way: the unit is traced from here no more."""
-        self._model.leave()
 
     def __call__(
         self,
@@ -100,13 +97,13 @@ class TracedAllGather(_TracedCollective):
                 async_op=async_op,
             )
         except BaseException as error:
-            self._stamps.fail(call, "wire" if is_known else "hook", error)
+            self.stamps.fail(call, "wire" if is_known else "hook", error)
             raise
         if call is None:
             return work
         # FSDP waits for nothing else; without a work there is none to ask for its class.
         if work is not None and isinstance(work, dist.distributed_c10d.Work):
-            return TracedWork(work, call, self._stamps)
+            return TracedWork(work, call, self.stamps)
         if call.on_device:
             call.over()
             return work
@@ -121,10 +118,10 @@ class TracedAllGather(_TracedCollective):
         self, hook: GatherHook, whole: torch.Tensor, own: torch.Tensor, group: dist.ProcessGroup
     ) -> None:
         call = self._model.begin(self._places, own, group)
-        asked = Gathering(own, whole, group, self._stamps.unit.name)
-        probe = self._stamps.probe
+        asked = Gathering(own, whole, group, self.stamps.unit.name)
+        probe = self.stamps.probe
         look = None if probe is None else probe.of_gather(call, asked)
-        self._stamps.run(hook, asked, whole, call, look)
+        self.stamps.run(hook, asked, whole, call, look)
 
 
 class TracedReduceScatter(_TracedCollective):
@@ -141,10 +138,11 @@ class TracedReduceScatter(_TracedCollective):
         hook: ScatterHook | None = None,
     ) -> None:
         super().__init__(inner, stamps, "reduce_scatter")
-        if over is not None:
-            self.allocate = partial(_allocate, inner, over)
         self.hook = hook
+        self._memory: dict[ScatterHook, torch.Tensor] = {}
         self._over = over
+        if over is not None:
+            self.allocate = self._allocate
 
     def __call__(
         self,
@@ -171,7 +169,7 @@ class TracedReduceScatter(_TracedCollective):
                 output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op
             )
         except BaseException as error:
-            self._stamps.fail(call, "wire" if is_known else "hook", error)
+            self.stamps.fail(call, "wire" if is_known else "hook", error)
             raise
         if call is not None and call.on_device:
             call.over()
@@ -195,25 +193,20 @@ class TracedReduceScatter(_TracedCollective):
     ) -> None:
         call = self._model.begin(self._places, gradients, group)
         divisor = divisor_of(op, group.size())
-        asked = Reduction(gradients, part, group, divisor, self._stamps.unit.name)
-        probe = self._stamps.probe
+        asked = Reduction(gradients, part, group, divisor, self.stamps.unit.name, self._memory)
+        probe = self.stamps.probe
         look = None if probe is None else probe.of_scatter(hook, call, asked, op)
-        self._stamps.run(hook, asked, part, call, look)
+        self.stamps.run(hook, asked, part, call, look)
         if self._over is not None:
             self._over(part.device)
 
-
-def _allocate(
-    inner: Any,
-    over: Callable[[torch.device], None],
-    size: Sequence[int],
-    *,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
-    """Return what ``inner`` allocates; over one rank nothing is scattered after that."""
-    over(device)
-    return inner.allocate(size, dtype=dtype, device=device)  # type: ignore[no-any-return]
+    def _allocate(
+        self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """Return what ``inner`` allocates; over one rank nothing is scattered after that."""
+        assert self._over is not None
+        self._over(device)
+        return self.inner.allocate(size, dtype=dtype, device=device)  # type: ignore[no-any-return]
 
 
 class TracedWork(_StandsFor):
@@ -222,7 +215,7 @@ class TracedWork(_StandsFor):
     def __init__(self, work: Any, call: BucketCall, stamps: Stamps) -> None:
         self.inner = work
         self._call = call
-        self._stamps = stamps
+        self.stamps = stamps
         call.launched = now = self._now()
         if call.events is None:
             call.exposed = None if now is None else now - call.ready
@@ -231,7 +224,7 @@ class TracedWork(_StandsFor):
 
     def _now(self) -> int | None:
         try:
-            return self._stamps.tracer.clock()
+            return self.stamps.tracer.clock()
         except Exception as error:  # of a clock: what is waited for here is not known
             self._call.lose_stamps(error)
             return None
@@ -247,7 +240,7 @@ class TracedWork(_StandsFor):
         try:
             done = self.inner.wait() if timeout is None else self.inner.wait(timeout)
         except BaseException as error:
-            self._stamps.fail(call, "wire", error)
+            self.stamps.fail(call, "wire", error)
             raise
         self._arrived(None)
         over = self._now()
@@ -288,28 +281,25 @@ class TracedUnit:
         self._before = gather, scatter, theirs = group.comms
         reduction, over = None, None
         if group.replicas is not None or theirs is not None:
-            reduction = ReplicaReduction(theirs, stamps, group.replicas, group.will_call)
+            reduction = ReplicaReduction(theirs, stamps, group)
             over = None if group.replicas is None else reduction.begins
         self.scatter = TracedReduceScatter(scatter, stamps, over, hooks.reduce_scatter)
         gather = TracedAllGather(gather, stamps, hooks.all_gather)
         self.ours = group.comms = Comms(gather, self.scatter, reduction)
-        self._waits = watched(group, waits)
-
-    @property
-    def is_anothers(self) -> bool:
-        """Whether the group was traced again, which takes it from here."""
-        now = self.group.comms.all_gather
-        return now is not self.ours.all_gather and isinstance(now, TracedAllGather)
+        self._watch = None
+        if waits is not None and has_events(group.of_torch.device):
+            self._watch = WatchedWaits(group, waits)
 
     def undo(self) -> None:
         """Give the group back what it had, but for what somebody else has set since."""
-        if self._waits is not None:
-            self._waits.undo()
+        if self._watch is not None:
+            self._watch.undo()
         now = zip(self.group.comms, self.ours, self._before, strict=True)
         self.group.comms = Comms(*(before if one is ours else one for one, ours, before in now))
 
 
 def untrace(group: ParameterGroup) -> None:
-    """Give a group back what it had before any tracing."""
-    traced = (TracedAllGather, TracedReduceScatter, ReplicaReduction)
-    group.comms = Comms(*(one.inner if isinstance(one, traced) else one for one in group.comms))
+    """End the tracing that a group is in, that of its whole model."""
+    for one in group.comms:
+        if isinstance(one, TracedAllGather | TracedReduceScatter | ReplicaReduction):
+            one.stamps.end()

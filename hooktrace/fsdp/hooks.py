@@ -17,13 +17,11 @@ a gradient's part is the sum of what all ranks have sent.
 
 from __future__ import annotations
 
-import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from ..hooks.quantization import decode_sum, encode, encoded_bytes
 from ..staging.collectives import AllGather, AllToAll, ReduceScatter
@@ -39,7 +37,8 @@ class Reduction:
 
     ``gradients``: of the whole unit, flat, (n * part,), padded; a hook may write to it.  ``part``:
     this rank's, (part,), for the result.  ``group``: of n ranks.  ``divisor``: the result is the
-    sum over ranks, divided by that.  ``unit``: its name.
+    sum over ranks, divided by that.  ``unit``: its name.  ``memory``: the unit's own, in which a
+    hook keeps under itself what its next step needs.
     """
 
     gradients: torch.Tensor
@@ -47,6 +46,7 @@ class Reduction:
     group: dist.ProcessGroup
     divisor: float
     unit: str
+    memory: dict[ScatterHook, torch.Tensor] = field(default_factory=dict)
 
     def index(self) -> str:
         """Return what errors call it."""
@@ -78,47 +78,21 @@ class ScatterHook:
     """
 
     name = ""
-    _lost: dict[str, torch.Tensor] | None = None
-    """With error feedback: what each unit's last step has lost, by the unit's name in the model."""
-    _model: weakref.ref[nn.Module] | None = None
-    """The model whose units these are."""
 
     def steps(self, reduction: Reduction) -> Steps:
         """Yield collectives and return this rank's part."""
         raise NotImplementedError
 
-    def residual(self, unit: str) -> torch.Tensor | None:
-        """Return what error feedback keeps of a unit's gradients on this rank, flat, if it does."""
-        return None if self._lost is None else self._lost.get(unit)
-
-    def claim(self, model: nn.Module) -> None:
-        """Take note of the model that the hook serves from now on.
-
-        Raises ``ValueError`` where error feedback keeps what another one's gradients have lost.
-        """
-        if self._lost is None:
-            return
-        served = None if self._model is None else self._model()
-        if served is None:
-            self._lost.clear()
-            self._model = weakref.ref(model)
-        elif served is not model:
-            raise ValueError(
-                f"{self.name} serves another model already, and its error feedback would add what "
-                "one has lost to the other's gradients; make one hook for each model"
-            )
-
     def _add_lost(self, reduction: Reduction) -> None:
         """Add to a unit's gradients what its last step has lost, with error feedback."""
-        lost = None if self._lost is None else self._lost.get(reduction.unit)
+        lost = reduction.memory.get(self)
         if lost is not None and lost.shape == reduction.gradients.shape:
             reduction.gradients.add_(lost)
 
     def _keep_lost(self, reduction: Reduction, sent: torch.Tensor) -> None:
         """Keep what is lost now; NaN and inf, of a step that is skipped, would stay for ever."""
-        assert self._lost is not None
         lost = reduction.gradients - sent
-        self._lost[reduction.unit] = lost.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        reduction.memory[self] = lost.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 class GatherHook:
@@ -157,14 +131,14 @@ class CastReduceScatter(ScatterHook):
     def __init__(self, dtype: torch.dtype, name: str, *, error_feedback: bool = False) -> None:
         self._dtype = dtype
         self.name = f"{name}(error_feedback=True)" if error_feedback else name
-        self._lost = {} if error_feedback else None
+        self._feedback = error_feedback
 
     def steps(self, reduction: Reduction) -> Steps:
         """Cast, reduce and scatter."""
         gradients = reduction.gradients
         self._add_lost(reduction)
         sent = (gradients / reduction.divisor).to(self._dtype)
-        if self._lost is not None:
+        if self._feedback:
             self._keep_lost(reduction, sent.to(gradients.dtype) * reduction.divisor)
         return (yield ReduceScatter(sent, reduction.group))
 
@@ -185,7 +159,7 @@ class EightBitReduceScatter(ScatterHook):
         self._channel = channel
         feedback = ", error_feedback=True" if error_feedback else ""
         self.name = f"eight_bit_reduce_scatter(channel={channel}{feedback})"
-        self._lost = {} if error_feedback else None
+        self._feedback = error_feedback
 
     def steps(self, reduction: Reduction) -> Steps:
         """Encode, exchange, decode and add."""
@@ -196,7 +170,7 @@ class EightBitReduceScatter(ScatterHook):
         sent = gradients.new_empty((len(parts), size), dtype=torch.uint8)
         for part, row in zip(parts, sent, strict=True):
             encode(part, channel, row, _LEAST_SCALE)
-        if self._lost is not None:
+        if self._feedback:
             decoded = torch.empty_like(parts)
             for row, out in zip(sent, decoded, strict=True):
                 decode_sum(row.view(1, -1), channel, out, 1.0)

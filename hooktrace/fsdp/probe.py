@@ -168,7 +168,7 @@ class Reference(_PartLook):
         if plan.all_are_here(plan.model.step, self._probe.number, Ranks.of(group), issued):
             try:
                 reduce_scatter_flat(self._part, self._gradients, op=self._op, group=group)
-                kept = self._hook.residual(self._asked.unit)
+                kept = self._asked.memory.get(self._hook)
                 self._send(result, self._part, kept, finite=self._finite)
             except Exception as error:
                 self._fail(error)

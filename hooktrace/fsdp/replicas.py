@@ -5,42 +5,32 @@ the unit's reduce-scatter is over --begins--> (FSDP's own all-reduce) --FSDP's h
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
 from ..staging.devices import has_events
 from ..staging.ring import RECORDING
 from ..staging.slots import BucketSlot
 from .stamps import Stamps
-from .torch_groups import AllReduceHook
+from .torch_groups import AllReduceHook, ParameterGroup
 
 
 class ReplicaReduction:
     """What is called with a unit's reduced gradients: tells of FSDP's own all-reduce over replicas.
 
     ``inner``: the hook that was there before, which is recorded as one call, whatever it does.
-    ``group``: of the replicas; ``None``: there are none.  FSDP runs that all-reduce itself, and it
-    is seen from both of its sides: it begins when the unit's reduce-scatter is over, and has ended
+    ``group``: of the unit, which may have no replicas.  FSDP runs that all-reduce itself, and it is
+    seen from both of its sides: it begins when the unit's reduce-scatter is over, and has ended
     when FSDP calls the hook that this is; what is between them is at most a few additions more.
     Over one rank there is no reduce-scatter: it then begins where FSDP has the memory for it, and a
     copy is between them.
-    ``is_due``: whether FSDP will reduce now, and call this then.
     """
 
-    def __init__(
-        self,
-        inner: AllReduceHook | None,
-        stamps: Stamps,
-        group: Any,
-        is_due: Callable[[Any], bool],
-    ) -> None:
+    def __init__(self, inner: AllReduceHook | None, stamps: Stamps, group: ParameterGroup) -> None:
         self.inner = inner
-        self._stamps, self._model, self._tracer = stamps, stamps.model, stamps.tracer
+        self.stamps, self._model, self._tracer = stamps, stamps.model, stamps.tracer
         self._places = stamps.model.places_of(stamps.unit, "all_reduce")
         self._group = group
-        self._is_due = is_due
+        self._replicas = group.replicas
         self._slot: BucketSlot | None = None
         self._began: int | None = None
         self._event: torch.Event | None = None
@@ -60,14 +50,14 @@ class ReplicaReduction:
             if has_events(device):
                 self._event = self._tracer.event_pool.record(device)
             self._began = self._tracer.clock()
-            if self._slot is not None and self._is_due(self):
+            if self._slot is not None and self._group.will_call(self):
                 self._model.expect(self._slot, self._began)
         except Exception:  # of a clock, a device: this all-reduce is not recorded
             self._began = None
 
     def __call__(self, reduced: torch.Tensor) -> None:
         """Record the all-reduce, and call the hook that was there before."""
-        if self._group is not None:
+        if self._replicas is not None:
             self._record(reduced)
         if self.inner is not None:
             self._call_inner(self.inner, reduced)
@@ -78,7 +68,7 @@ class ReplicaReduction:
         if began is None:
             self._model.begin(self._places, reduced, missed=True)
         else:
-            call = self._model.begin(self._places, reduced, self._group, began, bare=True)
+            call = self._model.begin(self._places, reduced, self._replicas, began, bare=True)
         if event is not None:
             if call is not None and call.events:
                 # This stream has the all-reduce before it: it was not ready just now, but then.
@@ -95,7 +85,7 @@ class ReplicaReduction:
         try:
             inner(reduced)
         except BaseException as error:
-            self._stamps.fail(call, "hook", error)
+            self.stamps.fail(call, "hook", error)
             raise
         if call is not None:
             call.over()

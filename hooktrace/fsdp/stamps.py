@@ -5,6 +5,7 @@ comms.py, replicas.py --ShardedModel.begin--> UnitCall --Stamps.run, fail--> its
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,11 +20,15 @@ from .probe import OwnPart, Reference, UnitProbe
 
 @dataclass(eq=False, slots=True)
 class Stamps:
-    """Stamps the calls of one unit; ``probe``: of its hooks, on sampled steps."""
+    """Stamps the calls of one unit; ``probe``: of its hooks, on sampled steps.
+
+    ``end``: ends the tracing of the whole model.
+    """
 
     model: ShardedModel
     unit: UnitInfo
     tracer: Tracer
+    end: Callable[[], None]
     probe: UnitProbe | None = None
 
     def run(

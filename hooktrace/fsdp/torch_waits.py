@@ -73,13 +73,7 @@ def can_watch(groups: Iterable[ParameterGroup], model: str) -> bool:
     return bool(on_device) and known
 
 
-def watched(group: ParameterGroup, waits: UnitWaits | None) -> WatchedWaits | None:
-    """Return what watches a group's waits; ``None`` where there are none, or nobody asks."""
-    on_device = waits is not None and has_events(group.of_torch.device)
-    return WatchedWaits(group, waits) if on_device and waits is not None else None
-
-
-class _Watch:
+class Watch:
     """Methods of torch's objects, before whose calls it is told what is waited for."""
 
     def __init__(self, waits: UnitWaits) -> None:
@@ -100,10 +94,8 @@ class _Watch:
             self._waits.lose(error)
             return None
 
-    def _before(self, owner: Any, name: str, tell: Callable[[], None]) -> None:
-        other = getattr(vars(owner).get(name), "watch", None)
-        if other is not None:  # of a trace before
-            other.undo()
+    def before(self, owner: Any, name: str, tell: Callable[[], None]) -> None:
+        """Have ``tell`` called before each call of an object's method."""
         theirs, method = vars(owner).get(name), getattr(owner, name)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -119,19 +111,19 @@ class _Watch:
             else:
                 setattr(owner, name, theirs)
 
-        watched.watch = self  # type: ignore[attr-defined]
         watched._torchdynamo_disable = True  # type: ignore[attr-defined]  # as of FSDP's own
         setattr(owner, name, watched)
         self._undos.append(undo)
 
-    def _all_reduced(self, context: Any) -> None:
+    def all_reduced(self, owner: Any, context: str) -> None:
         """Take note that all that was reduced is about to be waited for."""
+        of = getattr(owner, context)
         # What reduces over replicas, on another stream, comes after its unit's reduce-scatter.
-        streams = [*context._last_post_reduce_events, context.reduce_scatter_stream]
+        streams = [*of._last_post_reduce_events, of.reduce_scatter_stream]
         self._waits.before(streams=[*map(which, streams)])
 
 
-class WatchedWaits(_Watch):
+class WatchedWaits(Watch):
     """One parameter group whose waits are told of."""
 
     def __init__(self, group: ParameterGroup, waits: UnitWaits) -> None:
@@ -141,7 +133,7 @@ class WatchedWaits(_Watch):
         self._goes_on = False
         tellers = (self._unshards, self._reduces, self._reduces_again, self._finalizes)
         for name, tell in zip(_METHODS, tellers, strict=True):
-            self._before(self._group, name, tell)
+            self.before(self._group, name, tell)
 
     def undo(self) -> None:
         """Give the group its own methods back, but for what somebody else has put there since."""
@@ -179,26 +171,22 @@ class WatchedWaits(_Watch):
 
     def _finalizes(self) -> None:
         if not _STATES_END:
-            self._all_reduced(self._group.comm_ctx)
+            self.all_reduced(self._group, "comm_ctx")
         self._unshards()
 
 
-class WatchedEnds(_Watch):
-    """The states of a model's modules, of which the root's waits for all that was reduced."""
+def watched_ends(states: Iterable[Any], waits: UnitWaits | None) -> Watch | None:
+    """Return what watches the ends of a model's backward passes; ``None`` where groups do so.
 
-    def __init__(self, states: Iterable[Any], waits: UnitWaits) -> None:
-        super().__init__(waits)
-        for state in states:
-            if hasattr(state, _END):  # else nobody knows what is exposed of the last reductions
-                self._before(state, _END, partial(self._ends, state))
-
-    def _ends(self, state: Any) -> None:
-        self._all_reduced(state._comm_ctx)
-
-
-def watched_ends(states: Iterable[Any], waits: UnitWaits | None) -> WatchedEnds | None:
-    """Return what watches the ends of a model's backward passes; ``None`` where groups do so."""
-    return None if waits is None or not _STATES_END else WatchedEnds(states, waits)
+    The root's state waits for all that was reduced.
+    """
+    if waits is None or not _STATES_END:
+        return None
+    watch = Watch(waits)
+    for state in states:
+        if hasattr(state, _END):  # else nobody knows what is exposed of the last reductions
+            watch.before(state, _END, partial(watch.all_reduced, state, "_comm_ctx"))
+    return watch
 
 
 class _Retained(list[Any]):

@@ -59,11 +59,12 @@ def trace(
 
     Each all-gather, reduce-scatter and, of hybrid sharding, all-reduce is a ``BucketRecord`` whose
     ``unit`` says which it is.  Results are the same, bit for bit: the collectives are torch's, or
-    those that were set before.  A model that is traced already is traced anew, not twice.
+    those that were set before.  A model that is traced already, or a part of which is, is traced
+    anew, not twice.
 
     Returns what takes the tracing away again.  Raises ``TypeError`` for a model that is not
     sharded by ``fully_shard``, ``RuntimeError`` for a version of torch that keeps parameter groups
-    elsewhere, ``ValueError`` for a hook with error feedback that serves another model.
+    elsewhere.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
@@ -81,8 +82,6 @@ def trace(
             "the model has no module that fully_shard was called for; call "
             "torch.distributed.fsdp.fully_shard on it first, or for DDP use hooktrace.instrument"
         )
-    if reduce_scatter is not None:
-        reduce_scatter.claim(unwrapped(model))
     tracer = default_tracer() if tracer is None else tracer
     return TracedModel(model, groups, tracer, name=name, hooks=Hooks(reduce_scatter, all_gather))
 
@@ -108,10 +107,6 @@ class TracedModel:
         hooks: Hooks,
     ) -> None:
         for group in groups:
-            gather = group.comms.all_gather
-            if isinstance(gather, TracedAllGather):
-                gather.leave()
-        for group in groups:
             untrace(group)
         self.name = tracer.models.name(name)
         state = ModelState(self.name, hooks.name, {}, current_rank(), tracer.first_step)
@@ -133,13 +128,12 @@ class TracedModel:
         for number, group in enumerate(groups):
             plan = self._plan
             probe = None if plan is None else UnitProbe(plan, number, len(groups), group)
-            stamps = Stamps(self._steps, group.unit, tracer, probe)
+            stamps = Stamps(self._steps, group.unit, tracer, self.remove, probe)
             self._units.append(TracedUnit(group, stamps, hooks, waits))
         self._ours = [(unit.group, unit.ours) for unit in self._units]
         self._ends = watched_ends(states, waits)
         self._misses = False
-        self._watching = _Forward(self._steps)
-        self._watching.watch(model, *parts)
+        self._watching = _Forward(self._steps, model, *parts)
         self._say_what_is_not_called(groups, hooks)
 
     def in_forward(self, model: nn.Module) -> None:
@@ -171,8 +165,6 @@ class TracedModel:
     def _is_whole(self) -> bool:
         """Return whether all units are recorded still; of the first one that is not it is said."""
         lost = changed(self._ours)
-        if lost and all(unit.is_anothers for unit in self._units):
-            self._units, self._ours, lost = [], [], []  # of a later trace of the whole model
         if lost and not self._misses:
             logger.warning(
                 "the collectives of %s in %s were set anew after hooktrace.fsdp.trace, so its "
@@ -186,29 +178,21 @@ class TracedModel:
     def _say_what_is_not_called(self, groups: list[ParameterGroup], hooks: Hooks) -> None:
         if any(group.ranks > 1 for group in groups):
             return
+        what = ""
         if all(group.replicas is None for group in groups):
-            logger.warning(
-                "%s is sharded over one rank: FSDP communicates nothing, so nothing is recorded",
-                self.name,
-            )
+            what = "FSDP communicates nothing, so nothing is recorded"
         elif any(hooks):
-            logger.warning(
-                "%s is sharded over one rank, and replicated: FSDP only reduces over the replicas, "
-                "and %s does not run",
-                self.name,
-                hooks.name,
-            )
+            what = f"FSDP only reduces over the replicas, and {hooks.name} does not run"
+        if what:
+            logger.warning("%s is sharded over one rank: %s", self.name, what)
 
 
 class _Forward:
-    """Tells a model's steps when it or a part of it is called; leaves when they are gone."""
+    """Tells a model's steps when one of its modules is called; leaves when they are gone."""
 
-    def __init__(self, steps: ShardedModel) -> None:
+    def __init__(self, steps: ShardedModel, *modules: nn.Module) -> None:
         self._steps = weakref.ref(steps)
         self._handles: list[RemovableHandle] = []
-
-    def watch(self, *modules: nn.Module) -> None:
-        """Hear of the calls of modules."""
         for module in dict.fromkeys(modules):
             self._handles += (
                 module.register_forward_pre_hook(self.begins, prepend=True),

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group, _fsdp_state
 
-from hooktrace.fsdp import replicas, torch_waits
+from hooktrace.fsdp import comms, replicas, torch_waits
 from hooktrace.staging import devices, slots, units
 
 DEVICE = torch.device("cpu")
@@ -128,7 +128,7 @@ class SimulatedStreams:
             patch.setattr(torchs, "_get_device_handle", lambda kind: self)
         for name in self.takes:
             patch.setattr(dist, name, self._taking(name, getattr(dist, name)))
-        for module in (slots, replicas, torch_waits):
+        for module in (slots, comms, replicas, torch_waits):
             patch.setattr(module, "has_events", lambda device: True)
         patch.setattr(devices, "stream_of", self.current_stream)
         patch.setattr(units, "current_stream", self.current_stream)

@@ -32,7 +32,7 @@ def test_units_are_timed_by_their_device_and_nothing_is_claimed_of_waits() -> No
         steps = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer)
         tracer.models.register_layout(steps)
         group: Any = dist.group.WORLD
-        stamps = Stamps(steps, UnitInfo("block", (("weight", (8, 8)),)), tracer)
+        stamps = Stamps(steps, UnitInfo("block", (("weight", (8, 8)),)), tracer, steps.leave)
         gather = TracedAllGather(DefaultAllGather(), stamps)
         scatter = TracedReduceScatter(DefaultReduceScatter(), stamps)
         part, whole = torch.empty(16, device="cuda"), torch.empty(64, device="cuda")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,9 +25,6 @@ def _group() -> Iterator[None]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
-
-
-NOTHING_KEPT = hooks.EightBitReduceScatter()
 
 
 def sharded() -> nn.Module:
@@ -96,31 +92,30 @@ def test_what_is_no_sharded_model_is_refused(make: Callable[[], Any], why: str) 
     ],
     ids=lambda hook: hook.name,
 )
-def test_error_feedback_is_of_one_model(hook: hooks.ScatterHook) -> None:
-    """A second one is refused, and stays as it was; the first may be traced anew."""
-    first, second = sharded(), sharded()
+def test_what_error_feedback_keeps_is_the_units(hook: hooks.ScatterHook) -> None:
+    """So one hook serves several models; what a unit's step has lost is in its own next one."""
+    group, gradients = dist.group.WORLD, torch.tensor([1.0, 0.001, -0.3, 1e-7])
+    assert group is not None
+    first, second = (
+        hooks.Reduction(gradients.clone(), torch.empty(4), group, 1.0, "<root>") for _ in range(2)
+    )
+    for reduction in (first, second):
+        next(hook.steps(reduction))
+        assert torch.equal(reduction.gradients, gradients)
+    lost = first.memory[hook].clone()
+    assert torch.equal(lost, second.memory[hook])
+    assert lost.any()
+    next(hook.steps(first))
+    assert torch.equal(first.gradients, gradients + lost)
+
+
+def test_a_model_is_traced_once() -> None:
+    """What began before ends, also where a part of the model is traced anew; all is undone."""
+    model = nn.Sequential(sharded(), sharded())
     with Tracer(channel=False) as tracer:
-        fsdp.trace(first, tracer=tracer, reduce_scatter=hook).remove()
-        handle = fsdp.trace(first, tracer=tracer, reduce_scatter=hook)
-        with pytest.raises(
-            ValueError, match=r"serves another model already.*make one hook for eac"
-        ):
-            fsdp.trace(second, tracer=tracer, reduce_scatter=hook)
-        assert not is_traced(second)
+        fsdp.trace(model, tracer=tracer)
+        handle = fsdp.trace(model[0], tracer=tracer)
+        assert [is_traced(part) for part in model] == [True, False]
         handle.remove()
-        for model in (first, second):  # without it there is nothing to mix
-            fsdp.trace(model, tracer=tracer, reduce_scatter=NOTHING_KEPT).remove()
-
-
-def test_what_is_kept_of_a_model_goes_with_it() -> None:
-    """One that is made after it begins with nothing."""
-    hook = hooks.bf16_reduce_scatter(error_feedback=True)
-    first, second = sharded(), sharded()
-    assert hook._lost is not None
-    hook.claim(first)
-    hook._lost["<root>"] = torch.ones(4)
-    assert hook.residual("<root>") is not None
-    del first
-    gc.collect()
-    hook.claim(second)
-    assert hook.residual("<root>") is None
+        assert not is_traced(model)
+        assert not any(part._forward_pre_hooks for part in [model])
