@@ -28,10 +28,12 @@ import torch.distributed as dist
 from ..records.bucket import UnitCollective
 from ..staging.calls import NOT_YET, BucketCall
 from ..staging.devices import has_events
-from ..staging.units import UnitWaits
+from ..staging.driver import run_synchronously
+from ..staging.units import ShardedModel, UnitWaits
+from ..tracing.tracer import Tracer
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
+from .probe import OwnPart, Reference, UnitProbe
 from .replicas import ReplicaReduction
-from .stamps import Stamps
 from .torch_groups import Comms, ParameterGroup, is_own
 from .torch_waits import WatchedWaits
 
@@ -53,24 +55,24 @@ class _StandsFor:
 class _TracedCollective(_StandsFor):
     """Stands for one of FSDP's collectives while it is recorded."""
 
-    def __init__(self, inner: Any, stamps: Stamps, collective: UnitCollective) -> None:
+    def __init__(self, inner: Any, unit: TracedUnit, collective: UnitCollective) -> None:
         self.inner = inner
         # Bound once: FSDP calls the first without a frame of ours, and we the second so that
         # its keywords become no dictionary.
         self.allocate: Callable[..., torch.Tensor] = inner.allocate
         self._communicate: Callable[..., Any] = inner.__call__
-        self.stamps = stamps
-        self._model = stamps.model
-        self._clock = stamps.tracer.clock
-        self._places = stamps.model.places_of(stamps.unit, collective)
+        self.unit = unit
+        self._model = unit.model
+        self._clock = unit.tracer.clock
+        self._places = unit.model.places_of(unit.group.unit, collective)
         self._is_known = is_own(inner)
 
 
 class TracedAllGather(_TracedCollective):
     """Gathers a unit's parameters with ``inner``, or with a hook, and records that."""
 
-    def __init__(self, inner: Any, stamps: Stamps, hook: GatherHook | None = None) -> None:
-        super().__init__(inner, stamps, "all_gather")
+    def __init__(self, inner: Any, unit: TracedUnit, hook: GatherHook | None = None) -> None:
+        super().__init__(inner, unit, "all_gather")
         self._hook = hook
 
     def __call__(
@@ -97,13 +99,13 @@ class TracedAllGather(_TracedCollective):
                 async_op=async_op,
             )
         except BaseException as error:
-            self.stamps.fail(call, "wire" if is_known else "hook", error)
+            self._model.fail(call, "wire" if is_known else "hook", error)
             raise
         if call is None:
             return work
         # FSDP waits for nothing else; without a work there is none to ask for its class.
         if work is not None and isinstance(work, dist.distributed_c10d.Work):
-            return TracedWork(work, call, self.stamps)
+            return TracedWork(work, call, self.unit)
         if call.on_device:
             call.over()
             return work
@@ -118,10 +120,10 @@ class TracedAllGather(_TracedCollective):
         self, hook: GatherHook, whole: torch.Tensor, own: torch.Tensor, group: dist.ProcessGroup
     ) -> None:
         call = self._model.begin(self._places, own, group)
-        asked = Gathering(own, whole, group, self.stamps.unit.name)
-        probe = self.stamps.probe
+        asked = Gathering(own, whole, group, self.unit.group.unit.name)
+        probe = self.unit.probe
         look = None if probe is None else probe.of_gather(call, asked)
-        self.stamps.run(hook, asked, whole, call, look)
+        self.unit.run(hook, asked, whole, call, look)
 
 
 class TracedReduceScatter(_TracedCollective):
@@ -133,11 +135,11 @@ class TracedReduceScatter(_TracedCollective):
     def __init__(
         self,
         inner: Any,
-        stamps: Stamps,
+        unit: TracedUnit,
         over: Callable[[torch.device], None] | None = None,
         hook: ScatterHook | None = None,
     ) -> None:
-        super().__init__(inner, stamps, "reduce_scatter")
+        super().__init__(inner, unit, "reduce_scatter")
         self.hook = hook
         self._memory: dict[ScatterHook, torch.Tensor] = {}
         self._over = over
@@ -169,7 +171,7 @@ class TracedReduceScatter(_TracedCollective):
                 output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op
             )
         except BaseException as error:
-            self.stamps.fail(call, "wire" if is_known else "hook", error)
+            self._model.fail(call, "wire" if is_known else "hook", error)
             raise
         if call is not None and call.on_device:
             call.over()
@@ -193,10 +195,10 @@ class TracedReduceScatter(_TracedCollective):
     ) -> None:
         call = self._model.begin(self._places, gradients, group)
         divisor = divisor_of(op, group.size())
-        asked = Reduction(gradients, part, group, divisor, self.stamps.unit.name, self._memory)
-        probe = self.stamps.probe
+        asked = Reduction(gradients, part, group, divisor, self.unit.group.unit.name, self._memory)
+        probe = self.unit.probe
         look = None if probe is None else probe.of_scatter(hook, call, asked, op)
-        self.stamps.run(hook, asked, part, call, look)
+        self.unit.run(hook, asked, part, call, look)
         if self._over is not None:
             self._over(part.device)
 
@@ -212,10 +214,11 @@ class TracedReduceScatter(_TracedCollective):
 class TracedWork(_StandsFor):
     """A collective under way: whoever waits for it exposes what is left."""
 
-    def __init__(self, work: Any, call: BucketCall, stamps: Stamps) -> None:
+    def __init__(self, work: Any, call: BucketCall, unit: TracedUnit) -> None:
         self.inner = work
         self._call = call
-        self.stamps = stamps
+        self._model = unit.model
+        self._clock = unit.tracer.clock
         call.launched = now = self._now()
         if call.events is None:
             call.exposed = None if now is None else now - call.ready
@@ -224,7 +227,7 @@ class TracedWork(_StandsFor):
 
     def _now(self) -> int | None:
         try:
-            return self.stamps.tracer.clock()
+            return self._clock()
         except Exception as error:  # of a clock: what is waited for here is not known
             self._call.lose_stamps(error)
             return None
@@ -240,7 +243,7 @@ class TracedWork(_StandsFor):
         try:
             done = self.inner.wait() if timeout is None else self.inner.wait(timeout)
         except BaseException as error:
-            self.stamps.fail(call, "wire", error)
+            self._model.fail(call, "wire", error)
             raise
         self._arrived(None)
         over = self._now()
@@ -271,24 +274,66 @@ class Hooks(NamedTuple):
 class TracedUnit:
     """A parameter group and what it communicates with while it is traced.
 
-    ``scatter``: its reduce-scatter, whose hook may change between steps.
+    ``scatter``: its reduce-scatter, whose hook may change between steps.  ``probe``: of its hooks,
+    on sampled steps.  ``end``: ends the tracing of the whole model.
     """
 
     def __init__(
-        self, group: ParameterGroup, stamps: Stamps, hooks: Hooks, waits: UnitWaits | None
+        self,
+        group: ParameterGroup,
+        model: ShardedModel,
+        tracer: Tracer,
+        hooks: Hooks,
+        *,
+        waits: UnitWaits | None,
+        probe: UnitProbe | None,
+        end: Callable[[], None],
     ) -> None:
-        self.group = group
+        self.group, self.model, self.tracer, self.probe, self.end = group, model, tracer, probe, end
         self._before = gather, scatter, theirs = group.comms
         reduction, over = None, None
         if group.replicas is not None or theirs is not None:
-            reduction = ReplicaReduction(theirs, stamps, group)
+            reduction = ReplicaReduction(theirs, group, model, tracer, end)
             over = None if group.replicas is None else reduction.begins
-        self.scatter = TracedReduceScatter(scatter, stamps, over, hooks.reduce_scatter)
-        gather = TracedAllGather(gather, stamps, hooks.all_gather)
+        self.scatter = TracedReduceScatter(scatter, self, over, hooks.reduce_scatter)
+        gather = TracedAllGather(gather, self, hooks.all_gather)
         self.ours = group.comms = Comms(gather, self.scatter, reduction)
         self._watch = None
         if waits is not None and has_events(group.of_torch.device):
             self._watch = WatchedWaits(group, waits)
+
+    def run(
+        self,
+        hook: ScatterHook | GatherHook,
+        asked: Reduction | Gathering,
+        into: torch.Tensor,
+        call: BucketCall | None,
+        look: Reference | OwnPart | None,
+    ) -> None:
+        """Run a hook, stamped on ``call``, and ``look`` at its result.  Raises ``HookError``."""
+        try:
+            steps = hook.steps(asked)  # type: ignore[arg-type]  # each is asked what it is for
+            result = run_synchronously(hook.name, steps, hook, asked, call, into.numel())
+        except BaseException:
+            if look is not None:
+                look.abandon()
+            self.model.leave()
+            raise
+        if result is not into:
+            into.copy_(result)
+        if call is None:
+            return
+        call.finished()
+        call.launched = call.done
+        if call.events is None:
+            call.exposed = call.done - call.ready
+        if look is not None:
+            try:
+                look.compare(into)
+            finally:
+                call.release()
+                if call.events is None and call.released is not None:
+                    call.exposed = call.released - call.ready
 
     def undo(self) -> None:
         """Give the group back what it had, but for what somebody else has set since."""
@@ -301,5 +346,7 @@ class TracedUnit:
 def untrace(group: ParameterGroup) -> None:
     """End the tracing that a group is in, that of its whole model."""
     for one in group.comms:
-        if isinstance(one, TracedAllGather | TracedReduceScatter | ReplicaReduction):
-            one.stamps.end()
+        if isinstance(one, TracedAllGather | TracedReduceScatter):
+            one.unit.end()
+        elif isinstance(one, ReplicaReduction):
+            one.end()

@@ -48,7 +48,7 @@ class UnitProbe:
         ``call``: ``None`` where this rank records none.
         """
         group = asked.group
-        if not self._is_due() or (call is not None and _comes_again(call)):
+        if not self._is_due(call):
             return None
         if call is None:
             why = "recorded no call of a step that others probe; trace the same steps on all ranks"
@@ -67,7 +67,7 @@ class UnitProbe:
 
     def of_gather(self, call: BucketCall | None, asked: Gathering) -> Reference | OwnPart | None:
         """Return what looks at an all-gather, if it is its turn; raises nothing."""
-        if call is None or not self._is_due() or _comes_again(call):
+        if call is None or not self._is_due(call):
             return None
         try:
             look = OwnPart(self, call, asked)
@@ -77,8 +77,11 @@ class UnitProbe:
         call.stamp("entered")
         return look
 
-    def _is_due(self) -> bool:
-        return self.plan.takes(self.plan.model.step, self.number, self._count)
+    def _is_due(self, call: BucketCall | None) -> bool:
+        """Return whether it is the unit's turn: of several such calls in a step the first."""
+        unit = None if call is None else call.slot.unit
+        comes_again = unit is not None and unit.repeat > 0
+        return not comes_again and self.plan.takes(self.plan.model.step, self.number, self._count)
 
     def refuse(self, group: dist.ProcessGroup, why: str) -> None:
         """Have nobody issue the unit's reference, to which this rank does not come now."""
@@ -134,8 +137,6 @@ class _PartLook:
 
     def _unpadded(self, flat: torch.Tensor) -> torch.Tensor:
         """Return a part without the padding behind its parameters."""
-        if all(piece.numel == piece.padded for piece in self._pieces):
-            return flat
         padded = flat.split([piece.padded for piece in self._pieces])
         return torch.cat(
             [part[: piece.numel] for part, piece in zip(padded, self._pieces, strict=True)]
@@ -195,11 +196,6 @@ class OwnPart(_PartLook):
 
     def abandon(self) -> None:
         """Do nothing: no other rank waits."""
-
-
-def _comes_again(call: BucketCall) -> bool:
-    """Return whether its unit had such a call before in this step."""
-    return call.slot.unit is not None and call.slot.unit.repeat > 0
 
 
 def _trouble(error: Exception) -> str:

@@ -5,12 +5,15 @@ the unit's reduce-scatter is over --begins--> (FSDP's own all-reduce) --FSDP's h
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from ..staging.devices import has_events
 from ..staging.ring import RECORDING
 from ..staging.slots import BucketSlot
-from .stamps import Stamps
+from ..staging.units import ShardedModel
+from ..tracing.tracer import Tracer
 from .torch_groups import AllReduceHook, ParameterGroup
 
 
@@ -22,13 +25,21 @@ class ReplicaReduction:
     seen from both of its sides: it begins when the unit's reduce-scatter is over, and has ended
     when FSDP calls the hook that this is; what is between them is at most a few additions more.
     Over one rank there is no reduce-scatter: it then begins where FSDP has the memory for it, and a
-    copy is between them.
+    copy is between them.  ``end``: ends the tracing of the whole model.
     """
 
-    def __init__(self, inner: AllReduceHook | None, stamps: Stamps, group: ParameterGroup) -> None:
+    def __init__(
+        self,
+        inner: AllReduceHook | None,
+        group: ParameterGroup,
+        model: ShardedModel,
+        tracer: Tracer,
+        end: Callable[[], None],
+    ) -> None:
         self.inner = inner
-        self.stamps, self._model, self._tracer = stamps, stamps.model, stamps.tracer
-        self._places = stamps.model.places_of(stamps.unit, "all_reduce")
+        self.end = end
+        self._model, self._tracer = model, tracer
+        self._places = model.places_of(group.unit, "all_reduce")
         self._group = group
         self._replicas = group.replicas
         self._slot: BucketSlot | None = None
@@ -85,7 +96,7 @@ class ReplicaReduction:
         try:
             inner(reduced)
         except BaseException as error:
-            self.stamps.fail(call, "hook", error)
+            self._model.fail(call, "hook", error)
             raise
         if call is not None:
             call.over()

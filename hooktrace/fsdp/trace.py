@@ -27,7 +27,6 @@ from .comms import Hooks, TracedAllGather, TracedUnit, untrace
 from .finalization import hear_of_finalization
 from .hooks import GatherHook, ScatterHook
 from .probe import UnitProbe
-from .stamps import Stamps
 from .torch_groups import (
     ParameterGroup,
     changed,
@@ -128,8 +127,10 @@ class TracedModel:
         for number, group in enumerate(groups):
             plan = self._plan
             probe = None if plan is None else UnitProbe(plan, number, len(groups), group)
-            stamps = Stamps(self._steps, group.unit, tracer, self.remove, probe)
-            self._units.append(TracedUnit(group, stamps, hooks, waits))
+            unit = TracedUnit(
+                group, self._steps, tracer, hooks, waits=waits, probe=probe, end=self.remove
+            )
+            self._units.append(unit)
         self._ours = [(unit.group, unit.ours) for unit in self._units]
         self._ends = watched_ends(states, waits)
         self._misses = False

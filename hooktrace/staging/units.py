@@ -246,9 +246,11 @@ class ShardedModel:
         if watch_after(partial(self.end_pass, task)):
             self._passes.append(task)
 
-    def miss(self) -> None:
-        """Take note that a call of the step under way is not recorded."""
-        self._lacks = True
+    def fail(self, call: BucketCall | None, stage: str, error: BaseException) -> None:
+        """Take note that a collective raised: the step ends here, for whatever caught it."""
+        if call is not None:
+            call.failed(stage, error)
+        self.leave()
 
     def places_of(self, unit: UnitInfo, collective: UnitCollective) -> UnitPlaces:
         """Return where a unit has collectives of a kind."""

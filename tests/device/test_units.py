@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import (
 )
 
 from hooktrace import Tracer
-from hooktrace.fsdp.comms import TracedAllGather, TracedReduceScatter
-from hooktrace.fsdp.stamps import Stamps
+from hooktrace.fsdp.comms import Hooks, TracedUnit
+from hooktrace.fsdp.torch_groups import ParameterGroup
 from hooktrace.staging.devices import EventPool
 from hooktrace.staging.slots import ModelState
 from hooktrace.staging.units import ShardedModel, UnitInfo, UnitWaits
@@ -32,9 +33,15 @@ def test_units_are_timed_by_their_device_and_nothing_is_claimed_of_waits() -> No
         steps = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer)
         tracer.models.register_layout(steps)
         group: Any = dist.group.WORLD
-        stamps = Stamps(steps, UnitInfo("block", (("weight", (8, 8)),)), tracer, steps.leave)
-        gather = TracedAllGather(DefaultAllGather(), stamps)
-        scatter = TracedReduceScatter(DefaultReduceScatter(), stamps)
+        of_torch = SimpleNamespace(
+            _all_gather_comm=DefaultAllGather(), _reduce_scatter_comm=DefaultReduceScatter(),
+            _all_reduce_hook=None, mesh_info=None,
+        )  # fmt: skip
+        info = UnitInfo("block", (("weight", (8, 8)),))
+        gather, scatter, _ = TracedUnit(
+            ParameterGroup(of_torch, info), steps, tracer, Hooks(None, None),
+            waits=None, probe=None, end=steps.leave,
+        ).ours  # fmt: skip
         part, whole = torch.empty(16, device="cuda"), torch.empty(64, device="cuda")
         for _ in range(3):
             gather(whole, part, group)
