@@ -255,10 +255,6 @@ class TracedWork(_StandsFor):
         return getattr(self.inner, name)
 
 
-PLAIN = "fully_shard"
-"""What records call the hook of a model that has none: torch's own collectives."""
-
-
 class Hooks(NamedTuple):
     """What takes the place of FSDP's own collectives; ``None``: nothing."""
 
@@ -267,8 +263,8 @@ class Hooks(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What records call them."""
-        return ", ".join(hook.name for hook in self if hook is not None) or PLAIN
+        """What records call them, or torch's own collectives."""
+        return ", ".join(hook.name for hook in self if hook is not None) or "fully_shard"
 
 
 class TracedUnit:

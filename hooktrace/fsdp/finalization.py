@@ -16,14 +16,12 @@ from torch.distributed.fsdp import FSDPModule
 
 from ..staging.units import ShardedModel
 
-_steps: weakref.WeakKeyDictionary[nn.Module, weakref.ref[ShardedModel]]
-_steps = weakref.WeakKeyDictionary()
+_steps = weakref.WeakKeyDictionary[nn.Module, weakref.ref[ShardedModel]]()
 
 
 def hear_of_finalization(modules: Iterable[nn.Module], steps: ShardedModel) -> None:
     """Tell a model's steps when one of its sharded modules is finalised by hand."""
-    for module in modules:
-        _steps[module] = weakref.ref(steps)
+    _steps.update(dict.fromkeys(modules, weakref.ref(steps)))
     _listen()
 
 

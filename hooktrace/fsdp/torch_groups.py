@@ -68,9 +68,8 @@ class ParameterGroup:
 
         ``set_requires_all_reduce(False)`` keeps them, and another hook may have been set.
         """
-        return bool(getattr(self.of_torch, "all_reduce_grads", False)) and (
-            self.of_torch._all_reduce_hook is hook
-        )
+        group = self.of_torch
+        return group._all_reduce_hook is hook and bool(getattr(group, "all_reduce_grads", False))
 
     @property
     def reduces(self) -> bool:
@@ -102,10 +101,6 @@ class ParameterGroup:
         return int(getattr(self.of_torch.mesh_info, "shard_mesh_size", 1))
 
 
-FINALISES_BY_HAND = hasattr(FSDPModule, "finalize_backward")
-"""Whether a script may finalise backward passes itself: from torch 2.15 on."""
-
-
 def changed(set_before: Iterable[tuple[ParameterGroup, Comms]]) -> list[ParameterGroup]:
     """Return the groups that communicate with others now; asked of all of them twice a step."""
     found = []
@@ -121,9 +116,12 @@ def changed(set_before: Iterable[tuple[ParameterGroup, Comms]]) -> list[Paramete
 
 
 def waits_for_script(states: Iterable[Any]) -> bool:
-    """Return whether backward passes of one of torch's states are still to be finalised by hand."""
+    """Return whether backward passes of one of torch's states are still to be finalised by hand.
+
+    A script may do that from torch 2.15 on.
+    """
     name = "manual_backward_finalization_active"
-    return FINALISES_BY_HAND and any(getattr(state._state_ctx, name, None) for state in states)
+    return any(getattr(state._state_ctx, name, None) for state in states)
 
 
 def states_of(modules: Iterable[nn.Module]) -> list[Any]:

@@ -40,8 +40,7 @@ from .torch_groups import ParameterGroup
 
 logger = logging.getLogger("hooktrace")
 
-_KNOWN_VERSIONS = ("2.13.", "2.14.", "2.15.")
-"""Of torch."""
+_TORCH_VERSIONS = ("2.13.", "2.14.", "2.15.")
 
 _END = "_end_backward_iteration"
 _STATES_END = not str(torch.__version__).startswith(("2.13.", "2.14."))
@@ -60,7 +59,7 @@ def can_watch(groups: Iterable[ParameterGroup], model: str) -> bool:
     Where they are on one, and torch is of another version than is known, that is logged.
     """
     on_device = [group.of_torch for group in groups if has_events(group.of_torch.device)]
-    known = str(torch.__version__).startswith(_KNOWN_VERSIONS) and all(
+    known = str(torch.__version__).startswith(_TORCH_VERSIONS) and all(
         hasattr(group, name) for group in on_device for name in _OF_GROUPS
     )
     if on_device and not known:
@@ -77,7 +76,7 @@ class Watch:
     """Methods of torch's objects, before whose calls it is told what is waited for."""
 
     def __init__(self, waits: UnitWaits) -> None:
-        self._waits = waits
+        self.waits = waits
         self._undos: list[Callable[[], None]] = []
 
     def undo(self) -> None:
@@ -91,7 +90,7 @@ class Watch:
         try:
             return what(*about)
         except Exception as error:
-            self._waits.lose(error)
+            self.waits.lose(error)
             return None
 
     def before(self, owner: Any, name: str, tell: Callable[[], None]) -> None:
@@ -120,7 +119,7 @@ class Watch:
         of = getattr(owner, context)
         # What reduces over replicas, on another stream, comes after its unit's reduce-scatter.
         streams = [*of._last_post_reduce_events, of.reduce_scatter_stream]
-        self._waits.before(streams=[*map(which, streams)])
+        self.waits.before(streams=[*map(which, streams)])
 
 
 class WatchedWaits(Watch):
@@ -147,14 +146,10 @@ class WatchedWaits(Watch):
         """Return the reduce-scatter that the group has just begun; FSDP may wait for it next."""
         if self._goes_on:
             self._reduces_again()
-        return self._waits.last(self._unit, "reduce_scatter")
-
-    def waits_for(self, call: BucketCall) -> None:
-        """Take note that FSDP is about to wait for a call."""
-        self.tell(self._waits.before, call)
+        return self.waits.last(self._unit, "reduce_scatter")
 
     def _unshards(self) -> None:
-        self._waits.before(self._waits.last(self._unit, "all_gather"))
+        self.waits.before(self.waits.last(self._unit, "all_gather"))
 
     def _reduces(self) -> None:
         group = self._group
@@ -166,8 +161,8 @@ class WatchedWaits(Watch):
         states.reducing = self
 
     def _reduces_again(self) -> None:
-        scattered = self._waits.last(self._unit, "reduce_scatter")
-        self._waits.before(scattered, self._waits.last(self._unit, "all_reduce"))
+        scattered = self.waits.last(self._unit, "reduce_scatter")
+        self.waits.before(scattered, self.waits.last(self._unit, "all_reduce"))
 
     def _finalizes(self) -> None:
         if not _STATES_END:
@@ -214,7 +209,7 @@ class _Retained(list[Any]):
         known = self._calls.pop(id(state), None)
         if known is not None:
             group, call = known
-            group.waits_for(call)
+            group.tell(group.waits.before, call)
         return state
 
     def clear(self) -> None:

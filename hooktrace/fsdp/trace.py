@@ -118,14 +118,13 @@ class TracedModel:
         )
         hear_of_finalization(parts, self._steps)
         tracer.models.register_layout(self._steps)
-        self._plan: ProbePlan | None = None
+        plan = None
         if tracer.error_every and any(hooks):
             known = hooks.name, [group.unit for group in groups]
-            self._plan = ProbePlan(state, key_of("units", known), tracer)
-            state.sampling = StepSampler([self._plan])
+            plan = ProbePlan(state, key_of("units", known), tracer)
+            state.sampling = StepSampler([plan])
         self._units = []
         for number, group in enumerate(groups):
-            plan = self._plan
             probe = None if plan is None else UnitProbe(plan, number, len(groups), group)
             unit = TracedUnit(
                 group, self._steps, tracer, hooks, waits=waits, probe=probe, end=self.remove
@@ -155,8 +154,8 @@ class TracedModel:
         """Give the model back the collectives that it had before; the step under way ends here."""
         self._watching.leave()
         self._steps.leave()  # before: it looks whether all units are recorded
-        if self._plan is not None:
-            self._plan.leave()
+        if self._steps.state.sampling is not None:
+            self._steps.state.sampling.leave()
         if self._ends is not None:
             self._ends.undo()
         for unit in self._units:

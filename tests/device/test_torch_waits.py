@@ -21,7 +21,7 @@ from hooktrace.records import StepRecord
 from .simulated_streams import Block, SimulatedStreams
 
 pytestmark = pytest.mark.skipif(
-    not str(torch.__version__).startswith(torch_waits._KNOWN_VERSIONS),
+    not str(torch.__version__).startswith(torch_waits._TORCH_VERSIONS),
     reason="where this torch's computing stream waits is not known",
 )
 
