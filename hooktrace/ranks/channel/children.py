@@ -76,31 +76,23 @@ class Child(Connection):
 
     def received(self, message: Up, arrived_ns: int) -> None:
         """Take a message; whoever has not said hello says nothing else, and a client once only."""
-        if isinstance(message, Goodbye):
-            return  # its end says the rest
-        if self.member is None:
-            self._take_first(message)
-            return
+        is_rank = self.member is not None
         match message:
-            case Ping():
+            case Ping() if is_rank:
                 self._all.pinged(self, message, arrived_ns)
-            case Report():
+            case Report() if is_rank:
                 self._above.reported(message)
-            case Answered():
+            case Answered() if is_rank:
                 if awaited := self.asked.pop(message.number, None):  # or it comes too late
                     awaited.set_result(message)
-            case Members():
+            case Members() if is_rank:
                 self._all.changed(self, message)
-            case _:
-                self.end("out of turn")
-
-    def _take_first(self, message: Up) -> None:
-        is_new = self in self._all.strangers
-        match message:
-            case Hello() if is_new:
+            case Hello() if self in self._all.strangers:
                 self._all.greeted(self, message)
-            case Question() if is_new:
+            case Question() if self in self._all.strangers:
                 self._all.questioned(self, message)
+            case Goodbye():
+                pass  # its end says the rest
             case _:
                 self.end("out of turn")
 

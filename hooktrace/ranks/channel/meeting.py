@@ -86,11 +86,8 @@ class Meeting:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address means the host itself, on each host."""
-    try:
-        return ipaddress.ip_address(host.split("%", maxsplit=1)[0]).is_loopback
-    except ValueError:
-        return host == "localhost"
+    """Return whether an IP address means the host itself, on each host."""
+    return ipaddress.ip_address(host).is_loopback
 
 
 def host_id() -> str:
