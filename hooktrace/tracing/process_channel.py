@@ -40,8 +40,7 @@ from ..ranks.control.commands import (
 )
 from ..ranks.hang.collectives import collectives
 from ..ranks.hang.look import look
-from ..ranks.hang.messages import ModelStatus
-from ..ranks.hang.sentences import stamped
+from ..ranks.hang.messages import ModelStatus, stamped
 from ..ranks.hang.service import HangService, stacks_text
 from ..ranks.native_calls import call_aside
 from ..ranks.whole_job.rank_steps import RankSteps

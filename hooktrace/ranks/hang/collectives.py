@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +21,6 @@ import torch.distributed as dist
 from ...records import Members
 from ...records.units import named_ranks
 from ...staging.groups import members_of
-from .sentences import grouped, have, parties
 
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 """Private functions of torch that write its recorders down, of all backends and of NCCL."""
@@ -140,15 +139,29 @@ def _compare_group(
     kinds = grouped({rank: _said(one) for rank, one in first.items()})
     issued = _issued(group, here, known)
     late = tuple(rank for rank, number in issued.items() if number < lowest)
-    where = f"{parties(kinds)} of {_group(here)}, its collective {lowest}"
+    parties = "; ".join(f"{named_ranks(who)} in {kind}" for kind, who in kinds.items())
+    where = f"{parties} of {_group(here)}, its collective {lowest}"
     if len(kinds) > 1:
-        text = f"as collective {lowest} of {_group(here)} {parties(kinds)}"
+        text = f"as collective {lowest} of {_group(here)} {parties}"
         return Comparison("different", tuple(outnumbered(kinds.values())), text)
     if late:
         text = f"{where}, which {named_ranks(late)} {have(late)} not issued"
         return Comparison("not_issued", late, text)
     others = tuple(rank for rank in issued if rank not in first)
     return Comparison("completed" if others else "same", others, where)
+
+
+def grouped(said: Mapping[int, str]) -> dict[str, list[int]]:
+    """Return the ranks of which the same is said, by what that is."""
+    found: dict[str, list[int]] = {}
+    for rank, text in said.items():
+        found.setdefault(text, []).append(rank)
+    return found
+
+
+def have(ranks: Sequence[int]) -> str:
+    """Return the verb that follows some ranks."""
+    return "has" if len(ranks) == 1 else "have"
 
 
 def outnumbered(parties: Iterable[list[int]]) -> list[int]:

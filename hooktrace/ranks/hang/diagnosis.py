@@ -14,9 +14,8 @@ from typing import NamedTuple
 from ...records.hang import hang_kind
 from ...records.units import counted, named_ranks, ordinal
 from ..channel.messages import Silent, State
-from .collectives import outnumbered
+from .collectives import grouped, have, outnumbered
 from .messages import EXCUSES, CallInFlight, Hang, Placed, RankStatus
-from .sentences import grouped, have
 from .snapshot import Place, Rank, Round, Snapshot, snapshot
 
 _MOST_TOLD = 4

@@ -6,6 +6,8 @@ Hang --tell--> all ranks --> HangRecord
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from ...records import HangRecord
@@ -193,3 +195,8 @@ class Hang(Placed, frozen=True, kw_only=True, gc=False):
         return HangRecord(
             **known, rank=rank, since_ns=now_ns - self.age_ns, since_wall_ns=since_wall_ns
         )
+
+
+def stamped(rank: int, wall_ns: int, text: str) -> str:
+    """Return a line for the log: "[rank 1, 01:46:40 UTC] hang: ..."."""
+    return f"[rank {rank}, {time.strftime('%H:%M:%S', time.gmtime(wall_ns // 10**9))} UTC] {text}"

@@ -25,8 +25,7 @@ from ..native_calls import call_aside
 from .diagnosis import diagnose, hub_is_gone, waits_without_hub
 from .evidence import LastingExceptions, stacks
 from .look import rank_status
-from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion
-from .sentences import stamped
+from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion, stamped
 from .snapshot import Round
 from .watchdog import Watchdog
 
