@@ -14,6 +14,7 @@ from heapq import nsmallest
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ...records import JobStepRecord, StepSpread
 from ...records.last_used import Bounded
@@ -114,7 +115,7 @@ class JobSteps:
         own = [model for model in known if wanted in ("", model[0])]
         model, hook = own[-1] if own else (wanted, "")
         steps = known.get((model, hook), {})
-        rows, told_by = rows_of(lambda: self._lines(model), steps)
+        rows, told_by = rows_of(self._lines(model), steps)
         return JobSnapshot(
             model,
             hook,
@@ -136,32 +137,27 @@ class JobSteps:
 
 
 def rows_of(
-    lines: Callable[[], Iterable[tuple[float, RankLine]]], steps: Mapping[int, StepSpread]
+    lines: Iterable[tuple[float, RankLine]], steps: Mapping[int, StepSpread]
 ) -> tuple[tuple[RankRow, ...], int]:
     """Return the rows to show, the latest first, and how many ranks there are.
 
-    ``lines``: makes all lines anew, with their age, s: of 10,000 ranks they are too many to have at
-    once, since the garbage collector would look at everything that the process has.  Of a rank that
-    has several lines, the one of the last step counts.
+    ``lines``: with their age, s.  Of a rank that has several, the one of the last step counts.
     """
-    newest: dict[int, int] = {}
-    for _, line in giving_way(lines()):
-        newest[line.rank] = max(line.step, newest.get(line.rank, line.step))
-    count = len(newest)
     firsts = {
         s.step: s.arrival.least_ns for s in steps.values() if s.arrival and s.arrival.count > 1
     }
-    rows = (
-        _row(line, age_s, firsts)
-        for age_s, line in giving_way(lines())
-        if newest.get(line.rank) == line.step and newest.pop(line.rank) is not None
-    )
+    newest: dict[int, RankRow] = {}
+    for age_s, line in giving_way(lines):
+        if line.rank not in newest or newest[line.rank].line.step < line.step:
+            newest[line.rank] = _row(line, age_s, firsts)
     # Not a sort of all: that has the interpreter lock for some ms.
-    return tuple(nsmallest(MOST_RANKS, rows, _lateness)), count
+    return tuple(nsmallest(MOST_RANKS, giving_way(newest.values()), _lateness)), len(newest)
 
 
 def _row(line: RankLine, age_s: float, firsts: Mapping[int, int]) -> RankRow:
     delays = [ns - firsts[step] for step, ns in line.arrivals if step in firsts]
+    # Of 10,000 ranks the arrivals are too many to keep: the garbage collector looks at each tuple.
+    line = replace(line, arrivals=())
     return RankRow(line, age_s, sum(delays) // len(delays) if delays else None)
 
 
