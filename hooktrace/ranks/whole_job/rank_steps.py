@@ -12,14 +12,12 @@ from msgspec.structs import replace
 
 from ...records import (
     AnomalyRecord,
-    AssignmentRecord,
     Batch,
     HangRecord,
     JobStepRecord,
     StepRecord,
     StepSpread,
 )
-from ...records.hang import called
 from ...records.job import range_of
 from ...records.last_used import Bounded, LastUsed
 from .gatherer import Gatherer, RankLine, interval_s, told_every
@@ -59,7 +57,6 @@ class RankSteps:
         self._apart_ns = interval_s(world_size) * 2e9 / _LAST
         self._clock_offset = clock_offset
         self._lines: LastUsed[str, _Line] = LastUsed(_Line, _MODELS)
-        self._units: LastUsed[str, dict[int, str]] = LastUsed(dict, _MODELS)
 
     def add(self, batch: Batch) -> None:
         """Take the steps of a batch."""
@@ -72,14 +69,9 @@ class RankSteps:
             if step.step % self._every == 0:
                 known.arrived(part, self._apart_ns)
                 parts.append(((model, step.hook), part))
-        for layout in batch.of(AssignmentRecord):
-            found = {b.bucket: str(b.unit) for b in layout.buckets if b.unit is not None}
-            if found:
-                self._units.of(layout.model).update(found)
         for anomaly in batch.of(AnomalyRecord):
             if anomaly.model + self._suffix in self._lines:
-                unit = self._units.of(anomaly.model).get(anomaly.bucket, "")
-                self._lines.of(anomaly.model + self._suffix).saw(anomaly, unit)
+                self._lines.of(anomaly.model + self._suffix).saw(anomaly)
         for hang in batch.of(HangRecord):
             self._said[hang.hang] = hang.message
             self.hangs = tuple(self._said.values())
@@ -136,9 +128,8 @@ class _Line:
             known = (*known, (part.step, at))[-_LAST:]
             self.line = replace(self.line, arrivals=known, uncertainty_ns=part.uncertainty_ns)
 
-    def saw(self, anomaly: AnomalyRecord, unit: str) -> None:
-        where = "" if anomaly.bucket < 0 else f" {called(anomaly.bucket, unit)[:64]}"
-        said = f"{anomaly.kind[:64]} step {anomaly.step}{where}"
+    def saw(self, anomaly: AnomalyRecord) -> None:
+        said = f"{anomaly.kind[:64]} step {anomaly.step}"
         self.line = replace(self.line, anomalies=self.line.anomalies + 1, anomaly=said)
 
 

@@ -15,7 +15,7 @@ from hooktrace.ranks.whole_job.gatherer import (
     decode_part,
 )
 from hooktrace.ranks.whole_job.rank_steps import ClockOffset, RankSteps
-from hooktrace.records import AssignmentRecord, Batch, BucketLayout, StepSpread, Unit
+from hooktrace.records import Batch, StepSpread
 from hooktrace.records.job import Range
 from tests.exporters.records_sample import HOOK, MODEL, STEP_NS, make_anomaly, make_run, make_step
 
@@ -64,7 +64,7 @@ def test_a_step_is_told_once_in_the_clock_of_rank_0() -> None:
     )  # fmt: skip
     assert (line.rank, line.host, line.step, line.period_ns) == (1, "host-a", 2, STEP_NS)
     assert line.arrivals == ((1, first_ns),)  # the second comes too soon after it
-    assert (line.anomalies, line.anomaly) == (1, "hook_exception step 2 bucket 0")
+    assert (line.anomalies, line.anomaly) == (1, "hook_exception step 2")
     assert steps.tell() == ([], [])
 
 
@@ -89,23 +89,6 @@ def test_what_is_not_known_is_not_told(
     assert (line.period_ns, part.exposed is not None, part.arrival is not None) == known
     assert (line.exposed_ns is not None, line.arrivals) == (known[1], ())
     assert (part.step, part.incomplete) == (1, int(changes.get("complete") is False))
-
-
-def test_an_anomaly_of_a_sharded_model_is_told_by_its_unit() -> None:
-    """Which its layout names, whenever that came."""
-    steps = Rank()
-    unit = Unit(name="blocks.2", collective="all_gather", phase="forward")
-    known = BucketLayout(
-        bucket=0, dtype="float32", device_type="cpu", numel=1, gradient_bytes=4, parameters=(),
-        unit=unit,
-    )  # fmt: skip
-    layout = AssignmentRecord(
-        model=MODEL, hook=HOOK, rebuild=0, step=0, time_ns=0, buckets=(known,)
-    )
-    steps.add(Batch(run=make_run(1), records=(layout,)))
-    steps.add(batch(2, sharded=True))
-    _, (line,) = steps.tell()
-    assert line.anomaly == "hook_exception step 2 blocks.2 all-gather (forward)"
 
 
 def test_arrivals_reach_back_to_what_other_ranks_have_told() -> None:
