@@ -84,8 +84,7 @@ def test_a_hang_costs_its_deadline_and_leaves_its_stacks() -> None:
     assert hung.seconds >= DEADLINE_S
     (problem,) = hung.problems
     assert (problem.status, problem.kind, problem.rank) == ("fail", "hang", None)
-    assert problem.message.startswith("not done after 5 s: rank 0 is at graph.py:")
-    assert "_engine_run_backward; rank 1 is at check_hooks.py:" in problem.message
+    assert problem.message.startswith("not done after 5 s on ranks 0, 1; look at the stacks")
     stacks = hung.stacks
     assert stacks.count("_engine_run_backward") == 2
     assert "rank 0:" in stacks

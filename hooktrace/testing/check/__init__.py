@@ -7,7 +7,7 @@ A table of scenarios (what gradients come) times a table of oracles (what is ask
 
     scenarios.py --gradients.py--> calls.py --result--> runs.py --> oracles.py --> Flaw
 
-No scenario can hang the check: at a deadline its ranks tell their stacks and are ended.
+No scenario can hang the check: at a deadline its ranks write their stacks and are ended.
 """
 
 from .launch import check_hook

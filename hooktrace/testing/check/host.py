@@ -27,6 +27,7 @@ import torch._dynamo  # DDP does when it is made; once here saves a second in ea
 from torch.distributed.elastic.multiprocessing import Std
 
 from ...records.errors import UsageError
+from ...records.units import named_ranks
 from ..ranks import RankError, run_ranks
 from .rank import Context, run_rank
 from .result import CaseResult
@@ -34,7 +35,7 @@ from .scenarios import Scenario, chosen
 
 _IMPORT_S = 150.0
 _STACKS_S = 2.0
-"""Ranks have that long to tell their stacks after the deadline."""
+"""Ranks have that long to write their stacks after the deadline."""
 
 _AT_ONCE_S = 0.5
 """Ranks that raise within that time do so by themselves."""
@@ -116,11 +117,8 @@ def judge(
         return whole
     if isinstance(ended, TimeoutError):
         whole.stacks = "".join(f"rank {rank}:\n{words}" for rank, words in said.items())
-        late = [one for one in found if "hang" in one.kinds]
-        stand = [f"rank {one.problems[0].rank} is at {one.problems[0].message}" for one in late]
-        silent = set(range(context.size)) - set(results)
-        stand += [f"rank {rank} does not answer" for rank in sorted(silent)]
-        context.find("hang", f"not done after {context.timeout_s:g} s: {'; '.join(stand)}")
+        late = named_ranks(set(range(context.size)) - set(results))
+        context.find("hang", f"not done after {context.timeout_s:g} s on {late}")
         return whole
     if found:
         first = min(found, key=lambda one: (one.raised_at, not one.problems))

@@ -10,7 +10,6 @@ import math
 import random
 import re
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from ...fsdp.hooks import ScatterHook
-from ...ranks.hang.evidence import is_users, stacks
+from ...ranks.hang.evidence import is_users
 from ...records.anomalies import anomaly_kind
 from ...records.errors import HookError
 from ...tracing.tracer import Tracer
@@ -86,7 +85,7 @@ def run_rank(
 ) -> None:
     """Run a case as one rank, and answer with its number and what it found.
 
-    At the deadline the answer is where its threads stand.
+    At the deadline it writes where its threads are to standard error, which is a file.
     """
     faulthandler.enable(sys.stderr)
     # What hooktrace has to say is in the problems; here it would be the hook's last words.
@@ -94,9 +93,7 @@ def run_rank(
     context.rank = rank = dist.get_rank()
     torch.manual_seed(rank)
     random.seed(rank)
-    deadline = threading.Timer(context.timeout_s, lambda: answer((rank, _standing(context))))
-    deadline.daemon = True
-    deadline.start()
+    faulthandler.dump_traceback_later(context.timeout_s, file=sys.stderr)
     try:
         run(context)
     except Exception as error:
@@ -105,24 +102,11 @@ def run_rank(
         _find_exception(context, error)
     with contextlib.suppress(Exception):
         context.tracer.close(2.0)
-    deadline.cancel()
+    faulthandler.cancel_dump_traceback_later()
     answer((rank, context.result))
     if context.result.raised_at < math.inf:
         time.sleep(_LINGER_S)
         raise SystemExit(1)
-
-
-def _standing(context: Context) -> CaseResult:
-    """Return where this rank stands: its main thread, and those that run callbacks of futures.
-
-    The stacks of all threads go to standard error, which is a file.
-    """
-    threads = stacks()
-    sys.stderr.write("\n".join([*(one.text() for one in threads), ""]))
-    sys.stderr.flush()
-    late = Context(hook=context.hook, size=context.size, timeout_s=0.0, rank=context.rank)
-    late.find("hang", ", ".join(t.where for t in threads if t is threads[0] or t.foreign), "")
-    return late.result
 
 
 def _find_exception(context: Context, error: Exception) -> None:

@@ -6,10 +6,9 @@ imported, it does in a process that can be ended.
 
 from __future__ import annotations
 
-import functools
-import importlib
 import inspect
 import pickle
+import pkgutil
 import re
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,11 +93,7 @@ def _load(source: str | bytes, what: str) -> Any:
     """Return the object; raises ``UsageError`` if it cannot be imported, made or called."""
     named = source if isinstance(source, str) else f"the pickled {what}"
     try:
-        if isinstance(source, bytes):
-            found = pickle.loads(source)
-        else:
-            name, _, attribute = source.partition(":")
-            found = functools.reduce(getattr, attribute.split("."), importlib.import_module(name))
+        found = pkgutil.resolve_name(source) if isinstance(source, str) else pickle.loads(source)
         # What makes a hook for FSDP's collectives: a class, or a function that says so.
         makes = getattr(found, "__mro__", getattr(found, "__annotations__", {}).get("return"))
         if re.search(r"\b(Scatter|Gather)Hook\b", str(makes)):

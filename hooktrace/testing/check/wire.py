@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 import torch.distributed._functional_collectives as functional
@@ -60,22 +61,17 @@ def listening(heard: Heard) -> Iterator[None]:
         heard.append(None)
         return resolve(*args, **options)
 
-    functional._resolve_group = resolved
     places = dict.fromkeys(_FIRST, 0) | dict.fromkeys(_SECOND, 1)
-    methods = {name: vars(ProcessGroup)[name] for name in places if name in vars(ProcessGroup)}
-    for name, method in methods.items():
-        setattr(ProcessGroup, name, _heard_by(heard, name, places[name], method))
-    try:
+    known = places.keys() & vars(ProcessGroup).keys()
+    methods = {name: _heard_by(heard, name, places[name]) for name in known}
+    resolving = patch.object(functional, "_resolve_group", resolved)
+    with resolving, patch.multiple(ProcessGroup, **methods):
         yield
-    finally:
-        functional._resolve_group = resolve
-        for name, method in methods.items():
-            setattr(ProcessGroup, name, method)
 
 
-def _heard_by(
-    heard: Heard, name: str, place: int, method: Callable[..., Any]
-) -> Callable[..., Any]:
+def _heard_by(heard: Heard, name: str, place: int) -> Callable[..., Any]:
+    method = vars(ProcessGroup)[name]
+
     def issue(group: ProcessGroup, *args: Any, **options: Any) -> Any:
         work = method(group, *args, **options)
         if place >= len(args):  # they go by their names, which torch has changed

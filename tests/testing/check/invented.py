@@ -30,8 +30,9 @@ class Bucket:
         """Say that each rank gives a collective so many bytes."""
         self.sent.append(Transfer(collective=kind, dtype=dtype, wire_bytes=count))
 
-    def _sent(self, kind: str, x: torch.Tensor) -> None:
-        self.send(kind, str(x.dtype).removeprefix("torch."), x[0].nbytes)
+    def _sent(self, kind: str, *parts: torch.Tensor) -> None:
+        dtype = "uint8" if len(parts) > 1 else str(parts[0].dtype).removeprefix("torch.")
+        self.send(kind, dtype, sum(part[0].nbytes for part in parts))
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
         """Add up as gloo does: one rank after another, in the tensors' own dtype."""
@@ -44,10 +45,7 @@ class Bucket:
 
     def gather(self, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
         """Gather ``x``; with ``more`` as bytes, in one tensor."""
-        if more:
-            self.send("gather", "uint8", sum(part[0].nbytes for part in (x, *more)))
-        else:
-            self._sent("gather", x)
+        self._sent("gather", x, *more)
         return x
 
     def draw(self, rank: int = -1) -> torch.Generator:
@@ -67,10 +65,6 @@ class Bucket:
         """Return gradients with what was left out before, ``times`` times."""
         return g + times * self.recall("left", g)
 
-    def by_rank(self, even: float, odd: float) -> torch.Tensor:
-        """Return a factor for each rank, (ranks, 1)."""
-        return torch.tensor([odd if rank % 2 else even for rank in range(self.size)])[:, None]
-
 
 Hook = Callable[[Bucket, torch.Tensor], torch.Tensor]
 Plain = Callable[[torch.Tensor], torch.Tensor]
@@ -88,7 +82,7 @@ def scale_of(g: torch.Tensor, levels: float = 127) -> torch.Tensor:
 
 
 def size_of(g: torch.Tensor) -> torch.Tensor:
-    return g.abs().mean(-1, keepdim=True)
+    return g.abs().mean(-1, keepdim=True).clamp(min=1e-30)
 
 
 def norm_of(g: torch.Tensor) -> torch.Tensor:
@@ -133,11 +127,12 @@ def clipped(g: torch.Tensor, norm: float) -> torch.Tensor:
     return g * (norm / (norm_of(g) + 1e-6)).clamp(max=1.0)
 
 
-def noise(b: Bucket, g: torch.Tensor, *, shared: bool = True) -> torch.Tensor:
-    def made(draw: torch.Generator) -> torch.Tensor:
-        return torch.randn(g.shape[-1], generator=draw)
+def noise(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+    return torch.randn(g.shape[-1], generator=b.draw())
 
-    return made(b.draw()) if shared else b.each(made)
+
+def own_noise(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+    return b.each(lambda draw: torch.randn(g.shape[-1], generator=draw))
 
 
 def largest(g: torch.Tensor, share: float = 0.05) -> torch.Tensor:
@@ -257,10 +252,8 @@ def some(share: float, *, shared: bool = True) -> Hook:
     """Choose places by chance."""
 
     def places(b: Bucket, x: torch.Tensor) -> torch.Tensor:
-        length = x.shape[1]
-
         def chosen(draw: torch.Generator) -> torch.Tensor:
-            return torch.randperm(length, generator=draw)[: max(1, int(share * length))]
+            return torch.randperm(x.shape[1], generator=draw)[: max(1, int(share * x.shape[1]))]
 
         return chosen(b.draw()) if shared else b.each(chosen)
 
@@ -317,16 +310,15 @@ def shared(places: Hook, keeps: float = 0.0, dtype: torch.dtype = torch.float32)
     return hook
 
 
+def nonzero(b: Bucket, x: torch.Tensor) -> torch.Tensor:
+    """Send what is not zero, and as many as the rank that has most of that."""
+    count = b.max((x != 0).sum(1, keepdim=True).float())
+    return sparse(top((int(count) + 0.5) / x.shape[1]))(b, x)
+
+
 def by_chance(chance: Plain) -> Hook:
     """Send each element with a chance, over that chance."""
-
-    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
-        mask = rand(b, g) < chance(g)
-        count = b.max(mask.sum(1, keepdim=True).float())
-        padded = largest(mask.float(), (int(count) + 0.5) / g.shape[1])
-        return sparse(lambda b, x: padded)(b, g / chance(g) * mask)
-
-    return hook
+    return lambda b, g: nonzero(b, g / chance(g) * (rand(b, g) < chance(g)))
 
 
 # What changes a hook.
@@ -352,7 +344,7 @@ def summed(hook: Hook) -> Hook:
 
 def unequal(hook: Hook, off: float) -> Hook:
     """Return a hook in which ranks weigh more and less by so much."""
-    return before(hook, lambda b, g: g * b.by_rank(1 + off, 1 - off))
+    return before(hook, lambda b, g: g * (1 + off * (-1.0) ** torch.arange(b.size))[:, None])
 
 
 def late(hook: Hook) -> Hook:
@@ -393,10 +385,15 @@ def float32_then_half(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     return total.half().float()
 
 
-def int8_with_room(b: Bucket, g: torch.Tensor) -> torch.Tensor:
-    """All-reduce bytes under one scale, with room for the sum."""
-    unit = (b.max(scale_of(g, 1)) / (127 // b.size)).clamp(min=1e-30)
-    return b.sum((g / unit).round().to(torch.int8)).float() * unit / b.size
+def int8_of_one_scale(levels: Callable[[int], int], too_many: int = 0) -> Hook:
+    """All-reduce bytes under one scale; ``levels``: of so many ranks, the largest element's."""
+
+    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        unit = b.max(scale_of(g, 1)) / levels(b.size)
+        sent = g / unit * (1 + too_many / levels(b.size))
+        return b.sum(sent.round().to(torch.int8)).float() * unit / b.size
+
+    return hook
 
 
 def of_differences(hook: Hook) -> Hook:
@@ -494,8 +491,7 @@ def permuted(b: Bucket, g: torch.Tensor) -> torch.Tensor:
 def above_a_threshold(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     x = b.residual(g)
     sent = torch.where(x.abs() > 3 * size_of(g), x, 0.0)
-    count = b.max((sent != 0).sum(1, keepdim=True).float())
-    result = sparse(top((int(count) + 0.5) / g.shape[1]))(b, sent)
+    result = nonzero(b, sent)
     b.kept["left"] = x - sent
     return result
 
@@ -522,6 +518,7 @@ random_scaled = scaled_up(shared(some(0.1)), 0.1)
 of_each_rank = scaled_up(sparse(some(0.1, shared=False)), 0.1)
 sign_bytes = scaled(sign_of, top=1, reach=size_of)
 top_fed = sparse(top(), 1.0)
+top_of_halves = sparse(top(), values=lambda b, x: x.half().float())
 
 RIGHT: dict[str, Hook] = {
     "plain": mean,
@@ -535,7 +532,7 @@ RIGHT: dict[str, Hook] = {
     "half_with_feedback": gathered_as(torch.float16, 1.0),
     "float32_then_half": float32_then_half,
     "int8": int8,
-    "int8_with_room": int8_with_room,
+    "int8_with_room": int8_of_one_scale(lambda size: 127 // size),
     "int8_by_chance": int8_drawn,
     "int8_with_feedback": int8_fed,
     "int8_with_feedback_as_float32": dense(int8_both_ways, 1.0),
@@ -592,7 +589,7 @@ RIGHT: dict[str, Hook] = {
     "ring_of_sparse": before(ring, lambda b, g: keep_largest(g)),
     "ring_clips": clip(1.0, ring),
     "top_in_int8": sparse(top(), values=lambda b, x: int8_both_ways(x)),
-    "top_of_halves": sparse(top(), values=lambda b, x: x.half().float()),
+    "top_of_halves": top_of_halves,
     "top_of_clipped": clip(1.0, sparse(top())),
     "top_of_one_rank_from_all": top_of_one_rank_from_all,
     "largest_of_each_block": sparse(of_each_block, 1.0),
@@ -602,9 +599,7 @@ RIGHT: dict[str, Hook] = {
     "blocks_in_turn": shared(lambda b, x: torch.arange(b.step % 5, x.shape[1], 5), 1.0),
     "clips_then_keeps_what_is_left": clip(1.0, sparse(top(0.1), 1.0)),
     "random_bernoulli_scaled": by_chance(lambda g: torch.full_like(g, 0.2)),
-    "by_importance": by_chance(
-        lambda g: (g.abs() / size_of(g).clamp(min=1e-30) * 0.1).clamp(1e-6, 1)
-    ),
+    "by_importance": by_chance(lambda g: (g.abs() / size_of(g) * 0.1).clamp(1e-6, 1)),
     "random_with_feedback_of_halves": halves_somewhere,
     "top_by_chance_in_int8": sparse(
         top(0.1), values=lambda b, x: drawn(b, x / scale_of(x)) * scale_of(x)
@@ -628,14 +623,6 @@ def mixed(old: float, new: float) -> Hook:
     return after(mean, mix)
 
 
-def affine_off(g: torch.Tensor) -> torch.Tensor:
-    """Return what is left of gradients as bytes with a zero point that is off."""
-    low, high = g.amin(1, keepdim=True).clamp(max=0), g.amax(1, keepdim=True).clamp(min=0)
-    scale = ((high - low) / 255).clamp(min=1e-30)
-    zero = (-low / scale).round()
-    return ((g / scale + zero).round().clamp(0, 255) - zero + 3) * scale
-
-
 def of_one_rank(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     return b.gather(g)[0].clone()
 
@@ -650,28 +637,11 @@ def drops(hook: Hook, piece: int = 0) -> Hook:
     return after(hook, drop)
 
 
-def forgets(hook: Hook, bucket: int) -> Hook:
-    return after(hook, lambda b, result: result * (b.number != bucket))
-
-
 def int8_first_scale(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     """Use one rank's scale for the bytes of all."""
     g = g * (1 + 0.5 * torch.arange(b.size))[:, None]
     rows = b.gather(rounded(b, g / scale_of(g)).to(torch.int8))
     return (rows.float() * b.gather(scale_of(g))[0]).sum(0) / b.size
-
-
-def int8_wraps(b: Bucket, g: torch.Tensor) -> torch.Tensor:
-    """No room for the sum: bytes wrap around."""
-    scale = b.max(scale_of(g, 1)).clamp(min=1e-30) / 127
-    return b.sum((g / scale).round().to(torch.int8)).float() * scale / b.size
-
-
-def int8_of_a_level_too_many(b: Bucket, g: torch.Tensor) -> torch.Tensor:
-    """Send multiples of 1/61 of the largest element, and take them for 1/60."""
-    largest_of_all, levels = b.max(scale_of(g, 1)), 120 // b.size
-    total = b.sum((g / largest_of_all * (levels + 1)).round().to(torch.int8))
-    return total.float() * largest_of_all / levels / b.size
 
 
 def int8_of_a_range(deviations: float, of: Callable[..., torch.Tensor]) -> Hook:
@@ -687,15 +657,14 @@ def int8_of_a_range(deviations: float, of: Callable[..., torch.Tensor]) -> Hook:
     return hook
 
 
-def top_at_other_places(b: Bucket, g: torch.Tensor) -> torch.Tensor:
-    """Put all ranks' values where those of the first rank belong."""
-    where = b.gather(largest(g))
-    return torch.zeros_like(g[0]).index_copy(0, where[0], mean(b, g.gather(1, where)))
+def top_at_first_places(values: Hook) -> Hook:
+    """Put values where those of the first rank belong."""
 
+    def hook(b: Bucket, g: torch.Tensor) -> torch.Tensor:
+        where = b.gather(largest(g))
+        return torch.zeros_like(g[0]).index_copy(0, where[0], values(b, g.gather(1, where)))
 
-def top_of_one_rank(b: Bucket, g: torch.Tensor) -> torch.Tensor:
-    where = b.gather(largest(g))
-    return torch.zeros_like(g[0]).index_copy(0, where[0], b.gather(g.gather(1, where))[0])
+    return hook
 
 
 _LEFT: dict[int, torch.Tensor] = {}
@@ -723,8 +692,6 @@ def fixed(b: Bucket, g: torch.Tensor) -> torch.Tensor:
     return torch.randn(g.shape, generator=torch.Generator().manual_seed(b.number))
 
 
-halves_weighed = sparse(top(), values=lambda b, x: (x * b.by_rank(1.03, 0.97)).half().float())
-
 WRONG: dict[str, Hook] = {
     "summed": summed(mean),
     "averaged_twice": after(mean, lambda b, r: r / b.size),
@@ -736,7 +703,7 @@ WRONG: dict[str, Hook] = {
     "noisy_by_factors": after(mean, lambda b, r: r * (1 + 0.01 * noise(b, r))),
     "drops_last": drops(mean),
     "only_whole_pieces": drops(mean, 100),
-    "forgets_a_bucket": forgets(mean, 3),
+    "forgets_a_bucket": after(mean, lambda b, r: r * (b.number != 3)),
     "clamps_at_a_thousandth": after(mean, lambda b, r: r.clamp(-1e-3, 1e-3)),
     "clamps_inputs": before(mean, lambda b, g: g.clamp(-1e-3, 1e-3)),
     "drops_below_a_thousandth": after(mean, lambda b, r: r.where(r.abs() >= 1e-3, 0.0)),
@@ -745,7 +712,7 @@ WRONG: dict[str, Hook] = {
     "mixes_in_a_hundredth": mixed(0.01, 0.99),
     "momentum": mixed(0.9, 1.0),
     "smooths": mixed(0.9, 0.1),
-    "zero_point_off": dense(affine_off),
+    "zero_point_off": dense(lambda g: ((g / scale_of(g)).round() + 3) * scale_of(g)),
     "feedback_twice": dense(int8_both_ways, 2.0),
     "int8_as_float32": dense(int8_both_ways),
     "half_as_float32": dense(lambda g: g.half().float()),
@@ -798,20 +765,18 @@ WRONG: dict[str, Hook] = {
     "int8_drops_last": drops(int8),
     "int8_saturates": scaled(lambda b, x: x.clamp(-127 / 3, 127 / 3).round()),
     "int8_first_scale": int8_first_scale,
-    "int8_wraps": int8_wraps,
-    "int8_of_a_level_too_many": int8_of_a_level_too_many,
+    "int8_wraps": int8_of_one_scale(lambda size: 127),
+    "int8_of_a_level_too_many": int8_of_one_scale(lambda size: 120 // size, 1),
     "int8_skips_a_bucket": lambda b, g: (of_one_rank if b.number == 7 else int8)(b, g),
     "int8_of_a_fixed_range_with_feedback": int8_of_a_range(4, lambda x, g: g),
     "int8_with_feedback_clamped": int8_of_a_range(3, lambda x, g: x),
     "int8_noisy": with_noise(int8, 0.15),
     "int8_very_noisy": with_noise(int8, 1.0),
     "int8_noisy_by_factors": after(int8, lambda b, r: r * (1 + 0.3 * noise(b, r))),
-    "int8_of_noisy": before(
-        int8, lambda b, g: g + 0.4 * g.std(1, keepdim=True) * noise(b, g, shared=False)
-    ),
+    "int8_of_noisy": before(int8, lambda b, g: g + 0.4 * g.std(1)[:, None] * own_noise(b, g)),
     "int8_drops_at_random": after(int8, lambda b, r: dropped_out(b, r, 0.9)),
     "uint8_with_noise_of_a_third": before(
-        affine(255), lambda b, g: g + size_of(g) / 3 * noise(b, g, shared=False)
+        affine(255), lambda b, g: g + size_of(g) / 3 * own_noise(b, g)
     ),
     "thirty_levels_noisy": with_noise(affine(31), 0.1),
     "sign_votes": lambda b, g: b.sum(g.sign().to(torch.int8)).sign().float(),
@@ -822,7 +787,7 @@ WRONG: dict[str, Hook] = {
     "top_late": late(top_fed),
     "top_unequal": unequal(sparse(top()), 0.1),
     "top_slightly_unequal": unequal(top_fed, -0.1),
-    "top_of_halves_unequal": halves_weighed,
+    "top_of_halves_unequal": unequal(top_of_halves, 0.03),
     "top_times_1_1": times(sparse(top()), 1.1),
     "top_with_feedback_times_1_1": times(top_fed, 1.1),
     "top_feedback_twice": sparse(top(), 2.0),
@@ -830,19 +795,19 @@ WRONG: dict[str, Hook] = {
     "top_feedback_kept": sparse(top(), 1.0, left=lambda b, x, chosen: x),
     "top_feedback_of_divided": sparse(top(), 1.0, left=less_the_share),
     "top_feedback_of_another_bucket": top_feedback_of_another_bucket,
-    "top_at_other_places": top_at_other_places,
-    "top_of_one_rank": top_of_one_rank,
+    "top_at_other_places": top_at_first_places(mean),
+    "top_of_one_rank": top_at_first_places(of_one_rank),
     "top_without_last_rank": before(
         sparse(top()), lambda b, g: g * (torch.arange(b.size) < b.size - 1)[:, None]
     ),
     "top_without_last_element": sparse(lambda b, x: largest(x[:, :-1]), 1.0),
     "top_without_last_piece": sparse(lambda b, x: largest(x[:, : x.shape[1] // 100 * 100]), 1.0),
-    "top_without_a_bucket": forgets(sparse(top()), 2),
+    "top_without_a_bucket": after(sparse(top()), lambda b, r: r * (b.number != 2)),
     "top_overwritten": sparse(top(), join=put),
     "top_overwritten_with_feedback": sparse(top(), 1.0, join=put),
     "top_hundredth_overwritten": sparse(top(0.01), join=put),
     "blocks_of_largest_overwritten": sparse(of_each_block, join=put),
-    "top_noisy": sparse(top(), values=lambda b, x: x * (1 + 0.02 * noise(b, x, shared=False))),
+    "top_noisy": sparse(top(), values=lambda b, x: x * (1 + 0.02 * own_noise(b, x))),
     "random_scaled_twice": times(random_scaled, 10.0),
     "random_unequal": unequal(shared(some(0.1), 1.0), 0.2),
     "random_and_scaled_unequal": unequal(random_scaled, 0.1),
