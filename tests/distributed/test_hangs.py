@@ -236,6 +236,18 @@ def waits_in_callback(rank: int) -> None:
     hang(rank, nothing, hook=powerSGD_hook.powerSGD_hook, state=state)
 
 
+def no_channel(rank: int) -> None:
+    """Rank 1 is late, and has no channel over which it could say at what it is."""
+    ddp = make_ddp()
+    tracer = observed(rank, channel=rank != LATE)
+    ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
+    for step in range(HANGS_AT):
+        backward(ddp, rank, step)
+    if rank != LATE:
+        backward(ddp, rank, HANGS_AT)
+    for_ever()
+
+
 @contextmanager
 def begun(scenario: Scenario, folder: Path, ranks: int = 2) -> Iterator[Group]:
     """Ranks that are in a scenario, and are killed afterwards."""
@@ -285,6 +297,9 @@ KINDS: dict[Scenario, Kind] = {
     never_completed: Kind("never_completed", "the hook has returned there", None),
     # The threads whose callbacks wait are named, by where in torch's hook they do.
     waits_in_callback: Kind("waits_in_callback", "of native code in `powerSGD_hook.py:", None, 3),
+    no_channel: Kind(
+        "unknown", "for rank 1, which does not answer (it has not joined the channel), and nothing"
+    ),
 }
 
 

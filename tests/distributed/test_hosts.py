@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ from hooktrace.analysis.run import delays, load
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.records.files import find_records
 from tests.distributed.harness import WORKER, Group, environment, launched, name_of
-from tests.distributed.models import make_ddp, shared_folder
+from tests.distributed.models import backward, make_ddp, shared_folder
+from tests.distributed.test_hangs import FOLDER, HANGS_AT, read, steps_until
 from tests.distributed.test_skew import KNOWN_S, all_know
 from tests.ranks.channel.jobs import wait_for
 
@@ -242,20 +243,52 @@ class Bare:
                 process.kill()
 
 
+@contextmanager
+def cut(hosts: list[str]) -> Iterator[None]:
+    """The cable, until the end of the ``with`` block."""
+    run("ip", "-n", hosts[1], "link", "set", "cable", "down")
+    try:
+        yield
+    finally:
+        run("ip", "-n", hosts[1], "link", "set", "cable", "up")
+        run("ip", "-n", hosts[1], "addr", "replace", "fd77::2/64", "dev", "cable", "nodad")
+
+
+def cut_off(rank: int) -> None:
+    """Train until the other host is not reached any more."""
+    ddp = steps_until(rank)
+    Path(os.environ[FOLDER], f"met{rank}").touch()
+    while True:
+        backward(ddp, rank, HANGS_AT)
+
+
+def test_a_hang_at_a_cut_cable_is_told_on_both_sides(hosts: list[str], tmp_path: Path) -> None:
+    """The hub's names the other rank, which has rank 0 named by itself."""
+    there = environment(GLOO_SOCKET_IFNAME="cable", **{FOLDER: tmp_path})
+    group = Group([launched(command, there) for command in commands(hosts, 29402)], 2)
+    try:
+        group.begin(name_of(cut_off))
+        assert wait_for(lambda: len([*tmp_path.glob("met*")]) == 2, DEADLINE_S), group.output()
+        with cut(hosts):
+            told = [tmp_path / str(rank) for rank in range(2)]
+            assert wait_for(lambda: all(map(read, told)), DEADLINE_S), group.output()
+    finally:
+        group.kill()
+    for rank, (record, *_) in enumerate(map(read, told)):
+        assert (record.kind, record.ranks, record.waiting) == ("network", (1 - rank,), (rank,))
+        assert f" for rank {1 - rank}, which cannot be reached" in record.message
+
+
 def test_both_sides_of_a_cut_cable_go_on_and_meet_again(hosts: list[str]) -> None:
     """By one connection; on rank 0's host the store's name is a loopback address, as on Debian."""
     with Bare(hosts, ("127.0.1.1", "10.77.0.1"), 29411) as job:
         assert job.comes_to(0, answers=[0, 1, 2, 3], silent={})
         # Two ranks may have come to the other host at once: one of them gives way.
         assert wait_for(lambda: job.between_hosts() == 1, 60)
-        run("ip", "-n", hosts[1], "link", "set", "cable", "down")
-        try:
+        with cut(hosts):
             assert job.comes_to(0, answers=[0, 1], silent={"2": "unreachable", "3": "unreachable"})
             first = 2 if 3 in job.ask(2)["answers"] else 3
             assert not job.comes_to(first, answers=[2, 3], silent={})
-        finally:
-            run("ip", "-n", hosts[1], "link", "set", "cable", "up")
-            run("ip", "-n", hosts[1], "addr", "replace", "fd77::2/64", "dev", "cable", "nodad")
         assert job.comes_to(0, answers=[0, 1, 2, 3], silent={})
         assert wait_for(lambda: job.between_hosts() == 1, 60)  # the old one's packets are retried
 

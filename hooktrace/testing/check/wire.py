@@ -63,7 +63,7 @@ def listening(heard: Heard) -> Iterator[None]:
 
     places = dict.fromkeys(_FIRST, 0) | dict.fromkeys(_SECOND, 1)
     known = places.keys() & vars(ProcessGroup).keys()
-    methods = {name: _heard_by(heard, name, places[name]) for name in known}
+    methods: dict[str, Any] = {name: _heard_by(heard, name, places[name]) for name in known}
     resolving = patch.object(functional, "_resolve_group", resolved)
     with resolving, patch.multiple(ProcessGroup, **methods):
         yield
