@@ -91,11 +91,10 @@ def _run(case: Scenario, context: Context, directory: Path) -> CaseResult:
             ended = error
         printed = sorted(logs.rglob("stderr.log"))
         said = {int(file.parent.name): file.read_text(errors="replace") for file in printed}
-    results = {}
+    found = []
     while not answers.empty():
-        rank, result = answers.get()
-        results[rank] = result
-    return judge(context, dict(sorted(results.items())), ended, said)
+        found.append(answers.get())
+    return judge(context, dict(sorted(found)), ended, said)
 
 
 def judge(

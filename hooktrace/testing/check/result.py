@@ -105,17 +105,12 @@ class CheckResult:
         """The problems that fail the hook."""
         return tuple(problem for problem in self.problems if problem.status == "fail")
 
-    @property
-    def verdict(self) -> Status:
-        """Fail, warn or pass."""
-        return _worst(self.problems)
-
     def summary(self) -> str:
         """Return the verdict, and the stacks of ranks that hung or crashed."""
         statuses = [case.status for case in self.cases]
         counts = [f"{statuses.count(one)} {one}" for one in _STATUSES if one in statuses]
         on = f"{self.ranks} gloo rank{'s' * (self.ranks > 1)}"
-        text = f"\n{self.hook} on {on}: {self.verdict} ({', '.join(counts)})"
+        text = f"\n{self.hook} on {on}: {_worst(self.problems)} ({', '.join(counts)})"
         stacks = [f"\nstacks, {case.case}:\n{case.stacks}" for case in self.cases if case.stacks]
         return "\n".join([text, *stacks])
 

@@ -56,11 +56,10 @@ class Scenario:
         is_unit = is_sharded(context.hook.hook)
         if is_unit:
             divisors = (float(context.size), 1.0, 2.5)  # an average, a sum, and a set factor
-            pairs = [*zip(asked, divisors, strict=False)]
             runs = [
                 sharded_run(context, part, divisor, who, self.dtype)
                 for part in self.parts
-                for who, divisor in pairs
+                for who, divisor in zip(asked, divisors, strict=False)
             ]
         else:
             options = self.shapes, self.dtype, self.longest_s
