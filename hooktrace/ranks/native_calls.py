@@ -27,9 +27,9 @@ _lock = threading.Lock()
 def call_aside(work: Callable[[], object], name: str) -> threading.Thread:
     """Return a thread that has begun to do ``work``, which raises nothing."""
     thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
     with _lock:
         _threads.add(thread)
-    thread.start()
     return thread
 
 
@@ -54,6 +54,5 @@ def wait(timeout_s: float = AT_EXIT_S) -> bool:
     with _lock:
         threads = list(_threads)
     for thread in threads:
-        if thread.ident is not None:
-            thread.join(max(0.0, end - time.monotonic()))
+        thread.join(max(0.0, end - time.monotonic()))
     return not any(thread.is_alive() for thread in threads)

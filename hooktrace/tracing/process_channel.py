@@ -231,10 +231,10 @@ class _Shared:
         channel.control_handlers[QUESTION] = partial(carry_out, channel)
         write = partial(self._write_address, channel)
         channel.on_hub = lambda: call_aside(write, "hooktrace-address")  # a disk takes its time
-        view = JobView(channel)
+        hangs = HangService(channel)
+        view = JobView(channel, hangs.told)
         channel.start()
-        self.view = view
-        self.hangs = HangService(channel)
+        self.view, self.hangs = view, hangs
 
     def _write_address(self, channel: Channel) -> None:
         """Say beside the records where the hub is, unless it has ended meanwhile."""

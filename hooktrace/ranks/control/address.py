@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import msgspec
 
@@ -27,12 +28,9 @@ def write_address(run: Path, address: HubAddress) -> None:
     """Write the file, readable by its owner only, in one move.  Raises ``OSError``."""
     path = address_path(run)
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{_NAME}.{os.getpid()}")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "wb") as file:
+    with NamedTemporaryFile(prefix=f"{_NAME}.", dir=path.parent, delete=False) as file:
         file.write(msgspec.json.encode(address))
-    new.replace(path)
+    Path(file.name).replace(path)
 
 
 def remove_address(run: Path) -> None:

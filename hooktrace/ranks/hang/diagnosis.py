@@ -155,8 +155,8 @@ def busy(rank: Rank, snapshot: Snapshot) -> str:
 
 def in_torchs_collective(rank: Rank, snapshot: Snapshot) -> str:
     """The rank stands in a collective of torch's own, which is none of a sharded model's."""
-    main = rank.now.main
-    if not main.collective or not rank.stands_still:
+    main, did = rank.now.main, rank.before.main
+    if not main.collective or (main.where, main.collective) != (did.where, did.collective):
         return ""
     if any(call.unit for call in rank.now.in_flight):
         return ""
@@ -430,7 +430,7 @@ def _first_that_fits(seen: Snapshot) -> Hang | None:
 
 def _concluded(seen: Snapshot, kind: str, found: Finding) -> Hang:
     front = seen.front
-    excused = [one.number for one in seen.ranks if one.is_excused]
+    excused = [one.number for one in seen.ranks if one.now.is_excused or one.before.is_excused]
     return Hang(
         kind=kind,
         model=front.model,

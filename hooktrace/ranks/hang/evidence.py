@@ -63,11 +63,6 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     foreign: bool = False
     waits: bool = False
 
-    @property
-    def pose(self) -> tuple[str, tuple[str, ...], str]:
-        """What is the same in two looks at a thread that stands still."""
-        return self.where, self.doing, self.collective
-
     def text(self) -> str:
         """Return the stack as people read it."""
         said = f", handles {self.exception}" if self.exception else ""

@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...records.hang import RankStacks
+from ...records.last_used import Bounded
 from ...records.units import named_ranks, time_text
 from ..channel.messages import HUB_GONE, Member, Notice, Silent
 from ..native_calls import call_aside
@@ -49,6 +50,9 @@ _AGAIN_S = (2.0, 5.0, 15.0, 60.0)
 _MOST_STACKS = 4
 """Ranks whose stacks a record has: each rank writes it."""
 
+_MOST_TOLD = 4
+"""Hangs that ``hooktrace top`` shows."""
+
 _MOST_CHARACTERS = 16_384
 """Of one rank's stacks."""
 
@@ -69,6 +73,8 @@ class HangService:
         """What was told last and is not over yet, and when by the monotonic clock."""
         self.number = 0
         """Of the next hang."""
+        self.told: Bounded[int, str] = Bounded(_MOST_TOLD)
+        """The last ones in words, of one that is over what was said last."""
         self._lock = threading.Lock()
         self._exceptions = LastingExceptions()
         self._hub = HangHub(self)
@@ -139,6 +145,7 @@ class HangService:
     def _take(self, found: Hang, *, alone: bool = False) -> None:
         self._is_alone = alone
         self.number = max(self.number, found.hang + 1)
+        self.told[found.hang] = found.message
         # Under the lock: a tracer that closes meanwhile has been told of the end, or says it.
         with self._lock:
             self.open = None if found.ended_after_ns is not None else (found, time.monotonic())

@@ -43,16 +43,6 @@ class Rank(NamedTuple):
     call: CallInFlight | None = None
 
     @property
-    def stands_still(self) -> bool:
-        """Whether its training thread is where it was, and does the same."""
-        return bool(self.now.main.where) and self.now.main.pose == self.before.main.pose
-
-    @property
-    def is_excused(self) -> bool:
-        """Whether it does what may take long, or did a moment ago."""
-        return self.now.is_excused or self.before.is_excused
-
-    @property
     def waiting_callbacks(self) -> list[ThreadStack]:
         """Its threads of native code that stand where something's ``wait`` is called."""
         known = {thread.ident: thread.where for thread in self.before.callbacks}

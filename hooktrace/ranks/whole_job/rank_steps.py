@@ -13,19 +13,17 @@ from msgspec.structs import replace
 from ...records import (
     AnomalyRecord,
     Batch,
-    HangRecord,
     JobStepRecord,
     StepRecord,
     StepSpread,
 )
 from ...records.job import range_of
-from ...records.last_used import Bounded, LastUsed
+from ...records.last_used import LastUsed
 from .gatherer import Gatherer, RankLine, interval_s, told_every
 
 ClockOffset = Callable[[int], tuple[int, int] | None]
 """Of a host time: the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
 
-_HANGS = 4
 _MODELS = 4
 """Of a rank's models, the last that are shown by rank."""
 _LAST = 8
@@ -47,9 +45,6 @@ class RankSteps:
         suffix: str = "",
     ) -> None:
         self.push = push
-        self._said: Bounded[int, str] = Bounded(_HANGS)
-        self.hangs: tuple[str, ...] = ()
-        """The last ones in words, of one that is over what was said last; the channel reads it."""
         self._gatherer = gatherer
         self._suffix = suffix
         self._every = told_every(world_size)
@@ -72,9 +67,6 @@ class RankSteps:
         for anomaly in batch.of(AnomalyRecord):
             if anomaly.model + self._suffix in self._lines:
                 self._lines.of(anomaly.model + self._suffix).saw(anomaly)
-        for hang in batch.of(HangRecord):
-            self._said[hang.hang] = hang.message
-            self.hangs = tuple(self._said.values())
         lines = [
             replace(known.line, rank=rank, host=host, model=model)
             for model, known in self._lines.items()

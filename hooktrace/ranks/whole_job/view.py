@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...records import JobStepRecord
@@ -28,10 +28,16 @@ _TICK_S = 1.0
 
 
 class JobView:
-    """Of one process, in the channel's thread but for ``rank_steps``."""
+    """Of one process, in the channel's thread but for ``rank_steps``; ``hangs``: told last."""
 
-    def __init__(self, channel: Channel, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        hangs: Mapping[int, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._channel = channel
+        self._hangs = hangs
         self._clock = clock
         self._interval_s = interval_s(channel.world_size)
         # All hosts within one second, by their wall clocks: what comes together costs the hub less.
@@ -65,9 +71,8 @@ class JobView:
 
     async def look(self, model: bytes) -> bytes:
         """Return a ``JobSnapshot`` as msgpack, of a model by its name, or of the last one."""
-        # Each tracer of the process hears of the same ones.
-        hangs = dict.fromkeys(hang for part in self._parts for hang in part.hangs)
-        return encode(self._job.snapshot(model.decode(errors="replace"), tuple(hangs)))
+        wanted = model.decode(errors="replace")
+        return encode(self._job.snapshot(wanted, tuple(self._hangs.values())))
 
     def _take(self, rank: int, payload: bytes) -> bool:
         if self._channel.is_hub:

@@ -90,10 +90,11 @@ def test_a_tracer_that_closed_is_told_no_more(channel: Channel) -> None:
     channel.tells()
     channel.service.remove(channel.user)
     channel.speaks_for_host = False
-    channel.tells(replace(FOUND, ended_after_ns=5))
+    channel.tells(replace(FOUND, ended_after_ns=5, message="it is over"))
     assert [one.ended_after_ns for one in channel.user.heard] == [None]
     assert [one.ended_after_ns for one in other.heard] == [None, 5]
     assert other.speaks == [True, False]
+    assert channel.service.told == {0: "it is over"}
 
 
 def test_a_call_that_waits_while_the_hub_is_gone_is_told_once_and_its_end(channel: Channel) -> None:

@@ -28,7 +28,7 @@ class Tree:
         self.sent: list[int] = []
         self.pushed: list[JobStepRecord] = []
         self.nodes = {rank: Node(self, rank) for rank in parents}
-        self.views = {rank: JobView(node, self.clock) for rank, node in self.nodes.items()}
+        self.views = {rank: JobView(node, {}, self.clock) for rank, node in self.nodes.items()}
         self.steps = {
             rank: v.rank_steps(lambda _: (0, 0), self.pushed.append)
             for rank, v in self.views.items()
