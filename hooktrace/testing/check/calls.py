@@ -36,8 +36,6 @@ from .wire import Heard, listening
 if TYPE_CHECKING:
     from .rank import Context
 
-_CAP_MB = 0.008
-
 
 class KnownGradients(nn.Module):
     """Parameters of given shapes whose gradients are what ``forward`` is given."""
@@ -70,7 +68,7 @@ class DdpCall:
         model = KnownGradients(shapes, dtype)
         for parameter in model.parts if longest_s else ():
             parameter.register_hook(lambda gradient: time.sleep(random.random() * longest_s))
-        self.ddp = DistributedDataParallel(model, bucket_cap_mb=_CAP_MB)
+        self.ddp = DistributedDataParallel(model, bucket_cap_mb=0.008)
         self.register()
 
     def register(self) -> None:

@@ -37,9 +37,6 @@ _IMPORT_S = 150.0
 _STACKS_S = 2.0
 """Ranks have that long to write their stacks after the deadline."""
 
-_AT_ONCE_S = 0.5
-"""Ranks that raise within that time do so by themselves."""
-
 _NOT_FINITE = {"nonfinite_result", "overflow", "nan_stays_in_state"}
 """Kinds that explain why results differ, too."""
 
@@ -103,11 +100,10 @@ def judge(
     ended: Exception | None,
     said: Mapping[int, str],
 ) -> CaseResult:
-    """Return what a case found, by its first cause.
+    """Return what a case found, by its first cause: all others may fail because of that.
 
-    A rank that ended without a result crashed, and the others fail because of that; so do those
-    that raise after the first one that did.  ``ended``: the launcher's error.  ``said``: what ranks
-    printed, with stacks if they crashed or came to the deadline.
+    ``ended``: the launcher's error.  ``said``: what ranks printed, with stacks if they crashed or
+    came to the deadline.
     """
     found, whole = list(results.values()), context.result
     if isinstance(ended, RankError) and ended.rank not in results:
@@ -119,13 +115,11 @@ def judge(
         late = named_ranks(set(range(context.size)) - set(results))
         context.find("hang", f"not done after {context.timeout_s:g} s on {late}")
         return whole
-    if found:
-        first = min(found, key=lambda one: (one.raised_at, not one.problems))
-        whole.note, whole.loses = first.note, any(one.loses for one in found)
-        alike = [one for one in found if one.raised_at <= first.raised_at + _AT_ONCE_S]
-        for problem in first.problems:
-            count = sum(problem.kind in one.kinds for one in alike)
-            whole.problems.append(replace(problem, rank=None) if count == context.size else problem)
+    first = min(found, key=lambda one: (one.raised_at, not one.problems))
+    whole.note, whole.loses = first.note, any(one.loses for one in found)
+    for problem in first.problems:
+        count = sum(problem.kind in one.kinds for one in found)
+        whole.problems.append(replace(problem, rank=None) if count == context.size else problem)
     if ended is None:
         bits = [one.bits for one in found]
         differ = [name for name in bits[0] if any(one[name] != bits[0][name] for one in bits)]

@@ -16,8 +16,6 @@ from ...records.anomalies import anomaly_kind
 
 Status = Literal["fail", "warn", "pass"]
 _STATUSES: tuple[Status, ...] = ("fail", "warn", "pass")
-_REDIRECTED = 120, 24
-"""Columns and lines if there is no terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +80,7 @@ class CaseResult:
             said = rank + problem.message if first == self.case else f"as in {first!r}"
             lines.append(f"{problem.kind}: {said}")
         head = f" {self.case:<14} {self.status}   {self.seconds:4.1f}   "
-        width = max(shutil.get_terminal_size(_REDIRECTED).columns, 80) - len(head)
+        width = max(shutil.get_terminal_size((120, 24)).columns, 80) - len(head)
         lines = [one for line in (*lines, self.note) for one in textwrap.wrap(line, width)]
         return (head + f"\n{' ' * len(head)}".join(lines)).rstrip()
 

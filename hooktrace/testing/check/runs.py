@@ -191,11 +191,8 @@ class Run:
 
     def summary(self) -> str:
         """Say how much is lost, of a step and of the sum of all, and how much less is sent."""
-        steps = [step for step in self.active if math.isfinite(step.norm)]
-        if not steps:
-            return ""
-        average = torch.stack([step.average for step in steps])
-        off = torch.stack([step.result for step in steps]) - average
+        average = torch.stack([step.average for step in self.active])
+        off = torch.stack([step.result for step in self.active]) - average
         each = float((off.norm(dim=1) / average.norm(dim=1)).median())
         of_sum = float(off.sum(0).norm() / average.sum(0).norm())
         sent = "what it sends was not seen, so how much it may lose is not judged"

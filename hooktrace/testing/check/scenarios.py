@@ -22,11 +22,6 @@ from .rank import Context
 from .spec import HookSpec, is_sharded
 
 
-def asked_of(ranks: int) -> tuple[Who, ...]:
-    """Ask the first rank alone, the last one alone, and all with the same gradients."""
-    return 0, ranks - 1, "alike"
-
-
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One thing to try.
@@ -52,7 +47,8 @@ class Scenario:
         if self.run is not None:
             self.run(context)
             return
-        asked = asked_of(context.size) if self.by_rank else ("each",)
+        # The first rank alone, the last one alone, and all with the same gradients.
+        asked: tuple[Who, ...] = (0, context.size - 1, "alike") if self.by_rank else ("each",)
         is_unit = is_sharded(context.hook.hook)
         if is_unit:
             divisors = (float(context.size), 1.0, 2.5)  # an average, a sum, and a set factor
@@ -82,8 +78,7 @@ def _pickling(context: Context) -> None:
     try:
         call.ddp = pickle.loads(pickle.dumps(call.ddp))
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        context.find("not_picklable", f"the model does not pickle with it ({reason})")
+        context.find("not_picklable", f"the model does not pickle with it ({error!r})")
         return
     # Torch pickled the hooks with it, and registers none of them.
     listed_hooks(call.ddp).clear()
@@ -93,7 +88,6 @@ def _pickling(context: Context) -> None:
 
 
 _BEFORE = ("ordinary", 8)
-_AFTER = ("after", 4)
 _HALVES = (2048, 513, 1)
 _ODD_PARTS = (2048, 1, 2, 3, 7, 511, 512, 513, 1025)
 """Parts of one element, and around the length of a channel, after one that tells the format."""
@@ -104,10 +98,10 @@ SCENARIOS = (
     Scenario("odd-sizes", shapes=ODD, parts=_ODD_PARTS),
     Scenario("float16", dtype=torch.float16, parts=_HALVES),
     Scenario("bfloat16", dtype=torch.bfloat16, parts=_HALVES),
-    Scenario("zeros", (("zeros", 12), _BEFORE, ("zeros", 3), _AFTER)),
+    Scenario("zeros", (("zeros", 12), _BEFORE, ("zeros", 3), ("after", 4))),
     Scenario("large", (_BEFORE, ("large", 4))),
     Scenario("huge", (_BEFORE, ("huge", 2), ("later", 4))),
-    Scenario("nan", (_BEFORE, ("nan", 1), _AFTER)),
+    Scenario("nan", (_BEFORE, ("nan", 1), ("after", 4))),
     Scenario("pickling", parts=(), run=_pickling),
 )
 

@@ -11,7 +11,6 @@ from hooktrace.records import Transfer
 from hooktrace.testing.check.gradients import CHOSEN, MANY, Phases, Who, lengths_of_shapes
 from hooktrace.testing.check.oracles import OF_LOSSY, ORACLES, Flaw, verdict
 from hooktrace.testing.check.runs import Run
-from hooktrace.testing.check.scenarios import asked_of
 
 from .invented import RIGHT, WRONG, Bucket, Hook, before, mean, times
 
@@ -41,7 +40,7 @@ def simulated(
     hook: Hook, size: int, asked: Sequence[Who] | None = None, phases: Phases = CHOSEN
 ) -> list[Run]:
     """Return the runs of a hook on so many ranks, through the scenario of chosen gradients."""
-    return [_run_of(hook, who, size, phases) for who in asked or asked_of(size)]
+    return [_run_of(hook, who, size, phases) for who in asked or (0, size - 1, "alike")]
 
 
 def _run_of(hook: Hook, who: Who, size: int, phases: Phases) -> Run:
