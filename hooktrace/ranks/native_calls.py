@@ -17,9 +17,6 @@ from weakref import WeakSet
 
 T = TypeVar("T")
 
-AT_EXIT_S = 2.0
-"""A process that ends waits so long for calls that have not come back."""
-
 _threads: WeakSet[threading.Thread] = WeakSet()
 _lock = threading.Lock()
 
@@ -48,7 +45,7 @@ def result_aside(work: Callable[[], T], name: str) -> Future[T]:
     return result
 
 
-def wait(timeout_s: float = AT_EXIT_S) -> bool:
+def wait(timeout_s: float = 2.0) -> bool:
     """Return whether all calls came back within so many seconds, for a process that ends."""
     end = time.monotonic() + timeout_s
     with _lock:

@@ -33,6 +33,8 @@ from .process import identity
 logger = logging.getLogger("hooktrace")
 
 _END_S = 0.5
+_ROUND_S = 0.001
+"""In which the loop sends goodbyes, and closes sockets."""
 
 
 class Channel(Node):
@@ -118,10 +120,10 @@ class Channel(Node):
         for connection in connections:
             connection.leave("end")
         self.children.close()
-        await _some_rounds()
+        await asyncio.sleep(_ROUND_S)
         for connection in connections:
             connection.transport.abort()  # of whom the other side reads nothing
-        await _some_rounds()
+        await asyncio.sleep(_ROUND_S)
 
     async def _stay(self) -> None:
         try:
@@ -145,12 +147,6 @@ def channel_of_this_process(clock: Clock, report_clock: Callable[[ClockRecord], 
     me = Member(rank, pid, socket.gethostname(), host_id(), *identity(pid))
     store, size = (job_store(), dist.get_world_size()) if several else (None, 1)
     return Channel(me, size, store, clock, report_clock)
-
-
-async def _some_rounds() -> None:
-    """Let the loop send goodbyes, and close sockets."""
-    for _ in range(3):
-        await asyncio.sleep(0)
 
 
 _of_the_parent: list[object] = []

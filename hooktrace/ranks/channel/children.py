@@ -43,9 +43,6 @@ _OTHER_VERSION = "another version of hooktrace"
 _MOST_STRANGERS = 64
 """Connections whose other side has not said who it is; of more, the oldest must go."""
 
-_WAITING = 1024
-"""Connections that wait to be taken: all hosts of a large job come at once."""
-
 LEAST_INTERVAL_S = 1.0
 """Between two pings of a child."""
 _CHILDREN_A_SECOND = 125
@@ -132,8 +129,8 @@ class Children:
         if known is not None:
             return known
         server = await asyncio.get_running_loop().create_server(
-            lambda: Child(self, self._above), host, 0, backlog=_WAITING
-        )
+            lambda: Child(self, self._above), host, 0, backlog=1024
+        )  # all hosts of a large job come at once
         place = host, int(server.sockets[0].getsockname()[1])
         self._servers[place] = server
         return place

@@ -49,7 +49,8 @@ def _each_of(texts: Mapping[int, str], snapshot: Snapshot) -> Finding | None:
         said = f", {'which' if len(told) == 1 else 'each of which'} {next(iter(told.values()))}"
     elif len(parts) > _MOST_TOLD:
         said += f"; and {len(parts) - _MOST_TOLD} more"
-    others = [one.number for one in snapshot.behind if one.number not in told]
+    behind = [one.number for one in snapshot.ranks if one.place == "behind"]
+    others = [rank for rank in behind if rank not in told]
     if others:
         said += f" ({named_ranks(others)} {have(others)} not come to it either)"
     return Finding(list(told), f" for {named_ranks(told)}{said}")

@@ -183,11 +183,11 @@ class HangHub:
             self._suspicions.pop(key, None)
             self._error = suspicion.error or self._error
             self._changed.set()
-            return True
-        self._suspicions[key] = suspicion
-        if not self._is_looking:
-            self._is_looking = True
-            self._channel.spawn(self._look())
+        else:
+            self._suspicions[key] = suspicion
+            if not self._is_looking:
+                self._is_looking = True
+                self._channel.spawn(self._look())
         return True
 
     async def _look(self) -> None:

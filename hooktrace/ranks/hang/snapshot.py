@@ -18,7 +18,8 @@ from .evidence import ThreadStack
 from .messages import CallInFlight, ModelStatus, Placed, RankStatus
 
 Place = Literal["waiting", "past", "behind"]
-"""Of a rank that answered: it is in the call, had its result and went on, or has not come to it."""
+"""Of a rank that answered: it is in the call, had its result and went on, or has not come to it,
+as one that knows nothing of the model."""
 
 _NO_MODEL = ModelStatus(model="", hook="", step=-1, bucket=-1)
 
@@ -70,11 +71,6 @@ class Snapshot:
     def waiting(self) -> list[Rank]:
         """Those that are in the call."""
         return [rank for rank in self.ranks if rank.place == "waiting"]
-
-    @cached_property
-    def behind(self) -> list[Rank]:
-        """Those that have not come to it, among them those that know nothing of the model."""
-        return [rank for rank in self.ranks if rank.place == "behind"]
 
     @cached_property
     def calls(self) -> dict[int, CallInFlight]:

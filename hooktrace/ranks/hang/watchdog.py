@@ -28,9 +28,6 @@ LEAST_NS = 10_000_000_000
 _TIMES_USUAL = 20
 """So many times the 99th percentile of a model's bucket durations is too long."""
 
-_MOST_CHARACTERS = 200
-"""Of what a call raised."""
-
 _AGAIN_NS = 5_000_000_000
 """After which a suspicion is said again: the hub may not have been reached."""
 
@@ -69,8 +66,6 @@ class Watchdog:
 
     def close(self) -> Suspicion | None:
         """Return that a suspicion is over, if there is one: nobody will know any more."""
-        if self.suspicion is None:
-            return None
         is_waiting = self._call is None or self._call.in_flight
         return self._over("the tracer was closed" if is_waiting else "")
 
@@ -108,5 +103,5 @@ class Watchdog:
     def _over(self, error: str = "") -> Suspicion | None:
         said, call, self.suspicion, self._call = self.suspicion, self._call, None, None
         if call is not None and call.error:
-            error = call.error[:_MOST_CHARACTERS]
+            error = call.error[:200]
         return said and replace(said, over=True, error=error)
