@@ -108,7 +108,7 @@ class TracedModel:
         for group in groups:
             untrace(group)
         self.name = tracer.models.name(name)
-        state = ModelState(self.name, hooks.name, {}, current_rank(), tracer.first_step)
+        state = ModelState(self.name, hooks.name, current_rank(), tracer.first_step)
         waits = tracer.unit_waits if can_watch(groups, self.name) else None
         parts = sharded_modules(model)
         states = states_of(parts)

@@ -20,7 +20,7 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -44,52 +44,13 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket
 
     from ..probes.step_sampler import StepSampler
+    from ..testing.fakes import FakeBucket
     from ..tracing.tracer import Tracer
     from .calls import BucketCall, Collective
 
 
-class FlatBucket:
-    """All that a hook asks of a bucket; torch's ``GradBucket`` has no constructor.
-
-    Its parameters are of one dtype and device, and their gradients views of the flat buffer.
-    """
-
-    def __init__(
-        self, parameters: Sequence[torch.Tensor], buffer: torch.Tensor, index: int, is_last: bool
-    ) -> None:
-        self._parameters = list(parameters)
-        self._buffer = buffer
-        self._index = index
-        self._is_last = is_last
-
-    def index(self) -> int:
-        """Return the bucket's index."""
-        return self._index
-
-    def is_last(self) -> bool:
-        """Return whether this is the last bucket of the backward pass."""
-        return self._is_last
-
-    def buffer(self) -> torch.Tensor:
-        """Return the flat gradients, shape (numel,)."""
-        return self._buffer
-
-    def set_buffer(self, tensor: torch.Tensor) -> None:
-        """Replace the flat gradients; as in DDP, only this Python object sees it."""
-        self._buffer = tensor
-
-    def parameters(self) -> list[torch.Tensor]:
-        """Return the parameters."""
-        return self._parameters
-
-    def gradients(self) -> list[torch.Tensor]:
-        """Return views of the buffer in the parameters' shapes."""
-        parts = self._buffer.split([p.numel() for p in self._parameters])
-        return [part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True)]
-
-
-GradBucketLike: TypeAlias = "GradBucket | FlatBucket"
-"""What a hook is called for."""
+GradBucketLike: TypeAlias = "GradBucket | FakeBucket"
+"""What a hook is called for; torch's own has no constructor."""
 
 
 class BucketSlot:
@@ -98,8 +59,8 @@ class BucketSlot:
     ``is_last``: set when the bucket says so.  ``blank``: what the records of all its calls have in
     common.  ``thread``: the one that its first call was on.  ``collective``: all that its calls do,
     where torch itself communicates and no hook does.  ``usual``: what the driver knows of the
-    operation that a staged hook makes of it each time.  ``unit``: of a sharded model, whose
-    ``parameters`` are names and shapes; of DDP's the bucket has them.
+    operation that a staged hook makes of it each time.  ``parameters``: names and shapes.
+    ``parameter_ids``: of DDP's, and ``unit``: of a sharded model.
     """
 
     __slots__ = (
@@ -112,15 +73,14 @@ class BucketSlot:
     def __init__(
         self,
         model: ModelState,
-        bucket: GradBucketLike,
+        buffer: torch.Tensor,
         index: int,
-        ids: tuple[int, ...],
-        unit: Unit | None = None,
+        parameters: tuple[tuple[str, tuple[int, ...]], ...],
         *,
+        ids: tuple[int, ...] = (),
+        unit: Unit | None = None,
         members: Members | None = None,
-        parameters: tuple[tuple[str, tuple[int, ...]], ...] | None = None,
     ) -> None:
-        buffer = bucket.buffer()
         self.buffer = weakref.ref(buffer)
         self.buffer_id = id(buffer)
         self.model = model
@@ -137,10 +97,7 @@ class BucketSlot:
         self.device_type = buffer.device.type
         self.has_events = has_events(self.device)
         self.parameter_ids = ids
-        self.parameters = parameters or tuple(
-            (model.names.get(parameter, f"{index}.{position}"), tuple(parameter.shape))
-            for position, parameter in enumerate(bucket.parameters())
-        )
+        self.parameters = parameters
         self.unit = unit
         self.last_call: BucketCall | None = None
         self.collective: Collective | None = None
@@ -200,7 +157,6 @@ class ModelState:
 
     name: str
     hook: str
-    names: Mapping[Any, str]
     rank: int
     first_step: int = 0
     step: int = field(init=False)
@@ -296,13 +252,13 @@ def options_of(state: Any) -> Options:
     """
     if _is_plain(state):
         return (("state", state),)
-    kind, found = type(state), []
+    kind = type(state)
     try:
-        for name in list(inspect.signature(kind).parameters)[:32]:
-            # What only the class has is a default, which may not be meant.
-            is_own = name in getattr(state, "__dict__", ())
-            if is_own or inspect.isdatadescriptor(getattr(kind, name, None)):
-                found.append((name, getattr(state, name)))
+        # What only the class has is a default, which may not be meant.
+        own = getattr(state, "__dict__", ())
+        names = list(inspect.signature(kind).parameters)[:32]
+        names = [n for n in names if n in own or inspect.isdatadescriptor(getattr(kind, n, None))]
+        found = [(name, getattr(state, name)) for name in names]
     except Exception:  # a class in C tells no arguments; a property may raise anything
         return ()
     return tuple((name, value) for name, value in found if _is_plain(value))
@@ -363,7 +319,11 @@ class LayoutTracker:
         if slot is None or slot.parameter_ids != ids:
             if slot is not None:
                 self._rebuild(model, index)
-            slot = model.slots[index] = BucketSlot(model, bucket, index, ids)
+            named = tuple(
+                (self._names.get(parameter, f"{index}.{position}"), tuple(parameter.shape))
+                for position, parameter in enumerate(parameters)
+            )
+            slot = model.slots[index] = BucketSlot(model, bucket.buffer(), index, named, ids=ids)
         if bucket.is_last() and not slot.is_last:
             slot.is_last = True
             self._push_layout(model, state)
@@ -400,7 +360,7 @@ class LayoutTracker:
         if owner is None:
             self._forget_the_dead()
             name, first_step = self._name_model(self._met), self._sink.first_step
-            owner = ModelState(name, self.hook, self._names, current_rank(), first_step)
+            owner = ModelState(name, self.hook, current_rank(), first_step)
             owner.ddp = None if self._met else self.ddp
             self._met += 1
             self.models = [*self.models, owner]

@@ -33,7 +33,7 @@ from .calls import NOT_YET, BucketCall, Collective, StepCalls
 from .devices import EventPool, current_stream, refuse_captured_stream, which
 from .groups import group_info, members_of
 from .ring import ALARMED, RECORDING, Loss
-from .slots import BucketSlot, Departure, FlatBucket, ModelState
+from .slots import BucketSlot, Departure, ModelState
 
 if TYPE_CHECKING:
     from ..tracing.tracer import Tracer
@@ -379,10 +379,8 @@ class ShardedModel:
             self._grows = True
         index = numbers[-1]
         members = None if group is None else members_of(group)
-        flat = FlatBucket((), payload, index, is_last=False)
-        slot = state.slots[index] = BucketSlot(
-            state, flat, index, (), unit, members=members, parameters=info.parameters
-        )
+        slot = BucketSlot(state, payload, index, info.parameters, unit=unit, members=members)
+        state.slots[index] = slot
         if group is not None:
             facts = group_info(group, slot.device_type)
             slot.collective = Collective(collective, slot.gradient_bytes, slot.torch_dtype, facts)

@@ -30,7 +30,7 @@ SHARED = {"error_every": 0, "align_clocks": False, "channel": False, "run_id": "
 def test_units_are_timed_by_their_device_and_nothing_is_claimed_of_waits() -> None:
     """No synchronisation, each event read; what the computing stream waited for is unknown."""
     with FakeDevice() as device, Tracer(**SHARED) as tracer:  # type: ignore[arg-type]
-        steps = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer)
+        steps = ShardedModel(ModelState("net", "fully_shard", 0), tracer)
         tracer.models.register_layout(steps)
         group: Any = dist.group.WORLD
         of_torch = SimpleNamespace(
@@ -72,7 +72,7 @@ def test_a_captured_stream_has_no_event(monkeypatch: pytest.MonkeyPatch) -> None
     pool, pushed = EventPool(), list[Any]()
     with SimulatedStreams() as device, Tracer(channel=False, run_id="fake") as tracer:
         waits = UnitWaits(pool, pushed.append)
-        model = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer, waits=waits)
+        model = ShardedModel(ModelState("net", "fully_shard", 0), tracer, waits=waits)
         unit = UnitInfo("block", (("weight", (8, 8)),))
         with device.stream(device.Stream()):
             call = model.begin(model.places_of(unit, "all_gather"), torch.zeros(4))

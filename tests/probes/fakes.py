@@ -33,8 +33,9 @@ def bucket_of(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> F
 
 def slot_of(bucket: FakeBucket) -> BucketSlot:
     """Return the slot of a bucket of a new model."""
-    model = ModelState("net", "my_hook", {}, 0)
-    slot = BucketSlot(model, bucket, bucket.index(), tuple(map(id, bucket.parameters())))
+    model = ModelState("net", "my_hook", 0)
+    names = tuple((f"{bucket.index()}.{i}", p.shape) for i, p in enumerate(bucket.parameters()))
+    slot = BucketSlot(model, bucket.buffer(), bucket.index(), names)
     slot.is_last = bucket.is_last()
     model.slots[bucket.index()] = slot
     return slot

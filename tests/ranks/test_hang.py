@@ -15,17 +15,16 @@ from hooktrace.ranks.hang.snapshot import Round
 from hooktrace.ranks.hang.watchdog import Watchdog
 from hooktrace.staging.calls import BucketCall
 from hooktrace.staging.slots import BucketSlot, ModelState
-from hooktrace.testing import FakeBucket, FakeClock
+from hooktrace.testing import FakeClock
 from tests.fakes import FakeOperation
 
 S = 1_000_000_000
 
 
 def two_buckets() -> ModelState:
-    model = ModelState("model0", "fp16", {}, 0)
+    model = ModelState("model0", "fp16", 0)
     for index in range(2):
-        bucket = FakeBucket([torch.zeros(1)], index, is_last=index == 1)
-        model.slots[index] = BucketSlot(model, bucket, index, (index,))
+        model.slots[index] = BucketSlot(model, torch.zeros(1), index, ())
     return model
 
 

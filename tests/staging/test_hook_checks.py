@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from hooktrace.staging.hook_checks import refuse_bucket, refuse_model, wrong_result
-from hooktrace.staging.slots import FlatBucket
 
 
 @pytest.mark.parametrize(
@@ -25,7 +24,7 @@ from hooktrace.staging.slots import FlatBucket
 def test_a_bucket_of_another_kind_is_refused(buffer: Any, kind: str) -> None:
     """The error names the hook, the bucket and the kind."""
     with pytest.raises(TypeError, match=rf"hook half takes .* of bucket 2 are {kind}; use allre"):
-        refuse_bucket("half", FlatBucket([], buffer, 2, is_last=True))
+        refuse_bucket("half", SimpleNamespace(buffer=lambda: buffer, index=lambda: 2))
 
 
 def test_a_model_is_refused_by_its_parameter() -> None:

@@ -15,17 +15,18 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from hooktrace import Tracer
 from hooktrace.hooks import PowerSGDState
 from hooktrace.records import Parameter
-from hooktrace.staging.slots import BucketSlot, LayoutTracker, ModelState, options_of
+from hooktrace.staging.slots import LayoutTracker, options_of
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job
 from tests.staging.test_backward import ENGINE, chain
 
 
-def test_a_slot_keeps_no_tensor_alive() -> None:
+def test_a_slot_keeps_no_tensor_alive(layout: LayoutTracker) -> None:
     """Numbers, names and a weak reference."""
     weight = torch.zeros(2, 3)
     bucket = FakeBucket([weight, torch.zeros(4)], index=1)
-    slot = BucketSlot(ModelState("net", "hook", {weight: "w"}, 0), bucket, 1, (id(weight), 0))
+    layout.learn_names([("w", weight)])
+    slot, _ = layout.identify(bucket)
     assert slot.layout().parameters == (Parameter("w", (2, 3)), Parameter("1.1", (4,)))
     assert (slot.numel, slot.gradient_bytes, slot.dtype) == (10, 40, "float32")
     kept = weakref.ref(bucket.buffer())

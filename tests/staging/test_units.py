@@ -50,7 +50,7 @@ def sink() -> Sink:
 @pytest.fixture
 def model(sink: Sink) -> ShardedModel:
     """A model that has made no step."""
-    return ShardedModel(ModelState("net", "fully_shard", {}, 0), sink)
+    return ShardedModel(ModelState("net", "fully_shard", 0), sink)
 
 
 def call(model: ShardedModel, collective: UnitCollective, numel: int = 4) -> None:

@@ -71,7 +71,7 @@ def test_a_plain_bucket_step_by_step() -> None:
 def test_a_sharded_model_warms_up_for_two_steps_whatever_it_gathers() -> None:
     """The second one has a collective more, and so begins a rebuild."""
     sink, assembler = Sink(), Assembler(LossLedger(dict))
-    model = ShardedModel(ModelState("net", "fully_shard", {}, 0), sink)
+    model = ShardedModel(ModelState("net", "fully_shard", 0), sink)
     for numel in (4, 8, 4):
         step(model, numel)
     for made in sink.steps():
@@ -152,7 +152,7 @@ class Call(NamedTuple):
 def test_models_that_keep_being_made_are_forgotten() -> None:
     """The one without a step for longest, whose open step is ended; one that goes on stays."""
     gatherer = StepGatherer()
-    whole = Slot(0, True, ModelState("kept", "hook", {}, 0))
+    whole = Slot(0, True, ModelState("kept", "hook", 0))
     for n in range(MOST_MODELS + 50):
         begun: Any = Call(Slot(0, False, ModelState(f"net#{n}", "hook", {}, 0)), 0)
         ended = gatherer.add(begun)

@@ -16,7 +16,6 @@ from hooktrace.ranks.hang.messages import NOWHERE
 from hooktrace.records import Unit
 from hooktrace.staging.calls import BucketCall
 from hooktrace.staging.slots import BucketSlot, ModelState
-from hooktrace.testing import FakeBucket
 from tests.fakes import FakeGroup, FakeOperation
 from tests.ranks.hang.answers import at_barrier
 from tests.ranks.test_hang import Rank
@@ -93,7 +92,7 @@ def test_status_of_this_process() -> None:
     rank = Rank()
     model, call = rank.model, rank.begin(0)
     assert oldest_call([model]) is call
-    status = rank_status(3, [ModelState("model0", "old", {}, 0), model], 5, paused=True)
+    status = rank_status(3, [ModelState("model0", "old", 0), model], 5, paused=True)
     assert (status.rank, status.paused) == (3, True)
     assert [(one.bucket, one.hook) for one in status.in_flight] == [(0, "fp16")]
     assert training_threads([model]) == [model.slots[0].thread]
@@ -119,12 +118,11 @@ def test_a_call_waits_until_its_device_has_passed_it() -> None:
 
 def test_a_sharded_model_s_place_is_counted_in_its_step() -> None:
     """Its buckets are numbered in the order in which they were met first, of any step."""
-    made, rank = ModelState("net", "fully_shard", {}, 0), Rank()
+    made, rank = ModelState("net", "fully_shard", 0), Rank()
     calls: list[BucketCall] = []
     for index, (name, step, order) in enumerate([("a", 4, 1), ("b", 2, 2), ("c", 4, 0)]):
         unit = Unit(name=name, collective="all_gather", phase="forward")
-        bucket = FakeBucket([torch.zeros(1)], index, is_last=False)
-        made.slots[index] = slot = BucketSlot(made, bucket, index, (), unit)
+        made.slots[index] = slot = BucketSlot(made, torch.zeros(1), index, (), unit=unit)
         slot.last_call = call = BucketCall(slot, step, 0, rank)
         call.order = order
         calls.append(call)
