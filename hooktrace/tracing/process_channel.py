@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ..ranks.channel.channel import Channel, channel_of_this_process
 from ..ranks.channel.meeting import aside
 from ..ranks.channel.messages import HubAddress, encode
@@ -48,6 +50,7 @@ from ..ranks.whole_job.view import JobView
 from ..records import ClockRecord, HangRecord
 from ..records.files import record_path
 from ..records.units import time_text
+from ..staging.calls import Clock
 from ..staging.slots import ModelState
 from .options import OnHang
 
@@ -128,8 +131,7 @@ class TracerControl:
     def do(self, command: Command) -> Done:
         """Carry a command out, and say where this rank is."""
         done = self._verbs[command.verb](command)
-        steps = {model.name: model.position[0] for model in self._models()}
-        return Done(text=done.text, trouble=done.trouble, steps=steps)
+        return replace(done, steps={model.name: model.position[0] for model in self._models()})
 
     def _models(self) -> list[ModelState]:
         return [model for tracer in self._tracers() for model in tracer.models.all()]
@@ -212,34 +214,46 @@ def _where(status: ModelStatus) -> str:
 
 
 class _Shared:
-    """One process's channel, and who uses it."""
+    """One process's channel and what goes over it, for the tracers that use it."""
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()  # a signal handler may close a tracer meanwhile
-        self.files = threading.RLock()
+    def __init__(self, clock: Clock) -> None:
+        self.users: dict[Tracer, RankSteps] = {}
+        self._files = threading.RLock()
         """For who writes or removes the files that say where the hub is."""
-        self.channel: Channel | None = None
-        self.view: JobView | None = None
-        self.hangs: HangService | None = None
-        self.users: dict[Tracer, RankSteps | None] = {}
-
-    def begin(self, user: Tracer) -> None:
-        """Start the channel, and what goes over it."""
-        self.channel = channel = channel_of_this_process(user.clock, self.take)
+        self.channel = channel = channel_of_this_process(clock, self.take)
         own = TracerControl(lambda: list(self.users), channel.rank)
         channel.handlers[QUESTION] = own.carry_out
         channel.control_handlers[QUESTION] = partial(carry_out, channel)
-        write = partial(self._write_address, channel)
-        channel.on_hub = lambda: call_aside(write, "hooktrace-address")  # a disk takes its time
-        hangs = HangService(channel)
-        view = JobView(channel, hangs.told)
+        # A disk takes its time.
+        channel.on_hub = lambda: call_aside(self._write_address, "hooktrace-address")
+        self._hangs = HangService(channel)
+        self._view = JobView(channel, self._hangs.told)
         channel.start()
-        self.view, self.hangs = view, hangs
 
-    def _write_address(self, channel: Channel) -> None:
-        """Say beside the records where the hub is, unless it has ended meanwhile."""
-        with self.files:
-            address = channel.hub if self.channel is channel else None
+    def join(self, user: Tracer) -> None:
+        """Take a tracer."""
+        self.users[user] = part = self._view.rank_steps(user.clock_offset, user.push)
+        user.hear(part.add)
+        self._hangs.add(user.hang_watch)
+        if self.channel.is_hub:
+            self.channel.on_hub()  # there is one more place to say it
+
+    def leave(self, user: Tracer) -> bool:
+        """Let go of a tracer; return whether it was the last one."""
+        part = self.users.pop(user, None)
+        if part is None:
+            return False
+        with self._files:
+            for logdir in user.logdirs:
+                remove_address(logdir)
+        self._view.forget(part)
+        self._hangs.remove(user.hang_watch)
+        return not self.users
+
+    def _write_address(self) -> None:
+        """Say beside the records of those who use it, by now, where the hub is."""
+        with self._files:
+            address = self.channel.hub
             for logdir in {logdir for user in list(self.users) for logdir in user.logdirs}:
                 if address is not None:
                     with suppress(OSError):
@@ -247,65 +261,48 @@ class _Shared:
 
     def take(self, record: ClockRecord) -> None:
         """Hand a measurement on."""
-        channel = self.channel
         for user in list(self.users):
-            if user.align_clocks and channel is not None and user.clock is channel.clock:
+            if user.align_clocks and user.clock is self.channel.clock:
                 user.push(record)
 
 
-_shared = _Shared()
+_shared: _Shared | None = None
+_lock = threading.RLock()  # a signal handler may close a tracer meanwhile
 
 
 def join(user: Tracer) -> Channel | None:
     """Return the channel, which begins with its first user; ``None`` where it cannot begin."""
-    with _shared.lock:
-        _shared.users[user] = None
-        if _shared.channel is None:
-            try:
-                _shared.begin(user)
-            except Exception as error:  # no thread, no descriptor, no process group any more
-                _shared.channel = None
-                logger.warning(
-                    "this rank has no channel to the others (%s: %s): hangs are not explained and "
-                    "clocks not compared; raise the limits of threads and files (ulimit -u, -n)",
-                    type(error).__name__,
-                    error,
-                )
-        if _shared.view is not None and _shared.users[user] is None:
-            part = _shared.users[user] = _shared.view.rank_steps(user.clock_offset, user.push)
-            user.hear(part.add)
-        if _shared.hangs is not None:
-            _shared.hangs.add(user.hang_watch)
-        if _shared.channel is not None and _shared.channel.is_hub:
-            _shared.channel.on_hub()  # there may be one more place to say it
+    global _shared  # noqa: PLW0603  # the one of this process
+    with _lock:
+        try:
+            _shared = _shared or _Shared(user.clock)
+        except Exception as error:  # no thread, no descriptor, no process group any more
+            logger.warning(
+                "this rank has no channel to the others (%s: %s): hangs are not explained and "
+                "clocks not compared; raise the limits of threads and files (ulimit -u, -n)",
+                type(error).__name__,
+                error,
+            )
+            return None
+        _shared.join(user)
         return _shared.channel
 
 
 def leave(user: Tracer) -> None:
     """End the channel with its last user."""
-    with _shared.lock:
-        if user not in _shared.users:
+    global _shared  # noqa: PLW0603
+    with _lock:
+        ended = _shared
+        if ended is None or not ended.leave(user):
             return
-        part = _shared.users.pop(user)
-        with _shared.files:
-            for logdir in user.logdirs:
-                remove_address(logdir)
-        if _shared.view is not None and part is not None:
-            _shared.view.forget(part)
-        if _shared.hangs is not None:
-            _shared.hangs.remove(user.hang_watch)
-        if _shared.users:
-            return
-        _shared.hangs = None
-        channel, _shared.channel, _shared.view = _shared.channel, None, None
-    if channel is not None:
-        channel.close()
+        _shared = None
+    ended.channel.close()
 
 
 def _begin_in_child() -> None:
-    global _shared  # the one of this process
-    of_the_parent, _shared = _shared, _Shared()
-    if of_the_parent.channel is not None:
+    global _shared, _lock
+    of_the_parent, _shared, _lock = _shared, None, threading.RLock()
+    if of_the_parent is not None:
         of_the_parent.channel.close_in_child()
 
 
@@ -408,13 +405,11 @@ def dump_text(record: HangRecord, models: list[ModelState], now_ns: int) -> str:
             for call in model.in_flight
         ]
     known = collectives()
-    lines.append("")
-    if known is None:
-        lines.append("torch's Flight Recorder tells nothing")
-    else:
-        lines.append(f"torch's Flight Recorder: {len(known.pending)} pending collective(s)")
-        lines += [
-            f"  {one.kind} of {one.numel:,} elements, number {one.number} of group {one.name!r}"
-            for one in known.pending
-        ]
+    pending = [] if known is None else known.pending
+    told = "tells nothing" if known is None else f"tells of {len(pending)} pending collective(s)"
+    lines += ["", f"torch's Flight Recorder {told}"]
+    lines += [
+        f"  {one.kind} of {one.numel:,} elements, number {one.number} of group {one.name!r}"
+        for one in pending
+    ]
     return "\n".join([*lines, "", stacks_text(), ""])

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 from msgspec.structs import replace
 from torch.distributed import FileStore
@@ -72,7 +73,7 @@ def main(file: str) -> None:
     finds_parent.is_loopback = lambda _: False
     channel = begun(Path(file), 1, "w")
     assert wait_for(lambda: has_parent(channel))
-    process_channel._shared.channel = channel  # whose descriptors a fork closes
+    process_channel._shared = SimpleNamespace(channel=channel)  # whose descriptors a fork closes
     worker = os.fork()
     if worker:
         sys.stdout.write(f"{worker} {channel.children.places[0][1]}\n")
