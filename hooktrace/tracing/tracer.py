@@ -17,7 +17,6 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -47,13 +46,13 @@ from ..staging.job import current_rank, describe_run, new_lock
 from ..staging.ring import Ring, State
 from ..staging.slots import LayoutTracker, ModelState
 from ..staging.units import ShardedModel, UnitWaits
+from . import process_channel
 from .drain import Drain, Pipeline, RecentRecords
 from .export import redirected
 from .options import ASKING, OnAnomaly, OnHang, check_arguments, from_environment
 
 if TYPE_CHECKING:
     from ..ranks.channel.channel import Channel
-    from .process_channel import JobControl, TracerHangs
 
 logger = logging.getLogger("hooktrace")
 
@@ -132,7 +131,10 @@ class Tracer:
         self._keep = (keep_steps, keep_buckets)
         self._interval_s = interval_s
         self._close_timeout_s = close_timeout_s
-        self._hang_options = (hang_after_s, on_hang)
+        self.hang_watch = process_channel.TracerHangs(self, hang_after_s, on_hang)
+        """What is watched of this tracer, and what it does about hangs."""
+        self.job = process_channel.JobControl(self._hub_address)
+        """Commands to all ranks of the job, while it runs."""
         self._ring: Ring = Ring(ring_capacity)
         self.push = self._ring.push
         """Takes an ended call, a record, or what a probe has found; never blocks."""
@@ -180,21 +182,9 @@ class Tracer:
                 return
             self.started = True
             if self._wants_channel:
-                self._join_channel()
-
-    def _join_channel(self) -> None:
-        from . import process_channel  # which a tracer that starts nothing does without
-
-        self._channel = process_channel.join(self)
-        if self.state is State.CLOSED:  # by a signal handler, meanwhile
-            process_channel.leave(self)
-
-    @cached_property
-    def hang_watch(self) -> TracerHangs:
-        """What is watched of this tracer, and what it does about hangs."""
-        from .process_channel import TracerHangs
-
-        return TracerHangs(self, *self._hang_options)
+                self._channel = process_channel.join(self)
+                if self.state is State.CLOSED:  # by a signal handler, meanwhile
+                    process_channel.leave(self)
 
     def pause_watchdog(self) -> AbstractContextManager[None]:
         """Say that ranks may wait for this one while a ``with`` block runs: a checkpoint, ..."""
@@ -274,10 +264,7 @@ class Tracer:
         if first:
             self.models.leave()
             group_hooks.close_window(self)
-            if self.started and self._wants_channel:
-                from . import process_channel
-
-                process_channel.leave(self)
+            process_channel.leave(self)
         timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
         if self._drain.stop(timeout_s):
             return True
@@ -344,13 +331,6 @@ class Tracer:
         return [(s, buckets) for s, buckets in self._recent.steps() if model in (None, s.model)]
 
     # As one of its job's: what the other ranks, and commands to all of them, need of it.
-
-    @property
-    def job(self) -> JobControl:
-        """Commands to all ranks of the job, while it runs."""
-        from .process_channel import JobControl
-
-        return JobControl(self._hub_address)
 
     def _hub_address(self) -> HubAddress:
         address = None if self._channel is None else self._channel.hub
