@@ -136,11 +136,6 @@ def known_groups() -> Collection[dist.ProcessGroup]:
     return getattr(world, "pg_map", ())
 
 
-def only_default_group() -> bool:
-    """Return whether the default group is the only one, so that a hook cannot mean another."""
-    return len(known_groups()) == 1
-
-
 def require_member(owner: str, name: str, group: object) -> None:
     """Raise ``ValueError`` for a group that this rank is not in, ``TypeError`` for what is none."""
     if group is None or isinstance(group, dist.ProcessGroup):

@@ -192,10 +192,6 @@ class ModelState:
         """The step and bucket (of a unit: ``order``) of the last counted call, for any thread."""
         return self.step, self.last_index
 
-    def awaits(self, index: int) -> bool:
-        """Return whether bucket ``index`` is the next one of an unfinished backward pass."""
-        return self.last_index == index - 1 and not self.slots[self.last_index].is_last
-
     def layout(
         self, step: int, time_ns: int, options: Options, bucket_cap_bytes: int | None = None
     ) -> AssignmentRecord:
@@ -356,7 +352,9 @@ class LayoutTracker:
         if owner is None and index > 0:
             # Unknown parameters in a later bucket: a model in its first backward pass, which has
             # more than one bucket when DDP looks for unused parameters, or has several dtypes.
-            owner = next((m for m in reversed(self.models) if m.awaits(index)), None)
+            unfinished = [m for m in self.models if m.last_index == index - 1]
+            unfinished = [m for m in unfinished if not m.slots[index - 1].is_last]
+            owner = unfinished[-1] if unfinished else None
         if owner is None:
             self._forget_the_dead()
             name, first_step = self._name_model(self._met), self._sink.first_step

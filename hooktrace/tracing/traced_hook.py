@@ -35,10 +35,10 @@ from ..probes.step_sampler import CallStart, Part, SampledCall, StepSampler
 from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
 from ..staging import group_hooks
-from ..staging.calls import NOT_YET, BucketCall, Recorder
+from ..staging.calls import NOT_YET
 from ..staging.devices import refuse_captured_stream
 from ..staging.driver import Future, PlainRun, StagedRun, launch_plain
-from ..staging.groups import group_of, only_default_group
+from ..staging.groups import group_of, known_groups
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from ..staging.hook_checks import compiled_reducer
 from ..staging.job import current_rank
@@ -193,6 +193,7 @@ class TracedHook:
         Returns ``None`` for one that could not be stamped, and is counted as such.
         """
         tracer = self._tracer
+        run: StagedRun | PlainRun | None = None
         sampled: SampledCall | None = None
         step = -1
         try:
@@ -206,18 +207,18 @@ class TracedHook:
                     self._plan(state, slot, bucket)
             model = slot.model
             step = model.enter(slot.index)
-            if step >= model.sample_step:
-                sampled = self._sample(CallStart(slot, step, ready, bucket, state))
-            recorder: Recorder = tracer if sampled is None else sampled.recorder(tracer)
-            run: StagedRun | PlainRun = self._run_type(slot, step, ready, recorder, join_dummy)
+            run = slot.last_call = self._run_type(slot, step, ready, tracer, join_dummy)
+            if model.sampling is not None and step >= model.sample_step:
+                sampled = self._sample(model.sampling, run, state, bucket)
             if slot.has_events:
                 run.begin_on_device()
             if slot.is_last:
                 run.watch_backward()
-            slot.last_call = run
             if begins or sampled is not None:
                 run.stamp("entered")
         except Exception as error:
+            if run is not None:
+                run.lose_stamps(error)  # nothing waits for it
             self._give_up(Loss.of_stamps(error), state, bucket, step, sampled)
             return None
         return run, sampled
@@ -259,22 +260,21 @@ class TracedHook:
             else:
                 self._count(state, bucket, step)
 
-    def _sample(self, start: CallStart) -> SampledCall | None:
-        model = start.slot.model
-        if model.sampling is None:
-            return None
-        if start.slot.has_events:
-            refuse_captured_stream(start.slot.device)  # nothing is looked at inside a graph
-        slot, looked_at = start.slot, BucketCall(start.slot, start.step, start.ready, self._tracer)
-        looked_at.hook_called = False
-        before, slot.last_call = slot.last_call, looked_at  # ranks may wait here for each other
-        try:
-            sampled: SampledCall | None = model.sampling.enter(start, self._tracer)
-        finally:
-            slot.last_call = before
-        model.sample_step = model.sampling.next_step
-        if model.sampling.asked:  # since this call was looked at
+    def _sample(
+        self, sampling: StepSampler, run: StagedRun | PlainRun, state: Any, bucket: Any
+    ) -> SampledCall | None:
+        """Look at a call's bucket; return what is to be asked of its result, if anything is."""
+        slot, model = run.slot, run.slot.model
+        if slot.has_events:
+            refuse_captured_stream(slot.device)  # nothing is looked at inside a graph
+        run.hook_called = False  # ranks may wait here for each other
+        sampled = sampling.enter(CallStart(slot, run.step, run.ready, bucket, state), self._tracer)
+        run.hook_called = True
+        model.sample_step = sampling.next_step
+        if sampling.asked:  # since this call was looked at
             model.sample_step = 0
+        if sampled is not None:
+            run.recorder = sampled.recorder(self._tracer)
         return sampled
 
     def _plan(self, state: Any, slot: BucketSlot, bucket: Any) -> None:
@@ -336,7 +336,8 @@ class TracedHook:
         if isinstance(named, dist.ProcessGroup):
             return named
         # Without a group in its state, a hook means the default one, unless it has its own.
-        return group_of(None) if self._staged is not None or only_default_group() else None
+        is_default = self._staged is not None or len(known_groups()) == 1
+        return group_of(None) if is_default else None
 
     def _name_model(self, position: int) -> str:
         # The first model's name was given by trace(), so that names follow the order in the code.
