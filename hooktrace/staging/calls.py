@@ -290,10 +290,10 @@ class BucketCall:
                 self.lose_stamps(error)
 
     def over(self) -> None:
-        """Stamp that a unit's call is over, and training has waited for it; ``settle`` does more.
+        """Stamp that a unit's call is over, and training has waited for it.
 
-        Its step has the call already.  On a device what is waited for is seen later
-        (``UnitWaits``).
+        Its step has the call already, and sets the rest in the drain.  On a device what is waited
+        for is seen later (``UnitWaits``).
         """
         if self.on_device:
             self.arrived()
@@ -301,14 +301,6 @@ class BucketCall:
             self.launched = self.done
         else:
             self.stamp("done")
-
-    def settle(self) -> None:
-        """Set what follows from ``over``, in the drain: on a CPU it stamps ``done`` alone."""
-        has_failed = self.error is not None or self.unknown is not None
-        if self.launched is None and self.done != NOT_YET and not has_failed:
-            self.launched = self.arrived_at = self.done
-            self.exposed = self.done - self.ready
-            self.collective, self.operation = self.slot.collective if self.bare else None, None
 
     def finished(self) -> None:
         """Stamp that the bucket's result is there, and push the call."""
@@ -379,7 +371,13 @@ class StepCalls(list[BucketCall]):
     def assemble(self, into: Assembler) -> None:
         """Become a step's records; of a sharded model, whose steps come as a whole."""
         for call in self:
-            call.settle()
+            has_failed = call.error is not None or call.unknown is not None
+            # On a CPU ``over`` has stamped ``done`` alone: the rest follows from it.
+            if call.launched is None and call.done != NOT_YET and not has_failed:
+                call.launched = call.arrived_at = call.done
+                call.exposed = call.done - call.ready
+                call.collective = call.slot.collective if call.bare else None
+                call.operation = None
         into.add_units(self)
 
     def let_go(self) -> None:

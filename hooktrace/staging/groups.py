@@ -19,6 +19,7 @@ import os
 import threading
 import weakref
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -58,8 +59,17 @@ class GroupInfo:
         self._ref = weakref.ref(group)
         self.device_type = device_type
         self.size: int = group.size()
-        self.backend, self.workers = _backend_facts(group, device_type)
         self.key = next(self._keys)
+        self.backend, self.workers = "unknown", 0
+        with suppress(Exception):  # of private attributes: the queue is then unknown, no more
+            backend: Any = group._get_backend(torch.device(device_type))
+            self.backend = str(backend.name()).lower()
+            if self.backend == "gloo":
+                options = getattr(backend, "options", None)
+                self.workers = int(getattr(options, "_threads", _DEFAULT_GLOO_WORKERS))
+            # NCCL (of torch 2.15 also "nccl2") executes a communicator's one after another.
+            elif self.backend.startswith("nccl"):
+                self.workers = 1
 
     @property
     def members(self) -> Members | None:
@@ -149,20 +159,6 @@ def require_member(owner: str, name: str, group: object) -> None:
     )
 
 
-def _backend_facts(group: dist.ProcessGroup, device_type: str) -> tuple[str, int]:
-    """Return (backend name, workers); both come from private attributes, so each has a fallback."""
-    try:
-        backend: Any = group._get_backend(torch.device(device_type))
-        name = str(backend.name()).lower()
-    except Exception:  # whatever a private attribute does: the queue is then unknown, no more
-        return "unknown", 0
-    if name == "gloo":
-        options = getattr(backend, "options", None)
-        return name, int(getattr(options, "_threads", _DEFAULT_GLOO_WORKERS))
-    # NCCL (of torch 2.15 also "nccl2") executes a communicator's collectives one after another.
-    return name, 1 if name.startswith("nccl") else 0
-
-
 _lock = new_lock()
 _made: weakref.WeakKeyDictionary[dist.ProcessGroup, _RoundGroup] = weakref.WeakKeyDictionary()
 _names: collections.Counter[str] = collections.Counter()
@@ -186,7 +182,12 @@ class _RoundGroup:
         """Return it; blocks until all ranks are there."""
         with self._lock:
             if self._made is None:
-                self._made = _connect(self._key, group)
+                store, rank, size = rendezvous_store(self._key), group.rank(), group.size()
+                made: Any = dist.ProcessGroup(store, rank, size)
+                gloo = dist.ProcessGroupGloo(store, rank, size, group_timeout(group))
+                kind = dist.ProcessGroup.BackendType.GLOO
+                made._register_backend(torch.device("cpu"), kind, gloo)
+                self._made = made
             return self._made  # type: ignore[no-any-return]
 
 
@@ -203,15 +204,6 @@ def round_group(group: dist.ProcessGroup, tensor: torch.Tensor) -> dist.ProcessG
         if beside is None:
             beside = _made[group] = _RoundGroup(group)
     return beside.get(group)
-
-
-def _connect(key: str, group: dist.ProcessGroup) -> Any:
-    rank, size = group.rank(), group.size()
-    store = rendezvous_store(key)
-    made: Any = dist.ProcessGroup(store, rank, size)
-    backend = dist.ProcessGroupGloo(store, rank, size, group_timeout(group))
-    made._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
-    return made
 
 
 _of_the_parent: list[_RoundGroup] = []

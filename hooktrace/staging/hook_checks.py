@@ -44,29 +44,25 @@ def wrong_result(result: Any, slot: BucketSlot | None) -> TypeError | None:
 
     ``slot``: the bucket's; without one, untraced, only the type is looked at.
     """
-    if not isinstance(result, torch.Tensor):
-        return TypeError(_not_a_tensor(result))
-    wrong = None if slot is None or not slot.is_dense else _wrong_tensor(result, slot)
-    return None if wrong is None else TypeError(f"the result {wrong}")
-
-
-def no_future(returned: Any) -> TypeError:
-    """Return the error for a plain hook that returned no future: of None DDP would crash."""
-    return TypeError(
-        f"the hook returned {_kind(returned)} and not a future; return a torch.futures.Future of "
-        "the averaged gradients, such as work.get_future().then(...)"
-    )
-
-
-def compiled_reducer(hook: str) -> TypeError:
-    """Return the error for a hook that is given a parameter's gradient, not a bucket.
-
-    torch's compiled python reducer calls hooks so, while it traces the backward graph.
-    """
-    return TypeError(
-        f"hook {hook} cannot run under the compiled python reducer, which has no buckets; set "
-        "torch._dynamo.config.optimize_ddp = True before the DDP model is made"
-    )
+    wrong = None
+    if isinstance(result, BaseException):
+        wrong = (
+            f"the future holds the exception {type(result).__name__}: {result}, which DDP takes "
+            "for a result; raise it in a callback that is given to then()"
+        )
+    elif isinstance(result, list | tuple) and any(isinstance(x, torch.Tensor) for x in result):
+        wrong = (
+            f"the hook returned {_kind(result)} of {len(result)}, as a collective's own future "
+            "holds it; return the tensor in it: future.then(lambda f: f.value()[0])"
+        )
+    elif not isinstance(result, torch.Tensor):
+        wrong = (
+            f"the hook returned {_kind(result)}; return the averaged gradients, "
+            "a flat tensor like bucket.buffer()"
+        )
+    elif slot is not None and slot.is_dense:
+        wrong = _wrong_tensor(result, slot)
+    return None if wrong is None else TypeError(wrong)
 
 
 def _wrong_tensor(result: torch.Tensor, slot: BucketSlot) -> str | None:
@@ -95,23 +91,25 @@ def _wrong_tensor(result: torch.Tensor, slot: BucketSlot) -> str | None:
             f"begins at offset {result.storage_offset()} of its storage, and DDP reads from offset "
             "0; return result.clone(), or copy it into bucket.buffer()"
         )
-    return wrong
+    return None if wrong is None else f"the result {wrong}"
 
 
-def _not_a_tensor(result: Any) -> str:
-    if isinstance(result, BaseException):
-        return (
-            f"the future holds the exception {type(result).__name__}: {result}, which DDP takes "
-            "for a result; raise it in a callback that is given to then()"
-        )
-    if isinstance(result, list | tuple) and any(isinstance(x, torch.Tensor) for x in result):
-        return (
-            f"the hook returned {_kind(result)} of {len(result)}, as a collective's own future "
-            "holds it; return the tensor in it: future.then(lambda f: f.value()[0])"
-        )
-    return (
-        f"the hook returned {_kind(result)}; return the averaged gradients, "
-        "a flat tensor like bucket.buffer()"
+def no_future(returned: Any) -> TypeError:
+    """Return the error for a plain hook that returned no future: of None DDP would crash."""
+    return TypeError(
+        f"the hook returned {_kind(returned)} and not a future; return a torch.futures.Future of "
+        "the averaged gradients, such as work.get_future().then(...)"
+    )
+
+
+def compiled_reducer(hook: str) -> TypeError:
+    """Return the error for a hook that is given a parameter's gradient, not a bucket.
+
+    torch's compiled python reducer calls hooks so, while it traces the backward graph.
+    """
+    return TypeError(
+        f"hook {hook} cannot run under the compiled python reducer, which has no buckets; set "
+        "torch._dynamo.config.optimize_ddp = True before the DDP model is made"
     )
 
 

@@ -207,11 +207,6 @@ class ModelState:
             bucket_cap_bytes=bucket_cap_bytes,
         )
 
-    def in_flight(self) -> int:
-        """Return how many calls have not come to an end; of each bucket there is at most one."""
-        calls = [slot.last_call for slot in list(self.slots.values())]
-        return sum(call is not None and call.in_flight for call in calls)
-
 
 def in_backward(bucket: Any) -> bool:
     """Whether a hook is called from a backward pass.
