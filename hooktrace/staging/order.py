@@ -74,13 +74,9 @@ class Sequencer:
             try:
                 start()
             except BaseException:
-                self._started()
+                self._starting = False
                 self._pump()
                 raise
-            self._started()
-
-    def _started(self) -> None:
-        with self._condition:
             self._starting = False
 
     def wait_until_idle(self) -> bool:

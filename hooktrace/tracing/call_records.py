@@ -19,22 +19,20 @@ N = TypeVar("N", int, float)
 def _stages(call: BucketCall, times: CallTimes) -> tuple[Stage, ...]:
     if call.bare:  # one collective, which is all of its call
         stages = [_wire(one.what, times.ready, times.done) for one in times.collectives]
+    elif call.staged:
+        stages = _staged(times)
+    elif times.launched is None:
+        stages = [Stage(name="future_wait", start_ns=times.ready, end_ns=times.done)]
     else:
-        stages = _staged(times) if call.staged else _plain(times)
+        stages = [
+            Stage(name="hook", start_ns=times.entered, end_ns=times.launched),
+            Stage(name="future_wait", start_ns=times.launched, end_ns=times.done),
+        ]
     if times.entered > times.ready:
         stages.insert(0, Stage(name="check", start_ns=times.ready, end_ns=times.entered))
     if times.released > times.done:
         stages.append(Stage(name="check", start_ns=times.done, end_ns=times.released))
     return tuple(stages)
-
-
-def _plain(times: CallTimes) -> list[Stage]:
-    if times.launched is None:
-        return [Stage(name="future_wait", start_ns=times.ready, end_ns=times.done)]
-    return [
-        Stage(name="hook", start_ns=times.entered, end_ns=times.launched),
-        Stage(name="future_wait", start_ns=times.launched, end_ns=times.done),
-    ]
 
 
 def _wire(what: Collective, start: int, end: int, *, derived: bool = False) -> Stage:

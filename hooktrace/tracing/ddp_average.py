@@ -60,7 +60,9 @@ class DDPAverage:
 
     def divided(self, bucket: GradBucketLike, size: int) -> torch.Tensor:
         """Return the bucket's memory, its gradients divided in place; ``size``: of the group."""
-        buffer, ranks = bucket.buffer(), self._ranks(size)
+        if self._left is not None and not isinstance(self._left, int):
+            self._left = int(self._left.get_future().wait()[0].item())
+        buffer, ranks = bucket.buffer(), self._left or size
         if ranks == 1:
             return buffer
         if buffer.layout is not torch.strided:
@@ -75,11 +77,6 @@ class DDPAverage:
         if bucket.is_last():
             self._in_place.addresses.clear()
         return buffer
-
-    def _ranks(self, size: int) -> int:
-        if self._left is not None and not isinstance(self._left, int):
-            self._left = int(self._left.get_future().wait()[0].item())
-        return self._left or size
 
     def _watch_gradients(self, ddp: DistributedDataParallel, ranks: int) -> None:
         """Find out which gradients are not copied, where dividing differs from multiplying."""

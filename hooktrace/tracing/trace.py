@@ -47,22 +47,30 @@ _FIXES = {
 """By the name of a class, or of one that it inherits from; the first that fits."""
 
 
+def _layers(model: Any) -> list[Any]:
+    """Return a model, and what it has wrapped, which may have wrapped something itself."""
+    layers = [model]
+    while True:
+        children = getattr(layers[-1], "__dict__", {}).get("_modules", {})
+        inner = next((children[name] for name in _INNER if name in children), None)
+        if inner is None:
+            return layers
+        layers.append(inner)
+
+
 def ddp_of(model: Any) -> DistributedDataParallel:
     """Return the DDP model in a model.  Raises ``TypeError`` where there is none, with a fix."""
-    found = model
-    while not isinstance(found, DistributedDataParallel):
-        inner = _inner(found)
-        if inner is None:
-            raise TypeError(_refusal(model, found))
-        found = inner
-    return found
+    layers = _layers(model)
+    for found in layers:
+        if isinstance(found, DistributedDataParallel):
+            return found
+    raise TypeError(_refusal(model, layers[-1]))
 
 
 def unwrapped(model: Any) -> Any:
     """Return the module that torch.compile and Fabric have wrapped, unless FSDP has sharded it."""
-    while (inner := _inner(model)) is not None and "FSDPModule" not in _kinds(model):
-        model = inner
-    return model
+    layers = _layers(model)
+    return next((one for one in layers if "FSDPModule" in _kinds(one)), layers[-1])
 
 
 def sharding_of(model: Any) -> Literal["FSDP1", "FSDP2"] | None:
@@ -76,11 +84,6 @@ def sharding_of(model: Any) -> Literal["FSDP1", "FSDP2"] | None:
 
 def _kinds(model: Any) -> list[str]:
     return [kind.__name__ for kind in type(model).__mro__]
-
-
-def _inner(model: Any) -> Any:
-    children = getattr(model, "__dict__", {}).get("_modules", {})
-    return next((children[name] for name in _INNER if name in children), None)
 
 
 def _refusal(given: Any, found: Any) -> str:
