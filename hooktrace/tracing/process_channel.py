@@ -5,7 +5,7 @@
                                        HangService <--TracerHangs: calls in flight-- all tracers
     last one that closes --leave--> its end        --HangRecord--> ring; log, dump or abort
 
-    tracer.job.pause(), hooktrace ctl --Command--> the hub --> TracerControl of all ranks --Done-->
+    tracer.command, hooktrace ctl --Command--> the hub --> TracerControl of all ranks --Done-->
 
 A command is carried out on a thread of its own, since it may wait.
 """
@@ -27,15 +27,13 @@ from msgspec.structs import replace
 
 from ..ranks.channel.channel import Channel, channel_of_this_process
 from ..ranks.channel.meeting import aside
-from ..ranks.channel.messages import HubAddress, encode
+from ..ranks.channel.messages import encode
 from ..ranks.control.address import remove_address, write_address
-from ..ranks.control.client import send_command
 from ..ranks.control.commands import (
     MOST_STACKS,
     QUESTION,
     STACKS_AT_ONCE,
     Command,
-    CommandResult,
     Done,
     carry_out,
     decode_command,
@@ -58,48 +56,6 @@ if TYPE_CHECKING:
     from .tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
-
-
-class JobControl:
-    """Each call returns a ``CommandResult``: by rank what was done, and which did not answer.
-
-    It waits for the ranks for 2 s at most (``flush``: 25 s), and not for a collective.  Raises
-    ``UsageError`` where rank 0 is not reached.
-    """
-
-    def __init__(self, address: Callable[[], HubAddress]) -> None:
-        self._address = address
-
-    def status(self) -> CommandResult:
-        """Ask where each rank is."""
-        return self._command(Command(verb="status"))
-
-    def stacks(self, rank: int = -1) -> CommandResult:
-        """Ask where the threads of a rank are, or of all ranks."""
-        return self._command(Command(verb="stacks", rank=rank))
-
-    def detail(self, steps: int) -> CommandResult:
-        """Keep the next steps whole in the record files, on all ranks the same ones."""
-        return self._command(Command(verb="detail", number=steps))
-
-    def probe(self, steps: int) -> CommandResult:
-        """Measure the compression error in the next steps, on all ranks the same ones."""
-        return self._command(Command(verb="probe", number=steps))
-
-    def pause(self) -> CommandResult:
-        """Stop recording on all ranks, until ``resume``."""
-        return self._command(Command(verb="pause"))
-
-    def resume(self) -> CommandResult:
-        """Record again."""
-        return self._command(Command(verb="resume"))
-
-    def flush(self) -> CommandResult:
-        """Have all that was recorded so far exported."""
-        return self._command(Command(verb="flush"))
-
-    def _command(self, command: Command) -> CommandResult:
-        return send_command(self._address(), command)
 
 
 _FLUSH_S = 8.0

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, TypeVar
 from ..exporters.base import Exporter, checked
 from ..exporters.record_file import RecordFileExporter
 from ..ranks import native_calls
-from ..ranks.channel.messages import HubAddress
+from ..ranks.control.client import send_command
+from ..ranks.control.commands import Command, CommandResult, Verb
 from ..records import (
     AnomalyRecord,
     AssignmentRecord,
@@ -133,8 +134,6 @@ class Tracer:
         self._close_timeout_s = close_timeout_s
         self.hang_watch = process_channel.TracerHangs(self, hang_after_s, on_hang)
         """What is watched of this tracer, and what it does about hangs."""
-        self.job = process_channel.JobControl(self._hub_address)
-        """Commands to all ranks of the job, while it runs."""
         self._ring: Ring = Ring(ring_capacity)
         self.push = self._ring.push
         """Takes an ended call, a record, or what a probe has found; never blocks."""
@@ -332,14 +331,20 @@ class Tracer:
 
     # As one of its job's: what the other ranks, and commands to all of them, need of it.
 
-    def _hub_address(self) -> HubAddress:
+    def command(self, verb: Verb, number: int = 0, *, rank: int = -1) -> CommandResult:
+        """Have all ranks carry out a command of ``hooktrace ctl``; return what each of them did.
+
+        ``number``: of steps, for ``detail`` and ``probe``.  ``rank``: whose ``stacks``, -1 for all.
+        Waits for the ranks for 2 s at most (``flush``: 25 s), and not for a collective.  Raises
+        ``UsageError`` where rank 0 is not reached.
+        """
         address = None if self._channel is None else self._channel.hub
         if address is None or not address.places:
             raise UsageError(
                 "this rank has no channel to the others: it begins with the first backward pass, "
                 "unless Tracer(channel=False); rank 0 has to trace too"
             )
-        return address
+        return send_command(address, Command(verb=verb, number=number, rank=rank))
 
     def run_info(self) -> RunInfo:
         """Return who this process is; once torch.distributed is initialised, with its rank."""

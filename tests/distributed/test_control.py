@@ -66,12 +66,12 @@ def test_commands_reach_all_ranks_from_the_same_step_on(rank: int) -> None:
         job = Job(rank, tracer)
         job.train(40)
         assert _wait_for_channel(tracer, folder) == 0o600
-        status = job.under(tracer.job.status)
-        job.under(lambda: tracer.job.detail(5))
+        status = job.under(lambda: tracer.command("status"))
+        job.under(lambda: tracer.command("detail", 5))
         job.train(40)
 
         # Four in a row, once the ranks have met; then a tenth of the steps again.
-        job.under(lambda: tracer.job.probe(4))
+        job.under(lambda: tracer.command("probe", 4))
         job.train(160)
         steps = checked(tracer)
         runs = [steps[k : k + 4] for k in range(len(steps))]
@@ -83,18 +83,18 @@ def test_commands_reach_all_ranks_from_the_same_step_on(rank: int) -> None:
 
         # Steps are counted while it is paused, and probes begin again together.
         before = tracer.steps()[-1].step
-        job.under(tracer.job.pause)
+        job.under(lambda: tracer.command("pause"))
         job.train(30)
         assert tracer.steps()[-1].step == before
-        job.under(tracer.job.resume)
+        job.under(lambda: tracer.command("resume"))
         job.train(90)
         assert tracer.steps()[-1].step == before + 120
         steps = checked(tracer)
         assert len([step for step in steps if step > before + 30]) >= 3
         assert [steps, steps] == of_all_ranks(steps)
 
-        stacks = job.under(lambda: tracer.job.stacks(1))
-        flush = job.under(tracer.job.flush)
+        stacks = job.under(lambda: tracer.command("stacks", rank=1))
+        flush = job.under(lambda: tracer.command("flush"))
         terminal = job.under(lambda: _ctl(folder, "status"))
         assert tracer.losses() == {}
         del job

@@ -195,7 +195,7 @@ def test_without_a_channel_a_command_says_why() -> None:
     """Nothing was traced yet."""
     wanted = pytest.raises(UsageError, match="begins with the first backward pass")
     with Tracer() as tracer, wanted:
-        tracer.job.status()
+        tracer.command("status")
 
 
 def test_pauses_nest() -> None:
