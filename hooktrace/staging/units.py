@@ -55,9 +55,9 @@ SlotKey = tuple[int, int, torch.dtype, int]
 
 @dataclass(eq=False, slots=True)
 class UnitPlace:
-    """Where in a step a unit has collectives of a kind, and the ``slots`` of those.
+    """Where in a step a unit has collectives of a kind; ``repeat``: of the last one in ``step``.
 
-    ``repeat``: of the last one in ``step``.
+    ``slots``: of those that it had there.  ``slot``: the last one's, of which ``key`` is.
     """
 
     unit: UnitInfo
@@ -65,6 +65,8 @@ class UnitPlace:
     phase: Phase
     step: int = -1
     repeat: int = -1
+    key: SlotKey | None = None
+    slot: BucketSlot | None = None
     slots: dict[SlotKey, BucketSlot] = field(default_factory=dict)
 
 
@@ -315,10 +317,10 @@ class ShardedModel:
                     tracer.push(Loss("step_too_long", why))
                 return None
             key = repeat, payload.numel(), payload.dtype, id(group)
-            try:
-                slot = place.slots[key]
-            except KeyError:
-                slot = self._new_slot(place, key, payload, group)
+            slot = place.slot
+            if slot is None or key != place.key:
+                slot = place.slots.get(key) or self._new_slot(place, key, payload, group)
+                place.key, place.slot = key, slot
             # As its ``__init__`` does, which would take a microsecond.
             call = _new(UnitCall)
             call.slot = slot
