@@ -217,19 +217,6 @@ class BucketCall:
         """Whether events say when the call was where, once the device has passed them."""
         return bool(self.events) and self.unknown is None
 
-    @property
-    def returned(self) -> int:
-        """When the hook of an ended call had returned; where it is about to, when it ended."""
-        return self.done if self.launched is None else self.launched
-
-    @property
-    def available(self) -> int:
-        """When DDP could have the result of an ended call: it was there, and the hook had returned.
-
-        The last bucket's call of a hook of several rounds returns when all of them have ended.
-        """
-        return max(self.done, self.returned)
-
     def watch_backward(self) -> None:
         """Have it stamped when DDP begins to wait, at the end of the backward pass as a rule."""
         self.backward_end = NOT_YET

@@ -97,7 +97,7 @@ def bucket_record(
         rebuild=rebuild,
         step=call.step,
         ready_ns=host.ready,
-        launched_ns=call.returned if host.launched is None else host.launched,
+        launched_ns=host.done if host.launched is None else host.launched,
         done_ns=host.released,
         # On a device the host's stamps only say when work was enqueued: they are not stages.
         stages=_stages(call, host) if slot.device_type == "cpu" and not call.bounded else (),

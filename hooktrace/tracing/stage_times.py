@@ -100,12 +100,15 @@ def collectives_of(call: BucketCall) -> list[TimedCollective]:
 
 def host_times(call: BucketCall) -> CallTimes:
     """Return what the host's stamps say."""
-    done = call.available
+    # The hook may return just now, and is stamped between two looks.
+    returned = call.done if call.launched is None else call.launched
+    # DDP has no result before that: with a step's last bucket a hook of several rounds returns
+    # when all of them have ended.
+    done = max(call.done, returned)
     entered = call.ready if call.entered is None else call.entered
     started = entered if call.started is None else call.started
     released = done if call.released is None else call.released
-    # The hook may return just now: it is then stamped between two looks.
-    ready, returned, end = call.ready, min(call.returned, done), call.backward_end
+    ready, end = call.ready, call.backward_end
     hidden_to = None if end in (NOT_YET, NEVER) else _hidden_to(ready, returned, end)
     return CallTimes(
         *(ready, entered, started, returned, collectives_of(call), done, released, hidden_to)

@@ -148,10 +148,22 @@ def instrument(
     raise, and ``TypeError`` for another model, and for a state without a hook.
     """
     found = ddp_of(ddp)
-    if hook is None:
-        return _traced_average(found, state, tracer, model)
-    traced = trace(hook, tracer=tracer, model=model, local=local)
-    return _registered(found, traced, state)
+    if hook is not None:
+        return _registered(found, trace(hook, tracer=tracer, model=model, local=local), state)
+    if state is not None:
+        raise TypeError("a state without a hook has no meaning; pass instrument the hook too")
+    traced = trace(ddp_allreduce, tracer=tracer, model=model)
+    if hookless.can_watch(found, default_tracer() if tracer is None else tracer):
+        try:
+            traced.record_without(found)
+            return traced
+        except RuntimeError as error:  # of the reducer, which is asked for its buckets
+            logger.warning(
+                "a model is traced with a hook, since its reducer does not list its buckets: %s",
+                error,
+            )
+            traced.notices.rest()
+    return _registered(found, traced, DDPAverage(found))
 
 
 def _registered(ddp: DistributedDataParallel, traced: TracedHook, state: object) -> TracedHook:
@@ -166,23 +178,3 @@ def _registered(ddp: DistributedDataParallel, traced: TracedHook, state: object)
     traced.learn(ddp)
     hookless.leave(ddp)  # what has recorded it without a hook
     return traced
-
-
-def _traced_average(
-    ddp: DistributedDataParallel, state: object, tracer: Tracer | None, model: str | None
-) -> TracedHook:
-    """Return what records a model's own average: its hook, or nothing that DDP calls."""
-    if state is not None:
-        raise TypeError("a state without a hook has no meaning; pass instrument the hook too")
-    traced = trace(ddp_allreduce, tracer=tracer, model=model)
-    if hookless.can_watch(ddp, default_tracer() if tracer is None else tracer):
-        try:
-            traced.record_without(ddp)
-            return traced
-        except RuntimeError as error:  # of the reducer, which is asked for its buckets
-            logger.warning(
-                "a model is traced with a hook, since its reducer does not list its buckets: %s",
-                error,
-            )
-            traced.notices.rest()
-    return _registered(ddp, traced, DDPAverage(ddp))
