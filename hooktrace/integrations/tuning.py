@@ -23,11 +23,10 @@ import os
 import random
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -42,6 +41,7 @@ from . import patches, sharded
 from .ending import MEASURED
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
@@ -53,8 +53,10 @@ WHERE = "_HOOKTRACE_TUNE_WHERE"
 """Of the environment: what the paths of the files begin with that this machine's ranks write."""
 OWN = "as it is"
 """The label of what the job has: its script's hook, or torch's own average."""
+CANDIDATES = {one.name: one for one in candidates()}
 SHARDED = {one.label: one for one in SHARDED_HOOKS if one.takes_place_of == "reduce_scatter"}
-"""What can take turns in a sharded model, by label."""
+HOOKS = {"DDP": [*CANDIDATES], "fully_shard": [*SHARDED]}
+"""What can take turns, by what a model is under."""
 TURN, LEFT_OUT = 8, 3
 """Steps of a turn; those at its begin that do not count: caches, warm starts."""
 FEWEST, SURVIVORS = 5, 3
@@ -137,7 +139,7 @@ class Turns:
 
     ``change`` gives gradients to another label's hook.  The file's ``times``: the mean step of each
     turn, ns, by label; ``peaks``: the most bytes of a device's memory in any.  The first turn is
-    ``OWN``'s, and tells nothing: DDP settles its buckets.
+    ``OWN``'s, and not among them.
     """
 
     made: ClassVar[int] = 0
@@ -152,79 +154,63 @@ class Turns:
         import torch.distributed as dist
 
         sizes = [p.numel() * p.element_size() for p in model.parameters() if p.requires_grad]
-        self._change, self._order = change, (sum(sizes), said["number"])
-        self._device = next(model.parameters()).device
-        self._steps, self._began_s, self._is_over = 0, 0.0, False
-        # When a turn is over: of its steps that count, and of the one after it.
-        self._begins: deque[Any] = deque(maxlen=TURN - LEFT_OUT + 1)
-        self._number = next(_numbers)
-        self._turns: list[str] = []
-        self._times: dict[str, list[float]] = {}
-        self._peaks: dict[str, int] = {}
-        self._seen = {
+        self._seen: dict[str, Any] = {
             "rank": dist.get_rank(), "ranks": dist.get_world_size(), "sizes": sizes, "cap": None,
             "hook": None, "refused": {}, "last": asked.is_last,
-            "turns": self._turns, "times": self._times, "peaks": self._peaks,
-            **said,
+            "turns": [], "times": {}, "peaks": {}, **said,
         }  # fmt: skip
-        self._next = rounds([*labels], asked, lambda: time.monotonic() - self._began_s, self._times)
+        self._order = sum(sizes), said["number"]
+        self._device = next(model.parameters()).device
+        self._steps = self._turn([*labels], asked, change)
 
     def step(self) -> None:
-        """Take note of a step that begins; end a turn, or the job."""
-        from ..staging.devices import current_stream, has_events, new_event
-
-        step, label = self._steps, OWN
-        self._steps += 1
-        begin: Any = time.perf_counter_ns()
-        if has_events(self._device):
-            begin = new_event(self._device)
-            begin.record(current_stream(self._device))
-        self._begins.append(begin)
+        """Take note of a step that begins; a script that goes on after the last one is ended."""
         if Turns.main is None or Turns.main._order <= self._order:
             Turns.main = self
-        if step % TURN or Turns.main is not self:
-            return
-        if self._is_over:
-            self._leave()
-        if len(self._turns) > 1:
-            spent = _ns_between(self._begins[0], self._begins[-1])
-            self._times.setdefault(self._turns[-1], []).append(spent / (TURN - LEFT_OUT))
-        self._read_peak()
-        if self._turns:
-            label = _of_rank_0(f"{self._number}/{step}", lambda: next(self._next, ""))
-        else:
-            self._began_s = time.monotonic()
-        if label:
-            self._turns.append(label)
-            self._change(label)
-        _write(f"rank{self._seen['rank']:05d}", self._seen)  # a job may end in any way
-        if not label:
-            self._leave()
+        if Turns.main is self and not next(self._steps, False):
+            os._exit(0)
 
-    def _read_peak(self) -> None:
-        """Keep the peak of the last turn's memory, where it is a device's; begin another."""
+    def _turn(
+        self, labels: Sequence[str], asked: Plan, change: Callable[[str], object]
+    ) -> Iterator[bool]:
+        """Go on by a step each time, then end the job as a script ends, closing what it has to."""
         import torch
-
-        if self._device.type == "cpu":
-            return
-        if len(self._turns) > 1:
-            peak = torch.accelerator.max_memory_allocated(self._device)
-            self._peaks[self._turns[-1]] = max(peak, self._peaks.get(self._turns[-1], 0))
-        torch.accelerator.reset_peak_memory_stats(self._device)
-
-    def _leave(self) -> NoReturn:
-        """End the job as a script ends itself: what it has to close, it closes.
-
-        A script that goes on all the same is ended when the next turn would begin.
-        """
         import torch.distributed as dist
 
+        number, began_s, device = next(_numbers), time.monotonic(), self._device
+        turns, times, peaks = (self._seen[key] for key in ("turns", "times", "peaks"))
+        in_rounds = rounds(labels, asked, lambda: time.monotonic() - began_s, times)
+        order, has_peak = chain([OWN], in_rounds), device.type != "cpu"
+
+        def next_label() -> str:
+            return _of_rank_0(f"{number}/{len(turns)}", lambda: next(order, ""))
+
+        for label in iter(next_label, ""):
+            turns.append(label)
+            change(label)
+            _write(f"rank{self._seen['rank']:05d}", self._seen)  # a job may end in any way
+            if has_peak:
+                torch.accelerator.reset_peak_memory_stats(device)
+            for step in range(TURN):
+                if step == LEFT_OUT:
+                    begin = _stamp(device)
+                yield True
+            if len(turns) > 1:  # DDP settles its buckets in the first one
+                spent = _ns_between(begin, _stamp(device))
+                times.setdefault(label, []).append(spent / (TURN - LEFT_OUT))
+                if has_peak:
+                    peak = torch.accelerator.max_memory_allocated(device)
+                    peaks[label] = max(peak, peaks.get(label, 0))
+        _write(f"rank{self._seen['rank']:05d}", self._seen)
         with suppress(RuntimeError):
             dist.barrier()  # or rank 0 takes the store away from those who still ask it
-        if self._is_over:
-            os._exit(0)
-        self._is_over = True
         raise SystemExit(0)
+
+
+def _stamp(device: torch.device) -> Any:
+    from ..staging.devices import EventPool, has_events
+
+    return EventPool().record(device) if has_events(device) else time.perf_counter_ns()
 
 
 def _ns_between(first: Any, last: Any) -> float:
@@ -265,16 +251,9 @@ def _patch_ddp(module: ModuleType) -> None:
 
 def _made(ddp: DistributedDataParallel) -> None:
     """Take note of a model that was just made; without hooks that take turns it stays as it is."""
-    from ..tracing.hookless import has_buckets
-
     asked = _asked(ddp.process_group.size())
     if asked is None:
         return
-    if not has_buckets(ddp):
-        refuse(
-            "the compiled python reducer has no buckets, so no hook can be tuned; set "
-            "torch._dynamo.config.optimize_ddp = True"
-        )
     name = type(ddp.module).__name__
     is_listed = getattr(ddp, "bucket_bytes_cap_list", None)  # torch 2.15
     cap = None if is_listed else round(ddp.bucket_bytes_cap / 2**20, 3)
@@ -335,16 +314,15 @@ def take(
             "stand in for it; tune the job without it"
         )
     ready, refused = {OWN: (hook, state)}, dict[str, str]()
-    for one in candidates():
-        if one.name in asked.hooks:
-            try:
-                one.hook.check_model(ddp.module)
-                # PowerSGD at work from its second step on.
-                made = one.make_state(ddp.process_group, **one.check_options)
-                one.hook.check_state(made)
-                ready[one.name] = one.hook, made
-            except (TypeError, ValueError) as error:
-                refused[one.name] = str(error)
+    for label in asked.hooks:
+        one = CANDIDATES[label]
+        try:
+            one.hook.check_model(ddp.module)
+            made = one.make_state(ddp.process_group, **one.check_options)
+            one.hook.check_state(made)
+            ready[label] = one.hook, made
+        except (TypeError, ValueError) as error:
+            refused[label] = str(error)
     while _tracers:  # the script has replaced its hook
         _tracers.pop().close()
     for label, (plain, its_state) in ready.items():
@@ -379,8 +357,7 @@ def _called(root: nn.Module) -> None:
     asked = _asked(min((one.ranks for one in groups), default=0))
     if asked is None:
         return
-    name = sharded.name_of(model)
-    said = {"number": Turns.made, "kind": "fully_shard", "model": name}
+    said = {"number": Turns.made, "kind": "fully_shard", "model": sharded.name_of(model)}
     turns = (Turns if asked.model is None else _take_sharded)(model, asked, said)
 
     def step(*_: Any) -> None:
@@ -416,12 +393,12 @@ def _take_sharded(model: nn.Module, asked: Plan, said: Mapping[str, Any]) -> Tur
 
 def _refuse_others(optimizers: ModuleType) -> None:
     """End a job that trains without a model that can be tuned; ``optimizers``: torch's module."""
-    left = iter(range(_STEPS))
+    steps = count(1)
 
     def stepped(*_: Any) -> None:
         if Turns.made:
             handle.remove()
-        elif next(left, None) is None:
+        elif next(steps) > _STEPS:
             refuse(
                 "the job trains, and no model of it is under DDP, or under fully_shard, on all of "
                 "its ranks, so there is no hook to tune; pass a command that trains one"

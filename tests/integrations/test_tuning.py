@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from itertools import accumulate, count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,8 +76,13 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
     had = list[str]()
     # Steps take 1 ns more in each turn, those that do not count 1000.
     took = [turn + 1000 * (step < LEFT_OUT) for turn in range(8) for step in range(TURN)]
-    clock = accumulate(took, initial=0)
-    monkeypatch.setattr(tuning.time, "perf_counter_ns", lambda: next(clock))
+    begins = accumulate(took, initial=0)
+
+    def step() -> None:
+        now = next(begins)
+        monkeypatch.setattr(tuning.time, "perf_counter_ns", lambda: now)
+        turns.step()
+
     memory, told = torch.accelerator, count()  # each is read when the next turn begins
     monkeypatch.setattr(memory, "max_memory_allocated", lambda _: next(told))
     monkeypatch.setattr(memory, "reset_peak_memory_stats", lambda _: None)
@@ -87,15 +91,14 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
         model = torch.nn.Linear(4, 4, device="meta")
         turns = Turns(model, wanted, {"number": 1}, [OWN, "a"], had.append)
         for _ in range(5 * TURN):
-            turns.step()
+            step()
         exits = list[int]()
         monkeypatch.setattr(tuning.os, "_exit", exits.append)
-        for left in ([], [0]):  # the script goes on all the same
-            with pytest.raises(SystemExit):
-                turns.step()
-            assert exits == left
-            for _ in range(TURN - 1):
-                turns.step()
+        with pytest.raises(SystemExit):
+            step()
+        assert exits == []
+        step()  # the script goes on all the same
+        assert exits == [0]
     finally:
         dist.destroy_process_group()
     assert Counter(had) == {OWN: 3, "a": 2}
@@ -109,12 +112,12 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 class FakeEvent:
-    """The device comes by 1.5 ms after the one before."""
+    """The device comes by each step 1.5 ms after the one before."""
 
-    made = count()
+    steps = 0
 
     def __init__(self, device: torch.device) -> None:
-        self.at_ms = 1.5 * next(self.made)
+        self.at_ms = 1.5 * self.steps
 
     def record(self, stream: object) -> None:
         """Be recorded on a stream."""
@@ -132,12 +135,13 @@ def test_a_device_tells_when_steps_begin(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv(WHERE, str(tmp_path / "start"))
     monkeypatch.setattr(Turns, "main", None)
     monkeypatch.setattr(devices, "has_events", lambda _: True)
-    monkeypatch.setattr(devices, "current_stream", lambda _: None)
+    monkeypatch.setattr(devices, "stream_of", lambda _: None)
     monkeypatch.setattr(devices, "new_event", FakeEvent)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         turns = Turns(torch.nn.Linear(4, 4), Plan(5, 0.0, 60.0), {"number": 1})
-        for _ in range(3 * TURN + 1):
+        for step in range(3 * TURN + 1):
+            monkeypatch.setattr(FakeEvent, "steps", step)
             turns.step()
     finally:
         dist.destroy_process_group()
@@ -158,9 +162,7 @@ def test_new_turns_of_a_model_are_asked_anew(
         for rank in (0, 1):
             turns = Turns(torch.nn.Linear(4, 4), Plan(2, 0.0, 60.0), {"number": 1})
             monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
-            for _ in range(TURN):
-                turns.step()
-            if rank == 0:
+            for _ in range((TURN + 1) * (rank == 0)):
                 turns.step()
         with pytest.raises(RuntimeError, match="imeout"):
             turns.step()
@@ -189,19 +191,6 @@ def test_a_hook_that_does_more_than_average_is_refused(
 def refusal(tmp_path: Path) -> str:
     """Return why the job was refused."""
     return str(json.loads((tmp_path / "start-refused.json").read_text())["why_not"])
-
-
-def test_a_model_without_buckets_is_refused_in_the_start_that_looks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No hook would ever be called in it."""
-    monkeypatch.setenv(WHERE, str(tmp_path / "start"))
-    monkeypatch.setattr(tuning, "_asked", lambda _: Plan(1, 0.0, 1.0))
-    group = SimpleNamespace(size=lambda: 2)
-    ddp: Any = SimpleNamespace(process_group=group, _use_python_reducer=True)
-    with pytest.raises(SystemExit):
-        tuning._made(ddp)
-    assert "optimize_ddp = True" in refusal(tmp_path)
 
 
 def test_a_model_that_no_hook_gets_is_refused(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,11 +17,13 @@ import numpy as np
 
 from ...analysis.run import bootstrap, load
 from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, block_length, ratio_interval
-from ...analysis.run.columns import Floats
 from ...analysis.run.dense import known_middle, settled_steps
 from ...analysis.run.source import of_step
 from ...integrations.tuning import OWN, folder_of
 from ...records.files import find_records
+
+Times = Sequence[float]
+"""Of the turns of one label in a start: the mean step of each, ns."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -46,49 +48,36 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Start(NamedTuple):
-    """A start of the job, in a folder; ``said``: by its first rank here, turns are the same on all.
-
-    ``trouble``: a sentence on how it ended, where that was not as it was asked.
-    """
+    """A start of the job; ``said``: by its first rank here, turns are the same on all."""
 
     folder: Path
     said: Mapping[str, Any]
-    trouble: str = ""
 
     @property
-    def turns(self) -> dict[str, Floats]:
-        """The mean step of each hook's turns, ns, by label, (rounds,).
-
-        A hook that has left has fewer; where a round was not ended, none has more than ``OWN``.
-        """
-        found = self.said["times"]
-        own = len(found.get(OWN, ()))
-        return {label: np.array(times[:own]) for label, times in found.items()}
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds each hook had at least."""
-        return min(map(len, self.turns.values()), default=0)
+    def times(self) -> Mapping[str, Times]:
+        """By label; a hook that has left had fewer turns."""
+        found: Mapping[str, Times] = self.said["times"]
+        return found
 
     @property
     def step_s(self) -> float:
         """A step of the job's own hook: the median turn's mean."""
-        return float(np.median(self.turns[OWN])) / 1e9
+        return median(self.times[OWN]) / 1e9
 
 
-def settings(turned: Iterable[Start], plain: Sequence[Floats]) -> list[Setting]:
-    """Return each hook and limit once, the fastest first; ``plain``: as in ``against``.
+def settings(turned: Iterable[Start], plain: Iterable[Start]) -> list[Setting]:
+    """Return each hook and limit once, the fastest first; ``plain``: starts without hooks of ours.
 
     Of more starts: their mean, and an interval that holds those of all, since starts differ by more
     than the turns of one show.
     """
     starts = dict[tuple[str, float | None], list[Start]]()
     for start in turned:
-        for label in start.turns:
+        for label in start.times:
             starts.setdefault((label, start.said["cap"]), []).append(start)
-    found = []
+    found, alone = [], [one.times[OWN] for one in plain]
     for (hook, cap), of_it in starts.items():
-        told = [against(one.turns[hook], one.turns[OWN], plain) for one in of_it]
+        told = [against(one.times[hook], one.times[OWN], alone) for one in of_it]
         ratios, lows, highs = zip(*told, strict=True)
         records = recorded(folder_of(one.folder, hook) for one in of_it)
         peak = max((one.said["peaks"].get(hook, 0) for one in of_it), default=0) or None
@@ -97,22 +86,25 @@ def settings(turned: Iterable[Start], plain: Sequence[Floats]) -> list[Setting]:
     return sorted(found, key=lambda one: one.ratio)
 
 
-def against(hook: Floats, own: Floats, plain: Sequence[Floats]) -> tuple[float, float, float]:
+def against(hook: Times, own: Times, plain: Iterable[Times]) -> tuple[float, float, float]:
     """Return a hook's step over the job's as it is, and the ends of its 95 % interval.
 
     ``hook``, ``own``: its turns and those of the job's hook, which are compared round by round, so
     that what drifts cancels.  ``plain``: of the starts, one or two, without hooks of ours.
     """
     # Turns of a hook are a round apart, and do not depend on each other as steps do.
-    paired, alone = _resampled(hook / own[: len(hook)], 1, 0), _resampled(own, 1, 1)
+    ratios = [a / b for a, b in zip(hook, own, strict=False)]  # a round may not be ended
+    paired, alone = _resampled(ratios, 0, length=1), _resampled(own, 1, length=1)
     found = Estimates(paired.found * alone.found, paired.drawn * alone.drawn, paired.blocks)
-    bases = [_resampled(one, block_length(one), 2 + seed) for seed, one in enumerate(plain)]
+    bases = [_resampled(one, seed) for seed, one in enumerate(plain, 2)]
     base = Estimates(*(np.mean(parts, axis=0) for parts in zip(*bases, strict=True)))
     ratio, low, high = (1 + float(one[0]) for one in ratio_interval(base, found))
     return ratio, low, high
 
 
-def _resampled(values: Floats, length: int, seed: int) -> Estimates:
+def _resampled(times: Times, seed: int, length: int | None = None) -> Estimates:
+    values = np.array(times)
+    length = length or block_length(values)
     return bootstrap.resampled(values[:, None], values, MIDDLE_HALF, length=length, seed=seed)
 
 

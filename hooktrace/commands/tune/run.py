@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import typer
 from rich.console import Console
 
 from ...analysis.document.output import json_text
 from ...analysis.document.terminal import show
-from ...hooks.catalogue import candidates
 from ...integrations.ending import MEASURED
 from ...integrations.start import FOLDER
-from ...integrations.tuning import FEWEST, LEFT_OUT, OWN, SHARDED, SURVIVORS, TURN, WHERE, Plan
+from ...integrations.tuning import FEWEST, HOOKS, LEFT_OUT, OWN, SURVIVORS, TURN, WHERE, Plan
 from ...records.errors import UsageError
 from ...tracing.options import TUNING
 from .job import run_job, why_of
@@ -38,8 +36,6 @@ BEFORE = """\
 hooktrace tune starts the command up to {starts} times, and once more for each hook that
 fails, for --minutes {minutes:g} in all, and ends it each time. It trains for real: what the script
 writes, it writes, checkpoints too. A script can ask for it: HOOKTRACE_TUNING is 1 then."""
-HOOKS = {"DDP": [one.name for one in candidates()], "fully_shard": [*SHARDED]}
-"""What can be tried, by what a model is under."""
 CAPS, MOST_BUCKETS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0), 100
 """MB that are tried where they make another number of buckets, and no more than that."""
 AGAIN = 2
@@ -54,27 +50,21 @@ def tune(
     command: Sequence[str], *, minutes: float, steps: int, hooks: Sequence[str],
     caps: Sequence[float], out: Path | None, json_path: Path | None,
 ) -> int:  # fmt: skip
-    """Tune a job; returns 0, or 1 where it was interrupted or a later start failed.
+    """Tune a job; returns 0, or 1 where it was interrupted.
 
-    Raises ``UsageError`` where nothing can be tuned, and why.
+    Raises ``UsageError`` where nothing can be tuned, and why; ``Exit`` where rank 0 is elsewhere.
     """
-    _check(hooks, HOOKS["DDP"] + HOOKS["fully_shard"])
+    _check(hooks, [*HOOKS["DDP"], *HOOKS["fully_shard"]])
     typer.echo(BEFORE.format(starts=3 + AGAIN + len(caps or CAPS), minutes=minutes), err=True)
     rounds = max(FEWEST, -(-steps // (TURN - LEFT_OUT)))
     out = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
     tuning = Tuning(command, time.monotonic() + 60 * minutes, rounds, hooks, caps, out)
-    code = 1
+    code = 0
     try:
-        if not tuning.run():
-            typer.echo("the machine of rank 0 says what was found")
-            return 0
-        code = 0
+        tuning.run()
     except KeyboardInterrupt:
         tuning.notes.append("interrupted: this is what was known by then")
-    except UsageError as error:
-        if not tuning.turned:
-            raise
-        tuning.notes.append(f"Not all was tried: {error}")
+        code = 1
     tuned = tuning.tuned()
     show(Console(width=WIDTH, highlight=False, markup=False), document(tuned))
     if json_path is not None:
@@ -83,7 +73,7 @@ def tune(
     return code
 
 
-def _check(hooks: Sequence[str], known: Sequence[str], where: str = "") -> None:
+def _check(hooks: Iterable[str], known: Collection[str], where: str = "") -> None:
     for one in hooks:
         if one not in known:
             raise UsageError(f"{one} is no hook{where}; choose from {', '.join(known)}")
@@ -105,13 +95,10 @@ def caps_of(sizes: Sequence[int], own: float | None) -> list[float]:
     Each cuts the gradients in another way, and none in very many buckets.  ``own``: the job's
     limit, ``None`` where it gave a list of them.
     """
-    tried, found = [[] if own is None else buckets_of(sizes, own)], list[float]()
-    for cap in CAPS:
-        buckets = buckets_of(sizes, cap)
-        if buckets not in tried and len(buckets) <= MOST_BUCKETS:
-            tried.append(buckets)
-            found.insert(0, cap)
-    return found
+    found = {tuple(buckets_of(sizes, cap)): cap for cap in reversed(CAPS)}
+    if own is not None:
+        found.pop(tuple(buckets_of(sizes, own)), None)
+    return [cap for buckets, cap in found.items() if len(buckets) <= MOST_BUCKETS]
 
 
 @dataclass
@@ -134,14 +121,10 @@ class Tuning:
     notes: list[str] = field(default_factory=list)
     _starts: int = 0
 
-    def run(self) -> bool:
-        """Make the starts, as far as the time goes; returns whether rank 0 was here."""
-        start = self.start("the job as it is", self._left() / 8)
-        while start.said["rank"] != 0:
-            if start.said["last"]:
-                return False
-            start = self.start("as rank 0's machine asks")
-        self.plain.append(self._enough(start))
+    def run(self) -> None:
+        """Make the starts, as far as the time goes.  Raises as ``measure`` does."""
+        self.measure(self.plain, (), self._left() / 8)
+        start = self.plain[0]
         kind, own = start.said["kind"], start.said["cap"]
         _check(self.hooks, HOOKS[kind], f" for a model under {kind}")
         hooks = self.hooks or HOOKS[kind]
@@ -152,82 +135,86 @@ class Tuning:
                 f"{needed_s:.0f} s, more than half of what is left of --minutes; ask for more "
                 "minutes, or for fewer --hooks"
             )
-        self._turns("in turns", hooks, None, self._left() / 2)
-        turns = self.turned[0].turns
-        slowness = {x: np.median(turns[x] / turns[OWN][: len(turns[x])]) for x in turns}
-        best = sorted(turns.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
-        others = list[float]()
+        self.measure(self.turned, hooks, self._left() / 2)
+        best = [one.hook for one in self.tuned().settings if one.hook != OWN][:SURVIVORS]
+        caps = list[float]()
         if kind == "DDP":
             asked = sorted({*self.caps} - {own}, reverse=True)
-            others = asked if self.caps else caps_of(start.said["sizes"], own)
+            caps = asked if self.caps else caps_of(start.said["sizes"], own)
         elif self.caps:
             self.notes.append("--caps had no effect: a sharded model has no bucket_cap_mb.")
-        for done, cap in enumerate(others):
+        for done, cap in enumerate(caps):
             # As long as what comes after it: the fastest once more, and the job as it is.
-            seconds = self._left() / (len(others) - done + 2)
-            self._turns(f"in turns at bucket_cap_mb={cap:g}", best, cap, seconds)
+            self.measure(self.turned, best, self._left() / (len(caps) - done + 2), cap=cap)
         for _ in range(AGAIN):
             fastest = next(iter(self.tuned().faster), None)
             if fastest is None or fastest.starts > 1 or self._left() < SECONDS:
                 break
             again = None if fastest.cap == own else fastest.cap
-            hooks = [*({*best, fastest.hook} - {OWN})]
-            self._turns("of the fastest, once more", hooks, again, self._left() / 2)
+            self.measure(self.turned, {*best, fastest.hook}, self._left() / 2, cap=again)
         least = max(SECONDS, start.step_s * TURN * (FEWEST + 2))
-        last = self.start("the job as it is, once more", max(self._left(), least), is_last=True)
-        self.plain.append(self._enough(last))
-        return True
+        self.measure(self.plain, (), max(self._left(), least), is_last=True)
 
     def _left(self) -> float:
         return self.end_s - time.monotonic()
 
-    def _turns(self, what: str, hooks: Sequence[str], cap: float | None, seconds: float) -> None:
-        """Have hooks take turns at a limit of bucket sizes; ``what``: its purpose, in words.
+    def measure(self, of: list[Start], hooks: Iterable[str], seconds: float, **more: Any) -> None:
+        """Add a start to ``plain``, or one to ``turned`` in which hooks take turns.
 
-        A hook in whose turn the job fails leaves the list, and the others are started again.
-        Raises ``UsageError`` where none can, and nothing was measured before.
+        ``more``: of the plan.  Raises ``UsageError`` where it fails, and no start with turns was
+        measured before.
         """
-        end, model = time.monotonic() + seconds, self.plain[0].said["number"]
+        if of is self.turned:
+            more["model"] = self.plain[0].said["number"]
         try:
-            while True:
-                hooks = [one for one in hooks if one not in self.refused]
-                said, left = f"{what}: {', '.join(hooks)}", end - time.monotonic()
-                start = self.start(said, left, model=model, hooks=hooks, cap=cap)
-                self.refused |= start.said["refused"]
-                label = start.said["turns"][-1]
-                if label == OWN or not start.trouble or start.rounds >= FEWEST:
-                    self.turned.append(self._enough(start))
-                    return
-                self.refused[label] = f"the job failed in its turn. {start.trouble}"
+            of.append(self._start(time.monotonic() + seconds, hooks, **more))
         except UsageError as error:
             if not self.turned:
                 raise
-            self.notes.append(f"A start {what} was not measured: {error}")
+            self.notes.append(f"Start {self._starts - 1} was not measured: {error}")
 
-    def _enough(self, start: Start) -> Start:
-        if start.rounds < FEWEST:
+    def _start(self, end_s: float, hooks: Iterable[str], **more: Any) -> Start:
+        """Start the job, and again without a hook in whose turn it failed, until it was measured.
+
+        Raises ``UsageError`` where it is not, and ``Exit`` where rank 0 is elsewhere, at the end.
+        """
+        hooks = [one for one in hooks if one not in {OWN, *self.refused}]
+        limit_s, least_s = end_s - time.monotonic(), min(SECONDS, max(0.0, self._left() / 40))
+        start, trouble = self._run(Plan(self.rounds, least_s, limit_s, hooks=hooks, **more))
+        if start.said["rank"] != 0:
+            if start.said["last"]:
+                typer.echo("the machine of rank 0 says what was found")
+                raise typer.Exit
+            return self._start(end_s, ())
+        self.refused |= start.said["refused"]
+        if min(map(len, start.times.values()), default=0) < FEWEST:
+            label = start.said["turns"][-1]
+            if trouble and label != OWN:
+                self.refused[label] = f"the job failed in its turn. {trouble}"
+                return self._start(end_s, hooks, **more)
             raise UsageError(
-                f"{start.trouble or 'The job ended.'} It made fewer than {FEWEST} turns of {TURN} "
+                f"{trouble or 'The job ended.'} It made fewer than {FEWEST} turns of {TURN} "
                 "steps for each hook; pass a command that trains for longer, more --minutes, or "
                 "other --hooks"
             )
-        self.notes += filter(None, [start.trouble])
+        self.notes += filter(None, [trouble])
         return start
 
-    def start(self, what: str, limit_s: float = 0.0, **more: Any) -> Start:
-        """Start the job once; ``more``: of the plan.
+    def _run(self, plan: Plan) -> tuple[Start, str]:
+        """Start the job once; returns it, and a sentence on how it failed, if it did.
 
         Raises ``UsageError`` where the job cannot be tuned, or no rank wrote anything.
         """
-        typer.echo(f"{time.strftime('%H:%M:%S')} {what}", err=True)
         number, token = self._starts, os.urandom(4).hex()
         self._starts += 1
+        at = "" if plan.cap is None else f", bucket_cap_mb={plan.cap:g}"
+        hooks = ", ".join(plan.hooks) or "no other hooks"
+        typer.echo(f"{time.strftime('%H:%M:%S')} start {number}: {hooks}{at}", err=True)
         folder = (self.out / f"start{number}").resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        plan = Plan(self.rounds, min(SECONDS, max(0.0, self._left() / 40)), limit_s, **more)
         output = folder / f"output-{token}.txt"
         # The job ends by itself, at its limit too; this is for one that hangs.
-        deadline = STARTING_S + max(self._left(), limit_s)
+        deadline = STARTING_S + max(self._left(), plan.limit_s)
         code = run_job(self.command, _environment(plan, str(folder / token)), output, deadline)
         how = "did not end in time" if code is None else f"ended with exit code {code}"
         why = why_of(output)
@@ -241,7 +228,7 @@ class Tuning:
                 f"the job {how}, and reported no model under DDP, or fully_shard, on all ranks: "
                 f"{why} (all that it printed is in {output}); pass a command that trains one"
             )
-        return Start(folder, found[0], "" if code == 0 else f"Start {number} {how}: {why}.")
+        return Start(folder, found[0]), "" if code == 0 else f"Start {number} {how}: {why}."
 
     def tuned(self) -> Tuned:
         """Return what the starts say.  Raises ``UsageError`` where it is nothing."""
@@ -252,7 +239,7 @@ class Tuning:
             model=said["model"], own_hook=said["hook"], own_cap=said["cap"], ranks=said["ranks"],
             step_ns=1e9 * sum(steps) / len(steps),
             drift=steps[1] / steps[0] if len(steps) > 1 else None,
-            settings=settings(self.turned, [one.turns[OWN] for one in self.plain]),
+            settings=settings(self.turned, self.plain),
             refused=self.refused, notes=self.notes, folder=str(self.out),
         )  # fmt: skip
 

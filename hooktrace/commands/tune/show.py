@@ -8,13 +8,11 @@ from statistics import NormalDist
 import msgspec
 
 from ...analysis.document.tree import Code, Column, Heading, Items, Node, Table, Text
-from ...hooks.catalogue import candidates
-from ...integrations.tuning import OWN, SHARDED
+from ...integrations.tuning import CANDIDATES, OWN, SHARDED
 from ...records.units import megabytes, milliseconds
 from ...tracing.options import BUCKET_CAP_MB, HOOK
 from .measure import Setting
 
-_CANDIDATES = {one.name: one for one in candidates()}
 _COLUMNS = [
     Column("hook", of="words"), Column("cap"), Column("step"),
     Column("against as it is", "against as it is: with its 95 % interval"), Column("exposed"),
@@ -75,7 +73,7 @@ class Tuned(msgspec.Struct, frozen=True):
         """Return whether a setting loses nothing of the gradients."""
         if one.hook == OWN:
             return self.own_hook is None
-        return one.hook in _CANDIDATES and _CANDIDATES[one.hook].kind == "lossless"
+        return one.hook in CANDIDATES and CANDIDATES[one.hook].kind == "lossless"
 
     def name(self, one: Setting) -> str:
         """Return how a setting is called in sentences."""
@@ -167,9 +165,9 @@ def _lines(won: Setting, tuned: Tuned) -> Iterator[str]:
         variables.append(f"{HOOK.variable}={won.hook}")
         if tuned.own_hook:
             yield f"# in the place of {tuned.own_hook}, which the script registers:"
-        if _CANDIDATES[won.hook].kind == "low-rank":
+        if CANDIDATES[won.hook].kind == "low-rank":
             yield "# averages plainly before start_powerSGD_iter, 1,000 steps by default:"
-        yield f"hooktrace.instrument(ddp, {_CANDIDATES[won.hook].call})"
+        yield f"hooktrace.instrument(ddp, {CANDIDATES[won.hook].call})"
     if won.hook == OWN or not tuned.own_hook:
         yield (
             "or, without a line, under Accelerate, Lightning and Trainer too: "
