@@ -273,17 +273,15 @@ def _begin_step(ddp: DistributedDataParallel, *_: Any) -> None:
 
     from .models import average
 
-    if not (torch.is_grad_enabled() and ddp.require_backward_grad_sync):
+    is_step = torch.is_grad_enabled() and ddp.require_backward_grad_sync
+    if not is_step or ddp not in _turns:  # a copy of the model has this hook too
         return
     if ddp._join_config.enable:
         refuse(
-            "the job trains within DDP.join(), where ranks need not make the same steps, and "
-            "hooks can take turns only at the same step of all ranks; give all ranks as many "
-            "batches, and tune it without join(), or with join(enable=False)"
+            "the job trains within DDP.join(), where ranks need not make the same steps; give all "
+            "as many batches, and tune it without join(), or with join(enable=False)"
         )
     average(ddp)  # before the first step, so that it is the first of a turn
-    if ddp not in _turns:  # a copy of the model has this hook too
-        return
     turns = _turns[ddp]
     if turns is None:  # or the job would train until the time of this start is over
         refuse(
@@ -370,6 +368,7 @@ def _called(root: nn.Module) -> None:
 
 def _take_sharded(model: nn.Module, asked: Plan, said: Mapping[str, Any]) -> Turns:
     """Have the plan's reduce-scatters take turns, while the model is called for the first time."""
+    from ..fsdp.hooks import ScatterHook
     from ..fsdp.trace import trace
     from ..tracing.tracer import Tracer
 
@@ -384,9 +383,10 @@ def _take_sharded(model: nn.Module, asked: Plan, said: Mapping[str, Any]) -> Tur
         traced.reduce_by(hooks[label])
 
     tracer = Tracer([Part(label, label_of) for label in hooks], error_every=TURN)
-    # Traced with a hook, so that it is checked, though its own collective begins.
-    *_, hook = hooks.values()
-    traced = trace(model, tracer=tracer, name=said["model"], reduce_scatter=hook)
+    # It never runs: with a hook units are checked, and records name one for all steps.
+    several = ScatterHook()
+    several.name = "hooks in turns"
+    traced = trace(model, tracer=tracer, name=said["model"], reduce_scatter=several)
     traced.in_forward(model)
     return Turns(model, asked, said, hooks, change)
 

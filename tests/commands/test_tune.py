@@ -24,7 +24,7 @@ from rich.console import Console
 from hooktrace.analysis.document.terminal import show
 from hooktrace.commands.tune import job, run
 from hooktrace.commands.tune.job import run_job, why_of
-from hooktrace.commands.tune.measure import Setting, Start, Times, against, recorded, settings
+from hooktrace.commands.tune.measure import Setting, Start, against, recorded, settings
 from hooktrace.commands.tune.run import WIDTH, Tuning, caps_of
 from hooktrace.commands.tune.show import Tuned, document, sentence
 from hooktrace.integrations.ending import MEASURED
@@ -113,10 +113,6 @@ def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: i
     return {"times": times, "turns": [OWN, *turns], "peaks": {"a": 9}}
 
 
-def turns(told: Any) -> Mapping[str, Times]:
-    return Start(Path(), told).times
-
-
 def shown(found: Tuned, capsys: pytest.CaptureFixture[str]) -> str:
     """Return what is printed, in one line."""
     show(Console(width=WIDTH), document(found))
@@ -124,8 +120,8 @@ def shown(found: Tuned, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def plain(step: float, rounds: int, *, noise: float = 0.0) -> Start:
-    """Return a start of a job as it is."""
-    return Start(Path(), seen({OWN: step}, rounds, noise=noise, seed=9))
+    """Return what is seen of a job as it is."""
+    return seen({OWN: step}, rounds, noise=noise, seed=9)
 
 
 def test_turns_over_the_job_as_it_is() -> None:
@@ -134,7 +130,7 @@ def test_turns_over_the_job_as_it_is() -> None:
     one = seen(steps, 9)
     for label in ("fp16", "bf16"):  # of a round that was not ended
         one["times"][label].append(7 * MS)
-    found, base = turns(one), plain(10.0, 12).times[OWN]
+    found, base = one["times"], plain(10.0, 12)["times"][OWN]
     assert base == pytest.approx([10 * MS] * 12)
     for label, ratio in (("fp16", 0.9), ("bf16", 1.5)):
         told = against(found[label], found[OWN], [base])
@@ -145,8 +141,8 @@ def test_intervals_hold_what_is_true_as_often_as_they_say() -> None:
     """Of 100 jobs with noise; drift that all hooks of a round share does not widen them."""
     inside = widths = 0.0
     for seed in range(100):
-        one = turns(seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.1, seed=seed))
-        base = np.array(plain(10.0, 26, noise=0.1).times[OWN])
+        one = seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.1, seed=seed)["times"]
+        base = np.array(plain(10.0, 26, noise=0.1)["times"][OWN])
         base *= 10 * MS / base.mean()
         _, low, high = against(one["fp16"], one[OWN], [base.tolist()])
         inside += low <= 0.9 <= high
@@ -170,8 +166,8 @@ def test_settings_are_told_by_turns_and_record_files(
         part.close()
         ((_, paths),) = find_records(folder_of(tmp_path, label)).items()
         assert len(read_parts(paths).steps) == count
-    told = seen({"a": 9.0, OWN: 10.0}, 12) | {"cap": 5.0}
-    a, own = settings([Start(tmp_path, told)], [plain(10.0, 12)])
+    told = seen({"a": 9.0, OWN: 10.0}, 12) | {"cap": 5.0, "folder": tmp_path}
+    a, own = settings([told], [plain(10.0, 12)])
     exposed = sample.make_step(1)[0].exposed_ns
     assert (a.hook, a.cap, a.exposed_ns, a.wire_bytes, a.error) == ("a", 5.0, exposed, 4000, None)
     assert (a.ratio, a.peak_bytes, own.peak_bytes) == (pytest.approx(0.9), 9, None)

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from hooktrace.analysis.run import load
+from hooktrace.analysis.run.dense import settled_steps
 from hooktrace.integrations.tuning import LEFT_OUT
 from hooktrace.records.files import find_records
 from tests.distributed.harness import environment
@@ -193,6 +194,10 @@ def test_a_sharded_model_has_its_reduce_scatters_tuned(tmp_path: Path) -> None:
     assert all(count % 2 == 0 for count in steps.values())
     assert places_of_probes(tmp_path / "out" / "start1") <= set(range(LEFT_OUT))
     assert_whole_turns(tmp_path / "out" / "start1" / hooks.partition(",")[0])
+    own_part = load(find_records(tmp_path / "out" / "start1" / "as-it-is"))
+    steps = settled_steps(own_part, "Sequential")
+    assert steps is not None
+    assert steps.hook == "hooks in turns"  # and not the name of one that did not run
 
 
 REFUSED = {

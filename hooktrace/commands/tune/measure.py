@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -47,40 +47,31 @@ class Setting(msgspec.Struct, frozen=True):
     starts: int = 1
 
 
-class Start(NamedTuple):
-    """A start of the job; ``said``: by its first rank here, turns are the same on all."""
+Start = Mapping[str, Any]
+"""What the first rank here of a start wrote (``integrations/tuning``), and the start's ``folder``.
 
-    folder: Path
-    said: Mapping[str, Any]
-
-    @property
-    def times(self) -> Mapping[str, Times]:
-        """By label; a hook that has left had fewer turns."""
-        found: Mapping[str, Times] = self.said["times"]
-        return found
-
-    @property
-    def step_s(self) -> float:
-        """A step of the job's own hook: the median turn's mean."""
-        return median(self.times[OWN]) / 1e9
+Turns are the same on all ranks.
+"""
 
 
-def settings(turned: Iterable[Start], plain: Iterable[Start]) -> list[Setting]:
+def step_ns(start: Start) -> float:
+    """Return the step of the job's own hook: the median turn's mean."""
+    return float(median(start["times"][OWN]))
+
+
+def settings(turned: Sequence[Start], plain: Sequence[Start]) -> list[Setting]:
     """Return each hook and limit once, the fastest first; ``plain``: starts without hooks of ours.
 
     Of more starts: their mean, and an interval that holds those of all, since starts differ by more
     than the turns of one show.
     """
-    starts = dict[tuple[str, float | None], list[Start]]()
-    for start in turned:
-        for label in start.times:
-            starts.setdefault((label, start.said["cap"]), []).append(start)
-    found, alone = [], [one.times[OWN] for one in plain]
-    for (hook, cap), of_it in starts.items():
-        told = [against(one.times[hook], one.times[OWN], alone) for one in of_it]
+    found, alone = [], [one["times"][OWN] for one in plain]
+    for hook, cap in dict.fromkeys((hook, one["cap"]) for one in turned for hook in one["times"]):
+        of_it = [one for one in turned if one["cap"] == cap and hook in one["times"]]
+        told = [against(one["times"][hook], one["times"][OWN], alone) for one in of_it]
         ratios, lows, highs = zip(*told, strict=True)
-        records = recorded(folder_of(one.folder, hook) for one in of_it)
-        peak = max((one.said["peaks"].get(hook, 0) for one in of_it), default=0) or None
+        records = recorded(folder_of(one["folder"], hook) for one in of_it)
+        peak = max(one["peaks"].get(hook, 0) for one in of_it) or None
         interval = fmean(ratios), min(lows), max(highs)
         found.append(Setting(hook, cap, *interval, *records, peak, len(of_it)))
     return sorted(found, key=lambda one: one.ratio)

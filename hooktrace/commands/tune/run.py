@@ -15,6 +15,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ from ...integrations.tuning import FEWEST, HOOKS, LEFT_OUT, OWN, SURVIVORS, TURN
 from ...records.errors import UsageError
 from ...tracing.options import TUNING
 from .job import run_job, why_of
-from .measure import Start, settings
+from .measure import Start, settings, step_ns
 from .show import Tuned, document, sentence
 
 BEFORE = """\
@@ -124,14 +125,14 @@ class Tuning:
     def run(self) -> None:
         """Make the starts, as far as the time goes.  Raises as ``measure`` does."""
         self.measure(self.plain, (), self._left() / 8)
-        start = self.plain[0]
-        kind, own = start.said["kind"], start.said["cap"]
+        start, step_s = self.plain[0], step_ns(self.plain[0]) / 1e9
+        kind, own = start["kind"], start["cap"]
         _check(self.hooks, HOOKS[kind], f" for a model under {kind}")
         hooks = self.hooks or HOOKS[kind]
-        needed_s = start.step_s * TURN * FEWEST * (len(hooks) + 1)
+        needed_s = step_s * TURN * FEWEST * (len(hooks) + 1)
         if needed_s > self._left() / 2:
             raise UsageError(
-                f"a step takes {start.step_s:.2g} s, so {FEWEST} turns of each hook take "
+                f"a step takes {step_s:.2g} s, so {FEWEST} turns of each hook take "
                 f"{needed_s:.0f} s, more than half of what is left of --minutes; ask for more "
                 "minutes, or for fewer --hooks"
             )
@@ -140,7 +141,7 @@ class Tuning:
         caps = list[float]()
         if kind == "DDP":
             asked = sorted({*self.caps} - {own}, reverse=True)
-            caps = asked if self.caps else caps_of(start.said["sizes"], own)
+            caps = asked if self.caps else caps_of(start["sizes"], own)
         elif self.caps:
             self.notes.append("--caps had no effect: a sharded model has no bucket_cap_mb.")
         for done, cap in enumerate(caps):
@@ -152,7 +153,7 @@ class Tuning:
                 break
             again = None if fastest.cap == own else fastest.cap
             self.measure(self.turned, {*best, fastest.hook}, self._left() / 2, cap=again)
-        least = max(SECONDS, start.step_s * TURN * (FEWEST + 2))
+        least = max(SECONDS, step_s * TURN * (FEWEST + 2))
         self.measure(self.plain, (), max(self._left(), least), is_last=True)
 
     def _left(self) -> float:
@@ -165,7 +166,7 @@ class Tuning:
         measured before.
         """
         if of is self.turned:
-            more["model"] = self.plain[0].said["number"]
+            more["model"] = self.plain[0]["number"]
         try:
             of.append(self._start(time.monotonic() + seconds, hooks, **more))
         except UsageError as error:
@@ -180,15 +181,16 @@ class Tuning:
         """
         hooks = [one for one in hooks if one not in {OWN, *self.refused}]
         limit_s, least_s = end_s - time.monotonic(), min(SECONDS, max(0.0, self._left() / 40))
-        start, trouble = self._run(Plan(self.rounds, least_s, limit_s, hooks=hooks, **more))
-        if start.said["rank"] != 0:
-            if start.said["last"]:
+        start = self._run(Plan(self.rounds, least_s, limit_s, hooks=hooks, **more))
+        if start["rank"] != 0:
+            if start["last"]:
                 typer.echo("the machine of rank 0 says what was found")
                 raise typer.Exit
             return self._start(end_s, ())
-        self.refused |= start.said["refused"]
-        if min(map(len, start.times.values()), default=0) < FEWEST:
-            label = start.said["turns"][-1]
+        self.refused |= start["refused"]
+        trouble = start["trouble"]
+        if min(map(len, start["times"].values()), default=0) < FEWEST:
+            label = start["turns"][-1]
             if trouble and label != OWN:
                 self.refused[label] = f"the job failed in its turn. {trouble}"
                 return self._start(end_s, hooks, **more)
@@ -200,8 +202,8 @@ class Tuning:
         self.notes += filter(None, [trouble])
         return start
 
-    def _run(self, plan: Plan) -> tuple[Start, str]:
-        """Start the job once; returns it, and a sentence on how it failed, if it did.
+    def _run(self, plan: Plan) -> Start:
+        """Start the job once.
 
         Raises ``UsageError`` where the job cannot be tuned, or no rank wrote anything.
         """
@@ -219,7 +221,7 @@ class Tuning:
         how = "did not end in time" if code is None else f"ended with exit code {code}"
         why = why_of(output)
         ranks = sorted(folder.glob(f"{token}-*.json"))
-        found = [msgspec.json.decode(path.read_bytes()) for path in ranks]
+        found: list[dict[str, Any]] = [msgspec.json.decode(path.read_bytes()) for path in ranks]
         for one in found:
             if "why_not" in one:
                 raise UsageError(one["why_not"])
@@ -228,17 +230,18 @@ class Tuning:
                 f"the job {how}, and reported no model under DDP, or fully_shard, on all ranks: "
                 f"{why} (all that it printed is in {output}); pass a command that trains one"
             )
-        return Start(folder, found[0]), "" if code == 0 else f"Start {number} {how}: {why}."
+        trouble = "" if code == 0 else f"Start {number} {how}: {why}."
+        return found[0] | {"folder": folder, "trouble": trouble}
 
     def tuned(self) -> Tuned:
         """Return what the starts say.  Raises ``UsageError`` where it is nothing."""
         if not self.turned:
             raise UsageError("nothing was measured: it was ended before the hooks had their turns")
-        said, steps = self.turned[0].said, [one.step_s for one in self.plain]
+        said, steps_ns = self.turned[0], [step_ns(one) for one in self.plain]
         return Tuned(
             model=said["model"], own_hook=said["hook"], own_cap=said["cap"], ranks=said["ranks"],
-            step_ns=1e9 * sum(steps) / len(steps),
-            drift=steps[1] / steps[0] if len(steps) > 1 else None,
+            step_ns=fmean(steps_ns),
+            drift=steps_ns[1] / steps_ns[0] if len(steps_ns) > 1 else None,
             settings=settings(self.turned, self.plain),
             refused=self.refused, notes=self.notes, folder=str(self.out),
         )  # fmt: skip

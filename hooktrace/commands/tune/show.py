@@ -159,8 +159,7 @@ def _lines(won: Setting, tuned: Tuned) -> Iterator[str]:
     variables = []
     if won.cap != tuned.own_cap:
         variables.append(f"{BUCKET_CAP_MB.variable}={won.cap:g}")
-        no_list = "" if tuned.own_cap else "  # and no bucket_cap_mb_list"
-        yield f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g}){no_list}"
+        yield f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g})"
     if won.hook != OWN:
         variables.append(f"{HOOK.variable}={won.hook}")
         if tuned.own_hook:
