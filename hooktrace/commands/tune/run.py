@@ -209,9 +209,9 @@ class Tuning:
         """
         number, token = self._starts, os.urandom(4).hex()
         self._starts += 1
-        at = "" if plan.cap is None else f", bucket_cap_mb={plan.cap:g}"
-        hooks = ", ".join(plan.hooks) or "no other hooks"
-        typer.echo(f"{time.strftime('%H:%M:%S')} start {number}: {hooks}{at}", err=True)
+        at = [] if plan.cap is None else [f"bucket_cap_mb={plan.cap:g}"]
+        what = filter(None, [f"start {number}", ", ".join([*plan.hooks, *at])])
+        typer.echo(f"{time.strftime('%H:%M:%S')} {': '.join(what)}", err=True)
         folder = (self.out / f"start{number}").resolve()
         folder.mkdir(parents=True, exist_ok=True)
         output = folder / f"output-{token}.txt"
@@ -224,7 +224,7 @@ class Tuning:
         found: list[dict[str, Any]] = [msgspec.json.decode(path.read_bytes()) for path in ranks]
         for one in found:
             if "why_not" in one:
-                raise UsageError(one["why_not"])
+                raise UsageError(f"{one['why_not']} (all that it printed is in {output})")
         if not found:
             raise UsageError(
                 f"the job {how}, and reported no model under DDP, or fully_shard, on all ranks: "

@@ -125,9 +125,8 @@ def sentence(tuned: Tuned) -> str:
             f"With {tuned.name(best)} steps were {gain:.0f} % shorter in one start of the job; "
             "starts differ, and no second one of it was measured."
         )
-    error = f"; relative error {best.error:.2g}" if best.error else ""
-    if best.error is None and not tuned.is_lossless(best):
-        error = "; its error was not measured"
+    known = "not measured" if best.error is None else f"{best.error:.2g}"
+    error = "" if tuned.is_lossless(best) else f"; relative error {known}"
     return (
         f"With {tuned.name(best)} steps are {gain:.0f} % ({low:.0f} to {high:.0f}) shorter than "
         f"those of the job as it is{error}."
