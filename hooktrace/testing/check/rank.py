@@ -53,8 +53,8 @@ class Context:
 
     @cached_property
     def tracer(self) -> Tracer:
-        """The tracer of all models that this rank trains."""
-        return Tracer(run_id="check", error_every=0, align_clocks=False)
+        """The tracer of all models that this rank trains; nobody asks it over a channel."""
+        return Tracer(run_id="check", error_every=0, channel=False)
 
     def find(self, kind: str, what: str, fix: str | None = None, rank: int | None = None) -> None:
         """Put a problem on record, of this rank and with its kind's fix if none is given."""
