@@ -9,7 +9,6 @@ torch's hooks of these names hang or raise on gloo; hooktrace's run there.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,8 +20,6 @@ from ..tracing.trace import instrument
 from ..tracing.traced_hook import Hook
 from ..tracing.tracer import Tracer
 from .checkpoints import gathered, restore
-
-logger = logging.getLogger("hooktrace")
 
 _HOOKS: dict[Type, Any] = {
     Type.NO: None,
@@ -71,11 +68,6 @@ class DDPKwargs(DistributedDataParallelKwargs):
         else:
             kind = _type_of(comm_hook, _HOOKS, "comm_hook")
             hook = _HOOKS[kind]
-        if hook is None and wrapper is not Type.NO:
-            logger.warning(
-                "comm_wrapper=%s has no effect without a comm_hook; pass comm_hook=%s for a cast",
-                *(wrapper, wrapper),
-            )
         self._hook = hook and _WRAPPERS[wrapper](hook)
         super().__init__(
             comm_hook=kind,

@@ -34,7 +34,7 @@ from ..tracing.traced_hook import Hook, TracedHook
 from ..tracing.tracer import default_tracer
 from . import ending
 from .failing_hooks import failure
-from .patches import replace
+from .patches import replace, warn_once
 
 if TYPE_CHECKING:
     from ..hooks.catalogue import HookEntry
@@ -144,8 +144,6 @@ class Dispatcher:
 _dispatchers: weakref.WeakKeyDictionary[Any, Dispatcher] = weakref.WeakKeyDictionary()
 """By reducer, which holds its dispatcher once that is registered, and goes with its model."""
 
-_copied: list[bool] = []
-
 
 def know(ddp: DistributedDataParallel, tuned: Callable[..., Any] | None = None) -> None:
     """Take note of a model that has just got its reducer; one without buckets stays as it is."""
@@ -229,9 +227,8 @@ def _averaging(original: Any) -> Any:
 def _tracing_copies(original: Any) -> Any:
     def set_state(self: DistributedDataParallel, state: Any) -> None:
         original(self, state)
-        if _dispatcher(self) is not None and hookless.listed_hooks(self) and not _copied:
-            _copied.append(True)
-            logger.warning(
+        if _dispatcher(self) is not None and hookless.listed_hooks(self):
+            warn_once(
                 "a copied or unpickled DDP model has lost its communication hook, though it lists "
                 "one: torch leaves it behind, and averages plainly; register it again on the copy"
             )

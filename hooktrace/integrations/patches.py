@@ -19,6 +19,12 @@ DDP, FSDP = "torch.nn.parallel.distributed", "torch.distributed.fsdp"
 """The modules of the classes."""
 
 
+@functools.cache
+def warn_once(what: str) -> None:
+    """Log a warning, which the process has not had before."""
+    logger.warning(what)
+
+
 def replace(owner: Any, name: str, make: Callable[[Any], Any], missing: str = "") -> None:
     """Put what ``make`` makes of an attribute in its place.
 

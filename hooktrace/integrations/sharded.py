@@ -10,24 +10,20 @@ shows its collectives to nobody, which is said when a model of it is made.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .patches import replace
+from .patches import replace, warn_once
 
 if TYPE_CHECKING:
     from torch import nn
-
-logger = logging.getLogger("hooktrace")
 
 _FSDP1 = (
     "a model is sharded by FSDP1 (FullyShardedDataParallel), which shows its collectives to "
     "nobody: it is not traced; shard it with torch.distributed.fsdp.fully_shard to trace it"
 )
-_said: list[str] = []
 
 
 def watch(fsdp: ModuleType, settled: Callable[[nn.Module], None]) -> None:
@@ -50,7 +46,7 @@ def _warning(original: Any) -> Any:
         from ..staging.job import current_rank
 
         if current_rank() == 0:
-            _warn_once(_FSDP1)
+            warn_once(_FSDP1)
 
     return __init__
 
@@ -82,7 +78,7 @@ def _tell(settled: Callable[[nn.Module], None], root: nn.Module) -> None:
     try:
         settled(root)
     except Exception as error:  # whatever it is, the script goes on
-        _warn_once(f"a sharded model is not traced: {error}; training goes on")
+        warn_once(f"a sharded model is not traced: {error}; training goes on")
 
 
 def trace_from(root: nn.Module) -> None:
@@ -128,9 +124,3 @@ def name_of(model: nn.Module) -> str:
 
     inner: Any = getattr(model, "_orig_mod", model)
     return next(kind for kind in type(inner).__mro__ if not issubclass(kind, FSDPModule)).__name__
-
-
-def _warn_once(what: str) -> None:
-    if what not in _said:
-        _said.append(what)
-        logger.warning(what)

@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import hooks
-from hooktrace.integrations import models, sharded, start
+from hooktrace.integrations import models, patches, sharded, start
 from tests.distributed.harness import on
 from tests.distributed.models import heard
 from tests.distributed.test_run import ANY
@@ -296,7 +296,7 @@ def test_what_is_recorded(group: dist.ProcessGroup) -> None:
 @on(2)
 def test_copies_are_traced_and_said_to_have_lost_their_hook(rank: int) -> None:
     """A deep copy and an unpickled model train as torch lets them."""
-    models._copied.clear()
+    patches.warn_once.cache_clear()
     with heard("lost its communication hook") as said:
         for copied in (copy.deepcopy, _through_a_file):
             stock = _train_copy(copied)

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 from torch import nn
 
-from hooktrace.integrations import ending, sharded
+from hooktrace.integrations import ending, patches, sharded
 
 
 def test_a_torch_that_is_another_one(
@@ -18,7 +18,7 @@ def test_a_torch_that_is_another_one(
     def refuses(model: nn.Module) -> None:
         raise RuntimeError("torch keeps them elsewhere")
 
-    monkeypatch.setattr(sharded, "_said", [])
+    patches.warn_once.cache_clear()
     monkeypatch.setattr(ending, "model_seen", lambda: None)
     sharded.watch(ModuleType("torch.elsewhere"), sharded.trace_from)
     for _ in range(2):
