@@ -49,6 +49,7 @@ from ..records import ClockRecord, HangRecord
 from ..records.files import record_path
 from ..records.units import time_text
 from ..staging.calls import Clock
+from ..staging.ring import State
 from ..staging.slots import ModelState
 from .options import OnHang
 
@@ -241,7 +242,10 @@ def join(user: Tracer) -> Channel | None:
             )
             return None
         _shared.join(user)
-        return _shared.channel
+        channel = _shared.channel
+    if user.state is State.CLOSED:  # by a signal handler, meanwhile
+        leave(user)
+    return channel
 
 
 def leave(user: Tracer) -> None:

@@ -182,8 +182,6 @@ class Tracer:
             self.started = True
             if self._wants_channel:
                 self._channel = process_channel.join(self)
-                if self.state is State.CLOSED:  # by a signal handler, meanwhile
-                    process_channel.leave(self)
 
     def pause_watchdog(self) -> AbstractContextManager[None]:
         """Say that ranks may wait for this one while a ``with`` block runs: a checkpoint, ..."""
