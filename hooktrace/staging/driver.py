@@ -62,13 +62,6 @@ class StagedRun(BucketCall):
     yielded: Any
     recorder: Any
 
-    @classmethod
-    def untraced(cls) -> StagedRun:
-        """Return a run that is not stamped."""
-        run: Any = cls.__new__(cls)
-        run.recorder = None
-        return run  # type: ignore[no-any-return]  # it is one
-
     def go_on(self, arrived: Future | None) -> Future | Ended:
         """Run a hook of several rounds on; ``arrived``: the future of the round before, if any.
 

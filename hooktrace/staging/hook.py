@@ -147,7 +147,9 @@ class StagedHook:
         """Run the hook for one bucket, as DDP does; returns a future of the flat result."""
         if isinstance(bucket, tuple):
             raise compiled_reducer(self.__qualname__)
-        return self.launch(state, bucket, StagedRun.untraced())
+        run = StagedRun.__new__(StagedRun)
+        run.recorder = None  # nothing is stamped
+        return self.launch(state, bucket, run)
 
     def launch(self, state: Any, bucket: Any, run: StagedRun) -> Future:
         """Run the hook, driven by ``run``; returns a future of the flat result.

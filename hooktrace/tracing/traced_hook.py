@@ -39,7 +39,7 @@ from ..staging.calls import NOT_YET
 from ..staging.devices import refuse_captured_stream
 from ..staging.driver import Future, PlainRun, StagedRun, launch_plain
 from ..staging.groups import group_of, known_groups
-from ..staging.hook import HOOK_SIGNATURE, StagedHook
+from ..staging.hook import HOOK_SIGNATURE, StagedHook, hook_name
 from ..staging.hook_checks import compiled_reducer
 from ..staging.job import current_rank
 from ..staging.ring import ALARMED, RECORDING, Loss, State
@@ -77,8 +77,7 @@ class TracedHook:
         self._first_name = tracer.models.name(model)
         self._clock = tracer.clock
         self._run_type: type[Any] = PlainRun if self._staged is None else StagedRun
-        label = self.__qualname__.split("<locals>.")[-1]
-        self._layout = LayoutTracker(label, self._name_model, tracer)
+        self._layout = LayoutTracker(hook_name(self), self._name_model, tracer)
         tracer.models.register_layout(self._layout)
         self._group: dist.ProcessGroup | None = None  # the model's, where it is known
         self.notices = HookNotices(tracer, self._layout, self._first_name)
