@@ -83,10 +83,10 @@ def choose_folder() -> None:
     directory = os.environ.get(DEFAULT_DIR)
     if not directory or "HOOKTRACE_RECORD_DIR" in os.environ:
         return
-    from ..staging.job import agreed
+    from ..staging.job import first_word, job_store
 
     with suppress(Exception):  # of the store: this rank's files then go where it would put all
-        directory = agreed("hooktrace/record_dir", directory)
+        directory = first_word(job_store(), "hooktrace/record_dir", directory)
     os.environ["HOOKTRACE_RECORD_DIR"] = os.path.abspath(directory)
 
 

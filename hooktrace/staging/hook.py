@@ -129,10 +129,6 @@ class StagedHook:
         name = f"{self.__qualname__}({shown})"
         return StagedHook(bound, name=name, made_by=(_bind, (self, options)), **self.declared)
 
-    def steps(self, state: Any, bucket: Any) -> Steps:
-        """Return the hook's generator for one bucket; see ``steps_of``."""
-        return self._function(state, bucket)
-
     def check_state(self, state: Any) -> None:
         """Raise ``TypeError`` or ``ValueError`` for a state that the hook cannot work with."""
         if self._check is not None:
@@ -268,7 +264,7 @@ def steps_of(hook: Hook, state: Any, bucket: Any) -> Steps:
     one by one; of a plain hook, a function that returns a future, only the future is.
     """
     if isinstance(hook, StagedHook):
-        return hook.steps(state, bucket)
+        return hook._function(state, bucket)
     return _plain_steps(hook, state, bucket)
 
 

@@ -22,8 +22,6 @@ from ..records.cores import usable_cores
 
 logger = logging.getLogger("hooktrace")
 
-_RUN_ID_KEY = "hooktrace/run_id"
-
 
 def describe_run(run_id: str | None, anchor: tuple[int, int]) -> RunInfo:
     """Return who this process is; ``anchor``: of its clock.
@@ -111,7 +109,7 @@ def _agreed_run_id(initialised: bool) -> str:
     if not initialised:
         return own
     try:
-        return agreed(_RUN_ID_KEY, own)
+        return first_word(job_store(), "hooktrace/run_id", own)
     except Exception as error:  # a private function of torch and a network request
         logger.warning(
             "the ranks could not agree on a run id (%s: %s), so this rank's records carry one of "
@@ -122,16 +120,11 @@ def _agreed_run_id(initialised: bool) -> str:
         return own
 
 
-def agreed(key: str, own: str) -> str:
-    """Return what the first rank to ask says, by one request to the store that waits for nobody.
-
-    Raises what torch raises where there is no process group or the store does not answer.
-    """
-    return first_word(job_store(), key, own)
-
-
 def first_word(store: Any, key: str, word: str) -> str:
-    """Return the word that a key was given first, by any rank: this one's, if it is the first."""
+    """Return the word that a key was given first, by any rank: this one's, if it is the first.
+
+    One request to the store, which waits for nobody.
+    """
     return bytes(store.compare_set(key, "", word)).decode()
 
 
