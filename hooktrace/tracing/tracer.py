@@ -295,7 +295,7 @@ class Tracer:
 
         ``last``: of so many steps at the end.  ``wait=False``: of what is in memory by now.
         """
-        completed = self._completed() if wait else self._recent.steps()
+        completed = self._completed(wait=wait)
         return summarize(completed if last is None else completed[-last:])
 
     def assignments(self) -> list[AssignmentRecord]:
@@ -323,8 +323,9 @@ class Tracer:
         self.flush()
         return self._recent.of(kind)
 
-    def _completed(self, model: str | None = None) -> list[CompletedStep]:
-        self.flush()
+    def _completed(self, model: str | None = None, *, wait: bool = True) -> list[CompletedStep]:
+        if wait:
+            self.flush()
         return [(s, buckets) for s, buckets in self._recent.steps() if model in (None, s.model)]
 
     # As one of its job's: what the other ranks, and commands to all of them, need of it.
@@ -371,8 +372,8 @@ class Tracer:
 
     def bucket_durations(self, model: str) -> list[int]:
         """Return how long the kept buckets of a model took, ns; waits for nothing."""
-        kept = [buckets for step, buckets in self._recent.steps() if step.model == model]
-        return [bucket.done_ns - bucket.ready_ns for buckets in kept for bucket in buckets]
+        kept = self._completed(model, wait=False)
+        return [bucket.done_ns - bucket.ready_ns for _, buckets in kept for bucket in buckets]
 
 
 class TracedModels:
