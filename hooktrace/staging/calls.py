@@ -20,6 +20,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import msgspec
+
 from .backward import waits_later, watch
 from .devices import EventPool, refuse_captured_stream
 
@@ -48,6 +50,13 @@ def clock_anchor(clock: Clock) -> tuple[int, int]:
     return (before + after) // 2, wall
 
 
+NOT_YET = -1
+"""Of what has not ended: the ``done`` of a call, the ``backward_end`` of one in a pass."""
+
+NEVER = -2
+"""The ``backward_end`` of a call whose pass raised, or whose model waits somewhere else."""
+
+
 class Collective(NamedTuple):
     """What an operation says of itself; ``wire_bytes``: this rank's payload, ``dtype``: torch's."""
 
@@ -61,12 +70,18 @@ class Collective(NamedTuple):
         return self
 
 
-class Round(NamedTuple):
-    """One collective of a call; ``arrived_ns`` is ``None`` where the call failed before."""
+class Round(msgspec.Struct, gc=False):
+    """One collective of a call; ``arrived_ns`` is ``NOT_YET`` where the call failed before.
+
+    In the drain: ``freed_ns`` is when the worker that executed it could take the next one, and
+    ``start_ns`` when its backend began it, ``None`` where that is not known.
+    """
 
     collective: Collective
     issued_ns: int
-    arrived_ns: int | None
+    arrived_ns: int
+    freed_ns: int = NOT_YET
+    start_ns: int | None = None
 
 
 def joined(*names: object) -> str:
@@ -82,18 +97,19 @@ def one_after_another(rounds: Sequence[Round], done_ns: int) -> tuple[Round, ...
     ``done_ns``, the end of the call, unless that is ``NOT_YET``.  ``rounds``: in order of issue.
     """
     apart: list[Round] = []
-    for more, issued, arrived in rounds:
-        end = arrived
-        if done_ns != NOT_YET and (arrived is None or arrived > done_ns):
+    for one in rounds:
+        more, end = one.collective, one.arrived_ns
+        if done_ns != NOT_YET and (end == NOT_YET or end > done_ns):
             end = done_ns
-        what, first, before = apart[-1] if apart else (more, issued, None)
-        if before is None or issued >= before:
-            apart.append(Round(more, issued, end))
+        last = apart[-1] if apart else None
+        if last is None or one.issued_ns >= last.arrived_ns:
+            apart.append(Round(more, one.issued_ns, end))
             continue
+        what = last.collective
         dtype = what.dtype if what.dtype == more.dtype else joined(what.dtype, more.dtype)
         sent = what.wire_bytes + more.wire_bytes
-        both = Collective(joined(what.kind, more.kind), sent, dtype, what.group)
-        apart[-1] = Round(both, first, None if end is None else max(before, end))
+        last.collective = Collective(joined(what.kind, more.kind), sent, dtype, what.group)
+        last.arrived_ns = end if end == NOT_YET else max(last.arrived_ns, end)
     return tuple(apart)
 
 
@@ -106,13 +122,6 @@ class Recorder(Protocol):
     @property
     def push(self) -> Callable[[BucketCall], None]:
         """Takes one ended call; never blocks."""
-
-
-NOT_YET = -1
-"""The ``done`` of a call that has not ended, and the ``backward_end`` of one whose pass has not."""
-
-NEVER = -2
-"""The ``backward_end`` of a call whose pass raised, or whose model waits somewhere else."""
 
 
 class BucketCall:
@@ -135,7 +144,7 @@ class BucketCall:
     operation: Operation | Collective | None
     collective: Collective | None
     issued_at: int
-    arrived_at: int | None
+    arrived_at: int
     launched: int | None
 
     bounded = False  # it was ``done`` by then: nothing has stamped when it ended
@@ -205,7 +214,7 @@ class BucketCall:
         last = self.collective
         if last is None:
             return self.earlier
-        return (*self.earlier, new_tuple(Round, (last, self.issued_at, self.arrived_at)))
+        return (*self.earlier, Round(last, self.issued_at, self.arrived_at))
 
     @property
     def in_flight(self) -> bool:
@@ -266,7 +275,7 @@ class BucketCall:
         operation = self.operation
         if operation is not None:
             try:
-                self.arrived_at = None if failed else self.recorder.clock()
+                self.arrived_at = NOT_YET if failed else self.recorder.clock()
                 self.operation = None
                 known = operation.describe()
                 if known is None:

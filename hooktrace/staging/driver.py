@@ -228,7 +228,9 @@ class PlainRun(BucketCall):
         """Its collectives that have arrived, and when it has ended, all of them."""
         done = self.done
         arrived = [
-            Round(one.collective, one.issued_ns, one.arrived_ns)
+            Round(
+                one.collective, one.issued_ns, NOT_YET if one.arrived_ns is None else one.arrived_ns
+            )
             for one in self.seen
             if done != NOT_YET or one.arrived_ns is not None
         ]

@@ -18,7 +18,7 @@ N = TypeVar("N", int, float)
 
 def _stages(call: BucketCall, times: CallTimes) -> tuple[Stage, ...]:
     if call.bare:  # one collective, which is all of its call
-        stages = [_wire(one.what, times.ready, times.done) for one in times.collectives]
+        stages = [_wire(one.collective, times.ready, times.done) for one in times.collectives]
     elif call.staged:
         stages = _staged(times)
     elif times.launched is None:
@@ -54,12 +54,13 @@ def _staged(times: CallTimes) -> list[Stage]:
     if at > times.entered:
         stages.append(Stage(name="serialization_wait", start_ns=times.entered, end_ns=at))
     for one in times.collectives:
-        stages.append(Stage(name="compress", start_ns=at, end_ns=one.issued))
-        start = one.issued if one.start is None else one.start
-        if start > one.issued:
-            stages.append(Stage(name="queue", start_ns=one.issued, end_ns=start, derived=True))
-        stages.append(_wire(one.what, start, one.arrived, derived=one.start is not None))
-        at = one.arrived
+        issued, arrived = one.issued_ns, one.arrived_ns
+        stages.append(Stage(name="compress", start_ns=at, end_ns=issued))
+        start = issued if one.start_ns is None else one.start_ns
+        if start > issued:
+            stages.append(Stage(name="queue", start_ns=issued, end_ns=start, derived=True))
+        stages.append(_wire(one.collective, start, arrived, derived=one.start_ns is not None))
+        at = arrived
     name: Literal["compress", "decompress"] = "decompress" if times.collectives else "compress"
     stages.append(Stage(name=name, start_ns=at, end_ns=times.done))
     return stages
@@ -88,7 +89,7 @@ def bucket_record(
     slot = call.slot
     wire_bytes, bus = _bytes_of(sent), None
     if call.staged:
-        collectives = [one.what for one in host.collectives]
+        collectives = [one.collective for one in host.collectives]
         wire_bytes = sum([one.wire_bytes for one in collectives])
         bus = _total([bus_bytes(one.kind, one.wire_bytes, one.group.size) for one in collectives])
         sent = None

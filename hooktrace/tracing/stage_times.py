@@ -26,7 +26,7 @@ import torch
 
 from ..records.intervals import fifo_starts, union_ns
 from ..records.last_used import LastUsed
-from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective, events_of
+from ..staging.calls import NEVER, NOT_YET, BucketCall, Round, events_of
 
 
 def exposed_of(spans: Sequence[tuple[int, int]], wait: int) -> list[int]:
@@ -50,20 +50,6 @@ def exposed_of(spans: Sequence[tuple[int, int]], wait: int) -> list[int]:
     return exposed
 
 
-class TimedCollective(msgspec.Struct, gc=False):
-    """One collective of a call; ``issued`` and ``arrived`` in ns.
-
-    ``freed``: when the worker that executed it could take the next one.  ``start``: when its
-    backend began it, ``None`` where that is not known.
-    """
-
-    what: Collective
-    issued: int
-    arrived: int
-    freed: int
-    start: int | None = None
-
-
 class CallTimes(msgspec.Struct, gc=False):
     """One call's times in one clock, in ns.
 
@@ -79,22 +65,22 @@ class CallTimes(msgspec.Struct, gc=False):
     entered: int
     started: int
     launched: int | None
-    collectives: list[TimedCollective]
+    collectives: list[Round]
     done: int
     released: int
     hidden_to: int | None
     exposed: int | None = None
 
 
-def collectives_of(call: BucketCall) -> list[TimedCollective]:
+def collectives_of(call: BucketCall) -> list[Round]:
     """Return what the host's stamps say of each collective of an ended call."""
-    found: list[TimedCollective] = []
-    freed = done = call.done
-    for what, issued, arrived in reversed(call.rounds):
-        # Of a call that failed the last collective may not have arrived.
-        found.append(TimedCollective(what, issued, done if arrived is None else arrived, freed))
-        freed = issued  # A worker runs its collective's callback: to the next round, or the end.
-    found.reverse()
+    found = list(call.rounds)
+    freed = call.done
+    for one in reversed(found):
+        if one.arrived_ns == NOT_YET:  # of a call that failed
+            one.arrived_ns = call.done
+        one.freed_ns = freed
+        freed = one.issued_ns  # A worker runs its collective's callback: to the next round.
     return found
 
 
@@ -175,7 +161,7 @@ def _on_device(call: BucketCall, at: Callable[[torch.Event], int]) -> CallTimes:
         marks = []
     marks = marks if len(marks) % 2 == 0 else [*marks, done]
     collectives = [
-        TimedCollective(one.collective, issued, arrived, arrived)
+        Round(one.collective, issued, arrived, arrived)
         for one, issued, arrived in zip(call.rounds, marks[::2], marks[1::2], strict=True)
     ]
     hidden_to = ready if call.backward_end is None else None
@@ -195,23 +181,23 @@ class QueueModel:
         self._seen: LastUsed[int, list[tuple[int, int, int]]] = LastUsed(list)
         """By backend: when each collective's worker was free, its issue and its arrival, sorted."""
 
-    def add(self, collectives: Iterable[TimedCollective]) -> None:
+    def add(self, collectives: Iterable[Round]) -> None:
         """Learn of a call's collectives, before the starts of any that they may have held up."""
         for one in collectives:
-            if one.what.group.workers:
-                seen = self._seen.of(one.what.group.key)
-                insort(seen, (one.freed, one.issued, one.arrived))
+            if one.collective.group.workers:
+                seen = self._seen.of(one.collective.group.key)
+                insort(seen, (one.freed_ns, one.issued_ns, one.arrived_ns))
                 if len(seen) > _REMEMBERED:
                     del seen[0]
 
-    def derive_starts(self, collectives: Iterable[TimedCollective]) -> None:
+    def derive_starts(self, collectives: Iterable[Round]) -> None:
         """Set the starts of some noted collectives."""
-        by_backend: defaultdict[int, list[TimedCollective]] = defaultdict(list)
+        by_backend: defaultdict[int, list[Round]] = defaultdict(list)
         for one in collectives:
-            if one.what.group.workers:
-                by_backend[one.what.group.key].append(one)
+            if one.collective.group.workers:
+                by_backend[one.collective.group.key].append(one)
         for queue, queued in by_backend.items():
-            own = [(one.issued, one.arrived, one.freed) for one in queued]
+            own = [(one.issued_ns, one.arrived_ns, one.freed_ns) for one in queued]
             first = min([issued for issued, _, _ in own])
             seen = self._seen.of(queue)
             later = seen[bisect_left(seen, (first + 1,)) :]
@@ -219,7 +205,7 @@ class QueueModel:
                 {*own, *((issued, arrived, freed) for freed, issued, arrived in later)}
             )
             launches, dones, freed = zip(*relevant, strict=True)
-            starts = fifo_starts(launches, dones, queued[0].what.group.workers, freed=freed)
+            starts = fifo_starts(launches, dones, queued[0].collective.group.workers, freed=freed)
             start_of = dict(zip(relevant, starts, strict=True))
             for one, span in zip(queued, own, strict=True):
-                one.start = start_of[span]
+                one.start_ns = start_of[span]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace import Tracer
 from hooktrace.records import OtherCollectives
@@ -26,7 +27,7 @@ def test_torchs_words(ours: str) -> None:
     assert {group_hooks._kind_of(word) for word in WORDS[ours]} == {ours}
 
 
-def made(kind: str, size: int, issued: int, arrived: int | None, dtype: str = "float32") -> Round:
+def made(kind: str, size: int, issued: int, arrived: int, dtype: str = "float32") -> Round:
     """Return a round."""
     return Round(Collective(kind, size, dtype, GROUP), issued, arrived)
 
@@ -41,9 +42,9 @@ BOTH = made("all_gather+all_reduce", 12, 10, 40, "float32+uint8")
     [
         ([A, B], 40, [A, B]),  # one may begin at the very moment at which the one before has ended
         ([LONG, INSIDE, C], 60, [BOTH, C]),  # those that are under way at once are one
-        ([A, B, C], 45, [A, B, C._replace(arrived_ns=45)]),  # none ends after its call
-        ([A._replace(arrived_ns=None)], 50, [A._replace(arrived_ns=50)]),
-        ([A._replace(arrived_ns=None)], NOT_YET, [A._replace(arrived_ns=None)]),
+        ([A, B, C], 45, [A, B, replace(C, arrived_ns=45)]),  # none ends after its call
+        ([replace(A, arrived_ns=NOT_YET)], 50, [replace(A, arrived_ns=50)]),
+        ([replace(A, arrived_ns=NOT_YET)], NOT_YET, [replace(A, arrived_ns=NOT_YET)]),
     ],
 )
 def test_rounds_one_after_another(rounds: list[Round], done: int, apart: list[Round]) -> None:

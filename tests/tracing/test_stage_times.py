@@ -13,16 +13,11 @@ import torch
 from hooktrace import Tracer, staged, trace
 from hooktrace.records.intervals import union_ns
 from hooktrace.staging import devices, slots
-from hooktrace.staging.calls import BucketCall, Collective, give_back
+from hooktrace.staging.calls import BucketCall, Collective, Round, give_back
 from hooktrace.staging.order import Sequencer
 from hooktrace.testing import FakeBucket
 from hooktrace.tracing import stage_times
-from hooktrace.tracing.stage_times import (
-    QueueModel,
-    TimedCollective,
-    device_times,
-    exposed_of,
-)
+from hooktrace.tracing.stage_times import QueueModel, device_times, exposed_of
 from tests.fakes import FakeGroup, FakeOperation, buckets_of, fake_clock, hook_of
 from tests.staging.test_backward import chain
 from tests.tracing.test_assembler import spans
@@ -240,9 +235,9 @@ def test_a_callback_holds_its_worker() -> None:
 def test_one_that_ended_late_is_found_behind_others() -> None:
     """It was noted first, many that ended long ago after it: it still holds the only worker."""
     what = Collective("all_reduce", 4, None, FakeGroup(workers=1))
-    last = TimedCollective(what, 450, 600, 600)
-    others = [TimedCollective(what, i, i + 1, i + 1) for i in range(1, 400)]
+    last = Round(what, 450, 600, 600)
+    others = [Round(what, i, i + 1, i + 1) for i in range(1, 400)]
     model = QueueModel()
-    model.add([TimedCollective(what, 0, 500, 500), *others, last])
+    model.add([Round(what, 0, 500, 500), *others, last])
     model.derive_starts([last])
-    assert last.start == 500
+    assert last.start_ns == 500
