@@ -201,8 +201,8 @@ class _Shared:
         if part is None:
             return False
         with self._files:
-            for logdir in user.logdirs:
-                remove_address(logdir)
+            for exporter in user.record_files:
+                remove_address(exporter.logdir)
         self._view.forget(part)
         self._hangs.remove(user.hang_watch)
         return not self.users
@@ -211,7 +211,7 @@ class _Shared:
         """Say beside the records of those who use it, by now, where the hub is."""
         with self._files:
             address = self.channel.hub
-            for logdir in {logdir for user in list(self.users) for logdir in user.logdirs}:
+            for logdir in {one.logdir for user in list(self.users) for one in user.record_files}:
                 if address is not None:
                     with suppress(OSError):
                         write_address(logdir, address)
@@ -334,7 +334,7 @@ class TracerHangs:
 
     def _dump(self, record: HangRecord) -> None:
         text = dump_text(record, self.model_states(), self.clock())
-        folders = [record_path(logdir, 0).parent for logdir in self._tracer.logdirs]
+        folders = [record_path(one.logdir, 0).parent for one in self._tracer.record_files]
         for folder in folders or [Path.cwd()]:
             path = folder / f"hang{record.hang:03}-rank{record.rank:05}.txt"
             try:

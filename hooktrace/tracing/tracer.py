@@ -17,7 +17,6 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..exporters.base import Exporter, checked
@@ -364,11 +363,6 @@ class Tracer:
     def record_files(self) -> list[RecordFileExporter]:
         """The exporters that write records."""
         return [e for e in self._exporters if isinstance(e, RecordFileExporter)]
-
-    @property
-    def logdirs(self) -> list[Path]:
-        """Where they write."""
-        return [exporter.logdir for exporter in self.record_files]
 
     def bucket_durations(self, model: str) -> list[int]:
         """Return how long the kept buckets of a model took, ns; waits for nothing."""
