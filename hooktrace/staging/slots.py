@@ -266,19 +266,19 @@ def _is_plain(value: Any) -> bool:
 class LayoutTracker:
     """Finds the slot of a bucket for one traced hook, on any number of models.
 
-    ``name_model``: names the n-th model (from 0) that it meets.  ``sink``: gets the layouts.
+    ``name``: of the first model; further ones get one like it.  ``sink``: gets the layouts.
     """
 
-    def __init__(self, hook: str, name_model: Callable[[int], str], sink: Tracer) -> None:
+    def __init__(self, hook: str, name: str, sink: Tracer) -> None:
         self.hook = hook
-        self._name_model = name_model
+        self._name = name
         self._sink = sink
         self.by_buffer: dict[int, BucketSlot] = {}
         """By ``id`` of a buffer, which may be gone: the slot's own is the one that counts."""
         # By weak reference: a later parameter may get the id of one that is gone.
         self._owners: MutableMapping[torch.Tensor, ModelState] = WeakIdKeyDictionary()
         self._names: MutableMapping[torch.Tensor, str] = WeakIdKeyDictionary()
-        self._met = 0
+        self._has_met = False
         self.models: list[ModelState] = []
         # Of the first model that the hook serves, where it is known.
         self.bucket_cap_bytes: int | None = None
@@ -352,10 +352,10 @@ class LayoutTracker:
             owner = unfinished[-1] if unfinished else None
         if owner is None:
             self._forget_the_dead()
-            name, first_step = self._name_model(self._met), self._sink.first_step
-            owner = ModelState(name, self.hook, current_rank(), first_step)
-            owner.ddp = None if self._met else self.ddp
-            self._met += 1
+            name = self._sink.models.name(self._name) if self._has_met else self._name
+            owner = ModelState(name, self.hook, current_rank(), self._sink.first_step)
+            owner.ddp = None if self._has_met else self.ddp
+            self._has_met = True
             self.models = [*self.models, owner]
         for parameter in parameters:
             self._owners[parameter] = owner

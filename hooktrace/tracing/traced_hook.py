@@ -77,7 +77,7 @@ class TracedHook:
         self._first_name = tracer.models.name(model)
         self._clock = tracer.clock
         self._run_type: type[Any] = PlainRun if self._staged is None else StagedRun
-        self._layout = LayoutTracker(hook_name(self), self._name_model, tracer)
+        self._layout = LayoutTracker(hook_name(self), self._first_name, tracer)
         tracer.models.register_layout(self._layout)
         self._group: dist.ProcessGroup | None = None  # the model's, where it is known
         self.notices = HookNotices(tracer, self._layout, self._first_name)
@@ -324,7 +324,9 @@ class TracedHook:
 
     def _say(self, what: str, slot: BucketSlot) -> None:
         """Warn of the first of a hook's models of which something is so, in the place of ``%s``."""
-        if self._tracer.models.is_new(f"{self.__qualname__}: {what}"):
+        said, known = self._tracer.models.said, f"{self.__qualname__}: {what}"
+        if known not in said:
+            said.add(known)
             logger.warning("%s", what.replace("%s", slot.model.name, 1))
 
     def _model_group(self, state: Any) -> dist.ProcessGroup | None:
@@ -337,10 +339,6 @@ class TracedHook:
         # Without a group in its state, a hook means the default one, unless it has its own.
         is_default = self._staged is not None or len(known_groups()) == 1
         return group_of(None) if is_default else None
-
-    def _name_model(self, position: int) -> str:
-        # The first model's name was given by trace(), so that names follow the order in the code.
-        return self._first_name if position == 0 else self._tracer.models.name(self._first_name)
 
 
 _new = object.__new__

@@ -376,7 +376,8 @@ class TracedModels:
     def __init__(self) -> None:
         self._uses: dict[str, int] = {}
         """By name: how many models were to have it."""
-        self._said: set[str] = set()
+        self.said: set[str] = set()
+        """What was logged of a model, and is not of others alike: a job may make many."""
         self._number = 0
         self._assignments: weakref.WeakSet[LayoutTracker | ShardedModel] = weakref.WeakSet()
         self._lock = threading.RLock()  # a signal handler may close the tracer meanwhile
@@ -392,13 +393,6 @@ class TracedModels:
                 unique = f"{name}#{self._uses[name]}"
             self._uses[unique] = 1
             return unique
-
-    def is_new(self, what: str) -> bool:
-        """Return whether something is said for the first time; a job may make many models alike."""
-        with self._lock:
-            is_new = what not in self._said
-            self._said.add(what)
-        return is_new
 
     def register_layout(self, layout: LayoutTracker | ShardedModel) -> None:
         """Take note of a traced hook's layout."""

@@ -39,7 +39,7 @@ def test_a_slot_keeps_no_tensor_alive(layout: LayoutTracker) -> None:
 def layout() -> LayoutTracker:
     """What finds the slots of one hook."""
     sink: Any = SimpleNamespace(push=lambda _: None, clock=lambda: 0, first_step=0)
-    return LayoutTracker("hook", str, sink)
+    return LayoutTracker("hook", "net", sink)
 
 
 def test_a_copied_buffer_address_is_not_trusted() -> None:
