@@ -308,8 +308,10 @@ class LayoutTracker:
         join_dummy = not in_backward(bucket)
         slot = model.slots.get(index)
         if slot is None or slot.parameter_ids != ids:
-            if slot is not None:
-                self._rebuild(model, index)
+            if slot is not None:  # a rebuild, of which buckets before this one came as they were
+                model.slots = {i: s for i, s in model.slots.items() if i < index}
+                model.rebuild += 1
+                self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.model is not model}
             named = tuple(
                 (self._names.get(parameter, f"{index}.{position}"), tuple(parameter.shape))
                 for position, parameter in enumerate(parameters)
@@ -317,7 +319,9 @@ class LayoutTracker:
             slot = model.slots[index] = BucketSlot(model, bucket.buffer(), index, named, ids=ids)
         if bucket.is_last() and not slot.is_last:
             slot.is_last = True
-            self._push_layout(model, state)
+            first = model.step + (max(model.slots) <= model.last_index)
+            now, options = self._sink.clock(), options_of(state)
+            self._sink.push(model.layout(first, now, options, self.bucket_cap_bytes))
         if not join_dummy and not unnumbered:  # else it is asked once more which it is
             self._remember(slot, bucket.buffer())
         return slot, join_dummy
@@ -351,30 +355,14 @@ class LayoutTracker:
             unfinished = [m for m in unfinished if not m.slots[index - 1].is_last]
             owner = unfinished[-1] if unfinished else None
         if owner is None:
-            self._forget_the_dead()
+            # Models whose parameters are gone are let go of.
+            alive = {id(model) for model in self._owners.values()}
+            self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.buffer() is not None}
             name = self._sink.models.name(self._name) if self._has_met else self._name
             owner = ModelState(name, self.hook, current_rank(), self._sink.first_step)
             owner.ddp = None if self._has_met else self.ddp
             self._has_met = True
-            self.models = [*self.models, owner]
+            self.models = [*(m for m in self.models if id(m) in alive), owner]
         for parameter in parameters:
             self._owners[parameter] = owner
         return owner
-
-    def _forget_the_dead(self) -> None:
-        """Let go of models whose parameters are gone; called when a new one is met."""
-        alive = {id(model) for model in self._owners.values()}
-        self.models = [m for m in self.models if id(m) in alive]
-        self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.buffer() is not None}
-
-    def _rebuild(self, model: ModelState, index: int) -> None:
-        """Begin a rebuild; buckets before this one came out of the rebuild as they were."""
-        model.slots = {i: s for i, s in model.slots.items() if i < index}
-        model.rebuild += 1
-        self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.model is not model}
-
-    def _push_layout(self, model: ModelState, state: object) -> None:
-        """Push the layout of a model whose last bucket is there."""
-        first_step = model.step + (max(model.slots) <= model.last_index)
-        sink, options = self._sink, options_of(state)
-        sink.push(model.layout(first_step, sink.clock(), options, self.bucket_cap_bytes))
