@@ -50,7 +50,14 @@ def keep_across_yield(
             return
     elif all(tensor.is_cpu for tensor in _tensors([value], 1, set())):
         return
-    keep_for_current_stream(held_tensors(steps, state, operation, bucket))
+    seen = {id(state), id(bucket)}
+    # A generator that this one goes through is as deep as its caller: so is what both hold.
+    held = _tensors(gc.get_referents(steps, operation), _DEPTH - 1, seen)
+    if state is not None:
+        index, attributes = bucket.index(), _attributes(state)
+        mine = (each.get(index) if isinstance(each, dict) else each for each in attributes)
+        held += _tensors(mine, 1, seen)
+    keep_for_current_stream(held)
 
 
 def keep_for_current_stream(tensors: Iterable[torch.Tensor]) -> None:
@@ -67,20 +74,6 @@ def keep_for_current_stream(tensors: Iterable[torch.Tensor]) -> None:
             tensor.record_stream(stream)
         except NotImplementedError:  # a device without streams
             continue
-
-
-def held_tensors(
-    steps: Generator[Any, Any, Any], state: object, operation: object, bucket: Any
-) -> list[torch.Tensor]:
-    """Return each tensor that has memory and that a suspended hook holds, or its operation."""
-    seen = {id(state), id(bucket)}
-    # A generator that this one goes through is as deep as its caller: so is what both hold.
-    held = _tensors(gc.get_referents(steps, operation), _DEPTH - 1, seen)
-    if state is not None:
-        index, attributes = bucket.index(), _attributes(state)
-        mine = (each.get(index) if isinstance(each, dict) else each for each in attributes)
-        held += _tensors(mine, 1, seen)
-    return held
 
 
 def _attributes(state: object) -> Iterator[object]:

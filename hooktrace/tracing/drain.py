@@ -88,7 +88,9 @@ class Drain:
             stopping = False
             while not stopping:
                 with self._turn:
-                    self._turn.wait_for(self._wanted, self._interval_s)
+                    self._turn.wait_for(
+                        lambda: self._stopping or self._requested > self._served, self._interval_s
+                    )
                     stopping, ticket = self._stopping, self._requested
                 self._cycle(stopping)
                 with self._turn:
@@ -98,9 +100,6 @@ class Drain:
             with self._turn:
                 self._ended = True
                 self._turn.notify_all()
-
-    def _wanted(self) -> bool:
-        return self._stopping or self._requested > self._served
 
 
 R = TypeVar("R")

@@ -115,7 +115,18 @@ class FanOut:
             try:
                 exporter.export(batch)
             except BaseException as error:  # SystemExit too: it would end the drain in silence
-                self._disable(exporter, error)
+                self._working.remove(exporter)
+                self._failures[exporter.name] += 1
+                logger.warning(
+                    "the %s exporter raised %s: %s; it is disabled for the rest of the run, "
+                    "training and the other exporters go on; fix the cause and restart to have it "
+                    "back",
+                    exporter.name,
+                    type(error).__name__,
+                    error,
+                )
+                with suppress(BaseException):  # it has failed, and that was said
+                    exporter.close()
         disabled = len(self._all) - len(self._working)
         if disabled:
             buckets = sum(len(buckets) for _, buckets in batch.steps)
@@ -135,19 +146,6 @@ class FanOut:
                     type(error).__name__,
                     error,
                 )
-
-    def _disable(self, exporter: _Given, error: BaseException) -> None:
-        self._working.remove(exporter)
-        self._failures[exporter.name] += 1
-        logger.warning(
-            "the %s exporter raised %s: %s; it is disabled for the rest of the run, training "
-            "and the other exporters go on; fix the cause and restart to have it back",
-            exporter.name,
-            type(error).__name__,
-            error,
-        )
-        with suppress(BaseException):  # it has failed, and that was said
-            exporter.close()
 
 
 is_measured = False

@@ -333,7 +333,24 @@ class TracerHangs:
             self._dump(record)
 
     def _dump(self, record: HangRecord) -> None:
-        text = dump_text(record, self.model_states(), self.clock())
+        """Write what this rank knows: the sentence, its calls, torch's collectives, its stacks."""
+        lines = [record.message, ""]
+        for model in look(self.model_states(), self.clock()):
+            lines.append(f"{model.model}: step {model.step}, {model.name}")
+            lines += [
+                f"  {call.name} of step {call.step} for {call.age_ns / 1e9:.1f} s: "
+                f"{call.stage} {call.collective}".rstrip()
+                for call in model.in_flight
+            ]
+        known = collectives()
+        pending = [] if known is None else known.pending
+        told = "nothing" if known is None else f"of {len(pending)} pending collective(s)"
+        lines += ["", f"torch's Flight Recorder tells {told}"]
+        lines += [
+            f"  {one.kind} of {one.numel:,} elements, number {one.number} of group {one.name!r}"
+            for one in pending
+        ]
+        text = "\n".join([*lines, "", stacks_text(), ""])
         folders = [record_path(one.logdir, 0).parent for one in self._tracer.record_files]
         for folder in folders or [Path.cwd()]:
             path = folder / f"hang{record.hang:03}-rank{record.rank:05}.txt"
@@ -352,24 +369,3 @@ class TracerHangs:
             said = f"hooktrace ends rank {record.rank} (on_hang='abort'): {record.message}\n"
             os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, said.encode())
             os._exit(EXIT_CODE)
-
-
-def dump_text(record: HangRecord, models: list[ModelState], now_ns: int) -> str:
-    """Return what this rank knows: the sentence, its calls, torch's collectives, its stacks."""
-    lines = [record.message, ""]
-    for model in look(models, now_ns):
-        lines.append(f"{model.model}: step {model.step}, {model.name}")
-        lines += [
-            f"  {call.name} of step {call.step} for {call.age_ns / 1e9:.1f} s: "
-            f"{call.stage} {call.collective}".rstrip()
-            for call in model.in_flight
-        ]
-    known = collectives()
-    pending = [] if known is None else known.pending
-    told = "tells nothing" if known is None else f"tells of {len(pending)} pending collective(s)"
-    lines += ["", f"torch's Flight Recorder {told}"]
-    lines += [
-        f"  {one.kind} of {one.numel:,} elements, number {one.number} of group {one.name!r}"
-        for one in pending
-    ]
-    return "\n".join([*lines, "", stacks_text(), ""])
