@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import msgspec
 import torch
@@ -121,24 +122,23 @@ def device_times(calls: Sequence[BucketCall]) -> list[CallTimes | None]:
     timed = [call for call in calls if call.has_device_times]
     for call in timed:
         first.setdefault(call.slot.device, call)
-    origins = {device: _origin(call, timed[0]) for device, call in first.items()}
+
+    def at(call: BucketCall, event: torch.Event) -> int:
+        begun = first[call.slot.device]
+        origin, later = (begun.events or [])[0], begun.ready - timed[0].ready
+        return later + round(origin.elapsed_time(event) * 1e6)
+
     times = [
-        _on_device(call, origins[call.slot.device]) if call.has_device_times else None
-        for call in calls
+        _on_device(call, partial(at, call)) if call.has_device_times else None for call in calls
     ]
-    _expose(calls, times, origins)
+    _expose(calls, times, at)
     return times
-
-
-def _origin(begun: BucketCall, first: BucketCall) -> Callable[[torch.Event], int]:
-    origin, later = (begun.events or [])[0], begun.ready - first.ready
-    return lambda event: later + round(origin.elapsed_time(event) * 1e6)
 
 
 def _expose(
     calls: Sequence[BucketCall],
     times: Sequence[CallTimes | None],
-    origins: dict[torch.device, Callable[[torch.Event], int]],
+    at: Callable[[BucketCall, torch.Event], int],
 ) -> None:
     """Find what is exposed of units whose waits were seen."""
     waits: dict[int, tuple[int, list[CallTimes]]] = {}
@@ -147,8 +147,7 @@ def _expose(
             continue
         own.exposed = own.done - own.ready
         for event in call.before_wait:
-            at = origins[call.slot.device](event)
-            waits.setdefault(id(event), (at, []))[1].append(own)
+            waits.setdefault(id(event), (at(call, event), []))[1].append(own)
     for begin, together in waits.values():
         spans = [(own.ready, own.done) for own in together]
         for own, exposed in zip(together, exposed_of(spans, begin), strict=True):
