@@ -28,6 +28,10 @@ result, is check."""
 
 ClockKind = Literal["host", "device"]
 
+TIMED_ONE_IN = 10
+"""Of a model's steps whose buckets are ``bounded``, all whose number it divides are timed, and some
+others: these alone say what all are like."""
+
 
 class StageKind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a stage is, apart from when it was and how much it sent.

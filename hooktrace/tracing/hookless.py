@@ -37,9 +37,10 @@ from ..probes.compare import finite_parts, lengths_of
 from ..probes.debug_checks import DebugResult
 from ..probes.other_sampler import OtherSampler
 from ..probes.schedule import OFF, Schedule
+from ..records.bucket import TIMED_ONE_IN
 from ..staging import group_hooks
 from ..staging.backward import current_pass, engine_code, waits_later, watch
-from ..staging.calls import NOT_YET, BucketCall, Collective
+from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective
 from ..staging.groups import group_info
 from ..staging.job import new_lock
 from ..staging.ring import RECORDING, Loss
@@ -59,9 +60,13 @@ _ZEROS = getattr(_matching, "__code__", None)
 """Of ``join()``: all-reduces zeros in the place of gradients."""
 
 
-ALL_TIMED, ONE_IN = 100, 10
-"""Steps of a model that are timed one and all, so that a short run is; of later ones, every so
-many-th.  All ranks count the same steps."""
+ALL_TIMED = 100
+"""Steps of a model that are timed one and all, so that a short run is; later, one in
+``TIMED_ONE_IN``.  All ranks count the same steps."""
+
+_LOOKS_AFTER = 3
+"""Steps by which looks come after the multiples of ``error_every``: in a step that hooktrace has
+looked at no times count, and those would be all that are timed of steps of another kind."""
 
 
 class OwnAllReduce(BucketCall):
@@ -89,13 +94,14 @@ class OwnAllReduce(BucketCall):
         work = self.work
         return not self.in_ring and not (work is not None and work.is_completed())
 
-    def look(self, now: int, waits: bool) -> None:
+    def look(self, backward_end: int | None) -> None:
         """Take note that it has arrived by now, or have it called when it does.
 
-        ``waits``: DDP waits for it next, and says then whether it has failed.
+        Where the pass has an end DDP waits for it next, and says then whether it has failed.
         """
-        if waits and self.work is not None and self.work.is_completed():
-            self.done = now
+        ended = backward_end not in (None, NOT_YET, NEVER)
+        if ended and self.work is not None and self.work.is_completed():
+            self.done = backward_end  # type: ignore[assignment]
         else:
             self.call_when_done()
 
@@ -188,7 +194,9 @@ class HooklessModel:
         self._bounds, self._ends = False, True
         """Of the step under way: whether it is not timed, and its pass says when it ends."""
         every = tracer.error_every
-        self._looks = Schedule(tracer.first_step + every, every)
+        self._looks = Schedule(
+            tracer.first_step + every + (_LOOKS_AFTER % every if every else 0), every
+        )
         self._others = OtherSampler(every)
         self._next_look = min(self._looks.first, self._others.next_step) if every else OFF
         self._ask(ddp)
@@ -261,6 +269,8 @@ class HooklessModel:
             elif step >= self._next_look:
                 self._look(call, tensor)
             if slot.is_last:
+                if not self._ends:
+                    self._ends = watch(partial(self._end_pass, self._calls))
                 call.backward_end = NOT_YET if self._ends else None
             self._calls.append(call)
             call.operation = slot.collective
@@ -272,7 +282,8 @@ class HooklessModel:
 
     def _begin(self, number: int, step: int) -> None:
         """Begin a step, and have its end heard of; ``number``: of the model's steps."""
-        is_due = number < ALL_TIMED or step % ONE_IN == 0 or step >= self._next_look
+        is_due = number < ALL_TIMED or step % TIMED_ONE_IN == 0
+        is_due = is_due or (step >= self._next_look and self._looks.turn(step) is not None)
         calls = self._calls = []
         self._ends = watch(partial(self._end_pass, calls))
         self._bounds = self._ends and not is_due
@@ -281,16 +292,19 @@ class HooklessModel:
         """The pass has nothing left to compute: see what has arrived; DDP waits for the rest."""
         if not calls:
             return
+        last = calls[-1]
+        if not failed and not last.slot.is_last:  # the step goes on in another pass
+            if calls is self._calls:
+                self._bounds = self._ends = False
+            for call in calls:
+                call.call_when_done()
+            return
         waits = not failed and not waits_later(self._ddp)
-        if calls[-1].backward_end == NOT_YET:
-            calls[-1].backward_over(not waits)
-        if calls[-1].bounded:
-            try:
-                now = self._clock()
-                for call in calls:
-                    call.look(now, waits)
-            except Exception as error:
-                self._tracer.push(Loss.of_stamps(error))
+        if last.backward_end == NOT_YET:
+            last.backward_over(not waits)
+        if last.bounded:
+            for call in calls:
+                call.look(last.backward_end)
         if waits:
             watch(partial(_waited, calls))
 

@@ -367,7 +367,7 @@ class Tracer:
     def bucket_durations(self, model: str) -> list[int]:
         """Return how long the kept buckets of a model took, ns; waits for nothing."""
         kept = self._completed(model, wait=False)
-        return [bucket.done_ns - bucket.ready_ns for _, buckets in kept for bucket in buckets]
+        return [one.done_ns - one.ready_ns for _, of in kept for one in of if not one.bounded]
 
 
 class TracedModels:

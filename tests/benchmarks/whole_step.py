@@ -30,9 +30,10 @@ from hooktrace import hooks
 from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack
 from hooktrace.commands.bench.table import Row
 from hooktrace.integrations import models
+from hooktrace.records.bucket import TIMED_ONE_IN
 from hooktrace.staging.group_hooks import HOOK_ID, hooks_of
 from hooktrace.testing.ranks import run_ranks
-from hooktrace.tracing.hookless import ALL_TIMED, ONE_IN
+from hooktrace.tracing.hookless import ALL_TIMED
 from hooktrace.tracing.trace import instrument, trace
 from hooktrace.tracing.tracer import Tracer, default_tracer
 
@@ -84,10 +85,10 @@ def without_a_hook(*, quick: bool) -> Iterator[Row]:
     """
     (steps,) = run_ranks(1, _buckets_without_a_hook, 100 if quick else 800)
     added = np.array([(watched - alone) / _BUCKETS / 1e3 for watched, alone in steps])
-    tens = added.reshape(-1, ONE_IN).mean(axis=1).tolist()
+    tens = added.reshape(-1, TIMED_ONE_IN).mean(axis=1).tolist()
     yield Row("no hook: per bucket, on the training thread", tens, "µs", budget=12)
     what = "the same where the step is timed, one in ten"
-    yield Row(what, added[::ONE_IN].tolist(), "µs")
+    yield Row(what, added[::TIMED_ONE_IN].tolist(), "µs")
     rounds, _ = run_ranks(2, _blocks_without_a_hook, 45.0 if quick else 240.0)
     ours, hooked, plain = zip(*rounds, strict=True)
     whats = {"hooktrace run / DDP alone, no hook": ours, "averaging hook / DDP alone": hooked}

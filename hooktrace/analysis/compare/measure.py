@@ -77,7 +77,7 @@ def _series(arrays: StepArrays) -> dict[str, Floats]:
         "period": of_step(arrays.period),
         "exposed": exposed,
         "communication": communication,
-        "wire": of_step(arrays.by_step("wire_in_flight")),
+        "wire": of_step(arrays.in_flight("wire_in_flight")),
         # Of a plain hook some steps alone may tell.
         "wire_bytes": arrays.sent() if np.isnan(sent).all() else sent,
         "overlap": 1 - exposed / communication,

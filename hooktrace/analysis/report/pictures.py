@@ -26,7 +26,9 @@ _WAIT = PIECES.index("wait")
 
 
 def step_pictures(arrays: StepArrays) -> list[tuple[str, Callable[[], Svg]]]:
-    """Return the titles of a typical step and the slowest one, and what draws them on one scale.
+    """Return the titles of a typical step and the slowest, and what draws them on one scale.
+
+    Of those that were timed.
 
     Only one where they are the same.  A step's length is its period: its own communication, and the
     forward pass after it.
@@ -38,7 +40,8 @@ def step_pictures(arrays: StepArrays) -> list[tuple[str, Callable[[], Svg]]]:
     chosen = {usual: "Step"}
     if not np.isnan(lengths).all():
         chosen = {usual: "Typical step"}
-        chosen.setdefault(int(np.nanargmax(lengths)), "Slowest step")
+        slowest = "Slowest timed step" if arrays.has_bounded else "Slowest step"
+        chosen.setdefault(int(np.nanargmax(lengths)), slowest)
     # A step whose times are all the same has no length to draw it by.
     end = max(1.0, *(float(np.nanmax(arrays.done[:, s])) for s in chosen))
     found: list[tuple[str, Callable[[], Svg]]] = []

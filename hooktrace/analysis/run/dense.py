@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from ...records import STAGES, AssignmentRecord, BucketLayout, ErrorRecord
+from ...records.bucket import TIMED_ONE_IN
 from .columns import UNKNOWN, Bools, Floats, Ints, RankTrack
 from .counts import CHECKED, COUNTS, HANG, steps_of
 from .rows import BucketRows, Column
@@ -107,6 +108,14 @@ class RankRows:
         return self.track.buckets.having(flag)[self.buckets]
 
     @property
+    def timed_by_number(self) -> Bools:
+        """Which steps of the track say what buckets are like in time, as far as numbers decide."""
+        steps = self.track.steps.step
+        if not self.track.buckets.having("bounded")[self.all_buckets].any():
+            return np.ones(len(steps), np.bool_)
+        return np.asarray(steps % TIMED_ONE_IN == 0)
+
+    @property
     def first_ready(self) -> Ints:
         """When the first bucket of each step was ready, in rank 0's clock."""
         return self.table.clock.common(self.of_steps("first_ready"))
@@ -132,6 +141,7 @@ class StepArrays:
         self.last = int(lasts[-1]) if len(lasts) else max(self.buckets.tolist(), default=0)
         marks = (own.having(flag) for own in rows for flag in ("device", "untimed"))
         self.is_on_device = any(bool(one.any()) for one in marks)
+        self.has_bounded = any(bool(own.having("bounded").any()) for own in rows)
         # Where a rank's rows stand in an array (R, S), and in one (B, R, S), flat.
         self._step_at, self._bucket_at = [], []
         for i, own in enumerate(rows):
@@ -159,16 +169,16 @@ class StepArrays:
     def sample(self) -> StepArrays:
         """Those of these steps whose buckets stand for all.
 
-        Where the files have the buckets of some steps only, most of these may be slow ones.  Steps
-        that were not timed are none of them, unless no step was.
+        Where the files have the buckets of some steps only, most of these may be slow ones.  Where
+        some were not timed, most of those that were may be early ones.
         """
         found = []
         for own in self._rows:
             steps = own.track.steps
-            those = steps.step[steps.standing_for(own.steps)]
-            is_in = own.buckets & np.isin(own.track.buckets.step, those)
-            timed = is_in & ~own.track.buckets.having("bounded")
-            found.append(replace(own, buckets=timed if timed.any() else is_in))
+            timed = own.steps & own.timed_by_number
+            those = steps.step[steps.standing_for(timed if timed.any() else own.steps)]
+            is_in = np.isin(own.track.buckets.step, those)
+            found.append(replace(own, buckets=own.buckets & is_in))
         pairs = zip(found, self._rows, strict=True)
         is_all = all(np.array_equal(one.buckets, own.buckets) for one, own in pairs)
         return (self if is_all else self._of_rows(found)).detailed
@@ -196,6 +206,14 @@ class StepArrays:
     def by_step(self, column: str) -> Floats:
         """Return a column of the steps, (R, S)."""
         return self._steps(lambda own: _known(own.of_steps(column)))
+
+    def in_flight(self, column: str) -> Floats:
+        """Return a column of the steps that is known of timed ones alone, (R, S)."""
+        return self._steps(
+            lambda own: np.where(
+                own.timed_by_number[own.steps], _known(own.of_steps(column)), np.nan
+            )
+        )
 
     def column(self, name: str) -> Floats:
         """Return a column of the buckets, (R, S, B)."""
@@ -252,7 +270,7 @@ class StepArrays:
     @cached_property
     def communication(self) -> Floats:
         """With at least one bucket under way, (R, S); NaN where nothing was."""
-        communication = self.by_step("communication")
+        communication = self.in_flight("communication")
         return np.where(communication > 0, communication, np.nan)
 
     @cached_property
