@@ -263,7 +263,7 @@ class Hooks(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What records call them, or torch's own collectives."""
+        """What records call them; without any, torch's own collectives."""
         return ", ".join(hook.name for hook in self if hook is not None) or "fully_shard"
 
 
@@ -285,7 +285,8 @@ class TracedUnit:
         probe: UnitProbe | None,
         end: Callable[[], None],
     ) -> None:
-        self.group, self.model, self.tracer, self.probe, self.end = group, model, tracer, probe, end
+        self.group, self.probe, self.end = group, probe, end
+        self.model, self.tracer = model, tracer
         self._before = gather, scatter, theirs = group.comms
         reduction, over = None, None
         if group.replicas is not None or theirs is not None:

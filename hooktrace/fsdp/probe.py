@@ -79,9 +79,8 @@ class UnitProbe:
 
     def _is_due(self, call: BucketCall | None) -> bool:
         """Return whether it is the unit's turn: of several such calls in a step the first."""
-        unit = None if call is None else call.slot.unit
-        comes_again = unit is not None and unit.repeat > 0
-        return not comes_again and self.plan.takes(self.plan.model.step, self.number, self._count)
+        again = call is not None and call.slot.unit is not None and call.slot.unit.repeat > 0
+        return not again and self.plan.takes(self.plan.model.step, self.number, self._count)
 
     def refuse(self, group: dist.ProcessGroup, why: str) -> None:
         """Have nobody issue the unit's reference, to which this rank does not come now."""

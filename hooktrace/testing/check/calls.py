@@ -103,6 +103,7 @@ def sharded_run(context: Context, part: int, divisor: float, who: Who, dtype: to
     assert group is not None
     more = f", parts of {part}"
     unit = f"{who}{more}"
+    memory: dict[ScatterHook, torch.Tensor] = {}
 
     def call(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Heard]:
         own = rows[rank].clone()
@@ -110,7 +111,7 @@ def sharded_run(context: Context, part: int, divisor: float, who: Who, dtype: to
         asked: Reduction | Gathering
         if isinstance(hook, ScatterHook):
             given, result = rows.view(ranks, ranks, part)[:, rank], own.new_empty(part)
-            asked = Reduction(own, result, group, divisor, unit)
+            asked = Reduction(own, result, group, divisor, unit, memory)
         else:
             given, result = torch.block_diag(*rows), own.new_full((ranks * part,), torch.nan)
             own = result.view(ranks, part)[rank].copy_(own)
