@@ -10,6 +10,7 @@ from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ..records import (
@@ -93,9 +94,8 @@ class ModelSeries:
         is_timed = step.counts and step.communication_ns is not None
         in_flight = is_timed and is_due(self._timed_steps, scalar_every)
         if is_counted or (step.sent is not None and other_is_due):
-            self._file.scalars(step.step, wall_ns, self._scalars(step, in_flight))
-            if step.counts:
-                self._file.scalars(step.step, wall_ns, self._exposed(buckets))
+            exposed = self._exposed(buckets) if step.counts and step.sharded else ()
+            self._file.scalars(step.step, wall_ns, chain(self._scalars(step, in_flight), exposed))
             self._due = step.step if step.counts else -1
         elif in_flight:
             self._file.scalars(step.step, wall_ns, self._in_flight(step))
