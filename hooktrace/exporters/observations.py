@@ -10,7 +10,7 @@ and their numbers say little: they are counted by unit.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
@@ -80,7 +80,7 @@ class Observer:
             labels_of = [self._labels_of(bucket, model) for bucket in buckets]
             yield model, _observe_buckets(step, buckets, model, labels_of)
             if step.counts:
-                yield model, [_observe_stages(buckets, model)]
+                yield model, _observe_stages(buckets, model)
         for anomaly in batch.of(AnomalyRecord):
             model = anomaly.model, anomaly.hook
             yield model, [(m.ANOMALIES, [(*model, anomaly.kind)], [1])]
@@ -208,14 +208,14 @@ def _observe_buckets(
         yield _known(m.UNIT_EXPOSED, labels, waited_ns, 1e9)
 
 
-def _observe_stages(buckets: Iterable[BucketRecord], model: Labels) -> Column:
-    in_stages = [b.stage_totals_ns() for b in buckets if b.exception is None]
-    of_stage = {name: (*model, name) for totals in in_stages for name in totals}
-    return (
-        m.STAGE_DURATION,
-        [of_stage[name] for totals in in_stages for name in totals],
-        [ns / 1e9 for totals in in_stages for ns in totals.values()],
-    )
+def _observe_stages(buckets: Iterable[BucketRecord], model: Labels) -> Iterator[Column]:
+    spent: defaultdict[str, list[float]] = defaultdict(list)
+    for bucket in buckets:
+        if bucket.exception is None:
+            for name, ns in bucket.stage_totals_ns().items():
+                spent[name].append(ns / 1e9)
+    for name, values in spent.items():
+        yield m.STAGE_DURATION, [(*model, name)] * len(values), values
 
 
 def _known(
