@@ -143,7 +143,7 @@ class TracedReduceScatter(_TracedCollective):
         self.hook = hook
         self._memory: dict[ScatterHook, torch.Tensor] = {}
         self._over = over
-        if over is not None:
+        if over is not None and unit.group.ranks == 1:
             self.allocate = self._allocate
 
     def __call__(
