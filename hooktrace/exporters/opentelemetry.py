@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 _VERSION: str = sys.modules["hooktrace"].__version__
 
-SPAN_RETENTION = Retention(first_steps=10, window_steps=1, window_every=100)
+SPAN_RETENTION = Retention(first_steps=10, window_steps=1, window_every=50)
 """Which steps get spans: a span takes about 50 µs of processor time, and a bucket has five.
 
 The first ones may come at once, and of 25 buckets each they fit the SDK's queue of 2,048 spans.
