@@ -55,9 +55,8 @@ class ModelSeries:
         self._file = file
         self._run = run
         self._group = group_of(name)
-        self._counted_steps = 0
         self._timed_steps = 0
-        """Of those: without a hook, few tell how long buckets were in flight."""
+        self._is_due = False
         self._other_steps = 0
         self._due = -1  # the last step with scalars, whose period the next one knows
         self._durations_ns: defaultdict[str, array[int]] = defaultdict(partial(array, "q"))
@@ -90,46 +89,40 @@ class ModelSeries:
             self._file.scalars(step.step, wall_ns, sampled)
         if not step.settled:
             return
-        is_counted = is_due(self._counted_steps, scalar_every) and (step.counts or other_is_due)
-        is_timed = step.counts and step.communication_ns is not None
-        in_flight = is_timed and is_due(self._timed_steps, scalar_every)
-        if is_counted or (step.sent is not None and other_is_due):
+        self._is_due |= is_due(self._timed_steps, scalar_every)
+        # Of a bounded step the overlap is not known: a later one is written in its place.
+        is_timed = self._is_due and not buckets[0].bounded and (step.counts or other_is_due)
+        if is_timed or (step.sent is not None and other_is_due):
             exposed = self._exposed(buckets) if step.counts and step.sharded else ()
-            self._file.scalars(step.step, wall_ns, chain(self._scalars(step, in_flight), exposed))
+            self._file.scalars(step.step, wall_ns, chain(self._scalars(step), exposed))
             self._due = step.step if step.counts else -1
-        elif in_flight:
-            self._file.scalars(step.step, wall_ns, self._in_flight(step))
+            self._is_due = False
         if not step.counts:
             return
-        self._timed_steps += is_timed
-        if is_due(self._counted_steps // histogram_every):
+        if is_due(self._timed_steps // histogram_every):
             self._collect(buckets)
             self._window_end = (step.step, wall_ns)
-        self._counted_steps += 1
-        if self._counted_steps % histogram_every == 0:
+        self._timed_steps += 1
+        if self._timed_steps % histogram_every == 0:
             self.write_histograms()
 
     def _tag(self, name: str) -> str:
         return tag_of(self._group, name)
 
-    def _scalars(self, step: StepRecord, in_flight: bool) -> Iterator[tuple[str, float]]:
-        if step.counts and step.exposed_ns is not None:
-            yield self._tag("exposed_ms"), step.exposed_ns / 1e6
-        if in_flight:
-            yield from self._in_flight(step)
-        size = "payload_bytes" if step.sharded else "gradient_bytes"
-        yield self._tag(size), step.gradient_bytes
-        yield from self._known("wire_bytes", step.wire_bytes)
-        yield from self._known("compression_ratio", step.compression_ratio)
-
-    def _in_flight(self, step: StepRecord) -> Iterator[tuple[str, float]]:
-        busbw = step.busbw_bytes_per_second
-        yield from self._known("overlap_ratio", step.overlap_ratio)
-        yield from self._known("busbw_GBps", None if busbw is None else busbw / 1e9)
-
-    def _known(self, name: str, value: float | None) -> Iterator[tuple[str, float]]:
-        if value is not None:
-            yield self._tag(name), value
+    def _scalars(self, step: StepRecord) -> Iterator[tuple[str, float]]:
+        times = (
+            ("exposed_ms", step.exposed_ns, 1e6),
+            ("overlap_ratio", step.overlap_ratio, 1),
+            ("busbw_GBps", step.busbw_bytes_per_second, 1e9),
+        )
+        sizes = (
+            ("payload_bytes" if step.sharded else "gradient_bytes", step.gradient_bytes, 1),
+            ("wire_bytes", step.wire_bytes, 1),
+            ("compression_ratio", step.compression_ratio, 1),
+        )
+        for name, value, unit in (*times, *sizes) if step.counts else sizes:
+            if value is not None:
+                yield self._tag(name), value / unit
 
     def _exposed(self, buckets: tuple[BucketRecord, ...]) -> Iterator[tuple[str, float]]:
         """Yield how long training waited for the units, by kind, where that is known of all."""

@@ -12,16 +12,11 @@ from ..records import Unit, metrics
 
 FIRST = ("exposed_ms", "overlap_ratio", "step_period_ms")
 
-_TEXTS = ("assignment", "anomalies")
-
 MEANINGS = (
     ("exposed_ms", metrics.EXPOSED.help),
     ("overlap_ratio", "Share of a step's communication that was not exposed."),
     ("step_period_ms", metrics.STEP_PERIOD.help),
-    (
-        "busbw_GBps",
-        "Bus bandwidth of a step (nccl-tests), at least: waits for late ranks are in it.",
-    ),
+    ("busbw_GBps", "Bus bandwidth of a step (nccl-tests), with its waits for late ranks."),
     ("gradient_bytes", "Bytes of gradients that a step gave to the hook."),
     ("payload_bytes", "Bytes of parameters and gradients that a sharded step communicated."),
     ("exposed_*_ms", "How long training waited for the units' collectives of one kind in a step."),
@@ -61,7 +56,7 @@ def _kind(unit: Unit) -> str:
 
 def tag_of(group: str, name: str) -> str:
     """Return the tag of a name in a model's group."""
-    if name in FIRST or name in _TEXTS:
+    if name in (*FIRST, "assignment", "anomalies"):
         return f"{group}/{name}"
     is_error = name.startswith(("error_", "residual_"))
     return f"{group}.{'error' if is_error else 'more'}/{name}"
