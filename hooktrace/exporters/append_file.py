@@ -59,6 +59,7 @@ class AppendFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = 0
+        self._pid = os.getpid()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         try:
             self._fd: int | None = os.open(path, flags, 0o666)
@@ -69,9 +70,10 @@ class AppendFile:
         """Write ``block`` as a whole, or nothing of it.
 
         Raises ``OSError`` when the disk is full, the file was deleted or the write fails; what was
-        written of the block is cut off again.
+        written of the block is cut off again.  A forked child writes nothing: the file is its
+        parent's.
         """
-        if self._fd is None:
+        if self._fd is None or os.getpid() != self._pid:
             return
         if os.fstat(self._fd).st_nlink == 0:
             raise FileNotFoundError(

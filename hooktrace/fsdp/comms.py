@@ -141,7 +141,7 @@ class TracedReduceScatter(_TracedCollective):
     ) -> None:
         super().__init__(inner, unit, "reduce_scatter")
         self.hook = hook
-        self._memory: dict[ScatterHook, torch.Tensor] = {}
+        self._memory: dict[int, torch.Tensor] = {}
         self._over = over
         if over is not None and unit.group.ranks == 1:
             self.allocate = self._allocate

@@ -37,8 +37,8 @@ class Reduction:
 
     ``gradients``: of the whole unit, flat, (n * part,), padded; a hook may write to it.  ``part``:
     this rank's, (part,), for the result.  ``group``: of n ranks.  ``divisor``: the result is the
-    sum over ranks, divided by that.  ``unit``: its name.  ``memory``: the unit's own, in which a
-    hook keeps under itself what its next step needs.
+    sum over ranks, divided by that.  ``unit``: its name.  ``memory``: the unit's own: what a
+    hook keeps for its next step, by its ``id`` (the unit holds it, and it may not be hashable).
     """
 
     gradients: torch.Tensor
@@ -46,7 +46,7 @@ class Reduction:
     group: dist.ProcessGroup
     divisor: float
     unit: str
-    memory: dict[ScatterHook, torch.Tensor] = field(default_factory=dict)
+    memory: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def index(self) -> str:
         """Return what errors call it."""
@@ -85,14 +85,14 @@ class ScatterHook:
 
     def _add_lost(self, reduction: Reduction) -> None:
         """Add to a unit's gradients what its last step has lost, with error feedback."""
-        lost = reduction.memory.get(self)
+        lost = reduction.memory.get(id(self))
         if lost is not None and lost.shape == reduction.gradients.shape:
             reduction.gradients.add_(lost)
 
     def _keep_lost(self, reduction: Reduction, sent: torch.Tensor) -> None:
         """Keep what is lost now; NaN and inf, of a step that is skipped, would stay for ever."""
         lost = reduction.gradients - sent
-        reduction.memory[self] = lost.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        reduction.memory[id(self)] = lost.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 class GatherHook:

@@ -136,6 +136,8 @@ class _PartLook:
 
     def _unpadded(self, flat: torch.Tensor) -> torch.Tensor:
         """Return a part without the padding behind its parameters."""
+        if all(piece.numel == piece.padded for piece in self._pieces):
+            return flat
         padded = flat.split([piece.padded for piece in self._pieces])
         return torch.cat(
             [part[: piece.numel] for part, piece in zip(padded, self._pieces, strict=True)]
@@ -168,7 +170,7 @@ class Reference(_PartLook):
         if plan.all_are_here(plan.model.step, self._probe.number, Ranks.of(group), issued):
             try:
                 reduce_scatter_flat(self._part, self._gradients, op=self._op, group=group)
-                kept = self._asked.memory.get(self._hook)
+                kept = self._asked.memory.get(id(self._hook))
                 self._send(result, self._part, kept, finite=self._finite)
             except Exception as error:
                 self._fail(error)

@@ -35,7 +35,7 @@ from .torch_groups import (
     states_of,
     waits_for_script,
 )
-from .torch_waits import can_watch, watched_ends
+from .torch_waits import Watch, can_watch, watched_ends
 
 logger = logging.getLogger("hooktrace")
 
@@ -58,8 +58,8 @@ def trace(
 
     Each all-gather, reduce-scatter and, of hybrid sharding, all-reduce is a ``BucketRecord`` whose
     ``unit`` says which it is.  Results are the same, bit for bit: the collectives are torch's, or
-    those that were set before.  A model that is traced already, or a part of which is, is traced
-    anew, not twice.
+    those that were set before.  A model is traced once: what was traced before ends as a whole,
+    also where this is a part of it.
 
     Returns what takes the tracing away again.  Raises ``TypeError`` for a model that is not
     sharded by ``fully_shard``, ``RuntimeError`` for a version of torch that keeps parameter groups
@@ -116,6 +116,11 @@ class TracedModel:
         self._steps = ShardedModel(
             state, tracer, self._is_whole, waits=waits, waits_for_script=by_hand
         )
+        self._units: list[TracedUnit] = []
+        self._ours: list[Any] = []
+        self._ends: Watch | None = None
+        self._misses = False
+        self._watching = _Forward(self._steps, model, *parts)
         hear_of_finalization(parts, self._steps)
         tracer.models.register_layout(self._steps)
         plan = None
@@ -123,17 +128,18 @@ class TracedModel:
             known = hooks.name, [group.unit for group in groups]
             plan = ProbePlan(state, key_of("units", known), tracer)
             state.sampling = StepSampler([plan])
-        self._units = []
-        for number, group in enumerate(groups):
-            probe = None if plan is None else UnitProbe(plan, number, len(groups), group)
-            unit = TracedUnit(
-                group, self._steps, tracer, hooks, waits=waits, probe=probe, end=self.remove
-            )
-            self._units.append(unit)
-        self._ours = [(unit.group, unit.ours) for unit in self._units]
-        self._ends = watched_ends(states, waits)
-        self._misses = False
-        self._watching = _Forward(self._steps, model, *parts)
+        try:
+            for number, group in enumerate(groups):
+                probe = None if plan is None else UnitProbe(plan, number, len(groups), group)
+                unit = TracedUnit(
+                    group, self._steps, tracer, hooks, waits=waits, probe=probe, end=self.remove
+                )
+                self._units.append(unit)
+            self._ours = [(unit.group, unit.ours) for unit in self._units]
+            self._ends = watched_ends(states, waits)
+        except BaseException:
+            self.remove()
+            raise
         self._say_what_is_not_called(groups, hooks)
 
     def in_forward(self, model: nn.Module) -> None:

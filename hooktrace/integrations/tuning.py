@@ -161,23 +161,26 @@ class Turns:
         }  # fmt: skip
         self._order = sum(sizes), said["number"]
         self._device = next(model.parameters()).device
+        self._is_over, self._number = False, next(_numbers)
         self._steps = self._turn([*labels], asked, change)
 
     def step(self) -> None:
         """Take note of a step that begins; a script that goes on after the last one is ended."""
         if Turns.main is None or Turns.main._order <= self._order:
             Turns.main = self
-        if Turns.main is self and not next(self._steps, False):
+        if Turns.main is self and self._is_over:
             os._exit(0)
+        if Turns.main is self:
+            next(self._steps, None)  # nothing after an error that the script has survived
 
     def _turn(
         self, labels: Sequence[str], asked: Plan, change: Callable[[str], object]
-    ) -> Iterator[bool]:
+    ) -> Iterator[None]:
         """Go on by a step each time, then end the job as a script ends, closing what it has to."""
         import torch
         import torch.distributed as dist
 
-        number, began_s, device = next(_numbers), time.monotonic(), self._device
+        number, began_s, device = self._number, time.monotonic(), self._device
         turns, times, peaks = (self._seen[key] for key in ("turns", "times", "peaks"))
         in_rounds = rounds(labels, asked, lambda: time.monotonic() - began_s, times)
         order, has_peak = chain([OWN], in_rounds), device.type != "cpu"
@@ -194,7 +197,7 @@ class Turns:
             for step in range(TURN):
                 if step == LEFT_OUT:
                     begin = _stamp(device)
-                yield True
+                yield
             if len(turns) > 1:  # DDP settles its buckets in the first one
                 spent = _ns_between(begin, _stamp(device))
                 times.setdefault(label, []).append(spent / (TURN - LEFT_OUT))
@@ -204,6 +207,7 @@ class Turns:
         _write(f"rank{self._seen['rank']:05d}", self._seen)
         with suppress(RuntimeError):
             dist.barrier()  # or rank 0 takes the store away from those who still ask it
+        self._is_over = True
         raise SystemExit(0)
 
 
@@ -251,9 +255,16 @@ def _patch_ddp(module: ModuleType) -> None:
 
 def _made(ddp: DistributedDataParallel) -> None:
     """Take note of a model that was just made; without hooks that take turns it stays as it is."""
+    from ..tracing.hookless import has_buckets
+
     asked = _asked(ddp.process_group.size())
     if asked is None:
         return
+    if not has_buckets(ddp):
+        refuse(
+            "the compiled python reducer has no buckets, so no hook can be tuned; set "
+            "torch._dynamo.config.optimize_ddp = True"
+        )
     name = type(ddp.module).__name__
     is_listed = getattr(ddp, "bucket_bytes_cap_list", None)  # torch 2.15
     cap = None if is_listed else round(ddp.bucket_bytes_cap / 2**20, 3)
@@ -387,6 +398,7 @@ def _take_sharded(model: nn.Module, asked: Plan, said: Mapping[str, Any]) -> Tur
     several = ScatterHook()
     several.name = "hooks in turns"
     traced = trace(model, tracer=tracer, name=said["model"], reduce_scatter=several)
+    traced.reduce_by(None)
     traced.in_forward(model)
     return Turns(model, asked, said, hooks, change)
 

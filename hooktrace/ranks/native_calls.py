@@ -17,6 +17,9 @@ from weakref import WeakSet
 
 T = TypeVar("T")
 
+AT_EXIT_S = 2.0
+"""A process that ends waits so long for calls that have not come back."""
+
 _threads: WeakSet[threading.Thread] = WeakSet()
 _lock = threading.Lock()
 
@@ -24,9 +27,9 @@ _lock = threading.Lock()
 def call_aside(work: Callable[[], object], name: str) -> threading.Thread:
     """Return a thread that has begun to do ``work``, which raises nothing."""
     thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
     with _lock:
         _threads.add(thread)
+    thread.start()
     return thread
 
 
@@ -45,11 +48,12 @@ def result_aside(work: Callable[[], T], name: str) -> Future[T]:
     return result
 
 
-def wait(timeout_s: float = 2.0) -> bool:
+def wait(timeout_s: float = AT_EXIT_S) -> bool:
     """Return whether all calls came back within so many seconds, for a process that ends."""
     end = time.monotonic() + timeout_s
     with _lock:
         threads = list(_threads)
     for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
+        if thread.ident is not None:
+            thread.join(max(0.0, end - time.monotonic()))
     return not any(thread.is_alive() for thread in threads)

@@ -28,7 +28,8 @@ MAX_MODELS = 64
 """Models, each with its hook, that one exporter tells apart; later ones share ``other``."""
 
 MAX_UNITS = 128
-"""Units of sharded models that one exporter tells apart; later ones share ``OTHER``."""
+"""Units of sharded models, in TensorBoard of one model, that an exporter tells apart; later ones
+share ``OTHER``."""
 
 OTHER = "other"
 """What is not told apart, as a label's value."""

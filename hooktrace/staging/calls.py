@@ -150,7 +150,7 @@ class BucketCall:
     bounded = False  # it was ``done`` by then: nothing has stamped when it ended
     staged = True  # its collectives are seen; a plain hook's are not
     join_dummy = False  # made under ``join()``, for a rank that has no data left
-    hook_called = True  # false of what stands for a call while hooktrace looks at its bucket before
+    hook_called = True  # false while hooktrace looks at its bucket before
     earlier: tuple[Round, ...] = ()
     entered: int | None = None  # the hook was called; hooktrace looked at the bucket before
     started: int | None = None  # a call that had to wait for its turn got it
@@ -320,7 +320,7 @@ class BucketCall:
         """Give its events back to their pool: nobody reads the call any more."""
         give_back([self])
 
-    def lose_stamps(self, error: Exception) -> None:
+    def lose_stamps(self, error: BaseException) -> None:
         """Give up the stages of this call, and its times on a device, and say why."""
         self.see_from_outside()
         if self.unknown is None:

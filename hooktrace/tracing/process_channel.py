@@ -232,7 +232,7 @@ def join(user: Tracer) -> Channel | None:
     global _shared  # noqa: PLW0603  # the one of this process
     with _lock:
         try:
-            _shared = _shared or _Shared(user.clock)
+            shared = _shared = _shared or _Shared(user.clock)
         except Exception as error:  # no thread, no descriptor, no process group any more
             logger.warning(
                 "this rank has no channel to the others (%s: %s): hangs are not explained and "
@@ -241,11 +241,10 @@ def join(user: Tracer) -> Channel | None:
                 error,
             )
             return None
-        _shared.join(user)
-        channel = _shared.channel
+        shared.join(user)
     if user.state is State.CLOSED:  # by a signal handler, meanwhile
         leave(user)
-    return channel
+    return shared.channel
 
 
 def leave(user: Tracer) -> None:

@@ -267,7 +267,12 @@ class TracedHook:
         if slot.has_events:
             refuse_captured_stream(slot.device)  # nothing is looked at inside a graph
         run.hook_called = False  # ranks may wait here for each other
-        sampled = sampling.enter(CallStart(slot, run.step, run.ready, bucket, state), self._tracer)
+        start = CallStart(slot, run.step, run.ready, bucket, state)
+        try:
+            sampled = sampling.enter(start, self._tracer)
+        except BaseException as error:  # as Ctrl-C, which comes while a rank waits
+            run.lose_stamps(error)
+            raise
         run.hook_called = True
         model.sample_step = sampling.next_step
         if sampling.asked:  # since this call was looked at

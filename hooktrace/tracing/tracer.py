@@ -23,7 +23,7 @@ from ..exporters.base import Exporter, checked
 from ..exporters.record_file import RecordFileExporter
 from ..ranks import native_calls
 from ..ranks.control.client import send_command
-from ..ranks.control.commands import Command, CommandResult, Verb
+from ..ranks.control.commands import FROM_ONE_STEP, Command, CommandResult, Verb
 from ..records import (
     AnomalyRecord,
     AssignmentRecord,
@@ -334,8 +334,10 @@ class Tracer:
 
         ``number``: of steps, for ``detail`` and ``probe``.  ``rank``: whose ``stacks``, -1 for all.
         Waits for the ranks for 2 s at most (``flush``: 25 s), and not for a collective.  Raises
-        ``UsageError`` where rank 0 is not reached.
+        ``UsageError`` where rank 0 is not reached, or no number of steps is given.
         """
+        if verb in FROM_ONE_STEP and number < 1:
+            raise UsageError(f"{verb} of {number} steps; pass a number of steps from 1 on")
         address = None if self._channel is None else self._channel.hub
         if address is None or not address.places:
             raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,23 @@ def test_two_jobs_with_one_logdir_take_nothing_from_each_other(tmp_path: Path) -
         second.export(sample.make_batch(run=runs[1], steps=120))
     first.close()
     second.close()
+
+
+def test_a_forked_child_leaves_its_parents_files_alone(tmp_path: Path) -> None:
+    """Whatever it does with an exporter that a script holds."""
+    exporter = RecordFileExporter(tmp_path)
+    exporter.export(sample.make_batch(steps=4))
+    (path,) = parts_of(tmp_path)
+    before = path.read_bytes()
+    pid = os.fork()
+    if pid == 0:
+        exporter.export(sample.make_batch(steps=4))
+        exporter.close()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert path.read_bytes() == before
+    exporter.close()
+    assert path.read_text().count('"closed":true') == 1
 
 
 def test_what_was_said_with_a_step_that_is_lost_is_said_again(tmp_path: Path) -> None:

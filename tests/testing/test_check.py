@@ -59,6 +59,7 @@ def judged(*results: CaseResult | None, ended: Exception | None = None, said: st
         # A later error is explained by the connection that the first one lost.
         ((rank(0, "b", raised_at=6.1), rank(1, "a", raised_at=5.0)), RAISED, [("a", 1)]),
         ((None, rank(1, "a", raised_at=5.0)), RAISED, [("a", 1)]),
+        ((rank(0, "a", raised_at=6.1), rank(1, "a", raised_at=5.0)), RAISED, [("a", 1)]),
         ((rank(0, "a", raised_at=5.1), rank(1, "a", raised_at=5.0)), RAISED, [("a", None)]),
     ],
 )  # fmt: skip

@@ -154,7 +154,7 @@ def test_models_that_keep_being_made_are_forgotten() -> None:
     gatherer = StepGatherer()
     whole = Slot(0, True, ModelState("kept", "hook", 0))
     for n in range(MOST_MODELS + 50):
-        begun: Any = Call(Slot(0, False, ModelState(f"net#{n}", "hook", {}, 0)), 0)
+        begun: Any = Call(Slot(0, False, ModelState(f"net#{n}", "hook", 0)), 0)
         ended = gatherer.add(begun)
         forgotten = n - MOST_MODELS + 1
         assert ended is not None

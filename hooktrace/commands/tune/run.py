@@ -14,8 +14,9 @@ import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import truediv
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import msgspec
@@ -51,7 +52,7 @@ def tune(
     command: Sequence[str], *, minutes: float, steps: int, hooks: Sequence[str],
     caps: Sequence[float], out: Path | None, json_path: Path | None,
 ) -> int:  # fmt: skip
-    """Tune a job; returns 0, or 1 where it was interrupted.
+    """Tune a job; returns 0, or 1 where it was interrupted, or its last start failed.
 
     Raises ``UsageError`` where nothing can be tuned, and why; ``Exit`` where rank 0 is elsewhere.
     """
@@ -60,12 +61,11 @@ def tune(
     rounds = max(FEWEST, -(-steps // (TURN - LEFT_OUT)))
     out = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
     tuning = Tuning(command, time.monotonic() + 60 * minutes, rounds, hooks, caps, out)
-    code = 0
     try:
         tuning.run()
     except KeyboardInterrupt:
         tuning.notes.append("interrupted: this is what was known by then")
-        code = 1
+    code = int(len(tuning.plain) < 2)  # the second one ends the tuning
     tuned = tuning.tuned()
     show(Console(width=WIDTH, highlight=False, markup=False), document(tuned))
     if json_path is not None:
@@ -137,7 +137,9 @@ class Tuning:
                 "minutes, or for fewer --hooks"
             )
         self.measure(self.turned, hooks, self._left() / 2)
-        best = [one.hook for one in self.tuned().settings if one.hook != OWN][:SURVIVORS]
+        times = self.turned[0]["times"]
+        slowness = {x: median(map(truediv, times[x], times[OWN])) for x in times}
+        best = sorted(times.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
         caps = list[float]()
         if kind == "DDP":
             asked = sorted({*self.caps} - {own}, reverse=True)
@@ -216,7 +218,7 @@ class Tuning:
         folder.mkdir(parents=True, exist_ok=True)
         output = folder / f"output-{token}.txt"
         # The job ends by itself, at its limit too; this is for one that hangs.
-        deadline = STARTING_S + max(self._left(), plan.limit_s)
+        deadline = STARTING_S + max(self._left(), plan.limit_s, 0.0)
         code = run_job(self.command, _environment(plan, str(folder / token)), output, deadline)
         how = "did not end in time" if code is None else f"ended with exit code {code}"
         why = why_of(output)

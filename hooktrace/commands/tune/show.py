@@ -125,8 +125,9 @@ def sentence(tuned: Tuned) -> str:
             f"With {tuned.name(best)} steps were {gain:.0f} % shorter in one start of the job; "
             "starts differ, and no second one of it was measured."
         )
-    known = "not measured" if best.error is None else f"{best.error:.2g}"
-    error = "" if tuned.is_lossless(best) else f"; relative error {known}"
+    error = f"; relative error {best.error:.2g}" if best.error else ""
+    if best.error is None and not tuned.is_lossless(best):
+        error = "; its error was not measured"
     return (
         f"With {tuned.name(best)} steps are {gain:.0f} % ({low:.0f} to {high:.0f}) shorter than "
         f"those of the job as it is{error}."
@@ -158,7 +159,8 @@ def _lines(won: Setting, tuned: Tuned) -> Iterator[str]:
     variables = []
     if won.cap != tuned.own_cap:
         variables.append(f"{BUCKET_CAP_MB.variable}={won.cap:g}")
-        yield f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g})"
+        no_list = "" if tuned.own_cap else "  # and no bucket_cap_mb_list"
+        yield f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g}){no_list}"
     if won.hook != OWN:
         variables.append(f"{HOOK.variable}={won.hook}")
         if tuned.own_hook:

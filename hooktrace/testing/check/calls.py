@@ -103,7 +103,7 @@ def sharded_run(context: Context, part: int, divisor: float, who: Who, dtype: to
     assert group is not None
     more = f", parts of {part}"
     unit = f"{who}{more}"
-    memory: dict[ScatterHook, torch.Tensor] = {}
+    memory: dict[int, torch.Tensor] = {}
 
     def call(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Heard]:
         own = rows[rank].clone()

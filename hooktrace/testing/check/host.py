@@ -34,8 +34,8 @@ from .result import CaseResult
 from .scenarios import Scenario, chosen
 
 _IMPORT_S = 150.0
-_STACKS_S = 2.0
-"""Ranks have that long to write their stacks after the deadline."""
+_STACKS_S = 2.0  # for ranks to write their stacks after the deadline
+_AT_ONCE_S = 0.5  # ranks that raise within that time do so by themselves
 
 _NOT_FINITE = {"nonfinite_result", "overflow", "nan_stays_in_state"}
 """Kinds that explain why results differ, too."""
@@ -112,13 +112,14 @@ def judge(
         return whole
     if isinstance(ended, TimeoutError):
         whole.stacks = "".join(f"rank {rank}:\n{words}" for rank, words in said.items())
-        late = named_ranks(set(range(context.size)) - set(results))
+        late = named_ranks(set(range(context.size)) - set(results) or range(context.size))
         context.find("hang", f"not done after {context.timeout_s:g} s on {late}")
         return whole
     first = min(found, key=lambda one: (one.raised_at, not one.problems))
     whole.note, whole.loses = first.note, any(one.loses for one in found)
+    alike = [one for one in found if one.raised_at <= first.raised_at + _AT_ONCE_S]
     for problem in first.problems:
-        count = sum(problem.kind in one.kinds for one in found)
+        count = sum(problem.kind in one.kinds for one in alike)
         whole.problems.append(replace(problem, rank=None) if count == context.size else problem)
     if ended is None:
         bits = [one.bits for one in found]

@@ -81,8 +81,8 @@ def check(
                 env=os.environ | _ENVIRONMENT | {"PYTHONPATH": paths},
                 start_new_session=True,
             )
-        assert host.stdin is not None
-        assert host.stdout is not None
+        assert host.stdin
+        assert host.stdout
         try:
             pickle.dump((spec, tuple(cases), ranks, timeout_s), host.stdin)
             host.stdin.flush()

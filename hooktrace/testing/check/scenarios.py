@@ -63,10 +63,10 @@ class Scenario:
         for run in runs:
             run.play(*self.phases)
             run.wire = runs[0].wire if is_unit else run.wire  # it is large enough to tell
-        if self.measures:
-            context.result.note = runs[0].summary()
         context.judge(runs)
         is_right = context.result.status != "fail"
+        if self.measures and is_right:
+            context.result.note = runs[0].summary()
         context.result.loses = self.by_rank and is_right and not all(run.is_fine for run in runs)
 
 
