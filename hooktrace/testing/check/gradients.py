@@ -38,10 +38,8 @@ ODD = ((1,), (13, 7), (101,), (0,), (1009,), (3, 1, 5), (2,), (31, 37))
 
 CHOSEN: Phases = (("rest", 2), ("fresh", 1), ("rest", 3), ("fresh", 10), ("same", 16), ("end", 4))
 
-_SIZE = 4e-3
-_ENDS = 5.5
+_SIZE, _ENDS, _NOISE = 4e-3, 5.5, 0.2
 _LARGE = {"large": 100.0, "huge": 1e5}
-_NOISE = 0.2
 
 
 def lengths_of_shapes(shapes: Shapes) -> tuple[int, ...]:

@@ -30,8 +30,7 @@ from .result import CaseResult, Problem
 from .runs import Run
 from .spec import HookSpec, is_sharded
 
-_LINGER_S = 1.0
-"""A rank that raised stays that long, so that the others do not fail for its lost connections."""
+_LINGER_S = 1.0  # of a rank that raised, so that others do not fail for its lost connections
 
 _NAMES_A_DTYPE = re.compile(r"float16|half|dtype|floating-point|\bFloat\b", re.IGNORECASE)
 
