@@ -1,17 +1,18 @@
 """A training that ``hooktrace tune`` is tried on: ``tune_script.py FOLDER [--own-hook fp16] ...``.
 
-Writes how many steps each start made, by rank, the median step, and what its learning rate was at
-the end.
+Writes how many steps each start made, by rank, the median mean of five of them, as a turn's, and
+what its learning rate was at the end.
 """
 
 import argparse
+import gc
 import json
 import os
 import time
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import torch
 import torch.distributed as dist
@@ -94,5 +95,14 @@ try:
                 torch.save(model.state_dict(), options.folder / "checkpoint.pt")
 finally:
     told = {"steps": step, "lr": schedule.get_last_lr()[0], "rank": rank}
-    told["step_ns"] = median(b - a for a, b in pairwise(begins)) if step else None
+    took = [b - a for a, b in pairwise(begins)]
+    turns = [fmean(took[i : i + 5]) for i in range(8, len(took) - 4, 5)]
+    told["step_ns"] = median(turns) if turns else None
     (options.folder / f"{os.getpid()}.json").write_text(json.dumps(told))
+# Without this order a gloo process aborts now and then when it ends.
+dist.barrier()
+if options.kind == "ddp":
+    del teacher
+del ddp, small
+gc.collect()
+dist.destroy_process_group()
