@@ -70,8 +70,7 @@ class AppendFile:
         """Write ``block`` as a whole, or nothing of it.
 
         Raises ``OSError`` when the disk is full, the file was deleted or the write fails; what was
-        written of the block is cut off again.  A forked child writes nothing: the file is its
-        parent's.
+        written of the block is cut off again.  A forked child writes nothing.
         """
         if self._fd is None or os.getpid() != self._pid:
             return

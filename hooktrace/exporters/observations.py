@@ -158,9 +158,8 @@ def _observe_step(step: StepRecord, labels: Labels) -> Iterator[Observation]:
     for metric, ns in ((m.EXPOSED, step.exposed_ns), (m.COMMUNICATION, step.communication_ns)):
         if ns is not None:
             yield (metric, labels, ns / 1e9)
-    if (
-        step.bus_bytes is not None and step.wire_in_flight_ns is not None
-    ):  # one over the other: busbw
+    # One over the other is the bus bandwidth.
+    if step.bus_bytes is not None and step.wire_in_flight_ns is not None:
         yield (m.BUS_BYTES, labels, step.bus_bytes)
         yield (m.WIRE_IN_FLIGHT, labels, step.wire_in_flight_ns / 1e9)
 

@@ -97,14 +97,9 @@ class TracedModel:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        groups: list[ParameterGroup],
-        tracer: Tracer,
-        *,
-        name: str | None,
-        hooks: Hooks,
-    ) -> None:
+        self, model: nn.Module, groups: list[ParameterGroup], tracer: Tracer, *,
+        name: str | None, hooks: Hooks,
+    ) -> None:  # fmt: skip
         for group in groups:
             untrace(group)
         self.name = tracer.models.name(name)
@@ -116,8 +111,7 @@ class TracedModel:
         self._steps = ShardedModel(
             state, tracer, self._is_whole, waits=waits, waits_for_script=by_hand
         )
-        self._units: list[TracedUnit] = []
-        self._ours: list[Any] = []
+        self._units, self._ours = list[TracedUnit](), list[Any]()
         self._ends: Watch | None = None
         self._misses = False
         self._watching = _Forward(self._steps, model, *parts)
