@@ -55,7 +55,8 @@ def listening(heard: Heard) -> Iterator[None]:
     Hears all that goes through torch.distributed's Python functions, on every thread; of functional
     collectives, which C++ issues, no more than that there was one: ``None``.
     """
-    resolve = functional._resolve_group
+    name = "_resolve_group" if hasattr(functional, "_resolve_group") else "_resolve_group_name"
+    resolve = getattr(functional, name)  # older torch has the latter
 
     def resolved(*args: Any, **options: Any) -> Any:
         heard.append(None)
@@ -64,7 +65,7 @@ def listening(heard: Heard) -> Iterator[None]:
     places = dict.fromkeys(_FIRST, 0) | dict.fromkeys(_SECOND, 1)
     known = places.keys() & vars(ProcessGroup).keys()
     methods: dict[str, Any] = {name: _heard_by(heard, name, places[name]) for name in known}
-    resolving = patch.object(functional, "_resolve_group", resolved)
+    resolving = patch.object(functional, name, resolved)
     with resolving, patch.multiple(ProcessGroup, **methods):
         yield
 
