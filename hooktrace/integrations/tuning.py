@@ -161,7 +161,8 @@ class Turns:
         }  # fmt: skip
         self._order = sum(sizes), said["number"]
         self._device = next(model.parameters()).device
-        self._is_over, self._number = False, next(_numbers)
+        self._is_over = False
+        self._number = next(_numbers)
         self._steps = self._turn([*labels], asked, change)
 
     def step(self) -> None:
