@@ -70,6 +70,12 @@ def hook_of(
     return staged(**more)(fake_hook)
 
 
+def calls_in_flight(tracer: Tracer) -> int:
+    """Return how many calls wait for their futures; of each bucket there is at most one."""
+    slots = [slot for model in tracer.models.all() for slot in list(model.slots.values())]
+    return sum(slot.last_call is not None and slot.last_call.in_flight for slot in slots)
+
+
 class FakeExporter:
     """Keeps what it gets; raises, when told to, from then on."""
 

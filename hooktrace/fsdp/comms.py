@@ -113,7 +113,7 @@ class TracedAllGather(_TracedCollective):
             clock = self._clock
             call.done = clock()  # as ``over`` does
         except Exception as error:
-            call.lose_stamps(error)
+            call.lose_end(error)
         return work
 
     def _gather_by(
@@ -180,7 +180,7 @@ class TracedReduceScatter(_TracedCollective):
                 clock = self._clock
                 call.done = clock()  # as ``over`` does
             except Exception as error:
-                call.lose_stamps(error)
+                call.lose_end(error)
         if self._over is not None:
             self._over(output_tensor.device)
         return work

@@ -4,7 +4,7 @@
                                                 |-- model.py                how lossy is it?
                                                 |-- wire.py                 what is sent?
                                                 +-- debug_checks.py         on every step
-    call    <--- SampledCall, its recorder, which keeps it from the ring until DDP has its result
+    call    <--- SampledCall, which holds it until DDP has its result
     future  <--- SampledCall.join: the very same result, a little later
 
 What all this takes is stamped: it is the call's stage *check*, and the step counts in no timings.
@@ -14,11 +14,10 @@ A part that fails ends itself, and says so; training goes on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..staging.calls import BucketCall, Recorder
+from ..staging.calls import BucketCall
 from ..staging.slots import BucketSlot, GradBucketLike
 from .schedule import OFF
 
@@ -116,7 +115,7 @@ class StepSampler:
         due = [part for part in self._parts if start.step >= part.next_step]
         took_time = [part.enter(start, sink) for part in due]
         self.next_step = min(part.next_step for part in self._parts)
-        return SampledCall(start.looks, sink) if any(took_time) else None
+        return SampledCall(start.looks) if any(took_time) else None
 
     def miss(self, slot: BucketSlot, step: int, sink: Tracer) -> None:
         """Take note that a call was not looked at: other ranks may wait for it."""
@@ -135,31 +134,19 @@ class StepSampler:
 
 
 class SampledCall:
-    """A call that is looked at: what it reports to, and what DDP gets of it.
+    """A call that is looked at, and what DDP gets of it; ``looks``: those that want the result."""
 
-    ``looks``: those that want the result.  Without any the call reports to the tracer.
-    """
+    __slots__ = ("_call", "_looks")
 
-    __slots__ = ("_held", "_looks", "_over", "_sink", "clock", "event_pool")
-
-    def __init__(self, looks: Sequence[Look], sink: Tracer) -> None:
-        self.clock = sink.clock
-        self.event_pool = sink.event_pool
-        self._sink = sink
+    def __init__(self, looks: Sequence[Look]) -> None:
         self._looks = looks
-        self._held: list[BucketCall] = []
-        self._over = False
+        self._call: BucketCall | None = None
 
-    def recorder(self, otherwise: Recorder) -> Recorder:
-        """Return what the call reports to."""
-        return self if self._looks else otherwise
-
-    def push(self, call: BucketCall) -> None:
-        """Hold the ended call until its result was looked at."""
-        call.held = True
-        self._held.append(call)
-        if self._over:
-            self._let_go()
+    def hold(self, call: BucketCall) -> None:
+        """Hold a call until its result was looked at, if anybody wants it."""
+        if self._looks:
+            call.held = True
+            self._call = call
 
     def abandon(self, why: str = "the hook raised") -> None:
         """Let go of a call whose result nobody will look at, ended or not."""
@@ -185,9 +172,6 @@ class SampledCall:
             self._let_go()
 
     def _let_go(self) -> None:
-        # The call has this for its recorder: a cycle would keep both where the cyclic GC is off.
-        self._over, self._looks = True, ()
-        with suppress(IndexError):  # another thread may be here too: one of them has it
-            call = self._held.pop()
+        self._looks, call, self._call = (), self._call, None
+        if call is not None:
             call.release()
-            self._sink.push(call)

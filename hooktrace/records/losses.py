@@ -24,14 +24,10 @@ _TABLE = (
         "pass Tracer(ring_capacity=...) a larger number or use fewer exporters",
     ),
     LossReason(
-        "late",
-        "a bucket completed after a later step had",
-        "look for a hook whose future does not belong to its bucket",
-    ),
-    LossReason(
         "unfinished",
-        "their futures had not completed when the tracer was closed",
-        "close it after the last backward pass has returned",
+        "their futures had not completed when a later step had, or the tracer was closed",
+        "close it after the last backward pass has returned; else look for a hook whose future "
+        "does not belong to its bucket",
     ),
     LossReason(
         "not_exported",

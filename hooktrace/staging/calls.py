@@ -1,13 +1,12 @@
 """The stamps of one hook call: the only thing the training thread and its callbacks write.
 
-    traced hook: a BucketCall      driver: issued / arrived / finished or failed
-                                                      |               traced hook: launched
-                                                      +--> pushed to the ring
-                                                                      engine: backward_over
+    traced hook: a BucketCall, of StepCalls, which the ring has from their first call on
+    driver: issued / arrived / finished or failed;   traced hook: launched;   engine: backward_over
 
 A call is written by the training thread and then by one callback thread, never by both at once.
-After it was pushed it is not touched, but for two stamps: ``launched`` is ``None`` while the hook
-has not returned, and ``backward_end`` is ``NOT_YET`` while backward goes on.
+Its end, ``done``, is written last: the drain reads no call before, and it is not touched after, but
+for two stamps: ``launched`` is ``None`` while the hook has not returned, and ``backward_end`` is
+``NOT_YET`` while backward goes on.
 
 No stamp raises: what fails in one (a clock, a device event, an operation of the user's own) leaves
 the call ``unknown``, which the drain counts, and the hook goes on.
@@ -18,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..tracing.assembler import Assembler
+    from ..tracing.tracer import Tracer
     from .collectives import Operation
     from .groups import GroupInfo
     from .slots import BucketSlot
@@ -54,7 +54,8 @@ NOT_YET = -1
 """Of what has not ended: the ``done`` of a call, the ``backward_end`` of one in a pass."""
 
 NEVER = -2
-"""The ``backward_end`` of a call whose pass raised, or whose model waits somewhere else."""
+"""The ``done`` of a call that has ended, nobody knows when; the ``backward_end`` of one whose pass
+raised, or whose model waits somewhere else."""
 
 
 class Collective(NamedTuple):
@@ -113,24 +114,14 @@ def one_after_another(rounds: Sequence[Round], done_ns: int) -> tuple[Round, ...
     return tuple(apart)
 
 
-class Recorder(Protocol):
-    """What a call reports to: a tracer, or a sampled call, which holds it for a while."""
-
-    clock: Clock
-    event_pool: EventPool
-
-    @property
-    def push(self) -> Callable[[BucketCall], None]:
-        """Takes one ended call; never blocks."""
-
-
 class BucketCall:
     """One call of a hook for one bucket, being stamped; all times are host ns.
 
     ``ready``: DDP called the hook.  ``launched``: the hook returned.  ``done``: the result was
     there.  ``operation``: what the call waits for now; whoever asks must not keep it.
     ``collective``, ``issued_at``, ``arrived_at``: of its last collective that has arrived, and
-    ``earlier``: those before; together they are its ``rounds``.  ``recorder``: what it reports to.
+    ``earlier``: those before; together they are its ``rounds``.  ``recorder``: whose clock and
+    events it has.
 
     What each call sets has a slot.  What few calls set is a class attribute with its default; a
     call that sets one has it in its ``__dict__``, which is made then.
@@ -154,7 +145,7 @@ class BucketCall:
     earlier: tuple[Round, ...] = ()
     entered: int | None = None  # the hook was called; hooktrace looked at the bucket before
     started: int | None = None  # a call that had to wait for its turn got it
-    held = False  # it has ended, but hooktrace still looks at its result
+    held = False  # hooktrace still is to look at its result
     released: int | None = None  # DDP was given the result; hooktrace looked at it first
     backward_end: int | None = None  # of the last bucket; ``None``: no pass is known
     error: str | None = None  # what the hook raised in ``error_stage``
@@ -175,7 +166,7 @@ class BucketCall:
     ran itself, ``None`` where it is not known."""
 
     def __init__(
-        self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, join_dummy: bool = False
+        self, slot: BucketSlot, step: int, ready: int, recorder: Tracer, join_dummy: bool = False
     ) -> None:
         self.slot = slot
         self.step = step
@@ -217,9 +208,14 @@ class BucketCall:
         return (*self.earlier, Round(last, self.issued_at, self.arrived_at))
 
     @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is stamped, but for what the module's docstring says."""
+        return self.done != NOT_YET and not self.held
+
+    @property
     def in_flight(self) -> bool:
-        """Whether the call has not gone to the ring yet."""
-        return self.held or (self.done == NOT_YET and self.unknown is None)
+        """Whether somebody may wait for it."""
+        return not self.has_ended
 
     @property
     def has_device_times(self) -> bool:
@@ -244,9 +240,10 @@ class BucketCall:
         self.backward_end = end
 
     def release(self) -> None:
-        """Stamp that DDP is given the result now: it was looked at before."""
+        """Stamp that DDP is given the result now, if it is there: it was looked at before."""
+        if self.done != NOT_YET:
+            self.stamp("released")
         self.held = False
-        self.stamp("released")
 
     def stamp(self, name: str) -> None:
         """Stamp that now is what an attribute is the time of."""
@@ -293,17 +290,18 @@ class BucketCall:
         """
         if self.on_device:
             self.arrived()
-            self.finished()
+        self.finished()
+        if self.on_device:
             self.launched = self.done
-        else:
-            self.stamp("done")
 
     def finished(self) -> None:
-        """Stamp that the bucket's result is there, and push the call."""
+        """Stamp that the result is there."""
         if self.on_device:
             self.record()
-        self.stamp("done")
-        self.recorder.push(self)
+        try:
+            self.done = self.recorder.clock()
+        except Exception as error:
+            self.lose_end(error)
 
     def failed(self, stage: str, error: BaseException) -> None:
         """Stamp that the hook raised in ``stage``; takes the place of ``finished``."""
@@ -311,10 +309,6 @@ class BucketCall:
         self.error = f"{type(error).__name__}: {error}"
         self.arrived(failed=True)
         self.finished()
-
-    def assemble(self, into: Assembler) -> None:
-        """Become a part of its step."""
-        into.add_call(self)
 
     def let_go(self) -> None:
         """Give its events back to their pool: nobody reads the call any more."""
@@ -325,6 +319,11 @@ class BucketCall:
         self.see_from_outside()
         if self.unknown is None:
             self.unknown = f"{type(error).__name__}: {error}"
+
+    def lose_end(self, error: BaseException) -> None:
+        """Take note that it has ended, and nobody knows when."""
+        self.lose_stamps(error)
+        self.done = NEVER
 
     def see_from_outside(self) -> None:
         """Go on as for a plain hook: call, return and completion are all that is seen."""
@@ -354,19 +353,37 @@ def give_back(calls: Iterable[BucketCall]) -> None:
 
 
 class StepCalls(list[BucketCall]):
-    """The calls of one step: of DDP's buckets in their order, of units in that of their beginning.
+    """The calls of one step, in the order of their beginning: one entry of the ring.
 
-    ``rebuild``: of its buckets.  ``complete``: backward came to its end, and all calls are here.
+    DDP's is there from its first call on, and the drain waits for the others; that of a sharded
+    model comes when it ``is_over``.  ``number``: which step.  ``size``: how many calls it will
+    have, as far as is known.  ``complete``: of one that is over, backward came to its end, and all
+    calls are here.  ``rebuild``: of its buckets.
     """
 
-    def __init__(self, calls: Iterable[BucketCall], rebuild: int, *, complete: bool) -> None:
-        super().__init__(calls)
-        self.rebuild = rebuild
-        self.complete = complete
+    is_lost = False
+    """Whether the ring had no room for it."""
+
+    def __init__(self, number: int, size: int = 1) -> None:
+        super().__init__()
+        self.number = number
+        self.size = size
+        self.is_over = self.complete = False
+        self.rebuild = 0
+
+    def end(self, rebuild: int, *, complete: bool) -> None:
+        """Take it that no more calls come; of a sharded model."""
+        self.is_over, self.complete, self.rebuild = True, complete, rebuild
+
+    @property
+    def has_last(self) -> bool:
+        """Whether all calls of a step of DDP's have begun."""
+        # The last bucket of a static graph's first pass is known for it later.
+        return bool(self) and self[-1].slot.is_last and len(self) == self[-1].slot.index + 1
 
     def assemble(self, into: Assembler) -> None:
-        """Become a step's records; of a sharded model, whose steps come as a whole."""
-        for call in self:
+        """Become a step's records."""
+        for call in self if self.is_over else ():
             has_failed = call.error is not None or call.unknown is not None
             # On a CPU ``over`` has stamped ``done`` alone: the rest follows from it.
             if call.launched is None and call.done != NOT_YET and not has_failed:
@@ -374,10 +391,11 @@ class StepCalls(list[BucketCall]):
                 call.exposed = call.done - call.ready
                 call.collective = call.slot.collective if call.bare else None
                 call.operation = None
-        into.add_units(self)
+        into.add_step(self)
 
     def let_go(self) -> None:
         """Give the calls' events back to their pool: nobody reads them any more."""
+        self.is_lost = True
         give_back(self)
 
 

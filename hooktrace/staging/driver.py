@@ -99,7 +99,7 @@ class StagedRun(BucketCall):
         return Ended(self.end(result))
 
     def end(self, result: Any) -> torch.Tensor:
-        """Return what the hook has returned, checked, and push the call."""
+        """Return what the hook has returned, checked; the call has ended."""
         wrong = wrong_result(result, self.slot if self.recorder else None)
         if wrong is not None:
             self.fail("compress" if self.yielded is None else "decompress", wrong)
@@ -179,8 +179,7 @@ class StagedRun(BucketCall):
         try:
             self.done = clock()
         except Exception as error:
-            self.lose_stamps(error)
-        recorder.push(self)
+            self.lose_end(error)
         return result  # type: ignore[no-any-return]  # checked
 
     def _describe(self, operation: Operation, buffer: torch.Tensor | None) -> None:
@@ -262,13 +261,11 @@ class PlainRun(BucketCall):
             group_hooks.over(self)
         if self.on_device:
             self.record()
-        recorder = self.recorder
         try:
-            clock = recorder.clock
+            clock = self.recorder.clock
             self.done = clock()
         except Exception as error:
-            self.lose_stamps(error)
-        recorder.push(self)
+            self.lose_end(error)
         return result  # type: ignore[no-any-return]  # checked
 
 

@@ -3,8 +3,8 @@
     training thread, callbacks --push--> Ring --pop--> drain: entry.assemble(assembler)
 
 An entry is a record, which goes out as it is, or has ``assemble(assembler)``, which tells what
-becomes of it.  One that does not fit is dropped and counted; its ``let_go``, if it has one, gives
-back what others can use again.
+becomes of it: a step, from its first call on; what a probe has found; a loss.  One that does not
+fit is dropped and counted; its ``let_go``, if it has one, gives back what others can use again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Loss(NamedTuple):
 
 
 class Ring:
-    """A bounded first-in-first-out buffer for many producers, who may pass it by one entry each."""
+    """A bounded first-in-first-out buffer for many producers, who may pass it by one entry each.
+
+    ``capacity``: in calls of hooks.  An entry fits if it would among others of its own size.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -66,14 +69,15 @@ class Ring:
         """Begin anew, as in a forked child, where nobody else pushes yet."""
         self._entries: deque[object] = deque()
         self.dropped = 0
-        """How many entries did not fit, ever."""
+        """How many calls and other entries did not fit, ever."""
         self._lock = threading.Lock()
 
     def push(self, entry: object) -> None:
         """Add an entry, or drop and count it when the ring is full."""
-        if len(self._entries) >= self.capacity:
+        size = getattr(entry, "size", 1)
+        if len(self._entries) * size >= self.capacity:
             with self._lock:
-                self.dropped += 1
+                self.dropped += size
             let_go = getattr(entry, "let_go", None)
             if let_go is not None:
                 let_go()

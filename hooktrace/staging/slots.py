@@ -37,6 +37,7 @@ from ..records import (
     Unit,
 )
 from .backward import current_pass, graph_task_id
+from .calls import StepCalls
 from .devices import has_events
 from .job import current_rank
 
@@ -161,6 +162,7 @@ class ModelState:
     first_step: int = 0
     step: int = field(init=False)
     last_index: int = sys.maxsize
+    calls: StepCalls = field(default_factory=lambda: StepCalls(-1))  # of DDP's last recorded step
     rebuild: int = 0
     slots: dict[int, BucketSlot] = field(default_factory=dict)
     ddp: weakref.ref[torch.nn.Module] | None = None  # where somebody has told
@@ -186,6 +188,14 @@ class ModelState:
             self.step += 1
         self.last_index = index
         return self.step
+
+    def begin_step(self, step: int, push: Callable[[object], object]) -> StepCalls:
+        """Return what takes the calls of a step that is recorded; ``push``: has it from now on."""
+        if self.calls.is_lost:
+            self.calls.let_go()
+        self.calls = StepCalls(step, max(1, len(self.slots)))
+        push(self.calls)
+        return self.calls
 
     @property
     def position(self) -> tuple[int, int]:

@@ -85,12 +85,6 @@ class UnitCall(BucketCall):
     exposed: int | None
     order: int
 
-    def finished(self) -> None:
-        """Stamp that the result is there."""
-        if self.on_device:
-            self.record()
-        self.stamp("done")
-
 
 MOST_SIZES = 16
 """Of one collective that have a number each; others, as of experts, share one more.  Else each step
@@ -429,4 +423,7 @@ class ShardedModel:
             for index, slot in state.slots.items():
                 slot.is_last = index == last
             self._sink.push(state.layout(state.step, calls[-1].ready, ()))
-        self._sink.push(StepCalls(calls, state.rebuild, complete=complete))
+        step = StepCalls(state.step, len(calls))
+        step += calls
+        step.end(state.rebuild, complete=complete)
+        self._sink.push(step)

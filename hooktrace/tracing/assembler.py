@@ -1,22 +1,21 @@
 """What is in the ring becomes records: calls the ones of their step, other entries go with them.
 
-    BucketCall --StepGatherer--> steps --stage_times.py--> StepRecord, BucketRecords -----+--take-->
-    ProbeResult, DebugResult --once their device has passed, in their order--> numbers    |
-    in the records of their step, skews, anomalies ---------------------------------------+
-    AnomalyRecord --the first of its kind and bucket--------------------------------------+
-    any other record --as it is-----------------------------------------------------------+
+    StepCalls --calls have ended, device has passed--> stage_times.py --> StepRecord, BucketRecords
+    ProbeResult, DebugResult --once their device has passed, in their order--> numbers in the
+                                                        records of their step, skews, anomalies
+    AnomalyRecord --the first of its kind and bucket-->
+    any other record --as it is-->                                           all of them --take-->
 
-A step that stays incomplete (its backward pass failed, or a call was lost) is closed before the
-next complete one, when the model is two steps further, or at the end.  Runs in the drain thread.
+A step of DDP's comes with its first call.  One that stays incomplete (its backward pass failed, or
+a call was lost) is closed before the next complete one, when the model is two steps further, or at
+the end.  Runs in the drain thread.
 """
 
 from __future__ import annotations
 
-import sys
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Iterable
 from functools import partial
-from operator import attrgetter
 
 from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import Found, ProbeResult, anomaly_of, error_record, skew_record
@@ -27,8 +26,8 @@ from ..records.last_used import Bounded, LastUsed
 from ..records.running_median import RunningMedian
 from ..records.stall import ENOUGH_STEPS, is_stall
 from ..records.units import ms
-from ..staging.calls import NOT_YET, BucketCall, StepCalls, give_back
-from ..staging.slots import BucketSlot
+from ..staging.calls import NEVER, NOT_YET, BucketCall, StepCalls, give_back
+from ..staging.slots import BucketSlot, ModelState
 from .call_records import bucket_record, step_record
 from .export import LossLedger
 from .sent import sent_in_step
@@ -40,74 +39,6 @@ from .stage_times import (
     have_passed,
     host_times,
 )
-
-_OPEN_STEPS = 2
-
-_BY_BUCKET = attrgetter("slot.index")
-
-
-class _OpenStep(list[BucketCall]):
-    """The calls of a step in the making; ``expected``: its buckets, once the last one is there."""
-
-    expected: int | None = None
-
-    def close(self) -> StepCalls:
-        """Return the step as it is; one is complete where no call is missing, and none failed."""
-        self.sort(key=_BY_BUCKET)
-        last = self[-1].slot  # one of a static graph's first pass knows by now that it is the last
-        whole = last.is_last and len(self) == last.index + 1
-        rebuild = max([call.slot.rebuild for call in self])
-        failed = any(call.error is not None for call in self)
-        return StepCalls(self, rebuild, complete=whole and not failed)
-
-
-class _OpenSteps(dict[int, _OpenStep]):
-    """Those of one model; ``closed_to`` is the last step that takes no more calls."""
-
-    closed_to = -1
-
-    def close_to(self, last: int) -> list[StepCalls]:
-        """End the steps up to ``last``, oldest first."""
-        ended = [step for step in sorted(self) if step <= last]
-        self.closed_to = max(self.closed_to, *ended[-1:], -1)
-        return [self.pop(step).close() for step in ended]
-
-
-class StepGatherer:
-    """Gathers the calls of all models into steps."""
-
-    def __init__(self) -> None:
-        self._models: Bounded[str, _OpenSteps] = Bounded()
-
-    def add(self, call: BucketCall) -> list[StepCalls] | None:
-        """Take a call; return the steps that it ends, oldest first, ``None`` if it came too late.
-
-        DDP ends a backward pass before the next one begins: once a step is complete, nothing more
-        can come for those before it.
-        """
-        name, step = call.slot.model.name, call.step
-        model = self._models.get(name)
-        if model is None:
-            model = _OpenSteps()
-        if step <= model.closed_to:
-            return None
-        ended: list[StepCalls] = []
-        opened = model.get(step)
-        if opened is None:
-            opened = model[step] = _OpenStep()
-            forgotten = self._models.put(name, model)
-            ended = [] if forgotten is None else forgotten.close_to(sys.maxsize)
-            ended += model.close_to(step - _OPEN_STEPS)
-        opened.append(call)
-        if call.slot.is_last:
-            opened.expected = call.slot.index + 1
-        return ended + model.close_to(step) if len(opened) == opened.expected else ended
-
-    def close_all(self) -> Iterator[StepCalls]:
-        """End every open step, complete or not."""
-        for model in self._models.values():
-            yield from model.close_to(sys.maxsize)
-
 
 _USUAL = 64
 """Steps of a model that say what is usual."""
@@ -161,6 +92,12 @@ _MOST_AWAITED = 4096
 _WAITING_STEPS = 64
 """Steps whose backward goes on, or whose device is not there; of more, the oldest goes without."""
 
+_OPEN_STEPS = 2
+"""Steps of a model that may be under way; where one more begins, the oldest is closed."""
+
+_MOST_OPEN = 1024
+"""Steps of all models that may be under way; of more, the oldest are closed."""
+
 _BUCKETS_TOGETHER = 64
 
 
@@ -169,12 +106,13 @@ class Assembler:
 
     def __init__(self, losses: LossLedger) -> None:
         self.losses = losses
-        self._steps = StepGatherer()
+        self._open: list[StepCalls] = []
         self._queues = QueueModel()
         self._diagnosis = Diagnosis()
         self._skipped = SkippedSteps()
         self._stalls = StallWatch()
         self._waiting: deque[StepCalls] = deque()
+        self._most_waiting = _WAITING_STEPS
         self._awaited: deque[Found] = deque()
         self._previous: Bounded[str, StepRecord] = Bounded()
         self._errors: Bounded[tuple[str, int, int], ErrorRecord] = Bounded(_KEPT)
@@ -192,14 +130,8 @@ class Assembler:
         else:
             self._records.append(entry)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there are as many buckets to take as one batch should have."""
-        return self._bucket_count >= _BUCKETS_TOGETHER
-
     def take(self) -> tuple[list[CompletedStep], list[object]]:
         """Return the steps completed since the last call, and all other records, oldest first."""
-        self._complete_passed()
         completed, self._completed = self._completed, []
         self._bucket_count = 0
         records, self._records = self._records, []
@@ -207,51 +139,75 @@ class Assembler:
 
     def finish(self) -> None:
         """Close every open step, complete or not; device events get no further chance."""
-        self._waiting.extend(self._steps.close_all())
+        opened, self._open = self._open, []
+        for calls in opened:
+            self._close(calls)
         self._read_arrived()
         while self._awaited:
             self._give_up_oldest()
-        while self._waiting:
-            self._complete(self._waiting.popleft())
+        self._most_waiting = 0
 
-    def _has_ended(self, call: BucketCall) -> bool:
-        """Take note of what went wrong in a call; return whether its end is known."""
-        if call.unknown is not None:
-            self.losses.add("stamp_failed", why=call.unknown)
-        if call.error is not None:
-            self.add_anomaly(_hook_exception(call))
-        return call.done != NOT_YET
+    def add_step(self, calls: StepCalls) -> None:
+        """Take a step, whose calls may still be under way, and others to come."""
+        if calls.is_over:
+            self._close(calls)
+        else:
+            self._open.append(calls)
 
-    def add_call(self, call: BucketCall) -> None:
-        """Take a call that has ended; steps that it completes wait for their device."""
-        if not self._has_ended(call):  # its clock failed
-            call.let_go()
-            return
-        if call.events is None and not call.bounded:
-            self._queues.add(collectives_of(call))
-        ended = self._steps.add(call)
-        if ended is None:
-            self.losses.add("late")
-            call.let_go()
-            return
-        if ended:
-            self._waiting.extend(ended)
-            self._complete_passed()
+    def close_ended(self) -> None:
+        """Close the steps whose calls have ended; of those that stay incomplete, the older ones."""
+        newer: Counter[ModelState] = Counter()
+        left: deque[StepCalls] = deque()
+        closed: deque[StepCalls] = deque()
+        for calls in reversed(self._open):
+            if not calls:
+                left.appendleft(calls)  # its first call is about to be added
+                continue
+            model = calls[0].slot.model
+            has_ended = calls.has_last and all(call.has_ended for call in calls)
+            if has_ended or newer[model] >= _OPEN_STEPS or len(left) >= _MOST_OPEN:
+                newer[model] = _OPEN_STEPS
+                closed.appendleft(calls)
+            else:
+                newer[model] += 1
+                left.appendleft(calls)
+        self._open = list(left)
+        for calls in closed:
+            self._close(calls)
+        for calls in left:
+            self._tell_failed(calls)
 
-    def add_units(self, calls: StepCalls) -> None:
-        """Take a step of a sharded model, which comes as a whole."""
-        known = []
+    def _close(self, calls: StepCalls) -> None:
+        """Have a step wait for its device, without the calls whose end is not known."""
+        known: list[BucketCall] = []
         for call in calls:
-            if self._has_ended(call):
+            if call.unknown is not None:
+                self.losses.add("stamp_failed", why=call.unknown)
+            if call.has_ended and call.done != NEVER:
                 known.append(call)
                 continue
-            self.losses.add("unfinished")  # nothing says when, or whether, it ended
+            if not call.has_ended:
+                self.losses.add("unfinished")
             call.before_wait = None  # the event may be that of calls that did end, too
             call.let_go()
-        if known:
-            complete = calls.complete and len(known) == len(calls)
-            self._waiting.append(StepCalls(known, calls.rebuild, complete=complete))
-            self._complete_passed()
+        if not known:
+            self._tell_failed(calls)
+            return
+        if not calls.is_over:
+            for call in known:
+                if call.events is None and not call.bounded:
+                    self._queues.add(collectives_of(call))
+            failed = any(call.error is not None for call in known)
+            rebuild = max([call.slot.rebuild for call in known])
+            calls.end(rebuild, complete=calls.has_last and not failed)
+        calls.complete = calls.complete and len(known) == len(calls)
+        calls[:] = known
+        self._waiting.append(calls)
+
+    def _tell_failed(self, calls: Iterable[BucketCall]) -> None:
+        for call in calls:
+            if call.error is not None:
+                self.add_anomaly(_hook_exception(call))
 
     def add_result(self, result: Found) -> None:
         """Take what a probe or check has found; it is read once it has come to the host."""
@@ -297,12 +253,21 @@ class Assembler:
             self._anomalies_seen[key] = None
             self._records.append(anomaly)
 
-    def _complete_passed(self) -> None:
-        """Complete the steps whose backward is over, and their devices and probes past it."""
+    def complete_passed(self) -> bool:
+        """Complete the steps whose backward is over, and their devices and probes past it.
+
+        Returns whether there are as many buckets to take as one batch should have.
+        """
         self._read_arrived()
         waiting = self._waiting
-        while waiting and (len(waiting) > _WAITING_STEPS or self._is_over(waiting[0])):
-            self._complete(waiting.popleft())
+        while waiting and (len(waiting) > self._most_waiting or self._is_over(waiting[0])):
+            try:
+                self._complete(waiting.popleft())
+            except Exception:
+                self.losses.add_defect()
+            if self._bucket_count >= _BUCKETS_TOGETHER:
+                return True
+        return False
 
     def _is_over(self, calls: StepCalls) -> bool:
         model, step = calls[0].slot.model, calls[0].step
@@ -312,6 +277,7 @@ class Assembler:
 
     def _complete(self, calls: StepCalls) -> None:
         """Make the records of a step."""
+        self._tell_failed(calls)
         host, device = self._times(calls)
         slot, number, rebuild = calls[0].slot, calls[0].step, calls.rebuild
         model = slot.model.name

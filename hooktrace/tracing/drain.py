@@ -173,22 +173,16 @@ class Pipeline:
         """Empty the ring and send out what came of it; the last time, close the exporters."""
         if self._run is None and not last:  # while the group that the first hook ran on is there
             self._run = self._tracer.run_info()
-        # What is pushed meanwhile belongs to the next cycle: a fast producer cannot hold one up.
-        left = len(self._ring)
-        while left > 0:
-            left -= self._take(min(left, _ENTRIES_PER_PORTION))
-            time.sleep(_BREATH_S)
-            if self._assembler.is_full:
-                self._guarded(self._send)
-                time.sleep(_BREATH_S)
+        # Steps that have ended are closed before the ring is emptied, since by then all that was
+        # found of them is in it; once more, for those that were in the ring themselves.
+        for _ in range(2):
+            self._guarded(self._assembler.close_ended)
+            self._take()
+            self._send_completed()
         if last:
-            while len(self._ring):
-                self._take(_ENTRIES_PER_PORTION)
-                self._guarded(self._send)
+            self._take()
             self._guarded(self._assembler.finish)
-            self.losses.add("unfinished", self._tracer.models.count_in_flight())
-        self._guarded(self._send)
-        if last:
+            self._send_completed()
             self.exporters.close()
             self.losses.add("unfinished", len(self._ring))
         self._guarded(self.losses.publish)
@@ -200,19 +194,25 @@ class Pipeline:
         except Exception:
             self.losses.add_defect()
 
-    def _take(self, most: int) -> int:
-        """Take entries, no more than make a batch; returns how many."""
+    def _take(self) -> None:
+        """Take the entries that are there: a fast producer of more cannot hold a cycle up."""
         pop, assembler = self._ring.pop, self._assembler
-        for taken in range(1, most + 1):
+        for taken in range(1, len(self._ring) + 1):
             try:
                 entry = pop()
                 if entry is not None:
                     assembler.add(entry)
             except Exception:
                 self.losses.add_defect()
-            if assembler.is_full:
-                return taken
-        return most
+            if taken % _ENTRIES_PER_PORTION == 0:
+                time.sleep(_BREATH_S)
+
+    def _send_completed(self) -> None:
+        """Send out the steps that are complete, and all other records, a batch at a time."""
+        while self._assembler.complete_passed():
+            self._guarded(self._send)
+            time.sleep(_BREATH_S)
+        self._guarded(self._send)
 
     def _send(self) -> None:
         steps, records = self._assembler.take()

@@ -2,8 +2,8 @@
 
     reducer --all-reduce of a bucket--> the group's pre-hook: by its address, a slot -> OwnAllReduce
                                         the group's post-hook: its work
-    timed steps: the work's future --> done, ring
-    others: what is done when the pass ends --> ring; the future of each other one --> done, ring
+    timed steps: the work's future --> done
+    others: what has arrived when the pass ends, once DDP has waited; the others' futures --> done
     an address that is new --> the slot that is next, of the layout that the reducer has told
     the first gradient after DDP has rebuilt its buckets --> the reducer is asked again
 
@@ -72,13 +72,13 @@ looked at no times count, and those would be all that are timed of steps of anot
 class OwnAllReduce(BucketCall):
     """An all-reduce that DDP itself makes of a bucket; called when its future is complete.
 
-    There is no hook that takes time.  ``in_ring``: read and written under ``_turn``.  ``work``:
-    torch's, until it is known that it is done, or that this is called then.
+    There is no hook that takes time.  ``work``: torch's, until it is known that it is done, or that
+    this is called then.  ``arrived_by``: when the pass ended, if it had arrived by then.
     """
 
-    __slots__ = ("bounded", "in_ring", "work")
+    __slots__ = ("arrived_by", "bounded", "work")
 
-    in_ring: bool
+    arrived_by: int
     work: Any
 
     def see(self, args: Any) -> None:
@@ -92,7 +92,7 @@ class OwnAllReduce(BucketCall):
     def in_flight(self) -> bool:
         """Whether it has not arrived."""
         work = self.work
-        return not self.in_ring and not (work is not None and work.is_completed())
+        return self.done == NOT_YET and not (work is not None and work.is_completed())
 
     def look(self, backward_end: int | None) -> None:
         """Take note that it has arrived by now, or have it called when it does.
@@ -101,7 +101,7 @@ class OwnAllReduce(BucketCall):
         """
         ended = backward_end not in (None, NOT_YET, NEVER)
         if ended and self.work is not None and self.work.is_completed():
-            self.done = backward_end  # type: ignore[assignment]
+            self.arrived_by = backward_end  # type: ignore[assignment]
         else:
             self.call_when_done()
 
@@ -112,50 +112,46 @@ class OwnAllReduce(BucketCall):
             group_hooks.call_when_done(work, self)
 
     def waited_for(self, failed: bool) -> None:
-        """DDP has waited: what has no stamp has arrived, just now; ``failed``: it has raised."""
+        """DDP has waited: what has no end has arrived, just now; ``failed``: it has raised."""
         if failed:
             self.call_when_done()
-        elif self.work is not None:  # it had arrived before, and nobody calls this
+        elif self.work is None:
+            self.end()
+        else:  # it had arrived before, and nobody calls this
             self.work = None
-            self.over()
-        else:
-            with _turn:  # for a callback that puts it into the ring just now
-                self.arrive()
-                self.over()
+            self.end(self.arrived_by)
 
     def __call__(self, future: Any) -> None:
         """Stamp that it has arrived."""
-        with _turn:
-            self.arrive()
-            try:
-                future.value()
-            except Exception as error:  # DDP raises it too, where it waits
-                self.error_stage, self.error = "wire", f"{type(error).__name__}: {error}"
-            self.over()
+        error: Exception | None = None
+        try:
+            future.value()
+        except Exception as raised:  # DDP raises it too, where it waits
+            error = raised
+        self.end(error=error)
 
     def has_no_future(self, error: Exception) -> None:
-        """Go to the ring, without its times."""
+        """Take note that nothing says when it arrives."""
+        self.lose_end(error)
+
+    def end(self, at: int | None = None, error: Exception | None = None) -> None:
+        """Stamp that it has arrived, ``at`` or now, unless something has."""
         with _turn:
-            self.lose_stamps(error)
-            self.over()
-
-    def arrive(self) -> None:
-        """Stamp that it has arrived, where nothing has."""
-        if not self.in_ring and self.done == NOT_YET:
-            self.stamp("done")
-
-    def over(self) -> None:
-        """Go to the ring, if it is not there."""
-        if not self.in_ring:
-            self.in_ring = True
-            if self.operation is not None:
-                self.collective, self.operation = self.operation, None  # type: ignore[assignment]
-            self.arrived_at = self.done
-            self.recorder.push(self)
+            if self.done != NOT_YET:
+                return
+            try:
+                self.arrived_at = self.recorder.clock() if at is None else at
+            except Exception as failed:
+                self.lose_end(failed)
+                return
+            if error is not None:
+                self.error_stage, self.error = "wire", f"{type(error).__name__}: {error}"
+            self.operation, self.collective = None, self.slot.collective
+            self.done = self.arrived_at
 
 
 _turn = new_lock()
-"""Of a collective's thread and the one that waits for it: who puts a call into the ring."""
+"""Of a collective's thread and the one that waits for it: who stamps the end of a call."""
 
 
 def _waited(calls: Iterable[OwnAllReduce], failed: bool) -> None:
@@ -190,7 +186,7 @@ class HooklessModel:
         self._slots: list[BucketSlot] = []
         self._by_place: dict[int, BucketSlot] = {}
         self._calls: list[OwnAllReduce] = []
-        """Of the step under way."""
+        """Of the step under way, recorded or not."""
         self._bounds, self._ends = False, True
         """Of the step under way: whether it is not timed, and its pass says when it ends."""
         every = tracer.error_every
@@ -223,7 +219,9 @@ class HooklessModel:
         self._parameters.clear()
         self._notices.rest()
 
-    def before(self, args: Any) -> OwnAllReduce | None:
+    def before(  # noqa: PLR0912  # a function that is called costs a microsecond here
+        self, args: Any
+    ) -> OwnAllReduce | None:
         """Take note of a collective that is about to be issued; return the call, if it is one."""
         try:
             ready = self._clock()
@@ -261,7 +259,6 @@ class HooklessModel:
             call.collective = None
             call.done = NOT_YET
             call.recorder = tracer
-            call.in_ring = False
             call.work = None
             call.bounded = self._bounds
             if tensor is None:
@@ -272,9 +269,13 @@ class HooklessModel:
                 if not self._ends:
                     self._ends = watch(partial(self._end_pass, self._calls))
                 call.backward_end = NOT_YET if self._ends else None
-            self._calls.append(call)
             call.operation = slot.collective
             slot.last_call = call
+            self._calls.append(call)
+            calls = model.calls
+            if calls.number != step:
+                calls = model.begin_step(step, tracer.push)
+            calls.append(call)
             return call
         except Exception as error:
             self._tracer.push(Loss.of_stamps(error))

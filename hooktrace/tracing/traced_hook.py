@@ -2,8 +2,8 @@
 
     DDP --> TracedHook(state, bucket)
               |  slot = layout.by_buffer[...]    which model, rebuild, bucket
-              |  run = StagedRun or PlainRun     driver and stamps in one; pushed to the tracer's
-              |                                   ring when the hook's result is there
+              |  run = StagedRun or PlainRun     driver and stamps in one, among its step's calls,
+              |                                   which the tracer's ring has from their first on
               |  _begin_with_care                 a bucket that is new, a step that is sampled
               +--> the hook, driven by the run, which stamps its stages
 
@@ -153,6 +153,10 @@ class TracedHook:
                 if is_last:
                     run.watch_backward()
                 slot.last_call = run
+                calls = model.calls
+                if calls.number != step:
+                    calls = model.begin_step(step, tracer.push)
+                calls.append(run)
         except Exception as error:  # of a clock, a device: this call runs on untraced
             self._give_up(Loss.of_stamps(error), state, bucket, step if is_usual else -1, None)
             return self._hook(state, bucket)
@@ -215,9 +219,12 @@ class TracedHook:
                 run.watch_backward()
             if begins or sampled is not None:
                 run.stamp("entered")
+            is_known = model.calls.number == step
+            calls = model.calls if is_known else model.begin_step(step, tracer.push)
+            calls.append(run)
         except Exception as error:
             if run is not None:
-                run.lose_stamps(error)  # nothing waits for it
+                run.lose_end(error)  # nothing waits for it
             self._give_up(Loss.of_stamps(error), state, bucket, step, sampled)
             return None
         return run, sampled
@@ -271,14 +278,14 @@ class TracedHook:
         try:
             sampled = sampling.enter(start, self._tracer)
         except BaseException as error:  # as Ctrl-C, which comes while a rank waits
-            run.lose_stamps(error)
+            run.lose_end(error)
             raise
         run.hook_called = True
         model.sample_step = sampling.next_step
         if sampling.asked:  # since this call was looked at
             model.sample_step = 0
         if sampled is not None:
-            run.recorder = sampled.recorder(self._tracer)
+            sampled.hold(run)
         return sampled
 
     def _plan(self, state: Any, slot: BucketSlot, bucket: Any) -> None:

@@ -401,11 +401,6 @@ class TracedModels:
         with self._lock:
             self._assignments.add(layout)
 
-    def count_in_flight(self) -> int:
-        """Return how many calls wait for their futures; of each bucket there is at most one."""
-        slots = [slot for model in self.all() for slot in list(model.slots.values())]
-        return sum(slot.last_call is not None and slot.last_call.in_flight for slot in slots)
-
     def leave(self) -> None:
         """End what is under way: steps of sharded models, and sampling, as the other ranks hear."""
         with self._lock:

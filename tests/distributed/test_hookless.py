@@ -18,6 +18,7 @@ from hooktrace import Tracer, instrument
 from hooktrace.tracing import hookless
 from tests.distributed.harness import on, scenario
 from tests.distributed.models import anomalies, backward, gradients, heard, make_ddp, make_model
+from tests.fakes import calls_in_flight
 from tests.versions import HOOKS_GROUPS
 
 pytestmark = [
@@ -36,7 +37,7 @@ class Told:
 
     def __init__(self, tracer: Tracer) -> None:
         deadline = time.monotonic() + 30  # of join()'s all-reduces nobody waits for the callbacks
-        while tracer.models.count_in_flight() and time.monotonic() < deadline:
+        while calls_in_flight(tracer) and time.monotonic() < deadline:
             time.sleep(0.01)
         tracer.flush()
         recent = tracer._recent.steps()
@@ -223,7 +224,7 @@ def test_what_has_arrived_is_not_in_flight(rank: int) -> None:
 
     def wait(_: torch.Tensor) -> None:
         dist.barrier()  # all buckets but the last were issued before, by each rank
-        seen.append(tracer.models.count_in_flight())
+        seen.append(calls_in_flight(tracer))
         raise RuntimeError("out of data")
 
     with Tracer(error_every=0) as tracer:

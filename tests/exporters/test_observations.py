@@ -35,10 +35,11 @@ def test_a_loss_that_every_batch_reports_again_is_counted_once() -> None:
     observer, other = Observer("test"), Observer("test")
     found = []
     for lost in (3, 3, 5):
-        batch = replace(make_batch(), losses={"late": lost})
-        found.append([c for c in observer.observe(batch) if c[:2] == (RECORDS_LOST, [("late",)])])
+        batch = replace(make_batch(), losses={"unfinished": lost})
+        columns = observer.observe(batch)
+        found.append([c for c in columns if c[:2] == (RECORDS_LOST, [("unfinished",)])])
     assert [values for columns in found for _, _, values in columns] == [[3], [0], [2]]
-    assert (RECORDS_LOST, [("late",)], [5]) in other.observe(batch)
+    assert (RECORDS_LOST, [("unfinished",)], [5]) in other.observe(batch)
 
 
 def test_what_rarely_happens_is_counted_from_zero_on() -> None:

@@ -76,9 +76,9 @@ def test_two_tracers_of_a_process_share_a_port(
     """Their counts add up; the last one to close frees it; the gauges of one go with it."""
     port = free_port()
     first, second = (make(port=port, local_rank=0, file_sd=tmp_path) for _ in range(2))
-    first.export(replace(make_batch(steps=3), losses={"late": 2}))
+    first.export(replace(make_batch(steps=3), losses={"unfinished": 2}))
     own = replace(make_layout(), model="second")
-    second.export(replace(make_batch(steps=1), records=(own,), losses={"late": 5}))
+    second.export(replace(make_batch(steps=1), records=(own,), losses={"unfinished": 5}))
     names = [
         (sample.name, tuple(sorted(sample.labels.items())))
         for family in text_string_to_metric_families(get(first.url))
@@ -87,7 +87,7 @@ def test_two_tracers_of_a_process_share_a_port(
     assert len(names) == len(set(names))
     found = samples(get(first.url))
     assert (first.url, found[STEPS, NET]) == (second.url, 4)
-    assert found["hooktrace_records_lost_total", (("reason", "late"),)] == 7
+    assert found["hooktrace_records_lost_total", (("reason", "unfinished"),)] == 7
     rebuild = "hooktrace_bucket_rebuilds{"
     assert get(second.url).count(rebuild) == 2
     other = make(port=port, local_rank=0, bucket_histograms=False)

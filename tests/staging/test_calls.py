@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from hooktrace.staging.calls import NOT_YET, BucketCall, clock_anchor
+from hooktrace.staging.calls import NEVER, BucketCall, clock_anchor
 from tests.fakes import FakeOperation
 
 
@@ -20,7 +20,7 @@ def test_a_clock_that_fails_ends_a_units_call_too() -> None:
     call.over()
     assert not call.in_flight
     assert (call.unknown, call.operation) == ("OSError: no time", None)
-    assert (call.rounds, call.done, call.exposed) == ((), NOT_YET, None)
+    assert (call.rounds, call.done, call.exposed) == ((), NEVER, None)
 
 
 @pytest.mark.parametrize("calm", [0, 15])

@@ -15,6 +15,7 @@ from hooktrace.staging import devices, slots
 from hooktrace.staging.calls import NOT_YET, BucketCall, StepCalls
 from hooktrace.staging.devices import EventPool, HostCopy, relax_capture_mode
 from hooktrace.staging.ring import Ring
+from hooktrace.staging.slots import ModelState
 from hooktrace.testing import FakeBucket, FakeClock
 from tests.fakes import FakeOperation, plain
 
@@ -82,8 +83,8 @@ def test_a_thread_says_that_captures_do_not_concern_it(monkeypatch: pytest.Monke
 class Recorder:
     """What a call needs of a tracer."""
 
-    def __init__(self, push: Any) -> None:
-        self.clock, self.push, self.event_pool = FakeClock(), push, EventPool()
+    def __init__(self) -> None:
+        self.clock, self.event_pool = FakeClock(), EventPool()
 
 
 def run(recorder: Any) -> BucketCall:
@@ -105,33 +106,33 @@ def test_events_that_cannot_be_recorded_leave_the_device_times_unknown(
     good: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call still ends, and says why its times are not known."""
-    pushed: list[Any] = []
     made = [Event(FIRST)] * good + [RuntimeError("the device is lost")] * 4
     monkeypatch.setattr(devices, "new_event", mock.Mock(side_effect=made))
-    call = run(Recorder(pushed.append))
-    assert pushed == [call]
+    call = run(Recorder())
+    assert call.has_ended
     assert call.unknown == "RuntimeError: the device is lost"
     assert not call.has_device_times
     assert not call.staged
     assert not call.in_flight
 
 
-def test_a_call_that_does_not_fit_in_the_ring_gives_its_events_back() -> None:
+def test_a_step_that_does_not_fit_in_the_ring_gives_its_events_back() -> None:
     """None is destroyed, and none is made in its place, on the training thread."""
-    ring = Ring(1)
-    recorder = Recorder(ring.push)
+    ring, recorder, model = Ring(1), Recorder(), ModelState("net", "hook", 0)
     pool = recorder.event_pool
-    kept = run(recorder)
-    assert pool.created == 6
-    dropped = [run(recorder) for _ in range(3)]
+    made = []
+    for step in range(4):
+        calls = model.begin_step(step, ring.push)
+        made.append(run(recorder))
+        calls.append(made[-1])
     assert ring.dropped == 3
-    assert pool.created == 10  # what the first of them recorded, and no more
-    assert [call.device_over for call in (kept, *dropped)] == [False, True, True, True]
+    assert pool.created == 12  # of the step that fits, and of one that does not
+    assert [call.device_over for call in made] == [False, True, True, False]
 
 
 def test_a_step_that_does_not_fit_in_the_ring_gives_each_event_back_once() -> None:
     """Calls of a sharded model that are waited for together share an event."""
-    recorder = Recorder([].append)
+    recorder = Recorder()
     pool = recorder.event_pool
     calls = [run(recorder), run(recorder)]
     shared = (pool.record(FIRST),)
@@ -139,7 +140,10 @@ def test_a_step_that_does_not_fit_in_the_ring_gives_each_event_back_once() -> No
         call.before_wait = shared
     ring = Ring(1)
     ring.push("first")
-    ring.push(StepCalls(calls, 0, complete=True))
+    step = StepCalls(0, 2)
+    step += calls
+    ring.push(step)
+    assert ring.dropped == 2
     again = [pool.record(FIRST) for _ in range(pool.created)]
     assert pool.created == len(set(map(id, again))) == 13
 

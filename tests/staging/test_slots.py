@@ -107,7 +107,7 @@ def test_a_finished_model_is_not_taken_for_one_in_its_first_pass() -> None:
             job.buckets = buckets
             job.step()
         found = [(s.model, s.bucket_count) for s in tracer.steps()]
-        assert found == [("model0#2", 1), ("model0", 2)]
+        assert found == [("model0", 2), ("model0#2", 1)]
 
 
 @pytest.mark.parametrize("state", [PowerSGDState, Theirs])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -11,14 +11,13 @@ from msgspec.structs import replace
 
 from hooktrace import BucketRecord, Tracer, trace
 from hooktrace.records import AnomalyRecord, Stage, StepRecord
-from hooktrace.records.last_used import MOST_MODELS
 from hooktrace.staging.slots import ModelState
 from hooktrace.staging.units import ShardedModel
 from hooktrace.tracing import assembler as module
-from hooktrace.tracing.assembler import Assembler, StallWatch, StepGatherer
+from hooktrace.tracing.assembler import Assembler, StallWatch
 from hooktrace.tracing.export import LossLedger
 from tests.exporters.records_sample import make_step
-from tests.fakes import FakeOperation, Job, buckets_of, fake_clock, hook_of
+from tests.fakes import FakeOperation, Job, buckets_of, fake_clock, hook_of, plain
 from tests.staging.test_units import Sink, step
 
 
@@ -76,6 +75,7 @@ def test_a_sharded_model_warms_up_for_two_steps_whatever_it_gathers() -> None:
         step(model, numel)
     for made in sink.steps():
         assembler.add(made)
+    assembler.complete_passed()
     completed, _ = assembler.take()
     assert [(s.rebuild, s.warmup) for s, _ in completed] == [(0, True), (1, True), (1, False)]
 
@@ -132,39 +132,32 @@ def test_a_step_that_fails_is_closed_before_the_next() -> None:
         assert tracer.summary()[0].steps == 3
 
 
-class Slot(NamedTuple):
-    """One bucket of a model."""
-
-    index: int
-    is_last: bool
-    model: ModelState
-    rebuild: int = 0
-
-
-class Call(NamedTuple):
-    """What the gatherer reads of a call."""
-
-    slot: Slot
-    step: int
-    error: str | None = None
+def test_of_steps_that_stay_open_the_oldest_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that keep being made, and stop in a step, do not fill the memory."""
+    monkeypatch.setattr(module, "_MOST_OPEN", 3)
+    with Tracer() as tracer:
+        for model in range(5):
+            trace(plain, tracer=tracer, model=f"net{model}")(None, buckets_of(2)[0])
+        assert [(s.model, s.complete) for s in tracer.steps()] == [("net0", False), ("net1", False)]
 
 
-def test_models_that_keep_being_made_are_forgotten() -> None:
-    """The one without a step for longest, whose open step is ended; one that goes on stays."""
-    gatherer = StepGatherer()
-    whole = Slot(0, True, ModelState("kept", "hook", 0))
-    for n in range(MOST_MODELS + 50):
-        begun: Any = Call(Slot(0, False, ModelState(f"net#{n}", "hook", 0)), 0)
-        ended = gatherer.add(begun)
-        forgotten = n - MOST_MODELS + 1
-        assert ended is not None
-        assert [c.slot.model.name for calls in ended for c in calls] == (
-            [f"net#{forgotten}"] if forgotten >= 0 else []
-        )
-        kept: Any = Call(whole, n)
-        assert gatherer.add(kept) == [[kept]]
-    assert len(gatherer._models) == MOST_MODELS
-    assert gatherer.add(kept) is None
+def test_a_bucket_that_ends_after_a_later_step_is_counted() -> None:
+    """Its step goes on without it, and is not complete."""
+    first: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    futures = iter([first])
+    one, two = buckets_of(2)
+    with Tracer() as tracer:
+        hook = trace(lambda s, b: next(futures, None) or plain(s, b), tracer=tracer)
+        hook(None, one)
+        hook(None, two)
+        assert tracer.steps() == []
+        hook(None, one)
+        hook(None, two)
+        found = [(s.step, s.complete, s.bucket_count) for s in tracer.steps()]
+        assert found == [(0, False, 1), (1, True, 2)]
+        assert tracer.losses() == {"unfinished": 1}
+        first.set_result(one.buffer())
+    assert tracer.losses() == {"unfinished": 1}
 
 
 class Broken(FakeOperation):

@@ -73,7 +73,7 @@ def test_a_defect_in_the_drain_is_counted(
     with Tracer() as tracer:
         job = Job(tracer)
         with monkeypatch.context() as patch:
-            patch.setattr("hooktrace.tracing.assembler.StepGatherer.add", broken)
+            patch.setattr("hooktrace.tracing.assembler.Assembler._complete", broken)
             for _ in range(2):
                 job.step()
                 assert tracer.flush()
