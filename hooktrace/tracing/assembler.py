@@ -188,10 +188,10 @@ class Assembler:
                 continue
             if not call.has_ended:
                 self.losses.add("unfinished")
+            self._tell_failed([call])
             call.before_wait = None  # the event may be that of calls that did end, too
             call.let_go()
         if not known:
-            self._tell_failed(calls)
             return
         if not calls.is_over:
             for call in known:
