@@ -68,7 +68,7 @@ FAULTS = (
     Fault("losses are not counted", "tracing/export.py",
           "self._counts[reason] += count", "self._counts[reason] += 0", "tracing/test_export.py"),
     Fault("new turns of a model that is tuned take old answers", "integrations/tuning.py",
-          "= next(_numbers)", '= self._seen["number"]', "integrations/test_tuning.py"),
+          "{next(_questions)}", "{len(turns)}", "integrations/test_tuning.py"),
     Fault("hooks that a script registers are not traced", "integrations/models.py",
           "            dispatcher.take(reducer, hook, state, True)",
           "            original(reducer, state, hook)", "distributed/test_integrations.py"),

@@ -5,7 +5,7 @@
     a forward pass begins --step--> stamp; a turn is over: rank 0 says whose is the next one
       --change--> its hook; what was seen, to a file      --or that it is the end--> SystemExit
     steps that a hook has taken --Part--> record files, a folder a label
-    an optimizer steps, no model was found --refuse--> the job ends: nothing can be tuned
+    an optimizer steps, no model was found --> the job ends: nothing can be tuned
 
 A start without hooks only looks: nothing of ours is registered, so that it tells what the job takes
 as it is.  A step is a forward pass whose gradients will be averaged; on a device its begin is an
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 WHERE = "_HOOKTRACE_TUNE_WHERE"
 """Of the environment: what the paths of the files begin with that this machine's ranks write."""
-OWN = "as it is"
+OWN = "as-it-is"
 """The label of what the job has: its script's hook, or torch's own average."""
 CANDIDATES = {one.name: one for one in candidates()}
 SHARDED = {one.label: one for one in SHARDED_HOOKS if one.takes_place_of == "reduce_scatter"}
@@ -66,8 +66,8 @@ _DO_MORE = ("optimizer_overlap_hooks", "ddp_zero_hook", "mixed_precision_hooks")
 _STEPS = 100
 """Of optimizers, without a model; some train a part by itself before they make it."""
 
-_numbers = count()
-"""Of the ``Turns`` of this process, the same on all ranks: a model may have new ones."""
+_questions = count()
+"""What rank 0 was asked for turns of this process, the same on all ranks."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -120,18 +120,14 @@ def rounds(
             return
         if over == halved_at:
             halved_at *= 2
-            _halve(alive, times)
+            others = sorted({*alive} - {OWN}, key=lambda one: median(times[one]))
+            for one in others[max(SURVIVORS, (len(others) + 1) // 2) :]:
+                if all(a > b for a, b in zip(times[one], times[others[0]], strict=True)):
+                    alive.remove(one)
         for label in draw.sample(alive, len(alive)):
             if seconds() >= plan.limit_s:
                 return
             yield label
-
-
-def _halve(alive: list[str], times: Mapping[str, Sequence[float]]) -> None:
-    others = sorted((one for one in alive if one != OWN), key=lambda one: median(times[one]))
-    for one in others[max(SURVIVORS, (len(others) + 1) // 2) :]:
-        if all(a > b for a, b in zip(times[one], times[others[0]], strict=True)):
-            alive.remove(one)
 
 
 class Turns:
@@ -151,48 +147,43 @@ class Turns:
         self, model: nn.Module, asked: Plan, said: Mapping[str, Any],
         labels: Iterable[str] = (OWN,), change: Callable[[str], object] = lambda _: None,
     ) -> None:  # fmt: skip
-        import torch.distributed as dist
-
         sizes = [p.numel() * p.element_size() for p in model.parameters() if p.requires_grad]
-        self._seen: dict[str, Any] = {
-            "rank": dist.get_rank(), "ranks": dist.get_world_size(), "sizes": sizes, "cap": None,
-            "hook": None, "refused": {}, "last": asked.is_last,
-            "turns": [], "times": {}, "peaks": {}, **said,
-        }  # fmt: skip
         self._order = sum(sizes), said["number"]
         self._device = next(model.parameters()).device
-        self._is_over = False
-        self._number = next(_numbers)
-        self._steps = self._turn([*labels], asked, change)
+        self._steps = self._turns(asked, {**said, "sizes": sizes}, [*labels], change)
 
     def step(self) -> None:
         """Take note of a step that begins; a script that goes on after the last one is ended."""
-        if Turns.main is None or Turns.main._order <= self._order:
-            Turns.main = self
-        if Turns.main is self and self._is_over:
+        if Turns.main is not None and Turns.main._order > self._order:
+            return
+        Turns.main = self
+        if next(self._steps, "over") == "over":
             os._exit(0)
-        if Turns.main is self:
-            next(self._steps, None)  # nothing after an error that the script has survived
 
-    def _turn(
-        self, labels: Sequence[str], asked: Plan, change: Callable[[str], object]
-    ) -> Iterator[None]:
+    def _turns(
+        self, asked: Plan, said: Mapping[str, Any], labels: Sequence[str],
+        change: Callable[[str], object],
+    ) -> Iterator[None]:  # fmt: skip
         """Go on by a step each time, then end the job as a script ends, closing what it has to."""
         import torch
         import torch.distributed as dist
 
-        number, began_s, device = self._number, time.monotonic(), self._device
-        turns, times, peaks = (self._seen[key] for key in ("turns", "times", "peaks"))
-        in_rounds = rounds(labels, asked, lambda: time.monotonic() - began_s, times)
-        order, has_peak = chain([OWN], in_rounds), device.type != "cpu"
+        began_s, device, has_peak = time.monotonic(), self._device, self._device.type != "cpu"
+        turns, times, peaks = list[str](), dict[str, list[float]](), dict[str, int]()
+        seen = {
+            "rank": dist.get_rank(), "ranks": dist.get_world_size(), "last": asked.is_last,
+            "cap": None, "hook": None, "refused": {}, **said,
+            "turns": turns, "times": times, "peaks": peaks,
+        }  # fmt: skip
+        order = chain([OWN], rounds(labels, asked, lambda: time.monotonic() - began_s, times))
 
         def next_label() -> str:
-            return _of_rank_0(f"{number}/{len(turns)}", lambda: next(order, ""))
+            return _of_rank_0(f"turn{next(_questions)}", lambda: next(order, ""))
 
         for label in iter(next_label, ""):
             turns.append(label)
             change(label)
-            _write(f"rank{self._seen['rank']:05d}", self._seen)  # a job may end in any way
+            _write(seen)  # a job may end in any way
             if has_peak:
                 torch.accelerator.reset_peak_memory_stats(device)
             for step in range(TURN):
@@ -205,10 +196,9 @@ class Turns:
                 if has_peak:
                     peak = torch.accelerator.max_memory_allocated(device)
                     peaks[label] = max(peak, peaks.get(label, 0))
-        _write(f"rank{self._seen['rank']:05d}", self._seen)
+        _write(seen)
         with suppress(RuntimeError):
             dist.barrier()  # or rank 0 takes the store away from those who still ask it
-        self._is_over = True
         raise SystemExit(0)
 
 
@@ -256,20 +246,12 @@ def _patch_ddp(module: ModuleType) -> None:
 
 def _made(ddp: DistributedDataParallel) -> None:
     """Take note of a model that was just made; without hooks that take turns it stays as it is."""
-    from ..tracing.hookless import has_buckets
-
     asked = _asked(ddp.process_group.size())
     if asked is None:
         return
-    if not has_buckets(ddp):
-        refuse(
-            "the compiled python reducer has no buckets, so no hook can be tuned; set "
-            "torch._dynamo.config.optimize_ddp = True"
-        )
-    name = type(ddp.module).__name__
     is_listed = getattr(ddp, "bucket_bytes_cap_list", None)  # torch 2.15
     cap = None if is_listed else round(ddp.bucket_bytes_cap / 2**20, 3)
-    said = {"number": Turns.made, "kind": "DDP", "model": name, "cap": cap}
+    said = {"number": Turns.made, "kind": "DDP", "model": type(ddp.module).__name__, "cap": cap}
     ddp.register_forward_pre_hook(_begin_step, prepend=True)
     if asked.model is None:
         _turns[ddp] = Turns(ddp, asked, said)
@@ -318,7 +300,8 @@ def take(
     hook, state = own
     hook = getattr(hook, "__wrapped__", hook) if getattr(hook, "is_traced", False) else hook
     name = str(getattr(hook, "__qualname__", type(hook).__qualname__))
-    if does_more(hook):
+    where = str(getattr(hook, "__module__", ""))
+    if getattr(hook, "has_effects", False) or where.endswith(_DO_MORE):
         refuse(
             f"the job's own hook, {name}, does more than average gradients, so others cannot "
             "stand in for it; tune the job without it"
@@ -345,12 +328,6 @@ def take(
     seen = {**said, "hook": None if hook is ddp_allreduce else name, "refused": refused}
     _turns[ddp] = Turns(ddp, asked, seen, ready, lambda label: call(*ready[label]))
     return ready[OWN]
-
-
-def does_more(hook: Hook) -> bool:
-    """Return whether a hook is known to do more than to average."""
-    where = str(getattr(hook, "__module__", ""))
-    return getattr(hook, "has_effects", False) or where.endswith(_DO_MORE)
 
 
 def _called(root: nn.Module) -> None:
@@ -404,33 +381,23 @@ def _take_sharded(model: nn.Module, asked: Plan, said: Mapping[str, Any]) -> Tur
     return Turns(model, asked, said, hooks, change)
 
 
-def _refuse_others(optimizers: ModuleType) -> None:
+def _end_others(optimizers: ModuleType) -> None:
     """End a job that trains without a model that can be tuned; ``optimizers``: torch's module."""
     steps = count(1)
 
     def stepped(*_: Any) -> None:
-        if Turns.made:
-            handle.remove()
-        elif next(steps) > _STEPS:
-            refuse(
-                "the job trains, and no model of it is under DDP, or under fully_shard, on all of "
-                "its ranks, so there is no hook to tune; pass a command that trains one"
-            )
+        if not Turns.made and next(steps) > _STEPS:
+            raise SystemExit(0)  # that no model was found is then said
 
-    handle = optimizers.register_optimizer_step_post_hook(stepped)
+    optimizers.register_optimizer_step_post_hook(stepped)
 
 
 PATCHES = {
     patches.DDP: _patch_ddp,
     patches.FSDP: lambda fsdp: sharded.watch(fsdp, _called),
-    "torch.optim.optimizer": _refuse_others,
+    "torch.optim.optimizer": _end_others,
 }
 """What is done to torch's modules, once they are imported."""
-
-
-def folder_of(start: Path, label: str) -> Path:
-    """Return where the record files of a start's hook are."""
-    return start / label.replace(" ", "-")
 
 
 class Part(RecordFileExporter):
@@ -440,7 +407,7 @@ class Part(RecordFileExporter):
     """So that it is used where the script's own exporters are not (``tracing/export.py``)."""
 
     def __init__(self, label: str, label_of: Callable[[int], str] | None = None) -> None:
-        super().__init__(folder_of(Path(os.environ[WHERE]).parent, label))
+        super().__init__(Path(os.environ[WHERE]).parent / label)
         self._is_own = lambda step: label_of is None or label_of(step) == label
 
     def export(self, batch: Batch) -> None:
@@ -449,16 +416,18 @@ class Part(RecordFileExporter):
         super().export(msgspec.structs.replace(batch, steps=steps))
 
 
-def _write(name: str, seen: dict[str, Any]) -> None:
-    """Write a file for ``hooktrace tune``, which finds it whole or not at all."""
-    path = Path(f"{os.environ[WHERE]}-{name}.json")
+def _write(seen: dict[str, Any]) -> None:
+    """Write this rank's file for ``hooktrace tune``, which finds it whole or not at all."""
+    import torch.distributed as dist
+
+    path = Path(f"{os.environ[WHERE]}-rank{dist.get_rank():05d}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")  # all ranks may refuse at once
+    part = path.with_suffix(".part")
     part.write_bytes(msgspec.json.encode(seen))
     part.replace(path)
 
 
 def refuse(why: str) -> NoReturn:
     """End a job that cannot be tuned."""
-    _write("refused", {"why_not": why})
+    _write({"why_not": why})
     raise SystemExit(0)

@@ -341,7 +341,7 @@ def test_a_tuning_on_two_hosts_is_told_by_rank_0s(hosts: list[str], tmp_path: Pa
     told = json.loads((tmp_path / hosts[0] / "tuned.json").read_text())
     assert told["ranks"] == 2
     assert {one["cap"] for one in told["settings"]} == {25.0, 0.002}
-    assert {one["hook"] for one in told["settings"]} == {"as it is", "allreduce"}
+    assert {one["hook"] for one in told["settings"]} == {"as-it-is", "allreduce"}
     assert told["refused"].keys() == {"fp16"}
     assert told["refused"]["fp16"].startswith("the job failed in its turn. Start 1 ended with ")
     assert not (tmp_path / hosts[1] / "tuned.json").exists()

@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import truediv
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -31,8 +30,7 @@ from ...integrations.tuning import FEWEST, HOOKS, LEFT_OUT, OWN, SURVIVORS, TURN
 from ...records.errors import UsageError
 from ...tracing.options import TUNING
 from .job import run_job, why_of
-from .measure import Start, settings, step_ns
-from .show import Tuned, document, sentence
+from .results import Start, Tuned, document, sentence, settings
 
 BEFORE = """\
 hooktrace tune starts the command up to {starts} times, and once more for each hook that
@@ -65,13 +63,12 @@ def tune(
         tuning.run()
     except KeyboardInterrupt:
         tuning.notes.append("interrupted: this is what was known by then")
-    code = int(len(tuning.plain) < 2)  # the second one ends the tuning
     tuned = tuning.tuned()
     show(Console(width=WIDTH, highlight=False, markup=False), document(tuned))
     if json_path is not None:
         told = {"says": sentence(tuned), "best": next(iter(tuned.winners), None)}
         json_path.write_text(json_text(msgspec.structs.asdict(tuned) | told), "utf-8")
-    return code
+    return int(tuned.drift is None)  # the second start as it is ends the tuning
 
 
 def _check(hooks: Iterable[str], known: Collection[str], where: str = "") -> None:
@@ -80,7 +77,19 @@ def _check(hooks: Iterable[str], known: Collection[str], where: str = "") -> Non
             raise UsageError(f"{one} is no hook{where}; choose from {', '.join(known)}")
 
 
-def buckets_of(sizes: Sequence[int], cap: float) -> list[int]:
+def caps_of(sizes: Sequence[int], own: float | None) -> list[float]:
+    """Return the limits to try for parameters of so many bytes, the largest first.
+
+    Each cuts the gradients in another way, and none in very many buckets.  ``own``: the job's
+    limit, ``None`` where it gave a list of them.
+    """
+    found = {tuple(_buckets(sizes, cap)): cap for cap in reversed(CAPS)}
+    if own is not None:
+        found.pop(tuple(_buckets(sizes, own)), None)
+    return [cap for buckets, cap in found.items() if len(buckets) <= MOST_BUCKETS]
+
+
+def _buckets(sizes: Sequence[int], cap: float) -> list[int]:
     """Return the bytes of the buckets that DDP makes of parameters; ``cap`` in MB."""
     buckets = [0]
     for size in reversed(sizes):
@@ -88,18 +97,6 @@ def buckets_of(sizes: Sequence[int], cap: float) -> list[int]:
             buckets.append(0)
         buckets[-1] += size
     return buckets
-
-
-def caps_of(sizes: Sequence[int], own: float | None) -> list[float]:
-    """Return the limits to try for parameters of so many bytes, the largest first.
-
-    Each cuts the gradients in another way, and none in very many buckets.  ``own``: the job's
-    limit, ``None`` where it gave a list of them.
-    """
-    found = {tuple(buckets_of(sizes, cap)): cap for cap in reversed(CAPS)}
-    if own is not None:
-        found.pop(tuple(buckets_of(sizes, own)), None)
-    return [cap for buckets, cap in found.items() if len(buckets) <= MOST_BUCKETS]
 
 
 @dataclass
@@ -125,25 +122,21 @@ class Tuning:
     def run(self) -> None:
         """Make the starts, as far as the time goes.  Raises as ``measure`` does."""
         self.measure(self.plain, (), self._left() / 8)
-        start, step_s = self.plain[0], step_ns(self.plain[0]) / 1e9
-        kind, own = start["kind"], start["cap"]
+        kind, own, sizes = (self.plain[0][key] for key in ("kind", "cap", "sizes"))
+        step_s = median(self.plain[0]["times"][OWN]) / 1e9
         _check(self.hooks, HOOKS[kind], f" for a model under {kind}")
         hooks = self.hooks or HOOKS[kind]
         needed_s = step_s * TURN * FEWEST * (len(hooks) + 1)
         if needed_s > self._left() / 2:
             raise UsageError(
-                f"a step takes {step_s:.2g} s, so {FEWEST} turns of each hook take "
-                f"{needed_s:.0f} s, more than half of what is left of --minutes; ask for more "
-                "minutes, or for fewer --hooks"
+                f"a step takes {step_s:.2g} s, so {FEWEST} turns of each hook take {needed_s:.0f} "
+                "s, more than half of what is left of --minutes; pass more, or fewer --hooks"
             )
         self.measure(self.turned, hooks, self._left() / 2)
-        times = self.turned[0]["times"]
-        slowness = {x: median(map(truediv, times[x], times[OWN])) for x in times}
-        best = sorted(times.keys() - {OWN}, key=slowness.__getitem__)[:SURVIVORS]
+        best = [one.hook for one in self.tuned().settings if one.hook != OWN][:SURVIVORS]
         caps = list[float]()
         if kind == "DDP":
-            asked = sorted({*self.caps} - {own}, reverse=True)
-            caps = asked if self.caps else caps_of(start["sizes"], own)
+            caps = sorted({*self.caps} - {own}, reverse=True) if self.caps else caps_of(sizes, own)
         elif self.caps:
             self.notes.append("--caps had no effect: a sharded model has no bucket_cap_mb.")
         for done, cap in enumerate(caps):
@@ -164,50 +157,42 @@ class Tuning:
     def measure(self, of: list[Start], hooks: Iterable[str], seconds: float, **more: Any) -> None:
         """Add a start to ``plain``, or one to ``turned`` in which hooks take turns.
 
-        ``more``: of the plan.  Raises ``UsageError`` where it fails, and no start with turns was
-        measured before.
+        Again without a hook in whose turn the job failed.  ``more``: of the plan.  Raises
+        ``UsageError`` where it fails, and no start with turns was measured before; ``Exit`` where
+        rank 0 is elsewhere, at the end.
         """
+        end_s, least_s = time.monotonic() + seconds, min(SECONDS, max(0.0, self._left() / 40))
         if of is self.turned:
             more["model"] = self.plain[0]["number"]
         try:
-            of.append(self._start(time.monotonic() + seconds, hooks, **more))
+            while True:
+                asked = [one for one in hooks if one not in {OWN, *self.refused}]
+                limit_s = end_s - time.monotonic()
+                start = self._start(Plan(self.rounds, least_s, limit_s, hooks=asked, **more))
+                trouble, label = start["trouble"], start["turns"][-1]
+                self.refused |= start["refused"]
+                if min(map(len, start["times"].values()), default=0) >= FEWEST:
+                    break
+                if not trouble or label == OWN:
+                    raise UsageError(
+                        f"{trouble or 'The job ended.'} It made fewer than {FEWEST} turns of "
+                        f"{TURN} steps for each hook; pass a command that trains for longer, more "
+                        "--minutes, or other --hooks"
+                    )
+                self.refused[label] = f"the job failed in its turn. {trouble}"
         except UsageError as error:
             if not self.turned:
                 raise
             self.notes.append(f"Start {self._starts - 1} was not measured: {error}")
+        else:
+            of.append(start)
+            self.notes += filter(None, [trouble])
 
-    def _start(self, end_s: float, hooks: Iterable[str], **more: Any) -> Start:
-        """Start the job, and again without a hook in whose turn it failed, until it was measured.
+    def _start(self, plan: Plan) -> Start:
+        """Start the job, and where rank 0 is elsewhere again, until that says that it is over.
 
-        Raises ``UsageError`` where it is not, and ``Exit`` where rank 0 is elsewhere, at the end.
-        """
-        hooks = [one for one in hooks if one not in {OWN, *self.refused}]
-        limit_s, least_s = end_s - time.monotonic(), min(SECONDS, max(0.0, self._left() / 40))
-        start = self._run(Plan(self.rounds, least_s, limit_s, hooks=hooks, **more))
-        if start["rank"] != 0:
-            if start["last"]:
-                typer.echo("the machine of rank 0 says what was found")
-                raise typer.Exit
-            return self._start(end_s, ())
-        self.refused |= start["refused"]
-        trouble = start["trouble"]
-        if min(map(len, start["times"].values()), default=0) < FEWEST:
-            label = start["turns"][-1]
-            if trouble and label != OWN:
-                self.refused[label] = f"the job failed in its turn. {trouble}"
-                return self._start(end_s, hooks, **more)
-            raise UsageError(
-                f"{trouble or 'The job ended.'} It made fewer than {FEWEST} turns of {TURN} "
-                "steps for each hook; pass a command that trains for longer, more --minutes, or "
-                "other --hooks"
-            )
-        self.notes += filter(None, [trouble])
-        return start
-
-    def _run(self, plan: Plan) -> Start:
-        """Start the job once.
-
-        Raises ``UsageError`` where the job cannot be tuned, or no rank wrote anything.
+        Raises ``UsageError`` where the job cannot be tuned, or no rank wrote anything; ``Exit``
+        where rank 0 is elsewhere, at the end.
         """
         number, token = self._starts, os.urandom(4).hex()
         self._starts += 1
@@ -221,17 +206,22 @@ class Tuning:
         deadline = STARTING_S + max(self._left(), plan.limit_s, 0.0)
         code = run_job(self.command, _environment(plan, str(folder / token)), output, deadline)
         how = "did not end in time" if code is None else f"ended with exit code {code}"
-        why = why_of(output)
+        why, where = why_of(output), f"(all that it printed is in {output})"
         ranks = sorted(folder.glob(f"{token}-*.json"))
         found: list[dict[str, Any]] = [msgspec.json.decode(path.read_bytes()) for path in ranks]
         for one in found:
             if "why_not" in one:
-                raise UsageError(f"{one['why_not']} (all that it printed is in {output})")
+                raise UsageError(f"{one['why_not']} {where}")
         if not found:
             raise UsageError(
                 f"the job {how}, and reported no model under DDP, or fully_shard, on all ranks: "
-                f"{why} (all that it printed is in {output}); pass a command that trains one"
+                f"{why} {where}; pass a command that trains one"
             )
+        if found[0]["rank"] != 0:
+            if found[0]["last"]:
+                typer.echo("the machine of rank 0 says what was found")
+                raise typer.Exit
+            return self._start(plan)
         trouble = "" if code == 0 else f"Start {number} {how}: {why}."
         return found[0] | {"folder": folder, "trouble": trouble}
 
@@ -239,11 +229,10 @@ class Tuning:
         """Return what the starts say.  Raises ``UsageError`` where it is nothing."""
         if not self.turned:
             raise UsageError("nothing was measured: it was ended before the hooks had their turns")
-        said, steps_ns = self.turned[0], [step_ns(one) for one in self.plain]
+        said, steps_ns = self.turned[0], [median(one["times"][OWN]) for one in self.plain]
         return Tuned(
             model=said["model"], own_hook=said["hook"], own_cap=said["cap"], ranks=said["ranks"],
-            step_ns=fmean(steps_ns),
-            drift=steps_ns[1] / steps_ns[0] if len(steps_ns) > 1 else None,
+            step_ns=fmean(steps_ns), drift=steps_ns[1] / steps_ns[0] if steps_ns[1:] else None,
             settings=settings(self.turned, self.plain),
             refused=self.refused, notes=self.notes, folder=str(self.out),
         )  # fmt: skip
